@@ -1,0 +1,224 @@
+//! SQLite with the settings that make a commit mean "on disk".
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{Sqlite, Transaction};
+
+/// One step of a schema: statements that bring version `version - 1` to `version`.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// The version reached; the first is 1, each next one higher by one.
+    pub version: i64,
+    /// One or several statements, run in one transaction.
+    pub sql: &'static str,
+}
+
+/// What can go wrong with the database.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database refused or failed an operation.
+    #[error("database operation failed")]
+    Database(#[from] sqlx::Error),
+    /// The file was written by a newer version of this program.
+    #[error("database has schema version {found}, this program knows only {known}")]
+    TooNew {
+        /// The version in the file.
+        found: i64,
+        /// The newest version this program can read.
+        known: i64,
+    },
+}
+
+/// A SQLite database: one writer, several readers.
+///
+/// Journal mode is WAL with `synchronous = FULL`, so a committed transaction survives power loss.
+/// All writes go through one connection: a second writer would wait for the lock anyway, and a
+/// reader that upgrades to a writer would fail with `SQLITE_BUSY`.
+#[derive(Clone, Debug)]
+pub struct Sql {
+    readers: SqlitePool,
+    writer: SqlitePool,
+}
+
+/// Enough for the pages of a portal; readers beyond it wait for their turn.
+const READERS: u32 = 4;
+/// How long a connection waits for the write lock, which only a foreign process can hold.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Sql {
+    /// Opens the database file, creating it when missing, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// [`StoreError::TooNew`] for a file of a later program; [`StoreError::Database`] otherwise.
+    pub async fn open(path: &Path, migrations: &[Migration]) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(BUSY_TIMEOUT);
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_with(options.clone())
+            .await?;
+        migrate(&writer, migrations).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .connect_with(options.read_only(true))
+            .await?;
+        Ok(Self { readers, writer })
+    }
+
+    /// The pool of read-only connections.
+    #[must_use]
+    pub fn read(&self) -> &SqlitePool {
+        &self.readers
+    }
+
+    /// Starts the only write transaction of this process; durable when its `commit` returns.
+    ///
+    /// When a disk is full, SQLite ends the transaction by itself, and the library's count of open
+    /// transactions no longer fits the connection. Such a connection is replaced here, so that
+    /// writing goes on once there is room.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], for instance when the disk is full.
+    pub async fn write(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        const BEGIN: &str = "BEGIN IMMEDIATE";
+        if let Ok(transaction) = self.writer.begin_with(BEGIN).await {
+            return Ok(transaction);
+        }
+        let broken = self.writer.acquire().await?;
+        // What closing says does not matter: the connection is given up either way.
+        let _ = broken.close().await;
+        Ok(self.writer.begin_with(BEGIN).await?)
+    }
+
+    /// Closes all connections after their current statement.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}
+
+async fn migrate(pool: &SqlitePool, migrations: &[Migration]) -> Result<(), StoreError> {
+    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+    let found: i64 = sqlx::query_scalar("PRAGMA user_version")
+        .fetch_one(&mut *tx)
+        .await?;
+    let known = migrations.last().map_or(0, |m| m.version);
+    if found > known {
+        return Err(StoreError::TooNew { found, known });
+    }
+    for migration in migrations.iter().filter(|m| m.version > found) {
+        sqlx::raw_sql(migration.sql).execute(&mut *tx).await?;
+        // PRAGMA takes no bound parameters; the value is an integer of our own.
+        let pragma = format!("PRAGMA user_version = {}", migration.version);
+        sqlx::raw_sql(sqlx::AssertSqlSafe(pragma))
+            .execute(&mut *tx)
+            .await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Migration = Migration {
+        version: 1,
+        sql: "CREATE TABLE a (n INTEGER) STRICT",
+    };
+    const TWO: Migration = Migration {
+        version: 2,
+        sql: "CREATE TABLE b (n INTEGER) STRICT",
+    };
+
+    #[tokio::test]
+    async fn migrates_step_by_step_and_refuses_a_newer_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.sqlite");
+        Sql::open(&path, &[ONE]).await.unwrap().close().await;
+        let sql = Sql::open(&path, &[ONE, TWO]).await.unwrap();
+        sqlx::query("SELECT n FROM b")
+            .fetch_all(sql.read())
+            .await
+            .unwrap();
+        sql.close().await;
+        let refused = Sql::open(&path, &[ONE]).await.unwrap_err();
+        assert!(
+            matches!(refused, StoreError::TooNew { found: 2, known: 1 }),
+            "{refused:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failed_migration_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db.sqlite");
+        let broken = Migration {
+            version: 2,
+            sql: "CREATE TABLE b (n INTEGER) STRICT; nonsense",
+        };
+        Sql::open(&path, &[ONE, broken]).await.unwrap_err();
+        Sql::open(&path, &[ONE, TWO]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn writing_goes_on_after_the_disk_was_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let sql = Sql::open(&folder.path().join("db.sqlite"), &[ONE])
+            .await
+            .unwrap();
+        let limit = |pages: u32| sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+        // A database that may not grow fails as one on a full disk does: SQLITE_FULL.
+        let mut tx = sql.write().await.unwrap();
+        sqlx::raw_sql(limit(4)).execute(&mut *tx).await.unwrap();
+        let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000)
+                    INSERT INTO a SELECT i FROM n";
+        let full = sqlx::query(fill).execute(&mut *tx).await.unwrap_err();
+        assert_eq!(
+            full.as_database_error().unwrap().code().as_deref(),
+            Some("13"),
+            "{full}"
+        );
+        drop(tx);
+        for _ in 0..3 {
+            let mut tx = sql.write().await.unwrap();
+            sqlx::query("INSERT INTO a VALUES (1)")
+                .execute(&mut *tx)
+                .await
+                .unwrap();
+            tx.commit().await.unwrap();
+        }
+        let count = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM a");
+        assert_eq!(count.fetch_one(sql.read()).await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn readers_cannot_write_and_see_only_commits() {
+        let folder = tempfile::tempdir().unwrap();
+        let sql = Sql::open(&folder.path().join("db.sqlite"), &[ONE])
+            .await
+            .unwrap();
+        sqlx::query("INSERT INTO a VALUES (1)")
+            .execute(sql.read())
+            .await
+            .unwrap_err();
+        let mut tx = sql.write().await.unwrap();
+        sqlx::query("INSERT INTO a VALUES (1)")
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        let count = || sqlx::query_scalar::<_, i64>("SELECT count(*) FROM a");
+        assert_eq!(count().fetch_one(sql.read()).await.unwrap(), 0);
+        tx.commit().await.unwrap();
+        assert_eq!(count().fetch_one(sql.read()).await.unwrap(), 1);
+    }
+}
