@@ -1,0 +1,207 @@
+//! Certificates and chains: PEM and DER, files, fingerprints.
+
+use std::fmt::Write as _;
+
+use aws_lc_rs::digest;
+use der::pem::{self, LineEnding};
+use der::{Decode, Encode};
+use rustls_pki_types::CertificateDer;
+
+pub use x509_cert::Certificate;
+
+/// Most certificates in one chain; ours have three.
+pub const MAX_CHAIN_LEN: usize = 16;
+/// Largest certificate looked at, in bytes; ours have less than 2 500.
+pub const MAX_CERTIFICATE_LEN: usize = 64 * 1024;
+const PEM_LABEL: &str = "CERTIFICATE";
+const PEM_END: &str = "-----END CERTIFICATE-----";
+
+/// Why a certificate or chain could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum CertError {
+    /// Not a DER certificate as RFC 5280 describes it.
+    #[error("malformed certificate")]
+    Malformed(#[source] der::Error),
+    /// Not a PEM document with the label `CERTIFICATE`.
+    #[error("malformed PEM certificate")]
+    MalformedPem,
+    /// No certificate in the input.
+    #[error("no certificate found")]
+    Empty,
+    /// More than [`MAX_CHAIN_LEN`] certificates.
+    #[error("more than {MAX_CHAIN_LEN} certificates")]
+    TooMany,
+    /// A certificate of more than [`MAX_CERTIFICATE_LEN`] bytes.
+    #[error("certificate longer than {MAX_CERTIFICATE_LEN} bytes")]
+    TooLong,
+}
+
+/// Reads one certificate in DER; bytes left over are an error.
+///
+/// # Errors
+/// [`CertError::Malformed`] or [`CertError::TooLong`].
+pub fn from_der(der: &[u8]) -> Result<Certificate, CertError> {
+    if der.len() > MAX_CERTIFICATE_LEN {
+        return Err(CertError::TooLong);
+    }
+    Certificate::from_der(der).map_err(CertError::Malformed)
+}
+
+/// The DER encoding of `certificate`.
+///
+/// # Errors
+/// [`CertError::Malformed`] for a value that cannot be encoded.
+pub fn to_der(certificate: &Certificate) -> Result<Vec<u8>, CertError> {
+    certificate.to_der().map_err(CertError::Malformed)
+}
+
+/// The PEM encoding of `certificate`, with a newline at its end.
+///
+/// # Errors
+/// [`CertError::Malformed`] for a value that cannot be encoded.
+pub fn to_pem(certificate: &Certificate) -> Result<String, CertError> {
+    der_to_pem(&to_der(certificate)?)
+}
+
+fn der_to_pem(der: &[u8]) -> Result<String, CertError> {
+    pem::encode_string(PEM_LABEL, LineEnding::LF, der).map_err(|_| CertError::MalformedPem)
+}
+
+/// SHA-256 over the DER encoding, in lower-case hexadecimal.
+#[must_use]
+pub fn fingerprint_sha256(der: &[u8]) -> String {
+    hex::encode(digest::digest(&digest::SHA256, der).as_ref())
+}
+
+/// The serial number in lower-case hexadecimal, two digits for each byte, without sign byte.
+#[must_use]
+pub fn serial_hex(certificate: &Certificate) -> String {
+    serial_to_hex(certificate.tbs_certificate.serial_number.as_bytes())
+}
+
+/// Formats a serial number's bytes as [`serial_hex`] does: leading zero bytes are dropped.
+#[must_use]
+pub fn serial_to_hex(bytes: &[u8]) -> String {
+    let first = bytes.iter().position(|b| *b != 0).unwrap_or(bytes.len());
+    let mut text = String::with_capacity(bytes.len().saturating_mul(2));
+    for byte in bytes.iter().skip(first) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Certificates from the leaf upwards; never empty.
+///
+/// Holds the exact bytes that were read, because signatures and fingerprints are over these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateChain {
+    certificates: Vec<Certificate>,
+    ders: Vec<CertificateDer<'static>>,
+}
+
+impl CertificateChain {
+    /// Builds a chain of parsed certificates, leaf first.
+    ///
+    /// # Errors
+    /// [`CertError::Empty`], [`CertError::TooMany`], or [`CertError::Malformed`].
+    pub fn new(certificates: Vec<Certificate>) -> Result<Self, CertError> {
+        let ders = certificates
+            .iter()
+            .map(to_der)
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::from_ders(ders)
+    }
+
+    /// Reads a chain of DER certificates, leaf first.
+    ///
+    /// # Errors
+    /// [`CertError`], one variant per reason.
+    pub fn from_ders<D: Into<Vec<u8>>>(
+        ders: impl IntoIterator<Item = D>,
+    ) -> Result<Self, CertError> {
+        let mut chain = Self {
+            certificates: Vec::new(),
+            ders: Vec::new(),
+        };
+        for der in ders {
+            if chain.ders.len() >= MAX_CHAIN_LEN {
+                return Err(CertError::TooMany);
+            }
+            let der: Vec<u8> = der.into();
+            chain.certificates.push(from_der(&der)?);
+            chain.ders.push(CertificateDer::from(der));
+        }
+        if chain.ders.is_empty() {
+            Err(CertError::Empty)
+        } else {
+            Ok(chain)
+        }
+    }
+
+    /// Reads concatenated PEM certificates, leaf first; text around them is ignored.
+    ///
+    /// # Errors
+    /// [`CertError`], one variant per reason.
+    pub fn from_pem(text: &str) -> Result<Self, CertError> {
+        let mut ders = Vec::new();
+        let mut rest = text;
+        while let Some(end) = rest.find(PEM_END) {
+            if ders.len() >= MAX_CHAIN_LEN {
+                return Err(CertError::TooMany);
+            }
+            let (document, after) = rest
+                .split_at_checked(end.saturating_add(PEM_END.len()))
+                .ok_or(CertError::MalformedPem)?;
+            // The decoder checks line width; start at the boundary so that comments may be longer.
+            let start = document
+                .find("-----BEGIN CERTIFICATE-----")
+                .ok_or(CertError::MalformedPem)?;
+            let document = document.get(start..).ok_or(CertError::MalformedPem)?;
+            let (label, der) =
+                pem::decode_vec(document.as_bytes()).map_err(|_| CertError::MalformedPem)?;
+            if label != PEM_LABEL {
+                return Err(CertError::MalformedPem);
+            }
+            ders.push(der);
+            rest = after;
+        }
+        Self::from_ders(ders)
+    }
+
+    /// Concatenated PEM, leaf first.
+    ///
+    /// # Errors
+    /// [`CertError::MalformedPem`] if encoding fails.
+    pub fn to_pem(&self) -> Result<String, CertError> {
+        self.ders.iter().map(|der| der_to_pem(der)).collect()
+    }
+
+    /// The end-entity certificate.
+    #[must_use]
+    pub fn leaf(&self) -> &Certificate {
+        self.certificates
+            .first()
+            .expect("a chain is built with at least one certificate")
+    }
+
+    /// The certificates, leaf first.
+    #[must_use]
+    pub fn certificates(&self) -> &[Certificate] {
+        &self.certificates
+    }
+
+    /// The certificates in DER as they were read, leaf first.
+    #[must_use]
+    pub fn ders(&self) -> &[CertificateDer<'static>] {
+        &self.ders
+    }
+
+    /// [`fingerprint_sha256`] of the leaf.
+    #[must_use]
+    pub fn leaf_fingerprint(&self) -> String {
+        self.ders
+            .first()
+            .map(|der| fingerprint_sha256(der))
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,165 @@
+//! PKCS#10 certification requests (RFC 2986).
+
+use der::asn1::{BitString, SetOfVec};
+use der::pem::{self, LineEnding};
+use der::{Decode, Encode};
+use spki::SubjectPublicKeyInfoOwned;
+use x509_cert::attr::Attribute;
+use x509_cert::ext::Extension;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
+
+use const_oid::db::rfc5912::{ID_CE_SUBJECT_ALT_NAME, ID_EXTENSION_REQ};
+
+use crate::extension::{extension, find};
+use crate::key::{self, KeyAlgorithm, KeyError, PrivateKey};
+use crate::name::{AltName, NameError, Subject};
+
+/// Largest request read, in bytes. One with an RSA 4096 key and some names has about 1 500.
+pub const MAX_CSR_LEN: usize = 16 * 1024;
+const PEM_LABEL: &str = "CERTIFICATE REQUEST";
+
+/// A request whose signature has been verified: the sender holds the private key.
+#[derive(Clone, Debug)]
+pub struct Csr {
+    /// The name asked for. What is granted is for the registration authority to say.
+    pub subject: Subject,
+    /// Alternative names asked for, of the kinds we know.
+    pub alt_names: Vec<AltName>,
+    /// The public key.
+    pub spki: SubjectPublicKeyInfoOwned,
+    /// Its type.
+    pub algorithm: KeyAlgorithm,
+}
+
+/// Why a request could not be built or was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CsrError {
+    /// Longer than [`MAX_CSR_LEN`].
+    #[error("certification request longer than {MAX_CSR_LEN} bytes")]
+    TooLong,
+    /// Not a DER or PEM certification request.
+    #[error("malformed certification request")]
+    Malformed,
+    /// The name cannot be encoded or read.
+    #[error("invalid name in the certification request")]
+    Name(#[from] NameError),
+    /// The key is of a type or size that is not accepted.
+    #[error("unusable key in the certification request")]
+    Key(#[source] KeyError),
+    /// The request is not signed with the key it names.
+    #[error("certification request does not prove possession of the key")]
+    NotProven(#[source] key::VerifyError),
+    /// The private key could not sign.
+    #[error("cannot sign the certification request")]
+    Sign(#[source] KeyError),
+}
+
+/// Builds a request in DER, signed with `key`.
+///
+/// # Errors
+/// [`CsrError::Name`], [`CsrError::Sign`], or [`CsrError::Malformed`] if encoding fails.
+pub fn build(
+    key: &PrivateKey,
+    subject: &Subject,
+    alt_names: &[AltName],
+) -> Result<Vec<u8>, CsrError> {
+    let info = CertReqInfo {
+        version: Version::V1,
+        subject: subject.to_name()?,
+        public_key: key.spki(),
+        attributes: attributes(alt_names)?,
+    };
+    let message = info.to_der().map_err(|_| CsrError::Malformed)?;
+    let signature = key.sign(&message).map_err(CsrError::Sign)?;
+    let request = CertReq {
+        info,
+        algorithm: key.signature_algorithm(),
+        signature: BitString::from_bytes(&signature).map_err(|_| CsrError::Malformed)?,
+    };
+    request.to_der().map_err(|_| CsrError::Malformed)
+}
+
+fn attributes(alt_names: &[AltName]) -> Result<SetOfVec<Attribute>, CsrError> {
+    if alt_names.is_empty() {
+        return Ok(SetOfVec::new());
+    }
+    let names = alt_names
+        .iter()
+        .map(AltName::to_general_name)
+        .collect::<Result<Vec<_>, _>>()?;
+    let wanted: Extension = extension(ID_CE_SUBJECT_ALT_NAME, false, &SubjectAltName(names))
+        .map_err(|_| CsrError::Malformed)?;
+    let attribute =
+        Attribute::try_from(ExtensionReq(vec![wanted])).map_err(|_| CsrError::Malformed)?;
+    SetOfVec::try_from(vec![attribute]).map_err(|_| CsrError::Malformed)
+}
+
+/// Encodes a DER request as PEM.
+///
+/// # Errors
+/// [`CsrError::Malformed`] if encoding fails.
+pub fn to_pem(der: &[u8]) -> Result<String, CsrError> {
+    pem::encode_string(PEM_LABEL, LineEnding::LF, der).map_err(|_| CsrError::Malformed)
+}
+
+/// Extracts the DER request from PEM; also accepts the old label `NEW CERTIFICATE REQUEST`.
+///
+/// # Errors
+/// [`CsrError::TooLong`] or [`CsrError::Malformed`].
+pub fn from_pem(text: &str) -> Result<Vec<u8>, CsrError> {
+    if text.len() > MAX_CSR_LEN * 3 / 2 {
+        return Err(CsrError::TooLong);
+    }
+    let (label, der) = pem::decode_vec(text.as_bytes()).map_err(|_| CsrError::Malformed)?;
+    if label == PEM_LABEL || label == "NEW CERTIFICATE REQUEST" {
+        Ok(der)
+    } else {
+        Err(CsrError::Malformed)
+    }
+}
+
+/// Parses a DER request and verifies its signature (proof of possession).
+///
+/// # Errors
+/// [`CsrError`], one variant per reason.
+pub fn parse_and_verify(der: &[u8]) -> Result<Csr, CsrError> {
+    if der.len() > MAX_CSR_LEN {
+        return Err(CsrError::TooLong);
+    }
+    let request = CertReq::from_der(der).map_err(|_| CsrError::Malformed)?;
+    let spki = request.info.public_key.clone();
+    let algorithm = KeyAlgorithm::of_spki(&spki).map_err(CsrError::Key)?;
+    let message = request.info.to_der().map_err(|_| CsrError::Malformed)?;
+    let spki_der = spki.to_der().map_err(|_| CsrError::Malformed)?;
+    // A signature is whole bytes; unused bits would make a second form of one request.
+    let signature = request.signature.as_bytes().ok_or(CsrError::Malformed)?;
+    key::verify(&spki_der, &request.algorithm, &message, signature).map_err(CsrError::NotProven)?;
+    Ok(Csr {
+        subject: Subject::from_name(&request.info.subject)?,
+        alt_names: requested_names(&request)?,
+        spki,
+        algorithm,
+    })
+}
+
+fn requested_names(request: &CertReq) -> Result<Vec<AltName>, CsrError> {
+    let mut names = Vec::new();
+    for attribute in request
+        .info
+        .attributes
+        .iter()
+        .filter(|a| a.oid == ID_EXTENSION_REQ)
+    {
+        for value in attribute.values.iter() {
+            let wanted: Vec<Extension> = value.decode_as().map_err(|_| CsrError::Malformed)?;
+            let san =
+                find(Some(&wanted), ID_CE_SUBJECT_ALT_NAME).map_err(|_| CsrError::Malformed)?;
+            if let Some(der) = san {
+                let san = SubjectAltName::from_der(der).map_err(|_| CsrError::Malformed)?;
+                names.extend(san.0.iter().filter_map(AltName::from_general_name));
+            }
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,113 @@
+//! Every profile with every key algorithm, and CRLs, judged by pkilint (RFC 5280 rules).
+//!
+//! The directory of its programs is taken from `CORDON_PKILINT`, else `.venv/bin` at the root of
+//! the workspace: `python3 -m venv .venv && .venv/bin/pip install pkilint`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use pki::crl::{RevocationReason, RevokedEntry};
+use pki::key::KeyAlgorithm;
+use pki::profile::Profile;
+use pki::status::Revocation;
+use time::Duration;
+
+use crate::fixture::{NOW, World, key, request};
+
+fn python() -> PathBuf {
+    let directory = std::env::var_os("CORDON_PKILINT").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin")),
+        PathBuf::from,
+    );
+    directory.join("python3")
+}
+
+/// Lints all files in one process, because starting the linter takes longer than linting.
+fn lint(module: &str, options: &[&str], files: &[PathBuf]) {
+    const SCRIPT: &str = "
+import importlib, sys
+module, count = sys.argv[1], int(sys.argv[2])
+options, files = sys.argv[3:3 + count], sys.argv[3 + count:]
+main = importlib.import_module('pkilint.bin.' + module).main
+bad = 0
+for file in files:
+    print(file, flush=True)
+    bad += main(['lint', *options, '-s', 'ERROR', file])
+print('linted', len(files))
+sys.exit(1 if bad else 0)
+";
+    let output = Command::new(python())
+        .args(["-c", SCRIPT, module, &options.len().to_string()])
+        .args(options)
+        .args(files)
+        .output()
+        .unwrap_or_else(|e| {
+            panic!(
+                "pkilint is needed by this test ({}): {e}",
+                python().display()
+            )
+        });
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "findings of pkilint:\n{text}");
+    assert!(text.contains(&format!("linted {}", files.len())), "{text}");
+}
+
+#[test]
+fn no_profile_has_a_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    for signer in KeyAlgorithm::ALL {
+        let world = World::with(signer);
+        let path = dir.path().join(format!("root-{signer}.der"));
+        std::fs::write(&path, pki::cert::to_der(world.root.certificate()).unwrap()).unwrap();
+        files.push(path);
+        // All subject keys under the default authority, the default subject key under all others.
+        let subjects: &[KeyAlgorithm] = if signer == KeyAlgorithm::EcdsaP384 {
+            &KeyAlgorithm::ALL
+        } else {
+            &[KeyAlgorithm::EcdsaP256]
+        };
+        for algorithm in subjects {
+            for profile in Profile::ALL {
+                if profile == Profile::Root || profile.key_usage(*algorithm).is_none() {
+                    continue;
+                }
+                let certificate = world.issue(&request(profile, &key(*algorithm, 9)));
+                let name = format!("{profile}-{algorithm}-by-{signer}.der").replace(' ', "-");
+                let path = dir.path().join(name);
+                std::fs::write(&path, pki::cert::to_der(&certificate).unwrap()).unwrap();
+                files.push(path);
+            }
+        }
+    }
+    assert_eq!(files.len(), 6 + (6 * 9 - 1) + 5 * 9);
+    lint("lint_pkix_cert", &[], &files);
+}
+
+#[test]
+fn no_crl_has_a_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    let entries: Vec<_> = RevocationReason::ALL
+        .into_iter()
+        .zip(1..)
+        .map(|(reason, serial)| RevokedEntry {
+            serial: vec![serial],
+            revocation: Revocation { at: NOW, reason },
+        })
+        .collect();
+    for signer in KeyAlgorithm::ALL {
+        let world = World::with(signer);
+        for (name, entries) in [("empty", &[][..]), ("full", &entries)] {
+            let crl = world
+                .users
+                .crl(7, entries, NOW, NOW + Duration::days(1))
+                .unwrap();
+            let path = dir.path().join(format!("{name}-{signer}.crl"));
+            std::fs::write(&path, crl).unwrap();
+            files.push(path);
+        }
+    }
+    lint("lint_crl", &["-t", "CRL", "-p", "PKIX"], &files);
+}

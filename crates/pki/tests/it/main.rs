@@ -1,0 +1,15 @@
+//! Tests of the whole crate: hierarchies made and judged, with foreign tools as oracles.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests are not recognised as tests, and may fail by panicking"
+)]
+
+mod crl;
+mod files;
+mod fixture;
+mod lint;
+mod openssl;
+mod parsers;
+mod refusals;
+mod tls;

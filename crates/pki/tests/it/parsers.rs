@@ -1,0 +1,125 @@
+//! Bytes from outside never panic, whatever they are.
+
+use std::sync::OnceLock;
+
+use pki::cert::{CertError, CertificateChain};
+use pki::key::KeyAlgorithm;
+use pki::path::{Purpose, TrustStore};
+use pki::profile::Profile;
+use proptest::prelude::*;
+use time::Duration;
+
+use crate::fixture::{NOW, World, key, subject};
+
+struct Samples {
+    trust: TrustStore,
+    documents: Vec<Vec<u8>>,
+}
+
+/// One valid document of each kind, to be damaged.
+fn samples() -> &'static Samples {
+    static SAMPLES: OnceLock<Samples> = OnceLock::new();
+    SAMPLES.get_or_init(|| {
+        let world = World::new();
+        let (_, chain) = world.leaf(Profile::User {
+            administrator: false,
+        });
+        let entry = pki::crl::RevokedEntry {
+            serial: vec![7],
+            revocation: pki::status::Revocation {
+                at: NOW,
+                reason: pki::crl::RevocationReason::Superseded,
+            },
+        };
+        let key = key(KeyAlgorithm::EcdsaP256, 9);
+        Samples {
+            trust: world.trust(),
+            documents: vec![
+                chain.ders()[0].to_vec(),
+                world.users.certificate_der(),
+                world
+                    .users
+                    .crl(1, &[entry], NOW, NOW + Duration::DAY)
+                    .unwrap(),
+                pki::csr::build(&key, &subject(Profile::Device), &[]).unwrap(),
+                pki::pkcs7::encode_certs_only(chain.certificates()).unwrap(),
+                key.to_pkcs8_der().to_vec(),
+            ],
+        }
+    })
+}
+
+fn feed(bytes: &[u8]) {
+    let trust = &samples().trust;
+    let _ = pki::cert::from_der(bytes);
+    let _ = pki::csr::parse_and_verify(bytes);
+    let _ = pki::crl::parse(bytes);
+    let _ = trust.accept_crl(bytes, NOW);
+    let _ = pki::pkcs7::parse_certs_only(bytes);
+    let _ = pki::PrivateKey::from_pkcs8_der(bytes);
+    let _ = trust.validate(&[bytes.to_vec().into()], Purpose::Client, NOW);
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = CertificateChain::from_pem(text);
+        let _ = pki::csr::from_pem(text);
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        feed(&bytes);
+    }
+
+    #[test]
+    fn random_pem(body in "[A-Za-z0-9+/=\n -]{0,200}") {
+        feed(format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n").as_bytes());
+        feed(body.as_bytes());
+    }
+
+    #[test]
+    fn damaged_documents(which in 0_usize..6, edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>()) {
+        let mut document = samples().documents[which].clone();
+        for (at, value) in edits {
+            let at = at.index(document.len());
+            document[at] = value;
+        }
+        feed(&document);
+        document.truncate(cut.index(document.len()));
+        feed(&document);
+    }
+}
+
+#[test]
+fn empty_and_oversized_inputs_have_their_own_errors() {
+    feed(&[]);
+    assert!(matches!(
+        CertificateChain::from_pem(""),
+        Err(CertError::Empty)
+    ));
+    assert!(matches!(
+        CertificateChain::new(Vec::new()),
+        Err(CertError::Empty)
+    ));
+    assert!(matches!(
+        pki::cert::from_der(&vec![0; 70_000]),
+        Err(CertError::TooLong)
+    ));
+    assert!(matches!(
+        pki::csr::parse_and_verify(&vec![0; 20_000]),
+        Err(pki::csr::CsrError::TooLong)
+    ));
+    assert!(matches!(
+        pki::pkcs7::parse_certs_only(&vec![0; 300_000]),
+        Err(pki::pkcs7::Pkcs7Error::TooLong)
+    ));
+    let world = World::new();
+    let (_, chain) = world.leaf(Profile::Device);
+    let pem = chain.to_pem().unwrap();
+    assert_eq!(CertificateChain::from_pem(&pem).unwrap(), chain);
+    let crlf = format!("# camera\r\n{}", pem.replace('\n', "\r\n"));
+    assert_eq!(CertificateChain::from_pem(&crlf).unwrap(), chain);
+    assert!(matches!(
+        CertificateChain::from_pem(&pem.repeat(9)),
+        Err(CertError::TooMany)
+    ));
+}
