@@ -1,0 +1,365 @@
+//! What is recorded: one versioned event, always in its canonical JSON form (RFC 8785).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime, UtcOffset};
+
+/// Version of the event format written by this crate.
+pub const EVENT_VERSION: u32 = 1;
+/// Largest canonical event in bytes; a bound so that one event can never fill a journal.
+pub const MAX_EVENT_BYTES: usize = 16 * 1024;
+/// RFC 3339 in UTC with exactly three fractional digits: one instant has one spelling.
+const AT_FORMAT: &[BorrowedFormatItem<'static>] =
+    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+
+/// One thing that happened: who did what to what, when, with which outcome and why.
+///
+/// Build it with [`Event::new`] and the `with_*` methods. Keys, passwords and evidence content
+/// never belong in an event: it is kept for ever.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Format version, [`EVENT_VERSION`].
+    pub v: u32,
+    /// When it happened, in milliseconds precision, UTC.
+    #[serde(serialize_with = "write_at", deserialize_with = "read_at")]
+    pub at: OffsetDateTime,
+    /// The role that recorded it; filled in by the [`AuditSink`](crate::AuditSink).
+    pub role: String,
+    /// Who acted.
+    pub actor: Actor,
+    /// What was done, as `noun.verb` (`evidence.open`).
+    pub action: String,
+    /// What it was done to (`evidence/3f…`, `camera/camera-17`).
+    pub resource: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, in words for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Ids of the access policies that decided it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
+    /// Anything else, by name; integers, strings and truth values only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, Value>,
+}
+
+/// Who acted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Actor {
+    /// Person, device or service.
+    pub kind: ActorKind,
+    /// Its stable identifier: user id, device common name or service name.
+    pub id: String,
+    /// A name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// What kind of actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ActorKind {
+    /// A person with an account.
+    User,
+    /// A camera or another machine in the field.
+    Device,
+    /// A part of Cordon.
+    Service,
+    /// Somebody who could not be identified, such as a refused login.
+    Unknown,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Access policy allowed it.
+    Permit,
+    /// Access policy, or a check before it, refused it.
+    Deny,
+    /// It was done.
+    Ok,
+    /// It was tried and failed.
+    Fail,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Permit => "permit",
+            Self::Deny => "deny",
+            Self::Ok => "ok",
+            Self::Fail => "fail",
+        })
+    }
+}
+
+/// Why bytes are not an event, or an event cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// The canonical form is too long.
+    #[error("event has {0} bytes, more than {MAX_EVENT_BYTES}")]
+    TooLarge(usize),
+    /// Not the JSON of an event.
+    #[error("malformed event")]
+    Malformed(#[from] serde_json::Error),
+    /// A later version of the format.
+    #[error("event version {0} is not known")]
+    UnknownVersion(u32),
+    /// An event, but not spelled canonically.
+    #[error("event is not in canonical form")]
+    NotCanonical,
+    /// A detail that canonical JSON cannot carry without loss.
+    #[error("event detail {0:?} is not a string, a truth value or a whole number below 2^53")]
+    UnsuitableDetail(String),
+    /// The time is outside the years 0 to 9999.
+    #[error("event time is outside the years 0 to 9999")]
+    UnsuitableTime,
+}
+
+impl Actor {
+    /// A person with the user id `uid`.
+    pub fn user(uid: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: ActorKind::User,
+            id: uid.into(),
+            name: Some(name.into()),
+        }
+    }
+
+    /// A device with the common name `id`.
+    pub fn device(id: impl Into<String>) -> Self {
+        Self {
+            kind: ActorKind::Device,
+            id: id.into(),
+            name: None,
+        }
+    }
+
+    /// A part of Cordon.
+    pub fn service(id: impl Into<String>) -> Self {
+        Self {
+            kind: ActorKind::Service,
+            id: id.into(),
+            name: None,
+        }
+    }
+
+    /// Somebody not identified; `id` is what is known, such as the claimed user id.
+    pub fn unknown(id: impl Into<String>) -> Self {
+        Self {
+            kind: ActorKind::Unknown,
+            id: id.into(),
+            name: None,
+        }
+    }
+}
+
+impl Event {
+    /// An event at `at`, which is cut to milliseconds in UTC.
+    pub fn new(
+        at: OffsetDateTime,
+        actor: Actor,
+        action: impl Into<String>,
+        resource: impl Into<String>,
+        outcome: Outcome,
+    ) -> Self {
+        Self {
+            v: EVENT_VERSION,
+            at: to_millisecond(at),
+            role: String::new(),
+            actor,
+            action: action.into(),
+            resource: resource.into(),
+            outcome,
+            reason: None,
+            policies: Vec::new(),
+            details: BTreeMap::new(),
+        }
+    }
+
+    /// The same event with the reason, in words for people.
+    #[must_use]
+    pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// The same event with the ids of the policies that decided it.
+    #[must_use]
+    pub fn with_policies(mut self, policies: impl IntoIterator<Item = String>) -> Self {
+        self.policies = policies.into_iter().collect();
+        self
+    }
+
+    /// The same event with one more detail; a string, a truth value or a whole number.
+    #[must_use]
+    pub fn with_detail(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.details.insert(name.into(), value.into());
+        self
+    }
+
+    /// The canonical JSON form (RFC 8785).
+    ///
+    /// # Errors
+    /// [`EventError::TooLarge`] above [`MAX_EVENT_BYTES`]; [`EventError::UnsuitableDetail`] and
+    /// [`EventError::UnsuitableTime`] for values that would not survive.
+    pub fn to_canonical(&self) -> Result<Vec<u8>, EventError> {
+        self.check_values()?;
+        let bytes = serde_json_canonicalizer::to_vec(self)?;
+        if bytes.len() > MAX_EVENT_BYTES {
+            return Err(EventError::TooLarge(bytes.len()));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads an event from its canonical form; any other spelling is refused.
+    ///
+    /// # Errors
+    /// A variant of [`EventError`] for each way the bytes can be wrong.
+    pub fn from_canonical(bytes: &[u8]) -> Result<Self, EventError> {
+        if bytes.len() > MAX_EVENT_BYTES {
+            return Err(EventError::TooLarge(bytes.len()));
+        }
+        let event: Self = serde_json::from_slice(bytes)?;
+        if event.v != EVENT_VERSION {
+            return Err(EventError::UnknownVersion(event.v));
+        }
+        if event.to_canonical()? != bytes {
+            return Err(EventError::NotCanonical);
+        }
+        Ok(event)
+    }
+
+    pub(crate) fn check_values(&self) -> Result<(), EventError> {
+        if !(0..=9999).contains(&self.at.to_offset(UtcOffset::UTC).year()) {
+            return Err(EventError::UnsuitableTime);
+        }
+        match self.details.iter().find(|(_, value)| !suitable(value)) {
+            Some((name, _)) => Err(EventError::UnsuitableDetail(name.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// RFC 8785 writes numbers as IEEE 754 doubles, which hold whole numbers exactly up to 2^53.
+fn suitable(value: &Value) -> bool {
+    const EXACT: u64 = 1 << 53;
+    match value {
+        Value::Bool(_) | Value::String(_) => true,
+        Value::Number(n) => n.as_i64().is_some_and(|n| n.unsigned_abs() < EXACT),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+fn to_millisecond(at: OffsetDateTime) -> OffsetDateTime {
+    let at = at.to_offset(UtcOffset::UTC);
+    at.replace_millisecond(at.millisecond()).unwrap_or(at)
+}
+
+fn write_at<S: Serializer>(at: &OffsetDateTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = at
+        .to_offset(UtcOffset::UTC)
+        .format(AT_FORMAT)
+        .map_err(serde::ser::Error::custom)?;
+    serializer.serialize_str(&text)
+}
+
+fn read_at<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
+    let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+    PrimitiveDateTime::parse(&text, AT_FORMAT)
+        .map(PrimitiveDateTime::assume_utc)
+        .map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    fn sample() -> Event {
+        Event::new(
+            datetime!(2026-11-21 10:00:00.123456 +01:00),
+            Actor::user("u4711", "Example Officer"),
+            "evidence.open",
+            "evidence/42",
+            Outcome::Permit,
+        )
+        .with_policies(["view".to_owned()])
+        .with_detail("speed_kmh", 87)
+    }
+
+    #[test]
+    fn canonical_form_is_fixed() {
+        let expected = r#"{"action":"evidence.open","actor":{"id":"u4711","kind":"user","name":"Example Officer"},"at":"2026-11-21T09:00:00.123Z","details":{"speed_kmh":87},"outcome":"permit","policies":["view"],"resource":"evidence/42","role":"","v":1}"#;
+        let bytes = sample().to_canonical().unwrap();
+        assert_eq!(String::from_utf8(bytes.clone()).unwrap(), expected);
+        assert_eq!(Event::from_canonical(&bytes).unwrap(), sample());
+    }
+
+    #[test]
+    fn other_spellings_are_refused() {
+        let text = String::from_utf8(sample().to_canonical().unwrap()).unwrap();
+        let not_canonical = text.replace(r#","v":1"#, r#", "v":1"#);
+        assert!(matches!(
+            Event::from_canonical(not_canonical.as_bytes()),
+            Err(EventError::NotCanonical)
+        ));
+        let later = text.replace(r#""v":1"#, r#""v":2"#);
+        assert!(matches!(
+            Event::from_canonical(later.as_bytes()),
+            Err(EventError::UnknownVersion(2))
+        ));
+        for bad in [
+            text.replace(".123Z", ".1234Z"),
+            text.replace("permit", "maybe"),
+            text.replace(r#""v":1"#, r#""v":1,"x":0"#),
+            text.replace(r#""role":"","#, ""),
+        ] {
+            assert!(
+                matches!(
+                    Event::from_canonical(bad.as_bytes()),
+                    Err(EventError::Malformed(_))
+                ),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn size_is_bounded_on_both_sides() {
+        let empty = sample().with_reason("").to_canonical().unwrap().len();
+        let fits = sample().with_reason("x".repeat(MAX_EVENT_BYTES - empty));
+        assert_eq!(fits.to_canonical().unwrap().len(), MAX_EVENT_BYTES);
+        let large = sample().with_reason("x".repeat(MAX_EVENT_BYTES - empty + 1));
+        assert!(matches!(
+            large.to_canonical(),
+            Err(EventError::TooLarge(n)) if n == MAX_EVENT_BYTES + 1
+        ));
+    }
+
+    #[test]
+    fn details_that_would_not_survive_are_refused() {
+        let exact = (1_i64 << 53) - 1;
+        sample().with_detail("n", exact).to_canonical().unwrap();
+        for value in [
+            Value::from(exact + 1),
+            Value::from(0.5),
+            Value::Null,
+            Value::from(vec![1]),
+        ] {
+            assert!(matches!(
+                sample().with_detail("n", value).to_canonical(),
+                Err(EventError::UnsuitableDetail(name)) if name == "n"
+            ));
+        }
+    }
+}

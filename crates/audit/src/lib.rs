@@ -1,0 +1,43 @@
+//! Audit: what happened, kept so that nobody can change, remove or cut it unnoticed.
+//!
+//! Each role writes [`Event`]s to its own hash-chained [`journal`]; the journals are shipped to
+//! one central [`log`], a Merkle tree with signed checkpoints that any client of C2SP tlog-tiles
+//! can read. [`SharedLog`] joins the two: it is the [`AuditSink`] that services write to, and many
+//! threads share one sync. [`verify`] proves a log offline, with nothing but its files and its
+//! public key, and names the first event that was touched.
+//!
+//! It is not a search index, reads no clock, and starts no threads. All calls block on the disk.
+//!
+//! ```
+//! use audit::{Actor, AuditSink, Event, LogKey, Outcome, SharedLog};
+//! let folder = tempfile::tempdir().unwrap();
+//! let key = LogKey::generate("audit.example.org/log").unwrap();
+//! let public = key.verifier();
+//! let log = SharedLog::open(folder.path(), key).unwrap();
+//! let centre = log.role("centre").unwrap();
+//! let at = time::OffsetDateTime::from_unix_timestamp(1_795_000_000).unwrap();
+//! let event = Event::new(at, Actor::device("camera-17"), "evidence.receive", "evidence/1", Outcome::Ok);
+//! let recorded = centre.record(event).unwrap(); // on disk, twice, and in the tree
+//! assert_eq!(recorded.leaf_index, 0);
+//! let report = audit::verify::verify_dir(&log.log_dir(), &public.to_string(), None).unwrap();
+//! assert_eq!(report.size, 1);
+//! ```
+#![forbid(unsafe_code)]
+
+mod disk;
+pub mod event;
+mod hash;
+pub mod journal;
+mod leaf;
+pub mod log;
+pub mod shared;
+mod sink;
+pub mod verify;
+
+pub use event::{Actor, ActorKind, Event, EventError, Outcome};
+pub use hash::Hash;
+pub use leaf::Leaf;
+pub use log::note::{Checkpoint, LogKey, VerifierKey};
+pub use log::{Log, View};
+pub use shared::{RoleLog, SharedLog};
+pub use sink::{AuditError, AuditSink, MemorySink, Recorded};

@@ -1,0 +1,179 @@
+use super::merkle::{verify_consistency, verify_inclusion};
+use super::note::Checkpoint;
+use super::*;
+
+fn key() -> LogKey {
+    LogKey::from_seed("audit.example.org/log", &[7; 32]).unwrap()
+}
+
+fn entries(range: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+    range.map(|i| format!("entry {i}").into_bytes()).collect()
+}
+
+#[test]
+fn every_size_across_a_tile_border_can_be_reopened() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut size = 0;
+    for batch in [1, 2, 250, 1, 1, 1, 1, 255, 256, 257, 300] {
+        let mut log = Log::open(folder.path(), key()).unwrap();
+        assert_eq!(log.size(), size);
+        let first = log.append_batch(&entries(size..size + batch)).unwrap();
+        assert_eq!(first, size);
+        size += batch;
+        let view = log.view().unwrap();
+        assert_eq!(view.size(), size);
+        for i in [0, size / 2, size - 1] {
+            assert_eq!(view.entry(i).unwrap(), entries(i..i + 1)[0]);
+        }
+        assert!(matches!(
+            view.entry(size),
+            Err(LogError::OutOfRange { index, size: s }) if index == size && s == size
+        ));
+    }
+}
+
+#[test]
+fn proofs_from_tiles_hold_between_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    let mut older: Vec<Checkpoint> = vec![log.view().unwrap().checkpoint().clone()];
+    for batch in [1, 1, 5, 248, 1, 1, 600, 65_536] {
+        let size = log.size();
+        log.append_batch(&entries(size..size + batch)).unwrap();
+        let view = log.view().unwrap();
+        let now = view.checkpoint().clone();
+        for old in &older {
+            let proof = view.consistency_proof(old.size).unwrap();
+            assert!(verify_consistency(
+                old.size, &old.root, now.size, &now.root, &proof
+            ));
+        }
+        for index in [0, now.size / 3, now.size - 1] {
+            let leaf = leaf_hash(&view.entry(index).unwrap());
+            let proof = view.inclusion_proof(index).unwrap();
+            assert!(verify_inclusion(&leaf, index, now.size, &proof, &now.root));
+        }
+        older.push(now);
+    }
+    assert!(folder.path().join("tile/1/000").exists());
+    assert!(folder.path().join("tile/2/000.p/1").exists());
+}
+
+#[test]
+fn an_old_view_survives_appends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..10)).unwrap();
+    let view = log.view().unwrap();
+    log.append_batch(&entries(10..700)).unwrap();
+    assert!(!folder.path().join("tile/0/000.p").exists());
+    assert_eq!(view.entry(9).unwrap(), b"entry 9");
+    assert!(view.entry(10).is_err());
+    let leaf = leaf_hash(b"entry 9");
+    let proof = view.inclusion_proof(9).unwrap();
+    assert!(verify_inclusion(
+        &leaf,
+        9,
+        10,
+        &proof,
+        &view.checkpoint().root
+    ));
+}
+
+#[test]
+fn a_second_writer_and_a_foreign_key_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(folder.path(), key()).unwrap();
+    assert!(matches!(
+        Log::open(folder.path(), key()),
+        Err(LogError::Locked(_))
+    ));
+    drop(log);
+    let other = LogKey::from_seed("audit.example.org/log", &[8; 32]).unwrap();
+    assert!(matches!(
+        Log::open(folder.path(), other),
+        Err(LogError::Checkpoint { .. })
+    ));
+    Log::open(folder.path(), key()).unwrap();
+}
+
+#[test]
+fn entry_length_is_bounded_on_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    assert!(matches!(
+        log.append_batch(&[vec![0; 10], vec![0; MAX_ENTRY_BYTES + 1]]),
+        Err(LogError::EntryTooLong(65536))
+    ));
+    assert_eq!(log.size(), 0);
+    log.append_batch(&[vec![0; MAX_ENTRY_BYTES]]).unwrap();
+    assert_eq!(log.size(), 1);
+}
+
+#[test]
+fn a_lost_checkpoint_does_not_start_a_new_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..3)).unwrap();
+    drop(log);
+    fs::remove_file(folder.path().join("checkpoint")).unwrap();
+    assert!(matches!(
+        Log::open(folder.path(), key()),
+        Err(LogError::NoCheckpoint(_))
+    ));
+}
+
+#[test]
+fn a_checkpoint_set_far_back_is_refused_and_nothing_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..256)).unwrap();
+    let old = fs::read(folder.path().join("checkpoint")).unwrap();
+    log.append_batch(&entries(256..6000)).unwrap();
+    drop(log);
+    fs::write(folder.path().join("checkpoint"), old).unwrap();
+    assert!(matches!(
+        Log::open(folder.path(), key()),
+        Err(LogError::SetBack { size: 256, .. })
+    ));
+    assert!(folder.path().join("tile/entries/022").exists());
+}
+
+#[test]
+fn damaged_newest_tiles_are_noticed_on_opening() {
+    for name in ["tile/0/000.p/3", "tile/entries/000.p/3"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Log::open(folder.path(), key()).unwrap();
+        log.append_batch(&entries(0..3)).unwrap();
+        drop(log);
+        let path = folder.path().join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[5] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        assert!(matches!(
+            Log::open(folder.path(), key()),
+            Err(LogError::Damaged { .. })
+        ));
+    }
+}
+
+#[test]
+fn after_a_failed_write_the_log_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..1)).unwrap();
+    // A directory in place of the next partial tile makes the write fail.
+    fs::create_dir(folder.path().join("tile/entries/000.p/2")).unwrap();
+    assert!(matches!(
+        log.append_batch(&entries(1..2)),
+        Err(LogError::Io { .. })
+    ));
+    assert!(matches!(
+        log.append_batch(&entries(1..2)),
+        Err(LogError::Stopped)
+    ));
+    drop(log);
+    fs::remove_dir(folder.path().join("tile/entries/000.p/2")).unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    assert_eq!(log.append_batch(&entries(1..2)).unwrap(), 1);
+}

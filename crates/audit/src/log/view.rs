@@ -1,0 +1,219 @@
+//! Reading the log at one checkpoint.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::merkle::{Nodes, complete_root, consistency_path, inclusion_path, leaf_hash};
+use super::note::{Checkpoint, VerifierKey};
+use super::tiles::{Row, TILE_WIDTH, split_bundle, split_tile};
+use super::{LogError, at};
+use crate::hash::Hash;
+
+/// The log as one checkpoint describes it. A writer may go on appending meanwhile.
+///
+/// It checks each entry against its hash in the lowest tile, not up to the root: that is what
+/// proofs and [`crate::verify`] are for.
+#[derive(Clone, Debug)]
+pub struct View {
+    dir: PathBuf,
+    checkpoint: Checkpoint,
+    note: String,
+}
+
+impl View {
+    /// Opens the log in `dir` for reading and checks its checkpoint with `key`.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] or [`LogError::Checkpoint`].
+    pub fn open(dir: &Path, key: &VerifierKey) -> Result<Self, LogError> {
+        let path = dir.join("checkpoint");
+        let note = fs::read(&path).map_err(at(&path))?;
+        let checkpoint = key
+            .open(&note)
+            .map_err(|source| LogError::Checkpoint { path, source })?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            checkpoint,
+            note: String::from_utf8_lossy(&note).into_owned(),
+        })
+    }
+
+    /// What the checkpoint says.
+    #[must_use]
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The signed checkpoint itself.
+    #[must_use]
+    pub fn note(&self) -> &str {
+        &self.note
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.checkpoint.size
+    }
+
+    /// The bytes of entry `index`.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfRange`], [`LogError::Io`] or [`LogError::Damaged`].
+    pub fn entry(&self, index: u64) -> Result<Vec<u8>, LogError> {
+        self.check_index(index)?;
+        let mut bundle = self.bundle(index / TILE_WIDTH)?;
+        let at = usize::try_from(index % TILE_WIDTH).unwrap_or_default();
+        // `bundle` has as many entries as the checkpoint says, so `at` is one of them.
+        Ok(bundle.swap_remove(at))
+    }
+
+    /// The entries of bundle `number`: those from `number * 256`, at most 256.
+    ///
+    /// # Errors
+    /// As [`Self::entry`].
+    pub fn bundle(&self, number: u64) -> Result<Vec<Vec<u8>>, LogError> {
+        let first = number.saturating_mul(TILE_WIDTH);
+        self.check_index(first)?;
+        let (path, bytes) = self.read(Row::Entries, number)?;
+        let damaged = |reason| LogError::Damaged {
+            path: path.clone(),
+            reason,
+        };
+        let mut entries = split_bundle(&bytes).ok_or_else(|| damaged("malformed bundle"))?;
+        let hashes = self.tile(0, number)?;
+        if entries.len() < hashes.len() {
+            return Err(damaged("too few entries"));
+        }
+        entries.truncate(hashes.len());
+        if entries
+            .iter()
+            .zip(&hashes)
+            .any(|(entry, hash)| leaf_hash(entry) != *hash)
+        {
+            return Err(damaged("entries do not fit their hashes"));
+        }
+        Ok(entries.into_iter().map(<[u8]>::to_vec).collect())
+    }
+
+    /// The proof that entry `index` is in the tree of this checkpoint (RFC 6962, section 2.1.1).
+    ///
+    /// # Errors
+    /// As [`Self::entry`].
+    pub fn inclusion_proof(&self, index: u64) -> Result<Vec<Hash>, LogError> {
+        self.check_index(index)?;
+        inclusion_path(&mut TileNodes::of(self), index, 0, self.size())
+    }
+
+    /// The proof that the tree of the first `old` entries is the beginning of this one
+    /// (RFC 6962, section 2.1.2); empty for 0 and for the current size.
+    ///
+    /// # Errors
+    /// As [`Self::entry`].
+    pub fn consistency_proof(&self, old: u64) -> Result<Vec<Hash>, LogError> {
+        if old > self.size() {
+            return Err(LogError::OutOfRange {
+                index: old,
+                size: self.size(),
+            });
+        }
+        if old == 0 {
+            return Ok(Vec::new());
+        }
+        consistency_path(&mut TileNodes::of(self), old, 0, self.size(), true)
+    }
+
+    fn check_index(&self, index: u64) -> Result<(), LogError> {
+        if index >= self.size() {
+            return Err(LogError::OutOfRange {
+                index,
+                size: self.size(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The hashes of a tile, exactly as many as the checkpoint promises.
+    fn tile(&self, level: u32, index: u64) -> Result<Vec<Hash>, LogError> {
+        let (path, bytes) = self.read(Row::Hashes(level), index)?;
+        let width = usize::try_from(self.width(level, index)).unwrap_or_default();
+        let mut hashes = split_tile(&bytes).unwrap_or_default();
+        if hashes.len() < width {
+            return Err(LogError::Damaged {
+                path,
+                reason: "too few hashes",
+            });
+        }
+        hashes.truncate(width);
+        Ok(hashes)
+    }
+
+    /// The width of a tile at this checkpoint.
+    fn width(&self, level: u32, index: u64) -> u64 {
+        let hashes = self.size() >> (8 * level);
+        hashes
+            .saturating_sub(index.saturating_mul(TILE_WIDTH))
+            .min(TILE_WIDTH)
+    }
+
+    /// Reads a tile or bundle; when the partial version is gone, the full one stands in for it.
+    fn read(&self, row: Row, index: u64) -> Result<(PathBuf, Vec<u8>), LogError> {
+        let level = match row {
+            Row::Entries => 0,
+            Row::Hashes(level) => level,
+        };
+        let path = row.tile(&self.dir, index, self.width(level, index));
+        match fs::read(&path) {
+            Ok(bytes) => Ok((path, bytes)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let full = row.full(&self.dir, index);
+                // The partial tile is what the checkpoint promises, so its absence is the error.
+                let bytes = fs::read(full).map_err(|_| at(&path)(e))?;
+                Ok((path, bytes))
+            }
+            Err(e) => Err(at(&path)(e)),
+        }
+    }
+}
+
+/// Subtree hashes from tiles, each tile read once per proof.
+struct TileNodes<'a> {
+    view: &'a View,
+    read: HashMap<(u32, u64), Vec<Hash>>,
+}
+
+impl<'a> TileNodes<'a> {
+    fn of(view: &'a View) -> Self {
+        Self {
+            view,
+            read: HashMap::new(),
+        }
+    }
+}
+
+impl Nodes for TileNodes<'_> {
+    type Error = LogError;
+
+    fn node(&mut self, level: u32, index: u64) -> Result<Hash, LogError> {
+        let (tile_level, height) = (level / 8, level % 8);
+        // The node covers `1 << height` hashes of its tile row, from `first`.
+        let first = index << height;
+        let tile_index = first / TILE_WIDTH;
+        let key = (tile_level, tile_index);
+        if !self.read.contains_key(&key) {
+            self.read
+                .insert(key, self.view.tile(tile_level, tile_index)?);
+        }
+        let start = usize::try_from(first % TILE_WIDTH).unwrap_or_default();
+        self.read
+            .get(&key)
+            .and_then(|hashes| hashes.get(start..start + (1 << height)))
+            .map(complete_root)
+            .ok_or_else(|| LogError::Damaged {
+                path: Row::Hashes(tile_level).full(&self.view.dir, tile_index),
+                reason: "too few hashes",
+            })
+    }
+}

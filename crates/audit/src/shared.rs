@@ -1,0 +1,407 @@
+//! All roles of one process on one central log.
+//!
+//! ```text
+//! <dir>/log/               the central log (see crate::log)
+//! <dir>/journal/<role>/    each role's journal (see crate::journal)
+//! ```
+//!
+//! An event goes to its role's journal first and to the central log second; it is acknowledged
+//! when both are on disk. Callers on many threads share the work: the first becomes the leader and
+//! commits whatever has queued up, the others wait. After a crash, [`SharedLog::open`] ships what
+//! a journal has and the central log lacks; leaves carry their role and number, so none is shipped
+//! twice.
+//!
+//! After a failed write (a full disk, say) nothing is known of what reached the disk. The callers
+//! concerned are refused, and the next commit first brings journals and log together again in the
+//! same way; once the disk works, recording goes on without a restart.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::disk::{self, SharedDisk};
+use crate::event::Event;
+use crate::journal::{Journal, JournalError, Shipped};
+use crate::leaf::is_role_name;
+use crate::log::merkle::leaf_hash;
+use crate::log::note::{LogKey, VerifierKey};
+use crate::log::{Log, MAX_BATCH, View};
+use crate::sink::{AuditError, AuditSink, Recorded};
+
+mod recover;
+
+/// Records of a role between two notes of how far it was shipped. The note only spares a restart
+/// from searching the whole log, so it need not be exact.
+const NOTE_EVERY: u64 = 1024;
+
+/// The central log and the journals of all roles of this process; cheap to clone.
+#[derive(Clone)]
+pub struct SharedLog {
+    inner: Arc<Inner>,
+}
+
+/// One role's way into the log.
+#[derive(Clone)]
+pub struct RoleLog {
+    role: String,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    dir: PathBuf,
+    verifier: VerifierKey,
+    disk: SharedDisk,
+    /// Who waits. Never held during disk work.
+    queue: Mutex<Queue>,
+    /// Wakes those whose work was done, and the next leader.
+    done: Condvar,
+    /// Only the leader takes this.
+    writer: Mutex<Writer>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Request>,
+    leader: bool,
+    next_ticket: u64,
+    finished: BTreeMap<u64, Result<Vec<Recorded>, AuditError>>,
+    /// A leader panicked.
+    stopped: bool,
+}
+
+/// For each ticket, where its events are.
+type CommitResult = Result<Vec<(u64, Vec<Recorded>)>, AuditError>;
+
+struct Request {
+    ticket: u64,
+    role: String,
+    events: Vec<Event>,
+}
+
+/// What one commit has for one role.
+#[derive(Default)]
+struct RoleBatch {
+    events: Vec<Event>,
+    /// Which request gets how many of the results, in the order of the events.
+    tickets: Vec<(u64, usize)>,
+}
+
+struct Writer {
+    log: Log,
+    journals: BTreeMap<String, Role>,
+    /// Size of the log when last all was well; what the journals note as shipped lies below.
+    committed: u64,
+    /// A write failed, so journals and log may differ.
+    broken: bool,
+}
+
+struct Role {
+    journal: Journal,
+    /// The newest record that is in the central log.
+    shipped: Option<Shipped>,
+    /// What the journal's own note says.
+    noted_seq: u64,
+}
+
+impl SharedLog {
+    /// Opens the log below `dir`, or starts an empty one, and ships what a crash held back.
+    ///
+    /// # Errors
+    /// [`AuditError`]; in particular [`AuditError::Diverged`] when a journal lacks records that
+    /// the central log has.
+    pub fn open(dir: &Path, key: LogKey) -> Result<Self, AuditError> {
+        Self::open_on(disk::real(), dir, key)
+    }
+
+    pub(crate) fn open_on(disk: SharedDisk, dir: &Path, key: LogKey) -> Result<Self, AuditError> {
+        let verifier = key.verifier();
+        let log = Log::open_on(disk.clone(), &dir.join("log"), key)?;
+        let mut writer = Writer {
+            log,
+            journals: BTreeMap::new(),
+            committed: 0,
+            broken: false,
+        };
+        recover::recover(&disk, &dir.join("journal"), &mut writer)?;
+        writer.committed = writer.log.size();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                dir: dir.to_owned(),
+                verifier,
+                disk,
+                queue: Mutex::default(),
+                done: Condvar::new(),
+                writer: Mutex::new(writer),
+            }),
+        })
+    }
+
+    /// The sink of `role`; starts its journal when there is none.
+    ///
+    /// # Errors
+    /// [`AuditError::RoleName`], or what went wrong with the journal.
+    pub fn role(&self, role: &str) -> Result<RoleLog, AuditError> {
+        if !is_role_name(role) {
+            return Err(AuditError::RoleName(role.to_owned()));
+        }
+        let mut writer = lock(&self.inner.writer);
+        if !writer.journals.contains_key(role) {
+            let dir = self.inner.dir.join("journal").join(role);
+            writer.guarded(|writer| recover::recover_role(&self.inner.disk, &dir, role, writer))?;
+        }
+        Ok(RoleLog {
+            role: role.to_owned(),
+            inner: Arc::clone(&self.inner),
+        })
+    }
+
+    /// The folder of the central log.
+    #[must_use]
+    pub fn log_dir(&self) -> PathBuf {
+        self.inner.dir.join("log")
+    }
+
+    /// The folder of the journals.
+    #[must_use]
+    pub fn journal_dir(&self) -> PathBuf {
+        self.inner.dir.join("journal")
+    }
+
+    /// The key that checks the log's checkpoints.
+    #[must_use]
+    pub fn verifier(&self) -> &VerifierKey {
+        &self.inner.verifier
+    }
+
+    /// A view of the central log at its newest checkpoint.
+    ///
+    /// # Errors
+    /// As [`View::open`].
+    pub fn view(&self) -> Result<View, AuditError> {
+        Ok(View::open(&self.log_dir(), &self.inner.verifier)?)
+    }
+
+    /// Notes how far each journal was shipped, so that the next start is quick. Call it on a
+    /// regular end; nothing depends on it.
+    ///
+    /// # Errors
+    /// What went wrong with a journal.
+    pub fn note_shipped(&self) -> Result<(), AuditError> {
+        let mut writer = lock(&self.inner.writer);
+        recover::note_all(&mut writer.journals)
+    }
+}
+
+impl RoleLog {
+    /// The role's name.
+    #[must_use]
+    pub fn role(&self) -> &str {
+        &self.role
+    }
+}
+
+impl AuditSink for RoleLog {
+    fn record_all(&self, events: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
+        // Refused here, an unsuitable event cannot spoil the batch it would have been part of.
+        for event in &events {
+            event.to_canonical()?;
+        }
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.inner.submit(&self.role, events)
+    }
+}
+
+impl Inner {
+    /// Queues the events and waits until they are durable, doing the work when nobody else does.
+    fn submit(&self, role: &str, events: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
+        let mut queue = lock(&self.queue);
+        let ticket = queue.next_ticket;
+        queue.next_ticket += 1;
+        queue.waiting.push(Request {
+            ticket,
+            role: role.to_owned(),
+            events,
+        });
+        loop {
+            if let Some(result) = queue.finished.remove(&ticket) {
+                return result;
+            }
+            if queue.leader {
+                queue = self
+                    .done
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.leader = true;
+            queue = self.lead(queue);
+            queue.leader = false;
+            self.done.notify_all();
+        }
+    }
+
+    /// Commits one batch from the queue.
+    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let batch = take_batch(&mut queue.waiting);
+        let stopped = queue.stopped;
+        drop(queue);
+        let lead = Lead {
+            inner: self,
+            tickets: batch.iter().map(|request| request.ticket).collect(),
+        };
+        let result = if stopped {
+            Err(AuditError::Stopped)
+        } else {
+            lock(&self.writer).guarded(|writer| writer.commit(batch))
+        };
+        lead.finish(result)
+    }
+}
+
+/// A batch in work. If the leader panics, those who wait for it are refused instead of waiting
+/// for ever, and nothing more is recorded.
+struct Lead<'a> {
+    inner: &'a Inner,
+    tickets: Vec<u64>,
+}
+
+impl<'a> Lead<'a> {
+    fn finish(mut self, result: CommitResult) -> MutexGuard<'a, Queue> {
+        let inner = self.inner;
+        let mut queue = lock(&inner.queue);
+        let tickets = std::mem::take(&mut self.tickets);
+        match result {
+            Ok(results) => {
+                let results = results.into_iter().map(|(ticket, r)| (ticket, Ok(r)));
+                queue.finished.extend(results);
+            }
+            Err(cause) => queue.refuse(tickets, cause),
+        }
+        queue
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut queue = lock(&self.inner.queue);
+            queue.stopped = true;
+            queue.refuse(std::mem::take(&mut self.tickets), AuditError::Stopped);
+            queue.leader = false;
+            self.inner.done.notify_all();
+        }
+    }
+}
+
+impl Queue {
+    /// Gives the cause to all of `tickets`.
+    fn refuse(&mut self, tickets: Vec<u64>, cause: AuditError) {
+        if let [ticket] = *tickets {
+            self.finished.insert(ticket, Err(cause));
+            return;
+        }
+        let cause = Arc::new(cause);
+        for ticket in tickets {
+            let e = AuditError::Together(Arc::clone(&cause));
+            self.finished.insert(ticket, Err(e));
+        }
+    }
+}
+
+/// Takes requests with up to [`MAX_BATCH`] events in all, at least one request.
+fn take_batch(waiting: &mut Vec<Request>) -> Vec<Request> {
+    let mut events = 0;
+    let fitting = waiting
+        .iter()
+        .take_while(|request| {
+            events += request.events.len();
+            events <= MAX_BATCH
+        })
+        .count();
+    let count = fitting.max(1).min(waiting.len());
+    waiting.drain(..count).collect()
+}
+
+impl Writer {
+    /// Does `work`; before it, heals what failed work left behind.
+    fn guarded<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, AuditError>,
+    ) -> Result<T, AuditError> {
+        if self.broken {
+            recover::heal(self)?;
+        }
+        self.broken = true;
+        let done = work(self)?;
+        self.committed = self.log.size();
+        self.broken = false;
+        Ok(done)
+    }
+
+    /// Journals first, one sync per role; then the central log, one checkpoint for all.
+    fn commit(&mut self, batch: Vec<Request>) -> CommitResult {
+        let mut by_role: BTreeMap<String, RoleBatch> = BTreeMap::new();
+        for request in batch {
+            let role = by_role.entry(request.role).or_default();
+            role.tickets.push((request.ticket, request.events.len()));
+            role.events.extend(request.events);
+        }
+        let mut leaves = Vec::new();
+        let mut order = Vec::new();
+        let mut ends = Vec::new();
+        for (role, RoleBatch { events, tickets }) in by_role {
+            let journal = &mut self.role(&role)?.journal;
+            leaves.extend(journal.append_batch(events).map_err(in_journal(&role))?);
+            order.extend(tickets);
+            ends.push((role, leaves.len() as u64));
+        }
+        let mut leaf_index = self.log.append_batch(&leaves)?;
+        for (name, end) in ends {
+            let role = self.role(&name)?;
+            role.shipped = Some(Shipped {
+                seq: role.journal.last_seq(),
+                leaf_index: leaf_index + end - 1,
+            });
+            role.note(NOTE_EVERY).map_err(in_journal(&name))?;
+        }
+        let mut hashes = leaves.iter().map(|leaf| leaf_hash(leaf));
+        let mut results = Vec::with_capacity(order.len());
+        for (ticket, count) in order {
+            let mut recorded = Vec::with_capacity(count);
+            for leaf_hash in hashes.by_ref().take(count) {
+                recorded.push(Recorded {
+                    leaf_index,
+                    leaf_hash,
+                });
+                leaf_index += 1;
+            }
+            results.push((ticket, recorded));
+        }
+        Ok(results)
+    }
+
+    fn role(&mut self, role: &str) -> Result<&mut Role, AuditError> {
+        // A `RoleLog` exists only for roles whose journal is open.
+        self.journals
+            .get_mut(role)
+            .ok_or_else(|| AuditError::RoleName(role.to_owned()))
+    }
+}
+
+/// A thread that panicked while holding a lock left consistent data: disk state is guarded by the
+/// `stopped` flags of log and journal, the queue is changed in single steps.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn in_journal(role: &str) -> impl FnOnce(JournalError) -> AuditError + '_ {
+    |source| AuditError::Journal {
+        role: role.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Where services hand in their events.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::event::{Event, EventError};
+use crate::hash::Hash;
+use crate::journal::JournalError;
+use crate::leaf::{Leaf, chain_hash};
+use crate::log::LogError;
+use crate::log::merkle::leaf_hash;
+
+/// Where an event is in the central log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Index in the log, from 0.
+    pub leaf_index: u64,
+    /// RFC 6962 hash of the leaf.
+    pub leaf_hash: Hash,
+}
+
+/// Takes events and makes them durable.
+///
+/// Services depend on this trait only. Calls block for a disk sync: from async code, call them
+/// on a thread meant for blocking work.
+pub trait AuditSink: Send + Sync {
+    /// Records `events` in order; all are durable on return.
+    ///
+    /// # Errors
+    /// [`AuditError`]; the caller must then refuse the action that the events describe. An event
+    /// whose recording failed may still appear in the log later.
+    fn record_all(&self, events: Vec<Event>) -> Result<Vec<Recorded>, AuditError>;
+
+    /// Records one event; durable on return.
+    ///
+    /// # Errors
+    /// As [`Self::record_all`].
+    fn record(&self, event: Event) -> Result<Recorded, AuditError> {
+        let recorded = self.record_all(vec![event])?;
+        recorded.into_iter().next().ok_or(AuditError::Stopped)
+    }
+}
+
+/// Why events were not recorded, or a log could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The event itself cannot be recorded; nothing was written.
+    #[error("event cannot be recorded")]
+    Event(#[from] EventError),
+    /// The role's journal failed.
+    #[error("journal of role {role:?} failed")]
+    Journal {
+        /// The role.
+        role: String,
+        /// Why.
+        source: JournalError,
+    },
+    /// The central log failed.
+    #[error("central log failed")]
+    Log(#[from] LogError),
+    /// The journal and the central log contradict one another.
+    #[error("role {role:?}: {reason} (journal ends with {journal}, central log with {central})")]
+    Diverged {
+        /// The role.
+        role: String,
+        /// What does not fit.
+        reason: &'static str,
+        /// Last number in the journal.
+        journal: u64,
+        /// Last number in the central log.
+        central: u64,
+    },
+    /// A leaf of the central log cannot be read.
+    #[error("leaf {index} of the central log is malformed")]
+    Leaf {
+        /// Its index.
+        index: u64,
+        /// Why.
+        source: EventError,
+    },
+    /// Not a role name: 1 to 32 lower-case letters, digits and hyphens.
+    #[error("{0:?} is not a role name")]
+    RoleName(String),
+    /// The events shared a write with those of another caller, and it failed.
+    #[error("audit write failed")]
+    Together(#[source] Arc<Self>),
+    /// The thread that wrote for others panicked; nothing is recorded before a restart.
+    #[error("audit stopped after a panic")]
+    Stopped,
+}
+
+/// Keeps events in memory: for tests of services.
+///
+/// It numbers and hashes like the real log but keeps nothing beyond the process.
+#[derive(Debug, Default)]
+pub struct MemorySink {
+    events: Mutex<Vec<Event>>,
+}
+
+impl MemorySink {
+    /// All events so far.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.clone()
+    }
+}
+
+impl AuditSink for MemorySink {
+    fn record_all(&self, new: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = Vec::new();
+        for event in new {
+            let leaf_index = events.len() as u64;
+            let prev = chain_hash(&event.to_canonical()?);
+            let leaf = Leaf::encode("memory", leaf_index + 1, &prev, event.clone())?;
+            events.push(event);
+            recorded.push(Recorded {
+                leaf_index,
+                leaf_hash: leaf_hash(&leaf),
+            });
+        }
+        Ok(recorded)
+    }
+}

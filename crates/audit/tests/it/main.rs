@@ -1,0 +1,15 @@
+//! The audit crate as its users see it: writers, tamperers and the verifier.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    reason = "helpers of tests; the lints spare only test functions themselves"
+)]
+
+mod hostile;
+mod independence;
+mod killed;
+mod support;
+mod tamper;
+mod tamper_deep;
