@@ -1,0 +1,194 @@
+//! Following the sequence of a camera's manifests, at the centre.
+//!
+//! Each manifest carries a number and the hash of its predecessor. From these the centre tells a
+//! block that is next from one that came twice, one that fills a hole, and one that proves that
+//! two holders of the camera's key (or a camera set back in time) have sealed.
+//!
+//! ```text
+//!            sequence == head + 1, previous matches ──► Next
+//!  manifest ─┤ sequence >  head + 1 ────────────────► Gap { from, to }
+//!            │ known sequence, same hash ───────────► Duplicate
+//!            │ known sequence, other hash ──────────► Fork
+//!            │ unknown sequence below head ─────────► Late (or Fork, if a neighbour disagrees)
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::digest::Sha256Digest;
+use crate::manifest::Manifest;
+
+/// What the centre remembers of one manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// SHA-256 of the manifest's canonical bytes.
+    pub manifest_sha256: Sha256Digest,
+    /// SHA-256 of its predecessor, as the manifest says.
+    pub previous: Sha256Digest,
+}
+
+/// How a manifest relates to those already known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// It continues the chain.
+    Next,
+    /// It was seen before.
+    Duplicate,
+    /// It is ahead: the numbers `from..=to` have not arrived.
+    Gap {
+        /// First missing number.
+        from: u64,
+        /// Last missing number.
+        to: u64,
+    },
+    /// It contradicts a known manifest: same number with other content, or a hash that does not
+    /// fit its neighbour.
+    Fork {
+        /// Number at which the two chains part.
+        sequence: u64,
+    },
+    /// It fills an earlier hole.
+    Late,
+}
+
+/// The chain of one camera, as far as the centre knows it.
+///
+/// Holds one small entry per block it is given; a caller with millions of blocks per camera loads
+/// the head and the neighbourhood of the number in question with [`ChainState::with_link`].
+#[derive(Clone, Debug, Default)]
+pub struct ChainState {
+    links: BTreeMap<u64, Link>,
+    /// Hashes of blocks that were never received but are named by a notice.
+    explained: BTreeMap<u64, Sha256Digest>,
+}
+
+impl ChainState {
+    /// A camera nothing is known about.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a remembered manifest, for instance from a database.
+    #[must_use]
+    pub fn with_link(mut self, sequence: u64, link: Link) -> Self {
+        self.links.insert(sequence, link);
+        self
+    }
+
+    /// Adds a block that never arrived but that a notice explains, with its manifest's hash.
+    #[must_use]
+    pub fn with_explained(mut self, sequence: u64, manifest_sha256: Sha256Digest) -> Self {
+        self.explained.insert(sequence, manifest_sha256);
+        self
+    }
+
+    /// Highest number seen; `None` before the first.
+    #[must_use]
+    pub fn head(&self) -> Option<u64> {
+        self.links.keys().next_back().copied()
+    }
+
+    /// Where `manifest`, whose canonical bytes hash to `manifest_sha256`, stands; changes nothing.
+    #[must_use]
+    pub fn classify(&self, manifest: &Manifest, manifest_sha256: &Sha256Digest) -> Position {
+        let sequence = manifest.sequence;
+        if let Some(known) = self.links.get(&sequence) {
+            return if known.manifest_sha256 == *manifest_sha256 {
+                Position::Duplicate
+            } else {
+                Position::Fork { sequence }
+            };
+        }
+        if let Some(fork) = self.neighbour_conflict(manifest, manifest_sha256) {
+            return fork;
+        }
+        let head = self.head().unwrap_or(0);
+        if sequence < head {
+            return Position::Late;
+        }
+        let expected = head.saturating_add(1);
+        if sequence == expected {
+            Position::Next
+        } else {
+            Position::Gap {
+                from: expected,
+                to: sequence.saturating_sub(1),
+            }
+        }
+    }
+
+    fn neighbour_conflict(&self, manifest: &Manifest, hash: &Sha256Digest) -> Option<Position> {
+        let sequence = manifest.sequence;
+        let before = sequence.checked_sub(1)?;
+        let conflict = |sequence| Some(Position::Fork { sequence });
+        let known_before = self
+            .links
+            .get(&before)
+            .map(|link| link.manifest_sha256)
+            .or_else(|| self.explained.get(&before).copied());
+        if known_before.is_some_and(|known| known != manifest.previous) {
+            return conflict(sequence);
+        }
+        let after = self.links.get(&sequence.saturating_add(1));
+        if after.is_some_and(|link| link.previous != *hash) {
+            return conflict(sequence);
+        }
+        // A number given up in a notice may still arrive, but only with the content it had.
+        if self.explained.get(&sequence).is_some_and(|h| h != hash) {
+            return conflict(sequence);
+        }
+        None
+    }
+
+    /// Remembers `manifest`, and what it says about dropped blocks if it is a notice.
+    ///
+    /// A fork is not remembered: the first to arrive stays. Returns what [`Self::classify`] says.
+    pub fn accept(&mut self, manifest: &Manifest, manifest_sha256: &Sha256Digest) -> Position {
+        let position = self.classify(manifest, manifest_sha256);
+        if matches!(position, Position::Fork { .. } | Position::Duplicate) {
+            return position;
+        }
+        self.links.insert(
+            manifest.sequence,
+            Link {
+                manifest_sha256: *manifest_sha256,
+                previous: manifest.previous,
+            },
+        );
+        for dropped in manifest.notice.iter().flat_map(|n| &n.dropped) {
+            self.explained
+                .insert(dropped.sequence, dropped.manifest_sha256);
+        }
+        position
+    }
+
+    /// Numbers from 1 to the head that neither arrived nor are explained by a notice, as ranges.
+    ///
+    /// At most `limit` ranges are returned, lowest first.
+    #[must_use]
+    pub fn unexplained_gaps(&self, limit: usize) -> Vec<(u64, u64)> {
+        let mut known: Vec<u64> = self
+            .links
+            .keys()
+            .chain(self.explained.keys())
+            .copied()
+            .collect();
+        known.sort_unstable();
+        known.dedup();
+        let mut gaps = Vec::new();
+        let mut expected: u64 = 1;
+        for sequence in known {
+            if gaps.len() >= limit {
+                break;
+            }
+            if sequence > expected {
+                gaps.push((expected, sequence.saturating_sub(1)));
+            }
+            expected = sequence.saturating_add(1);
+        }
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests;

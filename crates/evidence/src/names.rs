@@ -1,0 +1,31 @@
+//! Reading the common name of a certificate.
+
+use const_oid::db::rfc4519::COMMON_NAME;
+use der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
+use pki::cert::Certificate;
+
+/// The last common name of the subject, which is the most specific one.
+pub(crate) fn common_name(certificate: &Certificate) -> Option<String> {
+    let subject = &certificate.tbs_certificate.subject;
+    let value = subject
+        .0
+        .iter()
+        .flat_map(|rdn| rdn.0.iter())
+        .rfind(|attribute| attribute.oid == COMMON_NAME)?;
+    let any = &value.value;
+    any.decode_as::<Utf8StringRef<'_>>()
+        .map(|s| s.as_str().to_owned())
+        .or_else(|_| {
+            any.decode_as::<PrintableStringRef<'_>>()
+                .map(|s| s.as_str().to_owned())
+        })
+        .or_else(|_| {
+            any.decode_as::<Ia5StringRef<'_>>()
+                .map(|s| s.as_str().to_owned())
+        })
+        .or_else(|_| {
+            any.decode_as::<TeletexStringRef<'_>>()
+                .map(|s| s.as_str().to_owned())
+        })
+        .ok()
+}

@@ -1,0 +1,15 @@
+//! Integration tests of the `evidence` crate.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+mod block;
+mod cms;
+mod export;
+mod identity;
+mod receipt;
+mod spool_kill;
+mod tools;
