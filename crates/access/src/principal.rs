@@ -1,0 +1,258 @@
+//! Principals: people who proved who they are.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use pki::clearance::Clearance;
+use pki::path::{Identity, SubjectKind};
+use serde::{Deserialize, Serialize};
+
+/// A password proves less than a key on a card, so it opens nothing above this level, whatever
+/// the directory says.
+pub const PASSWORD_CEILING: Clearance = Clearance::Restricted;
+
+/// What a person does; a person may have several roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Sees the evidence of the own units.
+    Officer,
+    /// Also accepts, rejects and exports it.
+    Reviewer,
+    /// Reads the audit log, no evidence.
+    Auditor,
+    /// Issues and revokes certificates.
+    Registrar,
+    /// Keeps the directory.
+    Administrator,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 5] = [
+        Self::Officer,
+        Self::Reviewer,
+        Self::Auditor,
+        Self::Registrar,
+        Self::Administrator,
+    ];
+
+    /// The role's name in rules, directory and audit log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Officer => "officer",
+            Self::Reviewer => "reviewer",
+            Self::Auditor => "auditor",
+            Self::Registrar => "registrar",
+            Self::Administrator => "administrator",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The text names no role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no role")]
+pub struct UnknownRole(pub String);
+
+impl FromStr for Role {
+    type Err = UnknownRole;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRole> {
+        let found = Self::ALL.into_iter().find(|role| role.name() == text);
+        found.ok_or_else(|| UnknownRole(text.to_owned()))
+    }
+}
+
+/// What the directory says of a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PersonRecord {
+    /// User id.
+    pub uid: String,
+    /// Name as shown.
+    pub name: String,
+    /// Organisation.
+    pub organisation: String,
+    /// Highest clearance the person may use.
+    pub clearance: Clearance,
+    /// What the person does.
+    pub roles: BTreeSet<Role>,
+    /// Units the person works for.
+    pub units: BTreeSet<String>,
+    /// Whether the person may log in.
+    pub active: bool,
+}
+
+/// How a principal was proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// By the key of a certificate with this SHA-256 fingerprint.
+    Certificate {
+        /// Lower-case hexadecimal.
+        fingerprint: String,
+    },
+    /// By name and password.
+    Password,
+}
+
+/// A person who proved who they are, with what they may at most see.
+///
+/// Fields are private: a principal cannot be made or raised by anything but its constructors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    uid: String,
+    name: String,
+    organisation: String,
+    clearance: Clearance,
+    roles: BTreeSet<Role>,
+    units: BTreeSet<String>,
+    credential: Credential,
+}
+
+/// Why somebody with valid credentials is no principal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PrincipalError {
+    /// A device or service where a person is expected.
+    #[error("the certificate of {0} does not belong to a person")]
+    NotAPerson(String),
+    /// The certificate names nobody.
+    #[error("the certificate of {0} carries no user id")]
+    NoUserId(String),
+    /// Certificate and directory speak of different people.
+    #[error("the certificate is for {certificate}, the directory entry for {directory}")]
+    OtherPerson {
+        /// User id in the certificate.
+        certificate: String,
+        /// User id of the entry.
+        directory: String,
+    },
+    /// The directory forbids it.
+    #[error("the account of {0} is disabled")]
+    Disabled(String),
+}
+
+impl PrincipalError {
+    /// Stable name of the reason, in kebab case.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NotAPerson(_) => "not-a-person",
+            Self::NoUserId(_) => "no-user-id",
+            Self::OtherPerson { .. } => "other-person",
+            Self::Disabled(_) => "account-disabled",
+        }
+    }
+}
+
+impl Principal {
+    /// The person of `record`, proved by the validated certificate `identity`.
+    ///
+    /// The clearance is the lower one of both: a certificate is an upper bound, and lowering the
+    /// directory's value takes effect without a revocation.
+    ///
+    /// # Errors
+    /// [`PrincipalError`], one variant per reason.
+    pub fn by_certificate(
+        identity: &Identity,
+        record: &PersonRecord,
+    ) -> Result<Self, PrincipalError> {
+        if identity.kind != SubjectKind::User {
+            return Err(PrincipalError::NotAPerson(identity.common_name.clone()));
+        }
+        let Some(uid) = &identity.uid else {
+            return Err(PrincipalError::NoUserId(identity.common_name.clone()));
+        };
+        if *uid != record.uid {
+            return Err(PrincipalError::OtherPerson {
+                certificate: uid.clone(),
+                directory: record.uid.clone(),
+            });
+        }
+        let credential = Credential::Certificate {
+            fingerprint: identity.fingerprint.clone(),
+        };
+        Self::new(record, identity.clearance, credential)
+    }
+
+    /// The person of `record`, whose password was checked.
+    ///
+    /// # Errors
+    /// [`PrincipalError::Disabled`].
+    pub fn by_password(record: &PersonRecord) -> Result<Self, PrincipalError> {
+        Self::new(record, PASSWORD_CEILING, Credential::Password)
+    }
+
+    fn new(
+        record: &PersonRecord,
+        ceiling: Clearance,
+        credential: Credential,
+    ) -> Result<Self, PrincipalError> {
+        if !record.active {
+            return Err(PrincipalError::Disabled(record.uid.clone()));
+        }
+        Ok(Self {
+            uid: record.uid.clone(),
+            name: record.name.clone(),
+            organisation: record.organisation.clone(),
+            clearance: record.clearance.min(ceiling),
+            roles: record.roles.clone(),
+            units: record.units.clone(),
+            credential,
+        })
+    }
+
+    /// User id.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Name as shown.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Organisation.
+    #[must_use]
+    pub fn organisation(&self) -> &str {
+        &self.organisation
+    }
+
+    /// Effective clearance: the lowest of certificate, directory and strength of the login.
+    #[must_use]
+    pub fn clearance(&self) -> Clearance {
+        self.clearance
+    }
+
+    /// What the person does.
+    #[must_use]
+    pub fn roles(&self) -> &BTreeSet<Role> {
+        &self.roles
+    }
+
+    /// Whether the person has this role.
+    #[must_use]
+    pub fn has_role(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Units the person works for.
+    #[must_use]
+    pub fn units(&self) -> &BTreeSet<String> {
+        &self.units
+    }
+
+    /// How the person was proved.
+    #[must_use]
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+}

@@ -1,0 +1,75 @@
+use access::{Credential, Principal, PrincipalError, Role};
+use pki::clearance::Clearance;
+use pki::name::Subject;
+use pki::path::{Identity, SubjectKind};
+use pki::status::IssuerId;
+use time::OffsetDateTime;
+
+use crate::record;
+
+pub(crate) fn identity(kind: SubjectKind, uid: Option<&str>, clearance: Clearance) -> Identity {
+    let now = OffsetDateTime::from_unix_timestamp(1_795_000_000).unwrap();
+    Identity {
+        kind,
+        uid: uid.map(str::to_owned),
+        common_name: "Example Officer".into(),
+        email: None,
+        organisation: None,
+        clearance,
+        serial_hex: "01".into(),
+        fingerprint: "ab".repeat(32),
+        not_before: now,
+        not_after: now,
+        issuer_cn: "Users CA".into(),
+        issuer: IssuerId::of(&Subject::new("Users CA").to_name().unwrap()),
+    }
+}
+
+#[test]
+fn the_lowest_of_certificate_directory_and_login_counts() {
+    for directory in Clearance::ALL {
+        let record = record(directory, &[Role::Officer], &["traffic"]);
+        for certificate in Clearance::ALL {
+            let identity = identity(SubjectKind::User, Some("officer-4711"), certificate);
+            let ana = Principal::by_certificate(&identity, &record).unwrap();
+            assert_eq!(
+                ana.clearance().level(),
+                certificate.level().min(directory.level())
+            );
+            let fingerprint = identity.fingerprint.clone();
+            assert_eq!(*ana.credential(), Credential::Certificate { fingerprint });
+        }
+        let by_password = Principal::by_password(&record).unwrap();
+        assert_eq!(by_password.clearance().level(), directory.level().min(1));
+    }
+}
+
+#[test]
+fn devices_strangers_and_the_disabled_are_refused() {
+    let record = record(Clearance::Secret, &[Role::Officer], &["traffic"]);
+    let refused = |kind, uid, record| {
+        Principal::by_certificate(&identity(kind, uid, Clearance::Secret), record)
+            .unwrap_err()
+            .code()
+    };
+    for kind in [SubjectKind::Device, SubjectKind::Service] {
+        assert_eq!(refused(kind, Some("officer-4711"), &record), "not-a-person");
+    }
+    assert_eq!(refused(SubjectKind::User, None, &record), "no-user-id");
+    assert_eq!(
+        refused(SubjectKind::User, Some("officer-1"), &record),
+        "other-person"
+    );
+    let disabled = access::PersonRecord {
+        active: false,
+        ..record.clone()
+    };
+    assert_eq!(
+        refused(SubjectKind::User, Some("officer-4711"), &disabled),
+        "account-disabled"
+    );
+    assert!(matches!(
+        Principal::by_password(&disabled),
+        Err(PrincipalError::Disabled(_))
+    ));
+}
