@@ -1,0 +1,247 @@
+//! Passwords: Argon2id verifiers, a policy, and a lock-out that grows.
+
+use std::sync::OnceLock;
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Algorithm, Argon2, Params, PasswordHasher as _, PasswordVerifier as _, Version};
+use store::sqlx;
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use crate::{Directory, DirectoryError, Person};
+
+/// OWASP Password Storage Cheat Sheet, Argon2id: 19 MiB, two passes, one lane.
+const MEMORY_KIB: u32 = 19 * 1024;
+const PASSES: u32 = 2;
+const LANES: u32 = 1;
+/// NIST SP 800-63B-4 asks for 15 characters where a password is the only factor; password logins
+/// here open nothing above level 1, so 12 stand as the least.
+const MIN_LENGTH: usize = 12;
+/// Longer input is refused before it is hashed.
+const MAX_LENGTH: usize = 256;
+/// Failures that are forgiven before a lock-out.
+const FREE_FAILURES: u32 = 5;
+/// First lock-out in seconds; each further failure doubles it, up to an hour.
+const FIRST_LOCK: i64 = 30;
+const LONGEST_LOCK: i64 = 3600;
+
+/// A password that must not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PasswordPolicyError {
+    /// Too short.
+    #[error("the password has {0} characters, at least {MIN_LENGTH} are needed")]
+    TooShort(usize),
+    /// Too long.
+    #[error("the password has more than {MAX_LENGTH} bytes")]
+    TooLong,
+    /// Contains the user id.
+    #[error("the password contains the user id")]
+    ContainsUserId,
+    /// All characters alike.
+    #[error("the password repeats one character")]
+    Monotonous,
+}
+
+/// Why somebody was not logged in.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    /// Name or password is wrong; which, is not said.
+    #[error("the name or the password is wrong")]
+    Wrong,
+    /// Too many failures.
+    #[error("too many failed attempts; try again in {0} seconds")]
+    Locked(i64),
+    /// The person may not log in.
+    #[error("this account is disabled")]
+    Disabled,
+    /// The directory failed.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+}
+
+impl LoginError {
+    /// Stable name of the reason, in kebab case.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Wrong => "wrong-password",
+            Self::Locked(_) => "locked-out",
+            Self::Disabled => "account-disabled",
+            Self::Directory(_) => "directory-failed",
+        }
+    }
+}
+
+pub(crate) fn check_policy(uid: &str, password: &str) -> Result<(), PasswordPolicyError> {
+    let count = password.chars().count();
+    if count < MIN_LENGTH {
+        return Err(PasswordPolicyError::TooShort(count));
+    }
+    if password.len() > MAX_LENGTH {
+        return Err(PasswordPolicyError::TooLong);
+    }
+    if password.to_lowercase().contains(&uid.to_lowercase()) {
+        return Err(PasswordPolicyError::ContainsUserId);
+    }
+    let mut chars = password.chars();
+    let first = chars.next();
+    if chars.all(|c| Some(c) == first) {
+        return Err(PasswordPolicyError::Monotonous);
+    }
+    Ok(())
+}
+
+fn hasher() -> Argon2<'static> {
+    // The constants are within the bounds that `Params` checks, so the default is never taken.
+    let params = Params::new(MEMORY_KIB, PASSES, LANES, None).unwrap_or_default();
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+}
+
+pub(crate) fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
+    Ok(hasher().hash_password(password.as_bytes())?.to_string())
+}
+
+fn matches(verifier: &str, password: &str) -> bool {
+    PasswordHash::new(verifier)
+        .is_ok_and(|phc| hasher().verify_password(password.as_bytes(), &phc).is_ok())
+}
+
+/// The verifier that unknown names are checked against.
+fn dummy() -> &'static str {
+    static DUMMY: OnceLock<String> = OnceLock::new();
+    DUMMY.get_or_init(|| hash("nobody has this password").unwrap_or_default())
+}
+
+pub(crate) async fn login(
+    directory: &Directory,
+    uid: &str,
+    password: &str,
+    now: OffsetDateTime,
+) -> Result<Person, LoginError> {
+    if password.len() > MAX_LENGTH || uid.len() > 64 {
+        return Err(LoginError::Wrong);
+    }
+    let verifier = begin_attempt(directory, uid, now).await?;
+    let known = verifier.is_some();
+    let password = Zeroizing::new(password.to_owned());
+    // The semaphore is never closed.
+    let _slot = directory.verifiers.acquire().await.ok();
+    let fits = tokio::task::spawn_blocking(move || {
+        let verifier = verifier.as_deref().unwrap_or_else(|| dummy());
+        matches(verifier, &password)
+    })
+    .await
+    .map_err(DirectoryError::from)?;
+    if !known || !fits {
+        return Err(LoginError::Wrong);
+    }
+    forget_failures(directory, uid).await?;
+    match directory.get(uid).await? {
+        Some(person) if person.active => Ok(person),
+        _ => Err(LoginError::Disabled),
+    }
+}
+
+/// Gives the verifier to check against, `None` for an unknown name, and counts the attempt as a
+/// failure already: were it counted after the password was checked, any number of guesses could
+/// be tried side by side before the first of them counted.
+async fn begin_attempt(
+    directory: &Directory,
+    uid: &str,
+    now: OffsetDateTime,
+) -> Result<Option<String>, LoginError> {
+    let mut tx = directory.sql.write().await.map_err(DirectoryError::from)?;
+    let row: Option<(String, i64, i64)> =
+        sqlx::query_as("SELECT verifier, failures, locked_till FROM passwords WHERE uid = ?")
+            .bind(uid)
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(DirectoryError::from)?;
+    let Some((verifier, failures, locked_till)) = row else {
+        return Ok(None);
+    };
+    let now = now.unix_timestamp();
+    if locked_till > now {
+        return Err(LoginError::Locked(locked_till - now));
+    }
+    let failures = failures.saturating_add(1);
+    let lock = lock_seconds(u32::try_from(failures).unwrap_or(u32::MAX));
+    let locked_till = if lock == 0 { 0 } else { now + lock };
+    sqlx::query("UPDATE passwords SET failures = ?, locked_till = ? WHERE uid = ?")
+        .bind(failures)
+        .bind(locked_till)
+        .bind(uid)
+        .execute(&mut *tx)
+        .await
+        .map_err(DirectoryError::from)?;
+    tx.commit().await.map_err(DirectoryError::from)?;
+    Ok(Some(verifier))
+}
+
+/// After a success.
+async fn forget_failures(directory: &Directory, uid: &str) -> Result<(), DirectoryError> {
+    let mut tx = directory.sql.write().await?;
+    sqlx::query("UPDATE passwords SET failures = 0, locked_till = 0 WHERE uid = ?")
+        .bind(uid)
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// How long an account is locked after so many failures in a row.
+fn lock_seconds(failures: u32) -> i64 {
+    match failures.checked_sub(FREE_FAILURES) {
+        None => 0,
+        Some(over) => FIRST_LOCK
+            .saturating_mul(1 << over.min(16))
+            .min(LONGEST_LOCK),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_refuses_on_both_sides_of_its_bounds() {
+        let refused = |password: &str| check_policy("ana", password).unwrap_err();
+        assert_eq!(refused("elevenchars"), PasswordPolicyError::TooShort(11));
+        assert!(check_policy("ana", "twelve chars").is_ok());
+        assert!(check_policy("ana", &"xy".repeat(128)).is_ok());
+        assert_eq!(refused(&"xy".repeat(129)), PasswordPolicyError::TooLong);
+        assert_eq!(
+            refused("hello-ANA-hello"),
+            PasswordPolicyError::ContainsUserId
+        );
+        assert_eq!(refused("zzzzzzzzzzzzzz"), PasswordPolicyError::Monotonous);
+    }
+
+    #[test]
+    fn lock_outs_start_after_five_failures_and_double_up_to_an_hour() {
+        let table = [
+            (0, 0),
+            (4, 0),
+            (5, 30),
+            (6, 60),
+            (11, 1920),
+            (12, 3600),
+            (u32::MAX, 3600),
+        ];
+        for (failures, seconds) in table {
+            assert_eq!(lock_seconds(failures), seconds, "after {failures}");
+        }
+    }
+
+    #[test]
+    fn verifiers_are_argon2id_with_the_stated_cost() {
+        let verifier = hash("correct horse battery").unwrap();
+        assert!(
+            verifier.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"),
+            "{verifier}"
+        );
+        assert!(matches(&verifier, "correct horse battery"));
+        assert!(!matches(&verifier, "correct horse batterz"));
+        assert!(!matches("nonsense", "correct horse battery"));
+    }
+}
