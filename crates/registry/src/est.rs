@@ -1,0 +1,233 @@
+//! Enrolment over Secure Transport (RFC 7030) and the revocation lists, over HTTP.
+//!
+//! | request | who | answer |
+//! |---|---|---|
+//! | `GET /.well-known/est/cacerts` | anybody | certs-only PKCS#7: root and issuing authorities |
+//! | `POST /.well-known/est/simpleenroll` | HTTP Basic: device name, one-time code | the certificate |
+//! | `POST /.well-known/est/simplereenroll` | TLS client certificate of the device | the certificate |
+//! | `GET /crl/{root,users,devices,services}.crl` | anybody | the list, DER |
+//!
+//! Bodies of EST are base64 (RFC 8951). The TLS certificates of the peer are taken from the request
+//! extension [`PeerCertificates`], which the listener sets. Refusals carry one line of plain text:
+//! 400 for a bad request, 401 for wrong credentials, 403 for a certificate that is not accepted,
+//! 413 and 415 for body and type, 500 for a fault here.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Extension, Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use pki::csr::MAX_CSR_LEN;
+use pki::pkcs7;
+use pki::tls::PeerCertificates;
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use crate::{CrlName, EnrolError, Issued, Registry};
+
+/// Largest request body in bytes: the largest request in base64, with line ends.
+const MAX_BODY: usize = MAX_CSR_LEN * 3 / 2;
+/// Largest `Authorization` header looked at, in bytes.
+const MAX_AUTHORIZATION: usize = 512;
+const PKCS7: &str = "application/pkcs7-mime";
+const PKCS7_CERTS_ONLY: &str = "application/pkcs7-mime; smime-type=certs-only";
+const PKCS10: &str = "application/pkcs10";
+const CHALLENGE: &str = "Basic realm=\"device enrolment\", charset=\"UTF-8\"";
+
+/// Tells the time; a shell passes the system's, a test its own.
+pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
+
+#[derive(Clone)]
+struct Est {
+    registry: Registry,
+    clock: Clock,
+}
+
+/// The routes in the table above.
+pub fn router(registry: Registry, clock: Clock) -> Router {
+    Router::new()
+        .route("/.well-known/est/cacerts", get(cacerts))
+        .route("/.well-known/est/simpleenroll", post(simpleenroll))
+        .route("/.well-known/est/simplereenroll", post(simplereenroll))
+        .route("/crl/{file}", get(crl))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(Est { registry, clock })
+}
+
+/// The routes that need no authentication, for a plain HTTP listener: revocation lists, whose
+/// readers cannot check TLS before they have them (RFC 5280, section 8).
+pub fn public_router(registry: Registry, clock: Clock) -> Router {
+    Router::new()
+        .route("/crl/{file}", get(crl))
+        .with_state(Est { registry, clock })
+}
+
+async fn cacerts(State(est): State<Est>) -> Result<Response, Refusal> {
+    certs_only(PKCS7, &est.registry.authorities())
+}
+
+async fn simpleenroll(
+    State(est): State<Est>,
+    headers: HeaderMap,
+    body: Result<axum::body::Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let (device, code) = basic(&headers).ok_or(Refusal::Enrol(EnrolError::Unauthorised))?;
+    let csr = request(&headers, body)?;
+    let issued = est
+        .registry
+        .enrol(&device, &code, &csr, (est.clock)())
+        .await?;
+    certificate(&issued)
+}
+
+async fn simplereenroll(
+    State(est): State<Est>,
+    peer: Option<Extension<PeerCertificates>>,
+    headers: HeaderMap,
+    body: Result<axum::body::Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let Some(Extension(PeerCertificates(peer))) = peer else {
+        return Err(EnrolError::NoCertificate.into());
+    };
+    let csr = request(&headers, body)?;
+    let issued = est.registry.reenrol(&peer, &csr, (est.clock)()).await?;
+    certificate(&issued)
+}
+
+async fn crl(State(est): State<Est>, Path(file): Path<String>) -> Result<Response, Refusal> {
+    let name: CrlName = file
+        .strip_suffix(".crl")
+        .and_then(|name| name.parse().ok())
+        .ok_or(Refusal::NotFound)?;
+    let der = est.registry.crl(name).ok_or(Refusal::NotFound)?;
+    Ok(([(CONTENT_TYPE, "application/pkix-crl")], der.to_vec()).into_response())
+}
+
+/// RFC 7030, section 4.2.3: the certificate alone; the authorities come from `cacerts`.
+fn certificate(issued: &Issued) -> Result<Response, Refusal> {
+    certs_only(PKCS7_CERTS_ONLY, std::slice::from_ref(issued.chain.leaf()))
+}
+
+fn certs_only(
+    content_type: &'static str,
+    certificates: &[pki::Certificate],
+) -> Result<Response, Refusal> {
+    let der = pkcs7::encode_certs_only(certificates).map_err(Refusal::Encode)?;
+    let headers = [
+        (CONTENT_TYPE.as_str(), content_type),
+        // RFC 8951 calls the header superfluous, but clients of RFC 7030 look for it.
+        ("content-transfer-encoding", "base64"),
+    ];
+    Ok((headers, wrapped(&der)).into_response())
+}
+
+/// Base64 in lines of 64, as clients that feed it to PEM decoders expect.
+fn wrapped(der: &[u8]) -> String {
+    let mut text = String::new();
+    // 48 bytes make 64 letters.
+    for line in der.chunks(48) {
+        STANDARD.encode_string(line, &mut text);
+        text.push_str("\r\n");
+    }
+    text
+}
+
+fn request(
+    headers: &HeaderMap,
+    body: Result<axum::body::Bytes, BytesRejection>,
+) -> Result<Vec<u8>, Refusal> {
+    let media_type = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split(';').next())
+        .map(str::trim);
+    if !media_type.is_some_and(|t| t.eq_ignore_ascii_case(PKCS10)) {
+        return Err(Refusal::MediaType);
+    }
+    let body = body.map_err(|e| Refusal::Body(e.status()))?;
+    let letters: Vec<u8> = body
+        .iter()
+        .copied()
+        .filter(|b| !b.is_ascii_whitespace())
+        .collect();
+    STANDARD.decode(letters).map_err(|_| Refusal::NotBase64)
+}
+
+/// Name and code from HTTP Basic authentication (RFC 7617).
+fn basic(headers: &HeaderMap) -> Option<(String, Zeroizing<String>)> {
+    let value = headers.get(AUTHORIZATION)?;
+    if value.len() > MAX_AUTHORIZATION {
+        return None;
+    }
+    let (scheme, credentials) = value.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = Zeroizing::new(STANDARD.decode(credentials.trim()).ok()?);
+    let (name, code) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    Some((name.to_owned(), Zeroizing::new(code.to_owned())))
+}
+
+/// A request that is not granted.
+enum Refusal {
+    Enrol(EnrolError),
+    NotFound,
+    MediaType,
+    Body(StatusCode),
+    NotBase64,
+    Encode(pkcs7::Pkcs7Error),
+}
+
+impl From<EnrolError> for Refusal {
+    fn from(e: EnrolError) -> Self {
+        Self::Enrol(e)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, text) = match self {
+            Self::Enrol(e) => return enrol_refusal(&e),
+            Self::NotFound => (StatusCode::NOT_FOUND, "no such revocation list".to_owned()),
+            Self::MediaType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                format!("content type must be {PKCS10}"),
+            ),
+            Self::Body(status) => (status, format!("body must have at most {MAX_BODY} bytes")),
+            Self::NotBase64 => (StatusCode::BAD_REQUEST, "body is not base64".to_owned()),
+            Self::Encode(error) => {
+                tracing::error!(%error, "cannot encode certificates");
+                (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "registry failed".to_owned(),
+                )
+            }
+        };
+        (status, text + "\n").into_response()
+    }
+}
+
+fn enrol_refusal(e: &EnrolError) -> Response {
+    let status = match e {
+        EnrolError::Unauthorised => StatusCode::UNAUTHORIZED,
+        EnrolError::Csr(_) | EnrolError::WrongSubject { .. } => StatusCode::BAD_REQUEST,
+        EnrolError::NoCertificate | EnrolError::BadCertificate(_) => StatusCode::FORBIDDEN,
+        EnrolError::Registry(error) => {
+            tracing::error!(error = error as &dyn std::error::Error, "enrolment failed");
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    };
+    let mut response = (status, e.for_peer() + "\n").into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        response
+            .headers_mut()
+            .insert(WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+    }
+    response
+}

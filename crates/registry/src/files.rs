@@ -1,0 +1,215 @@
+//! The hierarchy in files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pki::crl::{RevocationReason, RevokedEntry};
+use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
+use pki::key::PrivateKey;
+use pki::name::Subject;
+use pki::profile::{CaKind, Profile};
+use pki::status::Revocation;
+use pki::{Certificate, CertificateChain, file};
+use store::durable;
+use time::OffsetDateTime;
+
+use crate::RegistryError;
+use crate::config::{Config, Passphrases};
+use crate::revoke::CrlName;
+
+const FOLDER: &str = "pki";
+/// Where the hierarchy is made before it gets its name; not complete, hence worthless.
+const UNFINISHED: &str = "pki.unfinished";
+/// Mode of public files.
+const PUBLIC_MODE: u32 = 0o644;
+
+pub(crate) struct Loaded {
+    pub(crate) root: Certificate,
+    pub(crate) authorities: BTreeMap<CaKind, CertificateAuthority>,
+}
+
+pub(crate) fn exists(directory: &Path) -> bool {
+    directory.join(FOLDER).join("root.pem").is_file()
+}
+
+pub(crate) fn crl_path(directory: &Path, name: CrlName) -> PathBuf {
+    directory
+        .join(FOLDER)
+        .join("crl")
+        .join(format!("{name}.crl"))
+}
+
+fn authority_file(kind: CaKind, extension: &str) -> String {
+    format!("{kind}-ca.{extension}")
+}
+
+fn io(
+    operation: &'static str,
+    path: &Path,
+) -> impl FnOnce(std::io::Error) -> RegistryError + use<> {
+    let path = path.to_owned();
+    move |source| RegistryError::Io {
+        operation,
+        path,
+        source,
+    }
+}
+
+pub(crate) fn create(
+    directory: &Path,
+    config: &Config,
+    passphrases: &Passphrases<'_>,
+    now: OffsetDateTime,
+) -> Result<(), RegistryError> {
+    let target = directory.join(FOLDER);
+    if target.exists() {
+        return Err(RegistryError::AlreadyInitialised(directory.to_owned()));
+    }
+    let unfinished = directory.join(UNFINISHED);
+    match fs::remove_dir_all(&unfinished) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io("remove", &unfinished)(e));
+        }
+        _ => {}
+    }
+    let crls = unfinished.join("crl");
+    durable::create_dir_all(&crls).map_err(io("create", &crls))?;
+    fill(&unfinished, config, passphrases, now)?;
+    fs::rename(&unfinished, &target).map_err(io("rename", &unfinished))?;
+    durable::sync_dir(directory).map_err(io("flush", directory))
+}
+
+fn fill(
+    folder: &Path,
+    config: &Config,
+    passphrases: &Passphrases<'_>,
+    now: OffsetDateTime,
+) -> Result<(), RegistryError> {
+    let key = PrivateKey::generate(config.authority_algorithm)?;
+    file::save_private(&folder.join("root.key"), &key, passphrases.root)?;
+    let request = request(Profile::Root, &key, config, now);
+    let root = CertificateAuthority::create_root(&request, key, config.arc)?;
+    save_certificate(&folder.join("root.pem"), root.certificate())?;
+    for kind in CaKind::ALL {
+        let key = PrivateKey::generate(config.authority_algorithm)?;
+        file::save_private(
+            &folder.join(authority_file(kind, "key")),
+            &key,
+            passphrases.issuing,
+        )?;
+        let certificate = root.issue(
+            &self::request(Profile::IssuingCa(kind), &key, config, now),
+            now,
+        )?;
+        save_certificate(&folder.join(authority_file(kind, "pem")), &certificate)?;
+    }
+    let until = now.saturating_add(config.lifetimes.authority);
+    let crl = root.crl(1, &[], now, until)?;
+    file::write_atomic(&folder.join("crl").join("root.crl"), &crl, PUBLIC_MODE)?;
+    Ok(())
+}
+
+fn request(
+    profile: Profile,
+    key: &PrivateKey,
+    config: &Config,
+    now: OffsetDateTime,
+) -> CertificateRequest {
+    let name = match profile {
+        Profile::IssuingCa(kind) => format!("{} {kind} CA", config.organisation),
+        _ => format!("{} root CA", config.organisation),
+    };
+    let subject = Subject {
+        organisation: Some(config.organisation.clone()),
+        country: config.country.clone(),
+        ..Subject::new(name)
+    };
+    let validity = Validity::starting(now, config.lifetimes.of(profile));
+    let mut request = CertificateRequest::new(profile, subject, key.spki(), validity);
+    if let Profile::IssuingCa(kind) = profile {
+        request.clearance = Some(config.highest_clearance(kind));
+        request.crl_url = config.crl_url("root");
+    }
+    request
+}
+
+fn save_certificate(path: &Path, certificate: &Certificate) -> Result<(), RegistryError> {
+    let chain = CertificateChain::new(vec![certificate.clone()])?;
+    Ok(file::save_chain(path, &chain)?)
+}
+
+pub(crate) fn load(
+    directory: &Path,
+    config: &Config,
+    passphrase: &[u8],
+) -> Result<Loaded, RegistryError> {
+    if !exists(directory) {
+        return Err(RegistryError::NotInitialised(directory.to_owned()));
+    }
+    let folder = directory.join(FOLDER);
+    let root = file::load_chain(&folder.join("root.pem"))?.leaf().clone();
+    let mut authorities = BTreeMap::new();
+    for kind in CaKind::ALL {
+        let chain = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
+        let key = file::load_private(&folder.join(authority_file(kind, "key")), passphrase)?;
+        let authority = CertificateAuthority::new(chain.leaf().clone(), key, config.arc)?;
+        if authority.kind() != Some(kind) {
+            return Err(RegistryError::WrongKind { expected: kind });
+        }
+        authorities.insert(kind, authority);
+    }
+    Ok(Loaded { root, authorities })
+}
+
+pub(crate) fn revoke_authority(
+    directory: &Path,
+    config: &Config,
+    root_passphrase: &[u8],
+    kind: CaKind,
+    reason: RevocationReason,
+    now: OffsetDateTime,
+) -> Result<bool, RegistryError> {
+    if !exists(directory) {
+        return Err(RegistryError::NotInitialised(directory.to_owned()));
+    }
+    let folder = directory.join(FOLDER);
+    let root = file::load_chain(&folder.join("root.pem"))?.leaf().clone();
+    let key = file::load_private(&folder.join("root.key"), root_passphrase)?;
+    let root = CertificateAuthority::new(root, key, config.arc)?;
+    let path = crl_path(directory, CrlName::Root);
+    let der = fs::read(&path).map_err(io("read", &path))?;
+    let known = pki::crl::verify(&der, root.certificate(), now)?;
+    let number = known
+        .window
+        .number
+        .iter()
+        .try_fold(0_u64, |n, byte| {
+            n.checked_mul(256)?.checked_add(u64::from(*byte))
+        })
+        .and_then(|n| n.checked_add(1))
+        .ok_or(RegistryError::Corrupt("CRL number"))?;
+    let authority = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
+    let serial = authority
+        .leaf()
+        .tbs_certificate
+        .serial_number
+        .as_bytes()
+        .to_vec();
+    let mut entries = known.entries;
+    let is_new = entries.iter().all(|entry| entry.serial != serial);
+    if is_new {
+        entries.push(RevokedEntry {
+            serial,
+            revocation: Revocation { at: now, reason },
+        });
+    }
+    let crl = root.crl(
+        number,
+        &entries,
+        now,
+        now.saturating_add(config.lifetimes.authority),
+    )?;
+    file::write_atomic(&path, &crl, PUBLIC_MODE)?;
+    Ok(is_new)
+}

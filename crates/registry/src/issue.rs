@@ -1,0 +1,254 @@
+//! Issuing on order, with a record of each certificate.
+
+use audit::{Actor, Event, Outcome};
+use pki::cert::{self, CertificateChain};
+use pki::clearance::Clearance;
+use pki::issue::{CertificateRequest, Validity};
+use pki::key::KeyError;
+use pki::name::{AltName, Subject};
+use pki::profile::{CaKind, Profile};
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+
+use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
+
+use crate::{Registry, RegistryError};
+
+/// What to certify. The caller answers for its truth and for the right to ask.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Kind of certificate; not one of an authority.
+    pub profile: Profile,
+    /// Whom it is about. C and O default to the registry's.
+    pub subject: Subject,
+    /// The public key, whose private half the subject is known to hold.
+    pub spki: SubjectPublicKeyInfoOwned,
+    /// Further names.
+    pub alt_names: Vec<AltName>,
+    /// Clearance, if the holder is to have one.
+    pub clearance: Option<Clearance>,
+}
+
+impl Order {
+    /// An order without further names and clearance.
+    #[must_use]
+    pub fn new(profile: Profile, subject: Subject, spki: SubjectPublicKeyInfoOwned) -> Self {
+        Self {
+            profile,
+            subject,
+            spki,
+            alt_names: Vec::new(),
+            clearance: None,
+        }
+    }
+
+    /// The same with further names.
+    #[must_use]
+    pub fn with_alt_names(mut self, names: impl IntoIterator<Item = AltName>) -> Self {
+        self.alt_names.extend(names);
+        self
+    }
+
+    /// The same with a clearance.
+    #[must_use]
+    pub fn with_clearance(mut self, clearance: Clearance) -> Self {
+        self.clearance = Some(clearance);
+        self
+    }
+}
+
+/// A certificate just issued.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// The certificate and its issuing authority's, as TLS and PKCS#12 want them.
+    pub chain: CertificateChain,
+    /// Which authority issued it.
+    pub authority: CaKind,
+    /// Serial number, as [`pki::cert::serial_hex`] writes it.
+    pub serial: String,
+    /// Last instant of validity.
+    pub not_after: OffsetDateTime,
+}
+
+impl Registry {
+    /// Issues a certificate; recorded in database and audit log when this returns.
+    ///
+    /// `actor` is who ordered it.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotALeaf`], [`RegistryError::Issue`] with the authority's reason,
+    /// [`RegistryError::Audit`] or [`RegistryError::Store`]; then nothing was issued.
+    pub async fn issue(
+        &self,
+        order: Order,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        let issued = self.issue_in(&mut tx, order, actor, now).await?;
+        tx.commit().await?;
+        Ok(issued)
+    }
+
+    /// Issues a certificate for a person.
+    ///
+    /// # Errors
+    /// As [`Self::issue`].
+    pub async fn issue_user(
+        &self,
+        subject: Subject,
+        spki: SubjectPublicKeyInfoOwned,
+        clearance: Clearance,
+        administrator: bool,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        let order = Order::new(Profile::User { administrator }, subject, spki);
+        self.issue(order.with_clearance(clearance), actor, now)
+            .await
+    }
+
+    /// Issues a certificate for a device called `name`.
+    ///
+    /// # Errors
+    /// As [`Self::issue`], and [`RegistryError::DeviceName`].
+    pub async fn issue_device(
+        &self,
+        name: &str,
+        spki: SubjectPublicKeyInfoOwned,
+        clearance: Clearance,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        crate::codes::check_device_name(name)?;
+        let order = Order::new(Profile::Device, Subject::new(name), spki);
+        self.issue(order.with_clearance(clearance), actor, now)
+            .await
+    }
+
+    /// Issues a certificate for a TLS server reachable under `names`; the first is its CN.
+    ///
+    /// # Errors
+    /// As [`Self::issue`].
+    pub async fn issue_server(
+        &self,
+        names: Vec<AltName>,
+        spki: SubjectPublicKeyInfoOwned,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        let common_name = match names.first() {
+            Some(AltName::Dns(host)) => host.clone(),
+            Some(AltName::Ip(address)) => address.to_string(),
+            _ => String::from("server"),
+        };
+        let order = Order::new(Profile::Server, Subject::new(common_name), spki);
+        self.issue(order.with_alt_names(names), actor, now).await
+    }
+
+    /// Issues a certificate for a central role: [`Profile::ServiceSigner`] or
+    /// [`Profile::ServiceRecipient`].
+    ///
+    /// # Errors
+    /// As [`Self::issue`].
+    pub async fn issue_service(
+        &self,
+        profile: Profile,
+        name: &str,
+        spki: SubjectPublicKeyInfoOwned,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        self.issue(Order::new(profile, Subject::new(name), spki), actor, now)
+            .await
+    }
+
+    /// Issues inside a transaction that the caller commits.
+    pub(crate) async fn issue_in(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        order: Order,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
+        let authority = self.authority(kind)?;
+        let request = self.complete(&order, kind, now);
+        let outcome = authority.issue(&request, now);
+        let certificate = match outcome {
+            Ok(certificate) => certificate,
+            Err(e) => {
+                let event = event(&request, kind, actor, Outcome::Fail, now);
+                self.record(event.with_reason(e.to_string())).await?;
+                return Err(e.into());
+            }
+        };
+        let chain = CertificateChain::new(vec![certificate, authority.certificate().clone()])?;
+        let serial = cert::serial_hex(chain.leaf());
+        let spki = spki_sha256(&order.spki).map_err(|_| KeyError::Malformed)?;
+        sqlx::query(
+            "INSERT INTO issued (authority, serial, profile, holder, uid, clearance, spki_sha256,
+                issued_at, not_after, certificate)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(kind.name())
+        .bind(&serial)
+        .bind(order.profile.to_string())
+        .bind(&request.subject.common_name)
+        .bind(&request.subject.uid)
+        .bind(request.clearance.map(|c| i64::from(c.level())))
+        .bind(spki)
+        .bind(now.unix_timestamp())
+        .bind(request.validity.not_after.unix_timestamp())
+        .bind(cert::to_der(chain.leaf())?)
+        .execute(&mut **tx)
+        .await?;
+        let event = event(&request, kind, actor, Outcome::Ok, now)
+            .with_detail("serial", serial.clone())
+            .with_detail("fingerprint", chain.leaf_fingerprint());
+        self.record(event).await?;
+        Ok(Issued {
+            chain,
+            authority: kind,
+            serial,
+            not_after: request.validity.not_after,
+        })
+    }
+
+    fn complete(&self, order: &Order, kind: CaKind, now: OffsetDateTime) -> CertificateRequest {
+        let config = &self.inner.config;
+        let mut subject = order.subject.clone();
+        subject
+            .organisation
+            .get_or_insert_with(|| config.organisation.clone());
+        if subject.country.is_none() {
+            subject.country.clone_from(&config.country);
+        }
+        let validity = Validity::starting(now, config.lifetimes.of(order.profile));
+        let mut request =
+            CertificateRequest::new(order.profile, subject, order.spki.clone(), validity);
+        request.alt_names.clone_from(&order.alt_names);
+        request.clearance = order.clearance;
+        request.crl_url = config.crl_url(kind.name());
+        request
+    }
+}
+
+fn event(
+    request: &CertificateRequest,
+    kind: CaKind,
+    actor: Actor,
+    outcome: Outcome,
+    now: OffsetDateTime,
+) -> Event {
+    let resource = format!("certificate/{kind}/{}", request.subject.common_name);
+    let mut event = Event::new(now, actor, "certificate.issue", resource, outcome)
+        .with_detail("profile", request.profile.to_string());
+    if let Some(clearance) = request.clearance {
+        event = event.with_detail("clearance", clearance.level());
+    }
+    if let Some(uid) = &request.subject.uid {
+        event = event.with_detail("uid", uid.clone());
+    }
+    event
+}

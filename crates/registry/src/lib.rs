@@ -1,0 +1,245 @@
+#![forbid(unsafe_code)]
+//! Registration and certification: who gets which certificate, and the memory of it.
+//!
+//! A [`Registry`] owns the three issuing authorities of the hierarchy (users, devices, services),
+//! a database of everything issued and revoked, and the revocation lists. Devices enrol by
+//! themselves over EST (RFC 7030, [`est::router`]) with a one-time code and renew with the
+//! certificate they have.
+//!
+//! The root key signs the authorities when the registry is [created](Registry::init) and is not
+//! needed afterwards: keep `pki/root.key` and its passphrase elsewhere.
+//!
+//! It is *not* a certificate library (that is `pki`) nor a directory of people: it certifies what
+//! its caller, who has checked the right to ask, tells it to. Every act is recorded in the audit
+//! log before it takes effect; if it cannot be recorded it does not happen. (A crash or full disk
+//! between the two leaves an event without its act, never an act without its event.)
+//!
+//! Files below the data directory:
+//!
+//! | file | content |
+//! |---|---|
+//! | `pki/root.pem`, `pki/root.key` | root certificate; its key, encrypted |
+//! | `pki/users-ca.pem`, `pki/users-ca.key`, … | issuing authorities; their keys, encrypted |
+//! | `pki/crl/root.crl`, `pki/crl/users.crl`, … | newest revocation lists, DER |
+//! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed) |
+//!
+//! # Example
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use std::sync::Arc;
+//! use registry::{Config, Order, Passphrases, Registry};
+//! use pki::{KeyAlgorithm, PrivateKey, profile::Profile, name::Subject};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let now = time::macros::datetime!(2026-11-21 12:00 UTC);
+//! let config = Config::new("LEA-EU");
+//! let secrets = Passphrases { root: b"paper in a safe", issuing: b"from a credential" };
+//! Registry::init(folder.path(), &config, &secrets, now).unwrap();
+//!
+//! let audit = Arc::new(audit::MemorySink::default());
+//! let registry = Registry::open(folder.path(), config, b"from a credential", audit, now)
+//!     .await
+//!     .unwrap();
+//! let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+//! let order = Order::new(Profile::Device, Subject::new("camera-17"), key.spki());
+//! let who = audit::Actor::user("registrar-1", "R. Example");
+//! let issued = registry.issue(order, who, now).await.unwrap();
+//! let trust = registry.trust();
+//! trust.validate(issued.chain.ders(), pki::path::Purpose::ClientDevice, now).unwrap();
+//! # });
+//! ```
+
+mod codes;
+mod config;
+mod enrol;
+mod error;
+pub mod est;
+mod files;
+mod issue;
+mod records;
+mod revoke;
+mod schema;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use audit::{AuditSink, Event};
+use pki::Certificate;
+use pki::crl::RevocationReason;
+use pki::issue::CertificateAuthority;
+use pki::path::TrustStore;
+use pki::profile::CaKind;
+use pki::status::StatusCache;
+use store::Sql;
+use time::OffsetDateTime;
+
+pub use self::codes::OneTimeCode;
+pub use self::config::{Config, Lifetimes, Passphrases};
+pub use self::error::{EnrolError, RegistryError};
+pub use self::issue::{Issued, Order};
+pub use self::records::{IssuedRecord, RevokedRecord};
+pub use self::revoke::{CrlName, Revoked};
+
+/// The registration and certification authority. Cheap to clone; clones are one registry.
+#[derive(Clone)]
+pub struct Registry {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    directory: PathBuf,
+    config: Config,
+    sql: Sql,
+    root: Certificate,
+    authorities: BTreeMap<CaKind, CertificateAuthority>,
+    trust: TrustStore,
+    status: StatusCache,
+    crls: RwLock<BTreeMap<CrlName, Arc<[u8]>>>,
+    /// Held while a list is made, so that numbers, files and memory advance together.
+    crl_turn: tokio::sync::Mutex<()>,
+    audit: Arc<dyn AuditSink>,
+}
+
+impl Registry {
+    /// Creates keys and certificates of the hierarchy below `directory`.
+    ///
+    /// All of it appears at once: a crash leaves nothing that a second call would stumble over.
+    /// Blocks for the time of key derivation, a few seconds.
+    ///
+    /// # Errors
+    /// [`RegistryError::AlreadyInitialised`] if there is a hierarchy; otherwise the reason.
+    pub fn init(
+        directory: &Path,
+        config: &Config,
+        passphrases: &Passphrases<'_>,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        files::create(directory, config, passphrases, now)
+    }
+
+    /// Whether `directory` holds a hierarchy.
+    #[must_use]
+    pub fn is_initialised(directory: &Path) -> bool {
+        files::exists(directory)
+    }
+
+    /// Revokes an issuing authority, and with it all that it issued: the only act after the
+    /// beginning that needs the root's key. Also renews the root's list for another ten years (or
+    /// what [`Lifetimes::authority`] says). Returns whether it was not revoked before.
+    ///
+    /// Takes effect when the registry is opened next; the caller records it in the audit log.
+    /// Blocks for key derivation.
+    ///
+    /// # Errors
+    /// [`RegistryError`]: files, wrong passphrase, or a list that cannot be read.
+    pub fn revoke_authority(
+        directory: &Path,
+        config: &Config,
+        root_passphrase: &[u8],
+        authority: CaKind,
+        reason: RevocationReason,
+        now: OffsetDateTime,
+    ) -> Result<bool, RegistryError> {
+        files::revoke_authority(directory, config, root_passphrase, authority, reason, now)
+    }
+
+    /// Opens the registry, renews the revocation lists and fills the status cache.
+    ///
+    /// # Errors
+    /// [`RegistryError`]: files missing or unreadable, wrong passphrase, database.
+    pub async fn open(
+        directory: &Path,
+        config: Config,
+        issuing_passphrase: &[u8],
+        audit: Arc<dyn AuditSink>,
+        now: OffsetDateTime,
+    ) -> Result<Self, RegistryError> {
+        let loaded = files::load(directory, &config, issuing_passphrase)?;
+        let status = StatusCache::new();
+        let intermediates: Vec<Certificate> = loaded
+            .authorities
+            .values()
+            .map(|a| a.certificate().clone())
+            .collect();
+        let trust = TrustStore::new(std::slice::from_ref(&loaded.root), &intermediates)?
+            .with_status(status.clone())
+            .with_arc(config.arc);
+        let sql = Sql::open(&directory.join("registry.sqlite"), schema::MIGRATIONS).await?;
+        let registry = Self {
+            inner: Arc::new(Inner {
+                directory: directory.to_owned(),
+                config,
+                sql,
+                root: loaded.root,
+                authorities: loaded.authorities,
+                trust,
+                status,
+                crls: RwLock::default(),
+                crl_turn: tokio::sync::Mutex::default(),
+                audit,
+            }),
+        };
+        registry.load_root_crl(now)?;
+        registry.load_revocations().await?;
+        // Always anew: the last run may have ended between a revocation and its list.
+        for kind in CaKind::ALL {
+            registry.renew_crl(kind, now).await?;
+        }
+        Ok(registry)
+    }
+
+    /// The root certificate.
+    #[must_use]
+    pub fn root(&self) -> &Certificate {
+        &self.inner.root
+    }
+
+    /// Root and issuing authorities, root first: what EST calls "CA certificates".
+    #[must_use]
+    pub fn authorities(&self) -> Vec<Certificate> {
+        let issuing = self
+            .inner
+            .authorities
+            .values()
+            .map(|a| a.certificate().clone());
+        std::iter::once(self.inner.root.clone())
+            .chain(issuing)
+            .collect()
+    }
+
+    /// A trust store for this hierarchy that sees revocations at once.
+    #[must_use]
+    pub fn trust(&self) -> TrustStore {
+        self.inner.trust.clone()
+    }
+
+    /// The revocation status that [`Self::trust`] looks into.
+    #[must_use]
+    pub fn status(&self) -> StatusCache {
+        self.inner.status.clone()
+    }
+
+    /// Ends all use of the database.
+    pub async fn close(&self) {
+        self.inner.sql.close().await;
+    }
+
+    fn authority(&self, kind: CaKind) -> Result<&CertificateAuthority, RegistryError> {
+        self.inner
+            .authorities
+            .get(&kind)
+            .ok_or(RegistryError::NoAuthority(kind))
+    }
+
+    /// Records `event`, on a thread that may block; durable on return.
+    async fn record(&self, event: Event) -> Result<(), RegistryError> {
+        let audit = Arc::clone(&self.inner.audit);
+        tokio::task::spawn_blocking(move || audit.record(event))
+            .await
+            .map_err(|_| RegistryError::Interrupted)?
+            .map_err(RegistryError::Audit)?;
+        Ok(())
+    }
+}

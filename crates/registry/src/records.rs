@@ -1,0 +1,190 @@
+//! What was issued and revoked.
+
+use pki::CertificateChain;
+use pki::clearance::Clearance;
+use pki::profile::CaKind;
+use serde::Serialize;
+use store::sqlx::sqlite::SqliteRow;
+use store::sqlx::{self, FromRow, Row as _};
+use time::OffsetDateTime;
+
+use crate::{Issued, Registry, RegistryError};
+
+/// Most rows in one answer.
+const MAX_ROWS: u32 = 1000;
+
+/// A certificate in the registry's memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct IssuedRecord {
+    /// Serial number in hexadecimal.
+    pub serial: String,
+    /// Name of the authority: `users`, `devices` or `services`.
+    pub authority: String,
+    /// Kind of certificate, in words.
+    pub profile: String,
+    /// Common name of the holder.
+    pub holder: String,
+    /// User id of the holder.
+    pub uid: Option<String>,
+    /// Clearance granted.
+    pub clearance: Option<Clearance>,
+    /// When it was issued.
+    #[serde(with = "time::serde::rfc3339")]
+    pub issued_at: OffsetDateTime,
+    /// Last instant of validity.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_after: OffsetDateTime,
+    /// The certificate in DER.
+    #[serde(skip)]
+    pub certificate: Vec<u8>,
+    /// When and why it was revoked, if it was.
+    pub revoked: Option<RevokedRecord>,
+}
+
+/// A revocation in the registry's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RevokedRecord {
+    /// From when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// Why, for instance `key-compromise`.
+    pub reason: String,
+}
+
+struct Row {
+    serial: String,
+    authority: String,
+    profile: String,
+    holder: String,
+    uid: Option<String>,
+    clearance: Option<i64>,
+    issued_at: i64,
+    not_after: i64,
+    certificate: Vec<u8>,
+    revoked_at: Option<i64>,
+    reason: Option<String>,
+}
+
+impl FromRow<'_, SqliteRow> for Row {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            serial: row.try_get("serial")?,
+            authority: row.try_get("authority")?,
+            profile: row.try_get("profile")?,
+            holder: row.try_get("holder")?,
+            uid: row.try_get("uid")?,
+            clearance: row.try_get("clearance")?,
+            issued_at: row.try_get("issued_at")?,
+            not_after: row.try_get("not_after")?,
+            certificate: row.try_get("certificate")?,
+            revoked_at: row.try_get("revoked_at")?,
+            reason: row.try_get("reason")?,
+        })
+    }
+}
+
+const SELECT: &str = "SELECT i.serial, i.authority, i.profile, i.holder, i.uid, i.clearance,
+    i.issued_at, i.not_after, i.certificate, r.at AS revoked_at, r.reason
+    FROM issued i LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial ";
+
+pub(crate) fn instant(secs: i64) -> Result<OffsetDateTime, RegistryError> {
+    OffsetDateTime::from_unix_timestamp(secs).map_err(|_| RegistryError::Corrupt("time"))
+}
+
+impl TryFrom<Row> for IssuedRecord {
+    type Error = RegistryError;
+
+    fn try_from(row: Row) -> Result<Self, RegistryError> {
+        let clearance = row
+            .clearance
+            .map(|level| {
+                u8::try_from(level)
+                    .ok()
+                    .and_then(|l| Clearance::try_from(l).ok())
+                    .ok_or(RegistryError::Corrupt("clearance"))
+            })
+            .transpose()?;
+        let revoked = match row.revoked_at.zip(row.reason) {
+            Some((at, reason)) => Some(RevokedRecord {
+                at: instant(at)?,
+                reason,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            serial: row.serial,
+            authority: row.authority,
+            profile: row.profile,
+            holder: row.holder,
+            uid: row.uid,
+            clearance,
+            issued_at: instant(row.issued_at)?,
+            not_after: instant(row.not_after)?,
+            certificate: row.certificate,
+            revoked,
+        })
+    }
+}
+
+impl IssuedRecord {
+    pub(crate) fn into_issued(self, registry: &Registry) -> Result<Issued, RegistryError> {
+        let kind: CaKind = self
+            .authority
+            .parse()
+            .map_err(|_| RegistryError::Corrupt("authority"))?;
+        let issuer = registry.authority(kind)?.certificate_der();
+        let chain = CertificateChain::from_ders([self.certificate, issuer])?;
+        Ok(Issued {
+            chain,
+            authority: kind,
+            serial: self.serial,
+            not_after: self.not_after,
+        })
+    }
+}
+
+impl Registry {
+    /// The certificate with this serial number.
+    ///
+    /// # Errors
+    /// [`RegistryError::UnknownSerial`] or [`RegistryError::Store`].
+    pub async fn issued(
+        &self,
+        authority: CaKind,
+        serial: &str,
+    ) -> Result<IssuedRecord, RegistryError> {
+        let query = format!("{SELECT} WHERE i.authority = ? AND i.serial = ?");
+        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(authority.name())
+            .bind(serial)
+            .fetch_optional(self.inner.sql.read())
+            .await?;
+        row.ok_or_else(|| RegistryError::UnknownSerial {
+            authority,
+            serial: serial.to_owned(),
+        })?
+        .try_into()
+    }
+
+    /// Certificates of one authority, newest first, at most 1000; of one holder (common name or
+    /// user id) if given.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
+    pub async fn list(
+        &self,
+        authority: CaKind,
+        holder: Option<&str>,
+    ) -> Result<Vec<IssuedRecord>, RegistryError> {
+        let query = format!(
+            "{SELECT} WHERE i.authority = ?1 AND (?2 IS NULL OR i.holder = ?2 OR i.uid = ?2)
+             ORDER BY i.issued_at DESC, i.rowid DESC LIMIT {MAX_ROWS}"
+        );
+        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(authority.name())
+            .bind(holder)
+            .fetch_all(self.inner.sql.read())
+            .await?;
+        rows.into_iter().map(TryInto::try_into).collect()
+    }
+}

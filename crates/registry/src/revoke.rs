@@ -1,0 +1,268 @@
+//! Revocation, in force at once inside Cordon, and the lists for everybody else.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, PoisonError};
+
+use audit::{Actor, Event, Outcome};
+use pki::crl::{RevocationReason, RevokedEntry};
+use pki::file;
+use pki::profile::CaKind;
+use pki::status::{IssuerId, Revocation};
+use store::sqlx;
+use time::OffsetDateTime;
+
+use crate::records::instant;
+use crate::{Registry, RegistryError, files};
+
+/// Mode of revocation lists in files.
+const PUBLIC_MODE: u32 = 0o644;
+
+/// Names a revocation list: that of the root or of an issuing authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CrlName {
+    /// Revoked authorities.
+    Root,
+    /// Revoked certificates of an issuing authority.
+    Issuing(CaKind),
+}
+
+impl fmt::Display for CrlName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str("root"),
+            Self::Issuing(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl FromStr for CrlName {
+    type Err = pki::profile::UnknownCaKind;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name == "root" {
+            Ok(Self::Root)
+        } else {
+            name.parse().map(Self::Issuing)
+        }
+    }
+}
+
+/// Outcome of a revocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revoked {
+    /// It is revoked from now on.
+    Now,
+    /// It had been revoked before, as told here; nothing changed.
+    Before(Revocation),
+}
+
+impl Registry {
+    /// Revokes a certificate: durable, audited, known to [`Self::status`] and on the list when
+    /// this returns. `serial` is hexadecimal.
+    ///
+    /// # Errors
+    /// [`RegistryError::UnknownSerial`]; [`RegistryError::Audit`] or [`RegistryError::Store`], and
+    /// then it is not revoked; [`RegistryError::File`] if only the list could not be written: the
+    /// revocation is in force then, and the list is made by the next [`Self::refresh_crls`].
+    pub async fn revoke(
+        &self,
+        authority: CaKind,
+        serial: &str,
+        reason: RevocationReason,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Revoked, RegistryError> {
+        let serial = serial.to_ascii_lowercase();
+        let record = self.issued(authority, &serial).await?;
+        if let Some(before) = record.revoked {
+            let reason = before
+                .reason
+                .parse()
+                .map_err(|_| RegistryError::Corrupt("reason"))?;
+            return Ok(Revoked::Before(Revocation {
+                at: before.at,
+                reason,
+            }));
+        }
+        // Whole seconds, as in lists.
+        let at = now.replace_nanosecond(0).unwrap_or(now);
+        let mut tx = self.inner.sql.write().await?;
+        let inserted = sqlx::query(
+            "INSERT OR IGNORE INTO revoked (authority, serial, at, reason) VALUES (?, ?, ?, ?)",
+        )
+        .bind(authority.name())
+        .bind(&serial)
+        .bind(at.unix_timestamp())
+        .bind(reason.name())
+        .execute(&mut *tx)
+        .await?;
+        if inserted.rows_affected() == 0 {
+            // Somebody else was quicker.
+            drop(tx);
+            return Box::pin(self.revoke(authority, &serial, reason, actor, now)).await;
+        }
+        let resource = format!("certificate/{authority}/{}", record.holder);
+        let event = Event::new(now, actor, "certificate.revoke", resource, Outcome::Ok)
+            .with_reason(reason.name())
+            .with_detail("serial", serial.clone());
+        self.record(event).await?;
+        tx.commit().await?;
+        self.push(authority, &serial, Revocation { at, reason })?;
+        self.renew_crl(authority, now).await?;
+        Ok(Revoked::Now)
+    }
+
+    /// The newest list in DER.
+    #[must_use]
+    pub fn crl(&self, name: CrlName) -> Option<Arc<[u8]>> {
+        let crls = self
+            .inner
+            .crls
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        crls.get(&name).cloned()
+    }
+
+    /// Renews every issuing authority's list of which half the life is over, or which is not
+    /// complete: because an earlier attempt failed, or because another process (the command line)
+    /// revoked something, which then takes effect here too. Cheap; call it every few seconds.
+    ///
+    /// # Errors
+    /// [`RegistryError`]; lists not reached remain as they are.
+    pub async fn refresh_crls(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        for kind in CaKind::ALL {
+            let issuer = self.issuer(kind)?;
+            let window = self.inner.status.crl_window(issuer);
+            let half = self.inner.config.lifetimes.crl / 2;
+            let fresh = window.is_some_and(|w| now < w.this_update.saturating_add(half));
+            if !fresh || self.is_behind(kind).await? {
+                self.renew_crl(kind, now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_behind(&self, kind: CaKind) -> Result<bool, RegistryError> {
+        let known: i64 = sqlx::query_scalar("SELECT count(*) FROM revoked WHERE authority = ?")
+            .bind(kind.name())
+            .fetch_one(self.inner.sql.read())
+            .await?;
+        let listed = self
+            .crl(CrlName::Issuing(kind))
+            .and_then(|der| pki::crl::parse(&der).ok())
+            .and_then(|crl| crl.tbs_cert_list.revoked_certificates)
+            .map_or(0, |entries| entries.len());
+        Ok(usize::try_from(known).is_ok_and(|known| known > listed))
+    }
+
+    fn issuer(&self, kind: CaKind) -> Result<IssuerId, RegistryError> {
+        let certificate = self.authority(kind)?.certificate();
+        Ok(IssuerId::of(&certificate.tbs_certificate.subject))
+    }
+
+    fn push(
+        &self,
+        kind: CaKind,
+        serial: &str,
+        revocation: Revocation,
+    ) -> Result<(), RegistryError> {
+        let bytes = hex::decode(serial).map_err(|_| RegistryError::Corrupt("serial"))?;
+        Ok(self
+            .inner
+            .status
+            .revoke(self.issuer(kind)?, &bytes, revocation)?)
+    }
+
+    /// Fills the status cache from the database, which knows more than any list.
+    pub(crate) async fn load_revocations(&self) -> Result<(), RegistryError> {
+        for kind in CaKind::ALL {
+            for entry in self.entries(kind).await? {
+                self.inner
+                    .status
+                    .revoke(self.issuer(kind)?, &entry.serial, entry.revocation)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn entries(&self, kind: CaKind) -> Result<Vec<RevokedEntry>, RegistryError> {
+        let rows: Vec<(String, i64, String)> = sqlx::query_as(
+            "SELECT serial, at, reason FROM revoked WHERE authority = ? ORDER BY at, serial",
+        )
+        .bind(kind.name())
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        rows.into_iter()
+            .map(|(serial, at, reason)| {
+                Ok(RevokedEntry {
+                    serial: hex::decode(serial).map_err(|_| RegistryError::Corrupt("serial"))?,
+                    revocation: Revocation {
+                        at: instant(at)?,
+                        reason: reason
+                            .parse()
+                            .map_err(|_| RegistryError::Corrupt("reason"))?,
+                    },
+                })
+            })
+            .collect()
+    }
+
+    /// Makes, stores and publishes a new list.
+    pub(crate) async fn renew_crl(
+        &self,
+        kind: CaKind,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let _turn = self.inner.crl_turn.lock().await;
+        // The number is used up first: it must never stand on two different lists.
+        let mut tx = self.inner.sql.write().await?;
+        let number: i64 = sqlx::query_scalar(
+            "INSERT INTO crl_numbers (authority, number) VALUES (?, 1)
+             ON CONFLICT (authority) DO UPDATE SET number = number + 1 RETURNING number",
+        )
+        .bind(kind.name())
+        .fetch_one(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        let entries = self.entries(kind).await?;
+        let next = now.saturating_add(self.inner.config.lifetimes.crl);
+        let der = self
+            .authority(kind)?
+            .crl(number.unsigned_abs(), &entries, now, next)?;
+        let path = files::crl_path(&self.inner.directory, CrlName::Issuing(kind));
+        let bytes: Arc<[u8]> = der.into();
+        let written = Arc::clone(&bytes);
+        tokio::task::spawn_blocking(move || file::write_atomic(&path, &written, PUBLIC_MODE))
+            .await
+            .map_err(|_| RegistryError::Interrupted)??;
+        self.publish(CrlName::Issuing(kind), bytes, now)
+    }
+
+    /// Reads the root's list, which only the root's key could renew.
+    pub(crate) fn load_root_crl(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let path = files::crl_path(&self.inner.directory, CrlName::Root);
+        let der = std::fs::read(&path).map_err(|source| RegistryError::Io {
+            operation: "read",
+            path,
+            source,
+        })?;
+        self.publish(CrlName::Root, der.into(), now)
+    }
+
+    fn publish(
+        &self,
+        name: CrlName,
+        der: Arc<[u8]>,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        self.inner.trust.accept_crl(&der, now)?;
+        let mut crls = self
+            .inner
+            .crls
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        crls.insert(name, der);
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Tests of the registry: from first set-up to kill -9, with OpenSSL as oracle.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests are not recognised as tests, and may fail by panicking"
+)]
+
+mod codes;
+mod crash;
+mod est;
+mod fixture;
+mod hierarchy;
+mod issuing;
+mod revocation;

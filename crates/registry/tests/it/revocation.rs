@@ -1,0 +1,271 @@
+//! Revocation: in force at once, on the list, for good.
+
+use std::fs;
+use std::sync::Arc;
+
+use audit::MemorySink;
+use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
+use pki::path::{PathError, Purpose};
+use pki::profile::CaKind;
+use registry::{CrlName, Issued, Registry, RegistryError, Revoked};
+use time::Duration;
+
+use crate::fixture::{NOW, SECRETS, World, config, key, open, openssl, registrar, world};
+
+async fn device(world: &World, name: &str) -> Issued {
+    let issue =
+        world
+            .registry
+            .issue_device(name, key().spki(), Clearance::Restricted, registrar(), NOW);
+    issue.await.unwrap()
+}
+
+const REASON: RevocationReason = RevocationReason::KeyCompromise;
+
+#[tokio::test]
+async fn revoked_certificate_is_refused_at_once_and_after_a_restart() {
+    let world = world().await;
+    let issued = device(&world, "camera-17").await;
+    let other = device(&world, "camera-18").await;
+    let trust = world.registry.trust();
+    trust
+        .validate(issued.chain.ders(), Purpose::ClientDevice, NOW)
+        .unwrap();
+    let outcome = world
+        .registry
+        .revoke(CaKind::Devices, &issued.serial, REASON, registrar(), NOW)
+        .await;
+    assert_eq!(outcome.unwrap(), Revoked::Now);
+    let refused = |trust: pki::path::TrustStore| {
+        let verdict = trust.validate(issued.chain.ders(), Purpose::ClientDevice, NOW);
+        assert!(matches!(
+            verdict,
+            Err(PathError::Revoked { at, reason: REASON, .. }) if at == NOW
+        ));
+        trust
+            .validate(other.chain.ders(), Purpose::ClientDevice, NOW)
+            .unwrap();
+    };
+    refused(trust);
+
+    let later = NOW + Duration::MINUTE;
+    let upper = issued.serial.to_uppercase();
+    let again = world
+        .registry
+        .revoke(
+            CaKind::Devices,
+            &upper,
+            RevocationReason::Superseded,
+            registrar(),
+            later,
+        )
+        .await
+        .unwrap();
+    assert!(matches!(again, Revoked::Before(r) if r.at == NOW && r.reason == REASON));
+    let revocations = world
+        .audited()
+        .into_iter()
+        .filter(|(a, _)| a == "certificate.revoke");
+    assert_eq!(revocations.count(), 1);
+
+    world.registry.close().await;
+    let registry = open(world.folder.path(), Arc::new(MemorySink::default())).await;
+    refused(registry.trust());
+    let record = registry
+        .issued(CaKind::Devices, &issued.serial)
+        .await
+        .unwrap();
+    assert_eq!(record.revoked.unwrap().reason, "key-compromise");
+}
+
+#[tokio::test]
+async fn unknown_serials_and_those_of_others_are_not_revoked() {
+    let world = world().await;
+    let issued = device(&world, "camera-17").await;
+    for (kind, serial) in [
+        (CaKind::Users, issued.serial.as_str()),
+        (CaKind::Devices, "00ff"),
+        (CaKind::Devices, "x'"),
+    ] {
+        let outcome = world
+            .registry
+            .revoke(kind, serial, REASON, registrar(), NOW)
+            .await;
+        assert!(
+            matches!(outcome, Err(RegistryError::UnknownSerial { .. })),
+            "{serial}"
+        );
+    }
+    assert_eq!(world.registry.status().revoked_count(), 0);
+}
+
+#[tokio::test]
+async fn openssl_sees_the_revocation_in_the_file() {
+    let world = world().await;
+    let issued = device(&world, "camera-17").await;
+    let pki = world.folder.path().join("pki");
+    fs::write(
+        pki.join("leaf.pem"),
+        pki::cert::to_pem(issued.chain.leaf()).unwrap(),
+    )
+    .unwrap();
+    let at = (NOW + Duration::MINUTE).unix_timestamp().to_string();
+    let verify = || {
+        for name in ["root", "devices"] {
+            let (der, pem) = (format!("crl/{name}.crl"), format!("{name}.crl.pem"));
+            openssl(&["crl", "-inform", "DER", "-in", &der, "-out", &pem], &pki);
+        }
+        let lists = ["root", "devices"]
+            .map(|n| fs::read_to_string(pki.join(format!("{n}.crl.pem"))).unwrap())
+            .concat();
+        fs::write(pki.join("lists.pem"), lists).unwrap();
+        std::process::Command::new("openssl")
+            .args([
+                "verify",
+                "-attime",
+                &at,
+                "-crl_check_all",
+                "-CAfile",
+                "root.pem",
+                "-untrusted",
+            ])
+            .args(["devices-ca.pem", "-CRLfile", "lists.pem", "leaf.pem"])
+            .current_dir(&pki)
+            .output()
+            .unwrap()
+    };
+    assert!(verify().status.success());
+    world
+        .registry
+        .revoke(CaKind::Devices, &issued.serial, REASON, registrar(), NOW)
+        .await
+        .unwrap();
+    let refused = verify();
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("certificate revoked"));
+    assert_eq!(
+        fs::read(pki.join("crl/devices.crl")).unwrap(),
+        &*world
+            .registry
+            .crl(CrlName::Issuing(CaKind::Devices))
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn lists_are_renewed_at_half_life_with_growing_numbers() {
+    let world = world().await;
+    let trust = world.registry.trust();
+    let number = |kind: CaKind| {
+        let der = world.registry.crl(CrlName::Issuing(kind)).unwrap();
+        let authority = world.registry.authorities();
+        let crl = pki::crl::parse(&der).unwrap();
+        let issuer = authority
+            .iter()
+            .find(|a| a.tbs_certificate.subject == crl.tbs_cert_list.issuer)
+            .unwrap();
+        let window = pki::crl::verify(&der, issuer, NOW + Duration::hours(12))
+            .unwrap()
+            .window;
+        (window.number, window.next_update)
+    };
+    let before = number(CaKind::Users);
+    world
+        .registry
+        .refresh_crls(NOW + Duration::hours(11))
+        .await
+        .unwrap();
+    assert_eq!(number(CaKind::Users), before);
+    world
+        .registry
+        .refresh_crls(NOW + Duration::hours(12))
+        .await
+        .unwrap();
+    let after = number(CaKind::Users);
+    assert!(after.0 > before.0);
+    assert_eq!(after.1, NOW + Duration::hours(36));
+    // A list kept back by an attacker is older than what is known.
+    let old = fs::read(world.folder.path().join("pki/crl/users.crl")).unwrap();
+    world
+        .registry
+        .refresh_crls(NOW + Duration::hours(24))
+        .await
+        .unwrap();
+    assert!(trust.accept_crl(&old, NOW + Duration::hours(24)).is_err());
+}
+
+#[tokio::test]
+async fn list_that_could_not_be_written_is_made_up_for() {
+    let world = world().await;
+    let issued = device(&world, "camera-17").await;
+    // A directory in the way of the file.
+    let path = world.folder.path().join("pki/crl/devices.crl");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir_all(path.join("in the way")).unwrap();
+    let outcome = world
+        .registry
+        .revoke(CaKind::Devices, &issued.serial, REASON, registrar(), NOW)
+        .await;
+    assert!(matches!(outcome, Err(RegistryError::File(_))));
+    let trust = world.registry.trust();
+    assert!(
+        trust
+            .validate(issued.chain.ders(), Purpose::ClientDevice, NOW)
+            .is_err()
+    );
+    fs::remove_dir_all(&path).unwrap();
+    world.registry.refresh_crls(NOW).await.unwrap();
+    let crl = pki::crl::parse(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(crl.tbs_cert_list.revoked_certificates.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn revoked_authority_takes_all_its_certificates_with_it() {
+    let world = world().await;
+    let camera = device(&world, "camera-17").await;
+    let names = vec![pki::name::AltName::Dns("localhost".into())];
+    let server = world
+        .registry
+        .issue_server(names, key().spki(), registrar(), NOW)
+        .await
+        .unwrap();
+    world.registry.close().await;
+    let revoke = |passphrase: &[u8]| {
+        let folder = world.folder.path();
+        Registry::revoke_authority(folder, &config(), passphrase, CaKind::Devices, REASON, NOW)
+    };
+    assert!(matches!(
+        revoke(SECRETS.issuing),
+        Err(RegistryError::File(_))
+    ));
+    assert!(revoke(SECRETS.root).unwrap());
+    assert!(!revoke(SECRETS.root).unwrap());
+    let registry = open(world.folder.path(), Arc::new(MemorySink::default())).await;
+    let trust = registry.trust();
+    let verdict = trust.validate(camera.chain.ders(), Purpose::ClientDevice, NOW);
+    assert!(
+        matches!(&verdict, Err(PathError::Revoked { subject, .. }) if subject == "LEA-EU devices CA"),
+        "{verdict:?}"
+    );
+    trust
+        .validate(server.chain.ders(), Purpose::Server, NOW)
+        .unwrap();
+    let crl = pki::crl::parse(&registry.crl(CrlName::Root).unwrap()).unwrap();
+    assert_eq!(crl.tbs_cert_list.revoked_certificates.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn revocation_by_another_process_is_taken_over_by_the_next_refresh() {
+    let world = world().await;
+    let camera = device(&world, "camera-17").await;
+    let other = open(world.folder.path(), Arc::new(MemorySink::default())).await;
+    other
+        .revoke(CaKind::Devices, &camera.serial, REASON, registrar(), NOW)
+        .await
+        .unwrap();
+    let trust = world.registry.trust();
+    world.registry.refresh_crls(NOW).await.unwrap();
+    let verdict = trust.validate(camera.chain.ders(), Purpose::ClientDevice, NOW);
+    assert!(matches!(verdict, Err(PathError::Revoked { .. })));
+}
