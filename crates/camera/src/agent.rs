@@ -1,0 +1,541 @@
+//! The agent: loads what it needs, runs its tasks, and ends when one of them does.
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use evidence::manifest::Dropped;
+use evidence::seal::{SealError, Sealer};
+use evidence::spool::{Spool, SpoolConfig, SpoolError};
+use futures_util::StreamExt;
+use inotify::{Inotify, WatchMask};
+use pki::cert::Certificate;
+use pki::file::{self, FileError};
+use pki::path::{PathError, Purpose, TrustError, TrustStore};
+use pki::tls::{self, TlsError};
+use rustls::ClientConfig;
+use rustls_pki_types::CertificateDer;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinError, JoinSet};
+use x509_cert::ext::pkix::BasicConstraints;
+use zeroize::Zeroizing;
+
+use crate::bearer::{Bearers, LedgerError};
+use crate::clock::Clock;
+use crate::config::{Config, ConfigError};
+use crate::enrol::{EnrolError, Enroller};
+use crate::events::{CameraEvent, EventSink, emit};
+use crate::identity::{Identity, IdentityError};
+use crate::ingest::Ingest;
+use crate::metrics::Metrics;
+use crate::transport::{Dialer, Target};
+use crate::uplink::{Queue, Worker};
+
+/// Time between looks at the watched folder when the kernel reports nothing.
+const TICK: Duration = Duration::from_secs(1);
+/// Time between looks at the age of our certificate.
+const RENEWAL_TICK: Duration = Duration::from_secs(3_600);
+/// Times, 5 ms apart, that the end waits for disk work that cannot be aborted.
+const LAST_USERS_POLLS: u32 = 2_000;
+/// Buffer for folder events, in bytes; an overflow costs nothing, the folder is looked at anyway.
+const EVENT_BUFFER: usize = 16 * 1024;
+
+/// Why the agent could not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// A setting makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The centre's name cannot stand in a certificate.
+    #[error("centre.server_name is not usable")]
+    ServerName,
+    /// Certificates cannot be read.
+    #[error("cannot load certificates")]
+    File(#[from] FileError),
+    /// The roots cannot be used.
+    #[error("cannot use the root certificates")]
+    Trust(#[from] TrustError),
+    /// The file of recipients has issuing authorities only.
+    #[error("no recipient to seal for")]
+    NoRecipient,
+    /// A recipient's certificate is not acceptable.
+    #[error("certificate of a recipient is not acceptable")]
+    Recipient(#[source] PathError),
+    /// The identity cannot be used.
+    #[error("cannot use the camera's identity")]
+    Identity(#[from] IdentityError),
+    /// There is no identity, and enrolment is not configured.
+    #[error("no identity file {}, and no enrolment configured", path.display())]
+    NoIdentity {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The certificate names another device than the configuration.
+    #[error("certificate is for {found:?}, configured device is {expected:?}")]
+    OtherDevice {
+        /// Name in the certificate.
+        found: String,
+        /// Name in the configuration.
+        expected: String,
+    },
+    /// Enrolment failed.
+    #[error("cannot enrol")]
+    Enrol(#[from] EnrolError),
+    /// TLS cannot be set up.
+    #[error("cannot set up tls")]
+    Tls(#[from] TlsError),
+    /// Sealing cannot be set up.
+    #[error("cannot set up sealing")]
+    Seal(#[from] SealError),
+    /// The spool cannot be opened.
+    #[error("cannot open the spool")]
+    Spool(#[from] SpoolError),
+    /// A byte counter cannot be used.
+    #[error("cannot open the byte counters")]
+    Ledger(#[from] LedgerError),
+    /// The watched folder cannot be used.
+    #[error("cannot watch the folder")]
+    Watch(#[source] io::Error),
+    /// A task ended that should not.
+    #[error("task {task} ended")]
+    TaskEnded {
+        /// Its name.
+        task: &'static str,
+    },
+    /// A task panicked.
+    #[error("a task failed")]
+    Task(#[from] JoinError),
+}
+
+/// What an identity is used for; replaced when it is renewed.
+struct Live {
+    identity: Identity,
+    tls: Arc<ClientConfig>,
+    sealer: Arc<Sealer>,
+}
+
+/// What the agent's tasks share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) trust: TrustStore,
+    pub(crate) bearers: Bearers,
+    pub(crate) queue: Mutex<Queue>,
+    /// Woken when there is a new block.
+    pub(crate) work: Notify,
+    spool: Mutex<Spool>,
+    live: RwLock<Live>,
+    events: Arc<dyn EventSink>,
+    passphrase: Zeroizing<Vec<u8>>,
+    recipients: Vec<Certificate>,
+    target: Target,
+}
+
+impl Shared {
+    pub(crate) fn spool(&self) -> MutexGuard<'_, Spool> {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sealer(&self) -> Arc<Sealer> {
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&live.sealer)
+    }
+
+    pub(crate) fn dialer(&self) -> Dialer {
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        dialer(
+            &self.config,
+            self.target.clone(),
+            Arc::clone(&live.tls),
+            &self.metrics,
+            &self.clock,
+        )
+    }
+
+    pub(crate) fn emit(&self, event: CameraEvent) {
+        emit(&*self.events, event);
+    }
+
+    pub(crate) fn report_dropped(&self, dropped: Vec<Dropped>) {
+        for d in dropped {
+            self.metrics.dropped.fetch_add(1, Ordering::Relaxed);
+            self.emit(CameraEvent::Dropped(d));
+        }
+    }
+
+    pub(crate) fn update_waiting(&self) {
+        let spool = self.spool();
+        let blocks = spool.entries().count() as u64;
+        self.metrics.waiting_blocks.store(blocks, Ordering::Relaxed);
+        self.metrics
+            .waiting_bytes
+            .store(spool.bytes(), Ordering::Relaxed);
+    }
+
+    /// Folder of the files that remember addresses of unfinished uploads.
+    pub(crate) fn uploads_folder(&self) -> PathBuf {
+        self.config.spool.folder.join("uploads")
+    }
+
+    async fn renew_if_due(&self) -> Result<(), AgentError> {
+        let Some(settings) = &self.config.enrolment else {
+            return Ok(());
+        };
+        let present = {
+            let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+            live.identity.clone()
+        };
+        if self.clock.now() < present.renew_at() {
+            return Ok(());
+        }
+        let enroller = Enroller {
+            config: &self.config,
+            settings,
+            bearers: &self.bearers,
+            dialer: self.dialer(),
+            passphrase: &self.passphrase,
+        };
+        let identity = enroller.renew(&present).await?;
+        let live = live(identity, &self.trust, &self.recipients)?;
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
+        self.emit(CameraEvent::Enrolled { renewed: true });
+        Ok(())
+    }
+}
+
+fn dialer(
+    config: &Config,
+    target: Target,
+    tls: Arc<ClientConfig>,
+    metrics: &Arc<Metrics>,
+    clock: &Clock,
+) -> Dialer {
+    Dialer {
+        target,
+        tls,
+        connect_timeout: config.uplink.connect_timeout(),
+        request_timeout: config.uplink.request_timeout(),
+        metrics: Arc::clone(metrics),
+        clock: clock.clone(),
+    }
+}
+
+fn live(
+    identity: Identity,
+    trust: &TrustStore,
+    recipients: &[Certificate],
+) -> Result<Live, AgentError> {
+    let tls = tls::client_config(trust, Some((&identity.chain, &identity.key)), &["http/1.1"])?;
+    let sealer = Sealer::new(
+        identity.key.clone(),
+        identity.chain.clone(),
+        recipients.to_vec(),
+    )?;
+    Ok(Live {
+        identity,
+        tls,
+        sealer: Arc::new(sealer),
+    })
+}
+
+/// What the agent is given beside its settings.
+pub struct Environment {
+    /// Passphrase of the identity file.
+    pub passphrase: Zeroizing<Vec<u8>>,
+    /// Where events go.
+    pub events: Arc<dyn EventSink>,
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+/// A camera, ready to run.
+pub struct Agent {
+    shared: Arc<Shared>,
+}
+
+impl Agent {
+    /// Checks settings, enrols if there is no identity yet, and opens the spool.
+    ///
+    /// # Errors
+    /// [`AgentError`], one variant per reason.
+    pub async fn prepare(config: Config, environment: Environment) -> Result<Self, AgentError> {
+        config.check()?;
+        let Environment {
+            passphrase,
+            events,
+            clock,
+        } = environment;
+        let metrics = Metrics::new(config.bearers.iter().map(|b| b.name.as_str()));
+        let bearers = Bearers::open(
+            &config.bearers,
+            &config.uplink,
+            &config.spool.folder.join("bearers"),
+            clock.now(),
+        )?;
+        let target = Target::new(
+            &config.centre.host,
+            config.centre.port,
+            config.centre.server_name.as_deref(),
+        )
+        .ok_or(AgentError::ServerName)?;
+        let identity = match Identity::load(&config.identity.file, &passphrase)? {
+            Some(identity) => identity,
+            None => {
+                let identity =
+                    enrol(&config, &bearers, &target, &metrics, &clock, &passphrase).await?;
+                emit(&*events, CameraEvent::Enrolled { renewed: false });
+                identity
+            }
+        };
+        let trust = trust(&config)?;
+        let recipients = recipients(&config, &trust, &clock)?;
+        let live = live(identity, &trust, &recipients)?;
+        check_device(&config, &live.sealer)?;
+        let spool = open_spool(&config)?;
+        let shared = Arc::new(Shared {
+            clock,
+            metrics,
+            trust,
+            bearers,
+            queue: Mutex::default(),
+            work: Notify::new(),
+            spool: Mutex::new(spool),
+            live: RwLock::new(live),
+            events,
+            passphrase,
+            recipients,
+            target,
+            config,
+        });
+        std::fs::create_dir_all(shared.uploads_folder()).map_err(AgentError::Watch)?;
+        shared.update_waiting();
+        Ok(Self { shared })
+    }
+
+    /// The counters, live.
+    #[must_use]
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.shared.metrics)
+    }
+
+    /// The trust store in use; feed revocations to its status cache.
+    #[must_use]
+    pub fn trust(&self) -> &TrustStore {
+        &self.shared.trust
+    }
+
+    /// Watches, seals and uploads until `shutdown` completes.
+    ///
+    /// Unfinished uploads go on where they stopped when the agent runs again.
+    ///
+    /// # Errors
+    /// [`AgentError::Watch`], or [`AgentError::TaskEnded`] and [`AgentError::Task`] if a task dies.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), AgentError> {
+        let inotify = Inotify::init().map_err(AgentError::Watch)?;
+        let ingest = Ingest::new(Arc::clone(&self.shared)).map_err(AgentError::Watch)?;
+        // Watch before the first look, so that nothing falls between.
+        inotify
+            .watches()
+            .add(
+                &self.shared.config.watch.folder,
+                WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO,
+            )
+            .map_err(AgentError::Watch)?;
+        let (stop, stopped) = watch::channel(false);
+        let sealing = tokio::spawn(seal_until(stopped, inotify, ingest));
+        let mut others: JoinSet<&'static str> = JoinSet::new();
+        for _ in 0..self.shared.config.uplink.parallel {
+            let worker = Worker::new(Arc::clone(&self.shared));
+            others.spawn(async move {
+                worker.run().await;
+                "uplink"
+            });
+        }
+        others.spawn(renew_forever(Arc::clone(&self.shared)));
+        tokio::pin!(sealing, shutdown);
+        let outcome = tokio::select! {
+            () = &mut shutdown => Ok(()),
+            ended = &mut sealing => return match ended {
+                Ok(result) => result.and(Err(AgentError::TaskEnded { task: "sealing" })),
+                Err(error) => Err(error.into()),
+            },
+            Some(ended) = others.join_next() => Err(match ended {
+                Ok(task) => AgentError::TaskEnded { task },
+                Err(error) => error.into(),
+            }),
+        };
+        others.shutdown().await;
+        // A block being sealed is finished; that takes as long as its film is long.
+        let _ = stop.send(true);
+        sealing.await??;
+        // A receipt being stored may outlive its task; the spool's lock goes with the last user.
+        for _ in 0..LAST_USERS_POLLS {
+            if Arc::strong_count(&self.shared) == 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        outcome
+    }
+}
+
+async fn enrol(
+    config: &Config,
+    bearers: &Bearers,
+    target: &Target,
+    metrics: &Arc<Metrics>,
+    clock: &Clock,
+    passphrase: &[u8],
+) -> Result<Identity, AgentError> {
+    let settings = config
+        .enrolment
+        .as_ref()
+        .ok_or_else(|| AgentError::NoIdentity {
+            path: config.identity.file.clone(),
+        })?;
+    // The enroller sets its own target and TLS; these are placeholders of the right type.
+    let tls = Arc::new(
+        ClientConfig::builder_with_provider(
+            Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
+        )
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(TlsError::Config)?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth(),
+    );
+    let enroller = Enroller {
+        config,
+        settings,
+        bearers,
+        dialer: dialer(config, target.clone(), tls, metrics, clock),
+        passphrase,
+    };
+    Ok(enroller.enrol().await?)
+}
+
+fn trust(config: &Config) -> Result<TrustStore, AgentError> {
+    let roots = file::load_chain(&config.trust.roots)?;
+    let authorities = match &config.trust.authorities {
+        Some(path) => file::load_chain(path)?.certificates().to_vec(),
+        None => Vec::new(),
+    };
+    Ok(TrustStore::new(roots.certificates(), &authorities)?)
+}
+
+fn recipients(
+    config: &Config,
+    trust: &TrustStore,
+    clock: &Clock,
+) -> Result<Vec<Certificate>, AgentError> {
+    let all = file::load_chain(&config.trust.recipients)?;
+    // The file may hold the issuers too, as exported chains do.
+    let (issuers, recipients): (Vec<_>, Vec<_>) = all
+        .certificates()
+        .iter()
+        .zip(all.ders())
+        .partition(|(certificate, _)| is_authority(certificate));
+    if recipients.is_empty() {
+        return Err(AgentError::NoRecipient);
+    }
+    for (_, der) in &recipients {
+        let path: Vec<CertificateDer<'_>> = std::iter::once(*der)
+            .chain(issuers.iter().map(|(_, issuer)| *issuer))
+            .cloned()
+            .collect();
+        trust
+            .validate(&path, Purpose::Recipient, clock.now())
+            .map_err(AgentError::Recipient)?;
+    }
+    Ok(recipients.into_iter().map(|(c, _)| c.clone()).collect())
+}
+
+fn is_authority(certificate: &Certificate) -> bool {
+    let constraints = certificate.tbs_certificate.get::<BasicConstraints>();
+    matches!(
+        constraints,
+        Ok(Some((_, BasicConstraints { ca: true, .. })))
+    )
+}
+
+fn check_device(config: &Config, sealer: &Sealer) -> Result<(), AgentError> {
+    if sealer.device() == config.identity.device {
+        return Ok(());
+    }
+    Err(AgentError::OtherDevice {
+        found: sealer.device().to_owned(),
+        expected: config.identity.device.clone(),
+    })
+}
+
+fn open_spool(config: &Config) -> Result<Spool, AgentError> {
+    let settings = &config.spool;
+    let (spool, recovery) = Spool::open(
+        &settings.folder,
+        &config.identity.device,
+        SpoolConfig {
+            max_bytes: settings.max_bytes,
+            max_age: time::Duration::hours(i64::from(settings.max_age_hours)),
+            max_receipts: settings.max_receipts,
+        },
+    )?;
+    if recovery.unfinished > 0 || !recovery.foreign.is_empty() {
+        tracing::warn!(
+            unfinished = recovery.unfinished,
+            foreign = ?recovery.foreign,
+            "spool repaired"
+        );
+    }
+    Ok(spool)
+}
+
+/// Looks at the folder whenever the kernel reports something, and now and then anyway.
+async fn seal_until(
+    mut stop: watch::Receiver<bool>,
+    inotify: Inotify,
+    mut ingest: Ingest,
+) -> Result<(), AgentError> {
+    let mut events = inotify
+        .into_event_stream(vec![0; EVENT_BUFFER])
+        .map_err(AgentError::Watch)?;
+    let mut closed = Vec::new();
+    loop {
+        ingest = tokio::task::spawn_blocking(move || {
+            ingest.step(closed);
+            ingest
+        })
+        .await?;
+        closed = Vec::new();
+        tokio::select! {
+            _ = stop.changed() => return Ok(()),
+            () = tokio::time::sleep(TICK) => {}
+            event = events.next() => match event {
+                Some(Ok(event)) => closed.extend(event.name),
+                Some(Err(error)) => return Err(AgentError::Watch(error)),
+                None => return Err(AgentError::TaskEnded { task: "folder events" }),
+            },
+        }
+        // A burst of events is one look.
+        while let Ok(Some(Ok(event))) =
+            tokio::time::timeout(Duration::from_millis(5), events.next()).await
+        {
+            closed.extend(event.name);
+        }
+    }
+}
+
+async fn renew_forever(shared: Arc<Shared>) -> &'static str {
+    loop {
+        if let Err(error) = shared.renew_if_due().await {
+            tracing::error!(error = %crate::uplink::Chain(&error), "certificate not renewed");
+        }
+        tokio::time::sleep(RENEWAL_TICK).await;
+    }
+}

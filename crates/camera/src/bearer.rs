@@ -1,0 +1,199 @@
+//! Bearers: the ways to the centre, their order, their failures and their monthly budgets.
+
+mod ledger;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand;
+use time::OffsetDateTime;
+
+use crate::config::{self, Uplink};
+
+pub use ledger::LedgerError;
+pub(crate) use ledger::{Exhausted, Ledger, Purpose, ReserveError};
+
+/// One bearer at run time.
+pub(crate) struct Bearer {
+    pub(crate) index: usize,
+    pub(crate) settings: config::Bearer,
+    pub(crate) ledger: Arc<Ledger>,
+    health: Mutex<Health>,
+}
+
+#[derive(Default)]
+struct Health {
+    failures: u32,
+    not_before: Option<Instant>,
+    told_exhausted: bool,
+}
+
+/// All bearers, most preferred first.
+pub(crate) struct Bearers {
+    all: Vec<Arc<Bearer>>,
+    min: Duration,
+    max: Duration,
+}
+
+/// Which bearer to use now.
+pub(crate) enum Choice {
+    Use(Arc<Bearer>),
+    /// None before this instant.
+    Wait(Instant),
+}
+
+impl Bearers {
+    /// Opens the counters of all bearers in `folder`.
+    pub(crate) fn open(
+        settings: &[config::Bearer],
+        uplink: &Uplink,
+        folder: &Path,
+        now: OffsetDateTime,
+    ) -> Result<Self, LedgerError> {
+        std::fs::create_dir_all(folder).map_err(LedgerError::Io)?;
+        let mut all = Vec::new();
+        for (index, s) in settings.iter().enumerate() {
+            let path = folder.join(format!("{}.json", s.name));
+            let ledger = Ledger::open(&path, s.monthly_byte_budget, s.overhead_percent, now)?;
+            all.push(Arc::new(Bearer {
+                index,
+                settings: s.clone(),
+                ledger: Arc::new(ledger),
+                health: Mutex::default(),
+            }));
+        }
+        all.sort_by_key(|b| b.settings.priority);
+        Ok(Self {
+            all,
+            min: Duration::from_millis(uplink.backoff_min_ms),
+            max: Duration::from_millis(uplink.backoff_max_ms),
+        })
+    }
+
+    /// The most preferred bearer that is neither pausing nor without room for `need` bytes.
+    pub(crate) fn choose(&self, now: OffsetDateTime, need: u64) -> Choice {
+        let instant = Instant::now();
+        let mut soonest = instant + self.max;
+        for bearer in &self.all {
+            let pause = bearer.lock().not_before.filter(|at| *at > instant);
+            if let Some(at) = pause {
+                soonest = soonest.min(at);
+            } else if bearer.ledger.has_room(need, now) {
+                return Choice::Use(Arc::clone(bearer));
+            }
+        }
+        Choice::Wait(soonest)
+    }
+
+    /// Bearers whose budget has no room for `need` bytes.
+    pub(crate) fn without_room(
+        &self,
+        now: OffsetDateTime,
+        need: u64,
+    ) -> impl Iterator<Item = &Arc<Bearer>> {
+        self.all
+            .iter()
+            .filter(move |b| !b.ledger.has_room(need, now))
+    }
+
+    /// Pauses a bearer that failed, twice as long each time, with jitter.
+    pub(crate) fn failed(&self, bearer: &Bearer) {
+        let mut health = bearer.lock();
+        let pause = backoff(health.failures, self.min, self.max);
+        health.failures = health.failures.saturating_add(1);
+        health.not_before = Some(Instant::now() + pause);
+    }
+}
+
+impl Bearer {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn succeeded(&self) {
+        let mut health = self.lock();
+        health.failures = 0;
+        health.not_before = None;
+        health.told_exhausted = false;
+    }
+
+    /// Whether this is the first time since the last success that the budget is found used up.
+    pub(crate) fn first_exhaustion(&self) -> bool {
+        !std::mem::replace(&mut self.lock().told_exhausted, true)
+    }
+}
+
+/// Pause before attempt `failures + 1`: `min * 2^failures` up to `max`, of which a random half.
+pub(crate) fn backoff(failures: u32, min: Duration, max: Duration) -> Duration {
+    let factor = 2_u32.saturating_pow(failures.min(30));
+    let full = min.saturating_mul(factor).min(max);
+    let half = full / 2;
+    let mut random = [0; 4];
+    // Without randomness all cameras behind one mast would come back together; no harm otherwise.
+    let _ = rand::fill(&mut random);
+    half + half.mul_f64(f64::from(u32::from_be_bytes(random)) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit_and_differ() {
+        let (min, max) = (Duration::from_secs(1), Duration::from_secs(300));
+        for (failures, full) in [(0, 1), (1, 2), (5, 32), (8, 256), (9, 300), (4_000, 300)] {
+            let full = Duration::from_secs(full);
+            let pauses: Vec<Duration> = (0..20).map(|_| backoff(failures, min, max)).collect();
+            assert!(pauses.iter().all(|p| *p >= full / 2 && *p <= full));
+            assert!(pauses.iter().any(|p| p != &pauses[0]));
+        }
+    }
+
+    fn settings(name: &str, priority: u32, budget: Option<u64>) -> config::Bearer {
+        config::Bearer {
+            name: name.into(),
+            source: None,
+            interface: None,
+            priority,
+            monthly_byte_budget: budget,
+            overhead_percent: 0,
+        }
+    }
+
+    #[test]
+    fn preference_failure_and_budget_decide() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = OffsetDateTime::now_utc();
+        let all = [
+            settings("lte", 2, None),
+            settings("fibre", 1, Some(300_000)),
+        ];
+        let bearers = Bearers::open(&all, &Uplink::default(), folder.path(), now).unwrap();
+        let name = |choice| match choice {
+            Choice::Use(b) => b.settings.name.clone(),
+            Choice::Wait(_) => "wait".into(),
+        };
+        let Choice::Use(fibre) = bearers.choose(now, 1_000) else {
+            panic!("no bearer");
+        };
+        assert_eq!(fibre.settings.name, "fibre");
+        bearers.failed(&fibre);
+        assert_eq!(name(bearers.choose(now, 1_000)), "lte");
+        fibre.succeeded();
+        assert_eq!(name(bearers.choose(now, 1_000)), "fibre");
+        drop(
+            fibre
+                .ledger
+                .reserve(299_000, Purpose::Control, now)
+                .unwrap(),
+        );
+        fibre.ledger.charge(299_000);
+        let Choice::Use(lte) = bearers.choose(now, 1_000) else {
+            panic!("no bearer");
+        };
+        assert_eq!(lte.settings.name, "lte");
+        bearers.failed(&lte);
+        assert_eq!(name(bearers.choose(now, 1_000)), "wait");
+    }
+}

@@ -1,0 +1,35 @@
+//! Wall time as a value that tests can replace.
+
+use std::fmt;
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+
+/// Tells the wall time.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> OffsetDateTime + Send + Sync>);
+
+impl Clock {
+    /// The system's clock.
+    #[must_use]
+    pub fn system() -> Self {
+        Self(Arc::new(OffsetDateTime::now_utc))
+    }
+
+    /// A clock that calls `now`.
+    pub fn from_fn(now: impl Fn() -> OffsetDateTime + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The current time.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}

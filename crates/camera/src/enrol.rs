@@ -1,0 +1,332 @@
+//! Getting and renewing the camera's certificate: the client side of EST (RFC 7030).
+//!
+//! The first time the camera proves itself by a one-time code (HTTP Basic authentication, device
+//! name and code), later by its certificate. The private key is made here and never leaves. If
+//! there is no root file yet, the authorities' certificates are fetched over a connection that is
+//! not trusted for anything else, and the root is accepted by its fingerprint (section 4.1.1).
+
+mod provisional;
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use pki::cert::{Certificate, CertificateChain, fingerprint_sha256};
+use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::name::Subject;
+use pki::path::{Purpose, TrustStore};
+use pki::{csr, file, pkcs7, tls};
+use rustls::ClientConfig;
+use zeroize::Zeroizing;
+
+use crate::bearer::{Bearers, Choice};
+use crate::config::{Config, Enrolment};
+use crate::identity::{Identity, IdentityError};
+use crate::transport::{Connection, Dialer, Target, TransportError};
+
+const WELL_KNOWN: &str = "/.well-known/est";
+/// Room a bearer must have for an enrolment.
+const NEED: u64 = 128 * 1024;
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// No one-time code is configured, or its file cannot be read.
+    #[error("no one-time code to enrol with")]
+    NoCode,
+    /// Neither a root file nor a fingerprint of the root is there.
+    #[error("no root certificate and no fingerprint of it")]
+    NoRoot,
+    /// None of the authority's certificates has the configured fingerprint.
+    #[error("the enrolment server's root does not have the configured fingerprint")]
+    WrongRoot,
+    /// The server's name cannot stand in a certificate.
+    #[error("enrolment server name is not usable")]
+    ServerName,
+    /// All bearers are pausing or used up.
+    #[error("no bearer is usable")]
+    NoBearer,
+    /// The server cannot be reached.
+    #[error("cannot reach the enrolment server: {reason}")]
+    Unreachable {
+        /// Why.
+        reason: String,
+    },
+    /// The server refused.
+    #[error("enrolment server answered {status} to {request}")]
+    Refused {
+        /// Which request.
+        request: &'static str,
+        /// Its answer.
+        status: u16,
+    },
+    /// The request waits for a person's approval.
+    #[error("enrolment waits for approval")]
+    Pending,
+    /// The server's answer cannot be used.
+    #[error("enrolment server's answer is unusable: {problem}")]
+    Answer {
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The new certificate does not lead to our root or is not for this device.
+    #[error("new certificate is not acceptable: {reason}")]
+    Certificate {
+        /// Why.
+        reason: String,
+    },
+    /// Key or request could not be made.
+    #[error("cannot make a key or request: {reason}")]
+    Local {
+        /// Why.
+        reason: String,
+    },
+    /// The identity cannot be stored.
+    #[error("cannot store the identity")]
+    Store(#[from] IdentityError),
+    /// The root cannot be read or stored.
+    #[error("cannot access the root certificate")]
+    Root(#[from] file::FileError),
+}
+
+/// What an enrolment needs of the agent.
+pub(crate) struct Enroller<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) settings: &'a Enrolment,
+    pub(crate) bearers: &'a Bearers,
+    /// Connections; target and TLS are replaced here.
+    pub(crate) dialer: Dialer,
+    pub(crate) passphrase: &'a [u8],
+}
+
+impl Enroller<'_> {
+    /// Gets the first certificate with the one-time code and stores it.
+    pub(crate) async fn enrol(&self) -> Result<Identity, EnrolError> {
+        let code_file = self.settings.code_file.as_ref().ok_or(EnrolError::NoCode)?;
+        let code = std::fs::read_to_string(code_file).map_err(|_| EnrolError::NoCode)?;
+        let code = Zeroizing::new(code);
+        let trust = self.trust().await?;
+        let tls = tls::client_config(&trust, None, &["http/1.1"]).map_err(local)?;
+        let mut connection = self.connect(tls).await?;
+        let login = format!("{}:{}", self.config.identity.device, code.trim());
+        let login = Zeroizing::new(format!("Basic {}", STANDARD.encode(login)));
+        let identity = self
+            .request_certificate(&mut connection, &trust, "simpleenroll", Some(&login))
+            .await?;
+        identity.save(&self.config.identity.file, self.passphrase)?;
+        // Only now: a crash before leaves a code that can be tried again.
+        let _ = std::fs::remove_file(code_file);
+        Ok(identity)
+    }
+
+    /// Gets a new key and certificate with the present ones and stores them.
+    pub(crate) async fn renew(&self, present: &Identity) -> Result<Identity, EnrolError> {
+        let trust = self.trust().await?;
+        let tls = tls::client_config(&trust, Some((&present.chain, &present.key)), &["http/1.1"])
+            .map_err(local)?;
+        let mut connection = self.connect(tls).await?;
+        let identity = self
+            .request_certificate(&mut connection, &trust, "simplereenroll", None)
+            .await?;
+        identity.save(&self.config.identity.file, self.passphrase)?;
+        Ok(identity)
+    }
+
+    /// The configured roots, fetched and pinned by fingerprint if there is no file yet.
+    async fn trust(&self) -> Result<TrustStore, EnrolError> {
+        let path = &self.config.trust.roots;
+        let roots = if path.exists() {
+            file::load_chain(path)?
+        } else {
+            let wanted = self
+                .settings
+                .root_fingerprint
+                .as_ref()
+                .ok_or(EnrolError::NoRoot)?;
+            let root = self.fetch_root(&normalised(wanted)).await?;
+            file::save_chain(path, &root)?;
+            root
+        };
+        TrustStore::new(roots.certificates(), &[]).map_err(local)
+    }
+
+    async fn fetch_root(&self, wanted: &str) -> Result<CertificateChain, EnrolError> {
+        let mut connection = self
+            .connect(provisional::client_config().map_err(local)?)
+            .await?;
+        let authorities = self.authorities(&mut connection).await?;
+        let root = authorities.into_iter().find(|certificate| {
+            pki::cert::to_der(certificate).is_ok_and(|der| fingerprint_sha256(&der) == wanted)
+        });
+        let root = root.ok_or(EnrolError::WrongRoot)?;
+        CertificateChain::new(vec![root]).map_err(local)
+    }
+
+    async fn connect(&self, tls: Arc<ClientConfig>) -> Result<Connection, EnrolError> {
+        let settings = self.settings;
+        let mut dialer = self.dialer.clone();
+        dialer.tls = tls;
+        dialer.target = Target::new(
+            &settings.host,
+            settings.port,
+            settings.server_name.as_deref(),
+        )
+        .ok_or(EnrolError::ServerName)?;
+        let Choice::Use(bearer) = self.bearers.choose(dialer.clock.now(), NEED) else {
+            return Err(EnrolError::NoBearer);
+        };
+        dialer.connect(bearer).await.map_err(|e| unreachable(&e))
+    }
+
+    async fn authorities(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Vec<Certificate>, EnrolError> {
+        let answer = self
+            .ask(connection, Method::GET, "cacerts", None, Bytes::new())
+            .await?;
+        certificates("cacerts", &answer)
+    }
+
+    async fn request_certificate(
+        &self,
+        connection: &mut Connection,
+        trust: &TrustStore,
+        operation: &'static str,
+        login: Option<&str>,
+    ) -> Result<Identity, EnrolError> {
+        let authorities = self.authorities(connection).await?;
+        let algorithm: KeyAlgorithm = self.config.identity.key_algorithm.parse().map_err(local)?;
+        let key = tokio::task::spawn_blocking(move || PrivateKey::generate(algorithm))
+            .await
+            .map_err(local)?
+            .map_err(local)?;
+        let subject = Subject::new(self.config.identity.device.clone());
+        let request = csr::build(&key, &subject, &[]).map_err(local)?;
+        let body = Bytes::from(STANDARD.encode(request));
+        let answer = self
+            .ask(connection, Method::POST, operation, login, body)
+            .await?;
+        let issued = certificates(operation, &answer)?;
+        let chain = chain(&key, issued, &authorities)?;
+        let now = self.dialer.clock.now();
+        let identity = trust
+            .validate(chain.ders(), Purpose::ClientDevice, now)
+            .map_err(|e| EnrolError::Certificate {
+                reason: e.to_string(),
+            })?;
+        if identity.common_name != self.config.identity.device {
+            return Err(EnrolError::Certificate {
+                reason: format!("it names {:?}", identity.common_name),
+            });
+        }
+        Ok(Identity { key, chain })
+    }
+
+    async fn ask(
+        &self,
+        connection: &mut Connection,
+        method: Method,
+        operation: &'static str,
+        login: Option<&str>,
+        body: Bytes,
+    ) -> Result<Response<Bytes>, EnrolError> {
+        let len = body.len() as u64;
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{WELL_KNOWN}/{operation}"));
+        if len > 0 {
+            request = request
+                .header("content-type", "application/pkcs10")
+                .header("content-transfer-encoding", "base64");
+        }
+        if let Some(login) = login {
+            request = request.header("authorization", login);
+        }
+        let request = request.body(Full::new(body)).map_err(local)?;
+        connection
+            .request(request, len)
+            .await
+            .map_err(|e| unreachable(&e))
+    }
+}
+
+/// Certificates of a `certs-only` answer, which EST sends in base64 (RFC 7030 section 4.1.3).
+fn certificates(
+    request: &'static str,
+    answer: &Response<Bytes>,
+) -> Result<Vec<Certificate>, EnrolError> {
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::ACCEPTED => return Err(EnrolError::Pending),
+        status => {
+            return Err(EnrolError::Refused {
+                request,
+                status: status.as_u16(),
+            });
+        }
+    }
+    let unusable = |problem| EnrolError::Answer { problem };
+    let text: Vec<u8> = answer
+        .body()
+        .iter()
+        .copied()
+        .filter(|b| !b.is_ascii_whitespace())
+        .collect();
+    let der = STANDARD
+        .decode(text)
+        .map_err(|_| unusable("not in base64"))?;
+    pkcs7::parse_certs_only(&der).map_err(|_| unusable("not a certs-only message"))
+}
+
+/// The certificate for `key` and its issuers below the root.
+fn chain(
+    key: &PrivateKey,
+    mut issued: Vec<Certificate>,
+    authorities: &[Certificate],
+) -> Result<CertificateChain, EnrolError> {
+    let leaf = issued
+        .iter()
+        .position(|c| c.tbs_certificate.subject_public_key_info == key.spki())
+        .map(|at| issued.swap_remove(at))
+        .ok_or(EnrolError::Answer {
+            problem: "no certificate for our key",
+        })?;
+    let mut chain = vec![leaf];
+    while let Some(last) = chain.last() {
+        let name = &last.tbs_certificate.issuer;
+        let issuer = authorities
+            .iter()
+            .chain(&issued)
+            .find(|c| c.tbs_certificate.subject == *name && c.tbs_certificate.issuer != *name);
+        match issuer.filter(|c| !chain.contains(c)) {
+            Some(issuer) => chain.push(issuer.clone()),
+            None => break,
+        }
+    }
+    CertificateChain::new(chain).map_err(local)
+}
+
+/// A fingerprint as people write it, with colons and capitals.
+fn normalised(fingerprint: &str) -> String {
+    fingerprint
+        .chars()
+        .filter(|c| *c != ':' && !c.is_whitespace())
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
+}
+
+fn local(error: impl std::fmt::Display) -> EnrolError {
+    EnrolError::Local {
+        reason: error.to_string(),
+    }
+}
+
+fn unreachable(error: &TransportError) -> EnrolError {
+    EnrolError::Unreachable {
+        reason: crate::uplink::Chain(error).to_string(),
+    }
+}

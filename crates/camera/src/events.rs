@@ -1,0 +1,107 @@
+//! What the agent tells the audit trail and the log, declared once.
+
+use evidence::manifest::Dropped;
+use evidence::receipt::Verdict;
+
+/// Something that an operator or auditor cares about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CameraEvent {
+    /// A violation or notice was sealed and is durable in the spool.
+    Sealed {
+        /// Its sequence number.
+        sequence: u64,
+        /// SHA-256 of the block, in hexadecimal.
+        block_sha256: String,
+        /// Size of the block in bytes.
+        size: u64,
+    },
+    /// The centre's receipt was verified and the block removed.
+    Receipted {
+        /// Its sequence number.
+        sequence: u64,
+        /// What the centre did with it.
+        verdict: Verdict,
+        /// Why, if quarantined.
+        reason: Option<String>,
+    },
+    /// A block was given up.
+    Dropped(Dropped),
+    /// A source could not be sealed and was set aside.
+    Rejected {
+        /// Name without extension.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A bearer has used up its monthly budget.
+    BudgetExhausted {
+        /// Its name.
+        bearer: String,
+    },
+    /// A bearer failed; others or a later attempt take over.
+    BearerFailed {
+        /// Its name.
+        bearer: String,
+        /// Why.
+        reason: String,
+    },
+    /// The spool has no room for what the camera sees.
+    SpoolFull,
+    /// The camera has its first or a new certificate.
+    Enrolled {
+        /// Whether it replaced an earlier one.
+        renewed: bool,
+    },
+}
+
+/// Receives the agent's events; must not block.
+pub trait EventSink: Send + Sync {
+    /// Takes one event.
+    fn event(&self, event: CameraEvent);
+}
+
+/// Drops all events; the log still has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoEvents;
+
+impl EventSink for NoEvents {
+    fn event(&self, _: CameraEvent) {}
+}
+
+/// Writes the event to the log and passes it on.
+pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
+    match &event {
+        CameraEvent::Sealed {
+            sequence,
+            block_sha256,
+            size,
+        } => tracing::info!(sequence, block_sha256, size, "block sealed"),
+        CameraEvent::Receipted {
+            sequence,
+            verdict: Verdict::Accepted,
+            ..
+        } => tracing::info!(sequence, "block receipted"),
+        CameraEvent::Receipted {
+            sequence, reason, ..
+        } => tracing::warn!(
+            sequence,
+            reason = reason.as_deref().unwrap_or(""),
+            "block quarantined by the centre"
+        ),
+        CameraEvent::Dropped(d) => {
+            tracing::warn!(sequence = d.sequence, reason = ?d.reason, "block dropped");
+        }
+        CameraEvent::Rejected { name, reason } => {
+            tracing::warn!(name, reason, "source rejected");
+        }
+        CameraEvent::BudgetExhausted { bearer } => {
+            tracing::warn!(bearer, "monthly byte budget used up");
+        }
+        CameraEvent::BearerFailed { bearer, reason } => {
+            tracing::warn!(bearer, reason, "bearer failed");
+        }
+        CameraEvent::SpoolFull => tracing::error!("spool is full, pictures stay in the folder"),
+        CameraEvent::Enrolled { renewed } => tracing::info!(renewed, "certificate obtained"),
+    }
+    sink.event(event);
+}

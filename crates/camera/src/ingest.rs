@@ -1,0 +1,427 @@
+//! From the watched folder into the spool: the one place that seals, so that numbers follow.
+//!
+//! A source is removed only after its block is durable. What was being sealed is noted before the
+//! commit, so that a crash between commit and removal does not seal the same picture twice.
+
+mod group;
+mod metadata;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use evidence::manifest::{MAX_DROPPED, Notice};
+use evidence::seal::{ManifestDraft, MediumSource, SealError, Sealed, Statement};
+use evidence::spool::SpoolError;
+use pki::clearance::Clearance;
+use pki::file;
+use serde::{Deserialize, Serialize};
+
+use self::group::{Folder, Group, Source, Verdict};
+use self::metadata::{Metadata, MetadataError};
+use crate::agent::Shared;
+use crate::events::CameraEvent;
+use crate::metrics::count;
+
+/// Dropped blocks that are told at once, without waiting for more.
+const NOTICE_BATCH: usize = 200;
+/// Pause after the disk or spool was full.
+const FULL_PAUSE: Duration = Duration::from_secs(5);
+/// Time between looks at the age of stored blocks.
+const UPKEEP: Duration = Duration::from_secs(60);
+const JOURNAL: &str = "sealing.json";
+
+/// What was being sealed.
+#[derive(Serialize, Deserialize)]
+struct Journal {
+    sequence: u64,
+    files: Vec<Source>,
+}
+
+/// Why sealing stopped.
+enum Failure {
+    /// The source is no good; set it aside.
+    Reject(String),
+    /// No room; the source stays where it is.
+    Full,
+    /// Something else that may pass.
+    Later(String),
+}
+
+/// The sealing side of the agent; used from one task.
+pub(crate) struct Ingest {
+    shared: Arc<Shared>,
+    folder: Folder,
+    pause_until: Option<Instant>,
+    dropped_since: Option<Instant>,
+    last_upkeep: Option<Instant>,
+    told_full: bool,
+}
+
+impl Ingest {
+    /// Prepares folders and removes sources that a crash left after they were sealed.
+    pub(crate) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let watch = &shared.config.watch;
+        for folder in [&watch.folder, &watch.rejected]
+            .into_iter()
+            .chain(&watch.keep_sealed)
+        {
+            fs::create_dir_all(folder)?;
+        }
+        let folder = Folder::new(&watch.folder, Duration::from_secs(watch.settle_secs));
+        let ingest = Self {
+            shared,
+            folder,
+            pause_until: None,
+            dropped_since: None,
+            last_upkeep: None,
+            told_full: false,
+        };
+        ingest.finish_interrupted();
+        Ok(ingest)
+    }
+
+    fn journal_path(&self) -> PathBuf {
+        self.shared.config.spool.folder.join(JOURNAL)
+    }
+
+    fn finish_interrupted(&self) {
+        let journal: Option<Journal> = fs::read(self.journal_path())
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let Some(journal) = journal else { return };
+        if journal.sequence < self.shared.spool().chain().sequence {
+            let sealed: Vec<&Source> = journal
+                .files
+                .iter()
+                .filter(|s| self.is_unchanged(s))
+                .collect();
+            for source in sealed {
+                tracing::info!(
+                    name = source.name,
+                    "removing a source sealed before a crash"
+                );
+                self.dispose(&source.name);
+            }
+        }
+    }
+
+    fn is_unchanged(&self, source: &Source) -> bool {
+        let Ok(data) = fs::metadata(self.source_path(&source.name)) else {
+            return false;
+        };
+        let modified = data.modified().ok();
+        let modified =
+            modified.and_then(|m| m.duration_since(std::time::SystemTime::UNIX_EPOCH).ok());
+        data.len() == source.size && modified.is_some_and(|m| m.as_nanos() == source.modified)
+    }
+
+    fn source_path(&self, name: &str) -> PathBuf {
+        self.shared.config.watch.folder.join(name)
+    }
+
+    /// One look at the folder and everything that follows from it. Blocks.
+    pub(crate) fn step(&mut self, closed: Vec<OsString>) {
+        for name in closed {
+            self.folder.closed(name);
+        }
+        let now = Instant::now();
+        self.upkeep(now);
+        if self.pause_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.tell_dropped(now);
+        match self.folder.look(now) {
+            Ok(groups) => {
+                for (stem, (group, age)) in groups {
+                    if !self.handle(&stem, &group, age) {
+                        break;
+                    }
+                }
+            }
+            Err(error) => tracing::error!(%error, "cannot look into the watched folder"),
+        }
+        self.shared.update_waiting();
+    }
+
+    fn upkeep(&mut self, now: Instant) {
+        if self.last_upkeep.is_some_and(|last| now - last < UPKEEP) {
+            return;
+        }
+        self.last_upkeep = Some(now);
+        let mut spool = self.shared.spool();
+        let expired = spool.expire(self.shared.clock.now());
+        let pruned = spool.prune_receipts();
+        drop(spool);
+        match expired {
+            Ok(dropped) => self.shared.report_dropped(dropped),
+            Err(error) => tracing::error!(%error, "cannot remove expired blocks"),
+        }
+        if let Err(error) = pruned {
+            tracing::warn!(%error, "cannot remove old receipts");
+        }
+    }
+
+    /// Whether to go on with the next group.
+    fn handle(&mut self, stem: &str, group: &Group, age: Duration) -> bool {
+        let watch = &self.shared.config.watch;
+        let pair_wait = Duration::from_secs(watch.pair_wait_secs);
+        let metadata = match group.verdict(age, pair_wait) {
+            Verdict::Wait => return true,
+            Verdict::Reject(reason) => {
+                self.reject(stem, group, reason);
+                return true;
+            }
+            Verdict::Seal => group
+                .metadata
+                .iter()
+                .map(|m| metadata::from_json(&self.source_path(&m.name)))
+                .next(),
+            Verdict::SealByExif => group
+                .media
+                .iter()
+                .map(|m| metadata::from_exif(&self.source_path(&m.name), watch))
+                .next(),
+        };
+        let outcome = match metadata {
+            Some(Ok(metadata)) => self.seal_group(group, metadata),
+            Some(Err(MetadataError::Bad(reason))) => Err(Failure::Reject(reason)),
+            Some(Err(MetadataError::Io(error))) => Err(Failure::Later(error.to_string())),
+            None => return true,
+        };
+        match outcome {
+            Ok(()) => {
+                self.told_full = false;
+                true
+            }
+            Err(Failure::Reject(reason)) => {
+                self.reject(stem, group, &reason);
+                true
+            }
+            Err(failure) => {
+                self.pause(failure);
+                false
+            }
+        }
+    }
+
+    fn pause(&mut self, failure: Failure) {
+        self.pause_until = Some(Instant::now() + FULL_PAUSE);
+        match failure {
+            Failure::Full => {
+                if !std::mem::replace(&mut self.told_full, true) {
+                    self.shared.emit(CameraEvent::SpoolFull);
+                }
+            }
+            Failure::Later(reason) | Failure::Reject(reason) => {
+                tracing::error!(reason, "cannot seal now, trying again");
+            }
+        }
+    }
+
+    fn seal_group(&mut self, group: &Group, metadata: Metadata) -> Result<(), Failure> {
+        let mut media = Vec::new();
+        for medium in &group.media {
+            let reader = File::open(self.source_path(&medium.name))
+                .map_err(|e| Failure::Later(e.to_string()))?;
+            media.push(MediumSource {
+                name: medium.name.clone(),
+                media_type: group::media_type(&medium.name)
+                    .unwrap_or_default()
+                    .to_owned(),
+                reader: Box::new(reader),
+            });
+        }
+        let files: Vec<Source> = group.files().cloned().collect();
+        let classification = metadata
+            .classification
+            .unwrap_or(self.shared.config.watch.classification);
+        self.seal(
+            Statement::Violation(metadata.violation),
+            metadata.captured_at,
+            classification,
+            media,
+            &files,
+        )?;
+        for source in &files {
+            self.dispose(&source.name);
+        }
+        Ok(())
+    }
+
+    /// Seals one statement as the next of the chain; durable on success.
+    fn seal(
+        &mut self,
+        statement: Statement,
+        captured_at: time::OffsetDateTime,
+        classification: Clearance,
+        media: Vec<MediumSource<'_>>,
+        files: &[Source],
+    ) -> Result<(), Failure> {
+        let (position, mut writer) = {
+            let mut spool = self.shared.spool();
+            (spool.chain(), spool.writer().map_err(spool_failure)?)
+        };
+        let draft = ManifestDraft {
+            sequence: position.sequence,
+            previous: position.previous,
+            captured_at,
+            classification,
+            statement,
+        };
+        let sealer = self.shared.sealer();
+        let sealed = sealer
+            .seal(draft, media, self.shared.clock.now(), &mut writer)
+            .map_err(seal_failure)?;
+        if !files.is_empty() {
+            self.note(position.sequence, files)?;
+        }
+        let committed = self
+            .shared
+            .spool()
+            .commit(writer, &sealed)
+            .map_err(spool_failure)?;
+        self.committed(&sealed, committed.evicted);
+        Ok(())
+    }
+
+    fn note(&self, sequence: u64, files: &[Source]) -> Result<(), Failure> {
+        let journal = Journal {
+            sequence,
+            files: files.to_vec(),
+        };
+        let bytes = serde_json::to_vec(&journal).map_err(|e| Failure::Later(e.to_string()))?;
+        file::write_atomic(&self.journal_path(), &bytes, 0o600)
+            .map_err(|e| Failure::Later(e.to_string()))
+    }
+
+    fn committed(&self, sealed: &Sealed, evicted: Vec<evidence::manifest::Dropped>) {
+        count(&self.shared.metrics.spooled);
+        self.shared.emit(CameraEvent::Sealed {
+            sequence: sealed.manifest.sequence,
+            block_sha256: sealed.block_sha256.to_string(),
+            size: sealed.block_size,
+        });
+        self.shared.report_dropped(evicted);
+        self.shared.work.notify_one();
+    }
+
+    /// Tells the centre about dropped blocks, several at a time.
+    fn tell_dropped(&mut self, now: Instant) {
+        let pending: Vec<_> = {
+            let spool = self.shared.spool();
+            spool
+                .pending_dropped()
+                .iter()
+                .take(MAX_DROPPED)
+                .cloned()
+                .collect()
+        };
+        if pending.is_empty() {
+            self.dropped_since = None;
+            return;
+        }
+        let since = *self.dropped_since.get_or_insert(now);
+        let delay = Duration::from_secs(self.shared.config.spool.notice_delay_secs);
+        if pending.len() < NOTICE_BATCH && now - since < delay {
+            return;
+        }
+        let notice = Notice {
+            dropped: pending,
+            text: None,
+        };
+        let at = self.shared.clock.now();
+        match self.seal(
+            Statement::Notice(notice),
+            at,
+            Clearance::Unclassified,
+            vec![],
+            &[],
+        ) {
+            Ok(()) => self.dropped_since = None,
+            Err(failure) => self.pause(failure),
+        }
+    }
+
+    /// Removes a sealed source, or moves it where the operator keeps them.
+    fn dispose(&self, name: &str) {
+        let path = self.source_path(name);
+        let done = match &self.shared.config.watch.keep_sealed {
+            None => fs::remove_file(&path),
+            Some(folder) => move_into(&path, folder, name).map(|_| ()),
+        };
+        if let Err(error) = done
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::error!(name, %error, "cannot remove a sealed source");
+        }
+    }
+
+    /// Sets a group aside with the reason; if that fails it stays where it is.
+    fn reject(&self, stem: &str, group: &Group, reason: &str) {
+        let folder = &self.shared.config.watch.rejected;
+        for source in group.files() {
+            if let Err(error) = move_into(&self.source_path(&source.name), folder, &source.name) {
+                tracing::error!(name = source.name, %error, "cannot set a source aside");
+                return;
+            }
+        }
+        let note = free_name(folder, &format!("{stem}.reason.txt"));
+        if let Err(error) = fs::write(&note, format!("{reason}\n")) {
+            tracing::error!(stem, %error, "cannot write why a source was set aside");
+        }
+        self.shared.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+        self.shared.emit(CameraEvent::Rejected {
+            name: stem.to_owned(),
+            reason: reason.to_owned(),
+        });
+    }
+}
+
+fn seal_failure(error: SealError) -> Failure {
+    match error {
+        SealError::Manifest(e) => Failure::Reject(e.to_string()),
+        SealError::TooLarge => Failure::Reject("too large".to_owned()),
+        SealError::Write(e) if e.kind() == io::ErrorKind::StorageFull => Failure::Full,
+        other => Failure::Later(other.to_string()),
+    }
+}
+
+fn spool_failure(error: SpoolError) -> Failure {
+    match error {
+        SpoolError::Full { .. } | SpoolError::NoSpace(_) => Failure::Full,
+        other => Failure::Later(other.to_string()),
+    }
+}
+
+/// A path in `folder` that is not taken: `name`, or `1-name`, `2-name`, …
+fn free_name(folder: &Path, name: &str) -> PathBuf {
+    let first = folder.join(name);
+    if !first.exists() {
+        return first;
+    }
+    (1_u64..)
+        .map(|n| folder.join(format!("{n}-{name}")))
+        .find(|path| !path.exists())
+        .unwrap_or(first)
+}
+
+/// Moves a file, by copying if the folder is on another file system; nothing is overwritten.
+fn move_into(from: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let to = free_name(folder, name);
+    match fs::rename(from, &to) {
+        Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
+            let mut target = File::create_new(&to)?;
+            io::copy(&mut File::open(from)?, &mut target)?;
+            target.sync_all()?;
+            File::open(folder)?.sync_all()?;
+            fs::remove_file(from)?;
+        }
+        other => other?,
+    }
+    Ok(to)
+}

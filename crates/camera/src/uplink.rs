@@ -1,0 +1,365 @@
+//! Uploads: several workers bring blocks to the centre over whichever bearer is best.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use evidence::cms::CmsError;
+use evidence::receipt::{self, ReceiptError, Verdict, VerifiedReceipt};
+use evidence::spool::{Entry, SpoolError};
+use pki::path::{PathError, Purpose};
+use time::OffsetDateTime;
+
+use crate::agent::Shared;
+use crate::bearer::{Choice, backoff};
+use crate::events::CameraEvent;
+use crate::metrics::count;
+use crate::transport::{Connection, Dialer, TransportError};
+use crate::tus::{TusError, Upload};
+
+/// Longest sleep without looking for work, which also bounds how late a clock change is seen.
+const IDLE: Duration = Duration::from_secs(5);
+/// Set aside for connection and requests around the first part of a block.
+const OVERHEAD: u64 = 64 * 1024;
+/// How far the centre's clock may be ahead of ours.
+const CLOCK_SKEW: time::Duration = time::Duration::minutes(5);
+
+/// Which blocks are being uploaded, and which must wait.
+#[derive(Default)]
+pub(crate) struct Queue {
+    in_flight: HashSet<u64>,
+    pauses: HashMap<u64, Pause>,
+}
+
+struct Pause {
+    failures: u32,
+    until: Instant,
+}
+
+impl Queue {
+    /// The next block: highest class first, then oldest; notices like the highest class.
+    fn take<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
+        let now = Instant::now();
+        let next = entries
+            .filter(|e| !self.in_flight.contains(&e.sequence))
+            .filter(|e| self.pauses.get(&e.sequence).is_none_or(|p| p.until <= now))
+            .max_by_key(|e| {
+                let notice = e.kind == evidence::manifest::Kind::Notice;
+                (notice, e.class, std::cmp::Reverse(e.sequence))
+            })?
+            .clone();
+        self.in_flight.insert(next.sequence);
+        Some(next)
+    }
+
+    /// How long until a paused block may be tried again, at most [`IDLE`].
+    fn idle_time(&self) -> Duration {
+        let now = Instant::now();
+        let waits = self
+            .pauses
+            .iter()
+            .filter(|(s, _)| !self.in_flight.contains(s));
+        waits
+            .map(|(_, p)| p.until.saturating_duration_since(now))
+            .filter(|wait| !wait.is_zero())
+            .min()
+            .map_or(IDLE, |wait| wait.min(IDLE))
+    }
+
+    fn release(&mut self, sequence: u64) {
+        self.in_flight.remove(&sequence);
+    }
+
+    fn done(&mut self, sequence: u64) {
+        self.release(sequence);
+        self.pauses.remove(&sequence);
+    }
+
+    fn pause(&mut self, sequence: u64, min: Duration, max: Duration, at_least: Option<Duration>) {
+        self.release(sequence);
+        let failures = self.pauses.get(&sequence).map_or(0, |p| p.failures);
+        let pause = backoff(failures, min, max).max(at_least.unwrap_or_default());
+        self.pauses.insert(
+            sequence,
+            Pause {
+                failures: failures.saturating_add(1),
+                until: Instant::now() + pause,
+            },
+        );
+    }
+}
+
+/// Why a receipt did not end a block's life.
+#[derive(Debug, thiserror::Error)]
+enum ConfirmError {
+    #[error("receipt is not acceptable")]
+    Receipt(#[from] ReceiptError),
+    #[error("receipt does not fit, or the spool failed")]
+    Spool(#[from] SpoolError),
+    #[error("a worker died")]
+    Worker(#[from] tokio::task::JoinError),
+}
+
+/// One of the uploading tasks.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    connection: Option<Connection>,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            connection: None,
+        }
+    }
+
+    /// Uploads until aborted; an abort at any point loses nothing.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let next = {
+                let spool = self.shared.spool();
+                self.shared.queue().take(spool.entries())
+            };
+            let Some(entry) = next else {
+                let idle = self.shared.queue().idle_time();
+                let _ = tokio::time::timeout(idle, self.shared.work.notified()).await;
+                continue;
+            };
+            // Another worker may find the next one.
+            self.shared.work.notify_one();
+            self.attempt(&entry).await;
+            self.shared.update_waiting();
+        }
+    }
+
+    async fn attempt(&mut self, entry: &Entry) {
+        let mut guard = InFlight {
+            shared: Arc::clone(&self.shared),
+            sequence: Some(entry.sequence),
+        };
+        let chunk = u64::from(self.shared.config.uplink.chunk_bytes);
+        let need = entry.size.min(chunk).saturating_add(OVERHEAD);
+        let bearer = match self.shared.bearers.choose(self.shared.clock.now(), need) {
+            Choice::Use(bearer) => bearer,
+            Choice::Wait(until) => {
+                self.connection = None;
+                self.report_exhausted(need);
+                drop(guard);
+                let pause = until.saturating_duration_since(Instant::now()).min(IDLE);
+                tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
+                return;
+            }
+        };
+        let usable = self
+            .connection
+            .as_ref()
+            .is_some_and(|c| c.bearer.index == bearer.index && c.is_open());
+        if !usable {
+            self.connection = None;
+            let dialer: Dialer = self.shared.dialer();
+            match dialer.connect(Arc::clone(&bearer)).await {
+                Ok(connection) => self.connection = Some(connection),
+                Err(error) => {
+                    self.transport_failed(&bearer, &error);
+                    return;
+                }
+            }
+        }
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        let outcome = self.upload(entry, &mut connection).await;
+        match outcome {
+            Err(TusError::Transport(error)) => {
+                self.transport_failed(&bearer, &error);
+            }
+            outcome => {
+                bearer.succeeded();
+                self.connection = Some(connection);
+                guard.sequence = None;
+                self.answered(entry, outcome).await;
+            }
+        }
+    }
+
+    async fn upload(
+        &self,
+        entry: &Entry,
+        connection: &mut Connection,
+    ) -> Result<Vec<u8>, TusError> {
+        let block = self.shared.spool().block_path(entry);
+        let upload = Upload {
+            entry,
+            device: &self.shared.config.identity.device,
+            block: &block,
+            memory: self.memory(entry.sequence),
+            collection: &self.shared.config.centre.path,
+            chunk_len: usize::try_from(self.shared.config.uplink.chunk_bytes).unwrap_or(1),
+        };
+        let uploaded = &self.shared.metrics.uploaded;
+        upload.run(connection, || count(uploaded)).await
+    }
+
+    fn memory(&self, sequence: u64) -> PathBuf {
+        self.shared
+            .uploads_folder()
+            .join(format!("{sequence:016}.upload"))
+    }
+
+    /// Deals with an answer of the centre, good or bad.
+    async fn answered(&self, entry: &Entry, outcome: Result<Vec<u8>, TusError>) {
+        let sequence = entry.sequence;
+        let error = match outcome {
+            Ok(der) => match self.confirm(entry, der).await {
+                Ok(()) => {
+                    let _ = std::fs::remove_file(self.memory(sequence));
+                    self.shared.queue().done(sequence);
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(sequence, error = %Chain(&error), "receipt not accepted");
+                    self.postpone(sequence, None);
+                    return;
+                }
+            },
+            Err(error) => error,
+        };
+        tracing::warn!(sequence, error = %Chain(&error), "upload failed");
+        match &error {
+            TusError::Discarded { .. } | TusError::Block(_) => self.check_block(sequence).await,
+            TusError::Status { retry_after, .. } => self.postpone(sequence, *retry_after),
+            _ => self.postpone(sequence, None),
+        }
+    }
+
+    fn postpone(&self, sequence: u64, at_least: Option<Duration>) {
+        count(&self.shared.metrics.failures);
+        let uplink = &self.shared.config.uplink;
+        self.shared.queue().pause(
+            sequence,
+            Duration::from_millis(uplink.backoff_min_ms),
+            Duration::from_millis(uplink.backoff_max_ms),
+            at_least,
+        );
+    }
+
+    /// The centre or the disk says the block is not what it was: look, and give it up if so.
+    async fn check_block(&self, sequence: u64) {
+        let shared = Arc::clone(&self.shared);
+        let checked =
+            tokio::task::spawn_blocking(move || shared.spool().check_block(sequence)).await;
+        match checked {
+            Ok(Ok(Some(dropped))) => {
+                let _ = std::fs::remove_file(self.memory(sequence));
+                self.shared.queue().done(sequence);
+                self.shared.report_dropped(vec![dropped]);
+            }
+            // Evicted while it was being sent.
+            Ok(Err(SpoolError::NotFound { .. })) => self.shared.queue().done(sequence),
+            _ => self.postpone(sequence, None),
+        }
+    }
+
+    async fn confirm(&self, entry: &Entry, der: Vec<u8>) -> Result<(), ConfirmError> {
+        let receipt = self.verify(&der)?;
+        let sequence = entry.sequence;
+        let said = receipt.receipt().clone();
+        let shared = Arc::clone(&self.shared);
+        tokio::task::spawn_blocking(move || shared.spool().confirm(sequence, &receipt)).await??;
+        count(&self.shared.metrics.receipted);
+        if said.verdict == Verdict::Quarantined {
+            count(&self.shared.metrics.quarantined);
+        }
+        self.shared.emit(CameraEvent::Receipted {
+            sequence,
+            verdict: said.verdict,
+            reason: said.reason,
+        });
+        Ok(())
+    }
+
+    /// The signer must have been one of our services when it signed, and not in the future.
+    fn verify(&self, der: &[u8]) -> Result<VerifiedReceipt, ReceiptError> {
+        let trust = &self.shared.trust;
+        let now = self.shared.clock.now();
+        receipt::verify(der, |chain, signed_at: OffsetDateTime| {
+            if signed_at > now + CLOCK_SKEW {
+                return Err(Box::<dyn std::error::Error + Send + Sync>::from(
+                    CmsError::Time,
+                ));
+            }
+            trust
+                .validate(chain.ders(), Purpose::ServiceSigner, signed_at)
+                .map(|_| ())
+                .map_err(|e: PathError| e.into())
+        })
+    }
+
+    fn transport_failed(&self, bearer: &crate::bearer::Bearer, error: &TransportError) {
+        self.shared.metrics.failures.fetch_add(1, Ordering::Relaxed);
+        if matches!(error, TransportError::Exhausted) {
+            if bearer.first_exhaustion() {
+                self.shared.emit(CameraEvent::BudgetExhausted {
+                    bearer: bearer.settings.name.clone(),
+                });
+            }
+            return;
+        }
+        self.shared.bearers.failed(bearer);
+        self.shared.emit(CameraEvent::BearerFailed {
+            bearer: bearer.settings.name.clone(),
+            reason: Chain(error).to_string(),
+        });
+    }
+
+    fn report_exhausted(&self, need: u64) {
+        for bearer in self
+            .shared
+            .bearers
+            .without_room(self.shared.clock.now(), need)
+        {
+            if bearer.first_exhaustion() {
+                self.shared.emit(CameraEvent::BudgetExhausted {
+                    bearer: bearer.settings.name.clone(),
+                });
+            }
+        }
+    }
+}
+
+/// Gives a block back to the queue, also when the task is aborted.
+struct InFlight {
+    shared: Arc<Shared>,
+    sequence: Option<u64>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(sequence) = self.sequence {
+            let mut queue = self
+                .shared
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            queue.release(sequence);
+        }
+    }
+}
+
+/// An error with its causes on one line.
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! A stand-in for the centre: tus in memory, real TLS, real opening of blocks, real receipts.
+//!
+//! It is written from the protocol's text, without looking at how the agent does it, and can be
+//! told to misbehave.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use evidence::cms::RecipientKey;
+use evidence::digest::Sha256Digest;
+use evidence::manifest::Manifest;
+use evidence::open::Opener;
+use evidence::receipt::{self, Receipt, Verdict};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use pki::path::{Purpose, TrustStore};
+use pki::profile::Profile;
+use pki::tls::{ClientAuth, ServerIdentity, ServerTls};
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::stage::{DEVICE, Leaf, World};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mischief {
+    #[default]
+    None,
+    /// Receipts that name another block.
+    WrongReceipt,
+    /// Receipts signed by a device instead of a service.
+    WrongSigner,
+    /// Verdict quarantined.
+    Quarantine,
+    /// Uploads are forgotten halfway, as if they had expired.
+    ExpireOnce,
+    /// One part arrives damaged.
+    DamageOnce,
+    /// The receipt takes a while.
+    Slow,
+    /// 503 to the first three requests.
+    Busy,
+}
+
+struct Unfinished {
+    expected: Sha256Digest,
+    size: usize,
+    bytes: Vec<u8>,
+}
+
+pub(crate) struct Centre {
+    opener: Opener,
+    signer: Leaf,
+    intruder: Leaf,
+    mischief: Mischief,
+    mischief_left: AtomicU32,
+    uploads: Mutex<BTreeMap<String, Unfinished>>,
+    finished: Mutex<BTreeMap<String, Sha256Digest>>,
+    pub(crate) archive: Mutex<BTreeMap<Sha256Digest, (Vec<u8>, Manifest)>>,
+    pub(crate) largest_part: AtomicU32,
+    pub(crate) received: Mutex<u64>,
+    pub(crate) creations: AtomicU32,
+}
+
+type Shared = State<Arc<Centre>>;
+
+impl Centre {
+    /// Starts on a free port; the result is the port and the centre.
+    pub(crate) fn new(world: &World, recipient: &Leaf, mischief: Mischief) -> Arc<Self> {
+        let key = RecipientKey::new(recipient.key.clone(), recipient.chain.leaf().clone());
+        Arc::new(Self {
+            opener: Opener::new(vec![key.unwrap()]),
+            signer: world.leaf(Profile::ServiceSigner, "centre receipts"),
+            intruder: world.leaf(Profile::Device, "camera-18"),
+            mischief,
+            mischief_left: AtomicU32::new(if mischief == Mischief::Busy { 3 } else { 1 }),
+            uploads: Mutex::default(),
+            finished: Mutex::default(),
+            archive: Mutex::default(),
+            largest_part: AtomicU32::new(0),
+            received: Mutex::new(0),
+            creations: AtomicU32::new(0),
+        })
+    }
+
+    pub(crate) async fn listen(self: &Arc<Self>, world: &World, listener: TcpListener) {
+        let router = Router::new()
+            .route("/intake/v1/files", post(create))
+            .route("/intake/v1/files/{id}", get(offset).patch(append))
+            .route("/intake/v1/files/{id}/receipt", get(receipt_of_upload))
+            .route("/intake/v1/blocks/{hash}/receipt", get(receipt_of_block))
+            .with_state(Arc::clone(self));
+        let server = world.leaf(Profile::Server, "localhost");
+        serve(
+            listener,
+            router,
+            &server,
+            ClientAuth::Required,
+            world.trust(),
+        );
+    }
+
+    fn mischief_now(&self, kind: Mischief) -> bool {
+        let take = |left: u32| left.checked_sub(1);
+        self.mischief == kind
+            && self
+                .mischief_left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+                .is_ok()
+    }
+
+    fn settle(&self, upload: Unfinished) -> Sha256Digest {
+        assert_eq!(Sha256Digest::of(&upload.bytes), upload.expected);
+        let mut opened = self.opener.open(Cursor::new(&upload.bytes)).unwrap();
+        opened.verify_media().unwrap();
+        let manifest = opened.manifest;
+        let mut archive = self.archive.lock().unwrap();
+        archive.insert(upload.expected, (upload.bytes, manifest));
+        upload.expected
+    }
+
+    fn receipt(&self, block: &Sha256Digest) -> Option<Vec<u8>> {
+        let archive = self.archive.lock().unwrap();
+        let (bytes, manifest) = archive.get(block)?;
+        let quarantined = self.mischief == Mischief::Quarantine;
+        let wrong = self.mischief == Mischief::WrongReceipt;
+        let receipt = Receipt {
+            schema: receipt::SCHEMA.into(),
+            block_sha256: if wrong {
+                Sha256Digest::of(b"other")
+            } else {
+                *block
+            },
+            size: bytes.len() as u64,
+            device: DEVICE.into(),
+            sequence: Some(manifest.sequence),
+            manifest_sha256: Some(Sha256Digest::of(&manifest.to_canonical().unwrap())),
+            verdict: if quarantined {
+                Verdict::Quarantined
+            } else {
+                Verdict::Accepted
+            },
+            reason: quarantined.then(|| "malware".into()),
+            received_at: OffsetDateTime::now_utc(),
+            log_origin: "log.example.org".into(),
+            log_index: 0,
+        };
+        let signer = if self.mischief == Mischief::WrongSigner {
+            &self.intruder
+        } else {
+            &self.signer
+        };
+        Some(receipt.sign(&signer.key, &signer.chain).unwrap())
+    }
+
+    pub(crate) fn sequences(&self) -> Vec<u64> {
+        let archive = self.archive.lock().unwrap();
+        let mut all: Vec<u64> = archive.values().map(|(_, m)| m.sequence).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// Serves `router` over TLS until the test ends.
+pub(crate) fn serve(
+    listener: TcpListener,
+    router: Router,
+    server: &Leaf,
+    mode: ClientAuth,
+    trust: TrustStore,
+) {
+    let identity = ServerIdentity::new(&server.chain, &server.key).unwrap();
+    let tls = ServerTls::new(identity)
+        .with_client_auth(mode, trust, Purpose::ClientDevice)
+        .with_alpn(&["http/1.1"])
+        .build()
+        .unwrap();
+    let acceptor = TlsAcceptor::from(tls);
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let (acceptor, router) = (acceptor.clone(), router.clone());
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(tcp).await else {
+                    return;
+                };
+                let service = TowerToHyperService::new(router);
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+}
+
+fn metadata(headers: &HeaderMap, key: &str) -> String {
+    let all = headers["upload-metadata"].to_str().unwrap();
+    let value = all
+        .split(',')
+        .find_map(|pair| pair.strip_prefix(&format!("{key} ")))
+        .unwrap();
+    String::from_utf8(STANDARD.decode(value).unwrap()).unwrap()
+}
+
+fn number(headers: &HeaderMap, name: &str) -> usize {
+    headers[name].to_str().unwrap().parse().unwrap()
+}
+
+fn check_version(headers: &HeaderMap) {
+    assert_eq!(headers["tus-resumable"], "1.0.0");
+}
+
+async fn create(State(centre): Shared, headers: HeaderMap) -> Response {
+    check_version(&headers);
+    if centre.mischief_now(Mischief::Busy) {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    centre.creations.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(metadata(&headers, "device"), DEVICE);
+    let expected: Sha256Digest = metadata(&headers, "sha256").parse().unwrap();
+    if centre.archive.lock().unwrap().contains_key(&expected) {
+        let url = format!("/intake/v1/blocks/{expected}/receipt");
+        return (StatusCode::OK, [("cordon-receipt", url)]).into_response();
+    }
+    let mut uploads = centre.uploads.lock().unwrap();
+    let id = format!(
+        "u{}-{}",
+        uploads.len(),
+        centre.creations.load(Ordering::SeqCst)
+    );
+    let size = number(&headers, "upload-length");
+    let unfinished = Unfinished {
+        expected,
+        size,
+        bytes: vec![],
+    };
+    uploads.insert(id.clone(), unfinished);
+    let location = format!("https://localhost/intake/v1/files/{id}");
+    (StatusCode::CREATED, [("location", location)]).into_response()
+}
+
+async fn offset(State(centre): Shared, Path(id): Path<String>, headers: HeaderMap) -> Response {
+    check_version(&headers);
+    match centre.uploads.lock().unwrap().get(&id) {
+        Some(u) => (
+            StatusCode::OK,
+            [("upload-offset", u.bytes.len().to_string())],
+        )
+            .into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn append(
+    State(centre): Shared,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    check_version(&headers);
+    let len = u32::try_from(body.len()).unwrap();
+    centre.largest_part.fetch_max(len, Ordering::SeqCst);
+    *centre.received.lock().unwrap() += u64::from(len);
+    let mut uploads = centre.uploads.lock().unwrap();
+    let Some(upload) = uploads.get_mut(&id) else {
+        return StatusCode::GONE.into_response();
+    };
+    if number(&headers, "upload-offset") != upload.bytes.len() {
+        return StatusCode::CONFLICT.into_response();
+    }
+    let sum = headers["upload-checksum"].to_str().unwrap();
+    let sum = STANDARD
+        .decode(sum.strip_prefix("sha256 ").unwrap())
+        .unwrap();
+    let damaged = centre.mischief_now(Mischief::DamageOnce);
+    if sum != Sha256Digest::of(&body).as_bytes() || damaged {
+        return StatusCode::from_u16(460).unwrap().into_response();
+    }
+    if !upload.bytes.is_empty() && centre.mischief_now(Mischief::ExpireOnce) {
+        uploads.remove(&id);
+        return StatusCode::GONE.into_response();
+    }
+    upload.bytes.extend_from_slice(&body);
+    let offset = upload.bytes.len();
+    if offset == upload.size {
+        let upload = uploads.remove(&id).unwrap();
+        let block = centre.settle(upload);
+        centre.finished.lock().unwrap().insert(id, block);
+    }
+    (
+        StatusCode::NO_CONTENT,
+        [("upload-offset", offset.to_string())],
+    )
+        .into_response()
+}
+
+fn answer(receipt: Option<Vec<u8>>) -> Response {
+    match receipt {
+        Some(der) => ([("content-type", "application/pkcs7-mime")], der).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn receipt_of_upload(State(centre): Shared, Path(id): Path<String>) -> Response {
+    if centre.mischief_now(Mischief::Slow) {
+        return (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response();
+    }
+    let block = centre.finished.lock().unwrap().get(&id).copied();
+    answer(block.and_then(|b| centre.receipt(&b)))
+}
+
+async fn receipt_of_block(State(centre): Shared, Path(hash): Path<String>) -> Response {
+    answer(hash.parse().ok().and_then(|h| centre.receipt(&h)))
+}

@@ -1,0 +1,246 @@
+//! From the watched folder into the spool: pairs, bad input, full spools and restarts.
+
+use camera::{AgentError, CameraEvent};
+
+use crate::stage::{Stage, names, until};
+
+/// A stage whose centre does not exist, so that blocks stay in the spool.
+fn offline() -> Stage {
+    Stage::new(1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_set_aside_with_its_reason() {
+    let stage = offline();
+    let put =
+        |name: &str, bytes: &[u8]| std::fs::write(stage.path(&format!("watch/{name}")), bytes);
+    put("alone.jpg", b"not a jpeg").unwrap();
+    put("lonely.json", b"{}").unwrap();
+    put("broken.jpg", b"x").unwrap();
+    put("broken.json", b"{\"captured_at\":").unwrap();
+    put("film.mp4", b"x").unwrap();
+    put("readme.txt", b"left alone").unwrap();
+    stage.picture("wrong", b"x", 9); // no such classification
+    stage.picture("-rf", b"x", 1); // a name the manifest refuses
+    stage.picture("good", b"x", 1);
+    let running = stage.start().await;
+    until("all to be dealt with", || {
+        let snapshot = running.metrics.snapshot();
+        (snapshot.rejected, snapshot.spooled) == (6, 1)
+    })
+    .await;
+    assert_eq!(names(stage.path("watch")), ["readme.txt"]);
+    let reason = |name: &str| {
+        std::fs::read_to_string(stage.path(&format!("rejected/{name}.reason.txt"))).unwrap()
+    };
+    assert!(reason("alone").contains("EXIF"), "{}", reason("alone"));
+    assert!(reason("lonely").contains("no picture"));
+    assert!(reason("broken").contains("metadata file"));
+    assert!(reason("film").contains("no metadata file"));
+    assert!(reason("wrong").contains("metadata file"));
+    assert!(reason("-rf").contains("media.name"));
+    assert_eq!(
+        std::fs::read(stage.path("rejected/alone.jpg")).unwrap(),
+        b"not a jpeg"
+    );
+    running.stop().await;
+}
+
+/// A JPEG of nothing but EXIF: big-endian TIFF with an Exif and a GPS directory.
+fn exif_jpeg() -> Vec<u8> {
+    let mut tiff: Vec<u8> = b"MM\0\x2a\0\0\0\x08".to_vec();
+    let entry = |tag: u16, kind: u16, count: u32, value: [u8; 4]| {
+        let mut e = tag.to_be_bytes().to_vec();
+        e.extend(kind.to_be_bytes());
+        e.extend(count.to_be_bytes());
+        e.extend(value);
+        e
+    };
+    let at = |offset: u32| offset.to_be_bytes();
+    // 8: IFD0 with 3 entries ends at 50; Exif at 50 with 2 ends at 80; GPS at 80 with 4 ends at 134.
+    tiff.extend(3_u16.to_be_bytes());
+    tiff.extend(entry(0x010e, 2, 8, at(134))); // ImageDescription
+    tiff.extend(entry(0x8769, 4, 1, at(50)));
+    tiff.extend(entry(0x8825, 4, 1, at(80)));
+    tiff.extend([0; 4]);
+    tiff.extend(2_u16.to_be_bytes());
+    tiff.extend(entry(0x9003, 2, 20, at(142))); // DateTimeOriginal
+    tiff.extend(entry(0x9011, 2, 7, at(162))); // OffsetTimeOriginal
+    tiff.extend([0; 4]);
+    tiff.extend(4_u16.to_be_bytes());
+    tiff.extend(entry(1, 2, 2, *b"S\0\0\0"));
+    tiff.extend(entry(2, 5, 3, at(170)));
+    tiff.extend(entry(3, 2, 2, *b"E\0\0\0"));
+    tiff.extend(entry(4, 5, 3, at(194)));
+    tiff.extend([0; 4]);
+    tiff.extend(b"Bridge \0");
+    tiff.extend(b"2026:11:21 10:00:00\0");
+    tiff.extend(b"+01:00\0\0");
+    for (n, d) in [
+        (33_u32, 1_u32),
+        (30, 1),
+        (36, 1),
+        (151, 1),
+        (0, 1),
+        (1_234, 100),
+    ] {
+        tiff.extend(n.to_be_bytes());
+        tiff.extend(d.to_be_bytes());
+    }
+    let mut jpeg = vec![0xff, 0xd8, 0xff, 0xe1];
+    jpeg.extend(u16::try_from(tiff.len() + 8).unwrap().to_be_bytes());
+    jpeg.extend(b"Exif\0\0");
+    jpeg.extend(tiff);
+    jpeg.extend([0xff, 0xd9]);
+    jpeg
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_jpeg_alone_is_sealed_by_its_exif() {
+    use evidence::cms::RecipientKey;
+    use evidence::open::Opener;
+    let stage = offline();
+    std::fs::write(stage.path("watch/bridge.jpg"), exif_jpeg()).unwrap();
+    let running = stage.start().await;
+    until("the picture to be sealed", || {
+        running.metrics.snapshot().spooled == 1
+    })
+    .await;
+    running.stop().await;
+    let block = names(stage.path("spool/blocks")).remove(0);
+    let block = std::fs::File::open(stage.path("spool/blocks").join(block)).unwrap();
+    let key = RecipientKey::new(
+        stage.recipient.key.clone(),
+        stage.recipient.chain.leaf().clone(),
+    );
+    let opened = Opener::new(vec![key.unwrap()]).open(block).unwrap();
+    let manifest = &opened.manifest;
+    assert_eq!(
+        manifest.captured_at,
+        time::macros::datetime!(2026-11-21 09:00:00 UTC)
+    );
+    let violation = manifest.violation.as_ref().unwrap();
+    assert_eq!(violation.place.name, "Bridge");
+    assert_eq!(violation.place.latitude_microdeg, -33_510_000);
+    assert_eq!(violation.place.longitude_microdeg, 151_003_427);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_spool_drops_the_lowest_class_and_tells_the_centre_later() {
+    let mut stage = offline();
+    stage.config.spool.max_bytes = 100_000;
+    for (i, class) in [1, 2, 1, 3, 2].iter().enumerate() {
+        stage.picture(&format!("p{i}"), &[7; 30_000], *class);
+    }
+    let running = stage.start().await;
+    until("a notice", || {
+        running.metrics.snapshot().dropped >= 2
+            && names(stage.path("spool/blocks"))
+                .iter()
+                .any(|n| n.contains(".n0."))
+    })
+    .await;
+    assert!(running.saw(|e| matches!(e, CameraEvent::Dropped(d) if d.sequence == 1)));
+    let waiting = names(stage.path("spool/blocks"));
+    assert!(waiting.iter().any(|n| n.contains(".v3.")), "{waiting:?}");
+    assert!(running.metrics.snapshot().waiting_bytes <= 100_000);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sources_may_be_kept_and_nothing_is_sealed_twice() {
+    let mut stage = offline();
+    stage.config.watch.keep_sealed = Some(stage.path("kept"));
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    until("the picture to be sealed", || {
+        running.metrics.snapshot().spooled == 1
+    })
+    .await;
+    until("the source to be moved", || {
+        names(stage.path("kept")).len() == 2
+    })
+    .await;
+    running.stop().await;
+
+    // A crash between the commit and the removal leaves the sources where they were.
+    for name in ["a.jpg", "a.json"] {
+        std::fs::rename(
+            stage.path(&format!("kept/{name}")),
+            stage.path(&format!("watch/{name}")),
+        )
+        .unwrap();
+    }
+    let running = stage.start().await;
+    until("the source to be moved again", || {
+        names(stage.path("kept")).len() == 2
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    assert_eq!(running.metrics.snapshot().spooled, 0);
+    assert_eq!(names(stage.path("spool/blocks")).len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_named() {
+    let code = |stage: Stage| async move {
+        match stage.try_start().await {
+            Ok(_) => panic!("started"),
+            Err(AgentError::Config(e)) => e.setting.to_owned(),
+            Err(other) => format!("{other:?}"),
+        }
+    };
+    let mut stage = offline();
+    stage.config.uplink.chunk_bytes = camera::MAX_CHUNK_LEN + 1;
+    assert_eq!(code(stage).await, "uplink.chunk_bytes");
+    let mut stage = offline();
+    stage.config.uplink.parallel = 0;
+    assert_eq!(code(stage).await, "uplink.parallel");
+    let mut stage = offline();
+    stage.config.bearers.clear();
+    assert_eq!(code(stage).await, "bearers");
+    let mut stage = offline();
+    stage.config.bearers[0].name = "../x".into();
+    assert_eq!(code(stage).await, "bearers.name");
+    let mut stage = offline();
+    stage.config.identity.device = "camera-18".into();
+    assert!(code(stage).await.starts_with("OtherDevice"));
+    let mut stage = offline();
+    stage.config.trust.recipients = stage.path("identity.pem");
+    assert!(code(stage).await.starts_with("Recipient"));
+    let mut stage = offline();
+    stage.config.identity.file = stage.path("none.pem");
+    assert!(code(stage).await.starts_with("NoIdentity"));
+}
+
+#[test]
+fn the_configuration_file_has_few_required_settings_and_no_unknown_ones() {
+    let text = r#"
+        [watch]
+        folder = "/var/lib/camera/new"
+        rejected = "/var/lib/camera/rejected"
+        [spool]
+        folder = "/var/lib/camera/spool"
+        max_bytes = 8000000000
+        [identity]
+        device = "camera-17"
+        file = "/etc/camera/identity.pem"
+        [trust]
+        roots = "/etc/camera/roots.pem"
+        recipients = "/etc/camera/recipients.pem"
+        [centre]
+        host = "centre.example.org"
+        port = 8444
+        [[bearers]]
+        name = "lte"
+        interface = "wwan0"
+        monthly_byte_budget = 10000000000
+    "#;
+    let config: camera::Config = toml::from_str(text).unwrap();
+    config.check().unwrap();
+    assert_eq!(config.uplink.parallel, 4);
+    assert_eq!(config.bearers[0].overhead_percent, 4);
+    let wrong = text.replace("port = 8444", "port = 8444\nprot = 1");
+    assert!(toml::from_str::<camera::Config>(&wrong).is_err());
+}

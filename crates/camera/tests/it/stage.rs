@@ -1,0 +1,277 @@
+//! A small world for tests: authorities, a camera, folders, and an agent that runs in it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use camera::{
+    Agent, AgentError, Bearer, CameraEvent, Centre, Clock, Config, Environment, EventSink,
+    Identity, IdentitySettings, Metrics, SpoolSettings, Trust, Uplink, Watch,
+};
+use pki::cert::CertificateChain;
+use pki::clearance::Clearance;
+use pki::file;
+use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
+use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::name::{AltName, Subject};
+use pki::oid::ExtensionArc;
+use pki::path::TrustStore;
+use pki::profile::{CaKind, Profile};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
+
+pub(crate) const DEVICE: &str = "camera-17";
+const PASSPHRASE: &[u8] = b"test passphrase";
+
+pub(crate) struct World {
+    pub(crate) root: CertificateAuthority,
+    pub(crate) devices: CertificateAuthority,
+    pub(crate) services: CertificateAuthority,
+}
+
+pub(crate) struct Leaf {
+    pub(crate) key: PrivateKey,
+    pub(crate) chain: CertificateChain,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let now = OffsetDateTime::now_utc();
+        let arc = ExtensionArc::default();
+        let request = |profile, key: &PrivateKey, name: &str| {
+            let days = if profile == Profile::Root {
+                4_000
+            } else {
+                3_000
+            };
+            let validity = Validity::starting(now, time::Duration::days(days));
+            CertificateRequest::new(profile, Subject::new(name), key.spki(), validity)
+        };
+        let key = || PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let root_key = key();
+        let root = CertificateAuthority::create_root(
+            &request(Profile::Root, &root_key, "Root"),
+            root_key,
+            arc,
+        )
+        .unwrap();
+        let issuing = |kind, name| {
+            let key = key();
+            let mut request = request(Profile::IssuingCa(kind), &key, name);
+            request.clearance = Some(Clearance::TopSecret);
+            let certificate = root.issue(&request, now).unwrap();
+            CertificateAuthority::new(certificate, key, arc).unwrap()
+        };
+        Self {
+            devices: issuing(CaKind::Devices, "Devices"),
+            services: issuing(CaKind::Services, "Services"),
+            root,
+        }
+    }
+
+    pub(crate) fn leaf(&self, profile: Profile, name: &str) -> Leaf {
+        let now = OffsetDateTime::now_utc();
+        let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let validity = Validity::starting(now, time::Duration::days(90));
+        let mut request =
+            CertificateRequest::new(profile, Subject::new(name), key.spki(), validity);
+        if profile == Profile::Server {
+            request.alt_names = vec![AltName::Dns("localhost".into())];
+        }
+        let issuer = match profile {
+            Profile::Device => &self.devices,
+            _ => &self.services,
+        };
+        let certificate = issuer.issue(&request, now).unwrap();
+        let chain = CertificateChain::new(vec![certificate, issuer.certificate().clone()]).unwrap();
+        Leaf { key, chain }
+    }
+
+    pub(crate) fn trust(&self) -> TrustStore {
+        TrustStore::new(&[self.root.certificate().clone()], &[]).unwrap()
+    }
+}
+
+/// Folders and settings of one camera.
+pub(crate) struct Stage {
+    pub(crate) world: World,
+    pub(crate) folder: TempDir,
+    pub(crate) recipient: Leaf,
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+}
+
+#[derive(Default)]
+pub(crate) struct Recorder(pub(crate) Mutex<Vec<CameraEvent>>);
+
+impl EventSink for Recorder {
+    fn event(&self, event: CameraEvent) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+pub(crate) fn bearer(name: &str, priority: u32, budget: Option<u64>) -> Bearer {
+    Bearer {
+        name: name.into(),
+        source: None,
+        interface: None,
+        priority,
+        monthly_byte_budget: budget,
+        overhead_percent: 0,
+    }
+}
+
+impl Stage {
+    pub(crate) fn new(port: u16) -> Self {
+        let world = World::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let recipient = world.leaf(Profile::ServiceRecipient, "centre intake");
+        let roots = CertificateChain::new(vec![world.root.certificate().clone()]).unwrap();
+        file::save_chain(&path("roots.pem"), &roots).unwrap();
+        file::save_chain(&path("recipients.pem"), &recipient.chain).unwrap();
+        let device = world.leaf(Profile::Device, DEVICE);
+        let identity = Identity {
+            key: device.key,
+            chain: device.chain,
+        };
+        identity.save(&path("identity.pem"), PASSPHRASE).unwrap();
+        std::fs::create_dir(path("watch")).unwrap();
+        let config = Config {
+            watch: Watch {
+                folder: path("watch"),
+                rejected: path("rejected"),
+                keep_sealed: None,
+                pair_wait_secs: 1,
+                settle_secs: 1,
+                classification: Clearance::Restricted,
+                violation_type: "unspecified".into(),
+                place_name: "unknown".into(),
+            },
+            spool: SpoolSettings {
+                folder: path("spool"),
+                max_bytes: 100_000_000,
+                max_age_hours: 24,
+                max_receipts: 100,
+                notice_delay_secs: 0,
+            },
+            identity: IdentitySettings {
+                device: DEVICE.into(),
+                file: path("identity.pem"),
+                key_algorithm: "ecdsa-p256".into(),
+            },
+            trust: Trust {
+                roots: path("roots.pem"),
+                authorities: None,
+                recipients: path("recipients.pem"),
+            },
+            centre: Centre {
+                host: "127.0.0.1".into(),
+                port,
+                server_name: Some("localhost".into()),
+                path: "/intake/v1/files".into(),
+            },
+            uplink: Uplink {
+                backoff_min_ms: 5,
+                backoff_max_ms: 200,
+                connect_timeout_secs: 5,
+                request_timeout_secs: 5,
+                ..Uplink::default()
+            },
+            bearers: vec![bearer("lte", 1, None)],
+            enrolment: None,
+        };
+        Self {
+            world,
+            folder,
+            recipient,
+            config,
+            clock: Clock::system(),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Puts a picture with its metadata into the watched folder.
+    pub(crate) fn picture(&self, name: &str, bytes: &[u8], classification: u8) {
+        std::fs::write(self.path(&format!("watch/{name}.jpg")), bytes).unwrap();
+        let metadata = format!(
+            r#"{{"captured_at":"2026-11-21T10:00:00+01:00","classification":{classification},
+            "violation":{{"type":"speeding","speed_kmh":91,"limit_kmh":50,
+            "place":{{"name":"Example Street 1","latitude_microdeg":1,"longitude_microdeg":2}}}}}}"#
+        );
+        std::fs::write(self.path(&format!("watch/{name}.json")), metadata).unwrap();
+    }
+
+    pub(crate) async fn try_start(&self) -> Result<Running, AgentError> {
+        let events = Arc::new(Recorder::default());
+        let environment = Environment {
+            passphrase: Zeroizing::new(PASSPHRASE.to_vec()),
+            events: Arc::clone(&events) as Arc<dyn EventSink>,
+            clock: self.clock.clone(),
+        };
+        let agent = Agent::prepare(self.config.clone(), environment).await?;
+        let metrics = agent.metrics();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(agent.run(async move {
+            let _ = stopped.await;
+        }));
+        Ok(Running {
+            metrics,
+            events,
+            stop,
+            task,
+        })
+    }
+
+    pub(crate) async fn start(&self) -> Running {
+        self.try_start().await.unwrap()
+    }
+}
+
+pub(crate) struct Running {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) events: Arc<Recorder>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), AgentError>>,
+}
+
+impl Running {
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.unwrap().unwrap();
+    }
+
+    pub(crate) fn saw(&self, wanted: impl Fn(&CameraEvent) -> bool) -> bool {
+        self.events.0.lock().unwrap().iter().any(wanted)
+    }
+}
+
+/// Waits until `done`, at most 30 seconds.
+pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "waited for: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub(crate) fn names(folder: PathBuf) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .map(|items| {
+            items
+                .map(|i| i.unwrap().file_name().into_string().unwrap())
+                .collect()
+        })
+        .unwrap_or_default();
+    names.sort();
+    names
+}
