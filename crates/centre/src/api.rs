@@ -1,0 +1,257 @@
+//! The people's side over HTTP, as JSON; described by OpenAPI.
+
+use access::Principal;
+use axum::body::Body;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream;
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
+use serde::Deserialize;
+use utoipa::{OpenApi, ToSchema};
+
+use crate::cameras::Camera;
+use crate::problem::Problem;
+use crate::review::{Decision, Details, Filter, Page, Review, ReviewError, Summary};
+
+/// Routes below `/api/v1`; requests carry a [`Principal`] extension.
+pub(crate) fn router(review: Review) -> Router {
+    Router::new()
+        .route("/api/v1/violations", get(list))
+        .route("/api/v1/violations/{id}", get(show))
+        .route("/api/v1/violations/{id}/media/{index}", get(medium))
+        .route("/api/v1/violations/{id}/reviews", post(decide))
+        .route("/api/v1/cameras", get(cameras))
+        .route("/api/v1/openapi.json", get(openapi))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(axum::middleware::map_response(harden))
+        .with_state(review)
+}
+
+/// Answers are data, never pages: they share their origin with the portal, and a medium's type and
+/// content come from a camera.
+async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; frame-ancestors 'none'; sandbox",
+        ),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn wrong_method() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method-not-allowed",
+        "this address has no such method",
+        "see /api/v1/openapi.json",
+    )
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Cordon acquisition centre",
+        description = "Evidence for the people who may see it. Authenticate with a client \
+                       certificate of the users CA. Every call is decided by the access rules \
+                       and recorded in the audit log."
+    ),
+    paths(list, show, medium, decide, cameras, openapi),
+    components(schemas(Problem, Summary, Details, Camera, Decision, Choice))
+)]
+struct Description;
+
+/// The OpenAPI description.
+pub(crate) fn description() -> utoipa::openapi::OpenApi {
+    Description::openapi()
+}
+
+/// Gives this description.
+#[utoipa::path(get, path = "/api/v1/openapi.json", responses(
+    (status = 200, description = "an OpenAPI 3.1 document"), (status = 403, body = Problem)))]
+async fn openapi(_: Caller) -> Json<utoipa::openapi::OpenApi> {
+    Json(description())
+}
+
+/// The authenticated caller; no handler can be reached without one.
+struct Caller(Principal);
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        if let Some(principal) = parts.extensions.get::<Principal>() {
+            return Ok(Self(principal.clone()));
+        }
+        let refused = parts.extensions.get::<crate::DeviceRefused>();
+        let (code, message) = refused.map_or_else(
+            || {
+                (
+                    "no-certificate",
+                    "no user certificate was presented".to_owned(),
+                )
+            },
+            |refused| (refused.code.as_str(), refused.message.clone()),
+        );
+        let hint = "present a certificate of the users CA that is valid and not revoked";
+        Err(Problem::new(StatusCode::FORBIDDEN, code, message, hint))
+    }
+}
+
+/// Lists violations the caller may see, newest first.
+#[utoipa::path(get, path = "/api/v1/violations", params(Filter), responses(
+    (status = 200, body = Page<Summary>), (status = 403, body = Problem)))]
+async fn list(
+    State(review): State<Review>,
+    Caller(who): Caller,
+    filter: Result<Query<Filter>, QueryRejection>,
+) -> Result<Json<Page<Summary>>, Problem> {
+    let Query(filter) = filter.map_err(|e| malformed(e.status(), &e.body_text()))?;
+    if !matches!(filter.state.as_str(), "" | "open" | "accepted" | "rejected") {
+        return Err(malformed(
+            StatusCode::BAD_REQUEST,
+            "state: not open, accepted or rejected",
+        ));
+    }
+    Ok(Json(review.list(&who, &filter).await?))
+}
+
+/// Shows one violation.
+#[utoipa::path(get, path = "/api/v1/violations/{id}", params(("id" = String, Path)), responses(
+    (status = 200, body = Details), (status = 403, body = Problem),
+    (status = 404, body = Problem)))]
+async fn show(
+    State(review): State<Review>,
+    Caller(who): Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Details>, Problem> {
+    Ok(Json(review.get(&who, &id).await?))
+}
+
+/// Gives a medium, decrypted and checked against the camera's signature.
+#[utoipa::path(get, path = "/api/v1/violations/{id}/media/{index}",
+    params(("id" = String, Path), ("index" = usize, Path)), responses(
+    (status = 200, description = "the medium's bytes"), (status = 403, body = Problem),
+    (status = 404, body = Problem)))]
+async fn medium(
+    State(review): State<Review>,
+    Caller(who): Caller,
+    path: Result<Path<(String, usize)>, PathRejection>,
+) -> Result<Response, Problem> {
+    // An index that is no number names no medium.
+    let Path((id, index)) = path.map_err(|_| Problem::not_found("medium"))?;
+    let medium = review.medium_stream(&who, &id, index).await?;
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    let name: String = medium.name.chars().map(plain).collect();
+    let pieces = stream::unfold(medium.pieces, async |mut pieces| {
+        let piece = pieces.recv().await?;
+        Some((piece, pieces))
+    });
+    let headers = [
+        (CONTENT_TYPE, medium.media_type),
+        (CONTENT_LENGTH, medium.size.to_string()),
+        (
+            CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{name}\""),
+        ),
+    ];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+/// A reviewer's decision with its reason.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Choice {
+    decision: Decision,
+    /// Between 1 and 1000 characters.
+    reason: String,
+}
+
+/// Accepts or rejects a violation.
+#[utoipa::path(post, path = "/api/v1/violations/{id}/reviews", params(("id" = String, Path)),
+    request_body = Choice, responses((status = 204, description = "recorded"),
+    (status = 400, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem)))]
+async fn decide(
+    State(review): State<Review>,
+    Caller(who): Caller,
+    Path(id): Path<String>,
+    choice: Result<Json<Choice>, JsonRejection>,
+) -> Result<StatusCode, Problem> {
+    let Json(choice) = choice.map_err(|e| malformed(e.status(), &e.body_text()))?;
+    let reason = choice.reason.trim();
+    if reason.is_empty() || reason.chars().count() > 1000 {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "bad-reason",
+            "the reason has no or more than 1000 characters",
+            "give a reason",
+        ));
+    }
+    review.decide(&who, &id, choice.decision, reason).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists the cameras.
+#[utoipa::path(get, path = "/api/v1/cameras", responses(
+    (status = 200, body = Vec<Camera>), (status = 403, body = Problem)))]
+async fn cameras(
+    State(review): State<Review>,
+    Caller(who): Caller,
+) -> Result<Json<Vec<Camera>>, Problem> {
+    Ok(Json(review.cameras(&who).await?))
+}
+
+fn malformed(status: StatusCode, message: &str) -> Problem {
+    Problem::new(status, "malformed", message, "see /api/v1/openapi.json")
+}
+
+impl From<ReviewError> for Problem {
+    fn from(error: ReviewError) -> Self {
+        match &error {
+            ReviewError::Denied { policies, .. } => {
+                let code = policies.first().map_or("denied", String::as_str);
+                let hint = "ask for the clearance or unit if you need this for your work";
+                Self::new(StatusCode::FORBIDDEN, code, error.to_string(), hint)
+            }
+            ReviewError::NotFound(what) => Self::not_found(what),
+            ReviewError::NotAPicture => Self::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "not-a-picture",
+                error.to_string(),
+                "open the medium itself",
+            ),
+            ReviewError::Damaged(cause) => Self::new(
+                StatusCode::CONFLICT,
+                cause.code(),
+                error.to_string(),
+                "restore the block from a backup and check the disk",
+            ),
+            ReviewError::Io(_)
+            | ReviewError::Store(_)
+            | ReviewError::Audit(_)
+            | ReviewError::Proof(_)
+            | ReviewError::Export(_)
+            | ReviewError::Worker(_) => Self::internal(&error),
+        }
+    }
+}

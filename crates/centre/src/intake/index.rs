@@ -1,0 +1,456 @@
+//! The intake's half of the index: blocks, chains, violations and receipts.
+
+use std::collections::BTreeMap;
+
+use audit::{Actor, Event};
+use evidence::chain::{ChainState, Link, Position};
+use evidence::digest::Sha256Digest;
+use evidence::manifest::Manifest;
+use store::sqlx::{self, Sqlite, Transaction};
+use store::{Sql, StoreError};
+use time::OffsetDateTime;
+
+use super::verify::{Refusal, Verified};
+use super::{Outcome, Upload};
+use crate::clock::{from_millis, millis};
+
+type Tx = Transaction<'static, Sqlite>;
+
+/// A block with its verdict, before it is written down.
+pub(super) struct Settlement<'a> {
+    pub(super) upload: &'a Upload,
+    pub(super) block: Sha256Digest,
+    pub(super) received_at: OffsetDateTime,
+    pub(super) verdict: Result<Verified, Refusal>,
+}
+
+/// A block that is written down; what the audit event and the receipt are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Settled {
+    pub(super) block: Sha256Digest,
+    pub(super) device: String,
+    pub(super) size: u64,
+    pub(super) received_at: OffsetDateTime,
+    /// Empty when accepted.
+    pub(super) reason: String,
+    pub(super) sequence: Option<u64>,
+    pub(super) manifest_sha256: Option<Sha256Digest>,
+    /// Numbers found missing before this block, for the audit event.
+    pub(super) gap: Option<(u64, u64)>,
+}
+
+impl Settled {
+    /// The audit event; `again` marks one repeated after a crash or a failure.
+    pub(super) fn event(&self, again: bool) -> Event {
+        let (action, outcome) = if self.reason.is_empty() {
+            ("evidence.receive", audit::Outcome::Ok)
+        } else {
+            ("evidence.quarantine", audit::Outcome::Fail)
+        };
+        let actor = Actor::device(&self.device);
+        let resource = format!("block/{}", self.block);
+        let now = OffsetDateTime::now_utc();
+        let mut event =
+            Event::new(now, actor, action, resource, outcome).with_detail("size", self.size);
+        if let Some(sequence) = self.sequence {
+            event = event.with_detail("sequence", sequence);
+        }
+        if let Some(hash) = &self.manifest_sha256 {
+            event = event.with_detail("manifest_sha256", hash.to_string());
+        }
+        if let Some((from, to)) = self.gap {
+            event = event
+                .with_detail("missing_from", from)
+                .with_detail("missing_to", to);
+        }
+        if again {
+            event = event.with_detail("repeated", true);
+        }
+        if self.reason.is_empty() {
+            event
+        } else {
+            event.with_reason(&self.reason)
+        }
+    }
+}
+
+impl Settlement<'_> {
+    /// Turns the verdict into a refusal when the camera's chain contradicts the block.
+    pub(super) async fn check_sequence(&mut self, tx: &mut Tx) -> Result<(), StoreError> {
+        let Ok(verified) = &self.verdict else {
+            return Ok(());
+        };
+        let manifest = &verified.manifest;
+        let hash = Sha256Digest::of(&verified.manifest_bytes);
+        let position = neighbourhood(tx, manifest).await?.classify(manifest, &hash);
+        match position {
+            Position::Fork { sequence } => self.verdict = Err(Refusal::Fork(sequence)),
+            // The same manifest in a block of other bytes: somebody encrypted it once more.
+            Position::Duplicate => self.verdict = Err(Refusal::Replay(manifest.sequence)),
+            Position::Next | Position::Gap { .. } | Position::Late => {}
+        }
+        Ok(())
+    }
+
+    /// Writes everything down and closes the upload.
+    pub(super) async fn insert(&self, tx: &mut Tx, units: &Units) -> Result<Settled, StoreError> {
+        let settled = self.settled(tx).await?;
+        sqlx::query("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)")
+            .bind(settled.block.to_string())
+            .bind(&settled.device)
+            .bind(settled.size.cast_signed())
+            .bind(millis(settled.received_at))
+            .bind(if settled.reason.is_empty() {
+                "accepted"
+            } else {
+                "quarantined"
+            })
+            .bind(&settled.reason)
+            .bind(settled.sequence.map(u64::cast_signed))
+            .bind(settled.manifest_sha256.map(|h| h.to_string()))
+            .execute(&mut **tx)
+            .await?;
+        if let (Ok(verified), Some(hash)) = (&self.verdict, settled.manifest_sha256) {
+            insert_chain(tx, &verified.manifest, &hash, &settled.block).await?;
+            insert_violation(tx, verified, &settled.block, units).await?;
+        }
+        delete_upload(tx, self.upload, &settled.block.to_string()).await?;
+        Ok(settled)
+    }
+
+    async fn settled(&self, tx: &mut Tx) -> Result<Settled, StoreError> {
+        let mut settled = Settled {
+            block: self.block,
+            device: self.upload.device.clone(),
+            size: self.upload.size,
+            received_at: self.received_at,
+            reason: String::new(),
+            sequence: None,
+            manifest_sha256: None,
+            gap: None,
+        };
+        match &self.verdict {
+            Ok(verified) => {
+                let hash = Sha256Digest::of(&verified.manifest_bytes);
+                settled.sequence = Some(verified.manifest.sequence);
+                settled.manifest_sha256 = Some(hash);
+                let chain = neighbourhood(tx, &verified.manifest).await?;
+                if let Position::Gap { from, to } = chain.classify(&verified.manifest, &hash) {
+                    settled.gap = Some((from, to));
+                }
+            }
+            Err(refusal) => settled.reason = refusal.code().to_owned(),
+        }
+        Ok(settled)
+    }
+}
+
+/// The part of a camera's chain that can contradict `manifest`: its number, both neighbours, the
+/// head, and what notices say about them.
+async fn neighbourhood(tx: &mut Tx, manifest: &Manifest) -> Result<ChainState, StoreError> {
+    let sequence = manifest.sequence.cast_signed();
+    let links: Vec<(i64, String, String)> = sqlx::query_as(
+        "SELECT sequence, manifest_sha256, previous FROM chain
+         WHERE device = ?1 AND (sequence BETWEEN ?2 - 1 AND ?2 + 1
+            OR sequence = (SELECT max(sequence) FROM chain WHERE device = ?1))",
+    )
+    .bind(&manifest.device)
+    .bind(sequence)
+    .fetch_all(&mut **tx)
+    .await?;
+    let mut state = ChainState::new();
+    for (sequence, manifest_sha256, previous) in links {
+        let link = Link {
+            manifest_sha256: digest(&manifest_sha256),
+            previous: digest(&previous),
+        };
+        state = state.with_link(sequence.unsigned_abs(), link);
+    }
+    let dropped: Vec<(i64, String)> = sqlx::query_as(
+        "SELECT sequence, manifest_sha256 FROM dropped
+         WHERE device = ?1 AND sequence BETWEEN ?2 - 1 AND ?2",
+    )
+    .bind(&manifest.device)
+    .bind(sequence)
+    .fetch_all(&mut **tx)
+    .await?;
+    for (sequence, hash) in dropped {
+        state = state.with_explained(sequence.unsigned_abs(), digest(&hash));
+    }
+    Ok(state)
+}
+
+/// A hash that this crate wrote; a damaged column compares unequal to everything real.
+fn digest(text: &str) -> Sha256Digest {
+    text.parse().unwrap_or(Sha256Digest::ZERO)
+}
+
+async fn insert_chain(
+    tx: &mut Tx,
+    manifest: &Manifest,
+    hash: &Sha256Digest,
+    block: &Sha256Digest,
+) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO chain VALUES (?, ?, ?, ?, ?)")
+        .bind(&manifest.device)
+        .bind(manifest.sequence.cast_signed())
+        .bind(hash.to_string())
+        .bind(manifest.previous.to_string())
+        .bind(block.to_string())
+        .execute(&mut **tx)
+        .await?;
+    for dropped in manifest.notice.iter().flat_map(|n| &n.dropped) {
+        // Two notices may name the same block; the first one stays.
+        sqlx::query("INSERT OR IGNORE INTO dropped VALUES (?, ?, ?, ?)")
+            .bind(&manifest.device)
+            .bind(dropped.sequence.cast_signed())
+            .bind(dropped.manifest_sha256.to_string())
+            .bind(
+                serde_json::to_value(dropped.reason)
+                    .ok()
+                    .and_then(|v| Some(v.as_str()?.to_owned())),
+            )
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+async fn insert_violation(
+    tx: &mut Tx,
+    verified: &Verified,
+    block: &Sha256Digest,
+    units: &Units,
+) -> Result<(), StoreError> {
+    let manifest = &verified.manifest;
+    let Some(violation) = &manifest.violation else {
+        return Ok(());
+    };
+    sqlx::query("INSERT INTO violations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .bind(violation_id(block))
+        .bind(block.to_string())
+        .bind(&manifest.device)
+        .bind(units.of_device(&manifest.device))
+        .bind(manifest.sequence.cast_signed())
+        .bind(i64::from(manifest.classification.level()))
+        .bind(millis(manifest.captured_at))
+        .bind(&violation.violation_type)
+        .bind(&violation.place.name)
+        .bind(i64::from(violation.place.latitude_microdeg))
+        .bind(i64::from(violation.place.longitude_microdeg))
+        .bind(violation.speed_kmh.map(i64::from))
+        .bind(violation.limit_kmh.map(i64::from))
+        .bind(&violation.plate)
+        .bind(violation.lane.map(i64::from))
+        .bind(String::from_utf8_lossy(&verified.manifest_bytes).into_owned())
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+/// A name short enough to be read out, long enough not to collide.
+fn violation_id(block: &Sha256Digest) -> String {
+    format!("v-{}", block.to_string().get(..16).unwrap_or_default())
+}
+
+async fn delete_upload(tx: &mut Tx, upload: &Upload, outcome: &str) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM uploads WHERE id = ?")
+        .bind(&upload.id)
+        .execute(&mut **tx)
+        .await?;
+    sqlx::query("INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)")
+        .bind(&upload.id)
+        .bind(&upload.device)
+        .bind(outcome)
+        .bind(millis(OffsetDateTime::now_utc()))
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+/// Ends an upload that adds nothing new: `outcome` is a known block or a reason after `!`.
+pub(super) async fn close_upload(
+    sql: &Sql,
+    upload: &Upload,
+    outcome: &str,
+) -> Result<(), StoreError> {
+    let mut tx = sql.write().await?;
+    delete_upload(&mut tx, upload, outcome).await?;
+    Ok(tx.commit().await?)
+}
+
+/// A block that is in the index already.
+pub(super) struct Known {
+    pub(super) receipt_missing: bool,
+    pub(super) settled: Settled,
+}
+
+impl Known {
+    /// Whether the sender of `upload` brought it.
+    pub(super) fn is_of(&self, upload: &Upload) -> bool {
+        self.settled.device == upload.device
+    }
+
+    pub(super) fn accepted(&self) -> bool {
+        self.settled.reason.is_empty()
+    }
+}
+
+type BlockRow = (
+    String,
+    String,
+    i64,
+    i64,
+    String,
+    Option<i64>,
+    Option<String>,
+    bool,
+);
+const BLOCK_COLUMNS: &str = "SELECT block_sha256, device, size, received_at, reason, sequence,
+    manifest_sha256, receipt IS NULL FROM blocks";
+
+fn known(row: BlockRow) -> Known {
+    let (block, device, size, received_at, reason, sequence, manifest, receipt_missing) = row;
+    let settled = Settled {
+        block: digest(&block),
+        device,
+        size: size.unsigned_abs(),
+        received_at: from_millis(received_at),
+        reason,
+        sequence: sequence.map(i64::unsigned_abs),
+        manifest_sha256: manifest.as_deref().map(digest),
+        gap: None,
+    };
+    Known {
+        receipt_missing,
+        settled,
+    }
+}
+
+/// The block in the index, if it is there.
+pub(super) async fn find<'a>(
+    db: impl sqlx::Executor<'a, Database = Sqlite>,
+    block: &Sha256Digest,
+) -> Result<Option<Known>, StoreError> {
+    let query = format!("{BLOCK_COLUMNS} WHERE block_sha256 = ?");
+    let row: Option<BlockRow> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+        .bind(block.to_string())
+        .fetch_optional(db)
+        .await?;
+    Ok(row.map(known))
+}
+
+/// Forgets a block that was refused; its bytes stay in quarantine, its event in the audit log.
+pub(super) async fn forget_refused(tx: &mut Tx, block: &Sha256Digest) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM blocks WHERE block_sha256 = ? AND verdict = 'quarantined'")
+        .bind(block.to_string())
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+/// Blocks that a crash left without a receipt.
+pub(super) async fn without_receipt(sql: &Sql) -> Result<Vec<Settled>, StoreError> {
+    let query = format!("{BLOCK_COLUMNS} WHERE receipt IS NULL");
+    let rows: Vec<BlockRow> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+        .fetch_all(sql.read())
+        .await?;
+    Ok(rows.into_iter().map(|row| known(row).settled).collect())
+}
+
+/// The receipt of a block for the device that brought it.
+pub(super) async fn receipt(
+    sql: &Sql,
+    block: &str,
+    device: &str,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let receipt: Option<Option<Vec<u8>>> =
+        sqlx::query_scalar("SELECT receipt FROM blocks WHERE block_sha256 = ? AND device = ?")
+            .bind(block)
+            .bind(device)
+            .fetch_optional(sql.read())
+            .await?;
+    Ok(receipt.flatten())
+}
+
+/// What became of an upload; `None` when it is not settled (or was never there).
+pub(super) async fn outcome(
+    sql: &Sql,
+    upload: &str,
+    device: &str,
+) -> Result<Option<Outcome>, StoreError> {
+    let outcome: Option<String> =
+        sqlx::query_scalar("SELECT outcome FROM settled WHERE upload_id = ? AND device = ?")
+            .bind(upload)
+            .bind(device)
+            .fetch_optional(sql.read())
+            .await?;
+    let Some(outcome) = outcome else {
+        return Ok(None);
+    };
+    if let Some(reason) = outcome.strip_prefix('!') {
+        return Ok(Some(Outcome::Discarded(reason.to_owned())));
+    }
+    let block: Option<(String, Option<Vec<u8>>)> =
+        sqlx::query_as("SELECT device, receipt FROM blocks WHERE block_sha256 = ?")
+            .bind(&outcome)
+            .fetch_optional(sql.read())
+            .await?;
+    Ok(Some(match block {
+        Some((sender, _)) if sender != device => Outcome::Discarded("other-sender".to_owned()),
+        Some((_, Some(cms))) => Outcome::Receipt(cms),
+        _ => Outcome::Pending,
+    }))
+}
+
+/// Second transaction of a settlement: the receipt and where it stands in the audit log. A
+/// receipt that is there already stays.
+pub(super) async fn store_receipt(
+    sql: &Sql,
+    settled: &Settled,
+    log_index: u64,
+    cms: &[u8],
+) -> Result<(), StoreError> {
+    let block = settled.block;
+    let mut tx = sql.write().await?;
+    let stored = sqlx::query(
+        "UPDATE blocks SET log_index = ?, receipt = ?
+         WHERE block_sha256 = ? AND device = ? AND receipt IS NULL",
+    )
+    .bind(log_index.cast_signed())
+    .bind(cms)
+    .bind(block.to_string())
+    .bind(&settled.device)
+    .execute(&mut *tx)
+    .await?;
+    if stored.rows_affected() == 1 {
+        sqlx::query(
+            "INSERT INTO custody
+             SELECT id, ?2, ?3, 'evidence.receive', ?4 FROM violations WHERE block_sha256 = ?1",
+        )
+        .bind(block.to_string())
+        .bind(millis(settled.received_at))
+        .bind(&settled.device)
+        .bind(log_index.cast_signed())
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(tx.commit().await?)
+}
+
+/// The unit that each camera belongs to, for need-to-know.
+#[derive(Clone, Debug)]
+pub struct Units {
+    /// Unit of a camera that is not listed.
+    pub default: String,
+    /// Units of the listed cameras.
+    pub by_device: BTreeMap<String, String>,
+}
+
+impl Units {
+    /// The unit of `device`.
+    #[must_use]
+    pub fn of_device(&self, device: &str) -> &str {
+        self.by_device.get(device).unwrap_or(&self.default)
+    }
+}

@@ -1,0 +1,411 @@
+//! The tus 1.0 resumable upload protocol over HTTP: core, creation, checksum, expiration and
+//! termination (<https://tus.io/protocols/resumable-upload>).
+//!
+//! Two additions of ours, invisible to other clients: an upload announced with the metadata key
+//! `sha256` that is archived already is answered at once with the address of its receipt, and
+//! each upload has a `receipt` below its address.
+//!
+//! Not offered: `X-HTTP-Method-Override`, which the protocol has for browsers that cannot send
+//! PATCH; a camera can.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::StreamExt as _;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use std::time::Duration;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+
+use super::checksum::Checksum;
+use super::uploads::{OnCut, Upload, UploadError};
+use super::{Intake, Outcome};
+use crate::device::Device;
+use crate::problem::Problem;
+
+/// Where uploads live.
+pub(crate) const BASE: &str = "/intake/v1/files";
+/// Version of the protocol, sent with every answer.
+const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
+const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
+const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
+const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+const UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
+const UPLOAD_CHECKSUM: HeaderName = HeaderName::from_static("upload-checksum");
+const UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
+const RECEIPT: HeaderName = HeaderName::from_static("cordon-receipt");
+/// Metadata is a handful of short pairs.
+const MAX_METADATA: usize = 4096;
+/// A sender that is silent for this long is gone; its next connection must not find the upload
+/// claimed by the old one.
+const IDLE: Duration = Duration::from_secs(20);
+/// How long a request for a receipt waits for the verdict before it is told to come back.
+const RECEIPT_WAIT: Duration = Duration::from_secs(15);
+
+/// The routes below [`BASE`]; requests carry a [`Device`] extension.
+pub(crate) fn router(intake: Intake) -> Router {
+    Router::new()
+        .route(BASE, post(create).options(options))
+        .route(
+            &format!("{BASE}/{{id}}"),
+            get(status_not_offered)
+                .head(offset)
+                .patch(append)
+                .delete(terminate)
+                .options(options),
+        )
+        .route(&format!("{BASE}/{{id}}/receipt"), get(receipt))
+        .route("/intake/v1/blocks/{sha256}/receipt", get(block_receipt))
+        // Parts are streamed to disk and bounded by the announced size.
+        .layer(DefaultBodyLimit::disable())
+        .layer(axum::middleware::map_response(add_version))
+        .with_state(intake)
+}
+
+async fn add_version(mut response: Response) -> Response {
+    let refused = response.status() == StatusCode::PRECONDITION_FAILED;
+    let headers = response.headers_mut();
+    headers.insert(TUS_RESUMABLE, VERSION);
+    if refused {
+        // The protocol: a server that refuses a version MUST say which it speaks.
+        headers.insert(TUS_VERSION, VERSION);
+    }
+    response
+}
+
+async fn options(State(intake): State<Intake>) -> Response {
+    let fixed = [
+        ("tus-version", "1.0.0"),
+        ("tus-extension", "creation,checksum,expiration,termination"),
+        ("tus-checksum-algorithm", "sha256,sha1"),
+    ];
+    let max = [("tus-max-size", intake.limits().max_block.to_string())];
+    (StatusCode::NO_CONTENT, fixed, max).into_response()
+}
+
+/// A GET of an upload is no part of the protocol; sealed bytes are not given back here.
+async fn status_not_offered() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method-not-allowed",
+        "uploads are not readable",
+        "use HEAD for the offset",
+    )
+}
+
+async fn create(
+    State(intake): State<Intake>,
+    device: Device,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    check_version(&headers)?;
+    let size = number(&headers, &UPLOAD_LENGTH)?;
+    let metadata = headers.get(UPLOAD_METADATA).map_or(Ok(""), |v| {
+        v.to_str()
+            .map_err(|_| bad_header(&UPLOAD_METADATA, "not printable ASCII"))
+    })?;
+    let block_sha256 = announced_hash(metadata)?;
+    if let Some(hash) = &block_sha256
+        && intake.receipt_of_block(hash, &device).await?.is_some()
+    {
+        let address = format!("/intake/v1/blocks/{hash}/receipt");
+        return Ok((StatusCode::OK, [(RECEIPT, address)]).into_response());
+    }
+    let now = OffsetDateTime::now_utc();
+    let upload = intake
+        .uploads()
+        .create(&device.0, size, block_sha256, metadata.to_owned(), now)
+        .await?;
+    if size == 0 {
+        intake.settle_soon(upload.clone());
+    }
+    let location = format!("{BASE}/{}", upload.id);
+    tracing::debug!(
+        device = device.0,
+        upload = upload.id,
+        size,
+        "upload created"
+    );
+    Ok((
+        StatusCode::CREATED,
+        [(LOCATION, location)],
+        [(UPLOAD_EXPIRES, expires(&upload)?)],
+    )
+        .into_response())
+}
+
+async fn offset(
+    State(intake): State<Intake>,
+    device: Device,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    check_version(&headers)?;
+    intake.take_up(&id, &device).await?;
+    let (upload, offset) = intake.uploads().find(&id, &device.0).await?;
+    let mut answer = (
+        StatusCode::OK,
+        [
+            (UPLOAD_OFFSET, offset.to_string()),
+            (UPLOAD_LENGTH, upload.size.to_string()),
+            (UPLOAD_EXPIRES, expires(&upload)?),
+        ],
+        [(CACHE_CONTROL, "no-store")],
+    )
+        .into_response();
+    if !upload.metadata.is_empty()
+        && let Ok(value) = HeaderValue::from_str(&upload.metadata)
+    {
+        answer.headers_mut().insert(UPLOAD_METADATA, value);
+    }
+    Ok(answer)
+}
+
+async fn append(
+    State(intake): State<Intake>,
+    device: Device,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    check_version(&headers)?;
+    if headers
+        .get(CONTENT_TYPE)
+        .is_none_or(|t| t != "application/offset+octet-stream")
+    {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "wrong-content-type",
+            "an upload continues with content type application/offset+octet-stream",
+            "set the content type",
+        ));
+    }
+    let offset = number(&headers, &UPLOAD_OFFSET)?;
+    let checksum = headers
+        .get(UPLOAD_CHECKSUM)
+        .map(Checksum::parse)
+        .transpose()?;
+    let (upload, _) = intake.uploads().find(&id, &device.0).await?;
+    let offset = receive(&intake, &upload, offset, checksum, body).await?;
+    let headers = [
+        (UPLOAD_OFFSET, offset.to_string()),
+        (UPLOAD_EXPIRES, expires(&upload)?),
+    ];
+    Ok((StatusCode::NO_CONTENT, headers).into_response())
+}
+
+/// Streams the body to the end of the upload's file and returns the new offset.
+async fn receive(
+    intake: &Intake,
+    upload: &Upload,
+    offset: u64,
+    mut checksum: Option<Checksum>,
+    body: Body,
+) -> Result<u64, Problem> {
+    let on_cut = if checksum.is_some() {
+        OnCut::TakeBack
+    } else {
+        OnCut::Keep
+    };
+    let mut append = intake.uploads().append(upload, offset, on_cut)?;
+    let mut parts = body.into_data_stream();
+    loop {
+        let cut = match tokio::time::timeout(IDLE, parts.next()).await {
+            Ok(None) => break,
+            Ok(Some(Ok(part))) => {
+                if let Some(checksum) = &mut checksum {
+                    checksum.update(&part);
+                }
+                append.write(&part)?;
+                continue;
+            }
+            Ok(Some(Err(_))) => cut("the connection broke"),
+            Err(_) => cut("nothing came for 20 seconds"),
+        };
+        // Keeping or taking back waits for the disk.
+        let _ = tokio::task::spawn_blocking(move || drop(append)).await;
+        return Err(cut);
+    }
+    if let Some(checksum) = checksum
+        && !checksum.matches()
+    {
+        append.take_back()?;
+        return Err(Problem::new(
+            // "460 Checksum Mismatch" of the protocol.
+            StatusCode::from_u16(460).unwrap_or(StatusCode::BAD_REQUEST),
+            "checksum-mismatch",
+            "the bytes do not have the announced checksum; they were discarded",
+            "send the part again",
+        ));
+    }
+    // A data sync takes a fraction of a millisecond on a healthy disk and seconds on a sick one.
+    // The thread also starts the settlement: it goes on when this request is dropped.
+    let (intake, upload) = (intake.clone(), upload.clone());
+    let commit = move || {
+        let offset = append.commit()?;
+        if offset == upload.size {
+            intake.settle_soon(upload);
+        }
+        Ok::<_, UploadError>(offset)
+    };
+    Ok(tokio::task::spawn_blocking(commit)
+        .await
+        .map_err(|e| Problem::internal(&e))??)
+}
+
+async fn terminate(
+    State(intake): State<Intake>,
+    device: Device,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    check_version(&headers)?;
+    intake.uploads().remove(&id, &device.0).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn receipt(
+    State(intake): State<Intake>,
+    device: Device,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    match intake.outcome(&id, &device, RECEIPT_WAIT).await? {
+        Outcome::Receipt(cms) => Ok(receipt_answer(cms)),
+        Outcome::Pending => Ok((StatusCode::ACCEPTED, [(RETRY_AFTER, "1")]).into_response()),
+        Outcome::Discarded(code) => Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &code,
+            "the bytes that arrived are not the announced block; they were discarded",
+            "upload the block again",
+        )),
+    }
+}
+
+async fn block_receipt(
+    State(intake): State<Intake>,
+    device: Device,
+    Path(sha256): Path<String>,
+) -> Result<Response, Problem> {
+    let cms = intake.receipt_of_block(&sha256, &device).await?;
+    cms.map(receipt_answer)
+        .ok_or_else(|| Problem::not_found("block"))
+}
+
+fn receipt_answer(cms: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, "application/pkcs7-mime")], cms).into_response()
+}
+
+/// Protocol section "Tus-Resumable": a version we do not speak is answered with 412.
+fn check_version(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.get(TUS_RESUMABLE) == Some(&VERSION) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::PRECONDITION_FAILED,
+        "wrong-tus-version",
+        "this server speaks tus 1.0.0",
+        "send the header Tus-Resumable: 1.0.0",
+    ))
+}
+
+fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, Problem> {
+    let value = headers
+        .get(name)
+        .ok_or_else(|| bad_header(name, "missing"))?;
+    value
+        .to_str()
+        .ok()
+        // `u64::from_str` would also take a leading plus sign.
+        .filter(|v| v.bytes().all(|b| b.is_ascii_digit()))
+        .and_then(|v| v.parse().ok())
+        .ok_or_else(|| bad_header(name, "not a number"))
+}
+
+fn bad_header(name: &HeaderName, what: &str) -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "bad-header",
+        format!("header {name}: {what}"),
+        "see the tus 1.0 protocol",
+    )
+}
+
+/// The metadata value `sha256`: base64 of 64 hexadecimal digits.
+fn announced_hash(metadata: &str) -> Result<Option<String>, Problem> {
+    if metadata.len() > MAX_METADATA {
+        return Err(bad_header(&UPLOAD_METADATA, "longer than 4096 bytes"));
+    }
+    let Some(value) = metadata.split(',').find_map(|pair| {
+        let (key, value) = pair.trim().split_once(' ')?;
+        (key == "sha256").then_some(value)
+    }) else {
+        return Ok(None);
+    };
+    let text = BASE64
+        .decode(value)
+        .ok()
+        .and_then(|b| String::from_utf8(b).ok());
+    text.filter(|t| t.parse::<store::ObjectId>().is_ok())
+        .map(|t| Some(t.to_ascii_lowercase()))
+        .ok_or_else(|| bad_header(&UPLOAD_METADATA, "sha256 is not 64 hexadecimal digits"))
+}
+
+fn expires(upload: &Upload) -> Result<String, Problem> {
+    // RFC 9110 wants "GMT", which the library's RFC 2822 format spells "+0000".
+    let text = upload
+        .expires_at
+        .format(&Rfc2822)
+        .map_err(|e| Problem::internal(&e))?;
+    Ok(text.replace("+0000", "GMT"))
+}
+
+fn cut(message: &str) -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "upload-cut",
+        message,
+        "ask for the offset with HEAD and continue there",
+    )
+}
+
+impl From<UploadError> for Problem {
+    fn from(error: UploadError) -> Self {
+        let message = error.to_string();
+        let answer = |status, code, hint| Self::new(status, code, message.clone(), hint);
+        match &error {
+            UploadError::Unknown => Self::not_found("upload"),
+            UploadError::TooLarge { .. } => answer(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too-large",
+                "raise max_block at the centre",
+            ),
+            UploadError::TooLong(_) => answer(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too-long",
+                "announce the right size",
+            ),
+            UploadError::TooMany(_) => answer(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-uploads",
+                "finish or terminate unfinished uploads first",
+            ),
+            UploadError::Busy => answer(
+                StatusCode::LOCKED,
+                "upload-locked",
+                "wait a moment and try again",
+            ),
+            UploadError::WrongOffset(_) => answer(
+                StatusCode::CONFLICT,
+                "wrong-offset",
+                "ask for the offset with HEAD",
+            ),
+            UploadError::Io(_) | UploadError::Store(_) => Self::internal(&error),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Uploads in progress: a row in the intake journal and a file that only grows.
+//!
+//! The file's length *is* the offset. Every acknowledged byte is synced first, and the length
+//! is read back after a restart, so the two cannot disagree.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use store::{Sql, StoreError, durable, sqlx};
+use time::OffsetDateTime;
+
+use crate::clock::{from_millis, millis};
+
+/// Bounds of the intake; all of them are refusals with a reason, never silent.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Largest block, in bytes.
+    pub max_block: u64,
+    /// Unfinished uploads of one device.
+    pub max_open_per_device: u32,
+    /// How long an unfinished upload is kept.
+    pub upload_lifetime: std::time::Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // A long 4K video; the disk is the real limit and answers for itself.
+            max_block: 64 << 30,
+            // The camera opens a handful; more means that something leaks uploads.
+            max_open_per_device: 64,
+            upload_lifetime: std::time::Duration::from_secs(7 * 24 * 3600),
+        }
+    }
+}
+
+/// An upload as the journal knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Upload {
+    /// Random name, 32 hexadecimal digits.
+    pub(crate) id: String,
+    /// The sender, by certificate.
+    pub(crate) device: String,
+    /// Announced size in bytes.
+    pub(crate) size: u64,
+    /// Announced hash of the block, lower-case hexadecimal.
+    pub(crate) block_sha256: Option<String>,
+    /// The `Upload-Metadata` header as it came.
+    pub(crate) metadata: String,
+    /// When an unfinished upload goes away.
+    pub(crate) expires_at: OffsetDateTime,
+}
+
+/// Why an operation on an upload was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// No such upload of this device.
+    #[error("no such upload")]
+    Unknown,
+    /// The block is larger than the centre takes.
+    #[error("the block has {size} bytes, the limit is {limit}")]
+    TooLarge {
+        /// Announced size.
+        size: u64,
+        /// Largest size taken.
+        limit: u64,
+    },
+    /// The device has too many unfinished uploads.
+    #[error("the device has {0} unfinished uploads already")]
+    TooMany(u32),
+    /// Another request is writing to this upload.
+    #[error("another request is writing to this upload")]
+    Busy,
+    /// The bytes do not start where the last ones ended.
+    #[error("the upload continues at offset {0}")]
+    WrongOffset(u64),
+    /// More bytes than announced.
+    #[error("the upload is longer than its announced size of {0} bytes")]
+    TooLong(u64),
+    /// The file system failed.
+    #[error("the intake directory failed")]
+    Io(#[from] io::Error),
+    /// The journal failed.
+    #[error("the intake journal failed")]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for UploadError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// All unfinished uploads.
+#[derive(Clone, Debug)]
+pub(crate) struct Uploads {
+    sql: Sql,
+    folder: PathBuf,
+    limits: Limits,
+    busy: Busy,
+}
+
+/// Claimed uploads, each with the number of bytes that count while the claim lasts.
+type Busy = Arc<Mutex<HashMap<String, u64>>>;
+
+type Row = (String, String, i64, Option<String>, String, i64);
+
+impl Uploads {
+    /// Opens the intake folder.
+    ///
+    /// # Errors
+    /// Any error of creating the folder.
+    pub(crate) fn open(sql: Sql, folder: PathBuf, limits: Limits) -> io::Result<Self> {
+        durable::create_dir_all(&folder)?;
+        Ok(Self {
+            sql,
+            folder,
+            limits,
+            busy: Arc::default(),
+        })
+    }
+
+    /// Where the bytes of upload `id` lie.
+    pub(crate) fn path(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("{id}.part"))
+    }
+
+    /// Starts an upload; its row and its empty file are on disk on return.
+    ///
+    /// # Errors
+    /// [`UploadError::TooLarge`], [`UploadError::TooMany`], or a failure of the disk.
+    pub(crate) async fn create(
+        &self,
+        device: &str,
+        size: u64,
+        block_sha256: Option<String>,
+        metadata: String,
+        now: OffsetDateTime,
+    ) -> Result<Upload, UploadError> {
+        let limit = self.limits.max_block.min(i64::MAX.unsigned_abs());
+        if size > limit {
+            return Err(UploadError::TooLarge { size, limit });
+        }
+        let id = random_id()?;
+        let expires_at = now + self.limits.upload_lifetime;
+        let mut tx = self.sql.write().await?;
+        let open: i64 = sqlx::query_scalar("SELECT count(*) FROM uploads WHERE device = ?")
+            .bind(device)
+            .fetch_one(&mut *tx)
+            .await?;
+        if open >= i64::from(self.limits.max_open_per_device) {
+            return Err(UploadError::TooMany(self.limits.max_open_per_device));
+        }
+        sqlx::query("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?)")
+            .bind(&id)
+            .bind(device)
+            .bind(size.cast_signed())
+            .bind(&block_sha256)
+            .bind(&metadata)
+            .bind(millis(now))
+            .bind(millis(expires_at))
+            .execute(&mut *tx)
+            .await?;
+        // The file first: a row without its file would be an upload that nobody can finish.
+        File::create_new(self.path(&id))?;
+        durable::sync_dir(&self.folder)?;
+        tx.commit().await?;
+        Ok(Upload {
+            id,
+            device: device.to_owned(),
+            size,
+            block_sha256,
+            metadata,
+            expires_at,
+        })
+    }
+
+    /// The upload `id` of `device` and the number of bytes that are safely here.
+    ///
+    /// # Errors
+    /// [`UploadError::Unknown`] also for another device's upload.
+    pub(crate) async fn find(&self, id: &str, device: &str) -> Result<(Upload, u64), UploadError> {
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT id, device, size, block_sha256, metadata, expires_at FROM uploads
+             WHERE id = ? AND device = ?",
+        )
+        .bind(id)
+        .bind(device)
+        .fetch_optional(self.sql.read())
+        .await?;
+        let upload = row.map(from_row).ok_or(UploadError::Unknown)?;
+        // The lock is held over the look at the file: a part that is being written does not count,
+        // and one that was just taken back must not be seen.
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = match fs::metadata(self.path(&upload.id)) {
+            Ok(file) => file.len(),
+            // Without its file an upload is of no use to anybody: the sender may start over.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(UploadError::Unknown),
+            Err(e) => return Err(e.into()),
+        };
+        let offset = busy
+            .get(&upload.id)
+            .map_or(length, |counted| length.min(*counted));
+        Ok((upload, offset))
+    }
+
+    /// All uploads whose bytes are complete: what a restart has to take up again.
+    ///
+    /// # Errors
+    /// Failures of the journal. An upload whose file is gone is left to expire.
+    pub(crate) async fn complete(&self) -> Result<Vec<Upload>, UploadError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT id, device, size, block_sha256, metadata, expires_at FROM uploads",
+        )
+        .fetch_all(self.sql.read())
+        .await?;
+        let whole = |u: &Upload| fs::metadata(self.path(&u.id)).is_ok_and(|m| m.len() == u.size);
+        Ok(rows.into_iter().map(from_row).filter(whole).collect())
+    }
+
+    /// Claims `upload` for one writer at `offset`; `on_cut` says what becomes of the bytes when
+    /// the connection breaks before [`Append::commit`].
+    ///
+    /// # Errors
+    /// [`UploadError::Busy`], [`UploadError::WrongOffset`], or a failure of the disk.
+    pub(crate) fn append(
+        &self,
+        upload: &Upload,
+        offset: u64,
+        on_cut: OnCut,
+    ) -> Result<Append, UploadError> {
+        let claim = self.claim(upload)?;
+        let mut file = OpenOptions::new().write(true).open(self.path(&upload.id))?;
+        let length = file.seek(SeekFrom::End(0))?;
+        if length != offset {
+            return Err(UploadError::WrongOffset(length));
+        }
+        claim.counts(offset);
+        Ok(Append {
+            file,
+            start: offset,
+            end: offset,
+            size: upload.size,
+            on_cut,
+            kept: false,
+            _claim: claim,
+        })
+    }
+
+    /// The exclusive right to an upload: nobody else writes to it or removes it meanwhile.
+    ///
+    /// # Errors
+    /// [`UploadError::Busy`].
+    pub(crate) fn claim(&self, upload: &Upload) -> Result<Claim, UploadError> {
+        Claim::take(&self.busy, &upload.id).ok_or(UploadError::Busy)
+    }
+
+    /// Forgets an upload and its bytes.
+    ///
+    /// # Errors
+    /// [`UploadError::Busy`] while somebody writes to it, [`UploadError::Unknown`].
+    pub(crate) async fn remove(&self, id: &str, device: &str) -> Result<(), UploadError> {
+        let _claim = Claim::take(&self.busy, id).ok_or(UploadError::Busy)?;
+        let mut tx = self.sql.write().await?;
+        let gone = sqlx::query("DELETE FROM uploads WHERE id = ? AND device = ?")
+            .bind(id)
+            .bind(device)
+            .execute(&mut *tx)
+            .await?;
+        if gone.rows_affected() == 0 {
+            return Err(UploadError::Unknown);
+        }
+        tx.commit().await?;
+        // A file without its row is swept at the next start, should this be cut short.
+        remove_if_there(&self.path(id))?;
+        Ok(())
+    }
+
+    /// Removes expired uploads that are not complete, and files without a row; returns how many.
+    ///
+    /// # Errors
+    /// Failures of the journal or of the folder.
+    pub(crate) async fn sweep(&self, now: OffsetDateTime) -> Result<usize, UploadError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT id, device, size, block_sha256, metadata, expires_at FROM uploads",
+        )
+        .fetch_all(self.sql.read())
+        .await?;
+        let mut swept = 0;
+        let mut known: std::collections::HashSet<String> = std::collections::HashSet::new();
+        for upload in rows.into_iter().map(from_row) {
+            let length = fs::metadata(self.path(&upload.id)).map(|m| m.len());
+            let complete = length.is_ok_and(|l| l == upload.size);
+            if upload.expires_at <= now && !complete {
+                match self.remove(&upload.id, &upload.device).await {
+                    Ok(()) => swept += 1,
+                    Err(UploadError::Busy | UploadError::Unknown) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            known.insert(upload.id);
+        }
+        let started = now - std::time::Duration::from_secs(60);
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            let stem = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            // An upload being created has its file before its row: spare young files.
+            let old = entry.metadata()?.modified()? < started;
+            if old && !known.contains(&stem) && path.extension().is_some_and(|e| e == "part") {
+                remove_if_there(&path)?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+fn remove_if_there(path: &std::path::Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn from_row((id, device, size, block_sha256, metadata, expires_at): Row) -> Upload {
+    Upload {
+        id,
+        device,
+        size: size.unsigned_abs(),
+        block_sha256,
+        metadata,
+        expires_at: from_millis(expires_at),
+    }
+}
+
+fn random_id() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no randomness"))?;
+    Ok(hex::encode(bytes))
+}
+
+/// Exclusive right to one upload, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    busy: Busy,
+    id: String,
+}
+
+impl Claim {
+    fn take(busy: &Busy, id: &str) -> Option<Self> {
+        let mut held = busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.contains_key(id) {
+            return None;
+        }
+        held.insert(id.to_owned(), u64::MAX);
+        Some(Self {
+            busy: busy.clone(),
+            id: id.to_owned(),
+        })
+    }
+
+    /// Only the first `bytes` count until the claim is given back.
+    fn counts(&self, bytes: u64) {
+        let mut held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        held.insert(self.id.clone(), bytes);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.busy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.id);
+    }
+}
+
+/// What becomes of a request's bytes when its connection breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnCut {
+    /// Take them back: their checksum can no longer be compared.
+    TakeBack,
+    /// Keep what came: without a checksum every byte is as good as the first.
+    Keep,
+}
+
+/// One request's bytes on their way to the end of an upload.
+#[derive(Debug)]
+pub(crate) struct Append {
+    file: File,
+    start: u64,
+    end: u64,
+    size: u64,
+    on_cut: OnCut,
+    kept: bool,
+    _claim: Claim,
+}
+
+impl Append {
+    /// Takes all bytes of this request back, whatever was agreed for a cut.
+    ///
+    /// # Errors
+    /// A failure of the disk.
+    pub(crate) fn take_back(mut self) -> Result<(), UploadError> {
+        self.file.set_len(self.start)?;
+        self.kept = true;
+        Ok(())
+    }
+
+    /// Adds bytes; they do not count before [`Self::commit`].
+    ///
+    /// # Errors
+    /// [`UploadError::TooLong`] past the announced size, or a failure of the disk.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), UploadError> {
+        let end = self.end.saturating_add(bytes.len() as u64);
+        if end > self.size {
+            return Err(UploadError::TooLong(self.size));
+        }
+        self.file.write_all(bytes)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Makes the bytes durable and returns the new offset.
+    ///
+    /// # Errors
+    /// A failure of the disk; the bytes are then taken back.
+    pub(crate) fn commit(mut self) -> Result<u64, UploadError> {
+        // After a failed sync the kernel may forget the pages: what came cannot be relied on, and
+        // a second sync would claim success.
+        self.on_cut = OnCut::TakeBack;
+        self.file.sync_data()?;
+        self.kept = true;
+        Ok(self.end)
+    }
+}
+
+impl Drop for Append {
+    fn drop(&mut self) {
+        let settled = match self.on_cut {
+            _ if self.kept => Ok(()),
+            OnCut::Keep => self
+                .file
+                .sync_data()
+                .or_else(|_| self.file.set_len(self.start)),
+            OnCut::TakeBack => self.file.set_len(self.start),
+        };
+        if let Err(error) = settled {
+            tracing::error!(%error, "cannot settle an interrupted part of an upload");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The checks a block has to pass before it counts as evidence; no database, blocking.
+//!
+//! Order: the block's own integrity, then who signed it and whether that was allowed, then the
+//! claims against what we know (device, clocks), then the media: hash and malware.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evidence::manifest::Manifest;
+use evidence::open::{OpenError, Opened, Opener};
+use pki::path::{PathError, Purpose, TrustStore};
+use time::OffsetDateTime;
+
+use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
+
+/// How far a camera's clock may be ahead of ours.
+const MAX_AHEAD: Duration = Duration::from_secs(5 * 60);
+/// How old a violation may be when it arrives: a camera that was cut off for half a year is still
+/// served, a clock that fell back to 1970 is noticed.
+const MAX_AGE: Duration = Duration::from_secs(400 * 24 * 3600);
+
+/// A block that passed everything except its place in the camera's sequence.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    pub(crate) manifest: Manifest,
+    pub(crate) manifest_bytes: Vec<u8>,
+}
+
+/// Why a block is kept in quarantine.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("the block cannot be opened")]
+    Open(#[from] OpenError),
+    #[error("the signer's certificate is not acceptable")]
+    Signer(#[from] PathError),
+    #[error("the block of {device} was sent by {sender}")]
+    OtherSender { device: String, sender: String },
+    #[error("the block was sealed in the future, at {0}")]
+    FromTheFuture(OffsetDateTime),
+    #[error("the violation is too old, from {0}")]
+    TooOld(OffsetDateTime),
+    #[error("the violation was captured at {captured}, after it was sealed at {sealed}")]
+    CapturedAfterSealing {
+        captured: OffsetDateTime,
+        sealed: OffsetDateTime,
+    },
+    #[error("the signing certificate was not valid at the signing time {0}")]
+    SignedOutsideValidity(OffsetDateTime),
+    #[error("classification {0} is above the camera's clearance {1}")]
+    AboveClearance(u8, u8),
+    #[error("medium {medium} holds malware: {name}")]
+    Infected { medium: String, name: String },
+    #[error("medium {medium} is larger than the malware scanner takes")]
+    NotScanned { medium: String },
+    #[error("sequence number {0} of this camera is taken by another block")]
+    Fork(u64),
+    #[error("the manifest {0} of this camera arrived before in another block")]
+    Replay(u64),
+}
+
+impl Refusal {
+    /// Stable name of the reason, in kebab case.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Open(e) => e.code(),
+            Self::Signer(e) => e.code(),
+            Self::OtherSender { .. } => "other-sender",
+            Self::FromTheFuture(_) => "from-the-future",
+            Self::TooOld(_) => "too-old",
+            Self::CapturedAfterSealing { .. } => "captured-after-sealing",
+            Self::SignedOutsideValidity(_) => "signed-outside-validity",
+            Self::AboveClearance(..) => "above-clearance",
+            Self::Infected { .. } => "malware",
+            Self::NotScanned { .. } => "not-scanned",
+            Self::Fork(_) => "sequence-fork",
+            Self::Replay(_) => "replayed",
+        }
+    }
+}
+
+/// A verification that could not be carried out; the block waits.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VerifyFailure {
+    #[error("the block's file cannot be read")]
+    Io(#[from] io::Error),
+    #[error("the malware scanner gives no result")]
+    Scan(#[from] ScanError),
+}
+
+/// What the checks need to know.
+pub(crate) struct Verifier {
+    pub(crate) opener: Arc<Opener>,
+    pub(crate) trust: TrustStore,
+    pub(crate) scanner: Option<ScannerAddress>,
+}
+
+impl Verifier {
+    /// Checks the block in the file `path` that `sender` brought.
+    ///
+    /// The outer error means "not now", the inner one "never".
+    pub(crate) fn verify(
+        &self,
+        path: &Path,
+        sender: &str,
+        now: OffsetDateTime,
+    ) -> Result<Result<Verified, Refusal>, VerifyFailure> {
+        let file = BufReader::new(File::open(path)?);
+        let mut opened = match self.opener.open(file) {
+            Ok(opened) => opened,
+            Err(error) => return not_now_or_never(error),
+        };
+        if let Err(refusal) = self.check_claims(&opened, sender, now) {
+            return Ok(Err(refusal));
+        }
+        for index in 0..opened.manifest.media.len() {
+            if let Err(refusal) = self.check_medium(&mut opened, index)? {
+                return Ok(Err(refusal));
+            }
+        }
+        let Opened {
+            manifest,
+            manifest_bytes,
+            ..
+        } = opened;
+        Ok(Ok(Verified {
+            manifest,
+            manifest_bytes,
+        }))
+    }
+
+    fn check_medium(
+        &self,
+        opened: &mut Opened<BufReader<File>>,
+        index: usize,
+    ) -> Result<Result<(), Refusal>, VerifyFailure> {
+        let Some(address) = &self.scanner else {
+            return match opened.read_medium(index, &mut io::sink()) {
+                Ok(_) => Ok(Ok(())),
+                Err(error) => not_now_or_never(error),
+            };
+        };
+        let mut scan = Scan::start(address)?;
+        let result = match opened.read_medium(index, &mut scan) {
+            Ok(_) => scan.finish()?,
+            // clamd closes the stream when it has seen enough, and says why.
+            Err(OpenError::Write(cause)) => match scan.answer() {
+                Ok(ScanResult::TooLarge) => ScanResult::TooLarge,
+                _ => return Err(VerifyFailure::Io(cause)),
+            },
+            Err(error) => return not_now_or_never(error),
+        };
+        let medium = || {
+            let medium = opened.manifest.media.get(index);
+            medium.map(|m| m.name.clone()).unwrap_or_default()
+        };
+        Ok(match result {
+            ScanResult::Clean => Ok(()),
+            ScanResult::Infected(name) => Err(Refusal::Infected {
+                medium: medium(),
+                name,
+            }),
+            // Trying again would never end; unscanned it must not reach anybody.
+            ScanResult::TooLarge => Err(Refusal::NotScanned { medium: medium() }),
+        })
+    }
+
+    fn check_claims<R>(
+        &self,
+        opened: &Opened<R>,
+        sender: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), Refusal> {
+        let chain = opened.signer_chain.ders();
+        let signer = self.trust.validate(chain, Purpose::DeviceSigner, now)?;
+        let manifest = &opened.manifest;
+        if manifest.device != sender {
+            return Err(Refusal::OtherSender {
+                device: manifest.device.clone(),
+                sender: sender.to_owned(),
+            });
+        }
+        let signed = opened.signing_time;
+        if signed < signer.not_before || signed > signer.not_after {
+            return Err(Refusal::SignedOutsideValidity(signed));
+        }
+        if manifest.sealed_at > now + MAX_AHEAD {
+            return Err(Refusal::FromTheFuture(manifest.sealed_at));
+        }
+        if manifest.captured_at > manifest.sealed_at + MAX_AHEAD {
+            return Err(Refusal::CapturedAfterSealing {
+                captured: manifest.captured_at,
+                sealed: manifest.sealed_at,
+            });
+        }
+        if manifest.captured_at < now - MAX_AGE {
+            return Err(Refusal::TooOld(manifest.captured_at));
+        }
+        if manifest.classification > signer.clearance {
+            let levels = (manifest.classification.level(), signer.clearance.level());
+            return Err(Refusal::AboveClearance(levels.0, levels.1));
+        }
+        Ok(())
+    }
+}
+
+/// An unreadable disk or a broken scanner connection says nothing about the block.
+fn not_now_or_never<T>(error: OpenError) -> Result<Result<T, Refusal>, VerifyFailure> {
+    match error {
+        OpenError::Read(e) | OpenError::Write(e) => Err(VerifyFailure::Io(e)),
+        refused => Ok(Err(Refusal::Open(refused))),
+    }
+}

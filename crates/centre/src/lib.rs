@@ -1,0 +1,201 @@
+//! The acquisition centre: takes sealed blocks in, verifies, archives and indexes them, answers
+//! with signed receipts, and gives evidence to the people who may see it.
+//!
+//! Two halves share one index. [`Intake`] is the cameras' side: resumable uploads (tus 1.0) and
+//! receipts. [`Review`] is the people's side: lists, pictures, decisions, export; every call is
+//! decided by `access` and leaves an audit event. Neither listens on a socket: the binary gives
+//! the routers of [`Centre`] to its listeners, with [`Device`] or `access::Principal` beside each
+//! request.
+#![forbid(unsafe_code)]
+
+mod api;
+mod cameras;
+mod clock;
+mod device;
+mod intake;
+mod metrics;
+mod problem;
+mod review;
+mod schema;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use access::Engine;
+use audit::AuditSink;
+use axum::Router;
+use evidence::cms::RecipientKey;
+use evidence::open::Opener;
+use pki::cert::CertificateChain;
+use pki::key::PrivateKey;
+use pki::path::TrustStore;
+use store::{Objects, Sql};
+use tokio::sync::Semaphore;
+
+pub use cameras::Camera;
+pub use device::{Device, DeviceRefused};
+pub use intake::scan::ScannerAddress;
+pub use intake::{Intake, Limits, Units, UploadError};
+pub use metrics::Metrics;
+pub use problem::Problem;
+pub use review::{
+    CustodyStep, Decision, Details, ExportContext, Filter, Medium, MediumBytes, MediumStream,
+    Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy, Summary,
+};
+
+/// Everything the centre needs from outside.
+pub struct Setup {
+    /// Folder for the index, uploads, archive and quarantine; all on one file system.
+    pub data: PathBuf,
+    /// Keys that cameras seal to, the newest first.
+    pub recipients: Vec<RecipientKey>,
+    /// Key that signs receipts.
+    pub receipt_key: PrivateKey,
+    /// Its certificate and issuers.
+    pub receipt_chain: CertificateChain,
+    /// Who is trusted, and who is revoked.
+    pub trust: TrustStore,
+    /// Malware scanner, when there is one.
+    pub scanner: Option<ScannerAddress>,
+    /// Where events go.
+    pub audit: Arc<dyn AuditSink>,
+    /// Name of the audit log, for receipts.
+    pub log_origin: String,
+    /// The access rules.
+    pub access: Arc<Engine>,
+    /// Units of the cameras.
+    pub units: Units,
+    /// Bounds of the intake.
+    pub limits: Limits,
+}
+
+/// Why the centre cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A folder cannot be made or opened.
+    #[error("cannot open the data folder {folder}")]
+    Folder {
+        /// Which one.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The index cannot be opened.
+    #[error("cannot open the index {file}")]
+    Index {
+        /// Its file.
+        file: PathBuf,
+        /// Why.
+        source: store::StoreError,
+    },
+    /// What a crash left cannot be taken up.
+    #[error("cannot take up interrupted uploads")]
+    Recover(#[source] UploadError),
+}
+
+/// The running centre.
+#[derive(Clone)]
+pub struct Centre {
+    intake: Intake,
+    review: Review,
+    metrics: Metrics,
+}
+
+impl Centre {
+    /// Opens the centre's data and takes up what a crash interrupted.
+    ///
+    /// # Errors
+    /// [`SetupError`] with the folder or file concerned.
+    pub async fn open(setup: Setup) -> Result<Self, SetupError> {
+        let file = setup.data.join("centre.sqlite");
+        let folder = |name: &str| {
+            let folder = setup.data.join(name);
+            Objects::open(&folder).map_err(|source| SetupError::Folder { folder, source })
+        };
+        let (archive, quarantine) = (folder("archive")?, folder("quarantine")?);
+        let sql = Sql::open(&file, schema::MIGRATIONS)
+            .await
+            .map_err(|source| SetupError::Index { file, source })?;
+        let uploads = setup.data.join("uploads");
+        let uploads = intake::Uploads::open(sql.clone(), uploads.clone(), setup.limits.clone())
+            .map_err(|source| SetupError::Folder {
+                folder: uploads,
+                source,
+            })?;
+        let metrics = Metrics::default();
+        let opener = Arc::new(Opener::new(setup.recipients));
+        let review = Review::new(review::Parts {
+            sql: sql.clone(),
+            archive: archive.clone(),
+            opener: opener.clone(),
+            receipt_key: setup.receipt_key.clone(),
+            receipt_chain: setup.receipt_chain.clone(),
+            access: setup.access,
+            audit: setup.audit.clone(),
+            log_origin: setup.log_origin.clone(),
+            units: setup.units.clone(),
+            metrics: metrics.clone(),
+        });
+        let verifier = intake::Verifier {
+            opener,
+            trust: setup.trust,
+            scanner: setup.scanner,
+        };
+        let intake = Intake::new(intake::Inner {
+            uploads,
+            limits: setup.limits,
+            sql,
+            archive,
+            quarantine,
+            verifier,
+            receipt_key: setup.receipt_key,
+            receipt_chain: setup.receipt_chain,
+            audit: setup.audit,
+            log_origin: setup.log_origin,
+            units: setup.units,
+            metrics: metrics.clone(),
+            workers: Semaphore::new(intake::WORKERS),
+            settling: Mutex::default(),
+        });
+        intake.recover().await.map_err(SetupError::Recover)?;
+        Ok(Self {
+            intake,
+            review,
+            metrics,
+        })
+    }
+
+    /// The cameras' routes; requests carry a [`Device`] extension.
+    pub fn intake_router(&self) -> Router {
+        intake::tus::router(self.intake.clone())
+    }
+
+    /// The people's routes; requests carry an `access::Principal` extension.
+    pub fn api_router(&self) -> Router {
+        api::router(self.review.clone())
+    }
+
+    /// The OpenAPI description of [`Self::api_router`].
+    #[must_use]
+    pub fn openapi() -> utoipa::openapi::OpenApi {
+        api::description()
+    }
+
+    /// The people's side for callers in this process.
+    #[must_use]
+    pub fn review(&self) -> &Review {
+        &self.review
+    }
+
+    /// The cameras' side for callers in this process.
+    #[must_use]
+    pub fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    /// What the centre counts.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}

@@ -1,0 +1,58 @@
+//! What the centre counts, for Prometheus.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+/// Counters of the centre; each clone counts the same things.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// Blocks archived.
+    pub accepted: Counter,
+    /// Blocks put into quarantine.
+    pub quarantined: Counter,
+    /// Uploads whose bytes were not those announced.
+    pub discarded: Counter,
+    /// Bytes of all settled blocks.
+    pub bytes: Counter,
+    /// Attempts to settle a block that have to be repeated.
+    pub settle_retries: Counter,
+    /// Media opened by people.
+    pub opened: Counter,
+}
+
+impl Metrics {
+    /// Adds the counters to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("cordon_centre");
+        let mut add = |name: &str, help: &str, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
+        add("blocks_accepted", "Blocks archived", &self.accepted);
+        add(
+            "blocks_quarantined",
+            "Blocks put into quarantine",
+            &self.quarantined,
+        );
+        add(
+            "uploads_discarded",
+            "Uploads that were not the announced bytes",
+            &self.discarded,
+        );
+        add("block_bytes", "Bytes of all settled blocks", &self.bytes);
+        add(
+            "settle_retries",
+            "Settlements that had to be repeated",
+            &self.settle_retries,
+        );
+        add("media_opened", "Media opened by people", &self.opened);
+    }
+
+    pub(crate) fn count_block(&self, accepted: bool, size: u64) {
+        if accepted {
+            self.accepted.inc()
+        } else {
+            self.quarantined.inc()
+        };
+        self.bytes.inc_by(size);
+    }
+}

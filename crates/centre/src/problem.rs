@@ -1,0 +1,113 @@
+//! The one shape of an error answer: a status and JSON that says what was wrong and what to do.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::Serialize;
+
+/// An error answer of the HTTP interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Problem {
+    #[serde(skip)]
+    status: StatusCode,
+    /// A stable name of the reason, in kebab case.
+    pub code: String,
+    /// What was wrong, for people.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Problem {
+    /// An answer with this status.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &str, message: impl Into<String>, hint: &str) -> Self {
+        Self {
+            status,
+            code: code.to_owned(),
+            message: message.into(),
+            hint: hint.to_owned(),
+        }
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// 404 without saying more.
+    #[must_use]
+    pub fn not_found(what: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not-found",
+            format!("no such {what}"),
+            "check the address; it may have expired",
+        )
+    }
+
+    /// A failure on our side; the cause goes to the log, not to the peer.
+    #[must_use]
+    pub fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        if disk_full(error) {
+            return Self::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "disk-full",
+                "the centre's disk is full",
+                "keep the data and try again later",
+            );
+        }
+        tracing::error!(error = %Chain(error), "request failed");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the centre could not complete the request",
+            "keep the data and try again later",
+        )
+    }
+}
+
+/// Whether any cause of `error` is a full disk, seen by us or by SQLite.
+pub(crate) fn disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(e) = cause {
+        if let Some(io) = e.downcast_ref::<std::io::Error>()
+            && matches!(
+                io.kind(),
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+            )
+        {
+            return true;
+        }
+        // SQLite names no cause of type io::Error; SQLITE_FULL is result code 13.
+        if let Some(store::sqlx::Error::Database(d)) = e.downcast_ref::<store::sqlx::Error>()
+            && d.code().as_deref() == Some("13")
+        {
+            return true;
+        }
+        cause = e.source();
+    }
+    false
+}
+
+/// An error with all its causes on one line.
+pub(crate) struct Chain<'a>(pub(crate) &'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(e) = cause {
+            write!(f, ": {e}")?;
+            cause = e.source();
+        }
+        Ok(())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(self)).into_response()
+    }
+}

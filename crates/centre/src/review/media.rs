@@ -1,0 +1,359 @@
+//! Opening archived blocks for people: media, thumbnails and the parts of an export.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use access::{Action, Principal};
+use audit::{Actor, Event, Outcome};
+use bytes::Bytes;
+use evidence::export::{self, Package};
+use evidence::open::{OpenError, Opened};
+use image::codecs::jpeg::JpegEncoder;
+use image::{ImageFormat, ImageReader, Limits};
+use store::ObjectId;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+
+use super::{ExportContext, Review, ReviewError, query};
+use crate::problem::Chain;
+
+/// Width of a thumbnail in pixels; two per CSS pixel of the list's cards.
+const THUMBNAIL_WIDTH: u32 = 640;
+const THUMBNAIL_HEIGHT: u32 = 360;
+const THUMBNAIL_QUALITY: u8 = 78;
+/// Thumbnails kept in memory, about 40 kB each.
+const CACHED: usize = 500;
+/// Largest picture that is decoded, in pixels on one side; a bomb fails before it is unpacked.
+const MAX_SIDE: u32 = 16_384;
+const MAX_DECODED: u64 = 256 << 20;
+/// Largest picture that is made small, in bytes.
+const MAX_PICTURE: u64 = 64 << 20;
+/// Largest medium handed out through memory, in bytes; larger ones are streamed.
+const MAX_MEDIUM: u64 = 256 << 20;
+/// Pictures decoded at the same time: a page asks for two dozen at once, and each one may take
+/// [`MAX_DECODED`].
+pub(super) const DECODERS: usize = 2;
+/// Decrypted pieces that wait for a slow reader.
+const PIECES: usize = 4;
+
+/// A medium as the camera signed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediumBytes {
+    /// File name.
+    pub name: String,
+    /// Media type by the manifest.
+    pub media_type: String,
+    /// Content.
+    pub bytes: Vec<u8>,
+}
+
+/// A medium that is decrypted while it is read.
+#[derive(Debug)]
+pub struct MediumStream {
+    /// File name.
+    pub name: String,
+    /// Media type by the manifest.
+    pub media_type: String,
+    /// Bytes to come.
+    pub size: u64,
+    /// The content in order. An error means that the rest cannot be read: the reader must not
+    /// take what it has for the whole.
+    pub pieces: mpsc::Receiver<io::Result<Bytes>>,
+}
+
+/// Small pictures of the last violations that were listed.
+///
+/// Kept in memory only: on disk evidence exists sealed and not otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct Thumbnails {
+    kept: Mutex<VecDeque<(String, Vec<u8>)>>,
+}
+
+impl Thumbnails {
+    fn get(&self, id: &str) -> Option<Vec<u8>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter()
+            .find(|(known, _)| known == id)
+            .map(|(_, jpeg)| jpeg.clone())
+    }
+
+    fn put(&self, id: &str, jpeg: &[u8]) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.iter().any(|(known, _)| known == id) {
+            return;
+        }
+        if kept.len() >= CACHED {
+            kept.pop_front();
+        }
+        kept.push_back((id.to_owned(), jpeg.to_owned()));
+    }
+}
+
+type Block = Opened<BufReader<File>>;
+
+impl Review {
+    /// Medium number `index` (from 0), decrypted and checked against the camera's signature.
+    ///
+    /// # Errors
+    /// [`ReviewError`]; nothing of a damaged medium is given out.
+    pub async fn medium(
+        &self,
+        who: &Principal,
+        id: &str,
+        index: usize,
+    ) -> Result<MediumBytes, ReviewError> {
+        let resource = self.resource(id).await?;
+        self.permit(who, Action::EvidenceOpenMedium, &resource, Some(id))
+            .await?;
+        self.parts.metrics.opened.inc();
+        self.with_block(id, move |mut block| read(&mut block, index, MAX_MEDIUM))
+            .await
+    }
+
+    /// As [`Self::medium`], of any size and in bounded memory.
+    ///
+    /// The whole medium is checked before its first byte is given out, then decrypted once more.
+    ///
+    /// # Errors
+    /// [`ReviewError`]; nothing of a damaged medium is given out.
+    pub async fn medium_stream(
+        &self,
+        who: &Principal,
+        id: &str,
+        index: usize,
+    ) -> Result<MediumStream, ReviewError> {
+        let resource = self.resource(id).await?;
+        self.permit(who, Action::EvidenceOpenMedium, &resource, Some(id))
+            .await?;
+        self.parts.metrics.opened.inc();
+        let check = move |mut block: Block| {
+            block.read_medium(index, &mut io::sink()).map_err(damaged)?;
+            Ok(block)
+        };
+        let mut block = self.with_block(id, check).await?;
+        let medium = block.manifest.media.get(index).cloned();
+        let medium = medium.ok_or(ReviewError::NotFound("medium"))?;
+        let (sender, pieces) = mpsc::channel(PIECES);
+        tokio::task::spawn_blocking(move || {
+            let mut sink = Pieces(sender);
+            if let Err(error) = block.read_medium(index, &mut sink) {
+                tracing::warn!(error = %Chain(&error), "a medium was not read to its end");
+                // Nobody to tell when the reader is gone.
+                let _ = sink.0.blocking_send(Err(io::Error::other(error)));
+            }
+        });
+        Ok(MediumStream {
+            name: medium.name,
+            media_type: medium.media_type,
+            size: medium.size,
+            pieces,
+        })
+    }
+
+    /// A small JPEG of the first picture. Seeing it counts as part of the list, so it leaves no
+    /// event of its own when it is permitted.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn thumbnail(&self, who: &Principal, id: &str) -> Result<Vec<u8>, ReviewError> {
+        let resource = self.resource(id).await?;
+        let decision =
+            self.parts
+                .access
+                .decide(who, Action::EvidenceView, &resource, &super::context());
+        if !decision.allowed {
+            self.permit(who, Action::EvidenceView, &resource, Some(id))
+                .await?;
+        }
+        if let Some(jpeg) = self.thumbnails.get(id) {
+            return Ok(jpeg);
+        }
+        // The semaphore lives as long as `self` and is never closed.
+        let _permit = self.decoders.acquire().await.ok();
+        if let Some(jpeg) = self.thumbnails.get(id) {
+            return Ok(jpeg);
+        }
+        let jpeg = self
+            .with_block(id, |mut block| thumbnail(&mut block))
+            .await?;
+        self.thumbnails.put(id, &jpeg);
+        Ok(jpeg)
+    }
+
+    /// Writes the custody package of a violation into the new folder `into`.
+    ///
+    /// # Errors
+    /// [`ReviewError`]; [`ReviewError::NotFound`] also while the receipt is not signed yet.
+    pub async fn export(
+        &self,
+        who: &Principal,
+        id: &str,
+        into: PathBuf,
+        context: ExportContext,
+    ) -> Result<(), ReviewError> {
+        let resource = self.resource(id).await?;
+        self.permit(who, Action::EvidenceExport, &resource, Some(id))
+            .await?;
+        let purpose = format!("{} for {} ({})", id, who.name(), who.uid());
+        self.package(id, &purpose, into, context).await
+    }
+
+    /// The same for whoever administers the centre's own machine; recorded, not decided.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn export_by_console(
+        &self,
+        id: &str,
+        into: PathBuf,
+        context: ExportContext,
+    ) -> Result<(), ReviewError> {
+        self.resource(id).await?;
+        let (now, console) = (OffsetDateTime::now_utc(), Actor::service("console"));
+        let event = Event::new(
+            now,
+            console,
+            "evidence.export",
+            super::name(id),
+            Outcome::Ok,
+        );
+        self.record(event, Some(id)).await?;
+        let purpose = format!("{id} for the console");
+        self.package(id, &purpose, into, context).await
+    }
+
+    async fn package(
+        &self,
+        id: &str,
+        purpose: &str,
+        into: PathBuf,
+        context: ExportContext,
+    ) -> Result<(), ReviewError> {
+        let block = query::block(&self.parts.sql, id).await?;
+        let (block, receipt) = block.ok_or(ReviewError::NotFound("violation"))?;
+        let receipt = receipt.ok_or(ReviewError::NotFound("receipt"))?;
+        let path = self.parts.archive.path(&object(&block)?);
+        let indices = query::log_indices(&self.parts.sql, id).await?;
+        let purpose = one_line(purpose);
+        let (key, chain) = (
+            self.parts.receipt_key.clone(),
+            self.parts.receipt_chain.clone(),
+        );
+        self.with_block(id, move |mut opened| {
+            let log = (context.prove)(&indices).map_err(ReviewError::Proof)?;
+            let signed_manifest = opened.signed_data_der.clone();
+            let camera_chain = opened.signer_chain.clone();
+            let package = Package {
+                block: &path,
+                signed_manifest: &signed_manifest,
+                camera_chain: &camera_chain,
+                receipt: &receipt,
+                centre_chain: &chain,
+                centre_key: &key,
+                root_pem: &context.root_pem,
+                crls_pem: &context.crls_pem,
+                log: &log,
+                purpose: &purpose,
+                now: OffsetDateTime::now_utc(),
+            };
+            let mut read = |index: usize, out: &mut dyn Write| opened.read_medium(index, out);
+            Ok(export::write(&package, &mut read, &into)?)
+        })
+        .await
+    }
+
+    /// Opens the block of violation `id` and works on it off the async threads.
+    async fn with_block<T: Send + 'static>(
+        &self,
+        id: &str,
+        work: impl FnOnce(Block) -> Result<T, ReviewError> + Send + 'static,
+    ) -> Result<T, ReviewError> {
+        let block = query::block(&self.parts.sql, id).await?;
+        let (block, _) = block.ok_or(ReviewError::NotFound("violation"))?;
+        let file = self.parts.archive.get(&object(&block)?)?;
+        let opener = self.parts.opener.clone();
+        tokio::task::spawn_blocking(move || {
+            work(opener.open(BufReader::new(file)).map_err(damaged)?)
+        })
+        .await?
+    }
+}
+
+fn object(hash: &str) -> Result<ObjectId, ReviewError> {
+    hash.parse().map_err(|_| ReviewError::NotFound("block"))
+}
+
+fn damaged(error: OpenError) -> ReviewError {
+    match error {
+        OpenError::Read(e) | OpenError::Write(e) => ReviewError::Io(e),
+        OpenError::NoSuchMedium { .. } => ReviewError::NotFound("medium"),
+        other => ReviewError::Damaged(other),
+    }
+}
+
+/// A writer whose bytes go to a [`MediumStream`].
+struct Pieces(mpsc::Sender<io::Result<Bytes>>);
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = Ok(Bytes::copy_from_slice(bytes));
+        self.0
+            .blocking_send(piece)
+            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `text` without what could end the line that it stands in: the package's README holds commands.
+fn one_line(text: &str) -> String {
+    let plain = |c: char| if c.is_control() || c == '`' { ' ' } else { c };
+    text.chars().map(plain).collect()
+}
+
+fn read(block: &mut Block, index: usize, limit: u64) -> Result<MediumBytes, ReviewError> {
+    let medium = block.manifest.media.get(index).cloned();
+    let medium = medium.ok_or(ReviewError::NotFound("medium"))?;
+    if medium.size > limit {
+        return Err(ReviewError::Io(io::Error::other(
+            "the medium is too large to show; open the block with `cordon evidence open`",
+        )));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(medium.size).unwrap_or(0));
+    block.read_medium(index, &mut bytes).map_err(damaged)?;
+    Ok(MediumBytes {
+        name: medium.name,
+        media_type: medium.media_type,
+        bytes,
+    })
+}
+
+fn thumbnail(block: &mut Block) -> Result<Vec<u8>, ReviewError> {
+    let first = block
+        .manifest
+        .media
+        .iter()
+        .position(|m| m.media_type == "image/jpeg");
+    let picture = read(block, first.ok_or(ReviewError::NotAPicture)?, MAX_PICTURE)?;
+    let mut reader = ImageReader::with_format(Cursor::new(picture.bytes), ImageFormat::Jpeg);
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_DECODED);
+    reader.limits(limits);
+    let decoded = reader.decode().map_err(|_| ReviewError::NotAPicture)?;
+    let small = decoded
+        .thumbnail(THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT)
+        .into_rgb8();
+    let mut jpeg = Vec::new();
+    JpegEncoder::new_with_quality(&mut jpeg, THUMBNAIL_QUALITY)
+        .encode_image(&small)
+        .map_err(|_| ReviewError::NotAPicture)?;
+    Ok(jpeg)
+}

@@ -1,0 +1,325 @@
+//! The people's side: lists, pictures, decisions, export.
+//!
+//! Every method takes a [`Principal`], asks `access` and leaves an audit event, whatever the
+//! answer. Evidence is decrypted for one request at a time and never stored in the clear.
+
+mod media;
+mod query;
+
+use std::sync::Arc;
+
+use access::{Action, Context, Engine, Principal, Resource};
+use audit::{Actor, AuditSink, Event, Outcome};
+use evidence::export::LogProof;
+use evidence::open::Opener;
+use pki::cert::CertificateChain;
+use pki::key::PrivateKey;
+use store::sqlx;
+use store::{Objects, Sql, StoreError};
+use time::OffsetDateTime;
+use tokio::sync::Semaphore;
+
+pub use media::{MediumBytes, MediumStream};
+use query::Kind;
+pub use query::{CustodyStep, Details, Filter, Medium, Overview, Page, ReviewedBy, Summary};
+
+use crate::clock::millis;
+use crate::intake::Units;
+use crate::metrics::Metrics;
+
+/// What the review needs.
+pub(crate) struct Parts {
+    pub(crate) sql: Sql,
+    pub(crate) archive: Objects,
+    pub(crate) opener: Arc<Opener>,
+    pub(crate) receipt_key: PrivateKey,
+    pub(crate) receipt_chain: CertificateChain,
+    pub(crate) access: Arc<Engine>,
+    pub(crate) audit: Arc<dyn AuditSink>,
+    pub(crate) log_origin: String,
+    pub(crate) units: Units,
+    pub(crate) metrics: Metrics,
+}
+
+/// The people's side of the centre; cheap to clone.
+#[derive(Clone)]
+pub struct Review {
+    parts: Arc<Parts>,
+    thumbnails: Arc<media::Thumbnails>,
+    decoders: Arc<Semaphore>,
+}
+
+/// A reviewer's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    /// The violation is proven.
+    Accepted,
+    /// It is not.
+    Rejected,
+}
+
+impl Decision {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// The rules forbid it.
+    #[error("not permitted: {}", reasons.join("; "))]
+    Denied {
+        /// What the deciding policies say, for people.
+        reasons: Vec<String>,
+        /// Their names.
+        policies: Vec<String>,
+    },
+    /// There is no such violation or medium.
+    #[error("no such {0}")]
+    NotFound(&'static str),
+    /// A picture cannot be shown small.
+    #[error("the medium is not a picture this system can scale")]
+    NotAPicture,
+    /// The archived block no longer passes its checks.
+    #[error("the archived block failed its checks; it was not shown")]
+    Damaged(#[source] evidence::open::OpenError),
+    /// The archive cannot be read.
+    #[error("the archive failed")]
+    Io(#[from] std::io::Error),
+    /// The index failed.
+    #[error("the index failed")]
+    Store(#[from] StoreError),
+    /// The audit log failed; without an event nothing is shown.
+    #[error("the audit log failed")]
+    Audit(#[from] audit::AuditError),
+    /// The audit log gives no proof.
+    #[error("the audit log gives no proof")]
+    Proof(#[source] ProofError),
+    /// The package cannot be written.
+    #[error("the package cannot be written")]
+    Export(#[from] evidence::export::ExportError),
+    /// A worker died.
+    #[error("a worker died")]
+    Worker(#[from] tokio::task::JoinError),
+}
+
+impl From<sqlx::Error> for ReviewError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// What a custody package needs from outside of the centre.
+pub struct ExportContext {
+    /// The trust anchor, in PEM.
+    pub root_pem: String,
+    /// Revocation lists, each in PEM.
+    pub crls_pem: Vec<String>,
+    /// Gives the audit log's entries at these indices with their proofs.
+    pub prove: Prove,
+}
+
+/// A function that proves entries of the audit log.
+pub type Prove = Box<dyn FnOnce(&[u64]) -> Result<LogProof, ProofError> + Send>;
+/// Why the audit log gives no proof.
+pub type ProofError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Review {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            parts: Arc::new(parts),
+            thumbnails: Arc::default(),
+            decoders: Arc::new(Semaphore::new(media::DECODERS)),
+        }
+    }
+
+    /// Figures for the first page.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn overview(
+        &self,
+        who: &Principal,
+        now: OffsetDateTime,
+    ) -> Result<Overview, ReviewError> {
+        self.permit(who, Action::EvidenceList, &Resource::system(), None)
+            .await?;
+        let (visible, _) = self.kinds(who).await?;
+        Ok(query::overview(&self.parts.sql, &visible, now).await?)
+    }
+
+    /// Violations that `who` may see, newest first; what the rules hide is only counted.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn list(
+        &self,
+        who: &Principal,
+        filter: &Filter,
+    ) -> Result<Page<Summary>, ReviewError> {
+        self.permit(who, Action::EvidenceList, &Resource::system(), None)
+            .await?;
+        let (visible, hidden) = self.kinds(who).await?;
+        let mut page = query::list(&self.parts.sql, filter, &visible).await?;
+        // The query looks at unit and classification only; a rule may look at more.
+        page.rows.retain(|row| self.may_view(who, &row.resource()));
+        if filter.is_everything() {
+            page.hidden = query::count(&self.parts.sql, &hidden).await?;
+        }
+        Ok(page)
+    }
+
+    /// The kinds in the index that `who` may view, and those that `who` may not.
+    async fn kinds(&self, who: &Principal) -> Result<(Vec<Kind>, Vec<Kind>), ReviewError> {
+        let kinds = query::kinds(&self.parts.sql).await?;
+        let may = |(unit, classification): &Kind| {
+            self.may_view(who, &query::resource("any", unit, *classification))
+        };
+        Ok(kinds.into_iter().partition(may))
+    }
+
+    fn may_view(&self, who: &Principal, resource: &Resource) -> bool {
+        let decision = self
+            .parts
+            .access
+            .decide(who, Action::EvidenceView, resource, &context());
+        decision.allowed
+    }
+
+    /// One violation with its media, decisions and custody.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn get(&self, who: &Principal, id: &str) -> Result<Details, ReviewError> {
+        let summary = query::summary(&self.parts.sql, id).await?;
+        let summary = summary.ok_or(ReviewError::NotFound("violation"))?;
+        let resource = summary.resource();
+        self.permit(who, Action::EvidenceView, &resource, Some(id))
+            .await?;
+        let may = |action| {
+            let decision = self.parts.access.decide(who, action, &resource, &context());
+            decision.allowed
+        };
+        let (may_review, may_export) = (may(Action::EvidenceReview), may(Action::EvidenceExport));
+        let log_origin = self.parts.log_origin.clone();
+        let details = query::details(&self.parts.sql, summary, log_origin).await?;
+        Ok(Details {
+            may_review,
+            may_export,
+            ..details
+        })
+    }
+
+    /// Accepts or rejects a violation; earlier decisions stay on record.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn decide(
+        &self,
+        who: &Principal,
+        id: &str,
+        decision: Decision,
+        reason: &str,
+    ) -> Result<(), ReviewError> {
+        let resource = self.resource(id).await?;
+        self.permit(who, Action::EvidenceReview, &resource, Some(id))
+            .await?;
+        let at = OffsetDateTime::now_utc();
+        let event = Event::new(at, actor(who), "evidence.decide", name(id), Outcome::Ok)
+            .with_reason(reason)
+            .with_detail("decision", decision.as_str());
+        // The event first: a decision without its event must not exist.
+        self.record(event, Some(id)).await?;
+        let mut tx = self.parts.sql.write().await?;
+        sqlx::query("INSERT INTO reviews VALUES (?, ?, ?, ?, ?, ?)")
+            .bind(id)
+            .bind(millis(at))
+            .bind(who.uid())
+            .bind(who.name())
+            .bind(decision.as_str())
+            .bind(reason)
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Cameras with what is known of their health.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn cameras(&self, who: &Principal) -> Result<Vec<crate::Camera>, ReviewError> {
+        self.permit(who, Action::CameraList, &Resource::system(), None)
+            .await?;
+        Ok(crate::cameras::list(&self.parts.sql, &self.parts.units).await?)
+    }
+
+    async fn resource(&self, id: &str) -> Result<Resource, ReviewError> {
+        let summary = query::summary(&self.parts.sql, id).await?;
+        Ok(summary
+            .ok_or(ReviewError::NotFound("violation"))?
+            .resource())
+    }
+
+    /// Asks the rules and records the answer.
+    async fn permit(
+        &self,
+        who: &Principal,
+        action: Action,
+        resource: &Resource,
+        violation: Option<&str>,
+    ) -> Result<(), ReviewError> {
+        let decision = self.parts.access.decide(who, action, resource, &context());
+        let event = decision.event(OffsetDateTime::now_utc(), who, action, resource);
+        self.record(event, violation).await?;
+        if decision.allowed {
+            return Ok(());
+        }
+        Err(ReviewError::Denied {
+            reasons: decision.reasons,
+            policies: decision.determining,
+        })
+    }
+
+    /// Appends an event to the audit log and, for a violation, to its custody record.
+    async fn record(&self, event: Event, violation: Option<&str>) -> Result<(), ReviewError> {
+        let audit = self.parts.audit.clone();
+        let kept = event.clone();
+        let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await??;
+        let Some(violation) = violation else {
+            return Ok(());
+        };
+        let actor = kept.actor.name.as_ref().unwrap_or(&kept.actor.id);
+        let action = match kept.outcome {
+            Outcome::Deny => format!("{} refused", kept.action),
+            _ => kept.action.clone(),
+        };
+        query::add_custody(
+            &self.parts.sql,
+            violation,
+            &kept,
+            actor,
+            &action,
+            recorded.leaf_index,
+        )
+        .await?;
+        Ok(())
+    }
+}
+
+fn context() -> Context {
+    Context::default()
+}
+
+fn actor(who: &Principal) -> Actor {
+    Actor::user(who.uid(), who.name())
+}
+
+/// How the audit log names a violation.
+fn name(id: &str) -> String {
+    format!("violation/{id}")
+}

@@ -1,0 +1,115 @@
+//! The sequence of a camera's blocks: any order, gaps, and what notices explain.
+
+use access::Role;
+use centre::Camera;
+use evidence::manifest::{DropReason, Dropped};
+use pki::clearance::Clearance;
+
+use crate::site::Site;
+use crate::world::{Block, CAMERA, Shot};
+
+async fn row(site: &Site) -> Camera {
+    let who = site
+        .world
+        .person(Clearance::Restricted, &[Role::Officer], &["traffic"]);
+    let cameras = site.centre.review().cameras(&who).await.unwrap();
+    assert_eq!(cameras.len(), 1);
+    cameras[0].clone()
+}
+
+fn chain(camera: &crate::world::Camera, length: usize) -> Vec<Block> {
+    let mut blocks = vec![camera.seal(&Shot::first())];
+    while blocks.len() < length {
+        blocks.push(camera.seal(&Shot::after(blocks.last().unwrap())));
+    }
+    blocks
+}
+
+#[tokio::test]
+async fn blocks_may_come_in_any_order() {
+    let site = Site::new().await;
+    let blocks = chain(&site.world.camera(CAMERA), 4);
+    for (index, gaps) in [
+        (2, vec![(1, 2)]),
+        (0, vec![(2, 2)]),
+        (1, vec![]),
+        (3, vec![]),
+    ] {
+        let receipt = site.deliver(CAMERA, &blocks[index]).await;
+        assert_eq!(receipt.reason, None, "block {}", index + 1);
+        assert_eq!(row(&site).await.gaps, gaps, "after block {}", index + 1);
+    }
+    let row = row(&site).await;
+    assert_eq!(
+        (row.head, row.blocks, row.quarantined, row.dropped),
+        (4, 4, 0, 0)
+    );
+    assert!(row.last_seen.is_some());
+    let gap = &site.events("evidence.receive")[0].details;
+    assert_eq!(
+        (gap["missing_from"].as_u64(), gap["missing_to"].as_u64()),
+        (Some(1), Some(2))
+    );
+}
+
+#[tokio::test]
+async fn a_late_block_that_contradicts_its_neighbours_is_a_fork() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let blocks = chain(&camera, 3);
+    site.deliver(CAMERA, &blocks[0]).await;
+    site.deliver(CAMERA, &blocks[2]).await;
+    let mut other = Shot::after(&blocks[0]);
+    other.plate = "KR 0815".into();
+    let receipt = site.deliver(CAMERA, &camera.seal(&other)).await;
+    assert_eq!(receipt.reason.as_deref(), Some("sequence-fork"));
+    assert_eq!(row(&site).await.gaps, [(2, 2)]);
+    assert_eq!(row(&site).await.quarantined, 1);
+    site.deliver(CAMERA, &blocks[1]).await;
+    assert!(row(&site).await.gaps.is_empty());
+}
+
+#[tokio::test]
+async fn a_notice_explains_lost_numbers() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let blocks = chain(&camera, 4);
+    site.deliver(CAMERA, &blocks[0]).await;
+    // Numbers 2 and 4 were given up, 3 is still on its way.
+    let lost = |block: &Block| Dropped {
+        sequence: block.sealed.manifest.sequence,
+        manifest_sha256: block.sealed.manifest_sha256,
+        reason: DropReason::SpoolFull,
+    };
+    let mut shot = Shot::after(&blocks[3]);
+    shot.dropped = Some(vec![lost(&blocks[1]), lost(&blocks[3])]);
+    let notice = camera.seal(&shot);
+    assert_eq!(site.deliver(CAMERA, &notice).await.reason, None);
+    let seen = row(&site).await;
+    assert_eq!((seen.gaps, seen.dropped, seen.head), (vec![(3, 3)], 2, 5));
+    let who = site.world.reviewer(Clearance::Secret);
+    let overview = site
+        .centre
+        .review()
+        .overview(&who, crate::world::now())
+        .await
+        .unwrap();
+    assert_eq!((overview.cameras, overview.cameras_with_gaps), (1, 1));
+    // A notice is no violation.
+    let list = site
+        .centre
+        .review()
+        .list(&who, &centre::Filter::default())
+        .await
+        .unwrap();
+    assert_eq!(list.rows.len(), 1);
+    site.deliver(CAMERA, &blocks[2]).await;
+    assert!(row(&site).await.gaps.is_empty());
+    let overview = site
+        .centre
+        .review()
+        .overview(&who, crate::world::now())
+        .await
+        .unwrap();
+    assert_eq!(overview.cameras_with_gaps, 0);
+}

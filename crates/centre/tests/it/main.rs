@@ -1,0 +1,19 @@
+//! Integration tests of the `centre` crate: real certificates, real sealed blocks, real files, the
+//! routers called in process.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+mod api;
+mod chain;
+mod durability;
+mod export;
+mod review;
+mod scanner;
+mod site;
+mod tus;
+mod verdicts;
+mod world;

@@ -1,0 +1,446 @@
+//! What people may see, decide and open.
+
+use access::{Principal, Role};
+use centre::{Decision, Filter, Page, ReviewError, Summary};
+use image::{GenericImageView as _, ImageFormat};
+use pki::clearance::Clearance;
+use time::Duration;
+
+use crate::site::Site;
+use crate::world::{Block, CAMERA, Camera, Shot, now, picture};
+
+async fn list(site: &Site, who: &Principal, filter: Filter) -> Page<Summary> {
+    site.centre.review().list(who, &filter).await.unwrap()
+}
+
+fn plates(page: &Page<Summary>) -> Vec<&str> {
+    page.rows
+        .iter()
+        .map(|row| row.plate.as_deref().unwrap())
+        .collect()
+}
+
+/// Delivers one violation after another; `change` makes each different.
+async fn deliver(
+    site: &Site,
+    camera: &Camera,
+    count: usize,
+    change: impl Fn(usize, &mut Shot),
+) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for n in 0..count {
+        let mut shot = blocks.last().map_or_else(Shot::first, Shot::after);
+        shot.captured_at = now() - Duration::minutes(100 - n as i64);
+        shot.plate = format!("KR {n:03}");
+        change(n, &mut shot);
+        let block = camera.seal(&shot);
+        let receipt = site.deliver(camera.sealer.device(), &block).await;
+        assert_eq!(receipt.reason, None);
+        blocks.push(block);
+    }
+    blocks
+}
+
+#[tokio::test]
+async fn a_list_is_narrowed_by_each_field() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let blocks = deliver(&site, &camera, 3, |n, shot| {
+        shot.place = ["A4 km 1", "A4 km 2", "Harbour 100%"][n].into();
+        shot.speed = [150, 160, 170][n];
+    })
+    .await;
+    let other = site.world.camera("camera-18");
+    deliver(&site, &other, 1, |_, shot| shot.plate = "PO 999".into()).await;
+    let who = site.world.reviewer(Clearance::Secret);
+    let review = site.centre.review();
+    review
+        .decide(&who, &blocks[0].violation(), Decision::Accepted, "clear")
+        .await
+        .unwrap();
+    review
+        .decide(&who, &blocks[1].violation(), Decision::Rejected, "blurred")
+        .await
+        .unwrap();
+
+    let base = Filter::default;
+    let at = |minutes: i64| Some(now() - Duration::minutes(minutes));
+    let text = str::to_owned;
+    for (filter, expected) in [
+        (base(), vec!["KR 002", "KR 001", "KR 000", "PO 999"]),
+        (
+            Filter {
+                plate: text("kr 0"),
+                ..base()
+            },
+            vec!["KR 002", "KR 001", "KR 000"],
+        ),
+        (
+            Filter {
+                plate: text("%"),
+                ..base()
+            },
+            vec![],
+        ),
+        (
+            Filter {
+                place: text("a4"),
+                ..base()
+            },
+            vec!["KR 001", "KR 000", "PO 999"],
+        ),
+        (
+            Filter {
+                place: text("100%"),
+                ..base()
+            },
+            vec!["KR 002"],
+        ),
+        (
+            Filter {
+                device: text("camera-18"),
+                ..base()
+            },
+            vec!["PO 999"],
+        ),
+        (
+            Filter {
+                device: text("camera-1"),
+                ..base()
+            },
+            vec![],
+        ),
+        (
+            Filter {
+                min_speed: Some(160),
+                ..base()
+            },
+            vec!["KR 002", "KR 001", "PO 999"],
+        ),
+        (
+            Filter {
+                min_speed: Some(171),
+                ..base()
+            },
+            vec![],
+        ),
+        (
+            Filter {
+                state: text("open"),
+                ..base()
+            },
+            vec!["KR 002", "PO 999"],
+        ),
+        (
+            Filter {
+                state: text("accepted"),
+                ..base()
+            },
+            vec!["KR 000"],
+        ),
+        (
+            Filter {
+                state: text("rejected"),
+                ..base()
+            },
+            vec!["KR 001"],
+        ),
+        (
+            Filter {
+                from: at(98),
+                ..base()
+            },
+            vec!["KR 002"],
+        ),
+        (
+            Filter {
+                to: at(98),
+                plate: text("KR"),
+                ..base()
+            },
+            vec!["KR 001", "KR 000"],
+        ),
+        (
+            Filter {
+                plate: text("' OR 1 --"),
+                ..base()
+            },
+            vec![],
+        ),
+    ] {
+        let page = list(&site, &who, filter.clone()).await;
+        let mut found = plates(&page);
+        let mut expected = expected;
+        // Two cameras saw something in the same second; the order between them is the id's.
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{filter:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_hold_two_dozen_newest_first() {
+    let site = Site::new().await;
+    deliver(&site, &site.world.camera(CAMERA), 25, |_, shot| {
+        shot.media.clear()
+    })
+    .await;
+    let who = site.world.reviewer(Clearance::Secret);
+    let first = list(&site, &who, Filter::default()).await;
+    assert_eq!((first.rows.len(), first.more, first.hidden), (24, true, 0));
+    assert_eq!(plates(&first)[0], "KR 024");
+    assert!(
+        first
+            .rows
+            .is_sorted_by(|a, b| a.captured_at >= b.captured_at)
+    );
+    let second = list(
+        &site,
+        &who,
+        Filter {
+            page: 2,
+            ..Filter::default()
+        },
+    )
+    .await;
+    assert_eq!((plates(&second), second.more), (vec!["KR 000"], false));
+    let beyond = list(
+        &site,
+        &who,
+        Filter {
+            page: u32::MAX,
+            ..Filter::default()
+        },
+    )
+    .await;
+    assert!(beyond.rows.is_empty());
+}
+
+#[tokio::test]
+async fn nobody_reads_above_the_own_clearance_or_outside_the_own_unit() {
+    let site = Site::new().await;
+    let levels = [
+        Clearance::Restricted,
+        Clearance::Confidential,
+        Clearance::Secret,
+    ];
+    let blocks = deliver(&site, &site.world.camera(CAMERA), 3, |n, shot| {
+        shot.level = levels[n]
+    })
+    .await;
+    // camera-99 belongs to the harbour.
+    let harbour = deliver(&site, &site.world.camera("camera-99"), 1, |_, _| ()).await;
+    let (two, three) = (blocks[1].violation(), blocks[2].violation());
+    let who = site.world.reviewer(Clearance::Confidential);
+    let page = list(&site, &who, Filter::default()).await;
+    assert_eq!((page.rows.len(), page.hidden), (2, 2));
+    // Who asks for the plate of what is hidden learns nothing, not even that it is there.
+    let page = list(
+        &site,
+        &who,
+        Filter {
+            plate: "KR 002".into(),
+            ..Filter::default()
+        },
+    )
+    .await;
+    assert_eq!((page.rows.len(), page.hidden, page.more), (0, 0, false));
+
+    let review = site.centre.review();
+    assert!(review.get(&who, &two).await.is_ok());
+    assert!(review.medium(&who, &two, 0).await.is_ok());
+    let denied = |error: ReviewError, rule: &str| match error {
+        ReviewError::Denied { policies, reasons } => {
+            assert_eq!(policies, [rule]);
+            assert!(!reasons[0].is_empty());
+        }
+        other => panic!("{other:?}"),
+    };
+    denied(review.get(&who, &three).await.unwrap_err(), "no-read-up");
+    denied(
+        review.medium(&who, &three, 0).await.unwrap_err(),
+        "no-read-up",
+    );
+    denied(
+        review.thumbnail(&who, &three).await.unwrap_err(),
+        "no-read-up",
+    );
+    let decided = review.decide(&who, &three, Decision::Accepted, "x").await;
+    denied(decided.unwrap_err(), "no-read-up");
+    denied(
+        review.get(&who, &harbour[0].violation()).await.unwrap_err(),
+        "need-to-know",
+    );
+    let refusals = site.events("evidence.view");
+    let refusals = refusals
+        .iter()
+        .filter(|e| e.outcome == audit::Outcome::Deny);
+    assert_eq!(refusals.count(), 3);
+
+    // An officer sees and opens but does not decide; an auditor sees no evidence at all.
+    let officer = site
+        .world
+        .person(Clearance::Secret, &[Role::Officer], &["traffic"]);
+    let details = review.get(&officer, &three).await.unwrap();
+    assert!(!details.may_review && !details.may_export);
+    assert!(
+        review
+            .decide(&officer, &three, Decision::Accepted, "x")
+            .await
+            .is_err()
+    );
+    let auditor = site
+        .world
+        .person(Clearance::TopSecret, &[Role::Auditor], &["traffic"]);
+    assert!(review.get(&auditor, &three).await.is_err());
+    assert!(review.list(&auditor, &Filter::default()).await.is_err());
+    assert!(review.cameras(&auditor).await.is_ok());
+}
+
+#[tokio::test]
+async fn decisions_follow_one_another_and_stay_on_record() {
+    let site = Site::new().await;
+    let block = &deliver(&site, &site.world.camera(CAMERA), 1, |_, _| ()).await[0];
+    let (who, id) = (site.world.reviewer(Clearance::Secret), block.violation());
+    let review = site.centre.review();
+    assert_eq!(review.overview(&who, now()).await.unwrap().open, 1);
+    review
+        .decide(&who, &id, Decision::Accepted, "plate legible")
+        .await
+        .unwrap();
+    review
+        .decide(&who, &id, Decision::Rejected, "ambulance")
+        .await
+        .unwrap();
+    let details = review.get(&who, &id).await.unwrap();
+    assert_eq!(details.summary.state, "rejected");
+    let history: Vec<_> = details
+        .reviews
+        .iter()
+        .map(|r| (r.decision.as_str(), r.reason.as_str()))
+        .collect();
+    assert_eq!(
+        history,
+        [("accepted", "plate legible"), ("rejected", "ambulance")]
+    );
+    assert_eq!(review.overview(&who, now()).await.unwrap().open, 0);
+    let steps: Vec<_> = details.custody.iter().map(|s| s.action.as_str()).collect();
+    assert_eq!(
+        steps,
+        [
+            "evidence.receive",
+            "evidence.review",
+            "evidence.decide",
+            "evidence.review",
+            "evidence.decide",
+            "evidence.view"
+        ]
+    );
+    for step in &details.custody {
+        assert_eq!(
+            site.sink.events()[step.log_index as usize].action,
+            step.action
+        );
+    }
+    let missing = review
+        .decide(&who, "v-0000000000000000", Decision::Accepted, "x")
+        .await;
+    assert!(matches!(missing, Err(ReviewError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn media_are_the_originals_and_thumbnails_small() {
+    let site = Site::new().await;
+    let jpeg = picture(1920, 1080, 9);
+    let block = &deliver(&site, &site.world.camera(CAMERA), 1, |_, shot| {
+        let notes = ("notes.txt".into(), "text/plain".into(), b"notes".to_vec());
+        shot.media = vec![
+            notes,
+            ("front.jpg".into(), "image/jpeg".into(), jpeg.clone()),
+        ];
+    })
+    .await[0];
+    let (who, id) = (site.world.reviewer(Clearance::Secret), block.violation());
+    let review = site.centre.review();
+    let medium = review.medium(&who, &id, 1).await.unwrap();
+    assert_eq!(
+        (medium.name.as_str(), medium.media_type.as_str()),
+        ("front.jpg", "image/jpeg")
+    );
+    assert_eq!(medium.bytes, jpeg);
+    let mut stream = review.medium_stream(&who, &id, 1).await.unwrap();
+    let mut streamed = Vec::new();
+    while let Some(piece) = stream.pieces.recv().await {
+        streamed.extend_from_slice(&piece.unwrap());
+    }
+    assert_eq!((streamed.len() as u64, streamed), (stream.size, jpeg));
+    let missing = review.medium(&who, &id, 2).await;
+    assert!(matches!(missing, Err(ReviewError::NotFound("medium"))));
+
+    let small = review.thumbnail(&who, &id).await.unwrap();
+    let decoded = image::load_from_memory_with_format(&small, ImageFormat::Jpeg).unwrap();
+    assert_eq!(decoded.dimensions(), (640, 360));
+    assert!(small.len() < 100_000);
+    // Two dozen at once give the same.
+    let all = (0..24).map(|_| review.thumbnail(&who, &id));
+    for again in futures_util::future::join_all(all).await {
+        assert_eq!(again.unwrap(), small);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_picture_gets_no_thumbnail() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let blocks = deliver(&site, &camera, 2, |n, shot| {
+        // One has no picture; the other's starts like one and ends in the middle.
+        let broken = picture(640, 480, 1)[..200].to_vec();
+        let broken = ("front.jpg".into(), "image/jpeg".into(), broken);
+        shot.media = if n == 0 { vec![] } else { vec![broken] };
+    })
+    .await;
+    let who = site.world.reviewer(Clearance::Secret);
+    for block in blocks {
+        let refused = site
+            .centre
+            .review()
+            .thumbnail(&who, &block.violation())
+            .await;
+        assert!(
+            matches!(refused, Err(ReviewError::NotAPicture)),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_archive_is_never_shown() {
+    let site = Site::new().await;
+    let block = &deliver(&site, &site.world.camera(CAMERA), 1, |_, _| ()).await[0];
+    let (who, id) = (site.world.reviewer(Clearance::Secret), block.violation());
+    let object = site.object("archive", &block.hash());
+    let review = site.centre.review();
+    let mut damaged = block.bytes.clone();
+    damaged[block.bytes.len() / 2] ^= 1;
+    for damaged in [damaged, block.bytes[..5000].to_vec()] {
+        std::fs::remove_file(&object).unwrap();
+        std::fs::write(&object, &damaged).unwrap();
+        let refused = review.medium(&who, &id, 0).await;
+        assert!(
+            matches!(refused, Err(ReviewError::Damaged(_))),
+            "{refused:?}"
+        );
+        assert!(matches!(
+            review.medium_stream(&who, &id, 0).await,
+            Err(ReviewError::Damaged(_))
+        ));
+        assert!(review.thumbnail(&who, &id).await.is_err());
+    }
+    std::fs::remove_file(&object).unwrap();
+    assert!(matches!(
+        review.medium(&who, &id, 0).await,
+        Err(ReviewError::Io(_))
+    ));
+    std::fs::write(&object, &block.bytes).unwrap();
+    assert!(review.medium(&who, &id, 0).await.is_ok());
+}

@@ -1,0 +1,271 @@
+//! A centre in a folder of its own, and the requests that tests make.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{Engine, Principal};
+use audit::{AuditSink, Event, MemorySink};
+use axum::Router;
+use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use centre::{Centre, Device, Limits, ScannerAddress, Setup, Units};
+use evidence::receipt::{self, Receipt};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use pki::path::Purpose;
+use tower::ServiceExt as _;
+
+use crate::world::{Block, World};
+
+pub(crate) const ORIGIN: &str = "audit.example.org/log";
+pub(crate) const FILES: &str = "/intake/v1/files";
+
+/// What a site is made with.
+pub(crate) struct Options {
+    pub(crate) limits: Limits,
+    pub(crate) scanner: Option<ScannerAddress>,
+    pub(crate) audit: Option<Arc<dyn AuditSink>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let limits = Limits {
+            max_block: 64 << 20,
+            max_open_per_device: 8,
+            ..Limits::default()
+        };
+        Self {
+            limits,
+            scanner: None,
+            audit: None,
+        }
+    }
+}
+
+pub(crate) struct Site {
+    pub(crate) centre: Centre,
+    pub(crate) world: Arc<World>,
+    pub(crate) sink: Arc<MemorySink>,
+    pub(crate) folder: Arc<tempfile::TempDir>,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// The code of a problem.
+    pub(crate) fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Calls a router in process.
+pub(crate) async fn call(router: Router, request: Request<Body>) -> Answer {
+    let response = router.oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    Answer {
+        status: parts.status,
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    }
+}
+
+/// A tus request of `device`.
+pub(crate) fn tus(method: &str, path: &str, device: &str) -> http::request::Builder {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .extension(Device(device.to_owned()))
+        .header("tus-resumable", "1.0.0")
+}
+
+pub(crate) fn patch(path: &str, device: &str, offset: u64) -> http::request::Builder {
+    tus("PATCH", path, device)
+        .header("content-type", "application/offset+octet-stream")
+        .header("upload-offset", offset)
+}
+
+impl Site {
+    pub(crate) async fn new() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    pub(crate) async fn with(options: Options) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        Self::open(Arc::new(World::new()), folder, options).await
+    }
+
+    /// Opens the centre in `folder`, also one that was used before.
+    pub(crate) async fn open(
+        world: Arc<World>,
+        folder: Arc<tempfile::TempDir>,
+        options: Options,
+    ) -> Self {
+        let sink = Arc::new(MemorySink::default());
+        let centre = Centre::open(Setup {
+            data: folder.path().to_owned(),
+            recipients: vec![world.recipient_key()],
+            receipt_key: world.receipts.key.clone(),
+            receipt_chain: world.receipts.chain.clone(),
+            trust: world.trust.clone(),
+            scanner: options.scanner,
+            audit: options.audit.unwrap_or_else(|| sink.clone()),
+            log_origin: ORIGIN.into(),
+            access: Arc::new(Engine::shipped().unwrap()),
+            units: Units {
+                default: "traffic".into(),
+                by_device: BTreeMap::from([("camera-99".into(), "harbour".into())]),
+            },
+            limits: options.limits,
+        });
+        Self {
+            centre: centre.await.unwrap(),
+            world,
+            sink,
+            folder,
+        }
+    }
+
+    pub(crate) async fn intake(&self, request: Request<Body>) -> Answer {
+        call(self.centre.intake_router(), request).await
+    }
+
+    /// A GET of the people's side.
+    pub(crate) async fn get(&self, who: &Principal, path: &str) -> Answer {
+        let request = Request::get(path).extension(who.clone());
+        call(
+            self.centre.api_router(),
+            request.body(Body::empty()).unwrap(),
+        )
+        .await
+    }
+
+    pub(crate) async fn create(&self, device: &str, size: usize, metadata: &str) -> Answer {
+        let request = tus("POST", FILES, device)
+            .header("upload-length", size)
+            .header("upload-metadata", metadata);
+        self.intake(request.body(Body::empty()).unwrap()).await
+    }
+
+    /// Makes an upload and returns its address.
+    pub(crate) async fn upload(&self, device: &str, size: usize, metadata: &str) -> String {
+        let answer = self.create(device, size, metadata).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{:?}", answer.body);
+        answer.header("location").to_owned()
+    }
+
+    pub(crate) async fn head(&self, device: &str, at: &str) -> Answer {
+        self.intake(tus("HEAD", at, device).body(Body::empty()).unwrap())
+            .await
+    }
+
+    /// Uploads `bytes` whole, announced as what they are, and returns the upload's address.
+    pub(crate) async fn send(&self, device: &str, bytes: &[u8]) -> String {
+        let hash = evidence::digest::Sha256Digest::of(bytes).to_string();
+        let at = self.upload(device, bytes.len(), &announce(&hash)).await;
+        if bytes.is_empty() {
+            return at;
+        }
+        let body = Body::from(bytes.to_vec());
+        let answer = self.intake(patch(&at, device, 0).body(body).unwrap()).await;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT, "{:?}", answer.body);
+        at
+    }
+
+    /// Asks for the receipt of an upload until there is an answer.
+    pub(crate) async fn receipt(&self, device: &str, at: &str) -> Answer {
+        for _ in 0..40 {
+            let path = format!("{at}/receipt");
+            let request = tus("GET", &path, device).body(Body::empty()).unwrap();
+            let answer = self.intake(request).await;
+            if answer.status != StatusCode::ACCEPTED {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("no receipt for {at}");
+    }
+
+    /// Delivers a block and returns what its verified receipt says.
+    pub(crate) async fn deliver(&self, device: &str, block: &Block) -> Receipt {
+        self.deliver_bytes(device, &block.bytes).await
+    }
+
+    pub(crate) async fn deliver_bytes(&self, device: &str, bytes: &[u8]) -> Receipt {
+        let at = self.send(device, bytes).await;
+        let answer = self.receipt(device, &at).await;
+        assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+        let receipt = self.verified(&answer.body);
+        assert_eq!(
+            receipt.block_sha256,
+            evidence::digest::Sha256Digest::of(bytes)
+        );
+        assert_eq!(receipt.size, bytes.len() as u64);
+        assert_eq!(receipt.device, device);
+        assert_eq!(receipt.log_origin, ORIGIN);
+        receipt
+    }
+
+    /// Checks a receipt as a camera does.
+    pub(crate) fn verified(&self, der: &[u8]) -> Receipt {
+        let trust = self.world.trust.clone();
+        let verified = receipt::verify(der, |chain, at| {
+            trust
+                .validate(chain.ders(), Purpose::ServiceSigner, at)
+                .map(|_| ())
+        });
+        verified.unwrap().receipt().clone()
+    }
+
+    pub(crate) fn object(&self, kind: &str, hash: &str) -> PathBuf {
+        let folder = self.folder.path().join(kind);
+        folder.join(&hash[..2]).join(&hash[2..4]).join(hash)
+    }
+
+    pub(crate) fn events(&self, action: &str) -> Vec<Event> {
+        let mut events = self.sink.events();
+        events.retain(|e| e.action == action);
+        events
+    }
+
+    /// Files of unfinished uploads.
+    pub(crate) fn parts(&self) -> usize {
+        files(&self.folder.path().join("uploads"))
+    }
+
+    pub(crate) fn objects(&self, kind: &str) -> usize {
+        files(&self.folder.path().join(kind))
+    }
+}
+
+fn files(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            if path.is_dir() { files(&path) } else { 1 }
+        })
+        .sum()
+}
+
+/// The metadata that announces a block.
+pub(crate) fn announce(hash: &str) -> String {
+    format!("sha256 {}", BASE64.encode(hash))
+}
