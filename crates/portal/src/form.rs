@@ -1,0 +1,44 @@
+//! Reading forms; what cannot be read is answered with a page, like everything else.
+
+use axum::Form;
+use axum::extract::{FromRequest, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+
+use crate::error::{foreign_form, unreadable};
+use crate::pages::layout::Frame;
+
+/// The fields of a posted form.
+pub(crate) struct Fields<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Fields<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let form = Form::from_request(request, state).await;
+        let Form(fields) = form.map_err(|e| unreadable(e.status(), &e.body_text()))?;
+        Ok(Self(fields))
+    }
+}
+
+/// Refuses what a page of another site posts, where the browser says so (Fetch Metadata).
+///
+/// Forms for somebody known carry a token besides; this also covers the login form, with which
+/// another site could log a visitor in under a name of its choice.
+pub(crate) async fn only_own(request: Request, next: Next) -> Response {
+    let site = request.headers().get("sec-fetch-site");
+    let own = site.is_none_or(|site| site == "same-origin" || site == "none");
+    if own || matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    foreign_form(Frame::nobody("Form refused"))
+}
+
+pub(crate) async fn wrong_method() -> Response {
+    unreadable(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this address is not meant for that",
+    )
+}

@@ -1,0 +1,108 @@
+//! Login by name and password, and logout.
+
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
+use http::header::SET_COOKIE;
+use http::{Extensions, HeaderMap, StatusCode};
+use serde::Deserialize;
+
+use super::layout::{Frame, page};
+use crate::App;
+use crate::backend::Backend;
+use crate::error::foreign_form;
+use crate::form::Fields;
+use crate::session::COOKIE;
+use crate::who::{address, cookie};
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct LoginPage {
+    frame: Frame,
+    uid: String,
+    problem: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct LoginForm {
+    uid: String,
+    password: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct LogoutForm {
+    token: String,
+}
+
+pub(crate) async fn form<B: Backend>(_: State<App<B>>) -> Response {
+    login_page(StatusCode::OK, "", "")
+}
+
+pub(crate) async fn login<B: Backend>(
+    State(app): State<App<B>>,
+    extensions: Extensions,
+    headers: HeaderMap,
+    Fields(form): Fields<LoginForm>,
+) -> Response {
+    let from = address(&extensions);
+    match app
+        .backend
+        .by_password(&form.uid, &form.password, from)
+        .await
+    {
+        Ok(principal) => match app.sessions.start(principal.uid(), Instant::now()) {
+            Ok(value) => {
+                // Who logs in anew leaves no session behind.
+                if let Some(old) = cookie(&headers).and_then(|old| app.sessions.end(&old)) {
+                    app.backend.note_session(&old, "session.end").await;
+                }
+                app.backend
+                    .note_session(principal.uid(), "session.start")
+                    .await;
+                let cookie = format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Strict");
+                (AppendHeaders([(SET_COOKIE, cookie)]), Redirect::to("/")).into_response()
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot open a session");
+                login_page(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    &form.uid,
+                    "Try again in a minute.",
+                )
+            }
+        },
+        Err(refused) => login_page(StatusCode::FORBIDDEN, &form.uid, &refused.message),
+    }
+}
+
+pub(crate) async fn logout<B: Backend>(
+    State(app): State<App<B>>,
+    headers: HeaderMap,
+    Fields(form): Fields<LogoutForm>,
+) -> Response {
+    if let Some(value) = cookie(&headers) {
+        if !app.sessions.form_token_matches(&value, &form.token) {
+            return foreign_form(Frame::nobody("Form refused"));
+        }
+        if let Some(uid) = app.sessions.end(&value) {
+            app.backend.note_session(&uid, "session.end").await;
+        }
+    }
+    let gone = format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
+    (AppendHeaders([(SET_COOKIE, gone)]), Redirect::to("/login")).into_response()
+}
+
+fn login_page(status: StatusCode, uid: &str, problem: &str) -> Response {
+    let frame = Frame::nobody("Log in");
+    page(
+        status,
+        &LoginPage {
+            frame,
+            uid: uid.to_owned(),
+            problem: problem.to_owned(),
+        },
+    )
+}

@@ -1,0 +1,10 @@
+//! One module per page; each parses, asks the backend, renders.
+
+pub(crate) mod assets;
+pub(crate) mod audit;
+pub(crate) mod cameras;
+pub(crate) mod home;
+pub(crate) mod layout;
+pub(crate) mod login;
+pub(crate) mod violation;
+pub(crate) mod violations;

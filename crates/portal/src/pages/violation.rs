@@ -1,0 +1,171 @@
+//! One violation: its page, its pictures, the reviewer's form and the export.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde::Deserialize;
+
+use super::layout::{Frame, page};
+use crate::backend::{Backend, BackendError, Download, ReviewChoice, Violation};
+use crate::error::{error_page, foreign_form, missing_page};
+use crate::form::Fields;
+use crate::who::Viewer;
+use crate::{App, format};
+
+#[derive(Template)]
+#[template(path = "violation.html")]
+struct ViolationPage {
+    frame: Frame,
+    violation: Violation,
+    token: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct ReviewForm {
+    decision: String,
+    reason: String,
+    token: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct ExportForm {
+    token: String,
+}
+
+pub(crate) async fn show<B: Backend>(
+    State(app): State<App<B>>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Response {
+    match app.backend.violation(&viewer.principal, &id).await {
+        Ok(violation) => {
+            let plate = violation.row.plate.as_deref().unwrap_or("no plate");
+            let frame = Frame::of(&viewer, &format!("Violation {plate}"), "/violations");
+            let token = viewer.token.clone();
+            page(
+                StatusCode::OK,
+                &ViolationPage {
+                    frame,
+                    violation,
+                    token,
+                },
+            )
+        }
+        Err(error) => error_page(&viewer, error),
+    }
+}
+
+pub(crate) async fn thumbnail<B: Backend>(
+    State(app): State<App<B>>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Response {
+    match app.backend.thumbnail(&viewer.principal, &id).await {
+        // Private: no shared cache may keep what only some may see.
+        Ok(jpeg) => (
+            [
+                (CONTENT_TYPE, "image/jpeg"),
+                (CACHE_CONTROL, "private, max-age=60"),
+            ],
+            jpeg,
+        )
+            .into_response(),
+        Err(error) => error_page(&viewer, error),
+    }
+}
+
+pub(crate) async fn medium<B: Backend>(
+    State(app): State<App<B>>,
+    viewer: Viewer,
+    Path((id, index)): Path<(String, String)>,
+) -> Response {
+    let Ok(index) = index.parse() else {
+        return missing_page(&viewer);
+    };
+    match app.backend.medium(&viewer.principal, &id, index).await {
+        Ok(download) => give(download, "inline"),
+        Err(error) => error_page(&viewer, error),
+    }
+}
+
+pub(crate) async fn review<B: Backend>(
+    State(app): State<App<B>>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+    Fields(form): Fields<ReviewForm>,
+) -> Response {
+    if !viewer.made(&form.token) {
+        return foreign_form(Frame::of(&viewer, "Form refused", ""));
+    }
+    let choice = match form.decision.as_str() {
+        "accept" => ReviewChoice::Accept,
+        "reject" => ReviewChoice::Reject,
+        other => {
+            let message = format!("decision: \"{other}\" is unknown");
+            return error_page(&viewer, BackendError::Invalid(message));
+        }
+    };
+    let reason = form.reason.trim();
+    if reason.is_empty() || reason.chars().count() > 1000 {
+        let message = "reason: between 1 and 1000 characters, please".to_owned();
+        return error_page(&viewer, BackendError::Invalid(message));
+    }
+    match app
+        .backend
+        .review(&viewer.principal, &id, choice, reason)
+        .await
+    {
+        Ok(()) => Redirect::to(&format!("/violations/{id}")).into_response(),
+        Err(error) => error_page(&viewer, error),
+    }
+}
+
+pub(crate) async fn export<B: Backend>(
+    State(app): State<App<B>>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+    Fields(form): Fields<ExportForm>,
+) -> Response {
+    if !viewer.made(&form.token) {
+        return foreign_form(Frame::of(&viewer, "Form refused", ""));
+    }
+    match app.backend.export(&viewer.principal, &id).await {
+        Ok(download) => give(download, "attachment"),
+        Err(error) => error_page(&viewer, error),
+    }
+}
+
+fn give(download: Download, disposition: &str) -> Response {
+    // The name comes from a camera's manifest, which allows more than a header does.
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    let name: String = download.name.chars().map(plain).collect();
+    // Only pictures and films are shown; anything else could be a page and is saved instead.
+    let shown = matches!(
+        download.media_type.as_str(),
+        "image/jpeg" | "image/png" | "video/mp4"
+    );
+    let disposition = if shown { disposition } else { "attachment" };
+    let media_type = if shown {
+        download.media_type
+    } else {
+        "application/octet-stream".to_owned()
+    };
+    let headers = [
+        (CONTENT_TYPE, media_type),
+        (
+            CONTENT_DISPOSITION,
+            format!("{disposition}; filename=\"{name}\""),
+        ),
+    ];
+    (headers, download.bytes).into_response()
+}

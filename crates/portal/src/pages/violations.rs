@@ -1,0 +1,223 @@
+//! The list of violations with its filter.
+
+use askama::Template;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
+
+use super::layout::{Frame, page};
+use crate::backend::{Backend, BackendError, Filter, Page, ViolationRow};
+use crate::error::error_page;
+use crate::who::Viewer;
+use crate::{App, format};
+
+/// The filter as the form sends it: every field may be missing or empty.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct FilterForm {
+    from: String,
+    to: String,
+    place: String,
+    device: String,
+    plate: String,
+    speed: String,
+    state: String,
+    page: String,
+}
+
+#[derive(Template)]
+#[template(path = "violations.html")]
+struct ViolationsPage {
+    frame: Frame,
+    form: FilterForm,
+    list: Page<ViolationRow>,
+    number: u32,
+    older: String,
+    newer: String,
+}
+
+pub(crate) async fn list<B: Backend>(
+    State(app): State<App<B>>,
+    viewer: Viewer,
+    form: Result<Query<FilterForm>, QueryRejection>,
+) -> Response {
+    let form = match form {
+        Ok(Query(form)) => form,
+        Err(error) => return error_page(&viewer, BackendError::Invalid(error.body_text())),
+    };
+    let filter = match form.parse() {
+        Ok(filter) => filter,
+        Err(message) => return error_page(&viewer, BackendError::Invalid(message)),
+    };
+    match app.backend.violations(&viewer.principal, &filter).await {
+        Ok(list) => {
+            let frame = Frame::of(&viewer, "Violations", "/violations");
+            let (older, newer) = (
+                form.address(filter.page + 1),
+                form.address(filter.page.max(2) - 1),
+            );
+            let view = ViolationsPage {
+                frame,
+                form,
+                list,
+                number: filter.page,
+                older,
+                newer,
+            };
+            page(StatusCode::OK, &view)
+        }
+        Err(error) => error_page(&viewer, error),
+    }
+}
+
+impl FilterForm {
+    fn parse(&self) -> Result<Filter, String> {
+        let number = |text: &str, what: &str| match text.trim() {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| format!("{what}: \"{text}\" is no number")),
+        };
+        let state = match self.state.as_str() {
+            state @ ("" | "open" | "accepted" | "rejected") => state.to_owned(),
+            other => return Err(format!("state: \"{other}\" is unknown")),
+        };
+        // Bounded, so that adding one to it stays harmless.
+        let page = number(&self.page, "page")?.unwrap_or(1).clamp(1, 1_000_000);
+        Ok(Filter {
+            from: day(&self.from, "from")?,
+            // The form names the last day wanted, the filter the first instant not wanted.
+            to: day(&self.to, "to")?.map(|d| d + time::Duration::DAY),
+            place: self.place.trim().to_owned(),
+            device: self.device.trim().to_owned(),
+            plate: self.plate.trim().to_owned(),
+            min_speed: number(&self.speed, "speed")?,
+            state,
+            page,
+        })
+    }
+
+    /// This list's address at another page.
+    fn address(&self, page: u32) -> String {
+        let fields = [
+            ("from", &self.from),
+            ("to", &self.to),
+            ("place", &self.place),
+            ("device", &self.device),
+            ("plate", &self.plate),
+            ("speed", &self.speed),
+            ("state", &self.state),
+        ];
+        let mut address = format!("/violations?page={page}");
+        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
+            address.push('&');
+            address.push_str(name);
+            address.push('=');
+            for byte in value.bytes() {
+                match byte {
+                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
+                        address.push(char::from(byte));
+                    }
+                    _ => address.push_str(&format!("%{byte:02X}")),
+                }
+            }
+        }
+        address
+    }
+}
+
+fn day(text: &str, what: &str) -> Result<Option<OffsetDateTime>, String> {
+    const FORMAT: &[time::format_description::BorrowedFormatItem<'_>] =
+        format_description!("[year]-[month]-[day]");
+    match text.trim() {
+        "" => Ok(None),
+        text => Date::parse(text, FORMAT)
+            .map(|day| Some(day.midnight().assume_utc()))
+            .map_err(|_| format!("{what}: \"{text}\" is no date like 2026-11-21")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_form_means_everything() {
+        let filter = FilterForm::default().parse().unwrap();
+        assert_eq!(
+            filter,
+            Filter {
+                page: 1,
+                ..Filter::default()
+            }
+        );
+    }
+
+    #[test]
+    fn days_include_the_last_one() {
+        let form = FilterForm {
+            from: "2026-11-20".into(),
+            to: "2026-11-21".into(),
+            ..FilterForm::default()
+        };
+        let filter = form.parse().unwrap();
+        assert_eq!(
+            filter.to.unwrap() - filter.from.unwrap(),
+            time::Duration::days(2)
+        );
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for (form, word) in [
+            (
+                FilterForm {
+                    from: "yesterday".into(),
+                    ..FilterForm::default()
+                },
+                "from",
+            ),
+            (
+                FilterForm {
+                    speed: "fast".into(),
+                    ..FilterForm::default()
+                },
+                "speed",
+            ),
+            (
+                FilterForm {
+                    speed: "-3".into(),
+                    ..FilterForm::default()
+                },
+                "speed",
+            ),
+            (
+                FilterForm {
+                    state: "lost".into(),
+                    ..FilterForm::default()
+                },
+                "state",
+            ),
+        ] {
+            let message = form.parse().unwrap_err();
+            assert!(message.starts_with(word), "{message}");
+        }
+    }
+
+    #[test]
+    fn addresses_escape_what_was_typed() {
+        let form = FilterForm {
+            place: "A4 & <b>".into(),
+            ..FilterForm::default()
+        };
+        assert_eq!(
+            form.address(2),
+            "/violations?page=2&place=A4%20%26%20%3Cb%3E"
+        );
+    }
+}

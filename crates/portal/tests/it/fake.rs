@@ -1,0 +1,344 @@
+//! A fake backend with one violation whose every text tries to break out of the page.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use access::{PersonRecord, Principal, Role};
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use pki::clearance::Clearance;
+use pki::tls::PeerCertificates;
+use portal::{
+    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
+    Overview, Page, Proofs, Refused, ReviewChoice, ReviewRow, SessionLimits, Sessions, Violation,
+    ViolationRow,
+};
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tower::ServiceExt as _;
+
+/// What somebody might type, paint on a plate or write into a certificate.
+pub(crate) const EVIL: &str = "\"><script>alert('x')</script><img src=x onerror=alert(1)>&amp;";
+pub(crate) const ID: &str = "v-0123456789abcdef";
+pub(crate) const PASSWORD: &str = "correct horse";
+const AT: OffsetDateTime = datetime!(2026-11-21 11:12:07 UTC);
+
+/// The fake: answers are fixed, switches refuse, calls are noted.
+#[derive(Default)]
+pub(crate) struct Fake {
+    pub(crate) certificate_revoked: AtomicBool,
+    pub(crate) session_over: AtomicBool,
+    pub(crate) denied: AtomicBool,
+    pub(crate) broken: AtomicBool,
+    pub(crate) medium_type: Mutex<String>,
+    pub(crate) calls: Mutex<Vec<String>>,
+}
+
+pub(crate) fn person() -> Principal {
+    let record = PersonRecord {
+        uid: "officer-4711".into(),
+        name: format!("Ana {EVIL}"),
+        organisation: format!("LEA-EU {EVIL}"),
+        clearance: Clearance::Restricted,
+        roles: [Role::Reviewer, Role::Auditor].into(),
+        units: ["traffic".to_owned()].into(),
+        active: true,
+    };
+    Principal::by_password(&record).unwrap()
+}
+
+impl Fake {
+    fn note(&self, call: impl Into<String>) {
+        self.calls.lock().unwrap().push(call.into());
+    }
+
+    fn answer<T>(&self, answer: T) -> Result<T, BackendError> {
+        if self.denied.load(Ordering::SeqCst) {
+            let reasons = vec!["its classification is above your clearance".to_owned()];
+            let policies = vec!["no-read-up".to_owned()];
+            return Err(BackendError::Denied { reasons, policies });
+        }
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(BackendError::Failed("the index failed".into()));
+        }
+        Ok(answer)
+    }
+}
+
+fn refused(code: &str, message: &str) -> Refused {
+    Refused {
+        code: code.into(),
+        message: message.into(),
+    }
+}
+
+fn row() -> ViolationRow {
+    ViolationRow {
+        id: ID.into(),
+        captured_at: AT,
+        kind: "speeding".into(),
+        place: format!("A4 {EVIL}"),
+        device: format!("camera-17 {EVIL}"),
+        plate: Some(format!("KR {EVIL}")),
+        speed_kmh: Some(163),
+        limit_kmh: Some(140),
+        classification: 1,
+        state: "open".into(),
+    }
+}
+
+fn violation() -> Violation {
+    let medium = |name: &str, media_type: &str| MediumRow {
+        name: name.into(),
+        media_type: media_type.into(),
+        size: 640_250,
+        sha256: "00".repeat(32),
+    };
+    Violation {
+        row: row(),
+        unit: EVIL.into(),
+        latitude_microdeg: 50_064_650,
+        longitude_microdeg: -19_944_980,
+        lane: Some(2),
+        media: vec![
+            medium(EVIL, "image/jpeg"),
+            medium("film.mp4", "video/mp4"),
+            medium(EVIL, "text/html"),
+        ],
+        reviews: vec![ReviewRow {
+            at: AT,
+            name: EVIL.into(),
+            decision: "accepted".into(),
+            reason: EVIL.into(),
+        }],
+        custody: vec![CustodyRow {
+            at: AT,
+            actor: EVIL.into(),
+            action: EVIL.into(),
+            log_index: 4,
+        }],
+        proofs: Proofs {
+            block_sha256: "11".repeat(32),
+            block_size: 700_000,
+            manifest_sha256: "22".repeat(32),
+            sequence: 1,
+            received_at: AT,
+            log_index: Some(3),
+            log_origin: EVIL.into(),
+        },
+        may_review: true,
+        may_export: true,
+    }
+}
+
+impl Backend for Fake {
+    async fn by_certificate(&self, _: &PeerCertificates) -> Result<Principal, Refused> {
+        if self.certificate_revoked.load(Ordering::SeqCst) {
+            return Err(refused(
+                "certificate-revoked",
+                "certificate of Ana was revoked <today>",
+            ));
+        }
+        Ok(person())
+    }
+
+    async fn by_password(
+        &self,
+        uid: &str,
+        password: &str,
+        from: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
+        self.note(format!("login {uid} {from:?}"));
+        if password == PASSWORD {
+            return Ok(person());
+        }
+        Err(refused("wrong-password", "user name or password is wrong"))
+    }
+
+    async fn by_session(&self, _: &str) -> Result<Principal, Refused> {
+        if self.session_over.load(Ordering::SeqCst) {
+            return Err(refused(
+                "account-disabled",
+                "the account of officer-4711 is disabled",
+            ));
+        }
+        Ok(person())
+    }
+
+    async fn overview(&self, _: &Principal) -> Result<Overview, BackendError> {
+        self.answer(Overview {
+            open: 7,
+            today: 3,
+            cameras: 2,
+            cameras_with_gaps: 1,
+        })
+    }
+
+    async fn violations(
+        &self,
+        _: &Principal,
+        filter: &Filter,
+    ) -> Result<Page<ViolationRow>, BackendError> {
+        self.note(format!("list {} {}", filter.plate, filter.page));
+        self.answer(Page {
+            rows: vec![row()],
+            more: true,
+            hidden: 2,
+        })
+    }
+
+    async fn violation(&self, _: &Principal, id: &str) -> Result<Violation, BackendError> {
+        if id != ID {
+            return Err(BackendError::NotFound);
+        }
+        self.answer(violation())
+    }
+
+    async fn thumbnail(&self, _: &Principal, _: &str) -> Result<Vec<u8>, BackendError> {
+        self.answer(b"small".to_vec())
+    }
+
+    async fn medium(&self, _: &Principal, _: &str, _: usize) -> Result<Download, BackendError> {
+        self.answer(Download {
+            media_type: self.medium_type.lock().unwrap().clone(),
+            name: "a \"b\"\r\nx: y.jpg".into(),
+            bytes: b"bytes".to_vec(),
+        })
+    }
+
+    async fn review(
+        &self,
+        _: &Principal,
+        id: &str,
+        choice: ReviewChoice,
+        reason: &str,
+    ) -> Result<(), BackendError> {
+        self.note(format!("review {id} {choice:?} {reason}"));
+        self.answer(())
+    }
+
+    async fn export(&self, _: &Principal, id: &str) -> Result<Download, BackendError> {
+        self.note(format!("export {id}"));
+        self.answer(Download {
+            media_type: "application/zip".into(),
+            name: format!("{id}.zip"),
+            bytes: b"PK".to_vec(),
+        })
+    }
+
+    async fn cameras(&self, _: &Principal) -> Result<Vec<CameraRow>, BackendError> {
+        self.answer(vec![CameraRow {
+            device: EVIL.into(),
+            unit: EVIL.into(),
+            last_seen: Some(AT),
+            blocks: 9,
+            quarantined: 1,
+            head: 12,
+            gaps: vec![(3, 3), (5, 6)],
+            dropped: 2,
+        }])
+    }
+
+    async fn audit(&self, _: &Principal, before: Option<u64>) -> Result<AuditPage, BackendError> {
+        self.answer(AuditPage {
+            rows: vec![AuditRow {
+                index: before.unwrap_or(9),
+                at: "2026-11-21T11:12:07Z".into(),
+                role: "centre".into(),
+                actor: EVIL.into(),
+                action: EVIL.into(),
+                resource: EVIL.into(),
+                outcome: "ok".into(),
+                why: EVIL.into(),
+            }],
+            older: Some(4),
+            size: 10,
+            checkpoint: EVIL.into(),
+        })
+    }
+
+    async fn note_session(&self, uid: &str, action: &'static str) {
+        self.note(format!("{action} {uid}"));
+    }
+}
+
+pub(crate) struct Portal {
+    pub(crate) fake: Arc<Fake>,
+    router: Router,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |v| v.to_str().unwrap())
+    }
+
+    /// The token in the page's first form.
+    pub(crate) fn token(&self) -> String {
+        let (_, rest) = self.text.split_once("name=\"token\" value=\"").unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+/// How a request proves who it is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum As<'a> {
+    Nobody,
+    Certificate,
+    Cookie(&'a str),
+}
+
+impl Portal {
+    pub(crate) fn new() -> Self {
+        let fake = Arc::new(Fake::default());
+        let sessions = Arc::new(Sessions::new(SessionLimits::default()).unwrap());
+        let router = portal::router(fake.clone(), sessions);
+        Self { fake, router }
+    }
+
+    pub(crate) async fn send(
+        &self,
+        who: As<'_>,
+        request: http::request::Builder,
+        body: &str,
+    ) -> Answer {
+        let request = match who {
+            As::Nobody => request,
+            As::Certificate => request.extension(PeerCertificates(Arc::new(vec![]))),
+            As::Cookie(value) => {
+                request.header("cookie", format!("other=1; __Host-cordon={value}"))
+            }
+        };
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    pub(crate) async fn get(&self, who: As<'_>, path: &str) -> Answer {
+        self.send(who, Request::get(path), "").await
+    }
+
+    pub(crate) async fn post(&self, who: As<'_>, path: &str, form: &str) -> Answer {
+        let kind = "application/x-www-form-urlencoded";
+        let request = Request::post(path).header("content-type", kind);
+        self.send(who, request, form).await
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut *self.fake.calls.lock().unwrap())
+    }
+}
