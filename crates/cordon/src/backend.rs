@@ -1,0 +1,387 @@
+//! The portal's view of the other services.
+
+use std::io::{Cursor, Write as _};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use access::{Action, Context, Principal, Resource};
+use audit::{Actor, Event, Leaf};
+use centre::{Decision, ReviewError};
+use pki::tls::PeerCertificates;
+use portal::{
+    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
+    Overview, Page, Proofs, Refused, ReviewChoice, ReviewRow, Violation, ViolationRow,
+};
+use time::OffsetDateTime;
+
+use crate::gate::Gate;
+use crate::site::Site;
+
+/// Audit events on one page.
+const AUDIT_PAGE: u64 = 100;
+
+/// Everything that the portal asks for.
+pub(crate) struct PortalBackend {
+    pub(crate) site: Site,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl Backend for PortalBackend {
+    async fn by_certificate(&self, peer: &PeerCertificates) -> Result<Principal, Refused> {
+        self.gate.person(peer).await
+    }
+
+    async fn by_password(
+        &self,
+        uid: &str,
+        password: &str,
+        _: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
+        self.gate.password(uid, password).await
+    }
+
+    async fn by_session(&self, uid: &str) -> Result<Principal, Refused> {
+        self.gate.session(uid).await
+    }
+
+    async fn overview(&self, who: &Principal) -> Result<Overview, BackendError> {
+        let overview = self
+            .site
+            .centre
+            .review()
+            .overview(who, OffsetDateTime::now_utc())
+            .await;
+        let overview = match overview {
+            // An auditor has an overview of no evidence.
+            Err(ReviewError::Denied { .. }) => return Ok(Overview::default()),
+            other => other.map_err(problem)?,
+        };
+        Ok(Overview {
+            open: overview.open,
+            today: overview.today,
+            cameras: overview.cameras,
+            cameras_with_gaps: overview.cameras_with_gaps,
+        })
+    }
+
+    async fn violations(
+        &self,
+        who: &Principal,
+        filter: &Filter,
+    ) -> Result<Page<ViolationRow>, BackendError> {
+        let filter = centre::Filter {
+            from: filter.from,
+            to: filter.to,
+            place: filter.place.clone(),
+            device: filter.device.clone(),
+            plate: filter.plate.clone(),
+            min_speed: filter.min_speed,
+            state: filter.state.clone(),
+            page: filter.page,
+        };
+        let page = self
+            .site
+            .centre
+            .review()
+            .list(who, &filter)
+            .await
+            .map_err(problem)?;
+        Ok(Page {
+            rows: page.rows.into_iter().map(row).collect(),
+            more: page.more,
+            hidden: page.hidden,
+        })
+    }
+
+    async fn violation(&self, who: &Principal, id: &str) -> Result<Violation, BackendError> {
+        let details = self
+            .site
+            .centre
+            .review()
+            .get(who, id)
+            .await
+            .map_err(problem)?;
+        Ok(violation(details))
+    }
+
+    async fn thumbnail(&self, who: &Principal, id: &str) -> Result<Vec<u8>, BackendError> {
+        self.site
+            .centre
+            .review()
+            .thumbnail(who, id)
+            .await
+            .map_err(problem)
+    }
+
+    async fn medium(
+        &self,
+        who: &Principal,
+        id: &str,
+        index: usize,
+    ) -> Result<Download, BackendError> {
+        let medium = self
+            .site
+            .centre
+            .review()
+            .medium(who, id, index)
+            .await
+            .map_err(problem)?;
+        Ok(Download {
+            media_type: medium.media_type,
+            name: medium.name,
+            bytes: medium.bytes,
+        })
+    }
+
+    async fn review(
+        &self,
+        who: &Principal,
+        id: &str,
+        choice: ReviewChoice,
+        reason: &str,
+    ) -> Result<(), BackendError> {
+        let decision = match choice {
+            ReviewChoice::Accept => Decision::Accepted,
+            ReviewChoice::Reject => Decision::Rejected,
+        };
+        self.site
+            .centre
+            .review()
+            .decide(who, id, decision, reason)
+            .await
+            .map_err(problem)
+    }
+
+    async fn export(&self, who: &Principal, id: &str) -> Result<Download, BackendError> {
+        let failed = |error: &dyn std::fmt::Display| {
+            tracing::error!(%error, "export failed");
+            BackendError::Failed("the package could not be made".to_owned())
+        };
+        let folder = tempfile::tempdir_in(&self.site.data).map_err(|e| failed(&e))?;
+        let into = folder.path().join(id);
+        let context = crate::export::context(&self.site).map_err(|e| failed(&e.message()))?;
+        let review = self.site.centre.review();
+        review
+            .export(who, id, into.clone(), context)
+            .await
+            .map_err(problem)?;
+        let name = format!("{id}.zip");
+        let bytes = tokio::task::spawn_blocking(move || zip_folder(&into))
+            .await
+            .map_err(|e| failed(&e))?
+            .map_err(|e| failed(&e))?;
+        Ok(Download {
+            media_type: "application/zip".to_owned(),
+            name,
+            bytes,
+        })
+    }
+
+    async fn cameras(&self, who: &Principal) -> Result<Vec<CameraRow>, BackendError> {
+        let cameras = self
+            .site
+            .centre
+            .review()
+            .cameras(who)
+            .await
+            .map_err(problem)?;
+        let row = |camera: centre::Camera| CameraRow {
+            device: camera.device,
+            unit: camera.unit,
+            last_seen: camera.last_seen,
+            blocks: camera.blocks,
+            quarantined: camera.quarantined,
+            head: camera.head,
+            gaps: camera.gaps,
+            dropped: camera.dropped,
+        };
+        Ok(cameras.into_iter().map(row).collect())
+    }
+
+    async fn audit(&self, who: &Principal, before: Option<u64>) -> Result<AuditPage, BackendError> {
+        let resource = Resource::system();
+        let decision =
+            self.site
+                .access
+                .decide(who, Action::AuditRead, &resource, &Context::default());
+        let now = OffsetDateTime::now_utc();
+        self.gate
+            .note(decision.event(now, who, Action::AuditRead, &resource))
+            .await;
+        if !decision.allowed {
+            let (reasons, policies) = (decision.reasons, decision.determining);
+            return Err(BackendError::Denied { reasons, policies });
+        }
+        let audit = self.site.audit.clone();
+        let page = tokio::task::spawn_blocking(move || audit_page(&audit, before)).await;
+        match page {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "cannot read the audit log");
+                Err(BackendError::Failed(
+                    "the audit log cannot be read".to_owned(),
+                ))
+            }
+            Err(_) => Err(BackendError::Failed(
+                "the audit log cannot be read".to_owned(),
+            )),
+        }
+    }
+
+    async fn note_session(&self, uid: &str, action: &'static str) {
+        let now = OffsetDateTime::now_utc();
+        let actor = Actor::user(uid, uid);
+        self.gate
+            .note(Event::new(now, actor, action, "portal", audit::Outcome::Ok))
+            .await;
+    }
+}
+
+fn problem(error: ReviewError) -> BackendError {
+    match error {
+        ReviewError::Denied { reasons, policies } => BackendError::Denied { reasons, policies },
+        ReviewError::NotFound(_) => BackendError::NotFound,
+        ReviewError::NotAPicture => BackendError::Invalid(error.to_string()),
+        other => {
+            let message = other.to_string();
+            tracing::error!(error = ?other, "a request failed");
+            BackendError::Failed(message)
+        }
+    }
+}
+
+fn row(summary: centre::Summary) -> ViolationRow {
+    ViolationRow {
+        id: summary.id,
+        captured_at: summary.captured_at,
+        kind: summary.kind,
+        place: summary.place,
+        device: summary.device,
+        plate: summary.plate,
+        speed_kmh: summary.speed_kmh,
+        limit_kmh: summary.limit_kmh,
+        classification: summary.classification,
+        state: summary.state,
+    }
+}
+
+fn violation(details: centre::Details) -> Violation {
+    Violation {
+        unit: details.summary.unit.clone(),
+        row: row(details.summary),
+        latitude_microdeg: details.latitude_microdeg,
+        longitude_microdeg: details.longitude_microdeg,
+        lane: details.lane,
+        media: details
+            .media
+            .into_iter()
+            .map(|m| MediumRow {
+                name: m.name,
+                media_type: m.media_type,
+                size: m.size,
+                sha256: m.sha256,
+            })
+            .collect(),
+        reviews: details
+            .reviews
+            .into_iter()
+            .map(|r| ReviewRow {
+                at: r.at,
+                name: r.name,
+                decision: r.decision,
+                reason: r.reason,
+            })
+            .collect(),
+        custody: details
+            .custody
+            .into_iter()
+            .map(|c| CustodyRow {
+                at: c.at,
+                actor: c.actor,
+                action: c.action,
+                log_index: c.log_index,
+            })
+            .collect(),
+        proofs: Proofs {
+            block_sha256: details.block_sha256,
+            block_size: details.block_size,
+            manifest_sha256: details.manifest_sha256,
+            sequence: details.sequence,
+            received_at: details.received_at,
+            log_index: details.log_index,
+            log_origin: details.log_origin,
+        },
+        may_review: details.may_review,
+        may_export: details.may_export,
+    }
+}
+
+fn audit_page(
+    audit: &audit::SharedLog,
+    before: Option<u64>,
+) -> Result<AuditPage, Box<dyn std::error::Error + Send + Sync>> {
+    let view = audit.view()?;
+    let end = before.unwrap_or(u64::MAX).min(view.size());
+    let start = end.saturating_sub(AUDIT_PAGE);
+    let mut rows = Vec::new();
+    for index in (start..end).rev() {
+        rows.push(audit_row(index, &Leaf::decode(&view.entry(index)?)?));
+    }
+    Ok(AuditPage {
+        rows,
+        older: (start > 0).then_some(start),
+        size: view.size(),
+        checkpoint: view.note().to_owned(),
+    })
+}
+
+fn audit_row(index: u64, leaf: &Leaf) -> AuditRow {
+    let event = &leaf.event;
+    let mut why = event.reason.clone().unwrap_or_default();
+    if !event.policies.is_empty() {
+        why = format!("{why} [{}]", event.policies.join(", "))
+            .trim_start()
+            .to_owned();
+    }
+    AuditRow {
+        index,
+        at: event
+            .at
+            .format(&time::format_description::well_known::Rfc3339)
+            .unwrap_or_default(),
+        role: leaf.role.clone(),
+        actor: event
+            .actor
+            .name
+            .clone()
+            .unwrap_or_else(|| event.actor.id.clone()),
+        action: event.action.clone(),
+        resource: event.resource.clone(),
+        outcome: event.outcome.to_string(),
+        why,
+    }
+}
+
+/// Packs a flat or nested folder; nothing is compressed, pictures are already.
+fn zip_folder(
+    folder: &std::path::Path,
+) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Stored)
+        .large_file(true);
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(current) = waiting.pop() {
+        for entry in std::fs::read_dir(&current)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                waiting.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(folder.parent().unwrap_or(folder))?;
+            archive.start_file(name.to_string_lossy(), options)?;
+            archive.write_all(&std::fs::read(&path)?)?;
+        }
+    }
+    Ok(archive.finish()?.into_inner())
+}

@@ -1,0 +1,437 @@
+//! The command line: one definition for parsing, help and completions.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Secure communications for police systems: cameras, evidence, people, proofs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cordon",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "Examples:
+  cordon demo --data /tmp/cordon            try everything on this machine
+  cordon up --data /var/lib/cordon          run all roles
+  cordon audit verify /var/lib/cordon/audit/log --key audit.vkey
+Every command explains itself: cordon COMMAND --help")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Print one JSON object for machines instead of text for people.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to log: error, warn, info, debug, trace, or a filter such as `centre=debug`.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "CORDON_LOG",
+        default_value = "info"
+    )]
+    pub(crate) log: String,
+}
+
+/// All commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run all roles in one process, with everything they need inside.
+    #[command(
+        after_help = "Example:\n  cordon up --data /var/lib/cordon --config /etc/cordon.toml"
+    )]
+    Up(Up),
+    /// Run everything and a camera that sends drawn pictures.
+    #[command(
+        after_help = "Example:\n  cordon demo --data /tmp/cordon --violations 5 --once --json"
+    )]
+    Demo(Demo),
+    /// Draw traffic pictures with their facts, as the demo's camera sees them.
+    #[command(after_help = "Example:\n  cordon draw --out pictures --count 20")]
+    Draw {
+        /// Folder for `violation-NNNNNN.jpg` and `.json`; made when it is missing.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// How many.
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+        count: u64,
+        /// Number of the first one.
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+        first: u64,
+    },
+    /// The field agent.
+    #[command(subcommand)]
+    Camera(Camera),
+    /// Sealed evidence by hand.
+    #[command(subcommand)]
+    Evidence(Evidence),
+    /// The audit log.
+    #[command(subcommand)]
+    Audit(Audit),
+    /// Certificates: issue, revoke, show.
+    #[command(subcommand)]
+    Pki(Pki),
+    /// Enrolment of devices.
+    #[command(subcommand)]
+    Registry(Registry),
+    /// People and their passwords.
+    #[command(subcommand)]
+    Directory(Directory),
+    /// Check a configuration file.
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Print the OpenAPI description of the HTTP interface.
+    #[command(after_help = "Example:\n  cordon openapi > openapi.json")]
+    Openapi,
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example:\n  cordon completions bash > /etc/bash_completion.d/cordon")]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Where a site keeps its data and settings.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SiteArgs {
+    /// Folder of the site's data; made when it is missing.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    /// Settings; without it everything has its default.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// File with the passphrase of the key files.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+/// `cordon up`.
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+}
+
+/// `cordon demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// How many violations the camera sees.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) violations: u64,
+    /// End when every violation has its receipt.
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// `cordon camera …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Camera {
+    /// Watch a folder, seal, spool, upload.
+    #[command(after_help = "Example:\n  cordon camera run --config /etc/cordon-camera.toml")]
+    Run {
+        /// Settings of the agent.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+/// `cordon evidence …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Evidence {
+    /// Sign and encrypt files into one block.
+    #[command(after_help = "Example:
+  cordon evidence seal --key camera.key --passphrase-file passphrase --chain camera.pem \\
+    --recipient centre.pem --meta violation.json --sequence 1 --out block.cordon picture.jpg")]
+    Seal(Seal),
+    /// Decrypt a block into a folder.
+    #[command(after_help = "Example:
+  cordon evidence open --key centre.key --passphrase-file passphrase --certificate centre.pem \\
+    --root root.pem --out folder block.cordon")]
+    Open(Open),
+    /// Check a block: signature, chain, hashes, without writing anything.
+    #[command(after_help = "Example:
+  cordon evidence verify --key centre.key --passphrase-file passphrase --certificate centre.pem \\
+    --root root.pem block.cordon")]
+    Verify(Unseal),
+    /// Write a custody package that others can check without this program.
+    #[command(after_help = "Example:
+  cordon evidence export --data /var/lib/cordon --out package v-0123456789abcdef")]
+    Export(Export),
+}
+
+/// `cordon evidence seal`.
+#[derive(Debug, Args)]
+pub(crate) struct Seal {
+    /// The signer's encrypted private key (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+    /// The signer's certificate and issuers, leaf first (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chain: PathBuf,
+    /// Certificates to encrypt to (PEM); may be given several times.
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) recipient: Vec<PathBuf>,
+    /// What the pictures show, as a camera describes it (JSON).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) meta: PathBuf,
+    /// Number in the signer's chain of blocks, from 1.
+    #[arg(long, value_name = "N")]
+    pub(crate) sequence: u64,
+    /// SHA-256 of the previous manifest; zeros for the first block.
+    #[arg(long, value_name = "HEX")]
+    pub(crate) previous: Option<String>,
+    /// File with the key's passphrase; `-` reads standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: PathBuf,
+    /// The block to write.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// The media, in order.
+    #[arg(required = true, value_name = "MEDIUM")]
+    pub(crate) media: Vec<PathBuf>,
+}
+
+/// What opening a block needs.
+#[derive(Debug, Args)]
+pub(crate) struct Unseal {
+    /// The recipient's encrypted private key (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+    /// The recipient's certificate (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificate: PathBuf,
+    /// The trusted root (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) root: PathBuf,
+    /// Revocation lists (DER or PEM); may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) crl: Vec<PathBuf>,
+    /// File with the key's passphrase.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: PathBuf,
+    /// The block.
+    #[arg(value_name = "BLOCK")]
+    pub(crate) block: PathBuf,
+}
+
+/// `cordon evidence open`.
+#[derive(Debug, Args)]
+pub(crate) struct Open {
+    #[command(flatten)]
+    pub(crate) unseal: Unseal,
+    /// Folder for the manifest and the media; must not exist.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+/// `cordon evidence export`.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// Folder to write; must not exist.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// The violation's name, as the portal shows it.
+    #[arg(value_name = "VIOLATION")]
+    pub(crate) id: String,
+}
+
+/// `cordon audit …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Prove from files and a public key that nothing was changed, removed or cut.
+    #[command(after_help = "Examples:
+  cordon audit verify /var/lib/cordon/audit/log --key audit.vkey
+  cordon audit verify copy-of-the-log --key audit.vkey --since checkpoint-of-last-month")]
+    Verify(AuditVerify),
+    /// Print events, newest last.
+    #[command(after_help = "Example:\n  cordon audit show /var/lib/cordon/audit/log --last 20")]
+    Show {
+        /// Folder of the log.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// The log's public key; by default `log.vkey` beside the folder.
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// How many.
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        last: u64,
+    },
+}
+
+/// `cordon audit verify`.
+#[derive(Debug, Args)]
+pub(crate) struct AuditVerify {
+    /// Folder of the log.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The log's public key (a verifier key as text); by default `log.vkey` beside the folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// A checkpoint seen earlier: the log must contain everything that it had then.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) since: Option<PathBuf>,
+    /// Folder of the roles' journals, which must all be contained in the log.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journals: Option<PathBuf>,
+}
+
+/// `cordon pki …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Pki {
+    /// Issue a certificate for a person of the directory, as PKCS#12 for browsers.
+    #[command(after_help = "Example:
+  cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --out officer.p12")]
+    IssueUser {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// The person's user id.
+        #[arg(long)]
+        uid: String,
+        /// PKCS#12 file to write; its password goes to FILE.password.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Revoke a certificate; it takes effect at once inside of this system.
+    #[command(after_help = "Example:
+  cordon pki revoke --data /var/lib/cordon --uid officer-4711 --reason key-compromise")]
+    Revoke(Revoke),
+    /// List issued certificates.
+    #[command(after_help = "Example:\n  cordon pki list --data /var/lib/cordon")]
+    List {
+        #[command(flatten)]
+        site: SiteArgs,
+    },
+    /// Show what a certificate says.
+    #[command(after_help = "Example:\n  cordon pki show camera.pem")]
+    Show {
+        /// A certificate (PEM or DER).
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+/// `cordon pki revoke`.
+#[derive(Debug, Args)]
+#[group(id = "whose", required = true, multiple = false)]
+pub(crate) struct RevokeWhose {
+    /// All certificates of this person.
+    #[arg(long)]
+    pub(crate) uid: Option<String>,
+    /// All certificates of this device.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// The certificate with this serial number.
+    #[arg(long, value_name = "HEX")]
+    pub(crate) serial: Option<String>,
+}
+
+/// `cordon pki revoke`.
+#[derive(Debug, Args)]
+pub(crate) struct Revoke {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    #[command(flatten)]
+    pub(crate) whose: RevokeWhose,
+    /// Why: unspecified, key-compromise, affiliation-changed, superseded, cessation-of-operation.
+    #[arg(long, default_value = "unspecified")]
+    pub(crate) reason: String,
+}
+
+/// `cordon registry …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Registry {
+    /// Make a one-time code with which a device enrols itself, and a folder with all it needs.
+    #[command(after_help = "Example:
+  cordon registry code --data /var/lib/cordon --device camera-17 --out camera-17
+Carry the folder to the camera and start `cordon camera run --config camera.toml` there.")]
+    Code {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// Name of the device.
+        #[arg(long)]
+        device: String,
+        /// Highest classification the device may seal, 0 to 4.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=4))]
+        clearance: u8,
+        /// Folder for the code, the certificates to trust and seal to, and a configuration to
+        /// start from; must not exist.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Hours that the code is good for.
+        #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
+        hours: u32,
+    },
+}
+
+/// `cordon directory …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Directory {
+    /// Add or update people from a file, one JSON object a line.
+    #[command(after_help = "Example:
+  cordon directory import --data /var/lib/cordon people.jsonl
+A line: {\"uid\":\"officer-4711\",\"name\":\"Example Officer\",\"email\":\"officer@example.org\",
+  \"organisation\":\"LEA-EU\",\"clearance\":2,\"roles\":[\"officer\"],\"units\":[\"traffic\"]}")]
+    Import {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// The file; `-` reads standard input.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// List people.
+    #[command(after_help = "Example:\n  cordon directory list --data /var/lib/cordon")]
+    List {
+        #[command(flatten)]
+        site: SiteArgs,
+    },
+    /// Set a password, read from standard input.
+    #[command(after_help = "Example:
+  cordon directory password --data /var/lib/cordon --uid officer-4711 < password.txt")]
+    Password {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// The person's user id.
+        #[arg(long)]
+        uid: String,
+    },
+    /// Keep a person from logging in, by certificate and by password.
+    #[command(after_help = "Example:
+  cordon directory disable --data /var/lib/cordon --uid officer-4711")]
+    Disable {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// The person's user id.
+        #[arg(long)]
+        uid: String,
+    },
+}
+
+/// `cordon config …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Read a file and name the first mistake with its line.
+    #[command(after_help = "Example:\n  cordon config check /etc/cordon.toml")]
+    Check {
+        /// The file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,123 @@
+//! `cordon audit`: proof and reading.
+
+use std::path::{Path, PathBuf};
+
+use audit::verify::Verifier;
+use audit::{Leaf, VerifierKey, View};
+use serde_json::json;
+
+use crate::cli::{Audit, AuditVerify};
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+/// Runs the command.
+pub(crate) fn run(command: Audit, json: bool) -> Outcome {
+    match command {
+        Audit::Verify(args) => verify(&args, json),
+        Audit::Show { dir, key, last } => show(&dir, key.as_deref(), last, json),
+    }
+}
+
+fn key_text(dir: &Path, key: Option<&Path>) -> Outcome<String> {
+    let path = key.map_or_else(|| beside(dir), Path::to_owned);
+    std::fs::read_to_string(&path)
+        .map(|text| text.trim().to_owned())
+        .or_hint(
+            format!("cannot read the log's public key {}", path.display()),
+            "name the key with --key; get it from a source that you trust",
+        )
+}
+
+/// `log.vkey` in the folder above the log.
+fn beside(dir: &Path) -> PathBuf {
+    dir.parent().unwrap_or(dir).join("log.vkey")
+}
+
+fn verify(args: &AuditVerify, json: bool) -> Outcome {
+    const HINT: &str = "keep the folder as it is; compare it with a copy, and ask who had access";
+    let key = key_text(&args.dir, args.key.as_deref())?;
+    let mut verifier = Verifier::new(&key).or_hint(
+        "the public key is none",
+        "pass a key of the form name+id+base64",
+    )?;
+    if let Some(since) = &args.since {
+        let note = std::fs::read(since).or_hint(
+            format!("cannot read {}", since.display()),
+            "name a checkpoint file",
+        )?;
+        verifier = verifier
+            .with_previous(&note)
+            .or_hint("the earlier checkpoint", HINT)?;
+    }
+    if let Some(journals) = &args.journals {
+        verifier = verifier.with_journals(journals);
+    }
+    let report = verifier.verify(&args.dir).or_hint(
+        format!("the log in {} does not hold", args.dir.display()),
+        HINT,
+    )?;
+    let roles: serde_json::Map<String, serde_json::Value> = report
+        .roles
+        .iter()
+        .map(|(role, count)| (role.clone(), json!(count)))
+        .collect();
+    let value = json!({
+        "verified": true,
+        "origin": report.origin,
+        "events": report.size,
+        "root": hex::encode(report.root),
+        "roles": roles,
+        "journal_records": report.journal_records,
+        "extra_files": report.extra_files,
+    });
+    let mut text = format!(
+        "the log holds: {} events, none changed, removed or cut\norigin  {}\nroot    {}",
+        report.size,
+        report.origin,
+        hex::encode(report.root),
+    );
+    for (role, count) in &report.roles {
+        text.push_str(&format!("\n  {role:<12} {count}"));
+    }
+    for file in &report.extra_files {
+        text.push_str(&format!("\nnot part of the log: {}", file.display()));
+    }
+    super::print(json, &value, &text)
+}
+
+fn show(dir: &Path, key: Option<&Path>, last: u64, json: bool) -> Outcome {
+    const HINT: &str = "run `cordon audit verify` on the folder";
+    let key: VerifierKey = key_text(dir, key)?
+        .parse()
+        .or_hint("the public key is none", "see --help")?;
+    let view = View::open(dir, &key).or_hint("cannot open the log", HINT)?;
+    let mut rows = Vec::new();
+    let mut text = String::new();
+    for index in view.size().saturating_sub(last)..view.size() {
+        let entry = view.entry(index).or_hint("cannot read the log", HINT)?;
+        let leaf = Leaf::decode(&entry).or_hint(format!("entry {index}"), HINT)?;
+        let event = &leaf.event;
+        let at = event
+            .at
+            .format(&time::format_description::well_known::Rfc3339);
+        text.push_str(&format!(
+            "{index:>7}  {}  {:<9} {:<24} {:<22} {:<6} {} {}\n",
+            at.unwrap_or_default(),
+            leaf.role,
+            event.actor.id,
+            event.action,
+            event.outcome,
+            event.resource,
+            event.reason.as_deref().unwrap_or(""),
+        ));
+        let value = serde_json::to_value(&leaf);
+        rows.push(json!({
+            "index": index,
+            "leaf": value.map_err(|e| Failure::new(e, HINT))?,
+        }));
+    }
+    super::print(
+        json,
+        &json!({ "size": view.size(), "entries": rows }),
+        &text,
+    )
+}

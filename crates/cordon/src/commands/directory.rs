@@ -1,0 +1,59 @@
+//! `cordon directory`: people.
+
+use std::path::Path;
+
+use crate::cli::Directory;
+use crate::commands::{field, list, print, read_text, text};
+use crate::control::{Request, ask};
+use crate::failure::Outcome;
+
+/// Runs the command.
+pub(crate) async fn run(command: Directory, json: bool) -> Outcome {
+    match command {
+        Directory::Import { site, file } => {
+            let value = ask(
+                &site,
+                Request::Import {
+                    people: read_text(&file)?,
+                },
+            )
+            .await?;
+            print(
+                json,
+                &value,
+                &format!("imported {} people", field(&value, "imported")),
+            )
+        }
+        Directory::List { site } => {
+            let value = ask(&site, Request::ListPeople).await?;
+            let mut lines = String::new();
+            for person in list(&value, "people") {
+                let word = |name: &str| text(person, name).to_owned();
+                let active = if person.get("active") == Some(&true.into()) {
+                    ""
+                } else {
+                    " (disabled)"
+                };
+                lines.push_str(&format!(
+                    "{:<20} {:<28} level {} {} {}{active}\n",
+                    word("uid"),
+                    word("name"),
+                    field(person, "clearance"),
+                    field(person, "roles"),
+                    field(person, "units"),
+                ));
+            }
+            print(json, &value, &lines)
+        }
+        Directory::Password { site, uid } => {
+            let typed = read_text(Path::new("-"))?;
+            let password = typed.trim_end_matches(['\r', '\n']).to_owned().into();
+            let value = ask(&site, Request::Password { uid, password }).await?;
+            print(json, &value, "password set")
+        }
+        Directory::Disable { site, uid } => {
+            let value = ask(&site, Request::Disable { uid }).await?;
+            print(json, &value, "disabled")
+        }
+    }
+}

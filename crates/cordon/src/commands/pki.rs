@@ -1,0 +1,153 @@
+//! `cordon pki`: certificates.
+
+use std::path::Path;
+
+use pki::cert::CertificateChain;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::{list, text};
+use crate::cli::{Pki, Revoke, SiteArgs};
+use crate::control::{Request, Whose, ask, write_new};
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+/// Runs the command.
+pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
+    match command {
+        Pki::IssueUser { site, uid, out } => issue_user(&site, &uid, &out, json).await,
+        Pki::Revoke(args) => revoke(args, json).await,
+        Pki::List { site } => list_issued(&site, json).await,
+        Pki::Show { file } => show(&file, json),
+    }
+}
+
+/// Issues a certificate for `uid` and writes `out`, `out.password` and a PEM chain.
+pub(crate) async fn issue_user(site: &SiteArgs, uid: &str, out: &Path, json: bool) -> Outcome {
+    let password_file = out.with_added_extension("password");
+    for file in [out, &password_file] {
+        if file.exists() {
+            let error = anyhow::anyhow!("{} exists already", file.display());
+            return Err(Failure::new(error, "name another file with --out"));
+        }
+    }
+    let password = new_password()?;
+    let request = Request::IssueUser {
+        uid: uid.to_owned(),
+        password: password.clone(),
+    };
+    let issued = ask(site, request).await?;
+    let p12 =
+        hex::decode(text(&issued, "pkcs12_hex")).or_hint("the answer is damaged", "try again")?;
+    write_new(
+        &password_file,
+        format!("{}\n", password.as_str()).as_bytes(),
+    )?;
+    write_new(out, &p12)?;
+    let value = json!({
+        "uid": uid,
+        "serial": text(&issued, "serial"),
+        "not_after": text(&issued, "not_after"),
+        "file": out,
+        "password_file": password_file,
+    });
+    let summary = format!(
+        "issued {} for {uid}, valid until {}\n{}  import this into a browser or card\n{}  its password",
+        text(&issued, "serial"),
+        text(&issued, "not_after"),
+        out.display(),
+        password_file.display(),
+    );
+    super::print(json, &value, &summary)
+}
+
+/// 120 random bits in letters that survive being typed.
+pub(crate) fn new_password() -> Outcome<Zeroizing<String>> {
+    let mut bytes = Zeroizing::new([0u8; 15]);
+    aws_lc_rs::rand::fill(bytes.as_mut())
+        .map_err(|_| Failure::new(anyhow::anyhow!("no random bytes"), "check the kernel"))?;
+    Ok(Zeroizing::new(hex::encode(bytes.as_ref())))
+}
+
+async fn revoke(args: Revoke, json: bool) -> Outcome {
+    let whose = match (args.whose.uid, args.whose.device, args.whose.serial) {
+        (Some(uid), _, _) => Whose::Uid(uid),
+        (_, Some(device), _) => Whose::Device(device),
+        (_, _, Some(serial)) => Whose::Serial(serial),
+        (None, None, None) => {
+            return Err(Failure::usage(
+                "nobody is named",
+                "use --uid, --device or --serial",
+            ));
+        }
+    };
+    let value = ask(
+        &args.site,
+        Request::Revoke {
+            whose,
+            reason: args.reason,
+        },
+    )
+    .await?;
+    let serials = list(&value, "revoked").len();
+    super::print(json, &value, &format!("revoked {serials} certificates"))
+}
+
+async fn list_issued(site: &SiteArgs, json: bool) -> Outcome {
+    let value = ask(site, Request::ListCertificates).await?;
+    let mut lines = String::new();
+    for record in list(&value, "certificates") {
+        let field = |name: &str| text(record, name).to_owned();
+        let state = match record.pointer("/revoked/reason").and_then(Value::as_str) {
+            Some(reason) => format!("revoked: {reason}"),
+            None => format!("until {}", field("not_after")),
+        };
+        lines.push_str(&format!(
+            "{}  {:<9} {:<28} {}\n",
+            field("serial"),
+            field("authority"),
+            field("holder"),
+            state,
+        ));
+    }
+    super::print(json, &value, &lines)
+}
+
+fn show(file: &Path, json: bool) -> Outcome {
+    const HINT: &str = "pass a certificate in PEM or DER";
+    let bytes = std::fs::read(file).or_hint(format!("cannot read {}", file.display()), HINT)?;
+    let chain = match std::str::from_utf8(&bytes) {
+        Ok(text) if text.contains("BEGIN CERTIFICATE") => CertificateChain::from_pem(text),
+        _ => CertificateChain::from_ders([bytes]),
+    };
+    let chain = chain.or_hint(format!("{} is no certificate", file.display()), HINT)?;
+    let mut certificates = Vec::new();
+    let mut lines = String::new();
+    for (certificate, der) in chain.certificates().iter().zip(chain.ders()) {
+        let tbs = &certificate.tbs_certificate;
+        let value = json!({
+            "subject": tbs.subject.to_string(),
+            "issuer": tbs.issuer.to_string(),
+            "serial": pki::cert::serial_hex(certificate),
+            "not_before": tbs.validity.not_before.to_string(),
+            "not_after": tbs.validity.not_after.to_string(),
+            "sha256": pki::cert::fingerprint_sha256(der),
+        });
+        for name in [
+            "subject",
+            "issuer",
+            "serial",
+            "not_before",
+            "not_after",
+            "sha256",
+        ] {
+            lines.push_str(&format!("{name:<11} {}\n", text(&value, name)));
+        }
+        lines.push('\n');
+        certificates.push(value);
+    }
+    super::print(
+        json,
+        &json!({ "certificates": Value::from(certificates) }),
+        &lines,
+    )
+}

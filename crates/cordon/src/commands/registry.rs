@@ -1,0 +1,95 @@
+//! `cordon registry`: enrolment of devices.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::text;
+use crate::cli::{Registry, SiteArgs};
+use crate::config::Config;
+use crate::control::{Request, ask, write_new};
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+/// Runs the command.
+pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
+    let Registry::Code {
+        site,
+        device,
+        clearance,
+        out,
+        hours,
+    } = command;
+    let value = invite(&site, &device, clearance, hours, &out).await?;
+    let summary = format!(
+        "wrote {}: carry the folder to {device} and start there\n  \
+         cordon camera run --config camera.toml\nthe code is good until {}",
+        out.display(),
+        text(&value, "expires"),
+    );
+    super::print(json, &value, &summary)
+}
+
+/// Makes a one-time code and writes everything a camera needs into the new folder `out`.
+pub(crate) async fn invite(
+    site: &SiteArgs,
+    device: &str,
+    clearance: u8,
+    hours: u32,
+    out: &Path,
+) -> Outcome<serde_json::Value> {
+    if out.exists() {
+        let error = anyhow::anyhow!("{} exists already", out.display());
+        return Err(Failure::new(error, "name a new folder with --out"));
+    }
+    let config = Config::load(site.config.as_deref())?;
+    let request = Request::Code {
+        device: device.to_owned(),
+        clearance,
+        hours,
+    };
+    let answer = ask(site, request).await?;
+    store::durable::create_dir_all(out).or_hint(
+        format!("cannot make {}", out.display()),
+        "check the parent folder",
+    )?;
+    let answered = |name: &str| text(&answer, name).to_owned();
+    write_new(&out.join("root.pem"), answered("root_pem").as_bytes())?;
+    write_new(
+        &out.join("authorities.pem"),
+        answered("authorities_pem").as_bytes(),
+    )?;
+    write_new(
+        &out.join("recipients.pem"),
+        answered("recipients_pem").as_bytes(),
+    )?;
+    write_new(
+        &out.join("code"),
+        format!("{}\n", answered("code")).as_bytes(),
+    )?;
+    write_new(
+        &out.join("camera.toml"),
+        template(&config, device).as_bytes(),
+    )?;
+    Ok(json!({ "device": device, "folder": out, "expires": answered("expires") }))
+}
+
+/// A configuration to start from; paths are relative to its own folder.
+fn template(config: &Config, device: &str) -> String {
+    let host = config
+        .site
+        .names
+        .first()
+        .map_or("localhost", String::as_str);
+    format!(
+        "# Camera agent of {device}; every setting is described in docs/camera.md.\n\
+         # Paths are relative to the folder of this file.\n\n\
+         [identity]\ndevice = \"{device}\"\nfile = \"identity.pem\"\n\n\
+         [trust]\nroots = \"root.pem\"\nauthorities = \"authorities.pem\"\nrecipients = \"recipients.pem\"\n\n\
+         [watch]\nfolder = \"incoming\"\nrejected = \"rejected\"\n\n\
+         [spool]\nfolder = \"spool\"\nmax_bytes = 2000000000\n\n\
+         [centre]\nhost = \"{host}\"\nport = {}\n\n\
+         [enrolment]\nhost = \"{host}\"\nport = {}\ncode_file = \"code\"\n",
+        config.listen.intake.port(),
+        config.listen.enrolment.port(),
+    )
+}

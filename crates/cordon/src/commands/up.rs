@@ -1,0 +1,30 @@
+//! `cordon up`: all roles until a signal.
+
+use serde_json::json;
+
+use crate::cli::Up;
+use crate::failure::Outcome;
+use crate::site::Site;
+use crate::up::{Running, stop_on_signals};
+
+/// Runs a site and says where it listens.
+pub(crate) async fn run(args: &Up, json: bool) -> Outcome {
+    let site = Site::open(&args.site).await?;
+    let running = Running::start(&site).await?;
+    stop_on_signals(running.stop_token())?;
+    let value = json!({
+        "portal_url": running.portal_url(&site),
+        "intake": running.intake.to_string(),
+        "enrolment": running.enrolment.to_string(),
+        "metrics": running.metrics.to_string(),
+    });
+    let text = format!(
+        "portal     {}\nintake     {}\nenrolment  {}\nmetrics    http://{}/metrics\nstop with Ctrl-C",
+        running.portal_url(&site),
+        running.intake,
+        running.enrolment,
+        running.metrics,
+    );
+    super::print(json, &value, &text)?;
+    running.until_stopped().await
+}

@@ -1,0 +1,327 @@
+//! `cordon.toml`: every setting has a default, every mistake is named with its line.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::failure::{Failure, Outcome};
+
+/// The whole file. Unknown names are errors: a misspelt setting must not be ignored.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) site: Site,
+    pub(crate) listen: Listen,
+    pub(crate) intake: Intake,
+    pub(crate) units: Units,
+    pub(crate) keys: Keys,
+}
+
+/// Who runs this system.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Site {
+    /// Organisation in new certificates.
+    pub(crate) organisation: String,
+    /// Country in new certificates, two letters.
+    pub(crate) country: String,
+    /// Names and addresses under which the servers are reached.
+    pub(crate) names: Vec<String>,
+    /// Origin of the audit log, a name without scheme that nobody else uses.
+    pub(crate) log_origin: String,
+}
+
+/// Where the roles listen.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Listen {
+    /// The portal and the people's HTTP interface.
+    pub(crate) portal: SocketAddr,
+    /// The cameras' uploads.
+    pub(crate) intake: SocketAddr,
+    /// Enrolment (EST) and revocation lists.
+    pub(crate) enrolment: SocketAddr,
+    /// Prometheus metrics, without TLS: keep it on loopback or a management network.
+    pub(crate) metrics: SocketAddr,
+}
+
+/// Bounds of the intake.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Intake {
+    /// Largest block in bytes.
+    pub(crate) max_block_bytes: u64,
+    /// Unfinished uploads per camera.
+    pub(crate) max_open_uploads: u32,
+    /// Days that an unfinished upload is kept.
+    pub(crate) upload_days: u32,
+    /// clamd: a socket's path or `host:port`; empty means no scan.
+    pub(crate) clamd: String,
+}
+
+/// Which unit a camera belongs to, for need-to-know.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Units {
+    /// Unit of cameras that are not listed.
+    pub(crate) default: String,
+    /// Units by camera.
+    pub(crate) cameras: BTreeMap<String, String>,
+}
+
+/// Algorithms of new keys.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Keys {
+    /// Keys of the authorities.
+    pub(crate) authority: String,
+    /// Keys of users, devices and services.
+    pub(crate) leaf: String,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self {
+            organisation: "LEA-EU".to_owned(),
+            country: "EU".to_owned(),
+            names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
+            log_origin: "cordon.example.org/audit".to_owned(),
+        }
+    }
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self {
+            portal: local(8443),
+            intake: local(8444),
+            enrolment: local(8445),
+            metrics: local(9464),
+        }
+    }
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self {
+            max_block_bytes: 64 << 30,
+            max_open_uploads: 64,
+            upload_days: 7,
+            clamd: String::new(),
+        }
+    }
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self {
+            default: "traffic".to_owned(),
+            cameras: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self {
+            authority: "ecdsa-p384".to_owned(),
+            leaf: "ecdsa-p256".to_owned(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads `path`, or gives the defaults when there is none.
+    pub(crate) fn load(path: Option<&Path>) -> Outcome<Self> {
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let what = anyhow::Error::new(error).context(format!("cannot read {}", path.display()));
+            Failure::new(what, "name an existing file with --config, or leave it out")
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads the text of a configuration file; `path` is for messages.
+    fn parse(text: &str, path: &Path) -> Outcome<Self> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let message = error.message().replace('\n', " ");
+            mistake(format!(
+                "{}:{}: {message}",
+                path.display(),
+                place(text, &error)
+            ))
+        })?;
+        match config.problem() {
+            None => Ok(config),
+            Some((setting, problem)) => {
+                let line = line_of(text, setting);
+                Err(mistake(format!(
+                    "{}:{line}: {setting} {problem}",
+                    path.display()
+                )))
+            }
+        }
+    }
+
+    /// The first setting that makes no sense: its dotted name and what is wrong with it.
+    fn problem(&self) -> Option<(&'static str, String)> {
+        let site = &self.site;
+        let country_ok =
+            site.country.len() == 2 && site.country.bytes().all(|b| b.is_ascii_uppercase());
+        if !country_ok {
+            return Some(("site.country", "must be two capital letters".to_owned()));
+        }
+        if site.organisation.trim().is_empty() || site.organisation.len() > 64 {
+            return Some((
+                "site.organisation",
+                "must have 1 to 64 characters".to_owned(),
+            ));
+        }
+        if site.names.is_empty() {
+            return Some((
+                "site.names",
+                "must name at least one host or address".to_owned(),
+            ));
+        }
+        if site.log_origin.is_empty() || site.log_origin.contains([' ', '+']) {
+            return Some((
+                "site.log_origin",
+                "must be a name without spaces and plus".to_owned(),
+            ));
+        }
+        if self.units.default.trim().is_empty() {
+            return Some(("units.default", "must not be empty".to_owned()));
+        }
+        for (name, value) in [
+            ("keys.authority", &self.keys.authority),
+            ("keys.leaf", &self.keys.leaf),
+        ] {
+            if value.parse::<pki::key::KeyAlgorithm>().is_err() {
+                let known: Vec<&str> = pki::key::KeyAlgorithm::ALL
+                    .iter()
+                    .map(|a| a.name())
+                    .collect();
+                return Some((name, format!("must be one of {}", known.join(", "))));
+            }
+        }
+        if self.intake.max_block_bytes == 0 || self.intake.max_open_uploads == 0 {
+            return Some((
+                "intake.max_block_bytes",
+                "and max_open_uploads must not be 0".to_owned(),
+            ));
+        }
+        None
+    }
+
+    /// The scanner's address, when one is set.
+    pub(crate) fn scanner(&self) -> Option<centre::ScannerAddress> {
+        let clamd = self.intake.clamd.as_str();
+        if clamd.is_empty() {
+            None
+        } else if clamd.starts_with('/') {
+            Some(centre::ScannerAddress::Unix(PathBuf::from(clamd)))
+        } else {
+            Some(centre::ScannerAddress::Tcp(clamd.to_owned()))
+        }
+    }
+}
+
+fn mistake(message: String) -> Failure {
+    Failure::usage(
+        message,
+        "correct the file; docs/configuration.md lists every setting",
+    )
+}
+
+/// `LINE:COLUMN`, both from 1, of a mistake in a TOML text.
+pub(crate) fn place(text: &str, error: &toml::de::Error) -> String {
+    let offset = error.span().map_or(0, |span| span.start);
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+    format!(
+        "{}:{}",
+        before.matches('\n').count() + 1,
+        before.len() - line_start + 1
+    )
+}
+
+/// The line on which `section.key` is set; 1 when it is not (a default cannot be wrong).
+fn line_of(text: &str, setting: &str) -> usize {
+    let (section, key) = setting.split_once('.').unwrap_or(("", setting));
+    let mut inside = false;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(header) = line.strip_prefix('[') {
+            inside = header.trim_end_matches(']').trim() == section;
+        } else if inside
+            && line
+                .split('=')
+                .next()
+                .is_some_and(|name| name.trim() == key)
+        {
+            return number + 1;
+        }
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Config::parse(text, Path::new("cordon.toml"))
+            .unwrap_err()
+            .message()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        let config = Config::parse("", Path::new("cordon.toml")).unwrap();
+        assert_eq!(config.listen.portal.port(), 8443);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, expected) in [
+            (
+                "[site]\ncountry = \"Europe\"\n",
+                "cordon.toml:2: site.country must be two",
+            ),
+            (
+                "[site]\n\ncolour = 1\n",
+                "cordon.toml:3:1: unknown field `colour`",
+            ),
+            (
+                "[listen]\nportal = \"here\"\n",
+                "cordon.toml:2:10: invalid socket address",
+            ),
+            (
+                "[keys]\nauthority = \"rsa-2048\"\nleaf = \"dsa\"\n",
+                "cordon.toml:3: keys.leaf must",
+            ),
+            ("[units\n", "cordon.toml:1:7:"),
+        ] {
+            let message = refused(text);
+            assert!(message.starts_with(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_scanner_is_a_socket_or_a_host() {
+        let scanner = |clamd: &str| {
+            let text = format!("[intake]\nclamd = \"{clamd}\"\n");
+            Config::parse(&text, Path::new("c")).unwrap().scanner()
+        };
+        assert_eq!(scanner(""), None);
+        let unix = centre::ScannerAddress::Unix("/run/clamd.ctl".into());
+        assert_eq!(scanner("/run/clamd.ctl"), Some(unix));
+        let tcp = centre::ScannerAddress::Tcp("127.0.0.1:3310".into());
+        assert_eq!(scanner("127.0.0.1:3310"), Some(tcp));
+    }
+}

@@ -1,0 +1,414 @@
+//! Administration of a site, whether it runs or not.
+//!
+//! A command such as `cordon pki revoke` looks for the running site's control socket and sends its
+//! request there, so that it takes effect at once; without a running site it opens the data folder
+//! itself. Both ways end in [`execute`]. The socket is a file of the data folder, which only its
+//! owner can enter: who can connect could read the keys as well.
+
+use std::path::{Path, PathBuf};
+
+use audit::Actor;
+use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
+use pki::key::PrivateKey;
+use pki::name::Subject;
+use pki::profile::CaKind;
+use registry::{IssuedRecord, Revoked};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::cli::SiteArgs;
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::site::{Site, algorithm};
+
+/// Longest request or answer; an import of some thousand people fits.
+const MAX_MESSAGE: u64 = 16 << 20;
+
+/// What can be asked of a site.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Certificate and key for a person, as PKCS#12.
+    IssueUser {
+        uid: String,
+        password: Zeroizing<String>,
+    },
+    /// Revoke certificates.
+    Revoke { whose: Whose, reason: String },
+    /// What was issued.
+    ListCertificates,
+    /// One-time code for a device.
+    Code {
+        device: String,
+        clearance: u8,
+        hours: u32,
+    },
+    /// Add or update people, one JSON object a line.
+    Import { people: Zeroizing<String> },
+    /// Everybody.
+    ListPeople,
+    /// Set a password.
+    Password {
+        uid: String,
+        password: Zeroizing<String>,
+    },
+    /// Keep somebody out.
+    Disable { uid: String },
+    /// Write a custody package.
+    Export { id: String, out: PathBuf },
+}
+
+/// Whose certificates to revoke.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Whose {
+    /// All of a person.
+    Uid(String),
+    /// All of a device.
+    Device(String),
+    /// One.
+    Serial(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Answer {
+    Done(Value),
+    Failed { message: String, hint: String },
+}
+
+/// Carries `request` out, by the running site or by opening the folder.
+pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
+    let socket = Site::control_socket(&args.data);
+    match UnixStream::connect(&socket).await {
+        Ok(stream) => over_socket(stream, &request).await,
+        // No socket, or one that a killed site left behind.
+        Err(_) => {
+            if !args.data.join("registry.sqlite").exists() {
+                return Err(Failure::new(
+                    anyhow::anyhow!("{} is no site's data folder", args.data.display()),
+                    "name the folder that `cordon up --data` uses",
+                ));
+            }
+            let site = Site::open(args).await?;
+            execute(&site, request).await
+        }
+    }
+}
+
+async fn over_socket(mut stream: UnixStream, request: &Request) -> Outcome<Value> {
+    const HINT: &str = "see the log of the running site";
+    let mut line = Zeroizing::new(serde_json::to_vec(request).or_hint("request", HINT)?);
+    line.push(b'\n');
+    stream
+        .write_all(&line)
+        .await
+        .or_hint("cannot reach the running site", HINT)?;
+    let mut answer = Vec::new();
+    let read = stream.take(MAX_MESSAGE).read_to_end(&mut answer).await;
+    read.or_hint("cannot reach the running site", HINT)?;
+    match serde_json::from_slice(&answer).or_hint("the running site gave no answer", HINT)? {
+        Answer::Done(value) => Ok(value),
+        Answer::Failed { message, hint } => Err(Failure::new(anyhow::anyhow!("{message}"), hint)),
+    }
+}
+
+/// Answers requests on the control socket until `stop`.
+pub(crate) async fn serve(site: Site, stop: CancellationToken) -> Outcome {
+    let path = Site::control_socket(&site.data);
+    // The audit log's lock has shown that no other site runs here: a socket is a leftover.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).or_hint(
+        format!("cannot listen on {}", path.display()),
+        "choose a shorter data path",
+    )?;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        let Ok((stream, _)) = accepted else { continue };
+        let site = site.clone();
+        tokio::spawn(async move {
+            if let Err(error) = answer(&site, stream).await {
+                tracing::warn!(%error, "a control request broke off");
+            }
+        });
+    }
+    let _ = std::fs::remove_file(&path);
+    Ok(())
+}
+
+async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut line = Zeroizing::new(Vec::new());
+    BufReader::new(read.take(MAX_MESSAGE))
+        .read_until(b'\n', &mut line)
+        .await?;
+    let outcome = match serde_json::from_slice(&line) {
+        Ok(request) => execute(site, request).await,
+        Err(error) => Err(Failure::new(error, "use the same version of cordon")),
+    };
+    let answer = match outcome {
+        Ok(value) => Answer::Done(value),
+        Err(failure) => Answer::Failed {
+            message: failure.message(),
+            hint: failure.hint().to_owned(),
+        },
+    };
+    write.write_all(&serde_json::to_vec(&answer)?).await?;
+    write.shutdown().await
+}
+
+/// The administrator at the console.
+fn console() -> Actor {
+    Actor::service("console")
+}
+
+/// Carries a request out on an open site.
+pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
+    let now = OffsetDateTime::now_utc();
+    match request {
+        Request::IssueUser { uid, password } => issue_user(site, &uid, &password, now).await,
+        Request::Revoke { whose, reason } => revoke(site, &whose, &reason, now).await,
+        Request::ListCertificates => list_certificates(site).await,
+        Request::Code {
+            device,
+            clearance,
+            hours,
+        } => code(site, &device, clearance, hours, now).await,
+        Request::Import { people } => {
+            let count = site.directory.import(&people).await;
+            let count = count.or_hint("cannot import", "correct that line; earlier ones are in")?;
+            note(site, "directory.import", "directory", json!(count)).await?;
+            Ok(json!({ "imported": count }))
+        }
+        Request::ListPeople => {
+            let people = site
+                .directory
+                .list()
+                .await
+                .or_hint("cannot list people", "see the log")?;
+            Ok(json!({ "people": people }))
+        }
+        Request::Password { uid, password } => {
+            let set = site.directory.set_password(&uid, &password).await;
+            set.or_hint(
+                format!("cannot set the password of {uid}"),
+                "choose another one",
+            )?;
+            note(
+                site,
+                "directory.password",
+                &format!("person/{uid}"),
+                json!(1),
+            )
+            .await?;
+            Ok(json!({ "uid": uid }))
+        }
+        Request::Disable { uid } => disable(site, &uid).await,
+        Request::Export { id, out } => crate::export::by_console(site, &id, &out).await,
+    }
+}
+
+async fn note(site: &Site, action: &str, resource: &str, count: Value) -> Outcome {
+    let now = OffsetDateTime::now_utc();
+    let event = audit::Event::new(now, console(), action, resource, audit::Outcome::Ok)
+        .with_detail("count", count);
+    let audit = site.portal_audit.clone();
+    let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await;
+    recorded
+        .or_hint("cannot record the change", "see the log")?
+        .or_hint("cannot record the change", "check the disk")?;
+    Ok(())
+}
+
+async fn issue_user(site: &Site, uid: &str, password: &str, now: OffsetDateTime) -> Outcome<Value> {
+    let person = site
+        .directory
+        .get(uid)
+        .await
+        .or_hint("cannot read the directory", "see the log")?;
+    let person = person.ok_or_else(|| {
+        let error = anyhow::anyhow!("nobody in the directory has the user id {uid}");
+        Failure::new(error, "add the person with `cordon directory import` first")
+    })?;
+    let key =
+        PrivateKey::generate(algorithm(&site.config.keys.leaf)).or_hint("key", "try again")?;
+    let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let subject = Subject {
+        country: Some(site.config.site.country.clone()),
+        organisation: filled(&person.organisation),
+        given_name: filled(&person.given_name),
+        surname: filled(&person.surname),
+        uid: Some(person.uid.clone()),
+        email: filled(&person.email),
+        ..Subject::new(&person.name)
+    };
+    let administrator = person.roles.contains(&access::Role::Administrator);
+    let issued = site
+        .registry
+        .issue_user(
+            subject,
+            key.spki(),
+            person.clearance,
+            administrator,
+            console(),
+            now,
+        )
+        .await
+        .or_hint(
+            format!("cannot issue a certificate for {uid}"),
+            "correct the directory entry",
+        )?;
+    let name = format!("{} (Cordon)", person.name);
+    let p12 = pki::pkcs12::export(&key, &issued.chain, &name, password)
+        .or_hint("cannot make the PKCS#12 file", "use another password")?;
+    let chain = issued
+        .chain
+        .to_pem()
+        .or_hint("cannot write the certificate", "report this")?;
+    Ok(json!({
+        "uid": uid,
+        "serial": issued.serial,
+        "not_after": rfc3339(issued.not_after),
+        "chain_pem": chain,
+        "pkcs12_hex": hex::encode(p12),
+    }))
+}
+
+async fn certificates(site: &Site, holder: Option<&str>) -> Outcome<Vec<IssuedRecord>> {
+    let mut all = Vec::new();
+    for kind in [CaKind::Users, CaKind::Devices, CaKind::Services] {
+        let list = site.registry.list(kind, holder).await;
+        all.extend(list.or_hint("cannot list certificates", "see the log")?);
+    }
+    Ok(all)
+}
+
+async fn list_certificates(site: &Site) -> Outcome<Value> {
+    Ok(json!({ "certificates": certificates(site, None).await? }))
+}
+
+async fn revoke(site: &Site, whose: &Whose, reason: &str, now: OffsetDateTime) -> Outcome<Value> {
+    let reason: RevocationReason = reason
+        .parse()
+        .or_hint("unknown reason", "see `cordon pki revoke --help`")?;
+    let (kind, holder) = match whose {
+        Whose::Uid(uid) => (Some("users"), Some(uid.as_str())),
+        Whose::Device(device) => (Some("devices"), Some(device.as_str())),
+        Whose::Serial(_) => (None, None),
+    };
+    let mut records = certificates(site, holder).await?;
+    records.retain(|record| match whose {
+        Whose::Serial(serial) => record.serial.eq_ignore_ascii_case(serial),
+        _ => kind == Some(record.authority.as_str()) && record.revoked.is_none(),
+    });
+    if records.is_empty() {
+        let error = anyhow::anyhow!("no valid certificate of {whose:?}");
+        return Err(Failure::new(
+            error,
+            "`cordon pki list` shows what was issued",
+        ));
+    }
+    let mut serials = Vec::new();
+    for record in records {
+        let kind: CaKind = record
+            .authority
+            .parse()
+            .or_hint("damaged record", "report this")?;
+        let revoked = site
+            .registry
+            .revoke(kind, &record.serial, reason, console(), now)
+            .await;
+        let revoked = revoked.or_hint("cannot revoke", "try again; see the log")?;
+        if matches!(revoked, Revoked::Now) {
+            serials.push(record.serial);
+        }
+    }
+    Ok(json!({ "revoked": serials }))
+}
+
+async fn code(
+    site: &Site,
+    device: &str,
+    clearance: u8,
+    hours: u32,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let clearance = Clearance::try_from(clearance).or_hint("clearance", "use 0 to 4")?;
+    let code = site
+        .registry
+        .create_code(
+            device,
+            clearance,
+            Duration::hours(i64::from(hours)),
+            console(),
+            now,
+        )
+        .await
+        .or_hint(
+            format!("cannot make a code for {device}"),
+            "use another name or clearance",
+        )?;
+    Ok(json!({
+        "device": device,
+        "code": code.as_str(),
+        "expires": rfc3339(now + Duration::hours(i64::from(hours))),
+        "root_fingerprint": pki::cert::fingerprint_sha256(
+            &pki::cert::to_der(site.registry.root()).or_hint("root", "report this")?,
+        ),
+        "root_pem": site.root_pem()?,
+        "authorities_pem": site.authorities_pem()?,
+        "recipients_pem": site.recipients_pem,
+    }))
+}
+
+async fn disable(site: &Site, uid: &str) -> Outcome<Value> {
+    let person = site
+        .directory
+        .get(uid)
+        .await
+        .or_hint("cannot read the directory", "see the log")?;
+    let mut person = person.ok_or_else(|| {
+        let error = anyhow::anyhow!("nobody has the user id {uid}");
+        Failure::new(error, "`cordon directory list` shows everybody")
+    })?;
+    person.active = false;
+    site.directory
+        .update(&person)
+        .await
+        .or_hint("cannot change the directory", "see the log")?;
+    note(
+        site,
+        "directory.disable",
+        &format!("person/{uid}"),
+        json!(1),
+    )
+    .await?;
+    Ok(json!({ "uid": uid, "active": false }))
+}
+
+fn rfc3339(at: OffsetDateTime) -> String {
+    at.format(&time::format_description::well_known::Rfc3339)
+        .unwrap_or_default()
+}
+
+/// Writes `bytes` for the owner only, refusing to replace anything.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome {
+    if path.exists() {
+        return Err(Failure::new(
+            anyhow::anyhow!("{} exists already", path.display()),
+            "name another file",
+        ));
+    }
+    store::durable::write_atomic(path, bytes, 0o600).or_hint(
+        format!("cannot write {}", path.display()),
+        "check the folder's rights",
+    )
+}

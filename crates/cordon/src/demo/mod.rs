@@ -1,0 +1,367 @@
+//! `cordon demo`: a whole site on this machine, with a camera that sees drawn traffic.
+//!
+//! Nothing is shortened: the camera enrols over EST with a one-time code, watches a folder, seals,
+//! spools and uploads over mTLS, exactly as `cordon camera run` does in the field.
+
+mod canvas;
+mod glyphs;
+mod people;
+mod scene;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use camera::{Agent, Clock, Environment, NoEvents};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::cli::Demo;
+use crate::control::{Request, execute};
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::site::Site;
+use crate::up::{Running, stop_on_signals};
+
+/// Name of the demo's camera.
+const DEVICE: &str = "camera-17";
+/// The camera may seal what the most sensitive pictures need.
+const CLEARANCE: u8 = 3;
+/// How long the demo waits for receipts in which nothing moves.
+const STALL: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs the demo.
+pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
+    let started = Instant::now();
+    let mut site = Site::open(&args.site).await?;
+    if args.site.config.is_none() {
+        free_ports(&mut site);
+    }
+    let running = Running::start(&site).await?;
+    stop_on_signals(running.stop_token())?;
+    let people = people::ensure(&site).await?;
+    let camera = DemoCamera::prepare(&site, &running).await?;
+
+    let received = camera.send(args.violations, &running, json).await;
+    let receipts = match received {
+        Ok(receipts) => receipts,
+        Err(failure) => {
+            running.stop_token().cancel();
+            let stopped = running.until_stopped().await;
+            return Err(failure).or_else(|failure: Failure| stopped.and(Err(failure)));
+        }
+    };
+    let view = site
+        .audit
+        .view()
+        .or_hint("cannot read the audit log", "check the disk")?;
+    let url = running.portal_url(&site);
+    let value = json!({
+        "violations": args.violations,
+        "receipts": receipts,
+        "portal_url": url,
+        "audit_checkpoint": view.note(),
+        "audit_events": view.size(),
+        "people": people.files(),
+        "data": site.data,
+        "seconds": started.elapsed().as_secs_f32(),
+    });
+    let text = summary(&site, &people, receipts, &url, args.once);
+    crate::commands::print(json, &value, &text)?;
+    if args.once {
+        running.stop_token().cancel();
+    }
+    running.until_stopped().await
+}
+
+/// Takes any free port where a default one is taken: two demos on one machine must not collide.
+fn free_ports(site: &mut Site) {
+    let listen = &mut site.config.listen;
+    for address in [
+        &mut listen.portal,
+        &mut listen.intake,
+        &mut listen.enrolment,
+        &mut listen.metrics,
+    ] {
+        if std::net::TcpListener::bind(*address).is_err() {
+            tracing::warn!(port = address.port(), "port is taken, using a free one");
+            address.set_port(0);
+        }
+    }
+}
+
+fn summary(site: &Site, people: &people::People, receipts: u64, url: &str, once: bool) -> String {
+    let data = site.data.display();
+    let mut text =
+        format!("\n{receipts} violations are sealed, received, archived and receipted.\n\n");
+    if !once {
+        text.push_str(&format!("The portal runs at  {url}  (Ctrl-C stops it)\n\n"));
+        text.push_str(&people.help());
+    }
+    text.push_str(&format!(
+        "Try next:\n  \
+         cordon audit verify {data}/audit/log\n  \
+         cordon audit show {data}/audit/log --last 10\n  \
+         cordon pki list --data {data}\n  \
+         cordon pki revoke --data {data} --uid officer-2\n  \
+         cordon evidence export --data {data} --out package VIOLATION\n",
+    ));
+    text
+}
+
+/// The demo's camera agent with the folder it watches.
+struct DemoCamera {
+    agent: Agent,
+    incoming: PathBuf,
+    first: u64,
+}
+
+impl DemoCamera {
+    /// Configures the camera; the first time it gets a one-time code and enrols.
+    async fn prepare(site: &Site, running: &Running) -> Outcome<Self> {
+        let folder = site.data.join(DEVICE);
+        let incoming = folder.join("incoming");
+        for part in ["incoming", "rejected", "spool"] {
+            let part = folder.join(part);
+            store::durable::create_dir_all(&part).or_hint(
+                format!("cannot make {}", part.display()),
+                "check the folder's rights",
+            )?;
+        }
+        write(&folder.join("root.pem"), site.root_pem()?.as_bytes())?;
+        write(
+            &folder.join("authorities.pem"),
+            site.authorities_pem()?.as_bytes(),
+        )?;
+        write(
+            &folder.join("recipients.pem"),
+            site.recipients_pem.as_bytes(),
+        )?;
+        if !folder.join("identity.pem").exists() {
+            let request = Request::Code {
+                device: DEVICE.to_owned(),
+                clearance: CLEARANCE,
+                hours: 1,
+            };
+            let answer = execute(site, request).await?;
+            let code = crate::commands::text(&answer, "code");
+            write(&folder.join("code"), code.as_bytes())?;
+        }
+        let config = toml::from_str(&settings(&folder, running));
+        let config = config.or_hint("the demo's camera settings", "report this")?;
+        let passphrase = camera_passphrase(&folder)?;
+        let environment = Environment {
+            passphrase,
+            events: Arc::new(NoEvents),
+            clock: Clock::system(),
+        };
+        let agent = Agent::prepare(config, environment).await.or_hint(
+            "the demo's camera cannot start",
+            "remove its folder to enrol it anew",
+        )?;
+        let first = next_number(&folder)?;
+        Ok(Self {
+            agent,
+            incoming,
+            first,
+        })
+    }
+
+    /// Lets the camera see `count` violations and waits for all receipts; returns how many came.
+    async fn send(self, count: u64, running: &Running, json: bool) -> Outcome<u64> {
+        let metrics = self.agent.metrics();
+        // What an earlier, interrupted run left is receipted as well.
+        let left = metrics.snapshot().waiting_blocks + pictures(&self.incoming);
+        let wanted = left + count;
+        let stop = running.stop_token();
+        let agent = tokio::spawn(self.agent.run(stop.clone().cancelled_owned()));
+        let (incoming, first) = (self.incoming, self.first);
+        let halt = stop.clone();
+        let drawing = tokio::task::spawn_blocking(move || draw(&incoming, first, count, &halt));
+        let mut drawing = Some(drawing);
+        let bar = progress(wanted, json);
+        let mut moved = (Instant::now(), 0);
+        loop {
+            if drawing.as_ref().is_some_and(JoinHandle::is_finished)
+                && let Some(drawing) = drawing.take()
+            {
+                drawing.await.or_hint("drawing died", "report this")??;
+            }
+            let now = metrics.snapshot();
+            bar.set_position(now.receipted.min(wanted));
+            if now.quarantined > 0 || now.rejected > 0 {
+                let error = anyhow::anyhow!(
+                    "the centre refused {} and the camera {} of the demo's own pictures",
+                    now.quarantined,
+                    now.rejected
+                );
+                return Err(Failure::new(error, "see the audit log, and report this"));
+            }
+            if now.receipted >= wanted {
+                break;
+            }
+            if agent.is_finished() || stop.is_cancelled() {
+                bar.abandon();
+                let ended = agent.await.or_hint("the camera died", "report this")?;
+                ended.or_hint("the camera ended", "see the log")?;
+                return Err(Failure::new(
+                    anyhow::anyhow!("stopped before all receipts"),
+                    "start again: nothing is lost",
+                ));
+            }
+            if now.receipted + now.spooled + now.uploaded > moved.1 {
+                moved = (Instant::now(), now.receipted + now.spooled + now.uploaded);
+            } else if moved.0.elapsed() > STALL {
+                let error = anyhow::anyhow!("no receipt for {} seconds", STALL.as_secs());
+                return Err(Failure::new(
+                    error,
+                    "see the log; blocks wait in the camera's spool",
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        bar.finish_and_clear();
+        Ok(count)
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Outcome {
+    store::durable::write_atomic(path, bytes, 0o600).or_hint(
+        format!("cannot write {}", path.display()),
+        "check the folder's rights",
+    )
+}
+
+/// The camera's own passphrase: it is another machine in real life.
+fn camera_passphrase(folder: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
+    crate::secrets::passphrase(folder, None)
+}
+
+fn settings(folder: &Path, running: &Running) -> String {
+    let path = |name: &str| toml::Value::String(folder.join(name).to_string_lossy().into_owned());
+    format!(
+        "[watch]\nfolder = {}\nrejected = {}\n\
+         [spool]\nfolder = {}\nmax_bytes = 4000000000\n\
+         [identity]\ndevice = \"{DEVICE}\"\nfile = {}\n\
+         [trust]\nroots = {}\nauthorities = {}\nrecipients = {}\n\
+         [centre]\nhost = \"127.0.0.1\"\nport = {}\n\
+         [uplink]\nbackoff_min_ms = 200\nbackoff_max_ms = 5000\n\
+         [enrolment]\nhost = \"127.0.0.1\"\nport = {}\ncode_file = {}\n",
+        path("incoming"),
+        path("rejected"),
+        path("spool"),
+        path("identity.pem"),
+        path("root.pem"),
+        path("authorities.pem"),
+        path("recipients.pem"),
+        running.intake.port(),
+        running.enrolment.port(),
+        path("code"),
+    )
+}
+
+/// Pictures are numbered through all runs of the demo, so that none is drawn twice.
+fn next_number(folder: &Path) -> Outcome<u64> {
+    let file = folder.join("next-picture");
+    match std::fs::read_to_string(&file) {
+        Ok(text) => text
+            .trim()
+            .parse()
+            .or_hint(format!("{}", file.display()), "remove the file"),
+        Err(_) => Ok(1),
+    }
+}
+
+/// Complete pictures in the watched folder: the description comes after the picture.
+fn pictures(incoming: &Path) -> u64 {
+    let names = std::fs::read_dir(incoming).into_iter().flatten().flatten();
+    let complete = names.filter(|entry| entry.path().extension().is_some_and(|e| e == "json"));
+    u64::try_from(complete.count()).unwrap_or(u64::MAX)
+}
+
+/// Draws pictures and puts them, complete, into the folder that the camera watches.
+fn draw(incoming: &Path, first: u64, count: u64, stop: &CancellationToken) -> Outcome {
+    let folder = incoming.parent().unwrap_or(incoming);
+    for number in first..first + count {
+        if stop.is_cancelled() {
+            return Ok(());
+        }
+        draw_one(incoming, folder, number)?;
+        write(
+            &folder.join("next-picture"),
+            (number + 1).to_string().as_bytes(),
+        )?;
+    }
+    Ok(())
+}
+
+/// `cordon draw`.
+pub(crate) fn draw_into(out: &Path, first: u64, count: u64, json: bool) -> Outcome {
+    store::durable::create_dir_all(out).or_hint(
+        format!("cannot make {}", out.display()),
+        "check the parent folder's rights",
+    )?;
+    let bar = progress(count, json);
+    for number in first..first + count {
+        draw_one(out, out, number)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let text = format!("drew {count} pictures into {}", out.display());
+    crate::commands::print(json, &json!({ "folder": out, "pictures": count }), &text)
+}
+
+/// Draws picture `number` and its facts into `folder`, by way of `stage` on the same file system.
+fn draw_one(folder: &Path, stage: &Path, number: u64) -> Outcome {
+    let now = OffsetDateTime::now_utc();
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    let time = now.format(&Rfc3339).unwrap_or_default();
+    let seen = scene::observe(number, time.clone(), DEVICE);
+    let picture = scene::jpeg(&seen).or_hint("cannot draw", "report this")?;
+    let facts = json!({
+        "captured_at": time,
+        "classification": seen.classification,
+        "violation": {
+            "type": "speeding",
+            "place": {
+                "name": seen.place,
+                "latitude_microdeg": seen.latitude_microdeg,
+                "longitude_microdeg": seen.longitude_microdeg,
+            },
+            "speed_kmh": seen.speed_kmh,
+            "limit_kmh": seen.limit_kmh,
+            "plate": seen.plate,
+            "lane": seen.lane,
+            "device_serial": "DEMO-0017",
+        },
+    });
+    let name = format!("violation-{number:06}");
+    for (extension, bytes) in [("jpg", picture), ("json", facts.to_string().into_bytes())] {
+        // Under another name first: the camera must not see half a file under its final one.
+        let temporary = stage.join(format!("{name}.{extension}.part"));
+        let target = folder.join(format!("{name}.{extension}"));
+        std::fs::write(&temporary, bytes)
+            .and_then(|()| std::fs::rename(&temporary, target))
+            .or_hint(
+                format!("cannot write {}", temporary.display()),
+                "check the disk",
+            )?;
+    }
+    Ok(())
+}
+
+fn progress(wanted: u64, json: bool) -> ProgressBar {
+    if json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(
+        "{spinner} receipts {bar:40} {pos}/{len}  {per_sec}  {elapsed}",
+    );
+    ProgressBar::new(wanted).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,182 @@
+//! The keys and certificates of this site's own services.
+//!
+//! Each lies in `keys/NAME.key` (encrypted) and `keys/NAME.pem` (certificate and issuer). A
+//! certificate that has used up two thirds of its life is replaced at the next start, together
+//! with its key; former sealing keys stay, because archived blocks are sealed to them.
+
+use std::path::{Path, PathBuf};
+
+use audit::Actor;
+use evidence::cms::RecipientKey;
+use pki::cert::CertificateChain;
+use pki::file;
+use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::name::{AltName, Subject};
+use pki::profile::Profile;
+use registry::{Order, Registry};
+use time::OffsetDateTime;
+
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+const HINT: &str = "check the data folder and the passphrase";
+
+/// A private key with its certificate.
+#[derive(Clone)]
+pub(crate) struct KeyPair {
+    pub(crate) key: PrivateKey,
+    pub(crate) chain: CertificateChain,
+}
+
+/// The folder of the service keys.
+pub(crate) struct KeyFolder<'a> {
+    pub(crate) folder: PathBuf,
+    pub(crate) passphrase: &'a [u8],
+    pub(crate) registry: &'a Registry,
+    pub(crate) algorithm: KeyAlgorithm,
+    pub(crate) now: OffsetDateTime,
+}
+
+impl KeyFolder<'_> {
+    /// The TLS server's pair for `names`; replaced when the names change.
+    pub(crate) async fn server(&self, names: &[String]) -> Outcome<KeyPair> {
+        let alt_names: Vec<AltName> = names
+            .iter()
+            .map(|name| {
+                name.parse()
+                    .map_or_else(|_| AltName::Dns(name.clone()), AltName::Ip)
+            })
+            .collect();
+        let subject = Subject::new(names.first().cloned().unwrap_or_default());
+        let stamp = self.folder.join("server.names");
+        let same_names =
+            std::fs::read_to_string(&stamp).is_ok_and(|known| known == names.join("\n"));
+        let pair = self
+            .pair("server", Profile::Server, subject, &alt_names, same_names)
+            .await?;
+        store::durable::write_atomic(&stamp, names.join("\n").as_bytes(), 0o644)
+            .or_hint(format!("cannot write {}", stamp.display()), HINT)?;
+        Ok(pair)
+    }
+
+    /// The pair that signs receipts and packages.
+    pub(crate) async fn receipts(&self) -> Outcome<KeyPair> {
+        let subject = Subject::new("Acquisition Centre");
+        self.pair("receipts", Profile::ServiceSigner, subject, &[], true)
+            .await
+    }
+
+    /// The pairs that blocks are sealed to, the newest first.
+    pub(crate) async fn sealing(&self) -> Outcome<Vec<RecipientKey>> {
+        let mut number = 1;
+        while self
+            .path(&format!("sealing-{}", number + 1), "pem")
+            .exists()
+        {
+            number += 1;
+        }
+        let newest = self.path(&format!("sealing-{number}"), "pem");
+        if newest.exists()
+            && !fresh(
+                &file::load_chain(&newest).or_hint("sealing key", HINT)?,
+                self.now,
+            )
+        {
+            number += 1;
+        }
+        let mut keys = Vec::new();
+        for n in (1..=number).rev() {
+            let name = format!("sealing-{n}");
+            let subject = Subject::new(format!("Acquisition Centre sealing {n}"));
+            // Only the newest is ever made or replaced; the rest are kept however old.
+            let pair = if n == number {
+                self.pair(&name, Profile::ServiceRecipient, subject, &[], true)
+                    .await?
+            } else {
+                self.load(&name)?
+            };
+            let key = RecipientKey::new(pair.key, pair.chain.leaf().clone());
+            keys.push(key.or_hint(format!("{name} has another key's certificate"), HINT)?);
+        }
+        Ok(keys)
+    }
+
+    async fn pair(
+        &self,
+        name: &str,
+        profile: Profile,
+        subject: Subject,
+        alt_names: &[AltName],
+        usable: bool,
+    ) -> Outcome<KeyPair> {
+        if self.path(name, "pem").exists() {
+            let pair = self.load(name)?;
+            if usable && fresh(&pair.chain, self.now) {
+                return Ok(pair);
+            }
+        }
+        let key = PrivateKey::generate(self.algorithm).or_hint("cannot make a key", "try again")?;
+        let order =
+            Order::new(profile, subject, key.spki()).with_alt_names(alt_names.iter().cloned());
+        let actor = Actor::service("cordon");
+        let issued = self.registry.issue(order, actor, self.now).await;
+        let issued = issued.or_hint(format!("cannot issue the certificate of {name}"), HINT)?;
+        // The key first: a certificate without its key would look complete at the next start.
+        let saved = file::save_private(&self.path(name, "key"), &key, self.passphrase)
+            .and_then(|()| file::save_chain(&self.path(name, "pem"), &issued.chain));
+        saved.or_hint(format!("cannot save the key of {name}"), HINT)?;
+        Ok(KeyPair {
+            key,
+            chain: issued.chain,
+        })
+    }
+
+    fn load(&self, name: &str) -> Outcome<KeyPair> {
+        let chain = file::load_chain(&self.path(name, "pem"))
+            .or_hint(format!("cannot read the certificate of {name}"), HINT)?;
+        let key = file::load_private(&self.path(name, "key"), self.passphrase)
+            .or_hint(format!("cannot read the key of {name}"), HINT)?;
+        Ok(KeyPair { key, chain })
+    }
+
+    fn path(&self, name: &str, extension: &str) -> PathBuf {
+        self.folder.join(format!("{name}.{extension}"))
+    }
+}
+
+/// Whether less than two thirds of the certificate's life are over.
+fn fresh(chain: &CertificateChain, now: OffsetDateTime) -> bool {
+    let validity = &chain.leaf().tbs_certificate.validity;
+    let start = validity.not_before.to_unix_duration().as_secs();
+    let end = validity.not_after.to_unix_duration().as_secs();
+    let now = u64::try_from(now.unix_timestamp()).unwrap_or(0);
+    now < start + (end - start.min(end)) / 3 * 2
+}
+
+/// The audit log's signing key: an Ed25519 key file like the others.
+pub(crate) fn log_key(path: &Path, passphrase: &[u8], origin: &str) -> Outcome<audit::LogKey> {
+    let key = if path.exists() {
+        file::load_private(path, passphrase)
+            .or_hint(format!("cannot read {}", path.display()), HINT)?
+    } else {
+        let key = PrivateKey::generate(KeyAlgorithm::Ed25519)
+            .or_hint("cannot make the log's key", "try again")?;
+        file::save_private(path, &key, passphrase)
+            .or_hint(format!("cannot save {}", path.display()), HINT)?;
+        key
+    };
+    if key.algorithm() != KeyAlgorithm::Ed25519 {
+        let error = anyhow::anyhow!("{} is no Ed25519 key", path.display());
+        return Err(Failure::new(error, "restore the log's key from a backup"));
+    }
+    let seed = ed25519_seed(&key.to_pkcs8_der())
+        .ok_or_else(|| Failure::new(anyhow::anyhow!("{} is damaged", path.display()), HINT))?;
+    audit::LogKey::from_seed(origin, &seed).or_hint("cannot use the log's key", HINT)
+}
+
+/// The 32-byte seed inside of a PKCS#8 Ed25519 key (RFC 8410 section 7: an OCTET STRING in an
+/// OCTET STRING).
+fn ed25519_seed(pkcs8: &[u8]) -> Option<zeroize::Zeroizing<[u8; 32]>> {
+    let info = pkcs8::PrivateKeyInfo::try_from(pkcs8).ok()?;
+    let seed = info.private_key.strip_prefix(&[0x04, 0x20])?;
+    Some(zeroize::Zeroizing::new(seed.try_into().ok()?))
+}

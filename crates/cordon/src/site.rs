@@ -1,0 +1,259 @@
+//! A site: all roles of one data folder, opened in the order in which they need one another.
+//!
+//! ```text
+//! DIR/passphrase          unless one is given from elsewhere
+//! DIR/audit/log           the central audit log (tlog-tiles), log.vkey beside it
+//! DIR/audit/journal       each role's own journal
+//! DIR/pki, registry.sqlite   authorities and what they issued
+//! DIR/keys                keys of this site's services
+//! DIR/directory.sqlite    people
+//! DIR/centre              uploads, archive, quarantine, index
+//! DIR/control.sock        for `cordon pki revoke` and its like while the site runs
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use access::Engine;
+use audit::{AuditSink, SharedLog};
+use centre::{Centre, Limits, Units};
+use directory::Directory;
+use pki::key::KeyAlgorithm;
+use pki::tls::ServerIdentity;
+use registry::{CrlName, Passphrases, Registry};
+use time::OffsetDateTime;
+
+use crate::cli::SiteArgs;
+use crate::config::Config;
+use crate::failure::{OrHint as _, Outcome};
+use crate::keys::{KeyFolder, log_key};
+use crate::secrets;
+
+/// All roles, open.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) data: PathBuf,
+    pub(crate) config: Config,
+    pub(crate) audit: SharedLog,
+    pub(crate) registry: Registry,
+    pub(crate) directory: Directory,
+    pub(crate) access: Arc<Engine>,
+    pub(crate) centre: Centre,
+    pub(crate) server: Arc<ServerIdentity>,
+    /// Certificates that cameras seal to, newest first, PEM.
+    pub(crate) recipients_pem: String,
+    pub(crate) portal_audit: Arc<dyn AuditSink>,
+}
+
+impl Site {
+    /// Opens the site of `args`, making it when the folder is empty.
+    pub(crate) async fn open(args: &SiteArgs) -> Outcome<Self> {
+        let config = Config::load(args.config.as_deref())?;
+        let data = args.data.clone();
+        store::durable::create_dir_all(&data).or_hint(
+            format!("cannot make the data folder {}", data.display()),
+            "name another folder with --data, or check its rights",
+        )?;
+        private(&data)?;
+        let secret = secrets::passphrase(&data, args.passphrase_file.as_deref())?;
+        let now = OffsetDateTime::now_utc();
+
+        let audit = open_audit(&data, &secret, &config.site.log_origin)?;
+        let registry = open_registry(&data, &config, &secret, &audit, now).await?;
+        let file = data.join("directory.sqlite");
+        let directory = Directory::open(&file).await.or_hint(
+            format!("cannot open {}", file.display()),
+            "check the folder's rights",
+        )?;
+
+        let folder = data.join("keys");
+        store::durable::create_dir_all(&folder).or_hint(
+            format!("cannot make {}", folder.display()),
+            "check the folder's rights",
+        )?;
+        let keys = KeyFolder {
+            folder,
+            passphrase: &secret,
+            registry: &registry,
+            algorithm: algorithm(&config.keys.leaf),
+            now,
+        };
+        let server = keys.server(&config.site.names).await?;
+        let server = ServerIdentity::new(&server.chain, &server.key).or_hint(
+            "cannot use the server's certificate",
+            "remove keys/server.* and restart",
+        )?;
+        let receipts = keys.receipts().await?;
+        let recipients = keys.sealing().await?;
+        let recipients_pem = recipients
+            .iter()
+            .map(|key| pki::cert::to_pem(key.certificate()))
+            .collect::<Result<String, _>>()
+            .or_hint(
+                "cannot write the sealing certificates",
+                "check keys/sealing-*.pem",
+            )?;
+
+        let access = Engine::shipped().or_hint("cannot load the access rules", "reinstall")?;
+        let access = Arc::new(access);
+        let centre = Centre::open(centre::Setup {
+            data: data.join("centre"),
+            recipients,
+            receipt_key: receipts.key,
+            receipt_chain: receipts.chain,
+            trust: registry.trust(),
+            scanner: config.scanner(),
+            audit: role(&audit, "centre")?,
+            log_origin: config.site.log_origin.clone(),
+            access: access.clone(),
+            units: Units {
+                default: config.units.default.clone(),
+                by_device: config.units.cameras.clone(),
+            },
+            limits: Limits {
+                max_block: config.intake.max_block_bytes,
+                max_open_per_device: config.intake.max_open_uploads,
+                upload_lifetime: std::time::Duration::from_secs(
+                    u64::from(config.intake.upload_days) * 24 * 3600,
+                ),
+            },
+        })
+        .await
+        .or_hint(
+            "cannot open the acquisition centre",
+            "check the data folder and its disk",
+        )?;
+        let portal_audit = role(&audit, "portal")?;
+        Ok(Self {
+            data,
+            config,
+            audit,
+            registry,
+            directory,
+            access,
+            centre,
+            server,
+            recipients_pem,
+            portal_audit,
+        })
+    }
+
+    /// Where commands reach the running site.
+    pub(crate) fn control_socket(data: &Path) -> PathBuf {
+        data.join("control.sock")
+    }
+
+    /// The current revocation lists for cameras and services, in PEM. A custody package holds no
+    /// person's certificate, hence nothing that the users' list could be checked with.
+    pub(crate) fn crls_pem(&self) -> Vec<String> {
+        let names = [
+            pki::profile::CaKind::Devices,
+            pki::profile::CaKind::Services,
+        ]
+        .map(CrlName::Issuing);
+        std::iter::once(CrlName::Root)
+            .chain(names)
+            .filter_map(|name| self.registry.crl(name))
+            .filter_map(|der| {
+                der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, &der).ok()
+            })
+            .collect()
+    }
+
+    /// The issuing authorities, in PEM.
+    pub(crate) fn authorities_pem(&self) -> Outcome<String> {
+        let authorities = self.registry.authorities();
+        let pem = authorities
+            .iter()
+            .skip(1)
+            .map(pki::cert::to_pem)
+            .collect::<Result<String, _>>();
+        pem.or_hint("cannot write the authorities", "check the folder pki")
+    }
+
+    /// The root certificate, in PEM.
+    pub(crate) fn root_pem(&self) -> Outcome<String> {
+        pki::cert::to_pem(self.registry.root())
+            .or_hint("cannot write the root", "check pki/root.pem")
+    }
+}
+
+/// The data folder holds keys and evidence: nobody else has business in it.
+fn private(data: &Path) -> Outcome {
+    use std::os::unix::fs::PermissionsExt as _;
+    let rights = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(data, rights).or_hint(
+        format!("cannot close {} to others", data.display()),
+        "check the folder's owner",
+    )
+}
+
+/// An algorithm by a name that the configuration has checked.
+pub(crate) fn algorithm(name: &str) -> KeyAlgorithm {
+    name.parse().unwrap_or(KeyAlgorithm::EcdsaP256)
+}
+
+fn open_audit(data: &Path, secret: &[u8], origin: &str) -> Outcome<SharedLog> {
+    let folder = data.join("audit");
+    store::durable::create_dir_all(&folder).or_hint(
+        format!("cannot make {}", folder.display()),
+        "check the folder's rights",
+    )?;
+    let key = log_key(&folder.join("log.key"), secret, origin)?;
+    let public = folder.join("log.vkey");
+    store::durable::write_atomic(&public, format!("{}\n", key.verifier()).as_bytes(), 0o644)
+        .or_hint(
+            format!("cannot write {}", public.display()),
+            "check the folder's rights",
+        )?;
+    SharedLog::open(&folder, key).or_hint(
+        format!("cannot open the audit log in {}", folder.display()),
+        "stop another cordon that uses this folder, or run `cordon audit verify` on it",
+    )
+}
+
+pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>> {
+    let role = audit.role(name).or_hint(
+        format!("cannot open the journal of {name}"),
+        "check the disk",
+    )?;
+    Ok(Arc::new(role))
+}
+
+async fn open_registry(
+    data: &Path,
+    config: &Config,
+    secret: &[u8],
+    audit: &SharedLog,
+    now: OffsetDateTime,
+) -> Outcome<Registry> {
+    let settings = registry::Config {
+        country: Some(config.site.country.clone()),
+        authority_algorithm: algorithm(&config.keys.authority),
+        ..registry::Config::new(&config.site.organisation)
+    };
+    if !Registry::is_initialised(data) {
+        tracing::info!("making the certificate authorities");
+        let (data, settings) = (data.to_owned(), settings.clone());
+        let secret = zeroize::Zeroizing::new(secret.to_vec());
+        let made = tokio::task::spawn_blocking(move || {
+            let passphrases = Passphrases {
+                root: &secret,
+                issuing: &secret,
+            };
+            Registry::init(&data, &settings, &passphrases, now)
+        });
+        made.await
+            .or_hint("cannot make the certificate authorities", "try again")?
+            .or_hint(
+                "cannot make the certificate authorities",
+                "check the data folder",
+            )?;
+    }
+    Registry::open(data, settings, secret, role(audit, "registry")?, now)
+        .await
+        .or_hint(
+            "cannot open the certificate authorities",
+            "check the passphrase and the folder pki",
+        )
+}

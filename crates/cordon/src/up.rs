@@ -1,0 +1,251 @@
+//! All roles of a site on their listeners, until somebody says stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use pki::path::Purpose;
+use pki::tls::{ClientAuth, ServerTls};
+use portal::{SessionLimits, Sessions};
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower_http::timeout::TimeoutLayer;
+
+use crate::backend::PortalBackend;
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::gate::{self, Gate};
+use crate::listener::Listener;
+use crate::site::Site;
+use crate::{control, metrics};
+
+/// Longest time for one page or answer; uploads have their own limit per silence.
+const REQUEST: Duration = Duration::from_secs(60);
+/// How often revocation lists are looked at and expired uploads swept.
+const HOUSEKEEPING: Duration = Duration::from_secs(300);
+
+/// A running site.
+pub(crate) struct Running {
+    pub(crate) portal: SocketAddr,
+    pub(crate) intake: SocketAddr,
+    pub(crate) enrolment: SocketAddr,
+    pub(crate) metrics: SocketAddr,
+    tasks: JoinSet<Outcome>,
+    stop: CancellationToken,
+}
+
+impl Running {
+    /// Binds every listener and starts serving.
+    pub(crate) async fn start(site: &Site) -> Outcome<Self> {
+        let stop = CancellationToken::new();
+        let listen = &site.config.listen;
+        let portal = bind("listen.portal", listen.portal).await?;
+        let intake = bind("listen.intake", listen.intake).await?;
+        let enrolment = bind("listen.enrolment", listen.enrolment).await?;
+        let metrics_socket = bind("listen.metrics", listen.metrics).await?;
+        let address = |socket: &TcpListener, setting| {
+            socket
+                .local_addr()
+                .or_hint(setting, "check the network settings")
+        };
+        let addresses = (
+            address(&portal, "listen.portal")?,
+            address(&intake, "listen.intake")?,
+            address(&enrolment, "listen.enrolment")?,
+            address(&metrics_socket, "listen.metrics")?,
+        );
+        let gate = Arc::new(Gate::new(site.clone()));
+        let listeners = [
+            Listener {
+                name: "portal",
+                socket: portal,
+                tls: Some(tls(
+                    site,
+                    ClientAuth::Optional,
+                    Purpose::ClientUser,
+                    &["h2", "http/1.1"],
+                )?),
+                router: portal_router(site, &gate)?,
+            },
+            Listener {
+                name: "intake",
+                socket: intake,
+                tls: Some(tls(
+                    site,
+                    ClientAuth::Required,
+                    Purpose::ClientDevice,
+                    &["http/1.1"],
+                )?),
+                router: intake_router(site, &gate),
+            },
+            Listener {
+                name: "enrolment",
+                socket: enrolment,
+                tls: Some(tls(
+                    site,
+                    ClientAuth::Optional,
+                    Purpose::ClientDevice,
+                    &["http/1.1"],
+                )?),
+                router: registry::est::router(
+                    site.registry.clone(),
+                    Arc::new(OffsetDateTime::now_utc),
+                )
+                .layer(timeout()),
+            },
+            Listener {
+                name: "metrics",
+                socket: metrics_socket,
+                tls: None,
+                router: metrics::router(site),
+            },
+        ];
+        let mut tasks = JoinSet::new();
+        for listener in listeners {
+            let (name, stop) = (listener.name, stop.clone());
+            tasks.spawn(async move {
+                listener
+                    .serve(stop)
+                    .await
+                    .or_hint(format!("listener {name}"), "see the log")
+            });
+        }
+        tasks.spawn(housekeeping(site.clone(), stop.clone()));
+        tasks.spawn(control::serve(site.clone(), stop.clone()));
+        let (portal, intake, enrolment, metrics) = addresses;
+        Ok(Self {
+            portal,
+            intake,
+            enrolment,
+            metrics,
+            tasks,
+            stop,
+        })
+    }
+
+    /// The portal's address for people.
+    pub(crate) fn portal_url(&self, site: &Site) -> String {
+        let name = site
+            .config
+            .site
+            .names
+            .first()
+            .map_or("localhost", String::as_str);
+        format!("https://{name}:{}/", self.portal.port())
+    }
+
+    /// A token that stops the site when it is cancelled.
+    pub(crate) fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Waits until a stop is asked for or a role dies, then lets everything end.
+    pub(crate) async fn until_stopped(mut self) -> Outcome {
+        let mut outcome = Ok(());
+        while let Some(ended) = self.tasks.join_next().await {
+            let ended = ended.unwrap_or_else(|panic| {
+                Err(Failure::new(
+                    anyhow::anyhow!("a role died: {panic}"),
+                    "report this",
+                ))
+            });
+            // A role that ends without being asked takes the others with it, and says so.
+            if !self.stop.is_cancelled() {
+                self.stop.cancel();
+                outcome = ended.and_then(|()| {
+                    Err(Failure::new(
+                        anyhow::anyhow!("a role ended by itself"),
+                        "see the log",
+                    ))
+                });
+            } else if outcome.is_ok() {
+                outcome = ended;
+            }
+        }
+        outcome
+    }
+}
+
+/// Cancels `stop` on SIGTERM, SIGINT or SIGHUP.
+pub(crate) fn stop_on_signals(stop: CancellationToken) -> Outcome {
+    use tokio::signal::unix::{SignalKind, signal};
+    let hint = "check that signals are not blocked";
+    let mut terminate = signal(SignalKind::terminate()).or_hint("signals", hint)?;
+    let mut interrupt = signal(SignalKind::interrupt()).or_hint("signals", hint)?;
+    let mut hang_up = signal(SignalKind::hangup()).or_hint("signals", hint)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hang_up.recv() => {}
+        }
+        tracing::info!("stopping");
+        stop.cancel();
+    });
+    Ok(())
+}
+
+async fn bind(setting: &str, address: SocketAddr) -> Outcome<TcpListener> {
+    TcpListener::bind(address).await.or_hint(
+        format!("cannot listen on {address} ({setting})"),
+        "stop what uses the port, or set another one in the configuration",
+    )
+}
+
+fn tls(
+    site: &Site,
+    mode: ClientAuth,
+    purpose: Purpose,
+    alpn: &[&str],
+) -> Outcome<Arc<rustls::ServerConfig>> {
+    ServerTls::new(site.server.clone())
+        .with_client_auth(mode, site.registry.trust(), purpose)
+        .with_alpn(alpn)
+        .build()
+        .or_hint("cannot set up TLS", "check keys/server.pem")
+}
+
+fn timeout() -> TimeoutLayer {
+    TimeoutLayer::with_status_code(http::StatusCode::REQUEST_TIMEOUT, REQUEST)
+}
+
+fn portal_router(site: &Site, gate: &Arc<Gate>) -> Outcome<Router> {
+    let sessions =
+        Sessions::new(SessionLimits::default()).or_hint("sessions", "check the kernel")?;
+    let backend = Arc::new(PortalBackend {
+        site: site.clone(),
+        gate: gate.clone(),
+    });
+    let people = axum::middleware::from_fn_with_state(gate.clone(), gate::people);
+    let api = site.centre.api_router().layer(people);
+    Ok(portal::router(backend, Arc::new(sessions))
+        .merge(api)
+        .layer(timeout()))
+}
+
+fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {
+    let devices = axum::middleware::from_fn_with_state(gate.clone(), gate::devices);
+    site.centre.intake_router().layer(devices)
+}
+
+/// Renews revocation lists and sweeps expired uploads, every few minutes.
+async fn housekeeping(site: Site, stop: CancellationToken) -> Outcome {
+    let mut tick = tokio::time::interval(HOUSEKEEPING);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+        let now = OffsetDateTime::now_utc();
+        if let Err(error) = site.registry.refresh_crls(now).await {
+            tracing::error!(%error, "revocation lists could not be renewed; trying again");
+        }
+        match site.centre.intake().sweep(now).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "removed expired uploads"),
+            Err(error) => tracing::error!(%error, "expired uploads could not be removed"),
+        }
+    }
+}
