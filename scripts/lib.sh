@@ -1,0 +1,72 @@
+# Shared by the scripts in this folder; sourced, not run.
+# Installs what is missing on a bare Debian 12 and says what it does.
+
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
+
+# as_root COMMAND...: runs it as root, by sudo where needed.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null; then sudo "$@"
+  else
+    echo "this needs root or sudo to run: $*" >&2
+    echo "  to do: run it as root once, then start again" >&2
+    exit 1
+  fi
+}
+
+# need_packages NAME...: installs the Debian packages that are missing.
+need_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok' || missing+=("$package")
+  done
+  [ ${#missing[@]} = 0 ] && return
+  say "installing ${missing[*]}"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+    >/tmp/cordon-apt.log 2>&1 || { tail -20 /tmp/cordon-apt.log >&2; exit 1; }
+}
+
+# need_rust: makes `cargo` of the version in rust-toolchain.toml available.
+need_rust() {
+  [ -d "$HOME/.cargo/bin" ] && PATH="$HOME/.cargo/bin:$PATH"
+  local wanted
+  wanted=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+  if ! command -v cargo >/dev/null; then
+    say "installing Rust $wanted"
+    if apt-cache show rustup >/dev/null 2>&1; then
+      need_packages rustup
+    else
+      need_packages curl ca-certificates
+      curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+        sh -s -- -y --no-modify-path --profile minimal --default-toolchain "$wanted" \
+          --component rustfmt --component clippy
+      PATH="$HOME/.cargo/bin:$PATH"
+    fi
+  fi
+  # A rustup without this toolchain fetches it; a distribution's own cargo has to be new enough.
+  if command -v rustup >/dev/null && ! rustup run "$wanted" rustc --version >/dev/null 2>&1; then
+    say "installing Rust $wanted"
+    rustup toolchain install "$wanted" --profile minimal --component rustfmt --component clippy
+  fi
+}
+
+# need_python NAME...: installs PyPI packages into .venv.
+need_python() {
+  need_packages python3 python3-venv
+  [ -x .venv/bin/pip ] || /usr/bin/python3 -m venv .venv
+  local missing=() package
+  for package in "$@"; do
+    .venv/bin/python -c 'import importlib.metadata as m, sys; m.version(sys.argv[1])' \
+      "${package%%[=<>]*}" 2>/dev/null || missing+=("$package")
+  done
+  [ ${#missing[@]} = 0 ] && return
+  say "installing ${missing[*]} into .venv"
+  .venv/bin/pip install -q --disable-pip-version-check "${missing[@]}"
+}
+
+need_build_tools() { need_packages build-essential cmake pkg-config git ca-certificates; }
