@@ -1,0 +1,208 @@
+"""From folder to receipt, beside openssl + curl + nginx, in one run.
+
+Both sides get the same pictures, sign and encrypt each, send it over mutual TLS 1.3 and store it.
+Ours does more (verification, decryption, index, audit log, receipt, fsync at every step); the
+pipeline gets what a script of three tools gives. CPU time is that of all processes of a side,
+clients and servers.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORDON = ROOT / "target/release/cordon"
+
+
+def run(*args, **kwargs):
+    return subprocess.run([str(a) for a in args], check=True, **kwargs)
+
+
+def cpu_of(pid):
+    """User and system seconds of a running process, children reaped by it included."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(int(n) for n in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def free_ports(count):
+    import socket
+
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def start_site(work):
+    ports = free_ports(4)
+    config = work / "cordon.toml"
+    names = ["portal", "intake", "enrolment", "metrics"]
+    lines = [f'{n} = "127.0.0.1:{p}"' for n, p in zip(names, ports)]
+    config.write_text("[listen]\n" + "\n".join(lines) + "\n")
+    log = open(work / "site.log", "w")
+    site = subprocess.Popen(
+        [CORDON, "up", "--data", work / "site", "--config", config, "--json"],
+        stdout=subprocess.PIPE, stderr=log, text=True)
+    site.stdout.readline()
+    return site, config
+
+
+def pictures(work, count, site_config):
+    """Draws the pictures with the demo, in a site of its own, and returns them."""
+    folder = work / "pictures"
+    folder.mkdir()
+    run(CORDON, "draw", "--out", folder, "--count", count, stdout=subprocess.DEVNULL)
+    return sorted(folder.glob("*.jpg"))
+
+
+def ours(work, files):
+    site, config = start_site(work)
+    camera_folder = work / "camera"
+    run(CORDON, "registry", "code", "--data", work / "site", "--config", config,
+        "--device", "camera-17", "--out", camera_folder, stdout=subprocess.DEVNULL)
+    incoming = camera_folder / "incoming"
+    incoming.mkdir()
+    log = open(work / "camera.log", "w")
+    agent = subprocess.Popen([CORDON, "camera", "run", "--config", camera_folder / "camera.toml"],
+                             stdout=log, stderr=log)
+    # Ready when it has enrolled; what follows is steady work.
+    while not (camera_folder / "identity.pem").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    stage = camera_folder / "stage"
+    stage.mkdir()
+    for file in files:
+        for part in (file, file.with_suffix(".json")):
+            shutil.copy(part, stage / part.name)
+    cpu = cpu_of(site.pid) + cpu_of(agent.pid)
+    started = time.monotonic()
+    for file in sorted(stage.iterdir()):
+        file.rename(incoming / file.name)
+    receipts = camera_folder / "spool" / "receipts"
+    deadline = started + 600
+    while not receipts.exists() or len(list(receipts.iterdir())) < len(files):
+        if time.monotonic() > deadline or agent.poll() is not None:
+            sys.exit(f"not all receipts came; see {work}/camera.log")
+        time.sleep(0.02)
+    seconds = time.monotonic() - started
+    cpu = cpu_of(site.pid) + cpu_of(agent.pid) - cpu
+    for process in (agent, site):
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    return seconds, cpu
+
+
+def make_certificates(folder):
+    """A root and three P-256 certificates: signer, recipient, server and client of TLS."""
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384",
+        "-nodes", "-keyout", folder / "root.key", "-out", folder / "root.pem", "-days", "2",
+        "-subj", "/CN=bench root", stderr=subprocess.DEVNULL)
+    extensions = folder / "ext"
+    extensions.write_text("subjectAltName=IP:127.0.0.1\nkeyUsage=digitalSignature,keyAgreement\n"
+                          "extendedKeyUsage=serverAuth,clientAuth,emailProtection\n")
+    for name in ("camera", "centre", "server"):
+        run("openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.csr",
+            "-subj", f"/CN={name}", stderr=subprocess.DEVNULL)
+        run("openssl", "x509", "-req", "-in", folder / f"{name}.csr", "-CA", folder / "root.pem",
+            "-CAkey", folder / "root.key", "-CAcreateserial", "-days", "2", "-extfile", extensions,
+            "-out", folder / f"{name}.pem", stderr=subprocess.DEVNULL)
+
+
+def start_nginx(folder):
+    [port] = free_ports(1)
+    store = folder / "store"
+    store.mkdir()
+    (folder / "nginx.conf").write_text(f"""
+daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log; worker_processes 1;
+user root;
+events {{}}
+http {{
+  access_log off; client_body_temp_path {folder}/body; client_max_body_size 64m;
+  proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u;
+  scgi_temp_path {folder}/s;
+  server {{
+    listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.3;
+    ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key;
+    ssl_client_certificate {folder}/root.pem; ssl_verify_client on;
+    location / {{ root {store}; dav_methods PUT; }}
+  }}
+}}
+""")
+    nginx = subprocess.Popen(["nginx", "-c", folder / "nginx.conf"], stderr=subprocess.DEVNULL)
+    while not (folder / "nginx.pid").exists():
+        time.sleep(0.05)
+    return nginx, port
+
+
+def pipeline(work, files):
+    folder = work / "pipeline"
+    folder.mkdir()
+    make_certificates(folder)
+    nginx, port = start_nginx(folder)
+    workers = subprocess.run(["pgrep", "-P", str(nginx.pid)], capture_output=True, text=True)
+    pids = [nginx.pid, *map(int, workers.stdout.split())]
+    script = (
+        'openssl cms -sign -binary -nodetach -outform DER -in "$1" -signer "$2/camera.pem" '
+        '-inkey "$2/camera.key" -md sha256 | '
+        'openssl cms -encrypt -binary -aes-256-gcm -outform DER -out "$2/block" '
+        '-recip "$2/centre.pem" -keyopt ecdh_kdf_md:sha256 && '
+        'curl -sSf --http1.1 --tlsv1.3 --cacert "$2/root.pem" --cert "$2/camera.pem" '
+        '--key "$2/camera.key" -T "$2/block" "https://127.0.0.1:$3/$4" -o /dev/null')
+    cpu = sum(map(cpu_of, pids))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.monotonic()
+    for file in files:
+        run("sh", "-c", script, "sh", file, folder, port, file.name)
+    seconds = time.monotonic() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = sum(map(cpu_of, pids)) - cpu
+    cpu += after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
+    stored = len(list((folder / "store").iterdir()))
+    nginx.send_signal(signal.SIGTERM)
+    nginx.wait(30)
+    if stored != len(files):
+        sys.exit(f"nginx stored {stored} of {len(files)} files")
+    return seconds, cpu
+
+
+def main():
+    count = int(sys.argv[1])
+    with tempfile.TemporaryDirectory(prefix="cordon-bench-", dir=ROOT / "target") as name:
+        work = pathlib.Path(name)
+        print(f"drawing {count} pictures", file=sys.stderr)
+        files = pictures(work, count, None)
+        size = sum(f.stat().st_size for f in files)
+        print("ours: folder to receipt", file=sys.stderr)
+        our_seconds, our_cpu = ours(work, files)
+        print("openssl cms | openssl cms, curl, nginx", file=sys.stderr)
+        their_seconds, their_cpu = pipeline(work, files)
+    gigabytes = size / 1e9
+    result = {
+        "pictures": count,
+        "megabytes": round(size / 1e6, 1),
+        "cordon": {"mb_per_s": round(size / 1e6 / our_seconds, 1), "seconds": round(our_seconds, 2),
+                   "cpu_s_per_gb": round(our_cpu / gigabytes, 2)},
+        "openssl_curl_nginx": {"mb_per_s": round(size / 1e6 / their_seconds, 1),
+                               "seconds": round(their_seconds, 2),
+                               "cpu_s_per_gb": round(their_cpu / gigabytes, 2)},
+        "speed_ratio": round(their_seconds / our_seconds, 2),
+        "cpu_ratio": round(our_cpu / their_cpu, 2),
+    }
+    print(json.dumps(result, indent=2))
+    if our_seconds >= their_seconds:
+        sys.exit("slower than the pipeline")
+
+
+if __name__ == "__main__":
+    main()
