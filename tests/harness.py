@@ -149,6 +149,17 @@ class Person:
         return json.loads(answer.body)
 
 
+    def violations(self):
+        """All violations that this person may see, from all pages of the list."""
+        rows, number = [], 1
+        while True:
+            page = self.get(f"/api/v1/violations?page={number}")
+            rows += page["rows"]
+            if not page["more"]:
+                return rows
+            number += 1
+
+
 class Answer:
     def __init__(self, response):
         self.status = response.status

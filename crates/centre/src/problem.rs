@@ -1,9 +1,15 @@
 //! The one shape of an error answer: a status and JSON that says what was wrong and what to do.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
+
+/// Pause between two lines of the log that say that the disk is full.
+const TELL_PAUSE: Duration = Duration::from_secs(10);
 
 /// An error answer of the HTTP interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -51,6 +57,7 @@ impl Problem {
     #[must_use]
     pub fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         if disk_full(error) {
+            tell_disk_full(error);
             return Self::new(
                 StatusCode::INSUFFICIENT_STORAGE,
                 "disk-full",
@@ -65,6 +72,19 @@ impl Problem {
             "the centre could not complete the request",
             "keep the data and try again later",
         )
+    }
+}
+
+/// Tells the operator, though not as often as a camera asks again.
+fn tell_disk_full(error: &(dyn std::error::Error + 'static)) {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_none_or(|at| at.elapsed() >= TELL_PAUSE) {
+        *last = Some(Instant::now());
+        tracing::error!(
+            error = %Chain(error),
+            "disk full: requests are refused until there is room"
+        );
     }
 }
 

@@ -244,7 +244,8 @@ fn problem(error: ReviewError) -> BackendError {
         ReviewError::NotAPicture => BackendError::Invalid(error.to_string()),
         other => {
             let message = other.to_string();
-            tracing::error!(error = ?other, "a request failed");
+            let error: &(dyn std::error::Error + 'static) = &other;
+            tracing::error!(error, "a request failed");
             BackendError::Failed(message)
         }
     }
