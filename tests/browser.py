@@ -1,6 +1,5 @@
 """The portal in headless Chromium, with real client certificates."""
 
-import os
 import re
 import time
 import zipfile
@@ -8,9 +7,10 @@ import zipfile
 from playwright.sync_api import sync_playwright
 
 from tests import export
-from tests.harness import ROOT, Site, contains, cordon, cordon_json, equal
+from tests.harness import ROOT, Site, contains, cordon, cordon_json, equal, wait_for
+from tests.harness import run as run_command
+from tests.portal import Portal, launch, log_in, visit
 
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SCREENSHOTS = ROOT / "target" / "screenshots"
 # Numbers 5 and 10 are of level 3, the other even ones of level 2.
 VIOLATIONS = 12
@@ -18,58 +18,12 @@ VIOLATIONS = 12
 REVOKED_WITHIN = 5
 
 
-class Portal:
-    """Browser contexts for the people of a site; remembers what the browser complains about."""
-
-    def __init__(self, site, browser):
-        self.site, self.browser = site, browser
-        self.origin = f"https://localhost:{site.portal}"
-        self.complaints = []
-
-    def context(self, uid=None, **options):
-        """A context with the person's certificate, or with none."""
-        certificate = []
-        if uid:
-            people = self.site.data / "people"
-            passphrase = (people / f"{uid}.password").read_text().strip()
-            certificate = [{"origin": self.origin, "pfxPath": str(people / f"{uid}.p12"), "passphrase": passphrase}]
-        # The private root is in no browser's store; that the chain leads to it is tested elsewhere.
-        context = self.browser.new_context(
-            client_certificates=certificate, ignore_https_errors=True, base_url=self.origin, **options
-        )
-        context.set_default_timeout(15_000)
-        context.on("console", lambda message: self.complain(message.type, message.text, message.location["url"]))
-        context.on("weberror", lambda error: self.complain("error", str(error.error)))
-        return context
-
-    def complain(self, kind, text, address=""):
-        # A page that answers 403 is reported as well, and is what some cases are about.
-        expected = re.search(r"status of 40[345]", text)
-        # A picture opened by itself is shown on a page of the browser's own making, whose styles
-        # our policy does not let through; the picture is there all the same.
-        expected = expected or re.search(r"/(thumbnail|media/\d+)$", address)
-        # What the test itself evaluates in a page is refused by our policy, and reported without
-        # an address; a page's own breach names its page.
-        expected = expected or (not address and "'script-src' was not explicitly set" in text)
-        if kind in ("error", "warning") and not expected:
-            self.complaints.append(f"{address}: {text}")
-
-
-def visit(page, path, status=200):
-    answer = page.goto(path)
-    equal(answer.status, status, f"status of {path}")
-    return page
-
-
 def run(suite):
     site = Site(suite).start("demo", "--violations", VIOLATIONS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-                  "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-        )
+        browser = launch(playwright)
         portal = Portal(site, browser)
+        key_store(suite, site)
         ids = reviewer(suite, site, portal)
         officer(suite, portal, ids)
         auditor(suite, portal, ids)
@@ -91,6 +45,22 @@ def run(suite):
         site.stop()
 
 
+def key_store(suite, site):
+    """NSS keeps the certificates of Chromium and Firefox on Linux."""
+    with suite.case("the file of a person imports into a browser's key store, and is good for a login"):
+        folder = suite.folder / "nss"
+        folder.mkdir()
+        store = ["-d", f"sql:{folder}"]
+        run_command("certutil", "-N", "--empty-password", *store)
+        p12 = site.data / "people" / "officer-2.p12"
+        run_command("pk12util", "-i", p12, "-w", p12.with_suffix(".password"), *store)
+        run_command("certutil", "-A", "-n", "root", "-t", "CT,C,C", "-i", site.data / "pki/root.pem", *store)
+        (name,) = re.findall(r"^(.*\S)\s+u,u,u$", run_command("certutil", "-L", *store).stdout, re.M)
+        contains(name, "Example Officer")
+        contains(run_command("certutil", "-V", "-n", name, "-u", "C", *store).stdout, "certificate is valid")
+        contains(run_command("certutil", "-K", *store).stdout, name)
+
+
 def listed(page):
     """The violations on the page, as (id, level)."""
     found = []
@@ -101,10 +71,16 @@ def listed(page):
     return found
 
 
+def loaded(page, condition):
+    """Waits for pictures. Asked anew from outside each time: a page's own polling would be an
+    evaluation that its policy refuses."""
+    wait_for(lambda: page.evaluate(condition), condition)
+
+
 def picture_is_shown(page):
     image = page.locator("figure img").first
     image.scroll_into_view_if_needed()
-    page.wait_for_function("document.querySelector('figure img').complete")
+    loaded(page, "document.querySelector('figure img').complete")
     equal(image.evaluate("image => image.naturalWidth"), 1920, "width of the picture")
 
 
@@ -122,7 +98,7 @@ def reviewer(suite, site, portal):
         equal({level: len(names) for level, names in ids.items()}, {1: 5, 2: 5, 3: 2}, "violations by level")
         for image in page.locator("li.violation img").all():
             image.scroll_into_view_if_needed()
-        page.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+        loaded(page, "[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     with suite.case("filters narrow the list"):
         plate = page.locator("li.violation .plate").first.inner_text()
         page.get_by_label("Plate").fill(plate)
@@ -222,14 +198,6 @@ def auditor(suite, portal, ids):
         visit(page, "/cameras")
         contains(page.locator("main").inner_text(), "camera-17")
     context.close()
-
-
-def log_in(page, site, uid, password=None):
-    visit(page, "/login")
-    password = password or (site.data / "people" / f"{uid}.password").read_text().strip()
-    page.get_by_label("User name").fill(uid)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Log in").click()
 
 
 def nobody(suite, portal, ids):
@@ -340,7 +308,7 @@ def screenshots(suite, portal, ids):
                     visit(page, path, status)
                     for image in page.locator("img").all():
                         image.scroll_into_view_if_needed()
-                    page.wait_for_function("[...document.images].every(image => image.complete)")
+                    loaded(page, "[...document.images].every(image => image.complete)")
                     beyond = page.evaluate("document.documentElement.scrollWidth - innerWidth")
                     assert beyond <= 0, f"{beyond} pixels wider than the window of {width}"
                     size = "wide" if width > 1000 else "narrow"

@@ -136,7 +136,7 @@ def help_texts(suite):
         equal(missing, [], "commands without example")
     with suite.case("every example parses"), tempfile.TemporaryDirectory(dir=suite.folder) as folder:
         count = 0
-        for name, text in texts.items():
+        for text in texts.values():
             for line in examples(text):
                 # Remarks stand apart by several blanks, redirections are the shell's.
                 line = re.split(r"\s{3,}|\s[<>]\s", line)[0]
@@ -227,16 +227,19 @@ def failures(suite, data):
     with suite.case("unknown violation, person, device, reason"):
         site = ["--data", data]
         out = folder / "package"
-        refused(cordon("evidence", "export", *site, "--out", out, "v-0000000000000000", code=None), 1, "v-0000000000000000")
+        unknown = "v-0000000000000000"
+        refused(cordon("evidence", "export", *site, "--out", out, unknown, code=None), 1, unknown)
         assert not out.exists()
-        refused(cordon("pki", "issue-user", *site, "--uid", "nobody", "--out", folder / "n.p12", code=None), 1, "nobody")
+        nobody = ["--uid", "nobody"]
+        refused(cordon("pki", "issue-user", *site, *nobody, "--out", folder / "n.p12", code=None), 1, "nobody")
         refused(cordon("pki", "revoke", *site, "--uid", "nobody", code=None), 1, "nobody")
         refused(cordon("pki", "revoke", *site, "--device", "nothing", code=None), 1, "nothing")
         refused(cordon("pki", "revoke", *site, "--uid", "officer-2", "--reason", "boredom", code=None), 1, "boredom")
         refused(cordon("directory", "disable", *site, "--uid", "nobody", code=None), 1, "nobody")
     with suite.case("nothing is overwritten"):
         (folder / "taken.p12").write_text("mine")
-        refused(cordon("pki", "issue-user", "--data", data, "--uid", "officer-2", "--out", folder / "taken.p12", code=None), 1, "taken.p12")
+        issue = ["pki", "issue-user", "--data", data, "--uid", "officer-2", "--out", folder / "taken.p12"]
+        refused(cordon(*issue, code=None), 1, "taken.p12")
         equal((folder / "taken.p12").read_text(), "mine")
     with suite.case("a bad line of an import is named"):
         people = folder / "people.jsonl"

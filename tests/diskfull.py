@@ -21,7 +21,8 @@ class Disk:
         done = subprocess.run(["mount", *options], capture_output=True, text=True)
         if done.returncode:
             raise AssertionError(
-                f"cannot mount a small disk: {done.stderr.strip()}; run as root, or with unshare --user --map-root-user --mount"
+                f"cannot mount a small disk: {done.stderr.strip()}; run as root, or below "
+                "`unshare --user --map-root-user --mount`"
             )
         suite.finally_do(self.unmount)
 
@@ -149,7 +150,7 @@ def camera_full(suite, site, state):
         camera.drain()
         site.stop()
         state.deliver(15, camera)
-        wait_for(lambda: "spool" in camera.log.read_text() and "full" in camera.log.read_text(), lambda: camera.log.read_text()[-2000:])
+        wait_for(lambda: "disk is full" in camera.log.read_text(), lambda: camera.log.read_text()[-2000:])
         wait_for(lambda: spool.free() < PICTURE, "the spool to fill")
         assert camera.process.running(), camera.log.read_text()[-2000:]
         equal(len(camera.blocks()) + len(list(camera.incoming.glob("*.jpg"))), 15, "pictures sealed or waiting")

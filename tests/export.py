@@ -13,6 +13,7 @@ from tests.harness import Camera, Site, cordon_json, equal, jpeg, run as run_com
 
 # Random positions per file, besides the first, the middle and the last.
 RANDOM_POSITIONS = 3
+FENCED = r"^```sh\n(.*?)^```$"
 
 
 def run(suite):
@@ -89,14 +90,15 @@ def opened(site, package, out):
 
 def fenced(package):
     """The README's commands, exactly as they stand, one text per section."""
-    return re.findall(r"^```sh\n(.*?)^```$", (package / "README.md").read_text(), re.M | re.S)
+    return re.findall(FENCED, (package / "README.md").read_text(), re.M | re.S)
 
 
 def check(package, commands=None):
     script = "".join(commands or fenced(package))
     environment = {**os.environ, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=package, env=environment, capture_output=True, text=True, timeout=60
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=package, env=environment, capture_output=True, text=True, timeout=60,
     )
 
 
@@ -104,7 +106,7 @@ def sections(package):
     """The README's commands by the number of their section; 0 is the introduction."""
     parts = re.split(r"^## (\d+)\. ", (package / "README.md").read_text(), flags=re.M)
     texts = dict(zip(["0", *parts[1::2]], parts[::2]))
-    return {int(number): "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)) for number, text in texts.items()}
+    return {int(number): "".join(re.findall(FENCED, text, re.M | re.S)) for number, text in texts.items()}
 
 
 def own_checks(suite, package):

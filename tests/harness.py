@@ -312,7 +312,10 @@ class Camera:
         return [*self.incoming.glob("*.jpg"), *self.blocks()]
 
     def drain(self, seconds=60):
-        wait_for(lambda: not self.waiting(), lambda: f"{self.waiting()[:3]} to be receipted\n{self.log.read_text()[-1500:]}", seconds)
+        def what():
+            return f"{self.waiting()[:3]} to be receipted\n{self.log.read_text()[-1500:]}"
+
+        wait_for(lambda: not self.waiting(), what, seconds)
 
 
 def violation(plate="AB 123C", classification=1, speed=88):

@@ -106,8 +106,8 @@ def run(suite):
     with suite.case("a scanner over TCP with a higher limit does as well"):
         site.stop()
         scanner.kill()
-        limit = scanner.config.read_text().replace(f"StreamMaxLength {STREAM_LIMIT}", f"StreamMaxLength {10 * STREAM_LIMIT}")
-        scanner.config.write_text(limit)
+        text = scanner.config.read_text()
+        scanner.config.write_text(text.replace(f"Length {STREAM_LIMIT}", f"Length {10 * STREAM_LIMIT}"))
         scanner.start()
         address = f'clamd = "127.0.0.1:{scanner.port}"'
         site.config.write_text(site.config.read_text().replace(f'clamd = "{scanner.socket}"', address))

@@ -126,7 +126,9 @@ def cuts(suite, device):
         where = device.create(len(content)).headers["Location"]
         half = send_half(device, where, content)
         # No more than one request of our own agent may be lost.
-        kept = wait_for(lambda: offset(device, where) >= half - 256 * 1024 and offset(device, where), "the part before the cut")
+        least = half - 256 * 1024
+        wait_for(lambda: offset(device, where) >= least, "the part before the cut")
+        kept = offset(device, where)
         assert kept <= half, (kept, half)
         url = f"https://localhost:{device.site.intake}{where}"
         # The broken connection may hold the upload for another moment, which is answered with 423.
@@ -221,10 +223,10 @@ def refusals(suite, site, device, first, people):
         device.request("DELETE", where)
 
 
-def handshake_or_403(ask):
-    """Asks, and takes a broken handshake for a refusal."""
+def handshake_or_403(*arguments):
+    """Makes the request, and takes a broken handshake for a refusal."""
     try:
-        answer = ask()
+        answer = request(*arguments)
     except (ssl.SSLError, ConnectionError) as error:
         return type(error).__name__
     equal(answer.status, 403, f"status of {answer.text[:300]}")
@@ -234,14 +236,14 @@ def handshake_or_403(ask):
 def strangers(suite, site, device, people):
     with suite.case("the intake refuses a person's certificate"):
         person = people["reviewer-3"]
-        handshake_or_403(lambda: request(site.intake, "OPTIONS", FILES, site.root, person, None, TUS))
+        handshake_or_403(site.intake, "OPTIONS", FILES, site.root, person, None, TUS)
         size = {**TUS, "Upload-Length": "10"}
-        handshake_or_403(lambda: request(site.intake, "POST", FILES, site.root, person, None, size))
+        handshake_or_403(site.intake, "POST", FILES, site.root, person, None, size)
     with suite.case("the intake refuses who has no certificate"):
-        handshake_or_403(lambda: request(site.intake, "POST", FILES, site.root, None, None, TUS))
+        handshake_or_403(site.intake, "POST", FILES, site.root, None, None, TUS)
     with suite.case("the portal and its interface refuse a camera's certificate"):
         for path in ("/", "/violations", "/cameras", "/audit", "/api/v1/violations", "/api/v1/cameras"):
-            handshake_or_403(lambda: request(site.portal, "GET", path, site.root, device))
+            handshake_or_403(site.portal, "GET", path, site.root, device)
     with suite.case("a certificate of another authority is refused by all"):
         class Forged:
             cert, key = site.folder / "forged.pem", site.folder / "forged.key"
@@ -249,7 +251,7 @@ def strangers(suite, site, device, people):
         run_command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc",
                     "-keyout", Forged.key, "-out", Forged.cert, "-subj", "/CN=camera-18")
         for port, path in ((site.intake, FILES), (site.portal, "/api/v1/violations")):
-            handshake_or_403(lambda: request(port, "GET", path, site.root, Forged))
+            handshake_or_403(port, "GET", path, site.root, Forged)
 
 
 def agent(suite, site, people):

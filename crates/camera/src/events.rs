@@ -100,7 +100,9 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
         CameraEvent::BearerFailed { bearer, reason } => {
             tracing::warn!(bearer, reason, "bearer failed");
         }
-        CameraEvent::SpoolFull => tracing::error!("spool is full, pictures stay in the folder"),
+        CameraEvent::SpoolFull => {
+            tracing::error!("spool or disk is full, pictures stay in the folder")
+        }
         CameraEvent::Enrolled { renewed } => tracing::info!(renewed, "certificate obtained"),
     }
     sink.event(event);
