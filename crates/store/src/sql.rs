@@ -49,6 +49,9 @@ const READERS: u32 = 4;
 /// How long a connection waits for the write lock, which only a foreign process can hold.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Broken connections replaced before a writer is told that writing fails.
+const MAX_REPLACED: u32 = 16;
+
 impl Sql {
     /// Opens the database file, creating it when missing, and brings its schema up to date.
     ///
@@ -90,12 +93,17 @@ impl Sql {
     /// [`StoreError::Database`], for instance when the disk is full.
     pub async fn write(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
         const BEGIN: &str = "BEGIN IMMEDIATE";
-        if let Ok(transaction) = self.writer.begin_with(BEGIN).await {
-            return Ok(transaction);
+        // Several failed writers may each leave such a connection behind, one after the other.
+        for _ in 0..MAX_REPLACED {
+            match self.writer.begin_with(BEGIN).await {
+                Err(sqlx::Error::InvalidSavePointStatement) => {
+                    let broken = self.writer.acquire().await?;
+                    // What closing says does not matter: the connection is given up either way.
+                    let _ = broken.close().await;
+                }
+                begun => return Ok(begun?),
+            }
         }
-        let broken = self.writer.acquire().await?;
-        // What closing says does not matter: the connection is given up either way.
-        let _ = broken.close().await;
         Ok(self.writer.begin_with(BEGIN).await?)
     }
 
