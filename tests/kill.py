@@ -103,6 +103,7 @@ def check(suite, site, camera, feeder, reviewer):
         details = [reviewer.get(f"/api/v1/violations/{id}") for id in ids]
         stored = [medium["sha256"] for detail in details for medium in detail["media"]]
         equal(sorted(stored), sorted(feeder.hashes), "pictures in the centre")
+        print(f"        {len(ids)} violations, {len(feeder.hashes)} pictures, {len(camera.receipts())} receipts", flush=True)
     with suite.case("every receipt's block is archived, and none has two receipts"):
         blocks = receipted(camera)
         equal(len(blocks), len(set(blocks)), "number of different receipts")
