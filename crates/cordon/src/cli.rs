@@ -357,7 +357,7 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
         /// Name of the device.
         #[arg(long)]
         device: String,
-        /// Highest classification the device may seal, 0 to 4.
+        /// Highest classification the device may seal, 0 to 3: what the devices CA may grant.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=4))]
         clearance: u8,
         /// Folder for the code, the certificates to trust and seal to, and a configuration to

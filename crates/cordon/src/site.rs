@@ -201,12 +201,20 @@ fn open_audit(data: &Path, secret: &[u8], origin: &str) -> Outcome<SharedLog> {
     )?;
     let key = log_key(&folder.join("log.key"), secret, origin)?;
     let public = folder.join("log.vkey");
-    store::durable::write_atomic(&public, format!("{}\n", key.verifier()).as_bytes(), 0o644)
-        .or_hint(
-            format!("cannot write {}", public.display()),
-            "check the folder's rights",
-        )?;
-    SharedLog::open(&folder, key).or_hint(
+    let text = format!("{}\n", key.verifier());
+    // Not at every start: a site whose disk is full must still come up, and say so itself.
+    if std::fs::read_to_string(&public).is_ok_and(|known| known == text) {
+        return open_log(&folder, key);
+    }
+    store::durable::write_atomic(&public, text.as_bytes(), 0o644).or_hint(
+        format!("cannot write {}", public.display()),
+        "check the folder's rights and the room on its disk",
+    )?;
+    open_log(&folder, key)
+}
+
+fn open_log(folder: &Path, key: audit::LogKey) -> Outcome<SharedLog> {
+    SharedLog::open(folder, key).or_hint(
         format!("cannot open the audit log in {}", folder.display()),
         "stop another cordon that uses this folder, or run `cordon audit verify` on it",
     )
