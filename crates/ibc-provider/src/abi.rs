@@ -1,0 +1,228 @@
+//! The part of the OpenSSL 3 provider interface that a cipher needs.
+//!
+//! Written from `core.h` and `core_dispatch.h` of OpenSSL 3.0; later 3.x versions only add to it.
+//! `tests/it/constants.rs` compares every number and layout here with the installed headers.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// What the core calls this provider by; opaque.
+pub type CoreHandle = c_void;
+
+/// `OSSL_PARAM`: one named value passed in or asked for. A list ends with a null key.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Param {
+    /// Name.
+    pub key: *const c_char,
+    /// One of the [`data_type`]s.
+    pub data_type: c_uint,
+    /// Where the value is or goes; null asks for its size.
+    pub data: *mut c_void,
+    /// Bytes at `data`.
+    pub data_size: usize,
+    /// Bytes of the value, told to who asks.
+    pub return_size: usize,
+}
+
+/// Kinds of [`Param`]s.
+pub mod data_type {
+    use super::c_uint;
+
+    /// Signed number in native byte order.
+    pub const INTEGER: c_uint = 1;
+    /// Unsigned number in native byte order.
+    pub const UNSIGNED_INTEGER: c_uint = 2;
+    /// Bytes, copied.
+    pub const OCTET_STRING: c_uint = 5;
+    /// Pointer to text.
+    pub const UTF8_PTR: c_uint = 6;
+    /// Pointer to bytes.
+    pub const OCTET_PTR: c_uint = 7;
+    /// `return_size` of a value that nobody has set.
+    pub const UNMODIFIED: usize = usize::MAX;
+}
+
+/// `OSSL_ITEM`: here a reason code with its text. A list ends with zero and null.
+#[repr(C)]
+pub struct Item {
+    /// The code.
+    pub id: c_uint,
+    /// The text.
+    pub text: *const c_char,
+}
+
+/// `OSSL_ALGORITHM`: names and properties of an implementation. A list ends with null names.
+#[repr(C)]
+pub struct Algorithm {
+    /// Names, separated by colons.
+    pub names: *const c_char,
+    /// Properties that a fetch can ask for.
+    pub properties: *const c_char,
+    /// Its functions.
+    pub implementation: *const Dispatch,
+    /// For people.
+    pub description: *const c_char,
+}
+
+/// `OSSL_DISPATCH`: a function with its number. A list ends with the number 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Dispatch {
+    /// What the function is; says which field of [`Function`] is meant.
+    pub id: c_int,
+    /// The function.
+    pub function: Function,
+}
+
+impl Dispatch {
+    /// The end of a list.
+    pub const END: Self = Self {
+        id: 0,
+        function: Function { end: None },
+    };
+}
+
+/// `newctx`.
+pub type NewCtx = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+/// `freectx`.
+pub type FreeCtx = unsafe extern "C" fn(*mut c_void);
+/// `dupctx`.
+pub type DupCtx = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+/// `encrypt_init` and `decrypt_init`: context, key and its length, IV and its length, settings.
+pub type Init =
+    unsafe extern "C" fn(*mut c_void, *const u8, usize, *const u8, usize, *const Param) -> c_int;
+/// `update` and `cipher`: context, output with length and room, input with length.
+pub type Update =
+    unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+/// `final`: context, output with length and room.
+pub type Final = unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize) -> c_int;
+/// `get_params`.
+pub type GetParams = unsafe extern "C" fn(*mut Param) -> c_int;
+/// `get_ctx_params`, and `get_params` of the provider and of the core.
+pub type GetCtxParams = unsafe extern "C" fn(*mut c_void, *mut Param) -> c_int;
+/// `set_ctx_params`.
+pub type SetCtxParams = unsafe extern "C" fn(*mut c_void, *const Param) -> c_int;
+/// `gettable_params`.
+pub type Params = unsafe extern "C" fn(*mut c_void) -> *const Param;
+/// `gettable_ctx_params` and `settable_ctx_params`.
+pub type CtxParams = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *const Param;
+/// `query_operation`: provider, operation, and whether the answer may not be kept.
+pub type Query = unsafe extern "C" fn(*mut c_void, c_int, *mut c_int) -> *const Algorithm;
+/// `get_reason_strings`.
+pub type Reasons = unsafe extern "C" fn(*mut c_void) -> *const Item;
+/// `core_new_error`.
+pub type NewError = unsafe extern "C" fn(*const CoreHandle);
+/// `core_set_error_debug`: file, line, function.
+pub type SetErrorDebug =
+    unsafe extern "C" fn(*const CoreHandle, *const c_char, c_int, *const c_char);
+/// `core_vset_error`: reason, format, and a `va_list`, which both supported processors pass as a
+/// pointer.
+pub type VsetError = unsafe extern "C" fn(*const CoreHandle, u32, *const c_char, *mut c_void);
+
+/// A function pointer of any of the types in use.
+///
+/// A union and no cast: a function can only be put into a table under a type that it has.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "each field is named and described by its type")]
+pub union Function {
+    pub newctx: NewCtx,
+    pub freectx: FreeCtx,
+    pub dupctx: DupCtx,
+    pub init: Init,
+    pub update: Update,
+    pub finalize: Final,
+    pub get_params: GetParams,
+    pub get_ctx_params: GetCtxParams,
+    pub set_ctx_params: SetCtxParams,
+    pub params: Params,
+    pub ctx_params: CtxParams,
+    pub query: Query,
+    pub reasons: Reasons,
+    pub new_error: NewError,
+    pub set_error_debug: SetErrorDebug,
+    pub vset_error: VsetError,
+    /// Null, at the end of a list.
+    pub end: Option<unsafe extern "C" fn()>,
+}
+
+/// Numbers of the core's functions (`core_dispatch.h`).
+pub mod core_function {
+    use super::c_int;
+
+    /// [`super::GetCtxParams`] on the handle.
+    pub const GET_PARAMS: c_int = 2;
+    /// [`super::NewError`].
+    pub const NEW_ERROR: c_int = 5;
+    /// [`super::SetErrorDebug`].
+    pub const SET_ERROR_DEBUG: c_int = 6;
+    /// [`super::VsetError`].
+    pub const VSET_ERROR: c_int = 7;
+}
+
+/// Numbers of a provider's functions (`core_dispatch.h`).
+pub mod provider_function {
+    use super::c_int;
+
+    /// [`super::FreeCtx`].
+    pub const TEARDOWN: c_int = 1024;
+    /// [`super::Params`].
+    pub const GETTABLE_PARAMS: c_int = 1025;
+    /// [`super::GetCtxParams`].
+    pub const GET_PARAMS: c_int = 1026;
+    /// [`super::Query`].
+    pub const QUERY_OPERATION: c_int = 1027;
+    /// [`super::Reasons`].
+    pub const GET_REASON_STRINGS: c_int = 1029;
+}
+
+/// The operation of symmetric ciphers, `OSSL_OP_CIPHER`.
+pub const OPERATION_CIPHER: c_int = 2;
+
+/// Numbers of a cipher's functions (`core_dispatch.h`).
+pub mod cipher_function {
+    use super::c_int;
+
+    /// [`super::NewCtx`].
+    pub const NEWCTX: c_int = 1;
+    /// [`super::Init`].
+    pub const ENCRYPT_INIT: c_int = 2;
+    /// [`super::Init`].
+    pub const DECRYPT_INIT: c_int = 3;
+    /// [`super::Update`].
+    pub const UPDATE: c_int = 4;
+    /// [`super::Final`].
+    pub const FINAL: c_int = 5;
+    /// [`super::Update`].
+    pub const CIPHER: c_int = 6;
+    /// [`super::FreeCtx`].
+    pub const FREECTX: c_int = 7;
+    /// [`super::DupCtx`].
+    pub const DUPCTX: c_int = 8;
+    /// [`super::GetParams`].
+    pub const GET_PARAMS: c_int = 9;
+    /// [`super::GetCtxParams`].
+    pub const GET_CTX_PARAMS: c_int = 10;
+    /// [`super::SetCtxParams`].
+    pub const SET_CTX_PARAMS: c_int = 11;
+    /// [`super::Params`].
+    pub const GETTABLE_PARAMS: c_int = 12;
+    /// [`super::CtxParams`].
+    pub const GETTABLE_CTX_PARAMS: c_int = 13;
+    /// [`super::CtxParams`].
+    pub const SETTABLE_CTX_PARAMS: c_int = 14;
+}
+
+/// Modes as `EVP_CIPHER_get_mode` tells them (`evp.h`).
+pub mod evp_mode {
+    use super::c_uint;
+
+    /// `EVP_CIPH_ECB_MODE`.
+    pub const ECB: c_uint = 1;
+    /// `EVP_CIPH_CBC_MODE`.
+    pub const CBC: c_uint = 2;
+    /// `EVP_CIPH_OFB_MODE`.
+    pub const OFB: c_uint = 4;
+    /// `EVP_CIPH_CTR_MODE`.
+    pub const CTR: c_uint = 5;
+}

@@ -1,0 +1,272 @@
+//! The provider itself: how OpenSSL finds the ciphers.
+#![expect(
+    unsafe_code,
+    reason = "entry points of a C interface take raw pointers"
+)]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::panic::{Location, catch_unwind};
+
+use ibc::Backend;
+
+use crate::abi::{
+    self, CoreHandle, Dispatch, Function, Item, Param, data_type, provider_function as id,
+};
+use crate::algorithm::{Algorithm, COUNT, Flavour};
+use crate::cipher::Table;
+use crate::host::Host;
+use crate::params::{self, Descriptions, Wanted, describe};
+use crate::refusal::REASONS;
+
+const NAME: &CStr = c"name";
+const VERSION: &CStr = c"version";
+const BUILD_INFO: &CStr = c"buildinfo";
+const STATUS: &CStr = c"status";
+
+/// One loaded provider: what OpenSSL calls `provctx`.
+pub(crate) struct Provider {
+    pub(crate) host: Host,
+    /// What computes; `backend` in the module's section of the configuration, else the fastest.
+    pub(crate) backend: Backend,
+    flavour: Flavour,
+}
+
+static FUNCTIONS: [Dispatch; 6] = [
+    entry(id::TEARDOWN, Function { freectx: teardown }),
+    entry(
+        id::GETTABLE_PARAMS,
+        Function {
+            params: gettable_params,
+        },
+    ),
+    entry(
+        id::GET_PARAMS,
+        Function {
+            get_ctx_params: get_params,
+        },
+    ),
+    entry(
+        id::QUERY_OPERATION,
+        Function {
+            query: query_operation,
+        },
+    ),
+    entry(
+        id::GET_REASON_STRINGS,
+        Function {
+            reasons: reason_strings,
+        },
+    ),
+    Dispatch::END,
+];
+
+const fn entry(id: c_int, function: Function) -> Dispatch {
+    Dispatch { id, function }
+}
+
+static GETTABLE: Descriptions<5> = Descriptions([
+    describe(NAME, data_type::UTF8_PTR),
+    describe(VERSION, data_type::UTF8_PTR),
+    describe(BUILD_INFO, data_type::UTF8_PTR),
+    describe(STATUS, data_type::UNSIGNED_INTEGER),
+    params::END,
+]);
+
+/// A constant list for all threads to read.
+#[repr(transparent)]
+struct Constant<T>(T);
+
+// SAFETY: the lists hold pointers to constants and functions only, and nobody writes to them.
+unsafe impl<T> Sync for Constant<T> {}
+
+static REASON_LIST: Constant<[Item; REASONS.len() + 1]> = Constant(reason_list());
+
+const fn reason_list() -> [Item; REASONS.len() + 1] {
+    let mut list = [const {
+        Item {
+            id: 0,
+            text: std::ptr::null(),
+        }
+    }; REASONS.len() + 1];
+    let mut rest: &[_] = &REASONS;
+    let mut place: &mut [Item] = &mut list;
+    while let ([(code, text), others @ ..], [item, places @ ..]) = (rest, place) {
+        item.id = *code;
+        item.text = text.as_ptr();
+        (rest, place) = (others, places);
+    }
+    list
+}
+
+static PLAIN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms::<false>());
+static OPENVPN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms::<true>());
+
+const fn algorithms<const FOR_OPENVPN: bool>() -> [abi::Algorithm; COUNT + 1] {
+    [
+        algorithm::<0, FOR_OPENVPN>(),
+        algorithm::<1, FOR_OPENVPN>(),
+        algorithm::<2, FOR_OPENVPN>(),
+        algorithm::<3, FOR_OPENVPN>(),
+        algorithm::<4, FOR_OPENVPN>(),
+        algorithm::<5, FOR_OPENVPN>(),
+        algorithm::<6, FOR_OPENVPN>(),
+        algorithm::<7, FOR_OPENVPN>(),
+        algorithm::<8, FOR_OPENVPN>(),
+        algorithm::<9, FOR_OPENVPN>(),
+        algorithm::<10, FOR_OPENVPN>(),
+        algorithm::<11, FOR_OPENVPN>(),
+        algorithm::<12, FOR_OPENVPN>(),
+        algorithm::<13, FOR_OPENVPN>(),
+        algorithm::<14, FOR_OPENVPN>(),
+        abi::Algorithm {
+            names: std::ptr::null(),
+            properties: std::ptr::null(),
+            implementation: std::ptr::null(),
+            description: std::ptr::null(),
+        },
+    ]
+}
+
+const fn algorithm<const N: usize, const FOR_OPENVPN: bool>() -> abi::Algorithm {
+    let algorithm = Algorithm::numbered(N);
+    let properties = if FOR_OPENVPN {
+        c"provider=cordon_ibc_openvpn,fips=no"
+    } else {
+        c"provider=cordon_ibc,fips=no"
+    };
+    abi::Algorithm {
+        names: algorithm.name().as_ptr(),
+        properties: properties.as_ptr(),
+        implementation: Table::<N, FOR_OPENVPN>::DISPATCH.as_ptr(),
+        description: algorithm.description().as_ptr(),
+    }
+}
+
+/// The function that OpenSSL looks for in a provider module.
+///
+/// Gives back the provider's functions and its context; returns 1, or 0 when it cannot start.
+///
+/// # Safety
+/// As OpenSSL's `core.h` has it: `functions` is the core's table, which ends with the number 0 and
+/// is valid, like `handle`, until teardown; `out` and `context` are places for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OSSL_provider_init(
+    handle: *const CoreHandle,
+    functions: *const Dispatch,
+    out: *mut *const Dispatch,
+    context: *mut *mut c_void,
+) -> c_int {
+    let made = catch_unwind(|| {
+        // SAFETY: as the caller promises.
+        let host = unsafe { Host::new(handle, functions) };
+        let flavour = host.flavour();
+        match host.backend() {
+            Ok(backend) => Some(Box::into_raw(Box::new(Provider {
+                host,
+                backend,
+                flavour,
+            }))),
+            Err(refusal) => {
+                host.raise(refusal, Location::caller());
+                None
+            }
+        }
+    });
+    let Ok(Some(provider)) = made else { return 0 };
+    // SAFETY: places for pointers, as the caller promises.
+    unsafe {
+        out.write(FUNCTIONS.as_ptr());
+        context.write(provider.cast());
+    }
+    1
+}
+
+/// `teardown`.
+unsafe extern "C" fn teardown(provider: *mut c_void) {
+    if !provider.is_null() {
+        // SAFETY: made by `OSSL_provider_init`; OpenSSL calls this last, and once.
+        drop(unsafe { Box::from_raw(provider.cast::<Provider>()) });
+    }
+}
+
+/// `gettable_params`.
+unsafe extern "C" fn gettable_params(_provider: *mut c_void) -> *const Param {
+    GETTABLE.as_ptr()
+}
+
+/// `get_params`.
+unsafe extern "C" fn get_params(provider: *mut c_void, list: *mut Param) -> c_int {
+    // SAFETY: made by `OSSL_provider_init` and not yet torn down; nothing changes it.
+    let Some(provider) = (unsafe { provider.cast::<Provider>().as_ref() }) else {
+        return 0;
+    };
+    let reply = |wanted: Wanted<'_>| {
+        let name = wanted.name();
+        if name == NAME {
+            wanted.text(match provider.flavour {
+                Flavour::Plain => c"Cordon IBC provider (research cipher, not secure)",
+                Flavour::OpenVpn => {
+                    c"Cordon IBC provider for OpenVPN (research cipher, not secure)"
+                }
+            })
+        } else if name == STATUS {
+            wanted.number(1)
+        } else {
+            wanted.text(VERSION_TEXT)
+        }
+    };
+    // SAFETY: OpenSSL passes a list with an end that may be written.
+    let answered = catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
+        params::answer(list, &[NAME, VERSION, BUILD_INFO, STATUS], reply)
+    }));
+    c_int::from(matches!(answered, Ok(Ok(()))))
+}
+
+/// This crate's version, with the end that C wants.
+const VERSION_TEXT: &CStr = {
+    let text = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"unknown",
+    }
+};
+
+/// `query_operation`.
+unsafe extern "C" fn query_operation(
+    provider: *mut c_void,
+    operation: c_int,
+    no_store: *mut c_int,
+) -> *const abi::Algorithm {
+    // SAFETY: OpenSSL passes null or a place for a number.
+    if let Some(no_store) = unsafe { no_store.as_mut() } {
+        *no_store = 0;
+    }
+    // SAFETY: made by `OSSL_provider_init` and not yet torn down; nothing changes it.
+    let provider = unsafe { provider.cast::<Provider>().as_ref() };
+    match provider {
+        Some(provider) if operation == abi::OPERATION_CIPHER => match provider.flavour {
+            Flavour::Plain => PLAIN.0.as_ptr(),
+            Flavour::OpenVpn => OPENVPN.0.as_ptr(),
+        },
+        _ => std::ptr::null::<abi::Algorithm>(),
+    }
+}
+
+/// `get_reason_strings`.
+unsafe extern "C" fn reason_strings(_provider: *mut c_void) -> *const Item {
+    REASON_LIST.0.as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_end() {
+        let names = |list: &[abi::Algorithm]| list.iter().filter(|a| !a.names.is_null()).count();
+        assert_eq!(names(&PLAIN.0), COUNT);
+        assert_eq!(names(&OPENVPN.0), COUNT);
+        let last = REASON_LIST.0[REASONS.len()].text;
+        assert!(last.is_null());
+    }
+}
