@@ -1,0 +1,26 @@
+#![forbid(unsafe_code)]
+//! Crypto engines behind one batch-shaped interface.
+//!
+//! Packets come in batches, and what makes bulk protection fast (several chains side by side, one
+//! set-up for many packets) needs the whole batch at once. So an engine never gets a packet; it gets
+//! a buffer and a list of [`Slot`]s in it, all of one security association, and works in place.
+//!
+//! - [`suite`] names the algorithms and their key sizes.
+//! - [`transform`] protects and opens ESP packets: [`transform::Transform`].
+//! - [`mac`] makes and checks the integrity value of AH packets: [`mac::Authenticator`].
+//!
+//! What this crate is not: it knows where a packet's header, initialisation vector and integrity
+//! value lie, and nothing else of IPsec: no addresses, no windows, no policies.
+//!
+//! The engine here calls a library (aws-lc-rs; AES in CBC mode from the `aes` and `cbc` crates)
+//! packet by packet.
+
+pub mod mac;
+pub mod slot;
+pub mod suite;
+pub mod transform;
+
+pub use mac::Authenticator;
+pub use slot::Slot;
+pub use suite::{Encryption, Integrity, KeyMaterial, Suite, SuiteError};
+pub use transform::{Direction, Transform};

@@ -1,0 +1,220 @@
+//! Algorithms by their RFC names, and the sizes that follow from them.
+
+use zeroize::Zeroizing;
+
+/// Encryption algorithms of ESP (RFC 8221 §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Encryption {
+    /// No encryption (RFC 2410); only with an integrity algorithm.
+    Null,
+    /// AES-CBC with a 128-bit key (RFC 3602).
+    AesCbc128,
+    /// AES-CBC with a 256-bit key (RFC 3602).
+    AesCbc256,
+    /// AES-GCM with a 128-bit key and a 16-byte integrity value (RFC 4106).
+    AesGcm128,
+    /// AES-GCM with a 256-bit key and a 16-byte integrity value (RFC 4106).
+    AesGcm256,
+    /// ChaCha20-Poly1305 (RFC 7634).
+    ChaCha20Poly1305,
+}
+
+impl Encryption {
+    /// Bytes of key material: the key, and for combined modes the 4 bytes of salt behind it.
+    pub const fn key_len(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::AesCbc128 => 16,
+            Self::AesGcm128 => 20,
+            Self::AesCbc256 => 32,
+            Self::AesGcm256 | Self::ChaCha20Poly1305 => 36,
+        }
+    }
+
+    /// Bytes of the initialisation vector in each packet.
+    pub const fn iv_len(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::AesCbc128 | Self::AesCbc256 => 16,
+            Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305 => 8,
+        }
+    }
+
+    /// Bytes to a multiple of which payload and trailer are padded (at least 4, RFC 4303 §2.4).
+    pub const fn alignment(self) -> usize {
+        match self {
+            Self::AesCbc128 | Self::AesCbc256 => 16,
+            Self::Null | Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305 => 4,
+        }
+    }
+
+    /// Whether the algorithm authenticates as well.
+    pub const fn is_combined(self) -> bool {
+        matches!(
+            self,
+            Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305
+        )
+    }
+}
+
+/// Integrity algorithms of ESP and AH (RFC 8221 §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Integrity {
+    /// HMAC-SHA1-96 (RFC 2404): only for old peers.
+    HmacSha1_96,
+    /// HMAC-SHA2-256-128 (RFC 4868).
+    HmacSha256_128,
+    /// HMAC-SHA2-384-192 (RFC 4868).
+    HmacSha384_192,
+    /// HMAC-SHA2-512-256 (RFC 4868).
+    HmacSha512_256,
+}
+
+impl Integrity {
+    /// Bytes of key.
+    pub const fn key_len(self) -> usize {
+        match self {
+            Self::HmacSha1_96 => 20,
+            Self::HmacSha256_128 => 32,
+            Self::HmacSha384_192 => 48,
+            Self::HmacSha512_256 => 64,
+        }
+    }
+
+    /// Bytes of the truncated integrity value.
+    pub const fn icv_len(self) -> usize {
+        match self {
+            Self::HmacSha1_96 => 12,
+            Self::HmacSha256_128 => 16,
+            Self::HmacSha384_192 => 24,
+            Self::HmacSha512_256 => 32,
+        }
+    }
+}
+
+/// Why algorithms or keys do not go together.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SuiteError {
+    /// RFC 8221 §4: encryption without integrity is forbidden, and so is neither.
+    #[error("{0:?} needs an integrity algorithm")]
+    NoIntegrity(Encryption),
+    /// RFC 8221 §4: a combined mode takes no second integrity algorithm.
+    #[error("{0:?} authenticates by itself and takes no integrity algorithm")]
+    DoubleIntegrity(Encryption),
+    /// A key of the wrong size.
+    #[error("{algorithm} takes {expected} bytes of key material, {actual} were given")]
+    KeyLength {
+        /// The algorithm.
+        algorithm: String,
+        /// Bytes it takes.
+        expected: usize,
+        /// Bytes given.
+        actual: usize,
+    },
+    /// The library did not take a key of the right size.
+    #[error("the crypto library refused the key")]
+    Refused,
+}
+
+/// An ESP suite: encryption and integrity that may be used together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Suite {
+    encryption: Encryption,
+    integrity: Option<Integrity>,
+}
+
+impl Suite {
+    /// Puts two algorithms together.
+    ///
+    /// # Errors
+    /// Refuses what RFC 8221 §4 forbids: encryption without integrity, neither of both, or a
+    /// combined mode with a second integrity algorithm.
+    pub const fn new(
+        encryption: Encryption,
+        integrity: Option<Integrity>,
+    ) -> Result<Self, SuiteError> {
+        match (encryption.is_combined(), integrity) {
+            (true, Some(_)) => Err(SuiteError::DoubleIntegrity(encryption)),
+            (false, None) => Err(SuiteError::NoIntegrity(encryption)),
+            _ => Ok(Self {
+                encryption,
+                integrity,
+            }),
+        }
+    }
+
+    /// The encryption algorithm.
+    pub const fn encryption(self) -> Encryption {
+        self.encryption
+    }
+
+    /// The integrity algorithm; none where encryption authenticates by itself.
+    pub const fn integrity(self) -> Option<Integrity> {
+        self.integrity
+    }
+
+    /// Bytes of the integrity value at the end of each packet.
+    pub const fn icv_len(self) -> usize {
+        match self.integrity {
+            Some(integrity) => integrity.icv_len(),
+            None => 16,
+        }
+    }
+}
+
+/// The keys of one direction, cleared when dropped.
+#[derive(Clone)]
+pub struct KeyMaterial {
+    /// Encryption key, with the salt behind it for combined modes.
+    pub encryption: Zeroizing<Vec<u8>>,
+    /// Integrity key; empty for combined modes.
+    pub integrity: Zeroizing<Vec<u8>>,
+}
+
+impl KeyMaterial {
+    /// Copies key bytes.
+    pub fn new(encryption: &[u8], integrity: &[u8]) -> Self {
+        Self {
+            encryption: Zeroizing::new(encryption.to_vec()),
+            integrity: Zeroizing::new(integrity.to_vec()),
+        }
+    }
+}
+
+pub(crate) fn check_len(
+    algorithm: impl std::fmt::Debug,
+    expected: usize,
+    key: &[u8],
+) -> Result<(), SuiteError> {
+    if key.len() == expected {
+        return Ok(());
+    }
+    Err(SuiteError::KeyLength {
+        algorithm: format!("{algorithm:?}"),
+        expected,
+        actual: key.len(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_combinations_are_refused() {
+        use Encryption::*;
+        for encryption in [Null, AesCbc128, AesCbc256] {
+            assert_eq!(
+                Suite::new(encryption, None),
+                Err(SuiteError::NoIntegrity(encryption))
+            );
+        }
+        for encryption in [AesGcm128, AesGcm256, ChaCha20Poly1305] {
+            assert_eq!(
+                Suite::new(encryption, Some(Integrity::HmacSha256_128)),
+                Err(SuiteError::DoubleIntegrity(encryption))
+            );
+            assert_eq!(Suite::new(encryption, None).unwrap().icv_len(), 16);
+        }
+    }
+}
