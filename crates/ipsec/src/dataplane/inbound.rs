@@ -1,0 +1,380 @@
+//! Packets that come in: association, window, integrity, decapsulation, policy.
+
+use std::time::Instant;
+
+use offload::Slot;
+
+use super::{DataPlane, authentication};
+use crate::ah;
+use crate::batch::{Arrival, Arrived, InboundPacket};
+use crate::drops::DropCause;
+use crate::ip::{IpHeader, protocol, write_v4_checksum};
+use crate::sa::{InboundSa, Mode, Protection, Spi};
+use crate::selector::Flow;
+use crate::tunnel::{decapsulated_ecn, set_ecn, write_ip_header};
+
+impl DataPlane {
+    /// Verifies, decrypts and checks packets of a buffer in place. Every packet has an outcome
+    /// afterwards; order is kept. Packets are expected in the order in which they lie in the buffer.
+    pub fn inbound(&mut self, buffer: &mut [u8], packets: &mut [InboundPacket], now: Instant) {
+        self.scratch.order.clear();
+        for (index, packet) in packets.iter_mut().enumerate() {
+            match read_spi(buffer, packet) {
+                Some(spi) => self.scratch.order.push((u64::from(spi), index)),
+                None => packet.outcome = Arrived::Dropped(DropCause::Truncated),
+            }
+        }
+        self.scratch.order.sort_unstable();
+        let order = std::mem::take(&mut self.scratch.order);
+        for group in order.chunk_by(|a, b| a.0 == b.0) {
+            self.open_group(buffer, packets, group, now);
+        }
+        self.scratch.order = order;
+        for packet in packets {
+            match packet.outcome {
+                Arrived::Dropped(cause) => self.statistics.inbound_drops.count(cause),
+                Arrived::Delivered { .. } => self.statistics.delivered.count(packet.len),
+                Arrived::Pending => {}
+            }
+        }
+    }
+
+    /// Opens the packets of one association.
+    fn open_group(
+        &mut self,
+        buffer: &mut [u8],
+        packets: &mut [InboundPacket],
+        group: &[(u64, usize)],
+        now: Instant,
+    ) {
+        let spi = group
+            .first()
+            .and_then(|(spi, _)| Spi::new(u32::try_from(*spi).ok()?));
+        let sa = spi.and_then(|spi| self.inbound.get_mut(&spi));
+        let Some(sa) = sa else {
+            for (_, index) in group {
+                if let Some(packet) = packets.get_mut(*index) {
+                    packet.outcome = Arrived::Dropped(DropCause::UnknownSpi);
+                }
+            }
+            return;
+        };
+        let scratch = &mut self.scratch;
+        scratch.slots.clear();
+        for (_, index) in group {
+            let Some(packet) = packets.get_mut(*index) else {
+                continue;
+            };
+            let slot = match prepare(sa, buffer, packet, now) {
+                Ok(slot) => slot,
+                Err(cause) => {
+                    packet.outcome = Arrived::Dropped(cause);
+                    Slot {
+                        valid: false,
+                        ..Slot::new(0, 0, 0)
+                    }
+                }
+            };
+            scratch.slots.push(slot);
+        }
+        match &sa.protection {
+            Protection::Esp(transform) => transform.open(buffer, &mut scratch.slots),
+            Protection::Ah(mac) => {
+                authentication::verify(mac, buffer, scratch);
+            }
+        }
+        for ((_, index), slot) in group.iter().zip(&scratch.slots) {
+            let Some(packet) = packets.get_mut(*index) else {
+                continue;
+            };
+            if packet.outcome != Arrived::Pending {
+                continue;
+            }
+            packet.outcome = match finish(sa, buffer, packet, slot) {
+                Ok(()) => Arrived::Delivered { spi: sa.spi },
+                Err(cause) => Arrived::Dropped(cause),
+            };
+        }
+    }
+}
+
+fn read_spi(buffer: &[u8], packet: &InboundPacket) -> Option<u32> {
+    let bytes = buffer.get(packet.range())?;
+    // AH has next header, length and reserved in front of the SPI, ESP nothing. Only the IP header
+    // tells which it is; without one it came by UDP and is ESP.
+    let offset = if is_ah(buffer, packet) { 4 } else { 0 };
+    Some(u32::from_be_bytes(
+        *bytes.get(offset..)?.first_chunk::<4>()?,
+    ))
+}
+
+fn is_ah(buffer: &[u8], packet: &InboundPacket) -> bool {
+    let header = packet.ip_header.and_then(|at| buffer.get(at..packet.start));
+    header.is_some_and(|header| names_ah(header).unwrap_or(false))
+}
+
+/// Whether the headers say that AH follows; they end where it begins.
+fn names_ah(headers: &[u8]) -> Option<bool> {
+    let version = headers.first()? >> 4;
+    if version == 4 {
+        return Some(*headers.get(9)? == protocol::AH);
+    }
+    let mut kind = *headers.get(6)?;
+    let mut rest = headers.get(40..)?;
+    while let [next, len, ..] = *rest {
+        kind = next;
+        rest = rest.get(8 + usize::from(len) * 8..)?;
+    }
+    Some(kind == protocol::AH)
+}
+
+/// Checks everything that needs no key. The slot that comes back is the ESP packet, or for AH the
+/// whole IP packet.
+fn prepare(
+    sa: &InboundSa,
+    buffer: &[u8],
+    packet: &InboundPacket,
+    now: Instant,
+) -> Result<Slot, DropCause> {
+    let ah = is_ah(buffer, packet);
+    if ah != matches!(sa.protection, Protection::Ah(_))
+        || packet.arrival.in_udp != sa.encapsulation.is_some()
+    {
+        return Err(DropCause::SaMismatch);
+    }
+    if sa.usage.is_expired(now) {
+        return Err(DropCause::Expired);
+    }
+    let bytes = buffer.get(packet.range()).ok_or(DropCause::Truncated)?;
+    let at = if ah { 8 } else { 4 };
+    let low = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    let low = u32::from_be_bytes(*low.ok_or(DropCause::Truncated)?);
+    let sequence = sa.window.infer(low).ok_or(DropCause::BadSequence)?;
+    sa.window.check(sequence)?;
+    if !ah {
+        return Ok(Slot::new(packet.start, packet.len, sequence));
+    }
+    let ip_header = packet.ip_header.ok_or(DropCause::SaMismatch)?;
+    Ok(Slot::new(
+        ip_header,
+        packet.start + packet.len - ip_header,
+        sequence,
+    ))
+}
+
+/// After verification: moves the window, strips what protected the packet, checks what is inside.
+fn finish(
+    sa: &mut InboundSa,
+    buffer: &mut [u8],
+    packet: &mut InboundPacket,
+    slot: &Slot,
+) -> Result<(), DropCause> {
+    if !slot.valid {
+        return Err(DropCause::IntegrityFailed);
+    }
+    sa.window.accept(slot.sequence)?;
+    sa.usage.count(packet.len);
+    let (payload, end, next_header) = match &sa.protection {
+        Protection::Esp(transform) => {
+            let payload = packet.start + transform.payload_offset();
+            let end = packet.start + packet.len - transform.suite().icv_len();
+            let text = buffer.get(payload..end).ok_or(DropCause::BadPadding)?;
+            let (len, next_header) = strip_trailer(text).ok_or(DropCause::BadPadding)?;
+            (payload, payload + len, next_header)
+        }
+        Protection::Ah(_) => {
+            let header = buffer.get(packet.range()).ok_or(DropCause::Truncated)?;
+            let [next_header, words, ..] = *header else {
+                return Err(DropCause::Truncated);
+            };
+            (
+                packet.start + ah::received_len(words),
+                packet.start + packet.len,
+                next_header,
+            )
+        }
+    };
+    if next_header == protocol::NONE {
+        return Err(DropCause::Dummy);
+    }
+    match &sa.mode {
+        Mode::Tunnel(_) => deliver_tunnel(buffer, packet, payload, end, next_header)?,
+        Mode::Transport => deliver_transport(sa, buffer, packet, payload, end, next_header)?,
+    }
+    let bytes = buffer
+        .get(packet.range())
+        .ok_or(DropCause::MalformedPacket)?;
+    let flow = Flow::inbound(&IpHeader::parse(bytes)?);
+    if sa
+        .options
+        .selectors
+        .iter()
+        .any(|selector| selector.matches(&flow))
+    {
+        Ok(())
+    } else {
+        Err(DropCause::SelectorMismatch)
+    }
+}
+
+/// Checks padding and trailer (RFC 4303 §2.4, §2.5); returns the payload's length and what it is.
+fn strip_trailer(text: &[u8]) -> Option<(usize, u8)> {
+    let (rest, [pad_len, next_header]) = text.split_last_chunk::<2>()?;
+    let len = rest.len().checked_sub(usize::from(*pad_len))?;
+    let (_, padding) = rest.split_at_checked(len)?;
+    padding
+        .iter()
+        .zip(1..=u8::MAX)
+        .all(|(byte, count)| *byte == count)
+        .then_some((len, *next_header))
+}
+
+fn deliver_tunnel(
+    buffer: &mut [u8],
+    packet: &mut InboundPacket,
+    payload: usize,
+    end: usize,
+    next_header: u8,
+) -> Result<(), DropCause> {
+    let bytes = buffer
+        .get_mut(payload..end)
+        .ok_or(DropCause::BadNextHeader)?;
+    let inner = IpHeader::parse(bytes)?;
+    if inner.tunnel_protocol() != next_header {
+        return Err(DropCause::BadNextHeader);
+    }
+    let ecn = decapsulated_ecn(inner.traffic_class, packet.arrival.traffic_class)?;
+    set_ecn(bytes, &inner, ecn).ok_or(DropCause::MalformedPacket)?;
+    packet.start = payload;
+    // What follows the inner packet is traffic-flow padding.
+    packet.len = inner.total_len;
+    Ok(())
+}
+
+fn deliver_transport(
+    sa: &InboundSa,
+    buffer: &mut [u8],
+    packet: &mut InboundPacket,
+    payload: usize,
+    end: usize,
+    next_header: u8,
+) -> Result<(), DropCause> {
+    let start = match packet.ip_header {
+        Some(ip) => move_header(buffer, ip, packet.start, payload, end, next_header)?,
+        None => rebuild_header(buffer, packet, payload, end, next_header)?,
+    };
+    packet.start = start;
+    packet.len = end - start;
+    if let Some(original) = &sa.options.original_addresses {
+        let bytes = buffer
+            .get_mut(packet.range())
+            .ok_or(DropCause::MalformedPacket)?;
+        let header = IpHeader::parse(bytes)?;
+        crate::transport::fix_checksum(bytes, &header, original)
+            .ok_or(DropCause::MalformedPacket)?;
+    }
+    Ok(())
+}
+
+/// Moves the IP headers up to the payload and makes them name it.
+fn move_header(
+    buffer: &mut [u8],
+    ip: usize,
+    esp: usize,
+    payload: usize,
+    end: usize,
+    next_header: u8,
+) -> Result<usize, DropCause> {
+    let headers = buffer.get(ip..esp).ok_or(DropCause::MalformedPacket)?;
+    let (len, v6) = (
+        headers.len(),
+        headers.first().is_some_and(|byte| byte >> 4 == 6),
+    );
+    let (names_at, header_len) = last_name(headers).ok_or(DropCause::MalformedPacket)?;
+    // In UDP the header in front of ESP goes as well.
+    let start = payload
+        .checked_sub(header_len)
+        .filter(|_| header_len <= len);
+    let start = start.ok_or(DropCause::MalformedPacket)?;
+    buffer.copy_within(ip..ip + header_len, start);
+    let packet = buffer
+        .get_mut(start..end)
+        .ok_or(DropCause::MalformedPacket)?;
+    rewrite(packet, names_at, next_header, header_len, v6).ok_or(DropCause::MalformedPacket)?;
+    Ok(start)
+}
+
+fn rewrite(
+    packet: &mut [u8],
+    names_at: usize,
+    next_header: u8,
+    header_len: usize,
+    v6: bool,
+) -> Option<()> {
+    let total = packet.len();
+    *packet.get_mut(names_at)? = next_header;
+    if v6 {
+        let length = u16::try_from(total.checked_sub(40)?).ok()?.to_be_bytes();
+        packet.get_mut(4..6)?.copy_from_slice(&length);
+        return Some(());
+    }
+    packet
+        .get_mut(2..4)?
+        .copy_from_slice(&u16::try_from(total).ok()?.to_be_bytes());
+    write_v4_checksum(packet, header_len)
+}
+
+/// Where the headers name what follows them, and how long they are.
+pub(super) fn last_name(headers: &[u8]) -> Option<(usize, usize)> {
+    if headers.first()? >> 4 == 4 {
+        return Some((9, usize::from(headers.first()? & 0x0F) * 4));
+    }
+    let (mut at, mut len, mut kind) = (6, 40, *headers.get(6)?);
+    while matches!(
+        kind,
+        protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION
+    ) {
+        let [next, words, ..] = *headers.get(len..)? else {
+            return None;
+        };
+        at = len;
+        len += 8 + usize::from(words) * 8;
+        kind = next;
+    }
+    Some((at, len))
+}
+
+/// Writes a fresh IP header in front of a payload that came without one.
+fn rebuild_header(
+    buffer: &mut [u8],
+    packet: &InboundPacket,
+    payload: usize,
+    end: usize,
+    next_header: u8,
+) -> Result<usize, DropCause> {
+    let Arrival {
+        source,
+        destination,
+        traffic_class,
+        ..
+    } = packet.arrival;
+    let header_len = if source.is_ipv4() { 20 } else { 40 };
+    let start = payload.checked_sub(header_len).ok_or(DropCause::NoRoom)?;
+    if packet.start.saturating_sub(start) > packet.room_before {
+        return Err(DropCause::NoRoom);
+    }
+    let bytes = buffer.get_mut(start..end).ok_or(DropCause::NoRoom)?;
+    let ends = (source, destination);
+    write_ip_header(
+        bytes,
+        ends,
+        (traffic_class, REBUILT_HOPS),
+        next_header,
+        (true, 0),
+    )
+    .ok_or(DropCause::MalformedPacket)?;
+    Ok(start)
+}
+
+/// Hops of a rebuilt header: the socket does not say how many were left.
+const REBUILT_HOPS: u8 = 64;

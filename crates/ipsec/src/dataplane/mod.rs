@@ -1,0 +1,258 @@
+//! The packet path: policies and associations applied to batches.
+//!
+//! One [`DataPlane`] belongs to one worker, which owns it: no locks. Packets of a batch are grouped
+//! by association, and each group goes to the crypto engine at once.
+
+mod authentication;
+mod inbound;
+mod outbound;
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use offload::Slot;
+use offload::mac::MacSlot;
+
+use crate::drops::{DropCause, DropCounters};
+use crate::ip::IpHeader;
+use crate::lifetime::Expiry;
+use crate::sa::{InboundSa, OutboundSa, Spi, Trailer};
+use crate::selector::Flow;
+use crate::spd::{Action, PolicyId, Spd};
+
+/// Something the owner of the data plane should act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Traffic asks for protection that nobody set up: negotiate. Reported once per policy until an
+    /// association is installed.
+    Acquire(PolicyId),
+    /// An outbound association reached a limit.
+    OutboundExpired(Spi, Expiry),
+    /// An inbound association reached a limit.
+    InboundExpired(Spi, Expiry),
+}
+
+/// Packets and bytes that went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of the inner packets.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    const fn count(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+/// Counters of a data plane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Protected and ready to send.
+    pub protected: Traffic,
+    /// Sent as they are, by policy.
+    pub bypassed: Traffic,
+    /// Verified, decrypted, allowed.
+    pub delivered: Traffic,
+    /// Packets dropped on the way out.
+    pub outbound_drops: DropCounters,
+    /// Packets dropped on the way in.
+    pub inbound_drops: DropCounters,
+}
+
+/// What protection adds to a packet of some flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The association's SPI.
+    pub spi: Spi,
+    /// Bytes in front of the inner packet.
+    pub before: usize,
+    /// The largest inner packet that fits the path.
+    pub inner_mtu: usize,
+    trailer: Trailer,
+}
+
+impl Frame {
+    /// Bytes behind an inner packet of `inner` bytes.
+    pub const fn after(&self, inner: usize) -> usize {
+        self.trailer.after(inner)
+    }
+}
+
+/// An outbound association's place; reused after removal, when no policy points to it any more.
+type SaIndex = usize;
+
+/// Policies and associations of one worker.
+pub struct DataPlane {
+    spd: Spd,
+    outbound: Vec<Option<OutboundSa>>,
+    /// Which association protects a policy's traffic.
+    bindings: HashMap<PolicyId, SaIndex>,
+    inbound: HashMap<Spi, InboundSa>,
+    acquired: HashMap<PolicyId, ()>,
+    statistics: Statistics,
+    scratch: Scratch,
+}
+
+/// Memory that is kept between batches, so that a batch allocates nothing.
+#[derive(Default)]
+struct Scratch {
+    /// (association, packet) of each packet to protect or to open, to be sorted into groups.
+    order: Vec<(u64, usize)>,
+    slots: Vec<Slot>,
+    mac_slots: Vec<MacSlot>,
+    /// Headers of AH packets as they were before their mutable fields were zeroed.
+    saved: Vec<u8>,
+}
+
+impl DataPlane {
+    /// An empty data plane: it drops everything. `seed` randomises the policy cache.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            spd: Spd::new(seed),
+            outbound: Vec::new(),
+            bindings: HashMap::new(),
+            inbound: HashMap::new(),
+            acquired: HashMap::new(),
+            statistics: Statistics::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// The policies.
+    pub const fn spd(&self) -> &Spd {
+        &self.spd
+    }
+
+    /// Adds a policy.
+    pub fn insert_policy(&mut self, policy: crate::spd::Policy) -> PolicyId {
+        self.spd.insert(policy)
+    }
+
+    /// Removes a policy; its association stays until it is removed.
+    pub fn remove_policy(&mut self, id: PolicyId) {
+        self.spd.remove(id);
+        self.bindings.remove(&id);
+        self.acquired.remove(&id);
+    }
+
+    /// Installs an association for the traffic of `policies`, instead of the one they have. The old
+    /// one stays until [`remove_outbound`](Self::remove_outbound), and carries no more packets.
+    pub fn install_outbound(&mut self, sa: OutboundSa, policies: &[PolicyId]) {
+        let free = self.outbound.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.outbound.len());
+        match self.outbound.get_mut(index) {
+            Some(place) => *place = Some(sa),
+            None => self.outbound.push(Some(sa)),
+        }
+        for policy in policies {
+            self.bindings.insert(*policy, index);
+            self.acquired.remove(policy);
+        }
+    }
+
+    /// Removes the outbound associations with this SPI.
+    pub fn remove_outbound(&mut self, spi: Spi) {
+        for (index, place) in self.outbound.iter_mut().enumerate() {
+            if place.as_ref().is_some_and(|sa| sa.spi() == spi) {
+                *place = None;
+                self.bindings.retain(|_, bound| *bound != index);
+            }
+        }
+    }
+
+    /// Installs an inbound association; returns the one that had its SPI.
+    pub fn install_inbound(&mut self, sa: InboundSa) -> Option<InboundSa> {
+        self.inbound.insert(sa.spi(), sa)
+    }
+
+    /// Removes an inbound association.
+    pub fn remove_inbound(&mut self, spi: Spi) -> Option<InboundSa> {
+        self.inbound.remove(&spi)
+    }
+
+    /// Outbound associations.
+    pub fn outbound_sas(&self) -> impl Iterator<Item = &OutboundSa> {
+        self.outbound.iter().flatten()
+    }
+
+    /// Inbound associations, in no order.
+    pub fn inbound_sas(&self) -> impl Iterator<Item = &InboundSa> {
+        self.inbound.values()
+    }
+
+    /// Learns how large packets may be on an association's path (RFC 4301 §8.2.1). What an ICMP
+    /// message says is not authenticated, so it never goes below what every path carries.
+    pub fn set_path_mtu(&mut self, spi: Spi, mtu: u16) {
+        for sa in self
+            .outbound
+            .iter_mut()
+            .flatten()
+            .filter(|sa| sa.spi() == spi)
+        {
+            let v6 = matches!(&sa.mode, crate::sa::Mode::Tunnel(tunnel) if tunnel.local.is_ipv6());
+            sa.options.path_mtu = Some(mtu.max(if v6 { 1280 } else { 576 }));
+        }
+    }
+
+    /// The counters.
+    pub const fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Limits that were reached since the last call; to be called after batches and at
+    /// [`poll_timeout`](Self::poll_timeout).
+    pub fn poll_expiries(&mut self, now: Instant, events: &mut Vec<Event>) {
+        for sa in self.outbound.iter_mut().flatten() {
+            if let Some(expiry) = sa.usage.poll(now) {
+                events.push(Event::OutboundExpired(sa.spi, expiry));
+            }
+        }
+        for sa in self.inbound.values_mut() {
+            if let Some(expiry) = sa.usage.poll(now) {
+                events.push(Event::InboundExpired(sa.spi, expiry));
+            }
+        }
+    }
+
+    /// When [`poll_expiries`](Self::poll_expiries) has something to say next, if nothing is sent.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let outbound = self
+            .outbound
+            .iter()
+            .flatten()
+            .filter_map(|sa| sa.usage.deadline());
+        outbound
+            .chain(self.inbound.values().filter_map(|sa| sa.usage.deadline()))
+            .min()
+    }
+
+    /// Whether a packet that came in without protection is allowed (RFC 4301 §5.2, step 3b).
+    ///
+    /// # Errors
+    /// Why it is to be dropped.
+    pub fn admit_unprotected(&mut self, packet: &[u8]) -> Result<(), DropCause> {
+        let result = self.judge_unprotected(packet);
+        if let Err(cause) = result {
+            self.statistics.inbound_drops.count(cause);
+        }
+        result
+    }
+
+    fn judge_unprotected(&mut self, packet: &[u8]) -> Result<(), DropCause> {
+        let header = IpHeader::parse(packet)?;
+        let id = self
+            .spd
+            .lookup(&Flow::inbound(&header))
+            .ok_or(DropCause::NoPolicy)?;
+        match self.spd.get(id).map(|policy| policy.action) {
+            Some(Action::Bypass) => Ok(()),
+            Some(Action::Discard) => Err(DropCause::PolicyDiscard),
+            Some(Action::Protect) => Err(DropCause::Unprotected),
+            None => Err(DropCause::NoPolicy),
+        }
+    }
+}

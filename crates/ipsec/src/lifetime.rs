@@ -1,0 +1,168 @@
+//! How long and for how much a security association may be used (RFC 4301 §4.4.2.1).
+
+use std::time::{Duration, Instant};
+
+/// Bounds on the use of an association; none means unbounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of packets before protection.
+    pub bytes: Option<u64>,
+    /// Packets.
+    pub packets: Option<u64>,
+    /// Time since the association was installed.
+    pub age: Option<Duration>,
+}
+
+/// Soft limits ask for a successor; hard limits end the association.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifetime {
+    /// Reached: time to rekey.
+    pub soft: Limits,
+    /// Reached: not one more packet.
+    pub hard: Limits,
+}
+
+/// Which limit was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Expiry {
+    /// A soft limit.
+    Soft,
+    /// A hard limit.
+    Hard,
+}
+
+/// What an association has carried, against its limits.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    lifetime: Lifetime,
+    since: Instant,
+    bytes: u64,
+    packets: u64,
+    reported: Option<Expiry>,
+}
+
+impl Usage {
+    /// Nothing used yet.
+    pub const fn new(lifetime: Lifetime, now: Instant) -> Self {
+        Self {
+            lifetime,
+            since: now,
+            bytes: 0,
+            packets: 0,
+            reported: None,
+        }
+    }
+
+    /// Bytes carried.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Packets carried.
+    pub const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Whether a hard limit was reached.
+    pub fn is_expired(&self, now: Instant) -> bool {
+        self.reached(&self.lifetime.hard, now)
+    }
+
+    /// Counts one packet.
+    pub const fn count(&mut self, bytes: usize) {
+        self.packets = self.packets.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+
+    /// The limit that was reached, once each.
+    pub fn poll(&mut self, now: Instant) -> Option<Expiry> {
+        let reached = if self.is_expired(now) {
+            Expiry::Hard
+        } else if self.reached(&self.lifetime.soft, now) {
+            Expiry::Soft
+        } else {
+            return None;
+        };
+        if self.reported >= Some(reached) {
+            return None;
+        }
+        self.reported = Some(reached);
+        Some(reached)
+    }
+
+    /// When the next limit of time is reached; none once it was reported or where there is none.
+    pub fn deadline(&self) -> Option<Instant> {
+        let limits = match self.reported {
+            None => [self.lifetime.soft.age, self.lifetime.hard.age],
+            Some(Expiry::Soft) => [None, self.lifetime.hard.age],
+            Some(Expiry::Hard) => [None, None],
+        };
+        limits
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|age| self.since + age)
+    }
+
+    fn reached(&self, limits: &Limits, now: Instant) -> bool {
+        limits.bytes.is_some_and(|limit| self.bytes >= limit)
+            || limits.packets.is_some_and(|limit| self.packets >= limit)
+            || limits
+                .age
+                .is_some_and(|limit| now.saturating_duration_since(self.since) >= limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_reported_once_and_hard_after_soft() {
+        let now = Instant::now();
+        let age = |seconds| Limits {
+            age: Some(Duration::from_secs(seconds)),
+            ..Limits::default()
+        };
+        let mut usage = Usage::new(
+            Lifetime {
+                soft: age(8),
+                hard: age(10),
+            },
+            now,
+        );
+        assert_eq!(usage.deadline(), Some(now + Duration::from_secs(8)));
+        assert_eq!(usage.poll(now + Duration::from_secs(7)), None);
+        assert_eq!(usage.poll(now + Duration::from_secs(8)), Some(Expiry::Soft));
+        assert_eq!(usage.poll(now + Duration::from_secs(9)), None);
+        assert_eq!(usage.deadline(), Some(now + Duration::from_secs(10)));
+        assert_eq!(
+            usage.poll(now + Duration::from_secs(10)),
+            Some(Expiry::Hard)
+        );
+        assert_eq!(usage.poll(now + Duration::from_secs(11)), None);
+        assert_eq!(usage.deadline(), None);
+    }
+
+    #[test]
+    fn bytes_and_packets_count() {
+        let now = Instant::now();
+        let soft = Limits {
+            packets: Some(2),
+            ..Limits::default()
+        };
+        let hard = Limits {
+            bytes: Some(1000),
+            ..Limits::default()
+        };
+        let mut usage = Usage::new(Lifetime { soft, hard }, now);
+        usage.count(400);
+        assert_eq!(usage.poll(now), None);
+        usage.count(400);
+        assert_eq!(usage.poll(now), Some(Expiry::Soft));
+        assert!(!usage.is_expired(now));
+        usage.count(400);
+        assert!(usage.is_expired(now));
+        assert_eq!(usage.poll(now), Some(Expiry::Hard));
+    }
+}

@@ -1,0 +1,13 @@
+//! The data plane as its users drive it.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+mod hostile;
+mod known_answers;
+mod round_trip;
+mod scapy;
+mod support;
