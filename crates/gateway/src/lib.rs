@@ -1,0 +1,21 @@
+#![forbid(unsafe_code)]
+//! The tunnel daemon: a TUN interface on one side, UDP on the other, IPsec between them.
+//!
+//! [`daemon::start`] makes a tunnel from a [`config::StaticConfig`]; [`worker::Worker::run`] moves its
+//! packets. The kernel hands packets over uncut ([`segment`]) and takes them put together
+//! ([`coalesce`]); both and the same on the UDP side are what makes it fast.
+//!
+//! What this crate is not: protection, policies and counting of drops are in `ipsec`; system calls
+//! without a safe crate are in `sys`. Keys are manual: nothing is negotiated here yet.
+
+pub mod coalesce;
+pub mod config;
+pub mod counters;
+pub mod daemon;
+pub mod link;
+pub mod privileges;
+pub mod segment;
+#[cfg(test)]
+mod testing;
+pub mod vnet;
+pub mod worker;
