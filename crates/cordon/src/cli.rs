@@ -78,6 +78,12 @@ pub(crate) enum Command {
     /// People and their passwords.
     #[command(subcommand)]
     Directory(Directory),
+    /// Tunnels.
+    #[command(subcommand)]
+    Vpn(Vpn),
+    /// The INDECT Block Cipher: broken, research only.
+    #[command(subcommand)]
+    Ibc(crate::ibc::args::IbcCommand),
     /// Check a configuration file.
     Config {
         #[command(subcommand)]
@@ -434,4 +440,26 @@ mod tests {
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
     }
+}
+
+/// `cordon vpn …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Vpn {
+    /// Run an IPsec tunnel (ESP in UDP) with keys from a file. For laboratories only: nobody renews
+    /// these keys.
+    #[command(after_help = "Example:\n  cordon vpn static --config tunnel.toml")]
+    Static {
+        /// The tunnel: addresses, algorithms, keys.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Show what a running tunnel does.
+    #[command(after_help = "Example:\n  cordon vpn status --socket /run/cordon-vpn.sock --json")]
+    Status {
+        /// The tunnel's socket: `status` in its configuration.
+        #[arg(long, value_name = "SOCKET")]
+        socket: PathBuf,
+    },
+    #[command(flatten)]
+    Openvpn(crate::commands::openvpn::Openvpn),
 }

@@ -61,6 +61,10 @@ pub(crate) enum Request {
     Disable { uid: String },
     /// Write a custody package.
     Export { id: String, out: PathBuf },
+    /// Certificates for OpenVPN.
+    Openvpn(crate::openvpn::Order),
+    /// The current revocation lists.
+    Crls,
 }
 
 /// Whose certificates to revoke.
@@ -213,6 +217,8 @@ pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
         }
         Request::Disable { uid } => disable(site, &uid).await,
         Request::Export { id, out } => crate::export::by_console(site, &id, &out).await,
+        Request::Openvpn(order) => crate::openvpn::issue(site, order, console(), now).await,
+        Request::Crls => Ok(json!({ "crl_pem": site.crls_pem().concat() })),
     }
 }
 

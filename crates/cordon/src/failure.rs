@@ -33,6 +33,15 @@ impl Failure {
         }
     }
 
+    /// A computation went wrong and was noticed: exit code 3.
+    pub(crate) fn fault(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            hint: hint.into(),
+            code: 3,
+        }
+    }
+
     /// What the command line parser found wrong, in our two lines instead of its paragraphs.
     pub(crate) fn of_usage(error: &clap::Error) -> Self {
         let text = error.to_string();
@@ -60,6 +69,12 @@ impl Failure {
     /// The second line.
     pub(crate) fn hint(&self) -> &str {
         &self.hint
+    }
+
+    /// The exit code.
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 
     /// The first line, for `--json` and logs.

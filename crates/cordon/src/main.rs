@@ -2,7 +2,8 @@
 //!
 //! What a role does is in its own crate; here is who is connected to whom. `site` opens the
 //! roles, `up` puts them on listeners, `gate` turns certificates and passwords into principals,
-//! `backend` answers the portal, `control` serves the administrator's commands.
+//! `backend` answers the portal, `control` serves the administrator's commands. `ibc` is the
+//! research cipher on the command line, which no role uses.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -14,9 +15,11 @@ mod demo;
 mod export;
 mod failure;
 mod gate;
+mod ibc;
 mod keys;
 mod listener;
 mod metrics;
+mod openvpn;
 mod secrets;
 mod site;
 mod up;
@@ -34,7 +37,7 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != HELP_INSTEAD => {
             return Failure::of_usage(&error).report();
@@ -49,6 +52,19 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Parses the command line of `cordon`, or of `ibcipher` when called by that name.
+fn parse() -> Result<Cli, clap::Error> {
+    if !ibc::is_ibcipher(std::env::args_os().next().as_deref()) {
+        return Cli::try_parse();
+    }
+    let ibc::Ibcipher { cipher, json } = ibc::Ibcipher::try_parse()?;
+    Ok(Cli {
+        command: Command::Ibc(ibc::args::IbcCommand::Cipher(cipher)),
+        json,
+        log: "info".to_owned(),
+    })
 }
 
 fn run(cli: Cli) -> Outcome {
@@ -82,9 +98,11 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::Camera(command) => commands::camera::run(command).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,
         Command::Audit(command) => commands::audit::run(command, json),
+        Command::Vpn(command) => commands::vpn::run(command, json).await,
         Command::Pki(command) => commands::pki::run(command, json).await,
         Command::Registry(command) => commands::registry::run(command, json).await,
         Command::Directory(command) => commands::directory::run(command, json).await,
+        Command::Ibc(command) => ibc::run(command, json).await,
         Command::Config { command } => commands::config::run(command, json),
         Command::Openapi => commands::openapi(),
         Command::Completions { shell } => commands::completions(shell),

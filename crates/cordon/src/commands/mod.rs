@@ -5,9 +5,11 @@ pub(crate) mod camera;
 pub(crate) mod config;
 pub(crate) mod directory;
 pub(crate) mod evidence;
+pub(crate) mod openvpn;
 pub(crate) mod pki;
 pub(crate) mod registry;
 pub(crate) mod up;
+pub(crate) mod vpn;
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;

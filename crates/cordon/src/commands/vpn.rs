@@ -1,0 +1,205 @@
+//! `cordon vpn`: tunnels.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gateway::config::StaticConfig;
+use gateway::daemon;
+use gateway::worker::{Command, WorkerHandle};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{field, list, print, read_text, text};
+use crate::cli::Vpn;
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+/// Answers of a tunnel are no longer than this, in bytes.
+const MAX_STATUS: u64 = 4 * 1024 * 1024;
+
+/// Runs the command.
+pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
+    match command {
+        Vpn::Static { config } => run_static(&config).await,
+        Vpn::Status { socket } => status(&socket, json).await,
+        Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
+    }
+}
+
+/// Reads the description of a tunnel. Others must not be able to read its keys.
+fn read_config(path: &Path) -> Outcome<StaticConfig> {
+    let what = || format!("the tunnel {}", path.display());
+    let metadata = std::fs::metadata(path).or_hint(what(), "name an existing file")?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        let mode = metadata.permissions().mode() & 0o777;
+        return Err(Failure::new(
+            anyhow::anyhow!(
+                "{} holds keys and others may read it (mode {mode:03o})",
+                path.display()
+            ),
+            format!("chmod 600 {}", path.display()),
+        ));
+    }
+    StaticConfig::parse(&read_text(path)?)
+        .or_hint(what(), "see docs/vpn.md for what the file holds")
+}
+
+async fn run_static(path: &Path) -> Outcome {
+    const HINT: &str =
+        "run as root or with CAP_NET_ADMIN; names, addresses and ports must be free on this host";
+    let config = read_config(path)?;
+    tracing::warn!(
+        "keys come from a file and are never renewed: whoever copies the file reads everything, past \
+         and future; for laboratories only"
+    );
+    let mut seed = [0; 8];
+    aws_lc_rs::rand::fill(&mut seed)
+        .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
+    let (mut worker, handle) = daemon::start(&config, u64::from_ne_bytes(seed))
+        .await
+        .or_hint("the tunnel cannot start", HINT)?;
+    let handle = Arc::new(handle);
+    let status = match &config.status {
+        Some(socket) => Some(serve_status(socket, Arc::clone(&handle))?),
+        None => None,
+    };
+    let (ended, mut end) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("vpn-worker".into())
+        .spawn(move || {
+            let result = gateway::privileges::drop_all().and_then(|()| worker.run());
+            // The receiver lives until this thread is joined.
+            let _ = ended.send(result);
+        });
+    let thread = thread.or_hint("the tunnel cannot start", "check the limit on threads")?;
+    tracing::info!(interface = %config.interface.name, remote = %config.path.remote, "tunnel up");
+    let signals = "check that signals are not blocked";
+    let mut terminate = signal(SignalKind::terminate()).or_hint("signals", signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).or_hint("signals", signals)?;
+    let mut hang_up = signal(SignalKind::hangup()).or_hint("signals", signals)?;
+    let result = loop {
+        tokio::select! {
+            _ = terminate.recv() => { handle.send(Command::Stop); }
+            _ = interrupt.recv() => { handle.send(Command::Stop); }
+            _ = hang_up.recv() => reload(path, &handle),
+            result = &mut end => break result,
+        }
+    };
+    if let Some(task) = status {
+        task.abort();
+    }
+    if let Some(socket) = &config.status {
+        // It is only a name; a new tunnel replaces it.
+        let _ = std::fs::remove_file(socket);
+    }
+    let joined = thread.join();
+    match (result, joined) {
+        (Ok(result), Ok(())) => result.or_hint("the tunnel ended", "see the log above"),
+        _ => Err(Failure::new(
+            anyhow::anyhow!("the tunnel's thread died"),
+            "report this with the log",
+        )),
+    }
+}
+
+/// New keys from the same file. What cannot be used leaves the tunnel as it is.
+fn reload(path: &Path, handle: &WorkerHandle) {
+    let pair = read_config(path).and_then(|config| {
+        daemon::associations(&config, Instant::now()).or_hint("new keys", "correct the file")
+    });
+    match pair {
+        Ok(pair) => {
+            handle.send(Command::Rekey(Box::new(pair)));
+            tracing::info!("new keys in use");
+        }
+        Err(failure) => tracing::error!("keys stay as they are: {}", failure.message()),
+    }
+}
+
+/// Answers each connection with the tunnel's state.
+fn serve_status(socket: &Path, handle: Arc<WorkerHandle>) -> Outcome<tokio::task::JoinHandle<()>> {
+    let hint = "choose another path for `status`, in a folder that exists";
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).or_hint(format!("status socket {}", socket.display()), hint);
+        }
+        _ => {}
+    }
+    let listener =
+        UnixListener::bind(socket).or_hint(format!("status socket {}", socket.display()), hint)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
+        .or_hint(format!("status socket {}", socket.display()), hint)?;
+    Ok(tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else {
+                continue;
+            };
+            let handle = Arc::clone(&handle);
+            let snapshot = tokio::task::spawn_blocking(move || handle.snapshot()).await;
+            let Ok(Some(snapshot)) = snapshot else {
+                continue;
+            };
+            let bytes = serde_json::to_vec(&snapshot).unwrap_or_default();
+            if let Err(error) = stream.write_all(&bytes).await {
+                tracing::debug!(%error, "status was not read");
+            }
+        }
+    }))
+}
+
+async fn status(socket: &Path, json: bool) -> Outcome {
+    let what = || format!("no tunnel answers at {}", socket.display());
+    let hint = "name the socket that the tunnel's configuration has as `status`";
+    let mut stream = UnixStream::connect(socket).await.or_hint(what(), hint)?;
+    let mut bytes = Vec::new();
+    (&mut stream)
+        .take(MAX_STATUS)
+        .read_to_end(&mut bytes)
+        .await
+        .or_hint(what(), hint)?;
+    let state: Value = serde_json::from_slice(&bytes).or_hint(what(), hint)?;
+    print(json, &state, &describe(&state))
+}
+
+fn describe(state: &Value) -> String {
+    let amount = |name: &str| {
+        let amount = field(state, name);
+        format!(
+            "{} packets, {} bytes",
+            field(amount, "packets"),
+            field(amount, "bytes")
+        )
+    };
+    let mut lines = vec![
+        format!(
+            "{}  MTU {}  offload {}",
+            text(state, "interface"),
+            field(state, "mtu"),
+            text(state, "offload")
+        ),
+        format!("sent      {}", amount("sent")),
+        format!("received  {}", amount("received")),
+    ];
+    for sa in list(state, "associations") {
+        lines.push(format!(
+            "SPI {} {:<3}  {} packets, last number {}",
+            text(sa, "spi"),
+            text(sa, "direction"),
+            field(sa, "packets"),
+            field(sa, "sequence")
+        ));
+    }
+    for (way, name) in [("out", "outbound_drops"), ("in", "inbound_drops")] {
+        for drop in list(state, name) {
+            lines.push(format!(
+                "dropped {way:<3}  {} {}",
+                field(drop, "packets"),
+                text(drop, "cause")
+            ));
+        }
+    }
+    lines.join("\n")
+}
