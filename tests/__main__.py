@@ -5,7 +5,7 @@ import sys
 
 from tests.runner import main
 
-SUITES = ["demo", "export", "upload", "browser", "scan", "diskfull", "kill"]
+SUITES = ["demo", "export", "upload", "browser", "scan", "ibc", "diskfull", "kill", "vpn", "openvpn"]
 
 
 def load(name):

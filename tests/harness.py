@@ -77,13 +77,8 @@ class Process:
     def __init__(self, command, log, **options):
         self.log = Path(log)
         with self.log.open("ab") as stderr:
-            self.child = subprocess.Popen(
-                [str(part) for part in command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                **options,
-            )
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": stderr, **options}
+            self.child = subprocess.Popen([str(part) for part in command], **pipes)
 
     def answer(self, seconds=60):
         """The line of JSON that the program prints once it is ready."""
@@ -114,14 +109,18 @@ class Process:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.child.args} ignores SIGTERM\n{self.tail()}") from None
-        self.child.stdout.close()
+        self.close()
         return code
 
     def kill(self):
         if self.running():
             self.child.kill()
         self.child.wait()
-        self.child.stdout.close()
+        self.close()
+
+    def close(self):
+        if self.child.stdout:
+            self.child.stdout.close()
 
 
 class Person:
