@@ -1,4 +1,5 @@
-//! Checksums of transport mode behind address translation (RFC 3948 §3.1.2).
+//! Checksums of UDP and TCP: in transport mode behind address translation (RFC 3948 §3.1.2), and of
+//! our own encapsulation.
 
 use std::net::IpAddr;
 
@@ -39,6 +40,24 @@ pub(crate) fn fix_checksum(
         new
     };
     *field = new.to_be_bytes();
+    Some(())
+}
+
+/// Writes the checksum of a UDP header at `udp` of a whole IPv6 packet without routing header. Over
+/// IPv6 it may not be left out: RFC 6935 allows that for tunnels, but receivers have to be told, and
+/// Linux drops such packets unless it was.
+pub(crate) fn write_udp6_checksum(packet: &mut [u8], udp: usize) -> Option<()> {
+    packet.get_mut(udp + 6..udp + 8)?.fill(0);
+    let upper = packet.get(udp..)?;
+    let length = u32::try_from(upper.len()).ok()?;
+    let sum = checksum_add(packet.get(8..40)?, u32::from(protocol::UDP) + length);
+    let sum = match !u16::try_from(checksum_add(upper, sum)).ok()? {
+        0 => 0xFFFF,
+        sum => sum,
+    };
+    packet
+        .get_mut(udp + 6..udp + 8)?
+        .copy_from_slice(&sum.to_be_bytes());
     Some(())
 }
 

@@ -12,6 +12,7 @@ use crate::ip::{IpHeader, protocol, write_v4_checksum};
 use crate::sa::{Mode, OutboundSa, OuterHeaders, Protection};
 use crate::selector::Flow;
 use crate::spd::Action;
+use crate::transport::write_udp6_checksum;
 
 impl DataPlane {
     /// Decides about each packet of the batch and protects in place what is to be protected. Every
@@ -151,11 +152,28 @@ impl DataPlane {
             let Some(packet) = packets.get_mut(*index) else {
                 continue;
             };
-            if !slot.valid && !matches!(packet.outcome, Outcome::Dropped { .. }) {
+            let finished = slot.valid && finish(sa, buffer, packet).is_some();
+            if !finished && !matches!(packet.outcome, Outcome::Dropped { .. }) {
                 packet.drop(DropCause::SealFailed);
             }
         }
     }
+}
+
+/// What can be written only once a packet is sealed: a checksum that covers it.
+fn finish(sa: &OutboundSa, buffer: &mut [u8], packet: &OutboundPacket) -> Option<()> {
+    if sa.encapsulation.is_none() || sa.options.outer_headers == OuterHeaders::BySocket {
+        return Some(());
+    }
+    let Outcome::Protected { payload, .. } = packet.outcome else {
+        return Some(());
+    };
+    let udp = payload.checked_sub(8 + packet.start)?;
+    let packet = buffer.get_mut(packet.range())?;
+    if packet.first()? >> 4 == 6 {
+        write_udp6_checksum(packet, udp)?;
+    }
+    Some(())
 }
 
 /// Makes room and writes everything but IV, ciphertext and integrity value. The slot that comes back
@@ -283,7 +301,7 @@ fn write_frame(
         }
     }
     if let Some(udp) = sa.encapsulation {
-        // RFC 3948 §2.1: the checksum of IPv4 is zero; of IPv6 as well, as RFC 6935 allows tunnels.
+        // RFC 3948 §2.1: the checksum over IPv4 is zero; that over IPv6 follows after sealing.
         let length = u16::try_from(layout.end - layout.behind_ip).ok()?;
         let header = buffer.get_mut(layout.behind_ip..)?.first_chunk_mut::<8>()?;
         let ([s0, s1], [d0, d1]) = (udp.local.to_be_bytes(), udp.remote.to_be_bytes());

@@ -7,6 +7,7 @@
 )]
 
 mod hostile;
+mod kernel;
 mod known_answers;
 mod round_trip;
 mod scapy;

@@ -52,7 +52,7 @@ fn first_sequence(case: &Case) -> u64 {
     LOWER + if case.esn { UPPER << 32 } else { 0 }
 }
 
-fn send(case: &Case) -> (Value, Vec<u8>) {
+pub(crate) fn send(case: &Case) -> (Value, Vec<u8>) {
     let mut plane = case.sender();
     let policies: Vec<_> = plane.spd().iter().map(|(id, _)| id).collect();
     let options = OutboundOptions::default();
@@ -94,7 +94,7 @@ fn send(case: &Case) -> (Value, Vec<u8>) {
     (case, outer)
 }
 
-fn receiver(case: &Case) -> ipsec::dataplane::DataPlane {
+pub(crate) fn receiver(case: &Case) -> ipsec::dataplane::DataPlane {
     let options = InboundOptions {
         selectors: vec![case.selector()],
         ..InboundOptions::default()
