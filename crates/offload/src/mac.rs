@@ -1,13 +1,20 @@
-//! Integrity values: HMAC over a packet, made and checked in place.
+//! Integrity values: HMAC over packets, made and checked in place.
+
+use std::ops::Range;
 
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
 
+use crate::engine::{self, Engine};
+use crate::kernels::HmacKernel;
 use crate::slot::Slot;
 use crate::suite::{Integrity, SuiteError, check_len};
 
 /// Longest integrity value of any algorithm, in bytes.
 pub const MAX_ICV: usize = 32;
+/// Longest digest of a hash that runs on several packets at once, in bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const MAX_DIGEST: usize = 32;
 
 /// Where the integrity value lies in an AH packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +28,7 @@ pub struct MacSlot {
 /// Makes and checks integrity values with one key.
 pub struct Authenticator {
     key: hmac::Key,
+    kernel: Option<HmacKernel>,
     integrity: Integrity,
     extended: bool,
 }
@@ -32,6 +40,19 @@ impl Authenticator {
     /// # Errors
     /// [`SuiteError::KeyLength`].
     pub fn new(integrity: Integrity, key: &[u8], extended: bool) -> Result<Self, SuiteError> {
+        Self::with_engine(integrity, key, extended, Engine::Fastest)
+    }
+
+    /// As [`new`](Self::new), with an engine of the caller's choice.
+    ///
+    /// # Errors
+    /// [`SuiteError::KeyLength`].
+    pub fn with_engine(
+        integrity: Integrity,
+        key: &[u8],
+        extended: bool,
+        engine: Engine,
+    ) -> Result<Self, SuiteError> {
         check_len(integrity, integrity.key_len(), key)?;
         let algorithm = match integrity {
             Integrity::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -39,8 +60,14 @@ impl Authenticator {
             Integrity::HmacSha384_192 => hmac::HMAC_SHA384,
             Integrity::HmacSha512_256 => hmac::HMAC_SHA512,
         };
+        let kernel = match (engine, integrity) {
+            (Engine::Fastest, Integrity::HmacSha1_96) => HmacKernel::sha1(key),
+            (Engine::Fastest, Integrity::HmacSha256_128) => HmacKernel::sha256(key),
+            _ => None,
+        };
         Ok(Self {
             key: hmac::Key::new(algorithm, key),
+            kernel,
             integrity,
             extended,
         })
@@ -51,67 +78,207 @@ impl Authenticator {
         self.integrity
     }
 
-    /// The whole, untruncated value over `message`.
-    pub(crate) fn tag(&self, message: &[u8], sequence: u64) -> hmac::Tag {
-        let mut context = hmac::Context::with_key(&self.key);
-        context.update(message);
-        if self.extended {
-            context.update(&sequence_upper(sequence));
+    /// Which engine does the work; for people and logs.
+    pub const fn engine_name(&self) -> &'static str {
+        match self.kernel {
+            Some(_) => engine::VECTOR,
+            None => engine::LIBRARY,
         }
-        context.sign()
-    }
-
-    /// Whether `icv` is the truncated value over `message`, in constant time.
-    pub(crate) fn matches(&self, message: &[u8], sequence: u64, icv: &[u8]) -> bool {
-        let tag = self.tag(message, sequence);
-        tag.as_ref()
-            .get(..self.integrity.icv_len())
-            .is_some_and(|expected| expected.ct_eq(icv).into())
     }
 
     /// Writes the integrity value of each packet, whose mutable fields the caller has zeroed. The
     /// place of the value itself counts as zero.
     pub fn sign(&self, buffer: &mut [u8], slots: &mut [MacSlot]) {
-        for slot in slots.iter_mut().filter(|slot| slot.packet.valid) {
-            slot.packet.valid = self.sign_one(buffer, slot).is_some();
-        }
+        self.run(buffer, slots, Purpose::Sign);
     }
 
     /// Checks the integrity value of each packet and marks the slots that do not match. Leaves the
     /// value in place.
     pub fn verify(&self, buffer: &mut [u8], slots: &mut [MacSlot]) {
-        for slot in slots.iter_mut().filter(|slot| slot.packet.valid) {
-            slot.packet.valid = self.verify_one(buffer, slot).unwrap_or(false);
+        self.run(buffer, slots, Purpose::Verify);
+    }
+
+    /// Writes the integrity value at the end of each ESP packet.
+    pub(crate) fn sign_esp(&self, buffer: &mut [u8], slots: &mut [Slot]) {
+        self.run(buffer, slots, Purpose::Sign);
+    }
+
+    /// Checks the integrity value at the end of each ESP packet and marks the slots that do not
+    /// match.
+    pub(crate) fn verify_esp(&self, buffer: &mut [u8], slots: &mut [Slot]) {
+        self.run(buffer, slots, Purpose::Verify);
+    }
+
+    fn run(&self, buffer: &mut [u8], slots: &mut [impl Covered], purpose: Purpose) {
+        let count = slots.iter().filter(|slot| slot.slot().valid).count();
+        let mut work = Work {
+            slots,
+            next: 0,
+            icv_len: self.integrity.icv_len(),
+            extended: self.extended,
+            purpose,
+        };
+        if let Some(kernel) = &self.kernel {
+            // Full rounds of sixteen, and the rest too if it fills enough lanes.
+            let rest = count % 16;
+            let few = rest < kernel.worthwhile();
+            kernel.run(buffer, &mut work, if few { count - rest } else { count });
+        }
+        while let Some(job) = work.next(buffer) {
+            let mut context = hmac::Context::with_key(&self.key);
+            context.update(buffer.get(job.range()).unwrap_or(&[]));
+            context.update(job.suffix());
+            work.done(buffer, &job, context.sign().as_ref());
+        }
+    }
+}
+
+/// A message to authenticate.
+pub(crate) struct Job {
+    /// Which slot it is.
+    slot: usize,
+    start: usize,
+    len: usize,
+    suffix: [u8; 4],
+    extended: bool,
+    /// The integrity value as it was.
+    received: [u8; MAX_ICV],
+}
+
+impl Job {
+    /// The message in the buffer.
+    pub(crate) const fn range(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
+
+    /// What is covered as if it followed the message.
+    pub(crate) fn suffix(&self) -> &[u8] {
+        if self.extended { &self.suffix } else { &[] }
+    }
+}
+
+/// Messages and what becomes of their values.
+pub(crate) trait Jobs {
+    /// The next message, which lies within the buffer.
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job>;
+    /// Takes the untruncated value of a message.
+    fn done(&mut self, buffer: &mut [u8], job: &Job, tag: &[u8]);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Sign,
+    Verify,
+}
+
+/// A slot that says what is covered and where the integrity value is.
+trait Covered {
+    fn slot(&self) -> &Slot;
+    fn slot_mut(&mut self) -> &mut Slot;
+    /// Bytes covered, and offset of the integrity value.
+    fn layout(&self, icv_len: usize) -> Option<(Range<usize>, usize)>;
+}
+
+impl Covered for Slot {
+    fn slot(&self) -> &Slot {
+        self
+    }
+
+    fn slot_mut(&mut self) -> &mut Slot {
+        self
+    }
+
+    fn layout(&self, icv_len: usize) -> Option<(Range<usize>, usize)> {
+        let covered = self.len.checked_sub(icv_len)?;
+        let icv = self.start.checked_add(covered)?;
+        Some((self.start..icv, icv))
+    }
+}
+
+impl Covered for MacSlot {
+    fn slot(&self) -> &Slot {
+        &self.packet
+    }
+
+    fn slot_mut(&mut self) -> &mut Slot {
+        &mut self.packet
+    }
+
+    fn layout(&self, _: usize) -> Option<(Range<usize>, usize)> {
+        Some((self.packet.range(), self.icv))
+    }
+}
+
+struct Work<'a, S> {
+    slots: &'a mut [S],
+    next: usize,
+    icv_len: usize,
+    extended: bool,
+    purpose: Purpose,
+}
+
+impl<S: Covered> Work<'_, S> {
+    /// Puts the integrity value aside and zeroes its place, which AH covers as zero
+    /// (RFC 4302 §3.3.3.1.1).
+    fn begin(&self, slot: &S, buffer: &mut [u8]) -> Option<Job> {
+        let (covered, icv) = slot.layout(self.icv_len)?;
+        buffer.get(covered.clone())?;
+        let icv = buffer.get_mut(icv..icv.checked_add(self.icv_len)?)?;
+        let mut received = [0; MAX_ICV];
+        received.get_mut(..self.icv_len)?.copy_from_slice(icv);
+        icv.fill(0);
+        Some(Job {
+            slot: self.next,
+            start: covered.start,
+            len: covered.len(),
+            suffix: sequence_upper(slot.slot().sequence),
+            extended: self.extended,
+            received,
+        })
+    }
+
+    fn finish(&mut self, buffer: &mut [u8], job: &Job, tag: &[u8]) -> Option<()> {
+        let slot = self.slots.get_mut(job.slot)?;
+        let (_, icv) = slot.layout(self.icv_len)?;
+        let place = buffer.get_mut(icv..icv.checked_add(self.icv_len)?)?;
+        let tag = tag.get(..self.icv_len)?;
+        match self.purpose {
+            Purpose::Sign => place.copy_from_slice(tag),
+            Purpose::Verify => {
+                let received = job.received.get(..self.icv_len)?;
+                place.copy_from_slice(received);
+                slot.slot_mut().valid = tag.ct_eq(received).into();
+            }
+        }
+        Some(())
+    }
+}
+
+impl<S: Covered> Jobs for Work<'_, S> {
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
+        loop {
+            let slot = self.slots.get(self.next)?;
+            let job = (slot.slot().valid)
+                .then(|| self.begin(slot, buffer))
+                .flatten();
+            if job.is_none()
+                && let Some(slot) = self.slots.get_mut(self.next)
+            {
+                slot.slot_mut().valid = false;
+            }
+            self.next += 1;
+            if job.is_some() {
+                return job;
+            }
         }
     }
 
-    fn sign_one(&self, buffer: &mut [u8], slot: &MacSlot) -> Option<()> {
-        let len = self.integrity.icv_len();
-        buffer
-            .get_mut(slot.icv..slot.icv.checked_add(len)?)?
-            .fill(0);
-        let tag = self.tag(buffer.get(slot.packet.range())?, slot.packet.sequence);
-        let icv = buffer.get_mut(slot.icv..slot.icv.checked_add(len)?)?;
-        icv.copy_from_slice(tag.as_ref().get(..len)?);
-        Some(())
-    }
-
-    fn verify_one(&self, buffer: &mut [u8], slot: &MacSlot) -> Option<bool> {
-        let len = self.integrity.icv_len();
-        let mut received = [0; MAX_ICV];
-        let received = received.get_mut(..len)?;
-        let icv = buffer.get_mut(slot.icv..slot.icv.checked_add(len)?)?;
-        received.copy_from_slice(icv);
-        icv.fill(0);
-        let matches = self.matches(
-            buffer.get(slot.packet.range())?,
-            slot.packet.sequence,
-            received,
-        );
-        buffer
-            .get_mut(slot.icv..slot.icv.checked_add(len)?)?
-            .copy_from_slice(received);
-        Some(matches)
+    fn done(&mut self, buffer: &mut [u8], job: &Job, tag: &[u8]) {
+        if self.finish(buffer, job, tag).is_none()
+            && let Some(slot) = self.slots.get_mut(job.slot)
+        {
+            slot.slot_mut().valid = false;
+        }
     }
 }
 

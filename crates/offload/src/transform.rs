@@ -9,12 +9,9 @@
 //! The caller writes SPI, sequence number and the plaintext of payload and trailer, already padded to
 //! [`Encryption::alignment`]; [`Transform::seal`] fills in IV and ICV and encrypts.
 
-use aes::cipher::{
-    BlockDecrypt, BlockDecryptMut, BlockEncrypt, BlockEncryptMut, InnerIvInit, KeyInit,
-};
-use aws_lc_rs::aead;
-use zeroize::Zeroizing;
-
+use crate::aead::Aead;
+use crate::cbc::Cbc;
+use crate::engine::{self, Engine};
 use crate::mac::{Authenticator, sequence_upper};
 use crate::slot::Slot;
 use crate::suite::{Encryption, KeyMaterial, Suite, SuiteError, check_len};
@@ -36,29 +33,17 @@ pub struct Transform {
     suite: Suite,
     extended: bool,
     direction: Direction,
-    engine: Engine,
+    protection: Protection,
 }
 
-enum Engine {
-    Combined {
-        key: aead::LessSafeKey,
-        salt: [u8; 4],
+enum Protection {
+    /// One algorithm does both.
+    Combined { cipher: Aead, salt: [u8; 4] },
+    /// Encryption, none for the null algorithm, and integrity.
+    Separate {
+        cipher: Option<Cbc>,
+        mac: Box<Authenticator>,
     },
-    Cbc {
-        cipher: Cbc,
-        mac: Authenticator,
-    },
-    Null {
-        mac: Authenticator,
-    },
-}
-
-/// AES key schedules for CBC. The sealing side encrypts only; the opening side decrypts only.
-enum Cbc {
-    Encrypt128(Box<aes::Aes128Enc>),
-    Encrypt256(Box<aes::Aes256Enc>),
-    Decrypt128(Box<aes::Aes128Dec>),
-    Decrypt256(Box<aes::Aes256Dec>),
 }
 
 impl Transform {
@@ -72,29 +57,68 @@ impl Transform {
         extended: bool,
         direction: Direction,
     ) -> Result<Self, SuiteError> {
+        Self::with_engine(suite, keys, extended, direction, Engine::Fastest)
+    }
+
+    /// As [`new`](Self::new), with an engine of the caller's choice.
+    ///
+    /// # Errors
+    /// [`SuiteError::KeyLength`] where a key's size is not the suite's.
+    pub fn with_engine(
+        suite: Suite,
+        keys: &KeyMaterial,
+        extended: bool,
+        direction: Direction,
+        engine: Engine,
+    ) -> Result<Self, SuiteError> {
         let encryption = suite.encryption();
         check_len(encryption, encryption.key_len(), &keys.encryption)?;
-        let mac = match suite.integrity() {
-            Some(integrity) => Some(Authenticator::new(integrity, &keys.integrity, extended)?),
+        let protection = match suite.integrity() {
+            Some(integrity) => {
+                let mac = Authenticator::with_engine(integrity, &keys.integrity, extended, engine)?;
+                let cipher = match encryption {
+                    Encryption::Null => None,
+                    _ => Some(Cbc::new(encryption, &keys.encryption, direction, engine)?),
+                };
+                Protection::Separate {
+                    cipher,
+                    mac: Box::new(mac),
+                }
+            }
             None => {
                 check_len(encryption, 0, &keys.integrity)?;
-                None
+                let (key, salt) = keys
+                    .encryption
+                    .split_last_chunk::<4>()
+                    .ok_or(SuiteError::Refused)?;
+                Protection::Combined {
+                    cipher: Aead::new(encryption, key, engine)?,
+                    salt: *salt,
+                }
             }
-        };
-        let engine = match (mac, encryption) {
-            (None, _) => combined(encryption, &keys.encryption)?,
-            (Some(mac), Encryption::Null) => Engine::Null { mac },
-            (Some(mac), _) => Engine::Cbc {
-                cipher: Cbc::new(encryption, &keys.encryption, direction)?,
-                mac,
-            },
         };
         Ok(Self {
             suite,
             extended,
             direction,
-            engine,
+            protection,
         })
+    }
+
+    /// Which engine does the work, `library`, `avx512` or both; for people and logs.
+    pub fn engine_name(&self) -> &'static str {
+        let (encryption, integrity) = match &self.protection {
+            Protection::Combined { cipher, .. } => (cipher.is_vector(), cipher.is_vector()),
+            Protection::Separate { cipher, mac } => {
+                let integrity = mac.engine_name() == engine::VECTOR;
+                (cipher.as_ref().map_or(integrity, Cbc::is_vector), integrity)
+            }
+        };
+        match (encryption, integrity) {
+            (true, true) => engine::VECTOR,
+            (false, false) => engine::LIBRARY,
+            _ => engine::MIXED,
+        }
     }
 
     /// The algorithms.
@@ -119,83 +143,90 @@ impl Transform {
     /// counter-based modes (RFC 4106 §3.1), encrypted for CBC, whose IV must be unpredictable
     /// (NIST SP 800-38A, appendix C).
     pub fn seal(&self, buffer: &mut [u8], slots: &mut [Slot]) {
-        for slot in slots.iter_mut().filter(|slot| slot.valid) {
-            let packet = buffer.get_mut(slot.range());
-            slot.valid = self.direction == Direction::Seal
-                && packet
-                    .and_then(|packet| self.seal_one(packet, slot.sequence))
-                    .is_some();
+        self.check(buffer, slots, Direction::Seal);
+        match &self.protection {
+            Protection::Combined { cipher, salt } => {
+                for slot in slots.iter_mut().filter(|slot| slot.valid) {
+                    let packet = buffer.get_mut(slot.range());
+                    slot.valid = packet
+                        .and_then(|packet| self.seal_combined(cipher, *salt, packet, slot.sequence))
+                        .is_some();
+                }
+            }
+            Protection::Separate { cipher, mac } => {
+                if let Some(cipher) = cipher {
+                    cipher.seal(buffer, slots, self.suite.icv_len());
+                }
+                mac.sign_esp(buffer, slots);
+            }
         }
     }
 
     /// Verifies and decrypts each packet in place. Marks as invalid what does not verify; such a
     /// packet's bytes are undefined afterwards.
     pub fn open(&self, buffer: &mut [u8], slots: &mut [Slot]) {
+        self.check(buffer, slots, Direction::Open);
+        match &self.protection {
+            Protection::Combined { cipher, salt } => {
+                for slot in slots.iter_mut().filter(|slot| slot.valid) {
+                    let packet = buffer.get_mut(slot.range());
+                    slot.valid = packet
+                        .and_then(|packet| self.open_combined(cipher, *salt, packet, slot.sequence))
+                        .is_some();
+                }
+            }
+            Protection::Separate { cipher, mac } => {
+                mac.verify_esp(buffer, slots);
+                if let Some(cipher) = cipher {
+                    cipher.open(buffer, slots, self.suite.icv_len());
+                }
+            }
+        }
+    }
+
+    /// Marks as invalid what lies outside the buffer, is too short or does not consist of whole
+    /// blocks; and everything, if the key is for the other direction.
+    fn check(&self, buffer: &[u8], slots: &mut [Slot], direction: Direction) {
+        let least = self.payload_offset() + self.suite.icv_len();
+        let alignment = self.suite.encryption().alignment();
         for slot in slots.iter_mut().filter(|slot| slot.valid) {
-            let packet = buffer.get_mut(slot.range());
-            slot.valid = self.direction == Direction::Open
-                && packet
-                    .and_then(|packet| self.open_one(packet, slot.sequence))
-                    .is_some();
+            let text = slot.len.checked_sub(least);
+            let end = slot.start.checked_add(slot.len);
+            slot.valid = self.direction == direction
+                && end.is_some_and(|end| end <= buffer.len())
+                && text.is_some_and(|text| text != 0 && text.is_multiple_of(alignment));
         }
     }
 
-    fn seal_one(&self, packet: &mut [u8], sequence: u64) -> Option<()> {
+    fn seal_combined(
+        &self,
+        cipher: &Aead,
+        salt: [u8; 4],
+        packet: &mut [u8],
+        sequence: u64,
+    ) -> Option<()> {
         let covered = packet.len().checked_sub(self.suite.icv_len())?;
         let (message, icv) = packet.split_at_mut_checked(covered)?;
         let aad = self.aad(message, sequence)?;
         let (head, text) = message.split_at_mut_checked(self.payload_offset())?;
-        if text.is_empty() || text.len() % self.suite.encryption().alignment() != 0 {
-            return None;
-        }
-        match &self.engine {
-            Engine::Combined { key, salt } => {
-                let iv = sequence.to_be_bytes();
-                head.get_mut(HEADER_LEN..)?.copy_from_slice(&iv);
-                let nonce = nonce(salt, &iv)?;
-                let tag = key
-                    .seal_in_place_separate_tag(nonce, aead::Aad::from(aad), text)
-                    .ok()?;
-                icv.copy_from_slice(tag.as_ref());
-            }
-            Engine::Cbc { cipher, mac } => {
-                let iv = cipher.iv(sequence)?;
-                head.get_mut(HEADER_LEN..)?.copy_from_slice(&iv);
-                cipher.encrypt(&iv, text)?;
-                let tag = mac.tag(message, sequence);
-                icv.copy_from_slice(tag.as_ref().get(..icv.len())?);
-            }
-            Engine::Null { mac } => {
-                let tag = mac.tag(message, sequence);
-                icv.copy_from_slice(tag.as_ref().get(..icv.len())?);
-            }
-        }
-        Some(())
+        let iv = sequence.to_be_bytes();
+        head.get_mut(HEADER_LEN..)?.copy_from_slice(&iv);
+        cipher.seal(nonce(salt, iv), aad.as_ref(), text, icv)
     }
 
-    fn open_one(&self, packet: &mut [u8], sequence: u64) -> Option<()> {
+    fn open_combined(
+        &self,
+        cipher: &Aead,
+        salt: [u8; 4],
+        packet: &mut [u8],
+        sequence: u64,
+    ) -> Option<()> {
         let covered = packet.len().checked_sub(self.suite.icv_len())?;
         let (message, icv) = packet.split_at_mut_checked(covered)?;
         let aad = self.aad(message, sequence)?;
-        if let Engine::Cbc { mac, .. } | Engine::Null { mac } = &self.engine
-            && !mac.matches(message, sequence, icv)
-        {
-            return None;
-        }
         let (head, text) = message.split_at_mut_checked(self.payload_offset())?;
-        if text.is_empty() || text.len() % self.suite.encryption().alignment() != 0 {
-            return None;
-        }
-        match &self.engine {
-            Engine::Combined { key, salt } => {
-                let nonce = nonce(salt, head.get(HEADER_LEN..)?)?;
-                key.open_in_place_separate_tag(nonce, aead::Aad::from(aad), icv, text)
-                    .ok()?;
-            }
-            Engine::Cbc { cipher, .. } => cipher.decrypt(head.get(HEADER_LEN..)?, text)?,
-            Engine::Null { .. } => {}
-        }
-        Some(())
+        let iv = head.get(HEADER_LEN..)?.first_chunk::<8>()?;
+        cipher.open(nonce(salt, *iv), aad.as_ref(), text, icv)
     }
 
     /// Additional authenticated data of a combined mode (RFC 4106 §5).
@@ -231,96 +262,8 @@ impl AsRef<[u8]> for Aad {
     }
 }
 
-fn combined(encryption: Encryption, material: &[u8]) -> Result<Engine, SuiteError> {
-    let algorithm = match encryption {
-        Encryption::AesGcm128 => &aead::AES_128_GCM,
-        Encryption::AesGcm256 => &aead::AES_256_GCM,
-        _ => &aead::CHACHA20_POLY1305,
-    };
-    let (key, salt) = material
-        .split_last_chunk::<4>()
-        .ok_or(SuiteError::Refused)?;
-    let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SuiteError::Refused)?;
-    Ok(Engine::Combined {
-        key: aead::LessSafeKey::new(key),
-        salt: *salt,
-    })
-}
-
-fn nonce(salt: &[u8; 4], iv: &[u8]) -> Option<aead::Nonce> {
-    let mut nonce = [0; 12];
-    let (head, tail) = nonce.split_first_chunk_mut::<4>()?;
-    *head = *salt;
-    tail.copy_from_slice(iv.first_chunk::<8>()?);
-    Some(aead::Nonce::assume_unique_for_key(nonce))
-}
-
-impl Cbc {
-    fn new(encryption: Encryption, key: &[u8], direction: Direction) -> Result<Self, SuiteError> {
-        let refused = |_| SuiteError::Refused;
-        Ok(match (encryption, direction) {
-            (Encryption::AesCbc256, Direction::Seal) => {
-                Self::Encrypt256(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
-            }
-            (Encryption::AesCbc256, Direction::Open) => {
-                Self::Decrypt256(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
-            }
-            (_, Direction::Seal) => {
-                Self::Encrypt128(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
-            }
-            (_, Direction::Open) => {
-                Self::Decrypt128(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
-            }
-        })
-    }
-
-    /// The encrypted sequence number: unique because the number is, unpredictable because the
-    /// cipher is.
-    fn iv(&self, sequence: u64) -> Option<[u8; 16]> {
-        let mut iv = Zeroizing::new([0; 16]);
-        iv.first_chunk_mut::<8>()
-            .map(|head| *head = sequence.to_be_bytes())?;
-        let block = (&mut *iv).into();
-        match self {
-            Self::Encrypt128(cipher) => cipher.encrypt_block(block),
-            Self::Encrypt256(cipher) => cipher.encrypt_block(block),
-            Self::Decrypt128(_) | Self::Decrypt256(_) => return None,
-        }
-        Some(*iv)
-    }
-
-    fn encrypt(&self, iv: &[u8; 16], text: &mut [u8]) -> Option<()> {
-        match self {
-            Self::Encrypt128(cipher) => cbc_encrypt(&**cipher, iv, text),
-            Self::Encrypt256(cipher) => cbc_encrypt(&**cipher, iv, text),
-            Self::Decrypt128(_) | Self::Decrypt256(_) => None,
-        }
-    }
-
-    fn decrypt(&self, iv: &[u8], text: &mut [u8]) -> Option<()> {
-        match self {
-            Self::Decrypt128(cipher) => cbc_decrypt(&**cipher, iv, text),
-            Self::Decrypt256(cipher) => cbc_decrypt(&**cipher, iv, text),
-            Self::Encrypt128(_) | Self::Encrypt256(_) => None,
-        }
-    }
-}
-
-fn cbc_encrypt<C>(cipher: &C, iv: &[u8; 16], text: &mut [u8]) -> Option<()>
-where
-    C: BlockEncrypt<BlockSize = aes::cipher::consts::U16> + aes::cipher::BlockCipher + Clone,
-{
-    let (blocks, rest) = aes::cipher::inout::InOutBuf::from(text).into_chunks();
-    cbc::Encryptor::inner_iv_init(cipher.clone(), iv.into()).encrypt_blocks_inout_mut(blocks);
-    rest.is_empty().then_some(())
-}
-
-fn cbc_decrypt<C>(cipher: &C, iv: &[u8], text: &mut [u8]) -> Option<()>
-where
-    C: BlockDecrypt<BlockSize = aes::cipher::consts::U16> + aes::cipher::BlockCipher + Clone,
-{
-    let iv: &[u8; 16] = iv.try_into().ok()?;
-    let (blocks, rest) = aes::cipher::inout::InOutBuf::from(text).into_chunks();
-    cbc::Decryptor::inner_iv_init(cipher.clone(), iv.into()).decrypt_blocks_inout_mut(blocks);
-    rest.is_empty().then_some(())
+/// Salt and initialisation vector (RFC 4106 §4, RFC 7634 §2).
+const fn nonce([s0, s1, s2, s3]: [u8; 4], iv: [u8; 8]) -> [u8; 12] {
+    let [i0, i1, i2, i3, i4, i5, i6, i7] = iv;
+    [s0, s1, s2, s3, i0, i1, i2, i3, i4, i5, i6, i7]
 }
