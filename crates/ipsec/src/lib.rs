@@ -35,6 +35,7 @@ pub mod ah;
 pub mod batch;
 pub mod dataplane;
 pub mod drops;
+mod hash;
 pub mod icmp;
 pub mod ip;
 pub mod lifetime;

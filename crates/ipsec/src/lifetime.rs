@@ -39,6 +39,8 @@ pub struct Usage {
     bytes: u64,
     packets: u64,
     reported: Option<Expiry>,
+    /// Whether a limit of volume was noticed and not yet reported.
+    noticed: bool,
 }
 
 impl Usage {
@@ -50,6 +52,7 @@ impl Usage {
             bytes: 0,
             packets: 0,
             reported: None,
+            noticed: false,
         }
     }
 
@@ -76,6 +79,7 @@ impl Usage {
 
     /// The limit that was reached, once each.
     pub fn poll(&mut self, now: Instant) -> Option<Expiry> {
+        self.noticed = false;
         let reached = if self.is_expired(now) {
             Expiry::Hard
         } else if self.reached(&self.lifetime.soft, now) {
@@ -88,6 +92,21 @@ impl Usage {
         }
         self.reported = Some(reached);
         Some(reached)
+    }
+
+    /// Whether [`poll`](Self::poll) has a limit of bytes or packets to report; true once until it is
+    /// called.
+    pub(crate) fn take_volume_due(&mut self) -> bool {
+        let reached = if self.carried(&self.lifetime.hard) {
+            Some(Expiry::Hard)
+        } else if self.carried(&self.lifetime.soft) {
+            Some(Expiry::Soft)
+        } else {
+            None
+        };
+        let due = reached > self.reported && !self.noticed;
+        self.noticed |= due;
+        due
     }
 
     /// When the next limit of time is reached; none once it was reported or where there is none.
@@ -104,9 +123,13 @@ impl Usage {
             .map(|age| self.since + age)
     }
 
-    fn reached(&self, limits: &Limits, now: Instant) -> bool {
+    fn carried(&self, limits: &Limits) -> bool {
         limits.bytes.is_some_and(|limit| self.bytes >= limit)
             || limits.packets.is_some_and(|limit| self.packets >= limit)
+    }
+
+    fn reached(&self, limits: &Limits, now: Instant) -> bool {
+        self.carried(limits)
             || limits
                 .age
                 .is_some_and(|limit| now.saturating_duration_since(self.since) >= limit)

@@ -217,6 +217,84 @@ mod tests {
         }
     }
 
+    /// A window of any size up to 64, which the public constructor rounds up, after one packet.
+    fn window_of(size: u64, first: u64) -> ReplayWindow {
+        let mut window = ReplayWindow {
+            words: vec![0; 2].into_boxed_slice(),
+            size,
+            top: 0,
+            extended: true,
+        };
+        window.accept(first).unwrap();
+        window
+    }
+
+    /// Bit n is number `base + n`: all that was accepted.
+    fn judge(seen: u128, base: u64, size: u64, sequence: u64) -> Result<(), Replayed> {
+        let top = base + u64::from(127 - seen.leading_zeros().min(127));
+        if sequence + size <= top {
+            Err(Replayed::TooOld)
+        } else if seen & (1 << (sequence - base)) != 0 {
+            Err(Replayed::Duplicate)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Tries every number on every window that can be reached by `depth` accepted ones.
+    fn explore(window: &ReplayWindow, seen: u128, numbers: &[u64], depth: u32, tried: &mut u64) {
+        let base = numbers[0];
+        for number in numbers {
+            let expected = judge(seen, base, window.size, *number);
+            assert_eq!(
+                window.check(*number),
+                expected,
+                "{number} after {seen:b} from {base}"
+            );
+            *tried += 1;
+            if depth > 0 && expected.is_ok() {
+                let mut next = window.clone();
+                assert_eq!(next.accept(*number), Ok(()));
+                explore(
+                    &next,
+                    seen | 1 << (number - base),
+                    numbers,
+                    depth - 1,
+                    tried,
+                );
+            }
+        }
+    }
+
+    /// Every history of up to five numbers out of ten in a row, across the edge of a word of the
+    /// ring, for every window up to ten wide.
+    #[test]
+    fn exhaustive_histories_of_narrow_windows() {
+        let numbers: Vec<u64> = (60..70).collect();
+        let mut tried = 0;
+        for size in 1..=10 {
+            explore(&window_of(size, 60), 1, &numbers, 5, &mut tried);
+        }
+        assert!(tried > 500_000, "{tried}");
+    }
+
+    /// For every width up to 64, every history of three numbers around all edges that there are: of
+    /// the window, of the words, and of two windows after another.
+    #[test]
+    fn exhaustive_edges_of_every_width() {
+        let mut tried = 0;
+        for size in 1..=64 {
+            let mut numbers: Vec<u64> = vec![64];
+            for edge in [size, 2 * size, 64_u64] {
+                numbers.extend((edge.saturating_sub(2)..edge + 2).map(|n| 64 + n.min(127)));
+            }
+            numbers.sort_unstable();
+            numbers.dedup();
+            explore(&window_of(size, 64), 1, &numbers, 3, &mut tried);
+        }
+        assert!(tried > 200_000, "{tried}");
+    }
+
     proptest! {
         #[test]
         fn equals_a_set(

@@ -109,7 +109,8 @@ pub enum SaError {
 /// The packet protection of an association.
 pub(crate) enum Protection {
     Esp(Transform),
-    Ah(Authenticator),
+    /// Much larger than the rest, and rare.
+    Ah(Box<Authenticator>),
 }
 
 impl Protection {
@@ -130,11 +131,11 @@ impl Protection {
             Protocol::Ah(_) if parameters.encapsulation.is_some() => {
                 return Err(SaError::AhInUdp);
             }
-            Protocol::Ah(integrity) => Self::Ah(Authenticator::new(
+            Protocol::Ah(integrity) => Self::Ah(Box::new(Authenticator::new(
                 integrity,
                 &parameters.keys.integrity,
                 extended,
-            )?),
+            )?)),
         })
     }
 }

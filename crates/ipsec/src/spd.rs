@@ -1,12 +1,15 @@
 //! The security policy database (RFC 4301 §4.4.1): ordered rules, found by address.
 //!
 //! The first rule that matches decides, so a lookup must find the smallest rank among all matching
-//! rules. Rules hang in a binary tree by the prefixes of their remote range; a lookup walks the bits
-//! of one address and looks only at rules on that path. A direct-mapped cache in front answers for
-//! flows seen before; a collision in it costs a walk, never a wrong answer.
+//! rules. Rules lie in tables by the prefixes of their remote range, one table per length of prefix:
+//! a lookup asks each length in use for the address, which are few in practice, and 33 or 129 at
+//! most. A direct-mapped cache in front answers for flows seen before; a collision in it costs a
+//! search, never a wrong answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher};
 
+use crate::hash::Seeded;
 use crate::selector::{Flow, Selector, aligned_bits};
 
 /// What happens to matching packets (RFC 4301 §4.4.1).
@@ -39,16 +42,16 @@ pub struct PolicyId(u32);
 const CACHE: usize = 1024;
 
 /// A flow and the answer of its last lookup.
-type Cached = (Flow, Option<PolicyId>);
+type Cached = (Flow, Option<(PolicyId, Action)>);
 
 /// The rules, ordered.
 pub struct Spd {
     rules: BTreeMap<PolicyId, Policy>,
     next: u32,
-    v4: Tree,
-    v6: Tree,
+    v4: Table,
+    v6: Table,
     cache: Box<[Option<Cached>]>,
-    seed: u64,
+    hash: Seeded,
 }
 
 impl Spd {
@@ -57,10 +60,10 @@ impl Spd {
         Self {
             rules: BTreeMap::new(),
             next: 0,
-            v4: Tree::default(),
-            v6: Tree::default(),
+            v4: Table::new(seed),
+            v6: Table::new(seed),
             cache: vec![None; CACHE].into_boxed_slice(),
-            seed,
+            hash: Seeded(seed),
         }
     }
 
@@ -69,14 +72,15 @@ impl Spd {
         let id = PolicyId(self.next);
         self.next += 1;
         self.rules.insert(id, policy);
-        let tree = self.tree_of(&policy);
+        let table = self.table_of(&policy);
         for (bits, len) in policy.selector.remote.prefixes() {
-            tree.insert(
+            table.insert(
                 bits,
                 len,
                 Ranked {
                     order: policy.order,
                     id,
+                    action: policy.action,
                     selector: policy.selector,
                 },
             );
@@ -88,15 +92,15 @@ impl Spd {
     /// Removes a rule and returns it.
     pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
         let policy = self.rules.remove(&id)?;
-        let tree = self.tree_of(&policy);
+        let table = self.table_of(&policy);
         for (bits, len) in policy.selector.remote.prefixes() {
-            tree.remove(bits, len, id);
+            table.remove(bits, len, id);
         }
         self.cache.fill(None);
         Some(policy)
     }
 
-    fn tree_of(&mut self, policy: &Policy) -> &mut Tree {
+    fn table_of(&mut self, policy: &Policy) -> &mut Table {
         if policy.selector.remote.first().is_ipv4() {
             &mut self.v4
         } else {
@@ -116,13 +120,18 @@ impl Spd {
 
     /// The first rule about this flow.
     pub fn lookup(&mut self, flow: &Flow) -> Option<PolicyId> {
+        self.decide(flow).map(|(id, _)| id)
+    }
+
+    /// The first rule about this flow and what it wants.
+    pub fn decide(&mut self, flow: &Flow) -> Option<(PolicyId, Action)> {
         let place = self.place(flow);
         if let Some(Some((cached, found))) = self.cache.get(place)
             && cached == flow
         {
             return *found;
         }
-        let found = self.search(flow);
+        let found = self.find(flow);
         if let Some(entry) = self.cache.get_mut(place) {
             *entry = Some((*flow, found));
         }
@@ -131,12 +140,16 @@ impl Spd {
 
     /// As [`lookup`](Self::lookup), without the cache.
     pub fn search(&self, flow: &Flow) -> Option<PolicyId> {
-        let tree = if flow.remote.is_ipv4() {
+        self.find(flow).map(|(id, _)| id)
+    }
+
+    fn find(&self, flow: &Flow) -> Option<(PolicyId, Action)> {
+        let table = if flow.remote.is_ipv4() {
             &self.v4
         } else {
             &self.v6
         };
-        tree.search(flow)
+        table.find(flow)
     }
 
     fn place(&self, flow: &Flow) -> usize {
@@ -149,41 +162,20 @@ impl Spd {
             Ports::None => 1 << 32,
             Ports::Opaque => 2 << 32,
         };
-        let local = aligned_bits(flow.local);
-        let remote = aligned_bits(flow.remote);
-        let words = [
-            halves(local),
-            halves(remote),
-            (ports, u64::from(flow.protocol)),
-        ];
-        let mut hash = self.seed;
-        for (high, low) in words {
-            hash = mix(hash ^ high);
-            hash = mix(hash ^ low);
-        }
-        usize::try_from(hash >> 32).unwrap_or(0) % CACHE
+        let mut hash = self.hash.build_hasher();
+        hash.write_u128(aligned_bits(flow.local));
+        hash.write_u128(aligned_bits(flow.remote));
+        hash.write_u64(ports | u64::from(flow.protocol) << 40);
+        usize::try_from(hash.finish() >> 32).unwrap_or(0) % CACHE
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the two halves of a number"
-)]
-const fn halves(value: u128) -> (u64, u64) {
-    ((value >> 64) as u64, value as u64)
-}
-
-const fn mix(value: u64) -> u64 {
-    let product = (value as u128).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-    let (high, low) = halves(product);
-    high ^ low
-}
-
-/// A rule as it hangs in the tree.
+/// A rule as it lies in a table.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     order: u32,
     id: PolicyId,
+    action: Action,
     selector: Selector,
 }
 
@@ -193,102 +185,84 @@ impl Ranked {
     }
 }
 
-#[derive(Default)]
-struct Node {
-    children: [Option<u32>; 2],
-    /// Smallest rank first.
-    rules: Vec<Ranked>,
+/// The rules of one family.
+struct Table {
+    /// Lengths of prefix in use; none without rules.
+    levels: Vec<Level>,
+    hash: Seeded,
 }
 
-struct Tree {
-    nodes: Vec<Node>,
+/// The rules whose prefixes have one length.
+struct Level {
+    mask: u128,
+    /// By prefix; smallest rank first, and at least one.
+    rules: HashMap<u128, Vec<Ranked>, Seeded>,
 }
 
-impl Default for Tree {
-    fn default() -> Self {
+impl Table {
+    const fn new(seed: u64) -> Self {
         Self {
-            nodes: vec![Node::default()],
+            levels: Vec::new(),
+            hash: Seeded(seed),
         }
     }
-}
 
-impl Tree {
     fn insert(&mut self, bits: u128, len: u8, rule: Ranked) {
-        let mut at = 0;
-        for depth in 0..len {
-            at = match self.child(at, bits, depth) {
-                Some(child) => child,
-                None => self.grow(at, bits, depth),
-            };
-        }
-        if let Some(node) = self.nodes.get_mut(at) {
-            let place = node
-                .rules
-                .partition_point(|other| other.rank() < rule.rank());
-            node.rules.insert(place, rule);
+        let mask = mask(len);
+        let at = self.levels.iter().position(|level| level.mask == mask);
+        let at = at.unwrap_or_else(|| {
+            self.levels.push(Level {
+                mask,
+                rules: HashMap::with_hasher(self.hash),
+            });
+            self.levels.len() - 1
+        });
+        if let Some(level) = self.levels.get_mut(at) {
+            let rules = level.rules.entry(bits & mask).or_default();
+            let place = rules.partition_point(|other| other.rank() < rule.rank());
+            rules.insert(place, rule);
         }
     }
 
-    /// Empty nodes stay: they are few and the next rule for this range needs them again.
     fn remove(&mut self, bits: u128, len: u8, id: PolicyId) {
-        let mut at = 0;
-        for depth in 0..len {
-            let Some(child) = self.child(at, bits, depth) else {
-                return;
-            };
-            at = child;
+        let mask = mask(len);
+        for level in self.levels.iter_mut().filter(|level| level.mask == mask) {
+            if let Some(rules) = level.rules.get_mut(&(bits & mask)) {
+                rules.retain(|rule| rule.id != id);
+                if rules.is_empty() {
+                    level.rules.remove(&(bits & mask));
+                }
+            }
         }
-        if let Some(node) = self.nodes.get_mut(at) {
-            node.rules.retain(|rule| rule.id != id);
-        }
+        self.levels.retain(|level| !level.rules.is_empty());
     }
 
-    fn search(&self, flow: &Flow) -> Option<PolicyId> {
+    fn find(&self, flow: &Flow) -> Option<(PolicyId, Action)> {
         let bits = aligned_bits(flow.remote);
-        let mut best: Option<(u32, PolicyId)> = None;
-        let mut at = 0;
-        for depth in 0..=128 {
-            let node = self.nodes.get(at)?;
-            for rule in &node.rules {
-                if best.is_some_and(|best| best <= rule.rank()) {
+        let mut best: Option<Ranked> = None;
+        for level in &self.levels {
+            let Some(rules) = level.rules.get(&(bits & level.mask)) else {
+                continue;
+            };
+            for rule in rules {
+                if best.is_some_and(|best| best.rank() <= rule.rank()) {
                     break;
                 }
                 if rule.selector.matches(flow) {
-                    best = Some(rule.rank());
+                    best = Some(*rule);
                     break;
                 }
             }
-            match self.child(at, bits, depth) {
-                Some(child) if depth < 128 => at = child,
-                _ => break,
-            }
         }
-        best.map(|(_, id)| id)
-    }
-
-    fn child(&self, at: usize, bits: u128, depth: u8) -> Option<usize> {
-        let side = side(bits, depth);
-        let child = self.nodes.get(at)?.children.get(side).copied().flatten()?;
-        usize::try_from(child).ok()
-    }
-
-    fn grow(&mut self, at: usize, bits: u128, depth: u8) -> usize {
-        let child = self.nodes.len();
-        self.nodes.push(Node::default());
-        if let Some(link) = self
-            .nodes
-            .get_mut(at)
-            .and_then(|node| node.children.get_mut(side(bits, depth)))
-        {
-            *link = u32::try_from(child).ok();
-        }
-        child
+        best.map(|rule| (rule.id, rule.action))
     }
 }
 
-fn side(bits: u128, depth: u8) -> usize {
-    let shift = 127_u32.saturating_sub(u32::from(depth));
-    usize::from((bits >> shift) & 1 == 1)
+/// The first `len` of 128 bits.
+fn mask(len: u8) -> u128 {
+    u128::MAX
+        .checked_shl(128_u32.saturating_sub(len.into()))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use offload::Slot;
 
+use super::expiry::Party;
 use super::{DataPlane, authentication};
 use crate::ah;
 use crate::batch::{Arrival, Arrived, InboundPacket};
@@ -90,11 +91,12 @@ impl DataPlane {
             if packet.outcome != Arrived::Pending {
                 continue;
             }
-            packet.outcome = match finish(sa, buffer, packet, slot) {
+            packet.outcome = match finish(sa, buffer, packet, slot, now) {
                 Ok(()) => Arrived::Delivered { spi: sa.spi },
                 Err(cause) => Arrived::Dropped(cause),
             };
         }
+        self.limits.carried(Party::Inbound(sa.spi), &mut sa.usage);
     }
 }
 
@@ -168,9 +170,14 @@ fn finish(
     buffer: &mut [u8],
     packet: &mut InboundPacket,
     slot: &Slot,
+    now: Instant,
 ) -> Result<(), DropCause> {
     if !slot.valid {
         return Err(DropCause::IntegrityFailed);
+    }
+    // Again: packets before this one in the batch may have used up the rest of the lifetime.
+    if sa.usage.is_expired(now) {
+        return Err(DropCause::Expired);
     }
     sa.window.accept(slot.sequence)?;
     sa.usage.count(packet.len);

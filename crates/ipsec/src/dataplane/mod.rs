@@ -4,16 +4,17 @@
 //! by association, and each group goes to the crypto engine at once.
 
 mod authentication;
+mod expiry;
 mod inbound;
 mod outbound;
 
-use std::collections::HashMap;
-use std::time::Instant;
-
 use offload::Slot;
 use offload::mac::MacSlot;
+use std::collections::HashMap;
 
+use self::expiry::{Limits, Party};
 use crate::drops::{DropCause, DropCounters};
+use crate::hash::Seeded;
 use crate::ip::IpHeader;
 use crate::lifetime::Expiry;
 use crate::sa::{InboundSa, OutboundSa, Spi, Trailer};
@@ -90,9 +91,12 @@ pub struct DataPlane {
     spd: Spd,
     outbound: Vec<Option<OutboundSa>>,
     /// Which association protects a policy's traffic.
-    bindings: HashMap<PolicyId, SaIndex>,
-    inbound: HashMap<Spi, InboundSa>,
-    acquired: HashMap<PolicyId, ()>,
+    bindings: HashMap<PolicyId, SaIndex, Seeded>,
+    /// Places of `outbound` that hold nothing.
+    free: Vec<SaIndex>,
+    inbound: HashMap<Spi, Box<InboundSa>, Seeded>,
+    acquired: HashMap<PolicyId, (), Seeded>,
+    limits: Limits,
     statistics: Statistics,
     scratch: Scratch,
 }
@@ -114,9 +118,11 @@ impl DataPlane {
         Self {
             spd: Spd::new(seed),
             outbound: Vec::new(),
-            bindings: HashMap::new(),
-            inbound: HashMap::new(),
-            acquired: HashMap::new(),
+            bindings: HashMap::with_hasher(Seeded(seed)),
+            free: Vec::new(),
+            inbound: HashMap::with_hasher(Seeded(seed)),
+            acquired: HashMap::with_hasher(Seeded(seed)),
+            limits: Limits::default(),
             statistics: Statistics::default(),
             scratch: Scratch::default(),
         }
@@ -142,8 +148,8 @@ impl DataPlane {
     /// Installs an association for the traffic of `policies`, instead of the one they have. The old
     /// one stays until [`remove_outbound`](Self::remove_outbound), and carries no more packets.
     pub fn install_outbound(&mut self, sa: OutboundSa, policies: &[PolicyId]) {
-        let free = self.outbound.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.outbound.len());
+        let index = self.free.pop().unwrap_or(self.outbound.len());
+        self.limits.add(Party::Outbound(index), &sa.usage);
         match self.outbound.get_mut(index) {
             Some(place) => *place = Some(sa),
             None => self.outbound.push(Some(sa)),
@@ -157,8 +163,9 @@ impl DataPlane {
     /// Removes the outbound associations with this SPI.
     pub fn remove_outbound(&mut self, spi: Spi) {
         for (index, place) in self.outbound.iter_mut().enumerate() {
-            if place.as_ref().is_some_and(|sa| sa.spi() == spi) {
-                *place = None;
+            if let Some(sa) = place.take_if(|sa| sa.spi() == spi) {
+                self.limits.remove(Party::Outbound(index), &sa.usage);
+                self.free.push(index);
                 self.bindings.retain(|_, bound| *bound != index);
             }
         }
@@ -166,12 +173,17 @@ impl DataPlane {
 
     /// Installs an inbound association; returns the one that had its SPI.
     pub fn install_inbound(&mut self, sa: InboundSa) -> Option<InboundSa> {
-        self.inbound.insert(sa.spi(), sa)
+        let old = self.remove_inbound(sa.spi());
+        self.limits.add(Party::Inbound(sa.spi()), &sa.usage);
+        self.inbound.insert(sa.spi(), Box::new(sa));
+        old
     }
 
     /// Removes an inbound association.
     pub fn remove_inbound(&mut self, spi: Spi) -> Option<InboundSa> {
-        self.inbound.remove(&spi)
+        let sa = self.inbound.remove(&spi)?;
+        self.limits.remove(Party::Inbound(spi), &sa.usage);
+        Some(*sa)
     }
 
     /// Outbound associations.
@@ -181,7 +193,7 @@ impl DataPlane {
 
     /// Inbound associations, in no order.
     pub fn inbound_sas(&self) -> impl Iterator<Item = &InboundSa> {
-        self.inbound.values()
+        self.inbound.values().map(|sa| &**sa)
     }
 
     /// Learns how large packets may be on an association's path (RFC 4301 §8.2.1). What an ICMP
@@ -203,33 +215,6 @@ impl DataPlane {
         &self.statistics
     }
 
-    /// Limits that were reached since the last call; to be called after batches and at
-    /// [`poll_timeout`](Self::poll_timeout).
-    pub fn poll_expiries(&mut self, now: Instant, events: &mut Vec<Event>) {
-        for sa in self.outbound.iter_mut().flatten() {
-            if let Some(expiry) = sa.usage.poll(now) {
-                events.push(Event::OutboundExpired(sa.spi, expiry));
-            }
-        }
-        for sa in self.inbound.values_mut() {
-            if let Some(expiry) = sa.usage.poll(now) {
-                events.push(Event::InboundExpired(sa.spi, expiry));
-            }
-        }
-    }
-
-    /// When [`poll_expiries`](Self::poll_expiries) has something to say next, if nothing is sent.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let outbound = self
-            .outbound
-            .iter()
-            .flatten()
-            .filter_map(|sa| sa.usage.deadline());
-        outbound
-            .chain(self.inbound.values().filter_map(|sa| sa.usage.deadline()))
-            .min()
-    }
-
     /// Whether a packet that came in without protection is allowed (RFC 4301 §5.2, step 3b).
     ///
     /// # Errors
@@ -244,14 +229,10 @@ impl DataPlane {
 
     fn judge_unprotected(&mut self, packet: &[u8]) -> Result<(), DropCause> {
         let header = IpHeader::parse(packet)?;
-        let id = self
-            .spd
-            .lookup(&Flow::inbound(&header))
-            .ok_or(DropCause::NoPolicy)?;
-        match self.spd.get(id).map(|policy| policy.action) {
-            Some(Action::Bypass) => Ok(()),
-            Some(Action::Discard) => Err(DropCause::PolicyDiscard),
-            Some(Action::Protect) => Err(DropCause::Unprotected),
+        match self.spd.decide(&Flow::inbound(&header)) {
+            Some((_, Action::Bypass)) => Ok(()),
+            Some((_, Action::Discard)) => Err(DropCause::PolicyDiscard),
+            Some((_, Action::Protect)) => Err(DropCause::Unprotected),
             None => Err(DropCause::NoPolicy),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use offload::Slot;
 
+use super::expiry::Party;
 use super::{DataPlane, Event, Frame, SaIndex, authentication};
 use crate::ah;
 use crate::batch::{OutboundBatch, OutboundPacket, Outcome};
@@ -33,7 +34,7 @@ impl DataPlane {
         self.scratch.order.sort_unstable();
         let order = std::mem::take(&mut self.scratch.order);
         for group in order.chunk_by(|a, b| a.0 == b.0) {
-            self.protect(batch, group);
+            self.protect(batch, group, now);
         }
         self.scratch.order = order;
         for packet in &batch.packets {
@@ -73,16 +74,12 @@ impl DataPlane {
         let bytes = buffer.get(packet.range()).unwrap_or_default();
         let header = IpHeader::parse(bytes).map_err(|error| dropped(error.into()))?;
         packet.len = header.total_len;
-        let id = self
-            .spd
-            .lookup(&Flow::outbound(&header))
-            .ok_or_else(|| dropped(DropCause::NoPolicy))?;
-        match self.spd.get(id).map(|policy| policy.action) {
-            Some(Action::Bypass) => return Ok(None),
-            Some(Action::Discard) => return Err(dropped(DropCause::PolicyDiscard)),
-            Some(Action::Protect) => {}
+        let id = match self.spd.decide(&Flow::outbound(&header)) {
+            Some((_, Action::Bypass)) => return Ok(None),
+            Some((_, Action::Discard)) => return Err(dropped(DropCause::PolicyDiscard)),
+            Some((id, Action::Protect)) => id,
             None => return Err(dropped(DropCause::NoPolicy)),
-        }
+        };
         let bound = self.bindings.get(&id).copied();
         let sa = bound.and_then(|index| Some((index, self.outbound.get(index)?.as_ref()?)));
         let Some((index, sa)) = sa else {
@@ -111,11 +108,12 @@ impl DataPlane {
     }
 
     /// Protects the packets of one association.
-    fn protect(&mut self, batch: &mut OutboundBatch, group: &[(u64, usize)]) {
-        let sa = group
+    fn protect(&mut self, batch: &mut OutboundBatch, group: &[(u64, usize)], now: Instant) {
+        let index = group
             .first()
             .and_then(|(sa, _)| usize::try_from(*sa).ok())
-            .and_then(|index| self.outbound.get_mut(index)?.as_mut());
+            .unwrap_or(usize::MAX);
+        let sa = self.outbound.get_mut(index).and_then(Option::as_mut);
         let Some(sa) = sa else { return };
         let OutboundBatch {
             buffer, packets, ..
@@ -127,7 +125,13 @@ impl DataPlane {
                 continue;
             };
             let inner_len = packet.len;
-            match encapsulate(sa, buffer, packet) {
+            // Again for each packet: those before it in the batch may have used up the rest.
+            let allowed = !sa.usage.is_expired(now);
+            let slot = match allowed {
+                true => encapsulate(sa, buffer, packet),
+                false => Err(DropCause::Expired),
+            };
+            match slot {
                 Ok(slot) => {
                     scratch.slots.push(slot);
                     sa.usage.count(inner_len);
@@ -142,6 +146,7 @@ impl DataPlane {
                 }
             }
         }
+        self.limits.carried(Party::Outbound(index), &mut sa.usage);
         match &sa.protection {
             Protection::Esp(transform) => transform.seal(buffer, &mut scratch.slots),
             Protection::Ah(mac) => {

@@ -6,9 +6,12 @@
     reason = "a panic is how a test fails"
 )]
 
+mod counting;
+mod edges;
 mod hostile;
 mod kernel;
 mod known_answers;
 mod round_trip;
 mod scapy;
+mod storm;
 mod support;
