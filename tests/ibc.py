@@ -1,7 +1,6 @@
 """The cipher on the command line: vectors, published options, refusals, kills, full disks."""
 
 import json
-import os
 import random
 import resource
 import signal
