@@ -24,6 +24,8 @@ pub(crate) enum Cbc {
     Decrypt256(Box<aes::Aes256Dec>),
     VectorEncrypt(Box<CbcKernel>),
     VectorDecrypt(Box<CbcKernel>),
+    #[cfg(feature = "legacy-algorithms")]
+    Legacy(crate::legacy::LegacyCbc),
 }
 
 impl Cbc {
@@ -33,6 +35,10 @@ impl Cbc {
         direction: Direction,
         engine: Engine,
     ) -> Result<Self, SuiteError> {
+        #[cfg(feature = "legacy-algorithms")]
+        if let Some(legacy) = crate::legacy::LegacyCbc::new(encryption, key, direction) {
+            return legacy.map(Self::Legacy);
+        }
         if engine == Engine::Fastest {
             let kernel = match direction {
                 Direction::Seal => CbcKernel::encrypting(key)
@@ -70,6 +76,10 @@ impl Cbc {
     /// Writes the initialisation vector of each packet and encrypts what follows it up to the
     /// integrity value. Slots have been checked to hold whole blocks.
     pub(crate) fn seal(&self, buffer: &mut [u8], slots: &mut [Slot], icv_len: usize) {
+        #[cfg(feature = "legacy-algorithms")]
+        if let Self::Legacy(cipher) = self {
+            return cipher.seal(buffer, slots, icv_len);
+        }
         for group in slots.chunks_mut(LANES) {
             self.write_ivs(buffer, group);
         }
@@ -93,6 +103,10 @@ impl Cbc {
 
     /// Decrypts each packet.
     pub(crate) fn open(&self, buffer: &mut [u8], slots: &mut [Slot], icv_len: usize) {
+        #[cfg(feature = "legacy-algorithms")]
+        if let Self::Legacy(cipher) = self {
+            return cipher.open(buffer, slots, icv_len);
+        }
         for slot in slots.iter_mut().filter(|slot| slot.valid) {
             let opened =
                 packet(buffer, slot, icv_len).and_then(|(iv, text)| self.decrypt(iv, text));
@@ -118,7 +132,7 @@ impl Cbc {
                 ivs.iter_mut()
                     .for_each(|iv| cipher.encrypt_block(iv.into()));
             }
-            Self::Decrypt128(_) | Self::Decrypt256(_) | Self::VectorDecrypt(_) => {
+            _ => {
                 group.iter_mut().for_each(|slot| slot.valid = false);
             }
         }
@@ -131,7 +145,8 @@ impl Cbc {
         ivs.zeroize();
     }
 
-    fn encrypt(&self, iv: &[u8; BLOCK], text: &mut [u8]) -> Option<()> {
+    /// Encrypts one text; by the library only, as vector code wants batches.
+    pub(crate) fn encrypt(&self, iv: &[u8; BLOCK], text: &mut [u8]) -> Option<()> {
         match self {
             Self::Encrypt128(cipher) => encrypt(&**cipher, iv, text),
             Self::Encrypt256(cipher) => encrypt(&**cipher, iv, text),
@@ -139,7 +154,8 @@ impl Cbc {
         }
     }
 
-    fn decrypt(&self, iv: &[u8; BLOCK], text: &mut [u8]) -> Option<()> {
+    /// Decrypts one text.
+    pub(crate) fn decrypt(&self, iv: &[u8; BLOCK], text: &mut [u8]) -> Option<()> {
         match self {
             Self::Decrypt128(cipher) => decrypt(&**cipher, iv, text),
             Self::Decrypt256(cipher) => decrypt(&**cipher, iv, text),

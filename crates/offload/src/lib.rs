@@ -21,6 +21,8 @@ mod aead;
 mod cbc;
 pub mod engine;
 mod kernels;
+#[cfg(feature = "legacy-algorithms")]
+mod legacy;
 pub mod mac;
 pub mod slot;
 pub mod suite;

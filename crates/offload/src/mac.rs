@@ -27,7 +27,7 @@ pub struct MacSlot {
 
 /// Makes and checks integrity values with one key.
 pub struct Authenticator {
-    key: hmac::Key,
+    key: Key,
     kernel: Option<HmacKernel>,
     integrity: Integrity,
     extended: bool,
@@ -54,19 +54,32 @@ impl Authenticator {
         engine: Engine,
     ) -> Result<Self, SuiteError> {
         check_len(integrity, integrity.key_len(), key)?;
-        let algorithm = match integrity {
-            Integrity::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Integrity::HmacSha256_128 => hmac::HMAC_SHA256,
-            Integrity::HmacSha384_192 => hmac::HMAC_SHA384,
-            Integrity::HmacSha512_256 => hmac::HMAC_SHA512,
-        };
+        Self::with_any_key(integrity, key, extended, engine)
+    }
+
+    /// As [`with_engine`](Self::with_engine), with a key of any length, as published vectors have
+    /// them.
+    pub(crate) fn with_any_key(
+        integrity: Integrity,
+        key: &[u8],
+        extended: bool,
+        engine: Engine,
+    ) -> Result<Self, SuiteError> {
         let kernel = match (engine, integrity) {
             (Engine::Fastest, Integrity::HmacSha1_96) => HmacKernel::sha1(key),
             (Engine::Fastest, Integrity::HmacSha256_128) => HmacKernel::sha256(key),
             _ => None,
         };
+        let key = match integrity {
+            Integrity::HmacSha1_96 => Key::library(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, key),
+            Integrity::HmacSha256_128 => Key::library(hmac::HMAC_SHA256, key),
+            Integrity::HmacSha384_192 => Key::library(hmac::HMAC_SHA384, key),
+            Integrity::HmacSha512_256 => Key::library(hmac::HMAC_SHA512, key),
+            #[cfg(feature = "legacy-algorithms")]
+            Integrity::HmacMd5_96 => Key::md5(key)?,
+        };
         Ok(Self {
-            key: hmac::Key::new(algorithm, key),
+            key,
             kernel,
             integrity,
             extended,
@@ -118,17 +131,77 @@ impl Authenticator {
             extended: self.extended,
             purpose,
         };
+        self.drive(buffer, &mut work, count);
+    }
+
+    /// Does all jobs, of which there are `count`.
+    pub(crate) fn drive(&self, buffer: &mut [u8], jobs: &mut impl Jobs, count: usize) {
         if let Some(kernel) = &self.kernel {
             // Full rounds of sixteen, and the rest too if it fills enough lanes.
             let rest = count % 16;
             let few = rest < kernel.worthwhile();
-            kernel.run(buffer, &mut work, if few { count - rest } else { count });
+            kernel.run(buffer, jobs, if few { count - rest } else { count });
         }
-        while let Some(job) = work.next(buffer) {
-            let mut context = hmac::Context::with_key(&self.key);
-            context.update(buffer.get(job.range()).unwrap_or(&[]));
-            context.update(job.suffix());
-            work.done(buffer, &job, context.sign().as_ref());
+        while let Some(job) = jobs.next(buffer) {
+            let message = buffer.get(job.range()).unwrap_or(&[]);
+            let tag = self.key.tag(message, job.suffix());
+            jobs.done(buffer, &job, tag.as_ref());
+        }
+    }
+}
+
+/// A key of the library that does one message after the other.
+enum Key {
+    Library(hmac::Key),
+    #[cfg(feature = "legacy-algorithms")]
+    Md5(Box<::hmac::Hmac<md5::Md5>>),
+}
+
+impl Key {
+    fn library(algorithm: hmac::Algorithm, key: &[u8]) -> Self {
+        Self::Library(hmac::Key::new(algorithm, key))
+    }
+
+    #[cfg(feature = "legacy-algorithms")]
+    fn md5(key: &[u8]) -> Result<Self, SuiteError> {
+        use ::hmac::KeyInit;
+        let key = ::hmac::Hmac::new_from_slice(key).map_err(|_| SuiteError::Refused)?;
+        Ok(Self::Md5(Box::new(key)))
+    }
+
+    /// The untruncated value over `message` and what follows it.
+    fn tag(&self, message: &[u8], suffix: &[u8]) -> Tag {
+        match self {
+            Self::Library(key) => {
+                let mut context = hmac::Context::with_key(key);
+                context.update(message);
+                context.update(suffix);
+                Tag::Library(context.sign())
+            }
+            #[cfg(feature = "legacy-algorithms")]
+            Self::Md5(key) => {
+                use ::hmac::Mac;
+                let mut context = (**key).clone();
+                context.update(message);
+                context.update(suffix);
+                Tag::Md5(context.finalize().into_bytes().into())
+            }
+        }
+    }
+}
+
+enum Tag {
+    Library(hmac::Tag),
+    #[cfg(feature = "legacy-algorithms")]
+    Md5([u8; 16]),
+}
+
+impl AsRef<[u8]> for Tag {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Library(tag) => tag.as_ref(),
+            #[cfg(feature = "legacy-algorithms")]
+            Self::Md5(tag) => tag,
         }
     }
 }
@@ -146,6 +219,19 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// A message without anything around it.
+    #[cfg(test)]
+    pub(crate) const fn of(start: usize, len: usize) -> Self {
+        Self {
+            slot: 0,
+            start,
+            len,
+            suffix: [0; 4],
+            extended: false,
+            received: [0; MAX_ICV],
+        }
+    }
+
     /// The message in the buffer.
     pub(crate) const fn range(&self) -> Range<usize> {
         self.start..self.start + self.len

@@ -17,9 +17,30 @@ pub enum Encryption {
     AesGcm256,
     /// ChaCha20-Poly1305 (RFC 7634).
     ChaCha20Poly1305,
+    /// DES-CBC (RFC 2405): broken; with the feature `legacy-algorithms` only.
+    #[cfg(feature = "legacy-algorithms")]
+    DesCbc,
+    /// Triple DES in CBC mode with three keys (RFC 2451): worn out; with the feature
+    /// `legacy-algorithms` only.
+    #[cfg(feature = "legacy-algorithms")]
+    TripleDesCbc,
 }
 
 impl Encryption {
+    /// Every algorithm of this build.
+    pub const ALL: &'static [Self] = &[
+        Self::Null,
+        Self::AesCbc128,
+        Self::AesCbc256,
+        Self::AesGcm128,
+        Self::AesGcm256,
+        Self::ChaCha20Poly1305,
+        #[cfg(feature = "legacy-algorithms")]
+        Self::DesCbc,
+        #[cfg(feature = "legacy-algorithms")]
+        Self::TripleDesCbc,
+    ];
+
     /// Bytes of key material: the key, and for combined modes the 4 bytes of salt behind it.
     pub const fn key_len(self) -> usize {
         match self {
@@ -28,6 +49,10 @@ impl Encryption {
             Self::AesGcm128 => 20,
             Self::AesCbc256 => 32,
             Self::AesGcm256 | Self::ChaCha20Poly1305 => 36,
+            #[cfg(feature = "legacy-algorithms")]
+            Self::DesCbc => 8,
+            #[cfg(feature = "legacy-algorithms")]
+            Self::TripleDesCbc => 24,
         }
     }
 
@@ -37,6 +62,8 @@ impl Encryption {
             Self::Null => 0,
             Self::AesCbc128 | Self::AesCbc256 => 16,
             Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305 => 8,
+            #[cfg(feature = "legacy-algorithms")]
+            Self::DesCbc | Self::TripleDesCbc => 8,
         }
     }
 
@@ -45,6 +72,8 @@ impl Encryption {
         match self {
             Self::AesCbc128 | Self::AesCbc256 => 16,
             Self::Null | Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305 => 4,
+            #[cfg(feature = "legacy-algorithms")]
+            Self::DesCbc | Self::TripleDesCbc => 8,
         }
     }
 
@@ -68,9 +97,22 @@ pub enum Integrity {
     HmacSha384_192,
     /// HMAC-SHA2-512-256 (RFC 4868).
     HmacSha512_256,
+    /// HMAC-MD5-96 (RFC 2403): worn out; with the feature `legacy-algorithms` only.
+    #[cfg(feature = "legacy-algorithms")]
+    HmacMd5_96,
 }
 
 impl Integrity {
+    /// Every algorithm of this build.
+    pub const ALL: &'static [Self] = &[
+        Self::HmacSha1_96,
+        Self::HmacSha256_128,
+        Self::HmacSha384_192,
+        Self::HmacSha512_256,
+        #[cfg(feature = "legacy-algorithms")]
+        Self::HmacMd5_96,
+    ];
+
     /// Bytes of key.
     pub const fn key_len(self) -> usize {
         match self {
@@ -78,6 +120,8 @@ impl Integrity {
             Self::HmacSha256_128 => 32,
             Self::HmacSha384_192 => 48,
             Self::HmacSha512_256 => 64,
+            #[cfg(feature = "legacy-algorithms")]
+            Self::HmacMd5_96 => 16,
         }
     }
 
@@ -88,6 +132,8 @@ impl Integrity {
             Self::HmacSha256_128 => 16,
             Self::HmacSha384_192 => 24,
             Self::HmacSha512_256 => 32,
+            #[cfg(feature = "legacy-algorithms")]
+            Self::HmacMd5_96 => 12,
         }
     }
 }
@@ -199,6 +245,24 @@ pub(crate) fn check_len(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A build without the feature does not know the names, so no configuration can ask for them.
+    #[test]
+    fn legacy_algorithms_exist_with_their_feature_only() {
+        let names: Vec<String> = Encryption::ALL
+            .iter()
+            .map(|algorithm| format!("{algorithm:?}"))
+            .chain(
+                Integrity::ALL
+                    .iter()
+                    .map(|algorithm| format!("{algorithm:?}")),
+            )
+            .collect();
+        for legacy in ["DesCbc", "TripleDesCbc", "HmacMd5_96"] {
+            let known = names.iter().any(|name| name == legacy);
+            assert_eq!(known, cfg!(feature = "legacy-algorithms"), "{legacy}");
+        }
+    }
 
     #[test]
     fn forbidden_combinations_are_refused() {

@@ -1,0 +1,224 @@
+//! Vectors printed in RFCs and in the paper on GCM, on each engine. RFC 7634's packet is in the
+//! tests of `ipsec`.
+
+use super::{ENGINES, cbc, hmac};
+use crate::aead::Aead;
+use crate::suite::{Encryption, Integrity};
+use crate::transform::Direction;
+
+fn bytes(text: &str) -> Vec<u8> {
+    hex::decode(text).unwrap()
+}
+
+/// Bytes that count up.
+fn counting(first: u8, len: usize) -> Vec<u8> {
+    (first..).take(len).collect()
+}
+
+fn check_cbc(key: &str, iv: &str, plain: &[u8], cipher: &str) {
+    let iv = bytes(iv).try_into().unwrap();
+    for engine in ENGINES {
+        let sealed = cbc(engine, Direction::Seal, &bytes(key), &iv, plain);
+        assert_eq!(hex::encode(sealed), cipher, "{engine:?}");
+        let opened = cbc(engine, Direction::Open, &bytes(key), &iv, &bytes(cipher));
+        assert_eq!(opened, plain, "{engine:?}");
+    }
+}
+
+/// RFC 3602 §4, cases 1 to 4.
+#[test]
+fn rfc_3602_blocks() {
+    check_cbc(
+        "06a9214036b8a15b512e03d534120006",
+        "3dafba429d9eb430b422da802c9fac41",
+        b"Single block msg",
+        "e353779c1079aeb82708942dbe77181a",
+    );
+    check_cbc(
+        "c286696d887c9aa0611bbb3e2025a45a",
+        "562e17996d093d28ddb3ba695a2e6f58",
+        &counting(0, 32),
+        "d296cd94c2cccf8a3a863028b5e1dc0a7586602d253cfff91b8266bea6d61ab1",
+    );
+    check_cbc(
+        "6c3ea0477630ce21a2ce334aa746c2cd",
+        "c782dc4c098c66cbd9cd27d825682c81",
+        b"This is a 48-byte message (exactly 3 AES blocks)",
+        "d0a02b3836451753d493665d33f0e8862dea54cdb293abc7506939276772f8d5\
+         021c19216bad525c8579695d83ba2684",
+    );
+    check_cbc(
+        "56e47a38c5598974bc46903dba290349",
+        "8ce82eefbea0da3c44699ed7db51b7d9",
+        &counting(0xA0, 64),
+        "c30e32ffedc0774e6aff6af0869f71aa0f3af07a9a31a9c684db207eb0ef8e4e\
+         35907aa632c3ffdf868bb7b29d3d46ad83ce9f9a102ee99d49a53e87f4c3da55",
+    );
+}
+
+/// RFC 3602 §4, case 5: what a transport-mode ESP packet carries, an echo request with padding and
+/// trailer.
+#[test]
+fn rfc_3602_esp_packet() {
+    let mut plain = bytes("08000ebda70a00008e9c083db95b0700");
+    plain.extend(counting(8, 48));
+    plain.extend(counting(1, 14));
+    plain.extend([14, 1]);
+    check_cbc(
+        "90d382b410eeba7ad938c46cec1a82bf",
+        "e96e8c08ab465763fd098d45dd3ff893",
+        &plain,
+        "f663c25d325c18c6a9453e194e120849a4870b66cc6b9965330013b4898dc856\
+         a4699e523a55db080b59ec3a8e4b7e52775b07d1db34ed9c538ab50c551b874a\
+         a269add047ad2d5913ac19b7cfbad4a6",
+    );
+}
+
+fn check_gcm(key: &str, iv: &str, aad: &str, plain: &str, cipher: &str, tag: &str) {
+    let encryption = match key.len() {
+        32 => Encryption::AesGcm128,
+        _ => Encryption::AesGcm256,
+    };
+    let nonce: [u8; 12] = bytes(iv).try_into().unwrap();
+    for engine in ENGINES {
+        let aead = Aead::new(encryption, &bytes(key), engine).unwrap();
+        let (mut text, mut made) = (bytes(plain), [0; 16]);
+        aead.seal(nonce, &bytes(aad), &mut text, &mut made).unwrap();
+        assert_eq!(hex::encode(&text), cipher, "{engine:?}");
+        assert_eq!(hex::encode(made), tag, "{engine:?}");
+        aead.open(nonce, &bytes(aad), &mut text, &made).unwrap();
+        assert_eq!(hex::encode(&text), plain, "{engine:?}");
+    }
+}
+
+/// The Galois/Counter Mode of Operation (McGrew, Viega), appendix B, which RFC 4106 refers to: test
+/// cases 1 to 4, 13, 14 and 16.
+#[test]
+fn mcgrew_viega() {
+    let zeros = |count| "00".repeat(count);
+    let (short, long) = (zeros(16), zeros(32));
+    let iv = zeros(12);
+    check_gcm(&short, &iv, "", "", "", "58e2fccefa7e3061367f1d57a4e7455a");
+    check_gcm(
+        &short,
+        &iv,
+        "",
+        &zeros(16),
+        "0388dace60b6a392f328c2b971b2fe78",
+        "ab6e47d42cec13bdf53a67b21257bddf",
+    );
+    check_gcm(&long, &iv, "", "", "", "530f8afbc74536b9a963b4f1c4cb738b");
+    check_gcm(
+        &long,
+        &iv,
+        "",
+        &zeros(16),
+        "cea7403d4d606b6e074ec5d3baf39d18",
+        "d0d1c8a799996bf0265b98b5d48ab919",
+    );
+    let key = "feffe9928665731c6d6a8f9467308308";
+    let iv = "cafebabefacedbaddecaf888";
+    let aad = "feedfacedeadbeeffeedfacedeadbeefabaddad2";
+    let plain = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72\
+                 1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255";
+    let cipher = "42831ec2217774244b7221b784d0d49ce3aa212f2c02a4e035c17e2329aca12e\
+                  21d514b25466931c7d8f6a5aac84aa051ba30b396a0aac973d58e091473f5985";
+    check_gcm(
+        key,
+        iv,
+        "",
+        plain,
+        cipher,
+        "4d5c2af327cd64a62cf35abd2ba6fab4",
+    );
+    let (plain, cipher) = (&plain[..120], &cipher[..120]);
+    check_gcm(
+        key,
+        iv,
+        aad,
+        plain,
+        cipher,
+        "5bc94fbc3221a5db94fae95ae7121a47",
+    );
+    check_gcm(
+        &key.repeat(2),
+        iv,
+        aad,
+        plain,
+        "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa\
+         8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662",
+        "76fc6ece0f4e1768cddf8853bb2d551b",
+    );
+}
+
+fn check_hmac(integrity: Integrity, key: &[u8], message: &[u8], value: &str) {
+    for engine in ENGINES {
+        let made = hmac(engine, integrity, key, message);
+        assert_eq!(hex::encode(made), value, "{engine:?} {integrity:?}");
+    }
+}
+
+const WHAT: &[u8] = b"what do ya want for nothing?";
+
+/// RFC 2202 §3, cases 1, 2, 3 and 6.
+#[test]
+fn rfc_2202() {
+    let check = |key: &[u8], message: &[u8], value| {
+        check_hmac(Integrity::HmacSha1_96, key, message, value);
+    };
+    check(
+        &[0x0B; 20],
+        b"Hi There",
+        "b617318655057264e28bc0b6fb378c8ef146be00",
+    );
+    check(b"Jefe", WHAT, "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+    check(
+        &[0xAA; 20],
+        &[0xDD; 50],
+        "125d7342b9ac11cd91a39af48aa17b4f63f175d3",
+    );
+    check(
+        &[0xAA; 80],
+        b"Test Using Larger Than Block-Size Key - Hash Key First",
+        "aa4ae5e15272d00e95705637ce8a3b55ed402112",
+    );
+}
+
+/// RFC 4231 §4.2 and §4.3.
+#[test]
+fn rfc_4231() {
+    let cases: [(&[u8], &[u8], [&str; 3]); 2] = [
+        (
+            &[0x0B; 20],
+            b"Hi There",
+            [
+                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
+                "afd03944d84895626b0825f4ab46907f15f9dadbe4101ec682aa034c7cebc59c\
+                 faea9ea9076ede7f4af152e8b2fa9cb6",
+                "87aa7cdea5ef619d4ff0b4241a1d6cb02379f4e2ce4ec2787ad0b30545e17cde\
+                 daa833b7d6b8a702038b274eaea3f4e4be9d914eeb61f1702e696c203a126854",
+            ],
+        ),
+        (
+            b"Jefe",
+            WHAT,
+            [
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+                "af45d2e376484031617f78d2b58a6b1b9c7ef464f5a01b47e42ec3736322445e\
+                 8e2240ca5e69e2c78b3239ecfab21649",
+                "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea250554\
+                 9758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737",
+            ],
+        ),
+    ];
+    let hashes = [
+        Integrity::HmacSha256_128,
+        Integrity::HmacSha384_192,
+        Integrity::HmacSha512_256,
+    ];
+    for (key, message, values) in cases {
+        for (integrity, value) in hashes.into_iter().zip(values) {
+            check_hmac(integrity, key, message, value);
+        }
+    }
+}
