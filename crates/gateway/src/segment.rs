@@ -4,7 +4,8 @@
 //! IPv4 identification, TCP sequence number and checksums of its own; FIN and PSH stay on the last
 //! segment, CWR on the first.
 
-use ipsec::ip::{IpHeader, checksum_add, protocol, write_v4_checksum};
+use ipsec::ip::{IpHeader, protocol};
+use sys::checksum;
 
 use crate::vnet::{Cut, NEEDS_CHECKSUM, VnetHeader};
 
@@ -34,6 +35,8 @@ pub struct Segments<'a> {
     /// Payload bytes of each segment.
     size: usize,
     checksum: Option<(usize, usize)>,
+    /// The sum over what is alike in all segments' IPv4 headers.
+    header_sum: u32,
 }
 
 impl<'a> Segments<'a> {
@@ -66,6 +69,7 @@ impl<'a> Segments<'a> {
             let start = usize::from(header.checksum_start);
             (start, start + usize::from(header.checksum_offset))
         });
+        let header_sum = header_sum(packet, &ip).ok_or(SegmentError::NotIp)?;
         Ok(Self {
             packet,
             ip,
@@ -73,6 +77,7 @@ impl<'a> Segments<'a> {
             payload,
             size,
             checksum,
+            header_sum,
         })
     }
 
@@ -132,15 +137,15 @@ impl<'a> Segments<'a> {
             place.get_mut(4..6)?.copy_from_slice(&length);
             return Some(());
         }
-        place
-            .get_mut(2..4)?
-            .copy_from_slice(&u16::try_from(total).ok()?.to_be_bytes());
-        let identification = place.get_mut(4..6)?.first_chunk_mut::<2>()?;
+        let total = u16::try_from(total).ok()?;
+        let [_, _, l0, l1, i0, i1, _, _, _, _, c0, c1, ..] = place.first_chunk_mut::<20>()?;
         let step = u16::try_from(index).ok()?;
-        *identification = u16::from_be_bytes(*identification)
-            .wrapping_add(step)
-            .to_be_bytes();
-        write_v4_checksum(place, self.ip.header_len)
+        let identification = u16::from_be_bytes([*i0, *i1]).wrapping_add(step);
+        let sum = u64::from(self.header_sum) + u64::from(total) + u64::from(identification);
+        [*l0, *l1] = total.to_be_bytes();
+        [*i0, *i1] = identification.to_be_bytes();
+        [*c0, *c1] = (!checksum::fold(sum)).to_be_bytes();
+        Some(())
     }
 
     fn write_tcp(&self, index: usize, place: &mut [u8]) -> Option<()> {
@@ -184,12 +189,22 @@ impl<'a> Segments<'a> {
     }
 }
 
+/// The sum over an IPv4 header but for length, identification and checksum; nothing for IPv6.
+fn header_sum(packet: &[u8], ip: &IpHeader) -> Option<u32> {
+    if ip.source.is_ipv6() {
+        return Some(0);
+    }
+    let header = packet.get(..ip.header_len)?;
+    let parts = [header.get(..2)?, header.get(6..10)?, header.get(12..)?];
+    Some(parts.iter().fold(0, |sum, part| checksum::add(part, sum)))
+}
+
 /// The sum, not complemented, over pseudo-header and all that follows the IP header. Over a packet
 /// with a right checksum it is all ones.
 pub(crate) fn upper_sum(packet: &[u8], ip: &IpHeader) -> Option<u16> {
     let upper = packet.get(ip.upper..)?;
     let sum = pseudo_sum(packet, ip, upper.len())?;
-    u16::try_from(checksum_add(upper, sum)).ok()
+    u16::try_from(checksum::add(upper, sum)).ok()
 }
 
 /// The sum over the pseudo-header of `upper_len` bytes.
@@ -200,12 +215,12 @@ pub(crate) fn pseudo_sum(packet: &[u8], ip: &IpHeader, upper_len: usize) -> Opti
         packet.get(8..40)?
     };
     let length = u32::try_from(upper_len).ok()?;
-    Some(checksum_add(addresses, u32::from(ip.protocol) + length))
+    Some(checksum::add(addresses, u32::from(ip.protocol) + length))
 }
 
 /// Finishes a checksum whose place holds the pseudo-header's sum.
 fn finish_checksum(packet: &mut [u8], start: usize, at: usize) -> Option<()> {
-    let sum = !u16::try_from(checksum_add(packet.get(start..)?, 0)).ok()?;
+    let sum = !u16::try_from(checksum::add(packet.get(start..)?, 0)).ok()?;
     let sum = if sum == 0 { 0xFFFF } else { sum };
     packet
         .get_mut(at..at + 2)?

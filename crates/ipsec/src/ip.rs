@@ -299,10 +299,11 @@ pub fn checksum_add(bytes: &[u8], sum: u32) -> u32 {
     // The sum does not depend on the byte order it is made in (RFC 1071 §2.B), nor on the width of
     // the words: wide words in the machine's order, turned round once at the end.
     let (words, rest) = bytes.as_chunks::<4>();
-    let mut wide: u64 = words
-        .iter()
-        .map(|word| u64::from(u32::from_ne_bytes(*word)))
-        .sum();
+    // 2^32 words would be needed to wrap; a check at each of them would keep the compiler from adding
+    // several at once.
+    let mut wide = words.iter().fold(0_u64, |sum, word| {
+        sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)))
+    });
     let mut tail = [0; 4];
     for (to, from) in tail.iter_mut().zip(rest) {
         *to = *from;

@@ -1,7 +1,11 @@
-//! The one place for system calls that no safe crate offers.
+//! The one place for system calls that no safe crate offers, and for the one sum that wants newer
+//! processors' instructions.
 //!
 //! - [`tun`]: a network interface whose other end is this process.
+//! - [`checksum`]: the Internet checksum.
 //!
-//! What this crate is not: it decides nothing. Each function is one system call made safe.
+//! What this crate is not: it decides nothing. Each function is one system call or one instruction
+//! set made safe.
 
+pub mod checksum;
 pub mod tun;
