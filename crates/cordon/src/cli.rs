@@ -445,7 +445,7 @@ mod tests {
 /// `cordon vpn …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Vpn {
-    /// Run an IPsec tunnel (ESP in UDP) with keys from a file. For laboratories only: nobody renews
+    /// Run an IPsec tunnel (ESP or AH) with keys from a file. For laboratories only: nobody renews
     /// these keys.
     #[command(after_help = "Example:\n  cordon vpn static --config tunnel.toml")]
     Static {
@@ -459,7 +459,33 @@ pub(crate) enum Vpn {
         /// The tunnel's socket: `status` in its configuration.
         #[arg(long, value_name = "SOCKET")]
         socket: PathBuf,
+        /// How to show it; `--json` is the same as `--format json`.
+        #[arg(long, default_value = "text")]
+        format: StatusFormat,
+    },
+    /// Write a tunnel's keys for Wireshark (its file `esp_sa`). Only in builds with the feature `lab`.
+    #[command(
+        after_help = "Example:\n  cordon vpn export-keys --config tunnel.toml --output esp_sa"
+    )]
+    ExportKeys {
+        /// The tunnel: addresses, algorithms, keys.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// A new file, which only its owner may read.
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
     },
     #[command(flatten)]
     Openvpn(crate::commands::openvpn::Openvpn),
+}
+
+/// How a tunnel's state is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StatusFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For Prometheus.
+    Prometheus,
 }

@@ -1,10 +1,12 @@
 //! The file that describes a tunnel with manual keys.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
-use ipsec::sa::Spi;
+use ipsec::sa::{Protocol, Spi};
 use ipsec::selector::AddressRange;
 use offload::{Encryption, Integrity, Suite};
 use serde::de::Error as _;
@@ -24,6 +26,14 @@ pub struct StaticConfig {
     /// What goes through the tunnel; without any, everything between the two sides.
     #[serde(default)]
     pub policy: Vec<PolicyConfig>,
+    /// How new keys take over.
+    #[serde(default)]
+    pub rekey: RekeyConfig,
+    /// Counters over HTTP.
+    pub metrics: Option<MetricsConfig>,
+    /// Switches for finding out what goes wrong.
+    #[serde(default)]
+    pub debug: DebugConfig,
     /// A Unix socket that answers with the tunnel's state as JSON.
     pub status: Option<PathBuf>,
 }
@@ -51,17 +61,94 @@ const fn yes() -> bool {
     true
 }
 
-/// The two ends of ESP in UDP.
-#[derive(Debug, Deserialize)]
+/// The two outer ends and what lies between them.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct PathConfig {
-    /// Our address and port.
+    /// Our address, and the port of ESP in UDP (4500 unless given).
+    #[serde(deserialize_with = "endpoint")]
     pub local: SocketAddr,
     /// The far side's.
+    #[serde(deserialize_with = "endpoint")]
     pub remote: SocketAddr,
     /// Bytes of the largest outer packet.
     #[serde(default = "ethernet")]
     pub mtu: u16,
+    /// What carries ESP; unless given, UDP. AH cannot be in UDP.
+    encapsulation: Option<Encapsulation>,
+    /// DSCP of outer packets in tunnel mode; 0 unless given.
+    #[serde(default)]
+    pub dscp: DscpConfig,
+    /// Mark of outer packets in transport mode, by which policy routing tells them from inner ones,
+    /// and number of the routing table for the latter.
+    #[serde(default = "mark")]
+    pub mark: NonZeroU32,
+}
+
+/// What carries ESP (RFC 3948, RFC 4303).
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Encapsulation {
+    /// UDP: fast, and passes address translation.
+    Udp,
+    /// Nothing: IP protocol 50 or 51.
+    None,
+}
+
+/// Where the outer DSCP comes from (RFC 4301 §5.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DscpConfig {
+    /// The inner packet. Shows the network between which traffic is urgent.
+    Copy,
+    /// Always this one, up to 63.
+    Fixed(u8),
+}
+
+impl Default for DscpConfig {
+    fn default() -> Self {
+        Self::Fixed(0)
+    }
+}
+
+impl<'de> Deserialize<'de> for DscpConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(u8),
+            Word(String),
+        }
+        match Either::deserialize(deserializer) {
+            Ok(Either::Number(dscp @ 0..64)) => Ok(Self::Fixed(dscp)),
+            Ok(Either::Word(word)) if word == "copy" => Ok(Self::Copy),
+            _ => Err(D::Error::custom(
+                "dscp is \"copy\" or a number from 0 to 63",
+            )),
+        }
+    }
+}
+
+/// "CP", for Cordon's policy routing.
+const fn mark() -> NonZeroU32 {
+    match NonZeroU32::new(0x4350) {
+        Some(mark) => mark,
+        None => NonZeroU32::MIN,
+    }
+}
+
+/// The port of ESP in UDP (RFC 3948 §2.1).
+const ESP_PORT: u16 = 4500;
+
+fn endpoint<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let with_port = text.parse::<SocketAddr>();
+    with_port
+        .or_else(|_| Ok(SocketAddr::new(text.parse::<IpAddr>()?, ESP_PORT)))
+        .map_err(|_: std::net::AddrParseError| {
+            D::Error::custom(format!(
+                "{text:?} is no address, such as 192.0.2.1 or 192.0.2.1:4500"
+            ))
+        })
 }
 
 const fn ethernet() -> u16 {
@@ -72,10 +159,16 @@ const fn ethernet() -> u16 {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SaConfig {
-    /// The suite's encryption algorithm.
-    #[serde(deserialize_with = "encryption")]
-    pub encryption: Encryption,
-    /// Its integrity algorithm; none for combined modes.
+    /// What protects; ESP unless given.
+    #[serde(default)]
+    pub protocol: ProtocolConfig,
+    /// What is protected; whole packets between gateways unless given.
+    #[serde(default)]
+    pub mode: ModeConfig,
+    /// ESP's encryption algorithm; none for AH.
+    #[serde(default, deserialize_with = "encryption")]
+    pub encryption: Option<Encryption>,
+    /// The integrity algorithm; none for combined modes.
     #[serde(default, deserialize_with = "integrity")]
     pub integrity: Option<Integrity>,
     /// 64-bit sequence numbers.
@@ -88,6 +181,28 @@ pub struct SaConfig {
     pub outbound: KeyConfig,
     /// Keys of what we receive.
     pub inbound: KeyConfig,
+}
+
+/// The protocol that protects.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum ProtocolConfig {
+    /// Encapsulating Security Payload (RFC 4303).
+    #[default]
+    Esp,
+    /// Authentication Header (RFC 4302): everything stays readable.
+    Ah,
+}
+
+/// What is protected (RFC 4301 §3.2).
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum ModeConfig {
+    /// Whole packets, between two gateways.
+    #[default]
+    Tunnel,
+    /// What the two hosts themselves send each other.
+    Transport,
 }
 
 /// Keys of one direction.
@@ -111,6 +226,63 @@ impl std::fmt::Debug for KeyConfig {
             .field("spi", &self.spi)
             .finish_non_exhaustive()
     }
+}
+
+/// Counters over HTTP, for Prometheus.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Where `/metrics` is served, without encryption or login: an address of this host only.
+    pub listen: SocketAddr,
+}
+
+/// Switches for finding out what goes wrong. They are not for use.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DebugConfig {
+    /// A new file that gets all inner packets in the clear.
+    pub capture: Option<PathBuf>,
+    /// Bytes after which it ends.
+    pub capture_limit: u64,
+}
+
+impl Default for DebugConfig {
+    fn default() -> Self {
+        Self {
+            capture: None,
+            capture_limit: 64 * 1024 * 1024,
+        }
+    }
+}
+
+/// How new keys take over from old ones.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RekeyConfig {
+    /// Seconds after which we send with a new key even if the far side did not show that it has it.
+    #[serde(deserialize_with = "seconds")]
+    pub switch_after: Duration,
+    /// Seconds for which an old key still opens packets after the far side began to use the new one.
+    #[serde(deserialize_with = "seconds")]
+    pub drain: Duration,
+}
+
+impl Default for RekeyConfig {
+    fn default() -> Self {
+        Self {
+            switch_after: Duration::from_secs(2),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Up to a day.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| *duration <= Duration::from_secs(86_400))
+        .ok_or_else(|| D::Error::custom("a number of seconds from 0 to 86400"))
 }
 
 /// One traffic selector.
@@ -197,8 +369,8 @@ fn named<'de, D: Deserializer<'de>, T: Copy>(
     })
 }
 
-fn encryption<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Encryption, D::Error> {
-    named(deserializer, &ENCRYPTION)
+fn encryption<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Encryption>, D::Error> {
+    named(deserializer, &ENCRYPTION).map(Some)
 }
 
 fn integrity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Integrity>, D::Error> {
@@ -230,6 +402,21 @@ pub enum ConfigError {
     /// The two ends are of different families.
     #[error("[path]: {0} and {1} are of different address families")]
     Families(SocketAddr, SocketAddr),
+    /// ESP without an encryption algorithm.
+    #[error("[sa]: ESP needs `encryption`, if only \"null\"")]
+    NoEncryption,
+    /// AH with more or less than an integrity algorithm.
+    #[error("[sa]: AH takes `integrity` and no `encryption`")]
+    AhAlgorithms,
+    /// AH covers addresses, which translation changes.
+    #[error("[path]: AH cannot be carried in UDP")]
+    AhInUdp,
+    /// Without UDP and in transport mode, sockets belong to one address.
+    #[error("[path]: {0} is no address of one host, which this mode needs")]
+    Wildcard(IpAddr),
+    /// In transport mode the packets' addresses are the outer ones.
+    #[error("[interface]: transport mode has neither addresses nor routes")]
+    InnerAddresses,
     /// One key would protect both directions.
     #[error("[sa]: both directions have the same encryption key: nonces would repeat")]
     SharedKey,
@@ -242,85 +429,67 @@ impl StaticConfig {
     /// [`ConfigError`], with line and column where the text itself is wrong.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text)?;
-        config.suite()?;
+        config.protocol()?;
         let (local, remote) = (config.path.local, config.path.remote);
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(ConfigError::Families(local, remote));
         }
-        let keys = [
-            &config.sa.outbound.encryption_key,
-            &config.sa.inbound.encryption_key,
-        ];
-        if !keys[0].is_empty() && keys[0] == keys[1] {
+        if config.sa.protocol == ProtocolConfig::Ah && config.encapsulation() == Encapsulation::Udp
+        {
+            return Err(ConfigError::AhInUdp);
+        }
+        let one_host = config.is_transport() || config.encapsulation() == Encapsulation::None;
+        for address in [local.ip(), remote.ip()] {
+            if one_host && (address.is_unspecified() || address.is_multicast()) {
+                return Err(ConfigError::Wildcard(address));
+            }
+        }
+        let interface = &config.interface;
+        if config.is_transport() && !(interface.addresses.is_empty() && interface.routes.is_empty())
+        {
+            return Err(ConfigError::InnerAddresses);
+        }
+        let keys = [&config.sa.outbound, &config.sa.inbound];
+        let shared = |key: fn(&KeyConfig) -> &Zeroizing<Vec<u8>>| {
+            let [ours, theirs] = keys.map(key);
+            !ours.is_empty() && ours == theirs
+        };
+        if shared(|keys| &keys.encryption_key) {
             return Err(ConfigError::SharedKey);
         }
         Ok(config)
     }
 
-    /// The algorithms.
+    /// Protocol and algorithms.
     ///
     /// # Errors
-    /// Those of [`Suite::new`].
-    pub fn suite(&self) -> Result<Suite, offload::SuiteError> {
-        Suite::new(self.sa.encryption, self.sa.integrity)
+    /// Where algorithms do not go together.
+    pub fn protocol(&self) -> Result<Protocol, ConfigError> {
+        let (encryption, integrity) = (self.sa.encryption, self.sa.integrity);
+        match (self.sa.protocol, encryption, integrity) {
+            (ProtocolConfig::Esp, Some(encryption), _) => {
+                Ok(Protocol::Esp(Suite::new(encryption, integrity)?))
+            }
+            (ProtocolConfig::Esp, None, _) => Err(ConfigError::NoEncryption),
+            (ProtocolConfig::Ah, None, Some(integrity)) => Ok(Protocol::Ah(integrity)),
+            (ProtocolConfig::Ah, ..) => Err(ConfigError::AhAlgorithms),
+        }
+    }
+
+    /// What carries ESP or AH.
+    pub fn encapsulation(&self) -> Encapsulation {
+        let usual = match self.sa.protocol {
+            ProtocolConfig::Esp => Encapsulation::Udp,
+            ProtocolConfig::Ah => Encapsulation::None,
+        };
+        self.path.encapsulation.unwrap_or(usual)
+    }
+
+    /// Whether the two hosts protect what they send each other.
+    pub fn is_transport(&self) -> bool {
+        self.sa.mode == ModeConfig::Transport
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) const EXAMPLE: &str = r#"
-        [interface]
-        name = "cordon0"
-        addresses = ["10.8.0.1/24"]
-        routes = ["10.2.0.0/16"]
-
-        [path]
-        local = "192.0.2.1:4500"
-        remote = "192.0.2.2:4500"
-
-        [sa]
-        encryption = "aes-128-gcm"
-        outbound = { spi = 0x1001, encryption_key = "000102030405060708090a0b0c0d0e0f10111213" }
-        inbound = { spi = 0x1002, encryption_key = "100102030405060708090a0b0c0d0e0f10111213" }
-    "#;
-
-    #[test]
-    fn the_example_is_taken() {
-        let config = StaticConfig::parse(EXAMPLE).unwrap();
-        assert_eq!(config.path.mtu, 1500);
-        assert!(config.sa.extended_sequence && config.interface.offload);
-        assert!(
-            !format!("{config:?}").contains("0102"),
-            "keys are not shown"
-        );
-    }
-
-    #[test]
-    fn mistakes_are_named_with_their_line() {
-        let wrong = |from: &str, to: &str, expected: &str| {
-            assert!(EXAMPLE.contains(from));
-            let error = StaticConfig::parse(&EXAMPLE.replace(from, to))
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains(expected), "{error}");
-        };
-        wrong("aes-128-gcm", "rot13", "line 12");
-        wrong("10.2.0.0/16", "10.2.0.0/33", "no prefix of 33 bits");
-        wrong("0x1001", "255", "SPIs below 256 are reserved");
-        wrong(
-            "1213\" }\n        inbound",
-            "121\" }\n        inbound",
-            "hexadecimal",
-        );
-        wrong("192.0.2.2:4500", "[::1]:4500", "different address families");
-        wrong(
-            "{ spi = 0x1002, encryption_key = \"10",
-            "{ spi = 0x1002, encryption_key = \"00",
-            "nonces would repeat",
-        );
-        wrong("aes-128-gcm", "aes-128-cbc", "integrity");
-        wrong("[path]", "[paths]", "unknown field");
-    }
-}
+pub(crate) mod tests;

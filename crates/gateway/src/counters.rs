@@ -1,11 +1,15 @@
 //! What a tunnel has done, for status and metrics.
 
+use std::borrow::Cow;
+
 use ipsec::dataplane::DataPlane;
 use ipsec::drops::DropCounters;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::rekey::Rekey;
 
 /// Packets and bytes.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Amount {
     /// Packets.
     pub packets: u64,
@@ -14,7 +18,7 @@ pub struct Amount {
 }
 
 /// Counters of the input and output around the data plane.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct IoCounters {
     /// Reads from the interface that gave a packet, uncut or not.
     pub interface_reads: u64,
@@ -32,28 +36,55 @@ pub struct IoCounters {
     pub send_waits: u64,
     /// Calls that received one or more datagrams.
     pub receives: u64,
+    /// Errors that receiving reported, about packets sent earlier.
+    pub receive_errors: u64,
+    /// What a raw socket received and was no packet.
+    pub unreadable: u64,
+    /// Packets that were too big for transport mode; the sender was told.
+    pub transport_too_big: u64,
     /// Keepalives of address translation (RFC 3948 §2.3).
     pub keepalives: u64,
     /// Datagrams of IKE, which a tunnel with manual keys has no use for.
     pub ike: u64,
 }
 
+impl IoCounters {
+    /// Each counter with its name.
+    pub(crate) const fn events(&self) -> [(&'static str, u64); 13] {
+        [
+            ("interface_reads", self.interface_reads),
+            ("interface_writes", self.interface_writes),
+            ("interface_write_errors", self.interface_write_errors),
+            ("interface_unreadable", self.interface_unreadable),
+            ("sends", self.sends),
+            ("send_errors", self.send_errors),
+            ("send_waits", self.send_waits),
+            ("receives", self.receives),
+            ("receive_errors", self.receive_errors),
+            ("unreadable", self.unreadable),
+            ("transport_too_big", self.transport_too_big),
+            ("keepalives", self.keepalives),
+            ("ike", self.ike),
+        ]
+    }
+}
+
 /// A drop cause and how often.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Drop {
     /// The cause's label.
-    pub cause: &'static str,
+    pub cause: Cow<'static, str>,
     /// Packets.
     pub packets: u64,
 }
 
 /// An association's state.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SaState {
     /// The SPI in hexadecimal.
     pub spi: String,
     /// "in" or "out".
-    pub direction: &'static str,
+    pub direction: Cow<'static, str>,
     /// What it carried.
     #[serde(flatten)]
     pub amount: Amount,
@@ -62,12 +93,12 @@ pub struct SaState {
 }
 
 /// A tunnel's state.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The interface's name.
     pub interface: String,
     /// What the interface hands over uncut: none, tcp, tcp+udp.
-    pub offload: &'static str,
+    pub offload: Cow<'static, str>,
     /// Largest inner packet, in bytes.
     pub mtu: u16,
     /// Sent through the tunnel.
@@ -80,13 +111,17 @@ pub struct Snapshot {
     pub inbound_drops: Vec<Drop>,
     /// The associations.
     pub associations: Vec<SaState>,
+    /// Whether new keys wait until the far side has them.
+    pub rekey_pending: bool,
+    /// Processor time of the worker, in seconds.
+    pub worker_cpu_seconds: f64,
     /// Input and output.
     pub io: IoCounters,
 }
 
 impl Snapshot {
     /// Takes over a data plane's counters.
-    pub(crate) fn update(&mut self, plane: &DataPlane, io: IoCounters) {
+    pub(crate) fn update(&mut self, plane: &DataPlane, io: IoCounters, rekey: &Rekey) {
         let statistics = plane.statistics();
         let amount = |traffic: ipsec::dataplane::Traffic| Amount {
             packets: traffic.packets,
@@ -97,9 +132,11 @@ impl Snapshot {
         self.outbound_drops = drops(&statistics.outbound_drops);
         self.inbound_drops = drops(&statistics.inbound_drops);
         self.io = io;
+        self.rekey_pending = rekey.is_pending();
+        self.worker_cpu_seconds = thread_cpu_seconds();
         let out = plane.outbound_sas().map(|sa| SaState {
             spi: sa.spi().to_string(),
-            direction: "out",
+            direction: "out".into(),
             amount: Amount {
                 packets: sa.usage().packets(),
                 bytes: sa.usage().bytes(),
@@ -108,7 +145,7 @@ impl Snapshot {
         });
         let inward = plane.inbound_sas().map(|sa| SaState {
             spi: sa.spi().to_string(),
-            direction: "in",
+            direction: "in".into(),
             amount: Amount {
                 packets: sa.usage().packets(),
                 bytes: sa.usage().bytes(),
@@ -119,11 +156,18 @@ impl Snapshot {
     }
 }
 
+/// Processor time of the calling thread.
+#[expect(clippy::cast_precision_loss, reason = "a figure for people and graphs")]
+fn thread_cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 fn drops(counters: &DropCounters) -> Vec<Drop> {
     let counted = counters.iter().filter(|(_, packets)| *packets > 0);
     counted
         .map(|(cause, packets)| Drop {
-            cause: cause.label(),
+            cause: cause.label().into(),
             packets,
         })
         .collect()

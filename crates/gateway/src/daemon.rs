@@ -1,10 +1,11 @@
 //! A tunnel with manual keys, from configuration to running worker.
 
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use ipsec::dataplane::DataPlane;
+use ipsec::ip::protocol;
 use ipsec::lifetime::Lifetime;
 use ipsec::sa::{
     InboundOptions, InboundSa, Mode, OutboundOptions, OutboundSa, OuterHeaders, Protocol, SaError,
@@ -12,13 +13,15 @@ use ipsec::sa::{
 };
 use ipsec::selector::{AddressRange, Selector};
 use ipsec::spd::{Action, Policy};
-use ipsec::tunnel::Tunnel;
+use ipsec::tunnel::{Dscp, Tunnel};
 use offload::KeyMaterial;
 use sys::tun::Tun;
 
-use crate::config::{ConfigError, KeyConfig, StaticConfig};
-use crate::link::{self, Link, LinkError};
-use crate::worker::{SaPair, Worker, WorkerHandle, WorkerParts};
+use crate::capture::Capture;
+use crate::config::{ConfigError, DscpConfig, Encapsulation, KeyConfig, StaticConfig};
+use crate::link::{self, Link, LinkError, Peer};
+use crate::outer::{Outer, PathMtu};
+use crate::worker::{Path, SaPair, Worker, WorkerHandle, WorkerParts};
 
 /// Bytes of the largest uncut packet: protected, it still fits one send.
 const UNCUT: u32 = 60_000;
@@ -37,12 +40,22 @@ pub enum StartError {
     /// Its addresses and routes.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The UDP socket.
-    #[error("UDP socket on {address}: {source}")]
+    /// A socket.
+    #[error("{kind} socket on {address}: {source}")]
     Socket {
+        /// UDP or raw.
+        kind: &'static str,
         /// Where it was to be bound.
         address: std::net::SocketAddr,
         /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The file for a capture.
+    #[error("capture {path}: {source}")]
+    Capture {
+        /// Its name.
+        path: std::path::PathBuf,
+        /// The system's answer.
         source: io::Error,
     },
     /// Associations.
@@ -59,21 +72,37 @@ pub enum StartError {
 /// Where algorithms and keys do not go together.
 pub fn associations(config: &StaticConfig, now: Instant) -> Result<SaPair, StartError> {
     let (local, remote) = (config.path.local, config.path.remote);
-    let suite = config.suite().map_err(ConfigError::from)?;
+    let protocol = config.protocol()?;
+    let in_udp = config.encapsulation() == Encapsulation::Udp;
+    let mode = if config.is_transport() {
+        Mode::Transport
+    } else {
+        Mode::Tunnel(Tunnel {
+            dscp: match config.path.dscp {
+                DscpConfig::Copy => Dscp::Copy,
+                DscpConfig::Fixed(dscp) => Dscp::Set(dscp),
+            },
+            ..Tunnel::new(local.ip(), remote.ip())
+        })
+    };
     let parameters = |key: &KeyConfig| SaParameters {
         spi: key.spi,
-        protocol: Protocol::Esp(suite),
+        protocol,
         keys: KeyMaterial::new(&key.encryption_key, &key.integrity_key),
         extended_sequence: config.sa.extended_sequence,
-        mode: Mode::Tunnel(Tunnel::new(local.ip(), remote.ip())),
-        encapsulation: Some(UdpEncapsulation {
+        mode,
+        encapsulation: in_udp.then(|| UdpEncapsulation {
             local: local.port(),
             remote: remote.port(),
         }),
         lifetime: Lifetime::default(),
     };
     let options = OutboundOptions {
-        outer_headers: OuterHeaders::BySocket,
+        outer_headers: if in_udp && !config.is_transport() {
+            OuterHeaders::BySocket
+        } else {
+            OuterHeaders::Written
+        },
         path_mtu: Some(config.path.mtu),
         ..OutboundOptions::default()
     };
@@ -97,6 +126,11 @@ fn selectors(config: &StaticConfig) -> Vec<Selector> {
         let address: IpAddr = address.parse().unwrap_or(IpAddr::from([0; 4]));
         AddressRange::prefix(address, 0).unwrap_or_else(|_| AddressRange::host(address))
     };
+    if config.policy.is_empty() && config.is_transport() {
+        let ends = [config.path.local, config.path.remote];
+        let [local, remote] = ends.map(|end| AddressRange::host(end.ip()));
+        return vec![Selector::between(local, remote)];
+    }
     if config.policy.is_empty() {
         return ["0.0.0.0", "::"]
             .map(|any| Selector::between(everything(any), everything(any)))
@@ -109,7 +143,74 @@ fn selectors(config: &StaticConfig) -> Vec<Selector> {
     config.policy.iter().map(of).collect()
 }
 
-/// Creates the interface and the socket, installs policies and associations.
+/// Bytes that transport mode adds to a packet at most.
+fn transport_overhead(config: &StaticConfig) -> Result<u16, ConfigError> {
+    const UDP: usize = 8;
+    // Pad length and next header.
+    const TRAILER: usize = 2;
+    let overhead = match config.protocol()? {
+        Protocol::Ah(integrity) => {
+            ipsec::ah::header_len(integrity.icv_len(), config.path.local.is_ipv6())
+        }
+        Protocol::Esp(suite) => {
+            let udp = match config.encapsulation() {
+                Encapsulation::Udp => UDP,
+                Encapsulation::None => 0,
+            };
+            let cipher = suite.encryption();
+            let esp = offload::transform::HEADER_LEN + cipher.iv_len();
+            udp + esp + TRAILER + cipher.alignment() - 1 + suite.icv_len()
+        }
+    };
+    Ok(u16::try_from(overhead).unwrap_or(u16::MAX))
+}
+
+/// The sockets that carry what is protected.
+fn outer(config: &StaticConfig) -> Result<Outer, StartError> {
+    let (local, remote) = (config.path.local, config.path.remote);
+    let mark = outer_mark(config);
+    let (kind, opened) = match (config.encapsulation(), config.protocol()?) {
+        (Encapsulation::Udp, _) => ("UDP", Outer::udp(local, mark, config.is_transport())),
+        (Encapsulation::None, Protocol::Esp(_)) => {
+            ("raw ESP", Outer::raw(local, remote, protocol::ESP, mark))
+        }
+        (Encapsulation::None, Protocol::Ah(_)) => {
+            ("raw AH", Outer::raw(local, remote, protocol::AH, mark))
+        }
+    };
+    opened.map_err(|source| StartError::Socket {
+        kind,
+        address: local,
+        source,
+    })
+}
+
+/// The mark of outer packets: only where they go to the same address as inner ones.
+fn outer_mark(config: &StaticConfig) -> Option<u32> {
+    config.is_transport().then(|| config.path.mark.get())
+}
+
+/// The routing rules of transport mode.
+fn peer(config: &StaticConfig) -> Option<Peer> {
+    config.is_transport().then(|| Peer {
+        local: config.path.local.ip(),
+        remote: config.path.remote.ip(),
+        mark: config.path.mark.get(),
+    })
+}
+
+/// Takes away what does not go with the interface.
+///
+/// # Errors
+/// What the kernel refused.
+pub async fn clean_up(config: &StaticConfig) -> Result<(), LinkError> {
+    match peer(config) {
+        Some(peer) => link::remove_peer(&peer).await,
+        None => Ok(()),
+    }
+}
+
+/// Creates the interface and the sockets, installs policies and associations.
 ///
 /// # Errors
 /// [`StartError`], naming what could not be had.
@@ -120,11 +221,38 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
         source,
     };
     let pair = associations(config, Instant::now())?;
-    let largest = u16::try_from(pair.outbound.inner_mtu()).unwrap_or(u16::MAX);
+    let overhead = match config.is_transport() {
+        true => Some(transport_overhead(config)?),
+        false => None,
+    };
+    let largest = match overhead {
+        Some(overhead) => config.path.mtu.saturating_sub(overhead),
+        None => u16::try_from(pair.outbound.inner_mtu()).unwrap_or(u16::MAX),
+    };
     let mtu = config.interface.mtu.unwrap_or(largest);
-    let address = config.path.local;
-    let socket =
-        UdpSocket::bind(address).map_err(|source| StartError::Socket { address, source })?;
+    let outer = outer(config)?;
+    let (local, remote) = (config.path.local, config.path.remote);
+    let learned =
+        PathMtu::new(local, remote, outer_mark(config)).map_err(|source| StartError::Socket {
+            kind: "UDP",
+            address: local,
+            source,
+        })?;
+    let capture = match &config.debug.capture {
+        Some(path) => {
+            tracing::warn!(
+                file = %path.display(),
+                "everything the tunnel carries is written to a file IN THE CLEAR"
+            );
+            let limit = config.debug.capture_limit;
+            let capture = Capture::create(path, limit).map_err(|source| StartError::Capture {
+                path: path.clone(),
+                source,
+            })?;
+            Some(capture)
+        }
+        None => None,
+    };
     let tun = Tun::create(name, config.interface.offload).map_err(interface)?;
     link::configure(&Link {
         name: tun.name(),
@@ -132,6 +260,7 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
         uncut: UNCUT,
         addresses: &config.interface.addresses,
         routes: &config.interface.routes,
+        peer: peer(config),
     })
     .await?;
     let mut plane = DataPlane::new(seed);
@@ -145,19 +274,16 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
             })
         })
         .collect();
-    let router = config
-        .interface
-        .addresses
-        .first()
-        .map(|prefix| prefix.address);
     let parts = WorkerParts {
         tun,
         mtu,
-        socket,
+        outer,
         plane,
         policies,
         pair,
-        router,
+        rekey: config.rekey,
+        path: Path::new(config.path.mtu, learned, overhead),
+        capture,
     };
-    Worker::new(parts).map_err(|source| StartError::Socket { address, source })
+    Worker::new(parts).map_err(interface)
 }

@@ -8,14 +8,20 @@
 //! What this crate is not: protection, policies and counting of drops are in `ipsec`; system calls
 //! without a safe crate are in `sys`. Keys are manual: nothing is negotiated here yet.
 
+pub mod capture;
 pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod daemon;
 pub mod link;
+pub mod metrics;
+pub mod outer;
 pub mod privileges;
+pub mod rekey;
 pub mod segment;
 #[cfg(test)]
 mod testing;
 pub mod vnet;
+#[cfg(feature = "lab")]
+pub mod wireshark;
 pub mod worker;

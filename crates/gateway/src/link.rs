@@ -1,11 +1,19 @@
 //! The inner interface's addresses and routes, by rtnetlink.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt as _;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
 use crate::config::Prefix;
+
+/// Packets that the kernel keeps for the interface: some milliseconds of small ones, for which the
+/// worker may have to wait for a core.
+const QUEUE: u32 = 2048;
 
 /// Why an interface could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +47,32 @@ pub struct Link<'a> {
     pub addresses: &'a [Prefix],
     /// Destinations that are routed into it.
     pub routes: &'a [Prefix],
+    /// The other host of transport mode.
+    pub peer: Option<Peer>,
 }
+
+/// Two hosts that protect what they send each other.
+///
+/// Inner and outer packets have the same addresses there, so routes alone cannot tell them apart. Two
+/// rules for the peer's address do: marked packets, which are the outer ones, go by the main table,
+/// all others by a table of ours, into the interface. When the interface is gone, that table says
+/// "unreachable": nothing goes out unprotected until the tunnel is taken down in an orderly way.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Our address.
+    pub local: IpAddr,
+    /// The other host's.
+    pub remote: IpAddr,
+    /// The mark, and the number of the table.
+    pub mark: u32,
+}
+
+/// Where our two rules stand: in front of the main table's (32766) and far behind the local table's.
+const RULES: [u32; 2] = [17_230, 17_231];
+/// The main table.
+const MAIN: u32 = 254;
+/// Metric of "unreachable": any other route is preferred.
+const LAST: u32 = u32::MAX;
 
 /// Sets up an interface and brings it up.
 ///
@@ -68,9 +101,8 @@ async fn apply(handle: &Handle, link: &Link<'_>) -> Result<(), LinkError> {
     let index = message.header.index;
     let up = LinkUnspec::new_with_index(index)
         .mtu(u32::from(link.mtu))
-        .append_extra_attribute(rtnetlink::packet_route::link::LinkAttribute::GsoMaxSize(
-            link.uncut,
-        ))
+        .append_extra_attribute(LinkAttribute::GsoMaxSize(link.uncut))
+        .append_extra_attribute(LinkAttribute::TxQueueLen(QUEUE))
         .up()
         .build();
     handle
@@ -95,22 +127,146 @@ async fn apply(handle: &Handle, link: &Link<'_>) -> Result<(), LinkError> {
     }
     for Prefix { address, bits } in link.routes {
         let what = format!("route to {address}/{bits} by {}", link.name);
-        let route = match address {
-            IpAddr::V4(address) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-                .destination_prefix(*address, *bits)
-                .output_interface(index)
-                .build(),
-            IpAddr::V6(address) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
-                .destination_prefix(*address, *bits)
-                .output_interface(index)
-                .build(),
-        };
+        let mut route = route_to(*address, *bits);
+        route.attributes.push(RouteAttribute::Oif(index));
         handle
             .route()
             .add(route)
             .execute()
             .await
             .map_err(refused(what))?;
+    }
+    match &link.peer {
+        Some(peer) => add_peer(handle, peer, index).await,
+        None => Ok(()),
+    }
+}
+
+fn route_to(address: IpAddr, bits: u8) -> RouteMessage {
+    match address {
+        IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(address, bits)
+            .build(),
+        IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(address, bits)
+            .build(),
+    }
+}
+
+/// The two routes to a peer: into the interface, and nowhere.
+fn peer_routes(peer: &Peer, index: Option<u32>) -> Vec<RouteMessage> {
+    let to_peer = || {
+        let mut route = route_to(peer.remote, bits_of(peer.remote));
+        set_table(&mut route, peer.mark);
+        route
+    };
+    let mut nowhere = to_peer();
+    nowhere.header.kind = RouteType::Unreachable;
+    nowhere.attributes.push(RouteAttribute::Priority(LAST));
+    let into = index.map(|index| {
+        let mut route = to_peer();
+        route.attributes.push(RouteAttribute::Oif(index));
+        route
+            .attributes
+            .push(RouteAttribute::PrefSource(peer.local.into()));
+        route
+    });
+    into.into_iter().chain([nowhere]).collect()
+}
+
+fn set_table(route: &mut RouteMessage, table: u32) {
+    // The header's field has 8 bits; "unspecified" there leaves it to the attribute.
+    route.header.table = 0;
+    route.attributes.push(RouteAttribute::Table(table));
+}
+
+const fn bits_of(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+/// The rules of a peer: outer packets, then all others.
+fn peer_rules(handle: &Handle, peer: &Peer) -> [RuleMessage; 2] {
+    let [marked, others] = RULES;
+    let base = |priority| {
+        let mut request = handle.rule().add();
+        let rule = request.message_mut();
+        rule.header.family = match peer.remote {
+            IpAddr::V4(_) => AddressFamily::Inet,
+            IpAddr::V6(_) => AddressFamily::Inet6,
+        };
+        rule.header.table = 0;
+        rule.header.action = RuleAction::ToTable;
+        rule.header.dst_len = bits_of(peer.remote);
+        rule.attributes
+            .push(RuleAttribute::Destination(peer.remote));
+        rule.attributes.push(RuleAttribute::Priority(priority));
+        rule.clone()
+    };
+    let mut outer = base(marked);
+    outer.attributes.push(RuleAttribute::FwMark(peer.mark));
+    outer.attributes.push(RuleAttribute::Table(MAIN));
+    let mut inner = base(others);
+    inner.attributes.push(RuleAttribute::Table(peer.mark));
+    [outer, inner]
+}
+
+async fn add_peer(handle: &Handle, peer: &Peer, index: u32) -> Result<(), LinkError> {
+    for route in peer_routes(peer, Some(index)) {
+        let added = handle.route().add(route).execute().await;
+        existing_is_fine(added, || format!("route to {}", peer.remote))?;
+    }
+    for rule in peer_rules(handle, peer) {
+        let mut request = handle.rule().add();
+        *request.message_mut() = rule;
+        let added = request.execute().await;
+        existing_is_fine(added, || format!("routing rule to {}", peer.remote))?;
+    }
+    Ok(())
+}
+
+/// Left by a tunnel that did not end in an orderly way.
+fn existing_is_fine(
+    result: Result<(), rtnetlink::Error>,
+    what: impl Fn() -> String,
+) -> Result<(), LinkError> {
+    match result {
+        Err(rtnetlink::Error::NetlinkError(error))
+            if error.raw_code() == -rustix::io::Errno::EXIST.raw_os_error() =>
+        {
+            Ok(())
+        }
+        Err(source) => Err(LinkError::Refused {
+            what: what(),
+            source,
+        }),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Takes away the rules and the last route of a peer.
+///
+/// # Errors
+/// [`LinkError`], naming what was refused.
+pub async fn remove_peer(peer: &Peer) -> Result<(), LinkError> {
+    let (connection, handle, _) = rtnetlink::new_connection()?;
+    let task = tokio::spawn(connection);
+    let result = take_away(&handle, peer).await;
+    task.abort();
+    result
+}
+
+async fn take_away(handle: &Handle, peer: &Peer) -> Result<(), LinkError> {
+    let refused = |what: String| move |source| LinkError::Refused { what, source };
+    for rule in peer_rules(handle, peer) {
+        let removed = handle.rule().del(rule).execute().await;
+        removed.map_err(refused(format!("removing the rule to {}", peer.remote)))?;
+    }
+    for route in peer_routes(peer, None) {
+        let removed = handle.route().del(route).execute().await;
+        removed.map_err(refused(format!("removing the route to {}", peer.remote)))?;
     }
     Ok(())
 }

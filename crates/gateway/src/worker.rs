@@ -6,25 +6,28 @@
 //! empty. Nothing is queued here: a full socket makes it wait, and the kernel's queues in front of it
 //! are bounded.
 
-use std::collections::HashMap;
-use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, Outcome};
+use ipsec::batch::{Arrived, HEADROOM, InboundPacket, OutboundBatch, Outcome, TAILROOM};
 use ipsec::dataplane::{DataPlane, Event};
 use ipsec::drops::DropCause;
+use ipsec::ip::IpHeader;
 use ipsec::sa::{InboundSa, OutboundSa, Spi};
 use ipsec::spd::PolicyId;
-use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::tun::{HEADER_LEN, Tun};
 
+use crate::capture::{Capture, Direction};
 use crate::coalesce::{Coalescer, Sink};
+use crate::config::RekeyConfig;
 use crate::counters::{IoCounters, Snapshot};
+use crate::outer::{Outer, PathMtu, would_block};
+use crate::rekey::{Rekey, RekeyError};
 use crate::segment::Segments;
 use crate::vnet::VnetHeader;
 
@@ -32,26 +35,20 @@ use crate::vnet::VnetHeader;
 const READ_BUDGET: usize = 64;
 /// Room for packets on their way out: two uncut ones. More per turn costs more in cache misses than
 /// it saves in calls.
-const OUT_BYTES: usize = 160 * 1024;
+const OUT_BYTES: usize = 176 * 1024;
 /// Room that one uncut packet may take once it is cut and protected.
-const UNCUT_ROOM: usize = 80 * 1024;
-/// Buffers for received datagrams, each as large as the kernel joins them to.
-const RECEIVE_BUFFERS: usize = 4;
-const RECEIVE_SIZE: usize = 64 * 1024;
-/// Bytes of one send at most: what fits a UDP datagram.
-const MAX_SEND: usize = 65507;
+const UNCUT_ROOM: usize = 96 * 1024;
 /// How often the interface is given a turn while the socket keeps delivering.
 const RECEIVE_ROUNDS: usize = 2;
-/// The first bytes of an IKE message on the port it shares with ESP (RFC 3948 §2.2).
-const NON_ESP_MARKER: [u8; 4] = [0; 4];
-const KEEPALIVE: [u8; 1] = [0xFF];
+/// Packets that one receive lists, for a start.
+const ARRIVED: usize = 256;
+/// How often the path's MTU is asked for again while it is smaller than configured.
+const PATH_MTU_AGAIN: Duration = Duration::from_secs(60);
 
 /// What a worker can be told.
 pub enum Command {
-    /// Uses a new pair of associations; the old inbound one stays for packets on their way.
-    Rekey(Box<SaPair>),
-    /// Removes an inbound association.
-    Remove(Spi),
+    /// Lets a new pair of associations take over; answers once it is installed.
+    Rekey(Box<SaPair>, SyncSender<Result<(), RekeyError>>),
     /// Answers with the state.
     Snapshot(SyncSender<Snapshot>),
     /// Ends the worker.
@@ -82,6 +79,17 @@ impl WorkerHandle {
         self.commands.send(command).is_ok() && (&self.wake).write(&[1]).map_or(true, |n| n == 1)
     }
 
+    /// Lets a new pair of associations take over.
+    ///
+    /// # Errors
+    /// [`RekeyError`]; what was in use stays in use.
+    pub fn rekey(&self, pair: SaPair) -> Result<(), RekeyError> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.send(Command::Rekey(Box::new(pair), sender));
+        let answer = receiver.recv_timeout(Duration::from_secs(2));
+        answer.unwrap_or(Err(RekeyError::Ended))
+    }
+
     /// The worker's state; none when it has ended.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -93,24 +101,21 @@ impl WorkerHandle {
 /// The packet mover.
 pub struct Worker {
     tun: Tun,
-    socket: UdpSocket,
-    udp: UdpSocketState,
+    outer: Outer,
     plane: DataPlane,
     policies: Vec<PolicyId>,
-    /// Where packets of an association go.
-    remotes: HashMap<Spi, SocketAddr>,
-    /// Answers "too big" with this address.
-    router: Option<IpAddr>,
+    rekey: Rekey,
+    path: Path,
     commands: Receiver<Command>,
     wake: UnixStream,
     io: IoCounters,
     snapshot: Snapshot,
     out: OutboundBatch,
     read_buffer: Vec<u8>,
-    receive_buffer: Vec<u8>,
     arrived: Vec<InboundPacket>,
     coalescer: Coalescer,
     events: Vec<Event>,
+    capture: Option<Capture>,
 }
 
 /// What a worker works with.
@@ -119,34 +124,60 @@ pub struct WorkerParts {
     pub tun: Tun,
     /// Largest inner packet, in bytes; shown in the state.
     pub mtu: u16,
-    /// The bound socket.
-    pub socket: UdpSocket,
+    /// The sockets.
+    pub outer: Outer,
     /// Policies, without associations.
     pub plane: DataPlane,
     /// Policies whose traffic the associations protect.
     pub policies: Vec<PolicyId>,
     /// The first associations.
     pub pair: SaPair,
-    /// The interface's own address.
-    pub router: Option<IpAddr>,
+    /// How later ones take over.
+    pub rekey: RekeyConfig,
+    /// What the path takes.
+    pub path: Path,
+    /// Where inner packets are written, for debugging.
+    pub capture: Option<Capture>,
+}
+
+/// What the path to the far side takes.
+#[derive(Debug)]
+pub struct Path {
+    /// Bytes of the largest outer packet, as configured.
+    pub configured: u16,
+    /// Tells what the kernel learned about it.
+    pub learned: PathMtu,
+    /// In transport mode, bytes that protection adds at most.
+    pub transport_overhead: Option<u16>,
+    /// What counts at present.
+    current: u16,
+    ask_again: Option<Instant>,
+}
+
+impl Path {
+    /// A path about which nothing is learned yet.
+    pub const fn new(configured: u16, learned: PathMtu, transport_overhead: Option<u16>) -> Self {
+        Self {
+            configured,
+            learned,
+            transport_overhead,
+            current: configured,
+            ask_again: None,
+        }
+    }
+
+    /// The largest packet that transport mode may protect.
+    fn transport_limit(&self) -> Option<u16> {
+        Some(self.current.saturating_sub(self.transport_overhead?))
+    }
 }
 
 impl Worker {
     /// Puts a worker together.
     ///
     /// # Errors
-    /// Those of setting up the socket.
+    /// Those of making a pair of sockets.
     pub fn new(parts: WorkerParts) -> io::Result<(Self, WorkerHandle)> {
-        let udp = UdpSocketState::new((&parts.socket).into())?;
-        for (what, bytes) in [("send", SOCKET_BUFFER), ("receive", SOCKET_BUFFER)] {
-            let set = match what {
-                "send" => udp.set_send_buffer_size((&parts.socket).into(), bytes),
-                _ => udp.set_recv_buffer_size((&parts.socket).into(), bytes),
-            };
-            if let Err(error) = set {
-                tracing::warn!(what, bytes, %error, "socket buffer stays small");
-            }
-        }
         let (commands, receiver) = mpsc::channel();
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -158,30 +189,30 @@ impl Worker {
                 sys::tun::Offload::None => "none",
                 sys::tun::Offload::Tcp => "tcp",
                 sys::tun::Offload::TcpAndUdp => "tcp+udp",
-            },
+            }
+            .into(),
             mtu: parts.mtu,
             ..Snapshot::default()
         };
         let mut worker = Self {
             tun: parts.tun,
-            socket: parts.socket,
-            udp,
+            outer: parts.outer,
             plane: parts.plane,
             policies: parts.policies,
-            remotes: HashMap::new(),
-            router: parts.router,
+            rekey: Rekey::new(parts.rekey),
+            path: parts.path,
             commands: receiver,
             wake: woken,
             io: IoCounters::default(),
             snapshot,
             out: OutboundBatch::new(1, OUT_BYTES),
             read_buffer: vec![0; HEADER_LEN + 65536],
-            receive_buffer: vec![0; RECEIVE_BUFFERS * RECEIVE_SIZE],
-            arrived: Vec::with_capacity(RECEIVE_BUFFERS * 64),
+            arrived: Vec::with_capacity(ARRIVED),
             coalescer: Coalescer::new(offload),
             events: Vec::new(),
+            capture: parts.capture,
         };
-        worker.rekey(parts.pair);
+        worker.rekey(parts.pair).map_err(io::Error::other)?;
         Ok((worker, WorkerHandle { commands, wake }))
     }
 
@@ -192,6 +223,7 @@ impl Worker {
     pub fn run(&mut self) -> io::Result<()> {
         loop {
             let now = Instant::now();
+            self.take_over(now);
             let sent = self.interface_to_network(now)?;
             let mut received = false;
             for _ in 0..RECEIVE_ROUNDS {
@@ -210,7 +242,15 @@ impl Worker {
 
     /// Sleeps until there is something to do. True when told to stop.
     fn sleep(&mut self) -> io::Result<bool> {
-        let timeout = self.plane.poll_timeout().map(|at| {
+        if let Some(capture) = &mut self.capture {
+            capture.flush();
+        }
+        let deadlines = [
+            self.plane.poll_timeout(),
+            self.rekey.deadline(),
+            self.path.ask_again,
+        ];
+        let timeout = deadlines.into_iter().flatten().min().map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             // Rounded up, so that the deadline has passed on waking.
             let left = left.saturating_add(Duration::from_millis(1));
@@ -222,7 +262,7 @@ impl Worker {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = [
             readable(self.tun.as_fd()),
-            readable(self.socket.as_fd()),
+            readable(self.outer.as_fd()),
             readable(self.wake.as_fd()),
         ];
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
@@ -240,13 +280,12 @@ impl Worker {
         while (&self.wake).read(&mut bytes).is_ok_and(|n| n > 0) {}
         loop {
             match self.commands.try_recv() {
-                Ok(Command::Rekey(pair)) => self.rekey(*pair),
-                Ok(Command::Remove(spi)) => {
-                    self.plane.remove_inbound(spi);
+                Ok(Command::Rekey(pair, answer)) => {
+                    // Nobody waiting any more is no trouble, here and below.
+                    let _ = answer.try_send(self.rekey(*pair));
                 }
                 Ok(Command::Snapshot(answer)) => {
-                    self.snapshot.update(&self.plane, self.io);
-                    // Nobody waiting any more is no trouble.
+                    self.snapshot.update(&self.plane, self.io, &self.rekey);
                     let _ = answer.try_send(self.snapshot.clone());
                 }
                 Ok(Command::Stop) | Err(mpsc::TryRecvError::Disconnected) => return true,
@@ -255,16 +294,48 @@ impl Worker {
         }
     }
 
-    fn rekey(&mut self, pair: SaPair) {
-        let old: Vec<Spi> = self.plane.outbound_sas().map(OutboundSa::spi).collect();
-        let spi = pair.outbound.spi();
-        self.plane.install_inbound(pair.inbound);
-        self.remotes.insert(spi, pair.remote);
-        for old in old {
-            self.plane.remove_outbound(old);
-            self.remotes.retain(|known, _| *known != old || old == spi);
+    fn rekey(&mut self, pair: SaPair) -> Result<(), RekeyError> {
+        let now = Instant::now();
+        let (spi, remote) = self.rekey.begin(pair, &mut self.plane, now)?;
+        self.outer.add_remote(spi, remote);
+        self.take_over(now);
+        Ok(())
+    }
+
+    /// Lets new keys and a new path MTU take effect when it is time.
+    fn take_over(&mut self, now: Instant) {
+        if let Some(outbound) = self.rekey.poll(&mut self.plane, now) {
+            let old: Vec<Spi> = self.plane.outbound_sas().map(OutboundSa::spi).collect();
+            let spi = outbound.spi();
+            self.plane.install_outbound(outbound, &self.policies);
+            self.plane.set_path_mtu(spi, self.path.current);
+            for old in old {
+                self.plane.remove_outbound(old);
+                self.outer.remove_remote(old);
+            }
+            tracing::info!(%spi, "sending with new keys");
         }
-        self.plane.install_outbound(pair.outbound, &self.policies);
+        if self.path.ask_again.is_some_and(|at| at <= now) {
+            self.ask_path(now);
+        }
+    }
+
+    /// Learns what the path takes (RFC 4301 §8.2).
+    fn ask_path(&mut self, now: Instant) {
+        let Some(learned) = self.path.learned.ask() else {
+            return;
+        };
+        let mtu = learned.min(self.path.configured);
+        self.path.ask_again = (mtu < self.path.configured).then(|| now + PATH_MTU_AGAIN);
+        if mtu == self.path.current {
+            return;
+        }
+        self.path.current = mtu;
+        let spis: Vec<Spi> = self.plane.outbound_sas().map(OutboundSa::spi).collect();
+        for spi in spis {
+            self.plane.set_path_mtu(spi, mtu);
+        }
+        tracing::info!(mtu, "the path's MTU changed");
     }
 
     fn report_events(&mut self) {
@@ -295,8 +366,19 @@ impl Worker {
         if self.out.packets.is_empty() {
             return Ok(false);
         }
+        if let Some(capture) = &mut self.capture {
+            let time = SystemTime::now();
+            for packet in &self.out.packets {
+                capture.packet(self.out.bytes(packet), Direction::Outbound, time);
+            }
+        }
         self.plane.outbound(&mut self.out, now, &mut self.events);
-        self.send();
+        for at in 0..self.out.packets.len() {
+            self.answer_if_too_big(at);
+        }
+        if self.outer.send(&self.out, &mut self.io).too_large {
+            self.ask_path(now);
+        }
         Ok(true)
     }
 
@@ -314,209 +396,92 @@ impl Worker {
             .get(..len)?
             .split_first_chunk::<HEADER_LEN>()?;
         let segments = Segments::plan(&VnetHeader::parse(header), packet).ok()?;
-        let Some(frame) = self.plane.frame(segments.packet()) else {
+        let packet = segments.packet();
+        let frame = self.plane.frame(packet);
+        if frame.is_none() && self.path.transport_overhead.is_none() {
             // Nothing protects it; the data plane says why.
-            let whole = self.out.place(0, segments.packet().len(), 0)?;
-            whole.copy_from_slice(segments.packet());
+            let whole = self.out.place(0, packet.len(), 0)?;
+            whole.copy_from_slice(packet);
             return Some(());
-        };
+        }
+        if let Some(limit) = self.path.transport_limit()
+            && segments.len(0) > usize::from(limit)
+        {
+            self.io.transport_too_big += 1;
+            let mut sink = TunSink {
+                tun: &self.tun,
+                io: &mut self.io,
+            };
+            answer_too_big(packet, limit, &mut sink);
+            return Some(());
+        }
         for index in 0..segments.count() {
             let len = segments.len(index);
-            let place = self.out.place(frame.before, len, frame.after(len))?;
+            let (before, after) = match &frame {
+                Some(frame) => (frame.before, frame.after(len)),
+                None => (HEADROOM, TAILROOM),
+            };
+            let place = self.out.place(before, len, after)?;
             segments.write(index, place)?;
         }
         Some(())
     }
 
-    /// Sends what is protected, neighbours of one size together; answers what is too big.
-    fn send(&mut self) {
-        let mut at = 0;
-        while let Some(packet) = self.out.packets.get(at).copied() {
-            let Outcome::Protected {
-                spi, traffic_class, ..
-            } = packet.outcome
-            else {
-                if let Outcome::Dropped {
-                    cause: DropCause::TooBig,
-                    mtu,
-                } = packet.outcome
-                {
-                    self.answer_too_big(at, mtu);
-                }
-                at += 1;
-                continue;
-            };
-            let count = self.run_length(at, spi, traffic_class);
-            let end = self
-                .out
-                .packets
-                .get(at + count - 1)
-                .map_or(0, |last| last.range().end);
-            let ecn = EcnCodepoint::from_bits(traffic_class & 3);
-            self.send_run(packet.start..end, packet.len, spi, ecn);
-            at += count;
-        }
-    }
-
-    /// How many packets from `at` on can go in one call: side by side, for one peer, of one size but
-    /// for a smaller last one.
-    fn run_length(&self, at: usize, spi: Spi, class: u8) -> usize {
-        let Some(first) = self.out.packets.get(at) else {
-            return 1;
-        };
-        let most = self
-            .udp
-            .max_gso_segments()
-            .min(MAX_SEND / first.len.max(1))
-            .max(1);
-        let mut end = first.range().end;
-        let mut count = 1;
-        for packet in self.out.packets.iter().skip(at + 1) {
-            let same = matches!(
-                packet.outcome,
-                Outcome::Protected { spi: other, traffic_class, .. }
-                    if other == spi && traffic_class & 3 == class & 3
-            );
-            if count == most || !same || packet.start != end || packet.len > first.len {
-                break;
-            }
-            count += 1;
-            end = packet.range().end;
-            if packet.len < first.len {
-                break;
-            }
-        }
-        count
-    }
-
-    fn send_run(
-        &mut self,
-        range: std::ops::Range<usize>,
-        size: usize,
-        spi: Spi,
-        ecn: Option<EcnCodepoint>,
-    ) {
-        let Some(destination) = self.remotes.get(&spi).copied() else {
+    /// Tells the sender of a packet that was too big what would have fitted.
+    fn answer_if_too_big(&mut self, at: usize) {
+        let Some(packet) = self.out.packets.get(at) else {
             return;
         };
-        let Some(contents) = self.out.buffer.get(range) else {
+        let Outcome::Dropped {
+            cause: DropCause::TooBig,
+            mtu,
+        } = packet.outcome
+        else {
             return;
         };
-        let transmit = Transmit {
-            destination,
-            ecn,
-            contents,
-            segment_size: (contents.len() > size).then_some(size),
-            src_ip: None,
+        let mut sink = TunSink {
+            tun: &self.tun,
+            io: &mut self.io,
         };
-        loop {
-            match self.udp.try_send((&self.socket).into(), &transmit) {
-                Ok(()) => self.io.sends += 1,
-                Err(error) if would_block(&error) => {
-                    self.io.send_waits += 1;
-                    if wait_writable(self.socket.as_fd()) {
-                        continue;
-                    }
-                    self.io.send_errors += 1;
-                }
-                Err(_) => self.io.send_errors += 1,
-            }
-            return;
-        }
-    }
-
-    fn answer_too_big(&mut self, at: usize, mtu: u16) {
-        let packet = self
-            .out
-            .packets
-            .get(at)
-            .map(|packet| self.out.bytes(packet));
-        let answer = packet
-            .zip(self.router)
-            .and_then(|(packet, router)| ipsec::icmp::too_big(packet, mtu, router));
-        if let Some(answer) = answer {
-            let mut sink = TunSink {
-                tun: &self.tun,
-                io: &mut self.io,
-            };
-            sink.write(&[IoSlice::new(&[0; HEADER_LEN]), IoSlice::new(&answer)]);
-        }
+        answer_too_big(self.out.bytes(packet), mtu, &mut sink);
     }
 
     /// Receives, opens, puts together and writes. True when there was anything.
     fn network_to_interface(&mut self, now: Instant) -> io::Result<bool> {
-        let mut meta = [RecvMeta::default(); RECEIVE_BUFFERS];
-        let received = {
-            let mut chunks = self.receive_buffer.chunks_exact_mut(RECEIVE_SIZE);
-            let mut buffers: [IoSliceMut<'_>; RECEIVE_BUFFERS] =
-                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-            match self
-                .udp
-                .recv((&self.socket).into(), &mut buffers, &mut meta)
-            {
-                Ok(count) => count,
-                Err(error) if would_block(&error) => return Ok(false),
-                // An ICMP error for what was sent earlier; the next call goes on.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(true),
-                Err(error) => return Err(error),
-            }
-        };
-        self.io.receives += 1;
         self.arrived.clear();
-        for (index, meta) in meta.iter().take(received).enumerate() {
-            self.list(index * RECEIVE_SIZE, meta);
+        if !self.outer.receive(&mut self.arrived, &mut self.io)? {
+            return Ok(false);
         }
-        self.plane
-            .inbound(&mut self.receive_buffer, &mut self.arrived, now);
+        let buffer = self.outer.buffer();
+        self.plane.inbound(buffer, &mut self.arrived, now);
         let mut sink = TunSink {
             tun: &self.tun,
             io: &mut self.io,
         };
         for packet in &self.arrived {
             if matches!(packet.outcome, Arrived::Delivered { .. }) {
-                self.coalescer
-                    .push(&self.receive_buffer, packet.range(), &mut sink);
+                if let Some(capture) = &mut self.capture {
+                    let bytes = buffer.get(packet.range()).unwrap_or_default();
+                    capture.packet(bytes, Direction::Inbound, SystemTime::now());
+                }
+                self.coalescer.push(buffer, packet.range(), &mut sink);
             }
         }
-        self.coalescer.flush(&self.receive_buffer, &mut sink);
+        self.coalescer.flush(buffer, &mut sink);
         Ok(true)
-    }
-
-    /// Lists the datagrams of one receive buffer that begins at `base`.
-    fn list(&mut self, base: usize, meta: &RecvMeta) {
-        let arrival = Arrival {
-            source: meta.addr.ip(),
-            destination: meta.dst_ip.unwrap_or(meta.addr.ip()),
-            traffic_class: meta.ecn.map_or(0, |ecn: EcnCodepoint| ecn as u8),
-            in_udp: true,
-        };
-        let received = self
-            .receive_buffer
-            .get(base..base + meta.len)
-            .unwrap_or_default();
-        let mut start = base;
-        for datagram in received.chunks(meta.stride.max(1)) {
-            if datagram == KEEPALIVE {
-                self.io.keepalives += 1;
-            } else if datagram.starts_with(&NON_ESP_MARKER) {
-                self.io.ike += 1;
-            } else {
-                self.arrived.push(InboundPacket {
-                    start,
-                    len: datagram.len(),
-                    ip_header: None,
-                    room_before: 0,
-                    arrival,
-                    outcome: Arrived::Pending,
-                });
-            }
-            start += datagram.len();
-        }
     }
 }
 
-/// Bytes asked for as socket buffers: some milliseconds at full rate.
-const SOCKET_BUFFER: usize = 4 * 1024 * 1024;
+/// Writes "too big" to the interface as if the destination said so: an address of our own would be
+/// refused there as source.
+fn answer_too_big(packet: &[u8], mtu: u16, sink: &mut TunSink<'_>) {
+    let answer = IpHeader::parse(packet)
+        .ok()
+        .and_then(|header| ipsec::icmp::too_big(packet, mtu, header.destination));
+    if let Some(answer) = answer {
+        sink.write(&[IoSlice::new(&[0; HEADER_LEN]), IoSlice::new(&answer)]);
+    }
+}
 
 struct TunSink<'a> {
     tun: &'a Tun,
@@ -530,18 +495,4 @@ impl Sink for TunSink<'_> {
             Err(_) => self.io.interface_write_errors += 1,
         }
     }
-}
-
-fn would_block(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
-}
-
-/// Waits a moment for room in the socket's queue.
-fn wait_writable(socket: BorrowedFd<'_>) -> bool {
-    let timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: 20_000_000,
-    };
-    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
-    rustix::event::poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
 }

@@ -1,21 +1,29 @@
 //! `cordon vpn`: tunnels.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gateway::config::StaticConfig;
+use axum::Router;
+use axum::routing::get;
+use gateway::config::{PathConfig, StaticConfig};
+use gateway::counters::Snapshot;
 use gateway::daemon;
+use gateway::rekey::UsedKeys;
 use gateway::worker::{Command, WorkerHandle};
+use http::header::CONTENT_TYPE;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use super::{field, list, print, read_text, text};
-use crate::cli::Vpn;
+use super::{field, list, print, read_text, text, write_out};
+use crate::cli::{StatusFormat, Vpn};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::listener::Listener;
 
 /// Answers of a tunnel are no longer than this, in bytes.
 const MAX_STATUS: u64 = 4 * 1024 * 1024;
@@ -24,7 +32,11 @@ const MAX_STATUS: u64 = 4 * 1024 * 1024;
 pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
     match command {
         Vpn::Static { config } => run_static(&config).await,
-        Vpn::Status { socket } => status(&socket, json).await,
+        Vpn::Status { socket, format } => {
+            let format = if json { StatusFormat::Json } else { format };
+            status(&socket, format).await
+        }
+        Vpn::ExportKeys { config, output } => export_keys(&config, &output),
         Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
     }
 }
@@ -58,6 +70,7 @@ async fn run_static(path: &Path) -> Outcome {
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
+    let mut keys = Keys::new(&config);
     let (mut worker, handle) = daemon::start(&config, u64::from_ne_bytes(seed))
         .await
         .or_hint("the tunnel cannot start", HINT)?;
@@ -66,6 +79,10 @@ async fn run_static(path: &Path) -> Outcome {
         Some(socket) => Some(serve_status(socket, Arc::clone(&handle))?),
         None => None,
     };
+    let stop = CancellationToken::new();
+    if let Some(metrics) = &config.metrics {
+        serve_metrics(metrics.listen, Arc::clone(&handle), stop.clone()).await?;
+    }
     let (ended, mut end) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("vpn-worker".into())
@@ -84,10 +101,11 @@ async fn run_static(path: &Path) -> Outcome {
         tokio::select! {
             _ = terminate.recv() => { handle.send(Command::Stop); }
             _ = interrupt.recv() => { handle.send(Command::Stop); }
-            _ = hang_up.recv() => reload(path, &handle),
+            _ = hang_up.recv() => reload(path, &handle, &mut keys),
             result = &mut end => break result,
         }
     };
+    stop.cancel();
     if let Some(task) = status {
         task.abort();
     }
@@ -96,6 +114,9 @@ async fn run_static(path: &Path) -> Outcome {
         let _ = std::fs::remove_file(socket);
     }
     let joined = thread.join();
+    if let Err(error) = daemon::clean_up(&config).await {
+        tracing::warn!("{error}");
+    }
     match (result, joined) {
         (Ok(result), Ok(())) => result.or_hint("the tunnel ended", "see the log above"),
         _ => Err(Failure::new(
@@ -105,18 +126,48 @@ async fn run_static(path: &Path) -> Outcome {
     }
 }
 
-/// New keys from the same file. What cannot be used leaves the tunnel as it is.
-fn reload(path: &Path, handle: &WorkerHandle) {
-    let pair = read_config(path).and_then(|config| {
-        daemon::associations(&config, Instant::now()).or_hint("new keys", "correct the file")
-    });
-    match pair {
-        Ok(pair) => {
-            handle.send(Command::Rekey(Box::new(pair)));
-            tracing::info!("new keys in use");
+/// What new keys are checked against.
+struct Keys {
+    /// The file as it was first read.
+    path: PathConfig,
+    used: UsedKeys,
+}
+
+impl Keys {
+    fn new(config: &StaticConfig) -> Self {
+        let mut used = UsedKeys::default();
+        // Cannot fail: nothing was used before, and the two directions' keys differ or are no cipher's.
+        let _ = used.take([&config.sa.outbound, &config.sa.inbound]);
+        Self {
+            path: config.path.clone(),
+            used,
         }
+    }
+}
+
+/// New keys from the same file. What cannot be used leaves the tunnel as it is.
+fn reload(path: &Path, handle: &WorkerHandle, keys: &mut Keys) {
+    match try_reload(path, handle, keys) {
+        Ok(()) => tracing::info!("new keys installed"),
         Err(failure) => tracing::error!("keys stay as they are: {}", failure.message()),
     }
+}
+
+fn try_reload(path: &Path, handle: &WorkerHandle, keys: &mut Keys) -> Outcome {
+    let config = read_config(path)?;
+    if config.path != keys.path {
+        return Err(Failure::new(
+            anyhow::anyhow!("[path] differs from what the tunnel was started with"),
+            "restart the tunnel for anything but new keys",
+        ));
+    }
+    let pair =
+        daemon::associations(&config, Instant::now()).or_hint("new keys", "correct the file")?;
+    let hint = "new SPIs and new keys are needed each time: `openssl rand -hex 36`";
+    keys.used
+        .take([&config.sa.outbound, &config.sa.inbound])
+        .or_hint("new keys", hint)?;
+    handle.rekey(pair).or_hint("new keys", hint)
 }
 
 /// Answers each connection with the tunnel's state.
@@ -150,7 +201,7 @@ fn serve_status(socket: &Path, handle: Arc<WorkerHandle>) -> Outcome<tokio::task
     }))
 }
 
-async fn status(socket: &Path, json: bool) -> Outcome {
+async fn status(socket: &Path, format: StatusFormat) -> Outcome {
     let what = || format!("no tunnel answers at {}", socket.display());
     let hint = "name the socket that the tunnel's configuration has as `status`";
     let mut stream = UnixStream::connect(socket).await.or_hint(what(), hint)?;
@@ -160,8 +211,78 @@ async fn status(socket: &Path, json: bool) -> Outcome {
         .read_to_end(&mut bytes)
         .await
         .or_hint(what(), hint)?;
+    if format == StatusFormat::Prometheus {
+        let state: Snapshot = serde_json::from_slice(&bytes).or_hint(what(), hint)?;
+        return write_out(gateway::metrics::prometheus(&state).as_bytes());
+    }
     let state: Value = serde_json::from_slice(&bytes).or_hint(what(), hint)?;
-    print(json, &state, &describe(&state))
+    print(format == StatusFormat::Json, &state, &describe(&state))
+}
+
+#[cfg(feature = "lab")]
+fn export_keys(config: &Path, output: &Path) -> Outcome {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    let config = read_config(config)?;
+    let lines = gateway::wireshark::esp_sa(&config).or_hint("the keys", "correct the file")?;
+    let what = || format!("cannot write {}", output.display());
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(output)
+        .or_hint(what(), "name a file that does not exist yet")?;
+    tracing::warn!("whoever has this file reads everything that the tunnel carries");
+    file.write_all(lines.as_bytes())
+        .or_hint(what(), "make room on the disk")
+}
+
+#[cfg(not(feature = "lab"))]
+fn export_keys(_: &Path, _: &Path) -> Outcome {
+    Err(Failure::new(
+        anyhow::anyhow!("this build does not let keys out"),
+        "in a laboratory, build with `cargo build --features lab`",
+    ))
+}
+
+/// Serves `/metrics` until stopped.
+async fn serve_metrics(
+    address: SocketAddr,
+    handle: Arc<WorkerHandle>,
+    stop: CancellationToken,
+) -> Outcome {
+    let socket = tokio::net::TcpListener::bind(address).await.or_hint(
+        format!("metrics on {address}"),
+        "choose a free address of this host as `listen` of [metrics]",
+    )?;
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "metrics are served to other hosts, in the clear");
+    }
+    let answer = move || {
+        let handle = Arc::clone(&handle);
+        async move {
+            match tokio::task::spawn_blocking(move || handle.snapshot()).await {
+                Ok(Some(state)) => {
+                    let content = [(CONTENT_TYPE, gateway::metrics::CONTENT_TYPE)];
+                    Ok((content, gateway::metrics::prometheus(&state)))
+                }
+                _ => Err(http::StatusCode::SERVICE_UNAVAILABLE),
+            }
+        }
+    };
+    let listener = Listener {
+        name: "vpn metrics",
+        socket,
+        tls: None,
+        router: Router::new().route("/metrics", get(answer)),
+    };
+    tokio::spawn(async move {
+        if let Err(error) = listener.serve(stop).await {
+            tracing::error!(%error, "metrics are no longer served");
+        }
+    });
+    Ok(())
 }
 
 fn describe(state: &Value) -> String {

@@ -1,0 +1,118 @@
+use super::*;
+
+pub(crate) const EXAMPLE: &str = r#"
+        [interface]
+        name = "cordon0"
+        addresses = ["10.8.0.1/24"]
+        routes = ["10.2.0.0/16"]
+
+        [path]
+        local = "192.0.2.1:4500"
+        remote = "192.0.2.2:4500"
+
+        [sa]
+        encryption = "aes-128-gcm"
+        outbound = { spi = 0x1001, encryption_key = "000102030405060708090a0b0c0d0e0f10111213" }
+        inbound = { spi = 0x1002, encryption_key = "100102030405060708090a0b0c0d0e0f10111213" }
+    "#;
+
+#[test]
+fn the_example_is_taken() {
+    let config = StaticConfig::parse(EXAMPLE).unwrap();
+    assert_eq!(config.path.mtu, 1500);
+    assert!(config.sa.extended_sequence && config.interface.offload);
+    assert!(
+        !format!("{config:?}").contains("0102"),
+        "keys are not shown"
+    );
+}
+
+/// The example with further lines in two sections.
+fn with(path: &str, sa: &str) -> Result<StaticConfig, ConfigError> {
+    let text = EXAMPLE
+        .replace("[sa]", &format!("{path}\n[sa]\n{sa}"))
+        .replace("addresses = [\"10.8.0.1/24\"]", "")
+        .replace("routes = [\"10.2.0.0/16\"]", "");
+    StaticConfig::parse(&text)
+}
+
+#[test]
+fn modes_and_carriers() {
+    let carrier = |path, sa| with(path, sa).unwrap().encapsulation();
+    assert_eq!(carrier("", ""), Encapsulation::Udp);
+    assert_eq!(
+        carrier("encapsulation = \"none\"", "mode = \"transport\""),
+        Encapsulation::None
+    );
+    let dscp = |path| with(path, "").unwrap().path.dscp;
+    assert_eq!(dscp(""), DscpConfig::Fixed(0));
+    assert_eq!(dscp("dscp = \"copy\""), DscpConfig::Copy);
+    assert_eq!(dscp("dscp = 63"), DscpConfig::Fixed(63));
+    assert!(with("dscp = 64", "").is_err());
+
+    let ah = EXAMPLE.replace(
+        "encryption = \"aes-128-gcm\"",
+        "protocol = \"ah\"\nintegrity = \"hmac-sha1-96\"",
+    );
+    let config = StaticConfig::parse(&ah).unwrap();
+    assert_eq!(config.encapsulation(), Encapsulation::None);
+    let in_udp = ah.replace("[sa]", "encapsulation = \"udp\"\n[sa]");
+    assert!(matches!(
+        StaticConfig::parse(&in_udp),
+        Err(ConfigError::AhInUdp)
+    ));
+    assert!(matches!(
+        with("", "protocol = \"ah\""),
+        Err(ConfigError::AhAlgorithms)
+    ));
+    let transport = EXAMPLE.replace("[sa]", "[sa]\nmode = \"transport\"");
+    assert!(matches!(
+        StaticConfig::parse(&transport),
+        Err(ConfigError::InnerAddresses)
+    ));
+    let anywhere = EXAMPLE
+        .replace("192.0.2.1:4500", "0.0.0.0")
+        .replace("[sa]", "encapsulation = \"none\"\n[sa]");
+    assert!(matches!(
+        StaticConfig::parse(&anywhere),
+        Err(ConfigError::Wildcard(_))
+    ));
+}
+
+#[test]
+fn times_are_seconds_up_to_a_day() {
+    let rekey = |lines: &str| StaticConfig::parse(&format!("{EXAMPLE}\n[rekey]\n{lines}"));
+    assert_eq!(rekey("").unwrap().rekey.switch_after.as_secs(), 2);
+    let timing = rekey("switch_after = 0.5\ndrain = 86400").unwrap().rekey;
+    assert_eq!(timing.switch_after.as_millis(), 500);
+    for wrong in ["drain = -1", "drain = 86401", "drain = nan"] {
+        assert!(rekey(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_with_their_line() {
+    let wrong = |from: &str, to: &str, expected: &str| {
+        assert!(EXAMPLE.contains(from));
+        let error = StaticConfig::parse(&EXAMPLE.replace(from, to))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    wrong("aes-128-gcm", "rot13", "line 12");
+    wrong("10.2.0.0/16", "10.2.0.0/33", "no prefix of 33 bits");
+    wrong("0x1001", "255", "SPIs below 256 are reserved");
+    wrong(
+        "1213\" }\n        inbound",
+        "121\" }\n        inbound",
+        "hexadecimal",
+    );
+    wrong("192.0.2.2:4500", "[::1]:4500", "different address families");
+    wrong(
+        "{ spi = 0x1002, encryption_key = \"10",
+        "{ spi = 0x1002, encryption_key = \"00",
+        "nonces would repeat",
+    );
+    wrong("aes-128-gcm", "aes-128-cbc", "integrity");
+    wrong("[path]", "[paths]", "unknown field");
+}

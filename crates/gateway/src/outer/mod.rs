@@ -1,0 +1,220 @@
+//! The outer side: the sockets that carry protected packets.
+//!
+//! - [`udp`]: ESP in UDP. One call carries up to 64 KiB in either direction.
+//! - [`raw`]: ESP and AH as IP protocols of their own. The kernel joins and cuts nothing there: every
+//!   packet walks the stack alone.
+
+pub(crate) mod raw;
+pub(crate) mod udp;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ipsec::batch::{InboundPacket, OutboundBatch};
+use ipsec::sa::Spi;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use socket2::SockRef;
+
+use crate::counters::IoCounters;
+use raw::RawOuter;
+use udp::UdpOuter;
+
+/// Bytes asked for as socket buffers: some milliseconds at full rate.
+const SOCKET_BUFFER: usize = 4 * 1024 * 1024;
+
+/// Either kind of outer side.
+pub enum Outer {
+    /// ESP in UDP.
+    Udp(UdpOuter),
+    /// ESP or AH without UDP.
+    Raw(RawOuter),
+}
+
+/// What sending found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// The kernel found a packet larger than the path takes.
+    pub(crate) too_large: bool,
+}
+
+impl Outer {
+    /// A UDP socket. With `mark`, its packets carry it.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn udp(local: SocketAddr, mark: Option<u32>, transport: bool) -> io::Result<Self> {
+        UdpOuter::bind(local, mark, transport).map(Self::Udp)
+    }
+
+    /// A raw socket for ESP or AH between two addresses.
+    ///
+    /// # Errors
+    /// Those of the system calls; `PermissionDenied` without `CAP_NET_RAW`.
+    pub fn raw(
+        local: SocketAddr,
+        remote: SocketAddr,
+        protocol: u8,
+        mark: Option<u32>,
+    ) -> io::Result<Self> {
+        RawOuter::open(local.ip(), remote.ip(), protocol, mark).map(Self::Raw)
+    }
+
+    /// Says where packets of an association go.
+    pub(crate) fn add_remote(&mut self, spi: Spi, remote: SocketAddr) {
+        match self {
+            Self::Udp(udp) => udp.add_remote(spi, remote),
+            // A raw socket has one peer.
+            Self::Raw(_) => {}
+        }
+    }
+
+    /// Forgets where packets of an association went.
+    pub(crate) fn remove_remote(&mut self, spi: Spi) {
+        match self {
+            Self::Udp(udp) => udp.remove_remote(spi),
+            Self::Raw(_) => {}
+        }
+    }
+
+    /// Sends what is protected in the batch.
+    pub(crate) fn send(&mut self, batch: &OutboundBatch, io: &mut IoCounters) -> Sent {
+        match self {
+            Self::Udp(udp) => udp.send(batch, io),
+            Self::Raw(raw) => raw.send(batch, io),
+        }
+    }
+
+    /// Receives into [`buffer`](Self::buffer) and lists what came. False when there was nothing.
+    pub(crate) fn receive(
+        &mut self,
+        arrived: &mut Vec<InboundPacket>,
+        io: &mut IoCounters,
+    ) -> io::Result<bool> {
+        match self {
+            Self::Udp(udp) => udp.receive(arrived, io),
+            Self::Raw(raw) => raw.receive(arrived, io),
+        }
+    }
+
+    /// Where received packets lie.
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
+        match self {
+            Self::Udp(udp) => udp.buffer(),
+            Self::Raw(raw) => raw.buffer(),
+        }
+    }
+}
+
+impl AsFd for Outer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Udp(udp) => udp.as_fd(),
+            Self::Raw(raw) => raw.as_fd(),
+        }
+    }
+}
+
+/// Asks for large buffers; goes on with what there is.
+fn enlarge_buffers(socket: &SockRef<'_>) {
+    for (what, set) in [
+        ("send", socket.set_send_buffer_size(SOCKET_BUFFER)),
+        ("receive", socket.set_recv_buffer_size(SOCKET_BUFFER)),
+    ] {
+        if let Err(error) = set {
+            tracing::warn!(what, %error, "socket buffer stays small");
+        }
+    }
+}
+
+pub(crate) fn would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// Whether a socket cannot be read any more. All other errors of reading are about packets sent
+/// earlier: anybody who can send ICMP can cause them, so they are counted and reading goes on.
+fn is_broken(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let broken = [Errno::BADF, Errno::NOTSOCK, Errno::FAULT, Errno::INVAL];
+    broken
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn is_too_large(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error())
+}
+
+/// Waits a moment for room in the socket's queue.
+fn wait_writable(socket: BorrowedFd<'_>) -> bool {
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+    rustix::event::poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
+}
+
+/// Asks the kernel what the path to the far side takes: it believes the ICMP messages that quote our
+/// packets (RFC 4301 §8.2) and forgets them after a while.
+#[derive(Debug)]
+pub struct PathMtu {
+    /// Connected anew for each question, because only connecting looks the route up.
+    probe: UdpSocket,
+    remote: SocketAddr,
+}
+
+impl PathMtu {
+    /// A way to ask about the path between two addresses.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn new(local: SocketAddr, remote: SocketAddr, mark: Option<u32>) -> io::Result<Self> {
+        // Port 0: the ports of the tunnel are taken, and nothing is ever sent.
+        let probe = UdpSocket::bind(SocketAddr::new(local.ip(), 0))?;
+        if let Some(mark) = mark {
+            SockRef::from(&probe).set_mark(mark)?;
+        }
+        Ok(Self { probe, remote })
+    }
+
+    /// Bytes of the largest outer packet; none where there is no way at all.
+    pub fn ask(&self) -> Option<u16> {
+        self.probe.connect(self.remote).ok()?;
+        let mtu = if self.remote.is_ipv4() {
+            rustix::net::sockopt::ip_mtu(&self.probe)
+        } else {
+            rustix::net::sockopt::ipv6_mtu(&self.probe)
+        };
+        // Loopback has more than fits.
+        Some(u16::try_from(mtu.ok()?).unwrap_or(u16::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_icmp_causes_breaks_nothing() {
+        use rustix::io::Errno;
+        let of = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        for errno in [
+            Errno::PROTO,
+            Errno::CONNREFUSED,
+            Errno::HOSTUNREACH,
+            Errno::ACCESS,
+        ] {
+            assert!(!is_broken(&of(errno)), "{errno}");
+        }
+        assert!(is_broken(&of(Errno::BADF)));
+    }
+
+    #[test]
+    fn the_path_to_ourselves_takes_what_loopback_takes() {
+        let local = "127.0.0.1:0".parse().unwrap();
+        let path = PathMtu::new(local, "127.0.0.1:4500".parse().unwrap(), None).unwrap();
+        assert!(path.ask().is_some_and(|mtu| mtu >= 1500));
+        assert_eq!(path.ask(), path.ask());
+    }
+}

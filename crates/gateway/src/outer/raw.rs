@@ -1,0 +1,253 @@
+//! ESP and AH without UDP, over a raw socket (IP protocols 50 and 51).
+//!
+//! We write the whole outer packet ourselves (`IP_HDRINCL`). On receiving, IPv4 comes with its header
+//! and IPv6 without: there it is put back from what the kernel tells. Extension headers in front of
+//! AH are lost with it, so such packets fail verification.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, Outcome};
+use ipsec::ip::IpHeader;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg,
+    sendmmsg,
+};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::{Sent, enlarge_buffers, is_broken, is_too_large, wait_writable, would_block};
+use crate::counters::IoCounters;
+
+/// Packets of one call.
+const BATCH: usize = 64;
+/// Bytes of a packet at most, put together from fragments by the kernel.
+const MAX_PACKET: usize = 65535;
+const V6_HEADER: usize = 40;
+/// Room of one received packet. Only pages that packets touch become memory.
+const SLOT: usize = (V6_HEADER + MAX_PACKET).next_multiple_of(64);
+/// Hops of a header that is put back: how many were left is not told.
+const HOPS: u8 = 64;
+
+/// A raw socket and its buffers.
+pub struct RawOuter {
+    socket: OwnedFd,
+    local: IpAddr,
+    remote: IpAddr,
+    protocol: u8,
+    received: Vec<u8>,
+}
+
+impl RawOuter {
+    pub(super) fn open(
+        local: IpAddr,
+        remote: IpAddr,
+        protocol: u8,
+        mark: Option<u32>,
+    ) -> io::Result<Self> {
+        let domain = if local.is_ipv4() {
+            Domain::IPV4
+        } else {
+            Domain::IPV6
+        };
+        let kind = Protocol::from(i32::from(protocol));
+        let socket = Socket::new(domain, Type::RAW.nonblocking(), Some(kind))?;
+        if local.is_ipv4() {
+            socket.set_header_included_v4(true)?;
+        } else {
+            socket.set_header_included_v6(true)?;
+            socket.set_recv_tclass_v6(true)?;
+        }
+        if let Some(mark) = mark {
+            socket.set_mark(mark)?;
+        }
+        enlarge_buffers(&SockRef::from(&socket));
+        // Connected, it gets only this peer's packets, and ICMP errors about ours.
+        socket.bind(&SockAddr::from(std::net::SocketAddr::new(local, 0)))?;
+        socket.connect(&SockAddr::from(std::net::SocketAddr::new(remote, 0)))?;
+        Ok(Self {
+            socket: socket.into(),
+            local,
+            remote,
+            protocol,
+            received: vec![0; BATCH * SLOT],
+        })
+    }
+
+    pub(super) fn buffer(&mut self) -> &mut [u8] {
+        &mut self.received
+    }
+
+    /// Sends what is protected, up to [`BATCH`] packets a call.
+    pub(super) fn send(&self, batch: &OutboundBatch, io: &mut IoCounters) -> Sent {
+        let mut sent = Sent::default();
+        let packets: Vec<[IoSlice<'_>; 1]> = batch
+            .packets
+            .iter()
+            .filter(|packet| matches!(packet.outcome, Outcome::Protected { .. }))
+            .map(|packet| [IoSlice::new(batch.bytes(packet))])
+            .collect();
+        let mut rest = packets.as_slice();
+        while !rest.is_empty() {
+            let done = match self.send_some(rest) {
+                Ok(count) => {
+                    io.sends += 1;
+                    count
+                }
+                Err(error) if would_block(&error) => {
+                    io.send_waits += 1;
+                    if wait_writable(self.socket.as_fd()) {
+                        continue;
+                    }
+                    io.send_errors += rest.len() as u64;
+                    return sent;
+                }
+                // Only this packet is lost, the ones behind it may be smaller.
+                Err(error) => {
+                    sent.too_large |= is_too_large(&error);
+                    io.send_errors += 1;
+                    1
+                }
+            };
+            rest = rest.get(done..).unwrap_or_default();
+        }
+        sent
+    }
+
+    fn send_some(&self, packets: &[[IoSlice<'_>; 1]]) -> io::Result<usize> {
+        let packets = packets.get(..packets.len().min(BATCH)).unwrap_or(packets);
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(packets.len(), None);
+        let connected = [None; BATCH];
+        let no_control: [ControlMessage<'_>; 0] = [];
+        let results = sendmmsg(
+            self.socket.as_raw_fd(),
+            &mut headers,
+            packets,
+            connected,
+            no_control,
+            MsgFlags::empty(),
+        )?;
+        Ok(results.count().max(1))
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        arrived: &mut Vec<InboundPacket>,
+        io: &mut IoCounters,
+    ) -> io::Result<bool> {
+        let v4 = self.local.is_ipv4();
+        let headroom = if v4 { 0 } else { V6_HEADER };
+        let mut slots: Vec<[IoSliceMut<'_>; 1]> = self
+            .received
+            .chunks_exact_mut(SLOT)
+            .map(|slot| {
+                [IoSliceMut::new(
+                    slot.get_mut(headroom..).unwrap_or_default(),
+                )]
+            })
+            .collect();
+        // Made anew each time: what a call leaves in the control buffers' lengths bounds the next.
+        let control = (!v4).then(|| nix::cmsg_space!(i32));
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, control);
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let results = recvmmsg(
+            self.socket.as_raw_fd(),
+            &mut headers,
+            &mut slots,
+            flags,
+            None,
+        );
+        let lengths: Vec<(usize, u8)> = match results {
+            Ok(results) => results
+                .map(|message| (message.bytes, class_of(&message)))
+                .collect(),
+            Err(error) => {
+                return match io::Error::from(error) {
+                    error if would_block(&error) => Ok(false),
+                    error if is_broken(&error) => Err(error),
+                    _ => {
+                        io.receive_errors += 1;
+                        Ok(true)
+                    }
+                };
+            }
+        };
+        io.receives += 1;
+        for (index, (len, class)) in lengths.into_iter().enumerate() {
+            let base = index * SLOT;
+            let packet = if v4 {
+                self.v4_packet(base, len)
+            } else {
+                self.v6_packet(base, len, class)
+            };
+            match packet {
+                Some(packet) => arrived.push(packet),
+                None => io.unreadable += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    fn v4_packet(&self, base: usize, len: usize) -> Option<InboundPacket> {
+        let header = IpHeader::parse(self.received.get(base..base + len)?).ok()?;
+        Some(InboundPacket {
+            start: base + header.header_len,
+            len: header.total_len - header.header_len,
+            ip_header: Some(base),
+            room_before: 0,
+            arrival: Arrival {
+                source: header.source,
+                destination: header.destination,
+                traffic_class: header.traffic_class,
+                in_udp: false,
+            },
+            outcome: Arrived::Pending,
+        })
+    }
+
+    /// Puts the header back in front of what follows it.
+    fn v6_packet(&mut self, base: usize, len: usize, class: u8) -> Option<InboundPacket> {
+        let (IpAddr::V6(source), IpAddr::V6(destination)) = (self.remote, self.local) else {
+            return None;
+        };
+        let header = self.received.get_mut(base..base + V6_HEADER)?;
+        let [l0, l1] = u16::try_from(len).ok()?.to_be_bytes();
+        let (fixed, addresses) = header.split_first_chunk_mut::<8>()?;
+        let first = 0x60 | (class >> 4);
+        *fixed = [first, class << 4, 0, 0, l0, l1, self.protocol, HOPS];
+        let (from, to) = addresses.split_first_chunk_mut::<16>()?;
+        *from = source.octets();
+        to.copy_from_slice(&destination.octets());
+        Some(InboundPacket {
+            start: base + V6_HEADER,
+            len,
+            ip_header: Some(base),
+            room_before: V6_HEADER,
+            arrival: Arrival {
+                source: self.remote,
+                destination: self.local,
+                traffic_class: class,
+                in_udp: false,
+            },
+            outcome: Arrived::Pending,
+        })
+    }
+}
+
+impl AsFd for RawOuter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The traffic class that came with an IPv6 packet.
+fn class_of(message: &nix::sys::socket::RecvMsg<'_, '_, SockaddrStorage>) -> u8 {
+    let control = message.cmsgs().into_iter().flatten();
+    control
+        .filter_map(|message| match message {
+            ControlMessageOwned::Ipv6TClass(class) => u8::try_from(class).ok(),
+            _ => None,
+        })
+        .next()
+        .unwrap_or(0)
+}

@@ -1,0 +1,311 @@
+//! ESP in UDP (RFC 3948), with segmentation offload in both directions.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, OutboundPacket, Outcome};
+use ipsec::sa::Spi;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use socket2::SockRef;
+
+use super::{Sent, enlarge_buffers, is_broken, is_too_large, wait_writable, would_block};
+use crate::counters::IoCounters;
+
+/// Buffers for received datagrams, each as large as the kernel joins them to.
+const RECEIVE_BUFFERS: usize = 4;
+const RECEIVE_SIZE: usize = 64 * 1024;
+/// Bytes of one send at most: what fits a UDP datagram.
+const MAX_SEND: usize = 65507;
+/// Datagrams of one send at most (`UDP_MAX_SEGMENTS` of older kernels).
+const MAX_SEGMENTS: usize = 64;
+/// Room in front of each datagram in transport mode, where an IP header is rebuilt.
+const TRANSPORT_ROOM: usize = 40;
+/// The first bytes of an IKE message on the port it shares with ESP (RFC 3948 §2.2).
+const NON_ESP_MARKER: [u8; 4] = [0; 4];
+const KEEPALIVE: [u8; 1] = [0xFF];
+
+/// A UDP socket and its buffers.
+pub struct UdpOuter {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    /// Where packets of an association go.
+    remotes: HashMap<Spi, SocketAddr>,
+    /// Datagrams of one send; 1 where the kernel cannot cut.
+    segments: usize,
+    received: Vec<u8>,
+    /// In transport mode received datagrams are moved apart, to have room in front.
+    apart: Option<Vec<u8>>,
+    /// Parts of the batch that go in one send.
+    run: Vec<Range<usize>>,
+}
+
+impl UdpOuter {
+    pub(super) fn bind(local: SocketAddr, mark: Option<u32>, transport: bool) -> io::Result<Self> {
+        let socket = UdpSocket::bind(local)?;
+        let options = SockRef::from(&socket);
+        if let Some(mark) = mark {
+            options.set_mark(mark)?;
+        }
+        let state = UdpSocketState::new((&socket).into())?;
+        // Not more than the path is known to take, so that what is too large is an error here and the
+        // association learns of it.
+        if local.is_ipv4() {
+            rustix::net::sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
+        } else {
+            rustix::net::sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+        }
+        enlarge_buffers(&options);
+        Ok(Self {
+            segments: state.max_gso_segments().clamp(1, MAX_SEGMENTS),
+            socket,
+            state,
+            remotes: HashMap::new(),
+            received: vec![0; RECEIVE_BUFFERS * RECEIVE_SIZE],
+            apart: transport.then(Vec::new),
+            run: Vec::with_capacity(MAX_SEGMENTS),
+        })
+    }
+
+    pub(super) fn add_remote(&mut self, spi: Spi, remote: SocketAddr) {
+        self.remotes.insert(spi, remote);
+    }
+
+    pub(super) fn remove_remote(&mut self, spi: Spi) {
+        self.remotes.remove(&spi);
+    }
+
+    pub(super) fn buffer(&mut self) -> &mut [u8] {
+        self.apart.as_mut().unwrap_or(&mut self.received)
+    }
+
+    /// Sends what is protected, neighbours of one size together.
+    pub(super) fn send(&mut self, batch: &OutboundBatch, io: &mut IoCounters) -> Sent {
+        let mut sent = Sent::default();
+        let mut rest = batch.packets.as_slice();
+        while let Some((packet, behind)) = rest.split_first() {
+            let Some(first) = Datagram::of(packet) else {
+                rest = behind;
+                continue;
+            };
+            let count = self.gather(&first, behind);
+            rest = behind.get(count..).unwrap_or_default();
+            let Some(remote) = self.remotes.get(&first.spi).copied() else {
+                continue;
+            };
+            sent.too_large |= self.send_run(batch, &first, remote, io);
+        }
+        sent
+    }
+
+    /// Puts `first` and those behind it that can go in the same call into the run: for one peer, of
+    /// one class, of one size but for a smaller last one. Returns how many of the latter.
+    fn gather(&mut self, first: &Datagram, behind: &[OutboundPacket]) -> usize {
+        self.run.clear();
+        self.run.push(first.range.clone());
+        let most = self.segments.min(MAX_SEND / first.range.len().max(1));
+        let mut taken = 0;
+        for packet in behind {
+            let Some(next) = Datagram::of(packet) else {
+                break;
+            };
+            let alike = next.spi == first.spi && next.class == first.class;
+            if !alike || taken + 1 >= most || next.range.len() > first.range.len() {
+                break;
+            }
+            taken += 1;
+            let len = next.range.len();
+            match self.run.last_mut() {
+                // Side by side, as they are in tunnel mode: one piece.
+                Some(last) if last.end == next.range.start => last.end = next.range.end,
+                _ => self.run.push(next.range),
+            }
+            if len < first.range.len() {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Sends the run. True when the kernel says that it is too large for the path.
+    fn send_run(
+        &mut self,
+        batch: &OutboundBatch,
+        first: &Datagram,
+        remote: SocketAddr,
+        io: &mut IoCounters,
+    ) -> bool {
+        let mut pieces = [IoSlice::new(&[]); MAX_SEGMENTS];
+        let mut total = 0;
+        for (piece, range) in pieces.iter_mut().zip(&self.run) {
+            let bytes = batch.buffer.get(range.clone()).unwrap_or_default();
+            total += bytes.len();
+            *piece = IoSlice::new(bytes);
+        }
+        let pieces = pieces.get(..self.run.len()).unwrap_or_default();
+        let len = first.range.len();
+        let cut = (total > len).then(|| u16::try_from(len).ok()).flatten();
+        loop {
+            match self.send_message(pieces, cut, first.class, remote) {
+                Ok(()) => io.sends += 1,
+                Err(error) if would_block(&error) => {
+                    io.send_waits += 1;
+                    if wait_writable(self.socket.as_fd()) {
+                        continue;
+                    }
+                    io.send_errors += 1;
+                }
+                Err(error) if is_too_large(&error) => {
+                    io.send_errors += 1;
+                    return true;
+                }
+                Err(error) => {
+                    io.send_errors += 1;
+                    // A device without checksum offload cannot cut datagrams.
+                    let unable = [Errno::EIO as i32, Errno::EINVAL as i32];
+                    if cut.is_some() && error.raw_os_error().is_some_and(|e| unable.contains(&e)) {
+                        tracing::warn!(%error, "sending goes on without segmentation offload");
+                        self.segments = 1;
+                    }
+                }
+            }
+            return false;
+        }
+    }
+
+    fn send_message(
+        &self,
+        pieces: &[IoSlice<'_>],
+        cut: Option<u16>,
+        class: u8,
+        remote: SocketAddr,
+    ) -> io::Result<()> {
+        let wide = i32::from(class);
+        let class = if remote.is_ipv4() {
+            ControlMessage::Ipv4Tos(&class)
+        } else {
+            ControlMessage::Ipv6TClass(&wide)
+        };
+        let address = SockaddrStorage::from(remote);
+        let (socket, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
+        match &cut {
+            Some(size) => {
+                let control = [class, ControlMessage::UdpGsoSegments(size)];
+                sendmsg(socket, pieces, &control, flags, Some(&address))?;
+            }
+            None => {
+                sendmsg(socket, pieces, &[class], flags, Some(&address))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        arrived: &mut Vec<InboundPacket>,
+        io: &mut IoCounters,
+    ) -> io::Result<bool> {
+        let mut meta = [RecvMeta::default(); RECEIVE_BUFFERS];
+        let mut chunks = self.received.chunks_exact_mut(RECEIVE_SIZE);
+        let mut buffers: [IoSliceMut<'_>; RECEIVE_BUFFERS] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let socket = (&self.socket).into();
+        let count = match self.state.recv(socket, &mut buffers, &mut meta) {
+            Ok(count) => count,
+            Err(error) if would_block(&error) => return Ok(false),
+            Err(error) if is_broken(&error) => return Err(error),
+            Err(_) => {
+                io.receive_errors += 1;
+                return Ok(true);
+            }
+        };
+        io.receives += 1;
+        if let Some(apart) = &mut self.apart {
+            apart.clear();
+        }
+        for (index, meta) in meta.iter().take(count).enumerate() {
+            self.list(index * RECEIVE_SIZE, meta, arrived, io);
+        }
+        Ok(true)
+    }
+
+    /// Lists the datagrams of one receive buffer that begins at `base`.
+    fn list(
+        &mut self,
+        base: usize,
+        meta: &RecvMeta,
+        arrived: &mut Vec<InboundPacket>,
+        io: &mut IoCounters,
+    ) {
+        let arrival = Arrival {
+            source: meta.addr.ip(),
+            destination: meta.dst_ip.unwrap_or(meta.addr.ip()),
+            traffic_class: meta.ecn.map_or(0, |ecn: EcnCodepoint| ecn as u8),
+            in_udp: true,
+        };
+        let received = self.received.get(base..base + meta.len).unwrap_or_default();
+        let mut start = base;
+        for datagram in received.chunks(meta.stride.max(1)) {
+            if datagram == KEEPALIVE {
+                io.keepalives += 1;
+            } else if datagram.starts_with(&NON_ESP_MARKER) {
+                io.ike += 1;
+            } else {
+                let (start, room_before) = match &mut self.apart {
+                    Some(apart) => {
+                        apart.resize(apart.len() + TRANSPORT_ROOM, 0);
+                        let start = apart.len();
+                        apart.extend_from_slice(datagram);
+                        (start, TRANSPORT_ROOM)
+                    }
+                    None => (start, 0),
+                };
+                arrived.push(InboundPacket {
+                    start,
+                    len: datagram.len(),
+                    ip_header: None,
+                    room_before,
+                    arrival,
+                    outcome: Arrived::Pending,
+                });
+            }
+            start += datagram.len();
+        }
+    }
+}
+
+impl AsFd for UdpOuter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A protected packet as a datagram's content.
+struct Datagram {
+    spi: Spi,
+    class: u8,
+    /// From the ESP header on: the socket writes what is in front.
+    range: Range<usize>,
+}
+
+impl Datagram {
+    const fn of(packet: &OutboundPacket) -> Option<Self> {
+        match packet.outcome {
+            Outcome::Protected {
+                spi,
+                payload,
+                traffic_class,
+            } => Some(Self {
+                spi,
+                class: traffic_class,
+                range: payload..packet.range().end,
+            }),
+            _ => None,
+        }
+    }
+}
