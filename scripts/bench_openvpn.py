@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from scripts.measure import Usage, machine  # noqa: E402
 from tests.harness import run  # noqa: E402
 from tests.namespaces import OUTSIDE, Network, OpenVpn  # noqa: E402
 
@@ -121,26 +122,18 @@ class Tunnel:
         out = self.network.run("client", "ping", "-c", count, "-i", "0.05", "-W", "2", SERVER).stdout
         return statistics.median(float(ms) for ms in re.findall(r"time=([\d.]+)", out))
 
-    def processor_seconds(self):
-        """What both daemons have used, in and on behalf of them."""
-        ticks = 0
-        for daemon in self.daemons:
-            fields = Path(f"/proc/{daemon.process.child.pid}/stat").read_text().rsplit(")", 1)[1].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
-
     def throughput(self, seconds):
         """Mbit/s from client to server, and processor seconds of both daemons for a gigabyte."""
         command = self.network.command("server", "iperf3", "-s", "-1", "--forceflush", "-B", SERVER)
         sink = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             sink.stdout.readline()
-            before = self.processor_seconds()
+            usage = Usage([daemon.process.child.pid for daemon in self.daemons])
             done = self.network.run("client", "iperf3", "-c", SERVER, "-t", seconds, "-O", 1, "-J",
                                     timeout=seconds + 30)
             end = json.loads(done.stdout)["end"]
             # The warm-up second counts neither for the rate nor for the bytes, but for the processor.
-            used = (self.processor_seconds() - before) * seconds / (seconds + 1)
+            used = usage.used() * seconds / (seconds + 1)
             received = end["sum_received"]
             return received["bits_per_second"] / 1e6, used / received["bytes"] * 1e9
         finally:
@@ -247,10 +240,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="cordon-bench-") as folder:
         rows = summary(measure(arguments, Path(folder)))
     if arguments.json:
-        model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        machine = {"cpu": model and model.group(1), "cpus": os.cpu_count(),
-                   "openvpn": run("openvpn", "--version", code=None).stdout.split()[1]}
-        print(json.dumps({"base": BASE, "seconds": arguments.seconds, "machine": machine, "rows": rows}))
+        about = machine() | {"openvpn": run("openvpn", "--version", code=None).stdout.split()[1]}
+        print(json.dumps({"base": BASE, "seconds": arguments.seconds, "machine": about, "rows": rows}))
     else:
         print_table(rows)
     return 0 if any(row["rounds"] for row in rows) else 1

@@ -70,3 +70,11 @@ need_python() {
 }
 
 need_build_tools() { need_packages build-essential cmake pkg-config git ca-certificates; }
+
+# lab_binary: builds target/lab/cordon, which knows what only laboratories may use, out of the way, so
+# that nobody takes it for the ordinary binary.
+lab_binary() {
+  cargo build --release --locked -p cordon --features lab
+  mkdir -p target/lab
+  mv target/release/cordon target/lab/cordon
+}

@@ -337,21 +337,27 @@ impl<'de> Deserialize<'de> for Prefix {
 }
 
 /// Names of encryption algorithms in configuration files.
-const ENCRYPTION: [(&str, Encryption); 6] = [
+const ENCRYPTION: &[(&str, Encryption)] = &[
     ("aes-256-gcm", Encryption::AesGcm256),
     ("aes-128-gcm", Encryption::AesGcm128),
     ("chacha20-poly1305", Encryption::ChaCha20Poly1305),
     ("aes-256-cbc", Encryption::AesCbc256),
     ("aes-128-cbc", Encryption::AesCbc128),
     ("null", Encryption::Null),
+    #[cfg(feature = "lab")]
+    ("des-cbc", Encryption::DesCbc),
+    #[cfg(feature = "lab")]
+    ("3des-cbc", Encryption::TripleDesCbc),
 ];
 
 /// Names of integrity algorithms in configuration files.
-const INTEGRITY: [(&str, Integrity); 4] = [
+const INTEGRITY: &[(&str, Integrity)] = &[
     ("hmac-sha2-256-128", Integrity::HmacSha256_128),
     ("hmac-sha2-384-192", Integrity::HmacSha384_192),
     ("hmac-sha2-512-256", Integrity::HmacSha512_256),
     ("hmac-sha1-96", Integrity::HmacSha1_96),
+    #[cfg(feature = "lab")]
+    ("hmac-md5-96", Integrity::HmacMd5_96),
 ];
 
 fn named<'de, D: Deserializer<'de>, T: Copy>(
@@ -370,11 +376,11 @@ fn named<'de, D: Deserializer<'de>, T: Copy>(
 }
 
 fn encryption<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Encryption>, D::Error> {
-    named(deserializer, &ENCRYPTION).map(Some)
+    named(deserializer, ENCRYPTION).map(Some)
 }
 
 fn integrity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Integrity>, D::Error> {
-    named(deserializer, &INTEGRITY).map(Some)
+    named(deserializer, INTEGRITY).map(Some)
 }
 
 fn spi<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Spi, D::Error> {
@@ -467,6 +473,11 @@ impl StaticConfig {
     pub fn protocol(&self) -> Result<Protocol, ConfigError> {
         let (encryption, integrity) = (self.sa.encryption, self.sa.integrity);
         match (self.sa.protocol, encryption, integrity) {
+            #[cfg(feature = "lab")]
+            (ProtocolConfig::Esp, Some(Encryption::Null), None) => {
+                tracing::warn!("neither encryption nor integrity: packets go in the clear");
+                Ok(Protocol::Esp(Suite::unprotected()))
+            }
             (ProtocolConfig::Esp, Some(encryption), _) => {
                 Ok(Protocol::Esp(Suite::new(encryption, integrity)?))
             }

@@ -75,11 +75,15 @@ const fn encryption_name(encryption: Encryption) -> Option<&'static str> {
             Some("AES-GCM with 16 octet ICV [RFC4106]")
         }
         Encryption::ChaCha20Poly1305 => None,
+        #[cfg(feature = "lab")]
+        Encryption::DesCbc | Encryption::TripleDesCbc => None,
     }
 }
 
 const fn integrity_name(integrity: Integrity) -> &'static str {
     match integrity {
+        #[cfg(feature = "lab")]
+        Integrity::HmacMd5_96 => "HMAC-MD5-96 [RFC2403]",
         Integrity::HmacSha1_96 => "HMAC-SHA-1-96 [RFC2404]",
         Integrity::HmacSha256_128 => "HMAC-SHA-256-128 [RFC4868]",
         Integrity::HmacSha384_192 => "HMAC-SHA-384-192 [RFC4868]",

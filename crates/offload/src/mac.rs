@@ -151,6 +151,13 @@ impl Authenticator {
 }
 
 /// A key of the library that does one message after the other.
+#[cfg_attr(
+    feature = "legacy-algorithms",
+    allow(
+        clippy::large_enum_variant,
+        reason = "the common one is the large one, and every packet would follow the box"
+    )
+)]
 enum Key {
     Library(hmac::Key),
     #[cfg(feature = "legacy-algorithms")]

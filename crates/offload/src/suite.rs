@@ -189,6 +189,16 @@ impl Suite {
         }
     }
 
+    /// Neither encryption nor integrity, against RFC 8221 §4: the limit of a packet path without any
+    /// cryptography, for measurements; with the feature `unprotected` only.
+    #[cfg(feature = "unprotected")]
+    pub const fn unprotected() -> Self {
+        Self {
+            encryption: Encryption::Null,
+            integrity: None,
+        }
+    }
+
     /// The encryption algorithm.
     pub const fn encryption(self) -> Encryption {
         self.encryption
@@ -203,7 +213,8 @@ impl Suite {
     pub const fn icv_len(self) -> usize {
         match self.integrity {
             Some(integrity) => integrity.icv_len(),
-            None => 16,
+            None if self.encryption.is_combined() => 16,
+            None => 0,
         }
     }
 }

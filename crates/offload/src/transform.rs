@@ -44,6 +44,9 @@ enum Protection {
         cipher: Option<Cbc>,
         mac: Box<Authenticator>,
     },
+    /// Nothing at all, for measurements.
+    #[cfg(feature = "unprotected")]
+    Nothing,
 }
 
 impl Transform {
@@ -85,6 +88,8 @@ impl Transform {
                     mac: Box::new(mac),
                 }
             }
+            #[cfg(feature = "unprotected")]
+            None if !encryption.is_combined() => Protection::Nothing,
             None => {
                 check_len(encryption, 0, &keys.integrity)?;
                 let (key, salt) = keys
@@ -113,6 +118,8 @@ impl Transform {
                 let integrity = mac.engine_name() == engine::VECTOR;
                 (cipher.as_ref().map_or(integrity, Cbc::is_vector), integrity)
             }
+            #[cfg(feature = "unprotected")]
+            Protection::Nothing => (false, false),
         };
         match (encryption, integrity) {
             (true, true) => engine::VECTOR,
@@ -159,6 +166,8 @@ impl Transform {
                 }
                 mac.sign_esp(buffer, slots);
             }
+            #[cfg(feature = "unprotected")]
+            Protection::Nothing => {}
         }
     }
 
@@ -181,6 +190,8 @@ impl Transform {
                     cipher.open(buffer, slots, self.suite.icv_len());
                 }
             }
+            #[cfg(feature = "unprotected")]
+            Protection::Nothing => {}
         }
     }
 
