@@ -1,0 +1,195 @@
+//! What the caller wants.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use crate::select::{EspProposal, IkeProposal};
+use crate::wire::{Identification, TrafficSelector};
+
+/// A shared secret for authentication.
+#[derive(Clone)]
+pub struct Psk(pub(crate) Zeroizing<Vec<u8>>);
+
+impl Psk {
+    /// Copies the secret.
+    pub fn new(secret: &[u8]) -> Self {
+        Self(Zeroizing::new(secret.to_vec()))
+    }
+}
+
+/// Kinds of keys that sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// RSA of 2048 bits or more.
+    Rsa,
+    /// ECDSA on P-256.
+    EcdsaP256,
+    /// ECDSA on P-384.
+    EcdsaP384,
+    /// Ed25519.
+    Ed25519,
+}
+
+/// How we prove who we are.
+#[derive(Clone)]
+pub enum LocalAuth {
+    /// With a shared secret.
+    Psk(Psk),
+    /// With a certificate; the key stays with the caller ([`crate::Ask::Sign`]).
+    Certificate {
+        /// DER, our own first, then the issuers up to, but without, the anchor.
+        chain: Vec<Vec<u8>>,
+        /// The kind of our key.
+        key: KeyKind,
+    },
+}
+
+/// How the peer has to prove who it is.
+#[derive(Clone)]
+pub enum RemoteAuth {
+    /// With the shared secret.
+    Psk(Psk),
+    /// With a certificate; the caller validates it ([`crate::Ask::VerifyPeer`]).
+    Certificate {
+        /// SHA-1 of the public keys (SubjectPublicKeyInfo) of the authorities that we trust, for the
+        /// certificate request (RFC 7296 §3.7).
+        authorities: Vec<[u8; 20]>,
+    },
+}
+
+/// Which identities a peer may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerId {
+    /// This one. With certificates, the caller also checks that the certificate says so.
+    Exactly(Identification),
+    /// Any that authenticates.
+    Any,
+}
+
+impl PeerId {
+    pub(crate) fn accepts(&self, id: &Identification) -> bool {
+        match self {
+            Self::Exactly(expected) => expected == id,
+            Self::Any => true,
+        }
+    }
+}
+
+/// How packets are carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Whole packets inside ESP.
+    Tunnel,
+    /// Payloads inside ESP, between the two hosts themselves. The peer may refuse it; then the
+    /// Child SA comes up in tunnel mode (RFC 7296 §1.3.1).
+    Transport,
+}
+
+/// A Child SA to be had.
+#[derive(Clone, Debug)]
+pub struct ChildConfig {
+    /// Its name in events.
+    pub name: String,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Traffic on our side.
+    pub local: Vec<TrafficSelector>,
+    /// Traffic on the peer's side.
+    pub remote: Vec<TrafficSelector>,
+    /// Algorithms, preferred first.
+    pub esp: Vec<EspProposal>,
+    /// Age at which it is replaced; never if none.
+    pub rekey_after: Option<Duration>,
+}
+
+/// A relation to a peer, or to a kind of peers.
+#[derive(Clone)]
+pub struct Connection {
+    /// Its name in events.
+    pub name: String,
+    /// The peer's address, if it must have a certain one.
+    pub remote_address: Option<IpAddr>,
+    /// Who we are.
+    pub local_id: Identification,
+    /// Who the peer may be.
+    pub remote_id: PeerId,
+    /// Our proof.
+    pub local_auth: LocalAuth,
+    /// The peer's proof.
+    pub remote_auth: RemoteAuth,
+    /// Algorithms, preferred first.
+    pub ike: Vec<IkeProposal>,
+    /// Child SAs. As initiator the first comes up with the IKE SA; without any the IKE SA comes up
+    /// alone (RFC 6023).
+    pub children: Vec<ChildConfig>,
+    /// Age at which the IKE SA is replaced; never if none.
+    pub rekey_after: Option<Duration>,
+    /// Silence after which the peer is asked whether it lives; never if none.
+    pub liveness: Option<Duration>,
+}
+
+/// Bounds and timers of an endpoint. All are our choice unless a section is named.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Local UDP port on which messages carry the non-ESP marker (RFC 3948 §2.2).
+    pub nat_port: u16,
+    /// Largest UDP payload that we send before we fragment. The default fits an IPv6 packet of 1280
+    /// bytes (RFC 7383 §2.5.1).
+    pub datagram_bytes: usize,
+    /// Most fragments of one message that we put together.
+    pub fragments: u16,
+    /// How long fragments wait for the others.
+    pub fragment_wait: Duration,
+    /// IKE SAs that are not authenticated yet, of all peers; further first messages are dropped.
+    pub half_open: usize,
+    /// The same from one network (/24 or /56).
+    pub half_open_per_network: usize,
+    /// Half-open IKE SAs from which on peers must return a cookie.
+    pub cookie_threshold: usize,
+    /// Life of a cookie secret; the previous one is accepted as well.
+    pub cookie_life: Duration,
+    /// How long a handshake may take.
+    pub handshake_time: Duration,
+    /// First wait for an answer; it doubles up to [`Self::retransmit_max`].
+    pub retransmit_first: Duration,
+    /// Longest wait for an answer.
+    pub retransmit_max: Duration,
+    /// Transmissions of a request after which the peer counts as gone.
+    pub transmissions: u32,
+    /// Pause after TEMPORARY_FAILURE, to which up to as much again is added at random.
+    pub retry_pause: Duration,
+    /// How long an IKE SA that was closed or replaced still answers.
+    pub linger: Duration,
+    /// Pause between keepalives behind a NAT (RFC 3948 §4).
+    pub keepalive: Duration,
+    /// Child SAs of one IKE SA.
+    pub children: usize,
+    /// Intentions that wait for their turn in one IKE SA.
+    pub queue: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            nat_port: 4500,
+            datagram_bytes: 1232,
+            fragments: 255,
+            fragment_wait: Duration::from_secs(30),
+            half_open: 10_000,
+            half_open_per_network: 200,
+            cookie_threshold: 100,
+            cookie_life: Duration::from_secs(60),
+            handshake_time: Duration::from_secs(30),
+            retransmit_first: Duration::from_millis(500),
+            retransmit_max: Duration::from_secs(16),
+            transmissions: 9,
+            retry_pause: Duration::from_secs(1),
+            linger: Duration::from_secs(30),
+            keepalive: Duration::from_secs(20),
+            children: 64,
+            queue: 256,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Keys of IKE SAs and Child SAs (RFC 7296 §2.13, §2.14, §2.17, §2.18; RFC 9370 §2.2.2).
+
+use offload::{KeyMaterial, Suite};
+use zeroize::Zeroizing;
+
+use super::prf::Prf;
+use crate::select::IkeSuite;
+
+/// The secrets of one IKE SA.
+pub struct IkeKeys {
+    /// The pseudorandom function.
+    pub prf: Prf,
+    /// SK_d, from which Child SAs and rekeyed IKE SAs get theirs.
+    pub sk_d: Zeroizing<Vec<u8>>,
+    /// SK_ei and SK_ai: what the initiator protects with.
+    pub initiator: KeyMaterial,
+    /// SK_er and SK_ar.
+    pub responder: KeyMaterial,
+    /// SK_pi, for the initiator's proof of identity.
+    pub sk_pi: Zeroizing<Vec<u8>>,
+    /// SK_pr.
+    pub sk_pr: Zeroizing<Vec<u8>>,
+}
+
+/// What both sides contributed to an IKE SA.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The initiator's nonce.
+    pub nonce_i: &'a [u8],
+    /// The responder's nonce.
+    pub nonce_r: &'a [u8],
+    /// The initiator's SPI.
+    pub spi_i: u64,
+    /// The responder's SPI.
+    pub spi_r: u64,
+}
+
+impl IkeKeys {
+    /// Keys of a first IKE SA: SKEYSEED = prf(Ni | Nr, g^ir) (§2.14).
+    pub fn initial(suite: &IkeSuite, shared: &[u8], inputs: Inputs<'_>) -> Option<Self> {
+        let key = Zeroizing::new([inputs.nonce_i, inputs.nonce_r].concat());
+        let skeyseed = suite.prf.compute(&key, &[shared]);
+        Self::expand(suite, &skeyseed, inputs)
+    }
+
+    /// Keys after an additional key exchange: SKEYSEED = prf(SK_d, SK(n) | Ni | Nr) (RFC 9370
+    /// §2.2.2).
+    pub fn updated(&self, suite: &IkeSuite, shared: &[u8], inputs: Inputs<'_>) -> Option<Self> {
+        let parts = [shared, inputs.nonce_i, inputs.nonce_r];
+        let skeyseed = self.prf.compute(&self.sk_d, &parts);
+        Self::expand(suite, &skeyseed, inputs)
+    }
+
+    /// Keys of the IKE SA that replaces this one: SKEYSEED = prf(SK_d (old), g^ir | Ni | Nr) with the
+    /// old pseudorandom function (§2.18).
+    pub fn rekeyed(&self, suite: &IkeSuite, shared: &[u8], inputs: Inputs<'_>) -> Option<Self> {
+        self.updated(suite, shared, inputs)
+    }
+
+    fn expand(suite: &IkeSuite, skeyseed: &[u8], inputs: Inputs<'_>) -> Option<Self> {
+        let (prf, encryption) = (suite.prf, suite.encryption.key_len());
+        let integrity = suite.integrity.map_or(0, offload::Integrity::key_len);
+        let lens = [
+            prf.output_len(),
+            integrity,
+            integrity,
+            encryption,
+            encryption,
+            prf.output_len(),
+            prf.output_len(),
+        ];
+        let total = lens
+            .iter()
+            .fold(0, |sum: usize, len| sum.saturating_add(*len));
+        let (spi_i, spi_r) = (inputs.spi_i.to_be_bytes(), inputs.spi_r.to_be_bytes());
+        let seed: [&[u8]; 4] = [inputs.nonce_i, inputs.nonce_r, &spi_i, &spi_r];
+        let stream = prf.plus(skeyseed, &seed, total);
+        let mut rest = stream.as_slice();
+        let mut next = |len| {
+            let (head, tail) = rest.split_at_checked(len)?;
+            rest = tail;
+            Some(head)
+        };
+        let [sk_d, sk_ai, sk_ar, sk_ei, sk_er, sk_pi, sk_pr] = lens.map(&mut next);
+        Some(Self {
+            prf,
+            sk_d: Zeroizing::new(sk_d?.to_vec()),
+            initiator: KeyMaterial::new(sk_ei?, sk_ai?),
+            responder: KeyMaterial::new(sk_er?, sk_ar?),
+            sk_pi: Zeroizing::new(sk_pi?.to_vec()),
+            sk_pr: Zeroizing::new(sk_pr?.to_vec()),
+        })
+    }
+}
+
+/// Keys of a Child SA, first those with which the exchange's initiator sends:
+/// KEYMAT = prf+(SK_d, [g^ir] | Ni | Nr), with encryption before integrity (§2.17).
+pub fn child_keys(
+    keys: &IkeKeys,
+    suite: Suite,
+    shared: Option<&[u8]>,
+    nonces: (&[u8], &[u8]),
+) -> Option<(KeyMaterial, KeyMaterial)> {
+    let encryption = suite.encryption().key_len();
+    let integrity = suite.integrity().map_or(0, offload::Integrity::key_len);
+    let one = encryption.saturating_add(integrity);
+    let seed = [shared.unwrap_or_default(), nonces.0, nonces.1];
+    let stream = keys.prf.plus(&keys.sk_d, &seed, one.saturating_mul(2));
+    let (initiator, responder) = stream.split_at_checked(one)?;
+    let split = |half: &[u8]| {
+        let (encryption, integrity) = half.split_at_checked(encryption)?;
+        Some(KeyMaterial::new(encryption, integrity))
+    };
+    Some((split(initiator)?, split(responder)?))
+}

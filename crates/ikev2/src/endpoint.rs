@@ -1,0 +1,586 @@
+//! The table of IKE SAs, and what comes before there is one: cookies, limits, demultiplexing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use aws_lc_rs::hmac;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::Random;
+use crate::config::{Connection, Limits};
+use crate::event::{Answer, AskId, Event, Reason, Transmit};
+use crate::sa::{Core, IkeId, IkeSa, Intent, Refused, Transfer, init_notify};
+use crate::time::Timestamp;
+use crate::wire::{Datagram, ExchangeType, Notify, NotifyType, Payload};
+
+/// Why the caller cannot have what it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misuse {
+    /// No connection of that name.
+    #[error("no such connection")]
+    Connection,
+    /// No such IKE SA, or it has been replaced or is closing.
+    #[error("no such IKE SA")]
+    IkeSa,
+    /// No such Child SA or child configuration.
+    #[error("no such Child SA")]
+    Child,
+    /// The connection has no proposal with a key exchange that can come first.
+    #[error("connection has no usable proposal")]
+    Proposal,
+}
+
+/// Figures for the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams that are no IKE message.
+    pub malformed: u64,
+    /// Messages for IKE SAs that we do not know.
+    pub unknown_spi: u64,
+    /// First messages dropped because too many handshakes are going on.
+    pub half_open_limit: u64,
+    /// Cookies demanded.
+    pub cookies_sent: u64,
+    /// First messages without a proposal in common.
+    pub no_proposal: u64,
+}
+
+/// IPv4 peers share a /24, IPv6 peers a /56: what one subscriber or one attacker typically has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Network(u128);
+
+impl Network {
+    fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self(u128::from(address.to_bits() >> 8)),
+            // The top bit is set in no IPv4 entry.
+            IpAddr::V6(address) => Self((address.to_bits() >> 72) | (1 << 127)),
+        }
+    }
+}
+
+struct Cookies {
+    secrets: [Zeroizing<[u8; 32]>; 2],
+    version: u8,
+    changes_at: Timestamp,
+}
+
+impl Cookies {
+    /// Makes a new secret when the old one has served its time; the previous one stays valid.
+    fn rotate(&mut self, core: &mut Core) {
+        if core.now < self.changes_at {
+            return;
+        }
+        let fresh = Zeroizing::new(core.bytes());
+        self.secrets.swap(0, 1);
+        if let Some(current) = self.secrets.first_mut() {
+            *current = fresh;
+        }
+        self.version = self.version.wrapping_add(1);
+        self.changes_at = core.now.after(core.limits.cookie_life);
+    }
+
+    /// Version, then HMAC over nonce, address and SPI (RFC 7296 §2.6).
+    fn make(&self, version: u8, nonce: &[u8], remote: SocketAddr, spi_i: u64) -> Option<Vec<u8>> {
+        let age = usize::from(self.version.wrapping_sub(version));
+        let secret = self.secrets.get(age)?;
+        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &**secret));
+        context.update(&[version]);
+        context.update(nonce);
+        context.update(remote.to_string().as_bytes());
+        context.update(&spi_i.to_be_bytes());
+        Some([&[version], context.sign().as_ref()].concat())
+    }
+
+    fn is_valid(&self, cookie: &[u8], nonce: &[u8], remote: SocketAddr, spi_i: u64) -> bool {
+        let expected = cookie
+            .first()
+            .and_then(|version| self.make(*version, nonce, remote, spi_i));
+        expected.is_some_and(|expected| bool::from(expected.ct_eq(cookie)))
+    }
+}
+
+/// One IKE daemon's protocol half.
+///
+/// After each call, [`Self::poll_transmit`] and [`Self::poll_event`] are to be emptied; what they hold
+/// is bounded by what one call can cause.
+pub struct Endpoint {
+    core: Core,
+    table: BTreeMap<IkeId, IkeSa>,
+    timers: BTreeSet<(Timestamp, IkeId)>,
+    armed: BTreeMap<IkeId, Timestamp>,
+    /// IKE SAs that answered a first message, by its sender and SPI, for repetitions of it.
+    first_messages: BTreeMap<(SocketAddr, u64), IkeId>,
+    half_open: BTreeMap<IkeId, (Network, (SocketAddr, u64))>,
+    networks: BTreeMap<Network, usize>,
+    cookies: Cookies,
+    counters: Counters,
+}
+
+impl Endpoint {
+    /// An endpoint without connections.
+    pub fn new(limits: Limits, random: Box<dyn Random + Send>, now: Timestamp) -> Self {
+        let core = Core {
+            now,
+            random,
+            limits,
+            connections: Vec::new(),
+            esp_spis: BTreeSet::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            asks: BTreeMap::new(),
+            next_ask: 0,
+            spawned: Vec::new(),
+            transfers: Vec::new(),
+        };
+        let mut endpoint = Self {
+            core,
+            table: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            armed: BTreeMap::new(),
+            first_messages: BTreeMap::new(),
+            half_open: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            cookies: Cookies {
+                secrets: [Zeroizing::new([0; 32]), Zeroizing::new([0; 32])],
+                version: 0,
+                changes_at: now,
+            },
+            counters: Counters::default(),
+        };
+        // Twice, so that no secret is the initial zero.
+        endpoint.cookies.rotate(&mut endpoint.core);
+        endpoint.cookies.changes_at = now;
+        endpoint.cookies.rotate(&mut endpoint.core);
+        endpoint
+    }
+
+    /// Adds a connection; earlier ones are preferred where several fit. One of the same name is
+    /// replaced for new IKE SAs; those that are up keep what they were made with.
+    pub fn add_connection(&mut self, connection: Connection) {
+        let connection = Arc::new(connection);
+        let same = self
+            .core
+            .connections
+            .iter_mut()
+            .find(|other| other.name == connection.name);
+        match same {
+            Some(place) => *place = connection,
+            None => self.core.connections.push(connection),
+        }
+    }
+
+    /// Starts an IKE SA. The ports are those of IKE without NAT traversal.
+    ///
+    /// # Errors
+    /// [`Misuse::Connection`], [`Misuse::Proposal`].
+    pub fn initiate(
+        &mut self,
+        now: Timestamp,
+        connection: &str,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<IkeId, Misuse> {
+        self.core.now = now;
+        let connection = self
+            .core
+            .connections
+            .iter()
+            .find(|c| c.name == connection)
+            .cloned();
+        let connection = connection.ok_or(Misuse::Connection)?;
+        let sa = IkeSa::initiate(&mut self.core, connection, (local, remote));
+        let sa = sa.ok_or(Misuse::Proposal)?;
+        let id = sa.id;
+        self.settle(sa);
+        Ok(id)
+    }
+
+    /// Handles a UDP payload. On the port for NAT traversal, payloads without the non-ESP marker are
+    /// not for IKE and are ignored.
+    pub fn handle_datagram(
+        &mut self,
+        now: Timestamp,
+        local: SocketAddr,
+        remote: SocketAddr,
+        payload: &[u8],
+    ) {
+        self.core.now = now;
+        let bytes = if local.port() == self.core.limits.nat_port {
+            match payload.strip_prefix(&[0; 4]) {
+                Some(bytes) => bytes,
+                None => return,
+            }
+        } else {
+            payload
+        };
+        let Ok(datagram) = Datagram::parse(bytes) else {
+            self.counters.malformed = self.counters.malformed.saturating_add(1);
+            return;
+        };
+        let header = datagram.header;
+        let first = header.exchange == ExchangeType::IKE_SA_INIT
+            && header.spi_r == 0
+            && header.flags.initiator
+            && !header.flags.response;
+        if first {
+            self.on_first(local, remote, &datagram, bytes);
+            return;
+        }
+        // The initiator's messages carry our SPI as the responder's, and the other way round.
+        let ours = if header.flags.initiator {
+            header.spi_r
+        } else {
+            header.spi_i
+        };
+        let Some(mut sa) = self.table.remove(&IkeId(ours)) else {
+            self.counters.unknown_spi = self.counters.unknown_spi.saturating_add(1);
+            return;
+        };
+        sa.handle(&mut self.core, (local, remote), &datagram, bytes);
+        self.settle(sa);
+    }
+
+    fn on_first(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) {
+        let header = datagram.header;
+        if header.message_id != 0 || datagram.encrypted.is_some() {
+            return;
+        }
+        if let Some(id) = self.first_messages.get(&(remote, header.spi_i)).copied() {
+            if let Some(mut sa) = self.table.remove(&id) {
+                sa.handle(&mut self.core, (local, remote), datagram, bytes);
+                self.settle(sa);
+            }
+            return;
+        }
+        if !self.admit(local, remote, datagram) {
+            return;
+        }
+        let fits = |connection: &&Arc<Connection>| {
+            connection
+                .remote_address
+                .is_none_or(|address| address == remote.ip().to_canonical())
+        };
+        let candidates: Vec<_> = self.core.connections.iter().filter(fits).cloned().collect();
+        if candidates.is_empty() {
+            let notify = Notify::new(NotifyType::NO_PROPOSAL_CHOSEN);
+            self.reply(local, remote, datagram, notify);
+            return;
+        }
+        match IkeSa::respond(
+            &mut self.core,
+            &candidates,
+            (local, remote),
+            datagram,
+            bytes,
+        ) {
+            Ok(sa) => {
+                let network = Network::of(remote.ip());
+                self.half_open
+                    .insert(sa.id, (network, (remote, header.spi_i)));
+                self.first_messages.insert((remote, header.spi_i), sa.id);
+                let count = self.networks.entry(network).or_default();
+                *count = count.saturating_add(1);
+                self.settle(sa);
+            }
+            Err(Refused::Silently) => {}
+            Err(Refused::With(notify, failure)) => {
+                if let Some(failure) = failure {
+                    self.counters.no_proposal = self.counters.no_proposal.saturating_add(1);
+                    let (ike, connection) = (IkeId(0), None);
+                    let reason = Reason::Negotiation(*failure);
+                    self.core.event(Event::IkeDown {
+                        ike,
+                        connection,
+                        reason,
+                    });
+                }
+                self.reply(local, remote, datagram, notify);
+            }
+        }
+    }
+
+    /// Whether a first message may cost us a key exchange: within the limits, and with a cookie once
+    /// there are many half-open IKE SAs.
+    fn admit(&mut self, local: SocketAddr, remote: SocketAddr, datagram: &Datagram) -> bool {
+        let mut nonce = &[][..];
+        let mut cookie = None;
+        for payload in &datagram.clear {
+            match payload {
+                Payload::Nonce(data) => nonce = data,
+                Payload::Notify(notify) if notify.kind == NotifyType::COOKIE => {
+                    cookie = Some(notify.data.as_slice());
+                }
+                _ => {}
+            }
+        }
+        let spi_i = datagram.header.spi_i;
+        self.cookies.rotate(&mut self.core);
+        let network = self
+            .networks
+            .get(&Network::of(remote.ip()))
+            .copied()
+            .unwrap_or(0);
+        let limits = &self.core.limits;
+        // A cookie proves the address, so from here on the limit per network hits whom it should.
+        let busy = self.half_open.len() >= limits.cookie_threshold
+            || network >= limits.half_open_per_network / 2;
+        let valid = cookie.is_some_and(|c| self.cookies.is_valid(c, nonce, remote, spi_i));
+        if busy && !valid {
+            let version = self.cookies.version;
+            if let Some(cookie) = self.cookies.make(version, nonce, remote, spi_i) {
+                self.counters.cookies_sent = self.counters.cookies_sent.saturating_add(1);
+                let notify = Notify::new(NotifyType::COOKIE).with_data(cookie);
+                self.reply(local, remote, datagram, notify);
+            }
+            return false;
+        }
+        if self.half_open.len() >= limits.half_open || network >= limits.half_open_per_network {
+            self.counters.half_open_limit = self.counters.half_open_limit.saturating_add(1);
+            return false;
+        }
+        true
+    }
+
+    fn reply(&mut self, local: SocketAddr, remote: SocketAddr, request: &Datagram, notify: Notify) {
+        let message = init_notify(request, notify);
+        self.core.transmit(local, remote, &message);
+    }
+
+    /// Does what is due at `now`; calling too early or too often is harmless.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.core.now = now;
+        while let Some((at, id)) = self.timers.first().copied() {
+            if at > now {
+                return;
+            }
+            self.timers.remove(&(at, id));
+            self.armed.remove(&id);
+            if let Some(mut sa) = self.table.remove(&id) {
+                sa.on_timeout(&mut self.core);
+                self.settle(sa);
+            }
+        }
+    }
+
+    /// Answers a question. Answers that nobody waits for any more are ignored.
+    pub fn answer(&mut self, now: Timestamp, ask: AskId, answer: Answer) {
+        self.core.now = now;
+        let Some(id) = self.core.asks.remove(&ask) else {
+            return;
+        };
+        if let Some(mut sa) = self.table.remove(&id) {
+            sa.on_answer(&mut self.core, ask, answer);
+            self.settle(sa);
+        }
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.core.transmits.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.core.events.pop_front()
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Makes another Child SA by the name of its configuration.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`], [`Misuse::Child`].
+    pub fn create_child(&mut self, now: Timestamp, ike: IkeId, child: &str) -> Result<(), Misuse> {
+        let sa = self.table.get(&ike).ok_or(Misuse::IkeSa)?;
+        let index = sa
+            .connection
+            .children
+            .iter()
+            .position(|config| config.name == child);
+        self.want(now, ike, Intent::CreateChild(index.ok_or(Misuse::Child)?))
+    }
+
+    /// Replaces the Child SA with this inbound SPI.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`], [`Misuse::Child`].
+    pub fn rekey_child(&mut self, now: Timestamp, ike: IkeId, spi_in: u32) -> Result<(), Misuse> {
+        self.child(ike, spi_in)?;
+        self.want(now, ike, Intent::RekeyChild(spi_in))
+    }
+
+    /// Deletes the Child SA with this inbound SPI.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`], [`Misuse::Child`].
+    pub fn delete_child(&mut self, now: Timestamp, ike: IkeId, spi_in: u32) -> Result<(), Misuse> {
+        self.child(ike, spi_in)?;
+        self.want(now, ike, Intent::DeleteChild(spi_in, Reason::Local))
+    }
+
+    /// Replaces the IKE SA.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`].
+    pub fn rekey_ike(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
+        self.want(now, ike, Intent::RekeyIke)
+    }
+
+    /// Closes the IKE SA and its Child SAs.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`].
+    pub fn close(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
+        self.want(now, ike, Intent::DeleteIke(Reason::Local))
+    }
+
+    /// Sees whether the peer lives.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`].
+    pub fn probe(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
+        self.want(now, ike, Intent::Liveness)
+    }
+
+    /// Tells that packets came through a Child SA that does not send yet. See [`Event::ChildUp`].
+    pub fn note_inbound(&mut self, now: Timestamp, ike: IkeId, spi_in: u32) {
+        self.core.now = now;
+        if let Some(mut sa) = self.table.remove(&ike) {
+            sa.note_inbound(&mut self.core, spi_in);
+            self.settle(sa);
+        }
+    }
+
+    /// IKE SAs that carry Child SAs, with the SPIs (inbound, outbound) of these.
+    pub fn established(&self) -> impl Iterator<Item = (IkeId, Vec<(u32, u32)>)> {
+        self.table
+            .values()
+            .filter(|sa| sa.is_live())
+            .map(|sa| (sa.id, sa.children()))
+    }
+
+    /// IKE SAs of any state, half-open ones among them.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no IKE SA at all.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Figures for the operator.
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn child(&self, ike: IkeId, spi_in: u32) -> Result<(), Misuse> {
+        let sa = self.table.get(&ike).ok_or(Misuse::IkeSa)?;
+        let known = sa.children().iter().any(|(spi, _)| *spi == spi_in);
+        known.then_some(()).ok_or(Misuse::Child)
+    }
+
+    fn want(&mut self, now: Timestamp, ike: IkeId, intent: Intent) -> Result<(), Misuse> {
+        self.core.now = now;
+        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        let taken = sa.want(&mut self.core, intent);
+        self.settle(sa);
+        taken.then_some(()).ok_or(Misuse::IkeSa)
+    }
+
+    /// Puts an IKE SA back after an event, and does what it wants done to others.
+    fn settle(&mut self, sa: IkeSa) {
+        self.put(sa);
+        // Each transfer names IKE SAs that do not make further ones, so this ends.
+        loop {
+            for sa in std::mem::take(&mut self.core.spawned) {
+                self.put(sa);
+            }
+            let transfers = std::mem::take(&mut self.core.transfers);
+            if transfers.is_empty() {
+                return;
+            }
+            for transfer in transfers {
+                self.transfer(transfer);
+            }
+        }
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        match transfer {
+            Transfer::Estate { from, to, estate } => match self.table.remove(&to) {
+                Some(mut sa) => {
+                    sa.inherit(&mut self.core, from, *estate);
+                    self.put(sa);
+                }
+                None => estate.release(&mut self.core, from),
+            },
+            Transfer::Discard(id) => {
+                if let Some(mut sa) = self.table.remove(&id) {
+                    sa.discard(&mut self.core);
+                    self.put(sa);
+                }
+            }
+            Transfer::InitialContact {
+                keep,
+                connection,
+                peer,
+            } => {
+                let same = |sa: &&IkeSa| {
+                    sa.id != keep && sa.connection.name == connection && sa.peer() == Some(&peer)
+                };
+                let old: Vec<_> = self.table.values().filter(same).map(|sa| sa.id).collect();
+                for id in old {
+                    if let Some(mut sa) = self.table.remove(&id) {
+                        sa.down(&mut self.core, Reason::InitialContact);
+                        self.put(sa);
+                    }
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, sa: IkeSa) {
+        let id = sa.id;
+        if let Some(at) = self.armed.remove(&id) {
+            self.timers.remove(&(at, id));
+        }
+        if !sa.is_half_open() {
+            self.close_handshake(id);
+        }
+        if sa.is_gone() {
+            self.core.asks.retain(|_, owner| *owner != id);
+            return;
+        }
+        if let Some(at) = sa.next_timeout() {
+            self.timers.insert((at, id));
+            self.armed.insert(id, at);
+        }
+        self.table.insert(id, sa);
+    }
+
+    fn close_handshake(&mut self, id: IkeId) {
+        let Some((network, first)) = self.half_open.remove(&id) else {
+            return;
+        };
+        self.first_messages.remove(&first);
+        if let Some(count) = self.networks.get_mut(&network) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.networks.remove(&network);
+            }
+        }
+    }
+}

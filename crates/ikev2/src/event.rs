@@ -1,0 +1,226 @@
+//! What an endpoint says to its caller, and asks of it.
+
+use std::net::SocketAddr;
+
+use offload::{KeyMaterial, Suite};
+
+use crate::auth::Scheme;
+use crate::config::Mode;
+use crate::sa::IkeId;
+use crate::select::NegotiationFailure;
+use crate::wire::{Identification, NotifyType, TrafficSelector};
+
+/// A datagram to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Our address; the port says through which socket.
+    pub local: SocketAddr,
+    /// Where to.
+    pub remote: SocketAddr,
+    /// UDP payload, with the non-ESP marker where it belongs.
+    pub payload: Vec<u8>,
+}
+
+/// Names a question until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskId(pub(crate) u64);
+
+/// A question to the caller. Unanswered ones end with the handshake's time.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Sign `message` with the key of connection `connection`.
+    Sign {
+        /// Name of the connection.
+        connection: String,
+        /// Algorithm and encoding.
+        scheme: Scheme,
+        /// The whole message, not its hash.
+        message: Vec<u8>,
+    },
+    /// Validate a chain and that its first certificate speaks for `id`.
+    VerifyPeer {
+        /// Name of the connection.
+        connection: String,
+        /// DER, the peer's own first, then what else it sent. Nothing of it is trusted yet.
+        chain: Vec<Vec<u8>>,
+        /// Who the peer says it is.
+        id: Identification,
+    },
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The signature.
+    Signature(Vec<u8>),
+    /// The chain is good; here is the public key of its first certificate as DER
+    /// SubjectPublicKeyInfo.
+    PeerKey(Vec<u8>),
+    /// It cannot or must not be; the reason is for the log and never for the peer.
+    Refused(String),
+}
+
+/// Why an IKE SA or Child SA ended or never came up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// The caller wanted it.
+    #[error("closed by us")]
+    Local,
+    /// The peer closed it.
+    #[error("closed by the peer")]
+    Peer,
+    /// It was replaced, and its successor carries the traffic.
+    #[error("replaced")]
+    Replaced,
+    /// Both sides replaced it at once; this is the surplus successor.
+    #[error("surplus after simultaneous rekeying")]
+    Redundant,
+    /// The peer does not answer.
+    #[error("peer does not answer")]
+    Timeout,
+    /// The peer refused.
+    #[error("peer refused with {0}")]
+    Refused(NotifyType),
+    /// No algorithms in common.
+    #[error(transparent)]
+    Negotiation(NegotiationFailure),
+    /// No traffic in common.
+    #[error("no traffic selectors in common: theirs {theirs}, ours {ours}")]
+    Selectors {
+        /// The peer's.
+        theirs: String,
+        /// Ours.
+        ours: String,
+    },
+    /// The peer is not who it says, or not somebody we know, or we could not prove ourselves.
+    #[error("authentication failed: {0}")]
+    Authentication(String),
+    /// The peer broke the protocol.
+    #[error("peer broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// The peer started anew (INITIAL_CONTACT) and has forgotten this one.
+    #[error("peer started anew")]
+    InitialContact,
+    /// Too many are open.
+    #[error("too many Child SAs")]
+    Limit,
+}
+
+/// A new Child SA with its keys.
+#[derive(Clone)]
+pub struct ChildUp {
+    /// Its IKE SA.
+    pub ike: IkeId,
+    /// Name of the connection.
+    pub connection: String,
+    /// Name of the child's configuration.
+    pub child: String,
+    /// SPI at which we receive.
+    pub spi_in: u32,
+    /// SPI to which we send.
+    pub spi_out: u32,
+    /// Algorithms.
+    pub suite: Suite,
+    /// 64-bit sequence numbers.
+    pub extended_sequence: bool,
+    /// Keys with which we receive.
+    pub inbound: KeyMaterial,
+    /// Keys with which we send.
+    pub outbound: KeyMaterial,
+    /// Traffic on our side.
+    pub local: Vec<TrafficSelector>,
+    /// Traffic on the peer's side.
+    pub remote: Vec<TrafficSelector>,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Addresses, and ports where ESP goes inside UDP.
+    pub path: (SocketAddr, SocketAddr),
+    /// Whether ESP goes inside UDP (RFC 3948).
+    pub udp_encapsulation: bool,
+    /// The Child SA (by its `spi_in`) that this one replaces.
+    pub replaces: Option<u32>,
+    /// Whether to send with it now. Else receive at once, and wait for [`Event::ChildOutbound`].
+    pub send_now: bool,
+}
+
+/// What happened.
+#[derive(Clone)]
+pub enum Event {
+    /// A question; answer with [`crate::Endpoint::answer`].
+    Ask(AskId, Ask),
+    /// Both sides have proved who they are.
+    IkeUp {
+        /// The IKE SA.
+        ike: IkeId,
+        /// Name of the connection.
+        connection: String,
+        /// Who the peer is.
+        peer: Identification,
+        /// Algorithms, for people.
+        suite: String,
+    },
+    /// An IKE SA has a successor, to which all its Child SAs have moved.
+    IkeRekeyed {
+        /// The old one.
+        old: IkeId,
+        /// The new one.
+        new: IkeId,
+    },
+    /// An IKE SA is gone, or never came up.
+    IkeDown {
+        /// The IKE SA.
+        ike: IkeId,
+        /// Name of the connection, where one was found.
+        connection: Option<String>,
+        /// Why.
+        reason: Reason,
+    },
+    /// A Child SA is there.
+    ChildUp(Box<ChildUp>),
+    /// Send with this Child SA from now on, instead of the one that it replaces.
+    ChildOutbound {
+        /// Its IKE SA.
+        ike: IkeId,
+        /// SPI at which we receive.
+        spi_in: u32,
+        /// SPI to which we send.
+        spi_out: u32,
+    },
+    /// A Child SA is gone: stop sending with it. With [`Reason::Replaced`] keep receiving for some
+    /// seconds, since packets may still be on their way.
+    ChildDown {
+        /// Its IKE SA.
+        ike: IkeId,
+        /// SPI at which we received.
+        spi_in: u32,
+        /// SPI to which we sent.
+        spi_out: u32,
+        /// Why.
+        reason: Reason,
+    },
+    /// A Child SA was not made or not replaced; a Child SA that was to be replaced lives on.
+    ChildFailed {
+        /// Its IKE SA.
+        ike: IkeId,
+        /// Name of the child's configuration, where one was found.
+        child: Option<String>,
+        /// Why.
+        reason: Reason,
+    },
+    /// The IKE SA could not be replaced and lives on.
+    IkeRekeyFailed {
+        /// The IKE SA.
+        ike: IkeId,
+        /// Why.
+        reason: Reason,
+    },
+    /// The peer's packets come from elsewhere: send there, for the IKE SA and its Child SAs.
+    PathChanged {
+        /// The IKE SA.
+        ike: IkeId,
+        /// Our address.
+        local: SocketAddr,
+        /// The peer's new address.
+        remote: SocketAddr,
+    },
+}

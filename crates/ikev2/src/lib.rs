@@ -1,0 +1,56 @@
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
+//! IKEv2 (RFC 7296) without sockets, clock or randomness.
+//!
+//! An [`Endpoint`] is one IKE daemon's protocol half. Datagrams, time and random bytes go in,
+//! datagrams, events and the next wake-up come out:
+//!
+//! ```text
+//! handle_datagram(now, local, remote, bytes) ─┐               ┌─► poll_transmit()
+//! handle_timeout(now)                        ─┼─► Endpoint ───┼─► poll_event()
+//! answer(now, ask, answer)                   ─┘               └─► poll_timeout()
+//! ```
+//!
+//! Private keys and certificate chains stay outside: [`Ask::Sign`] and [`Ask::VerifyPeer`] are events
+//! that the caller answers when it has the answer. Packets of the tunnel stay outside as well: the
+//! keys of a Child SA leave in [`Event::ChildUp`].
+//!
+//! What this crate is not: it opens no sockets, knows no certificates, holds no packet path, and
+//! speaks no IKEv1. `docs/ikev2.md` lists what of the standards is done, with the test that shows it.
+//!
+//! - [`wire`] turns bytes into typed payloads and back; it holds no state.
+//! - [`crypto`] is key derivation, key exchange and the protection of messages.
+//! - [`auth`] proves who the peer is.
+//! - [`config`] says what is wanted, [`select`] compares it with what the peer wants.
+//! - [`sa`] is one IKE SA with its Child SAs, [`endpoint`] the table of them.
+
+pub mod auth;
+pub mod config;
+pub mod crypto;
+pub mod endpoint;
+pub mod event;
+pub mod sa;
+pub mod select;
+pub mod time;
+pub mod wire;
+
+pub use config::{ChildConfig, Connection, Limits};
+pub use endpoint::Endpoint;
+pub use event::{Answer, Ask, AskId, Event, Transmit};
+pub use sa::IkeId;
+pub use time::Timestamp;
+
+/// Where random bytes come from: the system's generator in production, a seeded one in tests.
+///
+/// Long-term secrets never come from here, but nonces, SPIs, initialisation vectors and the private
+/// values of the key exchanges do, so an implementation must be a cryptographic generator.
+pub trait Random {
+    /// Fills `out` with random bytes.
+    fn fill(&mut self, out: &mut [u8]);
+}

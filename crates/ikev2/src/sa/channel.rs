@@ -1,0 +1,435 @@
+//! One IKE SA's messages: numbers, retransmission, protection, fragments.
+//!
+//! The window is one (RFC 7296 §2.3): one request of ours waits for its answer, and of the peer's
+//! requests only the next one is new. The last answer is kept as it was sent (§2.1).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use zeroize::Zeroizing;
+
+use super::core::Core;
+use super::fragments::Reassembly;
+use crate::crypto::{IkeKeys, OpeningKey, SealingKey};
+use crate::event::Transmit;
+use crate::select::IkeSuite;
+use crate::time::Timestamp;
+use crate::wire::{
+    Datagram, DecodeError, ExchangeType, Flags, HEADER_LEN, Header, Payload, PayloadType,
+    decode_chain, encode_chain,
+};
+
+struct InFlight {
+    message_id: u32,
+    exchange: ExchangeType,
+    datagrams: Vec<Vec<u8>>,
+    sent: u32,
+    wait: Duration,
+    next: Timestamp,
+}
+
+struct Answered {
+    message_id: u32,
+    request: [u8; 32],
+    datagrams: Vec<Vec<u8>>,
+}
+
+/// A protected message that authenticates.
+pub(crate) struct Received {
+    pub(crate) exchange: ExchangeType,
+    pub(crate) response: bool,
+    pub(crate) payloads: Result<Vec<Payload>, DecodeError>,
+    /// Header, generic header and chain as IKE_INTERMEDIATE authenticates them.
+    pub(crate) logical: Zeroizing<Vec<u8>>,
+}
+
+/// What a timer did.
+pub(crate) enum Tick {
+    Nothing,
+    Sent,
+    PeerGone,
+}
+
+pub(crate) struct Channel {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) spi_i: u64,
+    pub(crate) spi_r: u64,
+    /// Whether we created the IKE SA.
+    pub(crate) initiator: bool,
+    pub(crate) fragmentation: bool,
+    pub(crate) last_sent: Timestamp,
+    pub(crate) last_heard: Timestamp,
+    keys: Option<(SealingKey, OpeningKey)>,
+    next_request: u32,
+    next_expected: u32,
+    /// Digest of the peer's request that is being worked on.
+    current: Option<(u32, [u8; 32])>,
+    in_flight: Option<InFlight>,
+    answered: Option<Answered>,
+    reassembly: [Reassembly; 2],
+    keepalive: Duration,
+}
+
+fn digest_of(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    for (place, byte) in out
+        .iter_mut()
+        .zip(digest::digest(&digest::SHA256, bytes).as_ref())
+    {
+        *place = *byte;
+    }
+    out
+}
+
+impl Channel {
+    pub(crate) fn new(
+        core: &Core,
+        path: (SocketAddr, SocketAddr),
+        spis: (u64, u64),
+        initiator: bool,
+    ) -> Self {
+        Self {
+            local: path.0,
+            remote: path.1,
+            spi_i: spis.0,
+            spi_r: spis.1,
+            initiator,
+            fragmentation: false,
+            last_sent: core.now,
+            last_heard: core.now,
+            keys: None,
+            next_request: 0,
+            next_expected: 0,
+            current: None,
+            in_flight: None,
+            answered: None,
+            reassembly: [Reassembly::default(), Reassembly::default()],
+            keepalive: core.limits.keepalive,
+        }
+    }
+
+    /// Puts keys into place; false if they do not fit the suite.
+    pub(crate) fn set_keys(&mut self, suite: &IkeSuite, keys: &IkeKeys) -> bool {
+        let (ours, theirs) = if self.initiator {
+            (&keys.initiator, &keys.responder)
+        } else {
+            (&keys.responder, &keys.initiator)
+        };
+        self.keys = SealingKey::new(suite, ours).zip(OpeningKey::new(suite, theirs));
+        self.keys.is_some()
+    }
+
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.in_flight.is_none()
+    }
+
+    /// Number of our next request.
+    pub(crate) const fn next_request(&self) -> u32 {
+        self.next_request
+    }
+
+    /// Number of the peer's request that is being worked on, or is to come.
+    pub(crate) const fn next_expected(&self) -> u32 {
+        self.next_expected
+    }
+
+    fn header(&self, exchange: ExchangeType, response: bool, message_id: u32) -> Header {
+        Header {
+            spi_i: self.spi_i,
+            spi_r: self.spi_r,
+            first: PayloadType::SK,
+            exchange,
+            flags: Flags {
+                initiator: self.initiator,
+                response,
+            },
+            message_id,
+        }
+    }
+
+    /// Header, generic header and chain of a message as if it had no encryption (RFC 9242 §3.3.2).
+    pub(crate) fn logical(
+        &self,
+        exchange: ExchangeType,
+        response: bool,
+        message_id: u32,
+        payloads: &[Payload],
+    ) -> Zeroizing<Vec<u8>> {
+        let mut chain = Zeroizing::new(Vec::new());
+        let first = encode_chain(payloads, &mut chain);
+        logical(self.header(exchange, response, message_id), first, &chain)
+    }
+
+    fn protect(
+        &mut self,
+        core: &mut Core,
+        header: Header,
+        payloads: &[Payload],
+    ) -> Option<Vec<Vec<u8>>> {
+        let mut chain = Zeroizing::new(Vec::new());
+        let first = encode_chain(payloads, &mut chain);
+        let (sealing, _) = self.keys.as_mut()?;
+        let fixed = HEADER_LEN.saturating_add(sealing.overhead());
+        // 4 bytes for the non-ESP marker.
+        let room = core
+            .limits
+            .datagram_bytes
+            .saturating_sub(fixed)
+            .saturating_sub(4)
+            .max(64);
+        if !self.fragmentation || chain.len() <= room {
+            return Some(vec![sealing.seal(
+                header,
+                first,
+                &chain,
+                None,
+                &mut *core.random,
+            )?]);
+        }
+        let parts: Vec<_> = chain.chunks(room).collect();
+        let total = u16::try_from(parts.len()).ok()?;
+        let seal = |(number, part): (u16, &&[u8])| {
+            let first = if number == 1 {
+                first
+            } else {
+                PayloadType::NONE
+            };
+            sealing.seal(
+                header,
+                first,
+                part,
+                Some((number, total)),
+                &mut *core.random,
+            )
+        };
+        (1..=total).zip(&parts).map(seal).collect()
+    }
+
+    fn transmit(&mut self, core: &mut Core, datagrams: &[Vec<u8>]) {
+        self.last_sent = core.now;
+        for datagram in datagrams {
+            core.transmit(self.local, self.remote, datagram);
+        }
+    }
+
+    /// Sends a protected request; there must be none in flight.
+    pub(crate) fn request(
+        &mut self,
+        core: &mut Core,
+        exchange: ExchangeType,
+        payloads: &[Payload],
+    ) -> Option<()> {
+        let header = self.header(exchange, false, self.next_request);
+        let datagrams = self.protect(core, header, payloads)?;
+        self.launch(core, exchange, datagrams)
+    }
+
+    /// Sends an unprotected first request.
+    pub(crate) fn request_clear(&mut self, core: &mut Core, message: Vec<u8>) -> Option<()> {
+        self.launch(core, ExchangeType::IKE_SA_INIT, vec![message])
+    }
+
+    fn launch(
+        &mut self,
+        core: &mut Core,
+        exchange: ExchangeType,
+        datagrams: Vec<Vec<u8>>,
+    ) -> Option<()> {
+        self.transmit(core, &datagrams);
+        let wait = core.limits.retransmit_first;
+        self.in_flight = Some(InFlight {
+            message_id: self.next_request,
+            exchange,
+            datagrams,
+            sent: 1,
+            wait,
+            next: core.now.after(wait),
+        });
+        self.next_request = self.next_request.checked_add(1)?;
+        Some(())
+    }
+
+    /// Answers the request that is being worked on.
+    pub(crate) fn respond(
+        &mut self,
+        core: &mut Core,
+        exchange: ExchangeType,
+        payloads: &[Payload],
+    ) -> Option<()> {
+        let (message_id, _) = self.current?;
+        let header = self.header(exchange, true, message_id);
+        let datagrams = self.protect(core, header, payloads)?;
+        self.answer(core, datagrams);
+        Some(())
+    }
+
+    /// Answers a first request, which is unprotected.
+    pub(crate) fn respond_clear(&mut self, core: &mut Core, request: &[u8], response: Vec<u8>) {
+        self.current = Some((0, digest_of(request)));
+        self.answer(core, vec![response]);
+    }
+
+    fn answer(&mut self, core: &mut Core, datagrams: Vec<Vec<u8>>) {
+        let Some((message_id, request)) = self.current.take() else {
+            return;
+        };
+        self.transmit(core, &datagrams);
+        self.next_expected = message_id.wrapping_add(1);
+        self.answered = Some(Answered {
+            message_id,
+            request,
+            datagrams,
+        });
+    }
+
+    /// Sends the last answer again if `bytes` repeats its request (RFC 7296 §2.1: a repetition is
+    /// the same bytes, so nothing is decrypted for it).
+    pub(crate) fn repeat_answer(&mut self, core: &mut Core, message_id: u32, bytes: &[u8]) -> bool {
+        let repeats = |answered: &&Answered| {
+            answered.message_id == message_id && answered.request == digest_of(bytes)
+        };
+        let Some(answered) = self.answered.as_ref().filter(repeats) else {
+            return false;
+        };
+        let datagrams = answered.datagrams.clone();
+        self.transmit(core, &datagrams);
+        true
+    }
+
+    /// Whether a response with this number and exchange is the one that we wait for.
+    pub(crate) fn awaits(&self, message_id: u32, exchange: ExchangeType) -> bool {
+        let matches = |in_flight: &InFlight| {
+            in_flight.message_id == message_id && in_flight.exchange == exchange
+        };
+        self.in_flight.as_ref().is_some_and(matches)
+    }
+
+    /// Takes the request off the wire: its response is here, or nobody wants it any more.
+    pub(crate) fn land(&mut self) {
+        self.in_flight = None;
+    }
+
+    /// Leaves a request without answer; the peer repeats it.
+    pub(crate) fn ignore(&mut self) {
+        self.current = None;
+    }
+
+    /// When a NAT in front of us needs to be reminded (RFC 3948 §4).
+    pub(crate) const fn keepalive_at(&self) -> Timestamp {
+        self.last_sent.after(self.keepalive)
+    }
+
+    pub(crate) fn send_keepalive(&mut self, core: &mut Core) {
+        self.last_sent = core.now;
+        let (local, remote, payload) = (self.local, self.remote, vec![0xff]);
+        core.transmits.push_back(Transmit {
+            local,
+            remote,
+            payload,
+        });
+    }
+
+    /// Starts numbering again, for a first request that has to be repeated with other content.
+    pub(crate) fn restart(&mut self) {
+        self.in_flight = None;
+        self.next_request = 0;
+    }
+
+    /// Opens a protected message. Nothing comes back for repetitions, for messages out of turn, for
+    /// those that do not authenticate and for fragments before the last.
+    pub(crate) fn receive(
+        &mut self,
+        core: &mut Core,
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) -> Option<Received> {
+        let header = datagram.header;
+        let encrypted = datagram.encrypted.as_ref()?;
+        if !datagram.clear.is_empty() || header.flags.initiator == self.initiator {
+            return None;
+        }
+        let response = header.flags.response;
+        if response {
+            if !self.awaits(header.message_id, header.exchange) {
+                return None;
+            }
+        } else {
+            if self.repeat_answer(core, header.message_id, bytes) {
+                return None;
+            }
+            let busy = self.current.is_some();
+            if header.message_id != self.next_expected || busy {
+                return None;
+            }
+        }
+        let (_, opening) = self.keys.as_ref()?;
+        let plain = opening.open(bytes, encrypted).ok()?;
+        let [requests, responses] = &mut self.reassembly;
+        let reassembly = if response { responses } else { requests };
+        let (first, chain, request) = match encrypted.fragment {
+            None => (encrypted.first, plain, digest_of(bytes)),
+            Some(place) => {
+                let key = (header.message_id, header.exchange);
+                let digest = digest_of(bytes);
+                reassembly.add(core, key, place, (encrypted.first, plain, digest))?
+            }
+        };
+        self.last_heard = core.now;
+        if !response {
+            self.current = Some((header.message_id, request));
+        }
+        Some(Received {
+            exchange: header.exchange,
+            response,
+            payloads: decode_chain(first, &chain),
+            logical: logical(
+                Header {
+                    first: PayloadType::SK,
+                    ..header
+                },
+                first,
+                &chain,
+            ),
+        })
+    }
+
+    /// When to call [`Self::tick`].
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        self.in_flight.as_ref().map(|in_flight| in_flight.next)
+    }
+
+    /// Repeats the request if it is time to.
+    pub(crate) fn tick(&mut self, core: &mut Core) -> Tick {
+        let Some(in_flight) = &mut self.in_flight else {
+            return Tick::Nothing;
+        };
+        if in_flight.next > core.now {
+            return Tick::Nothing;
+        }
+        if in_flight.sent >= core.limits.transmissions {
+            self.in_flight = None;
+            return Tick::PeerGone;
+        }
+        in_flight.sent = in_flight.sent.saturating_add(1);
+        in_flight.wait = in_flight
+            .wait
+            .saturating_mul(2)
+            .min(core.limits.retransmit_max);
+        in_flight.next = core.now.after(in_flight.wait);
+        let datagrams = in_flight.datagrams.clone();
+        self.transmit(core, &datagrams);
+        Tick::Sent
+    }
+}
+
+fn logical(header: Header, first: PayloadType, chain: &[u8]) -> Zeroizing<Vec<u8>> {
+    let payload = chain.len().saturating_add(4);
+    let total = payload.saturating_add(HEADER_LEN);
+    let mut out = Zeroizing::new(header.encode(total).to_vec());
+    out.extend([first.0, 0]);
+    out.extend(u16::try_from(payload).unwrap_or(u16::MAX).to_be_bytes());
+    out.extend(chain);
+    out
+}

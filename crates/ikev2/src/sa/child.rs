@@ -1,0 +1,426 @@
+//! Child SAs: traffic selectors, installation, what one side offers and the other takes.
+
+use super::core::Core;
+use super::exchange::rekey_time;
+use super::{IkeId, find};
+use crate::config::{ChildConfig, Connection, Mode};
+use crate::crypto::{Group, IkeKeys, Pending, Shared, child_keys, respond};
+use crate::event::{ChildUp, Event, Reason};
+use crate::select::{EspSuite, choose};
+use crate::time::Timestamp;
+use crate::wire::{
+    KeyExchange, KeyExchangeId, Notify, NotifyType, Payload, Proposal, TrafficSelector,
+};
+
+/// How a Child SA stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChildState {
+    /// In use, or about to be.
+    Live,
+    /// Replaced by the one with this inbound SPI; whoever replaced it deletes it.
+    Replaced(u32),
+    /// Surplus after simultaneous rekeying; whoever made it deletes it.
+    Redundant,
+}
+
+/// A Child SA without its keys, which belong to the data plane.
+#[derive(Clone, Debug)]
+pub(crate) struct ChildSa {
+    /// Index into the connection's children.
+    pub(crate) config: usize,
+    pub(crate) spi_in: u32,
+    pub(crate) spi_out: u32,
+    pub(crate) state: ChildState,
+    /// Whether we send with it.
+    pub(crate) sending: bool,
+    pub(crate) rekey_at: Option<Timestamp>,
+}
+
+/// Our offer for a Child SA.
+pub(crate) struct Offer {
+    pub(crate) config: usize,
+    pub(crate) spi_in: u32,
+    pub(crate) proposals: Vec<Proposal>,
+    pub(crate) pending: Option<Pending>,
+}
+
+/// The context in which a Child SA is made.
+pub(crate) struct Making<'a> {
+    pub(crate) ike: IkeId,
+    pub(crate) connection: &'a Connection,
+    pub(crate) keys: &'a IkeKeys,
+    pub(crate) nonces: (&'a [u8], &'a [u8]),
+    pub(crate) path: (std::net::SocketAddr, std::net::SocketAddr),
+    pub(crate) encapsulation: bool,
+    pub(crate) replaces: Option<u32>,
+    pub(crate) send_now: bool,
+}
+
+/// Why a Child SA is refused, on the wire and for people.
+pub(crate) struct Refusal {
+    pub(crate) notify: Notify,
+    pub(crate) reason: Box<Reason>,
+}
+
+impl Refusal {
+    pub(crate) fn new(kind: NotifyType, reason: Reason) -> Self {
+        Self {
+            notify: Notify::new(kind),
+            reason: Box::new(reason),
+        }
+    }
+}
+
+/// All intersections, without those that another contains (RFC 7296 §2.9).
+pub(crate) fn narrow(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSelector> {
+    let mut out: Vec<TrafficSelector> = Vec::new();
+    for one in ours {
+        for selector in theirs.iter().filter_map(|two| one.intersection(two)) {
+            if out.iter().any(|kept| kept.contains(&selector)) {
+                continue;
+            }
+            out.retain(|kept| !selector.contains(kept));
+            out.push(selector);
+        }
+    }
+    out
+}
+
+fn text(selectors: &[TrafficSelector]) -> String {
+    selectors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+impl Offer {
+    /// An offer for the child with index `config`. A key exchange of its own is made where the
+    /// configuration has groups and there is an exchange for it; `group` is the one that the peer
+    /// asked for.
+    pub(crate) fn new(
+        core: &mut Core,
+        connection: &Connection,
+        config: usize,
+        with_groups: bool,
+        group: Option<Group>,
+    ) -> Option<Self> {
+        let child = connection.children.get(config)?;
+        let spi_in = core.esp_spi();
+        let proposals = (1..=u8::MAX)
+            .zip(&child.esp)
+            .map(|(number, esp)| esp.to_wire(number, spi_in, with_groups))
+            .collect();
+        let first = child
+            .esp
+            .first()
+            .and_then(|esp| esp.groups.first().copied());
+        let pending = match group.or(first).filter(|_| with_groups) {
+            Some(group) => Some(Pending::start(group, &mut *core.random).ok()?),
+            None => None,
+        };
+        Some(Self {
+            config,
+            spi_in,
+            proposals,
+            pending,
+        })
+    }
+
+    /// The payloads of the request, apart from the nonce.
+    pub(crate) fn payloads(&self, child: &ChildConfig, first: Option<Payload>) -> Vec<Payload> {
+        let mut out = vec![Payload::Sa(self.proposals.clone())];
+        out.extend(first);
+        if let Some(pending) = &self.pending {
+            let (method, data) = (pending.group().id(), pending.public().to_vec());
+            out.push(Payload::Ke(KeyExchange { method, data }));
+        }
+        out.push(Payload::TsI(child.local.clone()));
+        out.push(Payload::TsR(child.remote.clone()));
+        if child.mode == Mode::Transport {
+            out.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE)));
+        }
+        out
+    }
+
+    /// Installs the Child SA that the peer's response describes.
+    pub(crate) fn accept(
+        &self,
+        core: &mut Core,
+        making: &Making<'_>,
+        response: &[Payload],
+    ) -> Result<ChildSa, Reason> {
+        let child = making
+            .connection
+            .children
+            .get(self.config)
+            .ok_or(Reason::Local)?;
+        let answer = find!(response, Payload::Sa).ok_or(Reason::Protocol("no SA payload"))?;
+        let (ts_i, ts_r) = selectors(response).ok_or(Reason::Protocol("no selectors"))?;
+        let chosen = crate::select::check_choice(&self.proposals, answer);
+        let chosen = chosen.map_err(Reason::Negotiation)?;
+        let suite = EspSuite::from_wire(&chosen).ok_or(Reason::Protocol("unusable suite"))?;
+        let spi_out = chosen.spi32().filter(|spi| *spi > 255);
+        let spi_out = spi_out.ok_or(Reason::Protocol("SPI of the Child SA"))?;
+        // What the peer narrowed to must lie in what we offered (§2.9).
+        let within = |offer: &[TrafficSelector], answer: &[TrafficSelector]| {
+            answer
+                .iter()
+                .all(|one| offer.iter().any(|offered| offered.contains(one)))
+        };
+        if !within(&child.local, ts_i) || !within(&child.remote, ts_r) {
+            let ours = format!("{} = {}", text(&child.local), text(&child.remote));
+            let theirs = format!("{} = {}", text(ts_i), text(ts_r));
+            return Err(Reason::Selectors { theirs, ours });
+        }
+        let shared = match (suite.group, &self.pending, find!(response, Payload::Ke)) {
+            (None, _, _) => None,
+            (Some(group), Some(pending), Some(ke))
+                if pending.group() == group && ke.method == group.id() =>
+            {
+                let shared = pending.finish(&ke.data);
+                Some(shared.map_err(|_| Reason::Protocol("public value"))?)
+            }
+            _ => return Err(Reason::Protocol("key exchange of the Child SA")),
+        };
+        let transport = has_notify(response, NotifyType::USE_TRANSPORT_MODE);
+        let mode = if transport && child.mode == Mode::Transport {
+            Mode::Transport
+        } else {
+            Mode::Tunnel
+        };
+        let negotiated = Negotiated {
+            config: self.config,
+            spis: (self.spi_in, spi_out),
+            suite,
+            shared,
+            selectors: (ts_i.clone(), ts_r.clone()),
+            mode,
+            initiator: true,
+        };
+        install(core, making, negotiated)
+    }
+}
+
+pub(crate) fn has_notify(payloads: &[Payload], kind: NotifyType) -> bool {
+    payloads
+        .iter()
+        .any(|payload| matches!(payload, Payload::Notify(n) if n.kind == kind))
+}
+
+pub(crate) fn selectors(
+    payloads: &[Payload],
+) -> Option<(&Vec<TrafficSelector>, &Vec<TrafficSelector>)> {
+    Some((
+        find!(payloads, Payload::TsI)?,
+        find!(payloads, Payload::TsR)?,
+    ))
+}
+
+/// Answers the peer's request for a Child SA: installs it and gives the payloads of the response,
+/// without the nonce.
+///
+/// `with_groups` is false in IKE_AUTH; `only` restricts the choice to the child that is replaced.
+pub(crate) fn answer(
+    core: &mut Core,
+    making: &Making<'_>,
+    request: &[Payload],
+    with_groups: bool,
+    only: Option<usize>,
+) -> Result<(ChildSa, Vec<Payload>), Refusal> {
+    let syntax = || {
+        Refusal::new(
+            NotifyType::INVALID_SYNTAX,
+            Reason::Protocol("missing payload"),
+        )
+    };
+    let offered = find!(request, Payload::Sa).ok_or_else(syntax)?;
+    let (ts_i, ts_r) = selectors(request).ok_or_else(syntax)?;
+    let (index, child, local, remote) = fitting_child(making.connection, ts_i, ts_r, only)?;
+    let spi_in = core.esp_spi();
+    let result = answer_with(
+        core,
+        making,
+        request,
+        (index, child),
+        (spi_in, offered, with_groups),
+        (local, remote),
+    );
+    if result.is_err() {
+        core.free_esp_spi(spi_in);
+    }
+    result
+}
+
+type Fitting<'a> = (
+    usize,
+    &'a ChildConfig,
+    Vec<TrafficSelector>,
+    Vec<TrafficSelector>,
+);
+
+fn fitting_child<'a>(
+    connection: &'a Connection,
+    ts_i: &[TrafficSelector],
+    ts_r: &[TrafficSelector],
+    only: Option<usize>,
+) -> Result<Fitting<'a>, Refusal> {
+    let candidates = || {
+        let allowed = move |(index, _): &(usize, &ChildConfig)| only.is_none_or(|o| o == *index);
+        connection.children.iter().enumerate().filter(allowed)
+    };
+    for (index, child) in candidates() {
+        let (local, remote) = (narrow(&child.local, ts_r), narrow(&child.remote, ts_i));
+        if !local.is_empty() && !remote.is_empty() {
+            return Ok((index, child, local, remote));
+        }
+    }
+    let ours = candidates().map(|(_, c)| format!("{} = {}", text(&c.local), text(&c.remote)));
+    let ours = ours.collect::<Vec<_>>().join("; ");
+    let theirs = format!("{} = {}", text(ts_r), text(ts_i));
+    Err(Refusal::new(
+        NotifyType::TS_UNACCEPTABLE,
+        Reason::Selectors { theirs, ours },
+    ))
+}
+
+fn answer_with(
+    core: &mut Core,
+    making: &Making<'_>,
+    request: &[Payload],
+    (index, child): (usize, &ChildConfig),
+    (spi_in, offered, with_groups): (u32, &[Proposal], bool),
+    (local, remote): (Vec<TrafficSelector>, Vec<TrafficSelector>),
+) -> Result<(ChildSa, Vec<Payload>), Refusal> {
+    let ke = find!(request, Payload::Ke);
+    let ours: Vec<_> = child
+        .esp
+        .iter()
+        .map(|esp| esp.to_wire(1, 0, with_groups))
+        .collect();
+    let chosen = choose(&ours, offered, ke.map(|ke| ke.method)).map_err(|failure| {
+        Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN, Reason::Negotiation(failure))
+    })?;
+    let unusable = || {
+        Refusal::new(
+            NotifyType::NO_PROPOSAL_CHOSEN,
+            Reason::Protocol("unusable suite"),
+        )
+    };
+    let suite = EspSuite::from_wire(&chosen).ok_or_else(unusable)?;
+    let spi_out = chosen
+        .spi32()
+        .filter(|spi| *spi > 255)
+        .ok_or_else(unusable)?;
+    let (mut payloads, shared) = (Vec::new(), answer_exchange(core, suite.group, ke)?);
+    payloads.push(Payload::Sa(vec![Proposal {
+        spi: spi_in.to_be_bytes().to_vec(),
+        ..chosen
+    }]));
+    let shared = shared.map(|(ke, shared)| {
+        payloads.push(Payload::Ke(ke));
+        shared
+    });
+    payloads.push(Payload::TsI(remote.clone()));
+    payloads.push(Payload::TsR(local.clone()));
+    let transport =
+        child.mode == Mode::Transport && has_notify(request, NotifyType::USE_TRANSPORT_MODE);
+    if transport {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE)));
+    }
+    let negotiated = Negotiated {
+        config: index,
+        spis: (spi_in, spi_out),
+        suite,
+        shared,
+        selectors: (remote, local),
+        mode: if transport {
+            Mode::Transport
+        } else {
+            Mode::Tunnel
+        },
+        initiator: false,
+    };
+    let sa = install(core, making, negotiated)
+        .map_err(|reason| Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN, reason))?;
+    Ok((sa, payloads))
+}
+
+/// Our half of a key exchange, or the demand for the right group (RFC 7296 §1.3).
+pub(crate) fn answer_exchange(
+    core: &mut Core,
+    group: Option<Group>,
+    ke: Option<&KeyExchange>,
+) -> Result<Option<(KeyExchange, Shared)>, Refusal> {
+    let Some(group) = group else { return Ok(None) };
+    let method = group.id();
+    let Some(ke) = ke.filter(|ke| ke.method == method) else {
+        let reason = Box::new(Reason::Refused(NotifyType::INVALID_KE_PAYLOAD));
+        let notify = invalid_ke(method);
+        return Err(Refusal { notify, reason });
+    };
+    let (data, shared) = respond(group, &ke.data, &mut *core.random)
+        .map_err(|_| Refusal::new(NotifyType::INVALID_SYNTAX, Reason::Protocol("public value")))?;
+    Ok(Some((KeyExchange { method, data }, shared)))
+}
+
+/// INVALID_KE_PAYLOAD with the group that we want.
+pub(crate) fn invalid_ke(method: KeyExchangeId) -> Notify {
+    Notify::new(NotifyType::INVALID_KE_PAYLOAD).with_data(method.0.to_be_bytes())
+}
+
+struct Negotiated {
+    config: usize,
+    /// Ours, theirs.
+    spis: (u32, u32),
+    suite: EspSuite,
+    shared: Option<Shared>,
+    /// Of the exchange's initiator, of its responder.
+    selectors: (Vec<TrafficSelector>, Vec<TrafficSelector>),
+    mode: Mode,
+    initiator: bool,
+}
+
+fn install(core: &mut Core, making: &Making<'_>, new: Negotiated) -> Result<ChildSa, Reason> {
+    let child = making
+        .connection
+        .children
+        .get(new.config)
+        .ok_or(Reason::Local)?;
+    let shared = new.shared.as_ref().map(|shared| shared.as_slice());
+    let (key_i, key_r) = child_keys(making.keys, new.suite.suite, shared, making.nonces)
+        .ok_or(Reason::Protocol("key material"))?;
+    let (ts_i, ts_r) = new.selectors;
+    let ((outbound, inbound), (local, remote)) = if new.initiator {
+        ((key_i, key_r), (ts_i, ts_r))
+    } else {
+        ((key_r, key_i), (ts_r, ts_i))
+    };
+    core.event(Event::ChildUp(Box::new(ChildUp {
+        ike: making.ike,
+        connection: making.connection.name.clone(),
+        child: child.name.clone(),
+        spi_in: new.spis.0,
+        spi_out: new.spis.1,
+        suite: new.suite.suite,
+        extended_sequence: new.suite.extended_sequence,
+        inbound,
+        outbound,
+        local,
+        remote,
+        mode: new.mode,
+        path: making.path,
+        udp_encapsulation: making.encapsulation,
+        replaces: making.replaces,
+        send_now: making.send_now,
+    })));
+    let rekey_at = rekey_time(core, child.rekey_after);
+    Ok(ChildSa {
+        config: new.config,
+        spi_in: new.spis.0,
+        spi_out: new.spis.1,
+        state: ChildState::Live,
+        sending: making.send_now,
+        rekey_at,
+    })
+}

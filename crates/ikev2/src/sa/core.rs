@@ -1,0 +1,116 @@
+//! What all IKE SAs of an endpoint share.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Estate, IkeId, IkeSa};
+use crate::Random;
+use crate::config::{Connection, Limits};
+use crate::event::{Ask, AskId, Event, Transmit};
+use crate::time::Timestamp;
+use crate::wire::Identification;
+
+/// What one IKE SA wants done to another; the endpoint does it after the event.
+pub(crate) enum Transfer {
+    /// `to` takes over what belongs to `from`.
+    Estate {
+        from: IkeId,
+        to: IkeId,
+        estate: Box<Estate>,
+    },
+    /// This one lost against the peer's and is to be deleted.
+    Discard(IkeId),
+    /// The peer of this IKE SA has forgotten all others with it.
+    InitialContact {
+        keep: IkeId,
+        connection: String,
+        peer: Identification,
+    },
+}
+
+/// Time, randomness, configuration and output of an endpoint.
+pub(crate) struct Core {
+    pub(crate) now: Timestamp,
+    pub(crate) random: Box<dyn Random + Send>,
+    pub(crate) limits: Limits,
+    pub(crate) connections: Vec<Arc<Connection>>,
+    pub(crate) esp_spis: BTreeSet<u32>,
+    pub(crate) transmits: VecDeque<Transmit>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) asks: BTreeMap<AskId, IkeId>,
+    pub(crate) next_ask: u64,
+    pub(crate) spawned: Vec<IkeSa>,
+    pub(crate) transfers: Vec<Transfer>,
+}
+
+impl Core {
+    pub(crate) fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        self.random.fill(&mut out);
+        out
+    }
+
+    /// An IKE SPI; never zero. A repetition among 2^64 is not to be expected, and would be refused by
+    /// the table.
+    pub(crate) fn ike_spi(&mut self) -> u64 {
+        u64::from_be_bytes(self.bytes()).max(1)
+    }
+
+    /// A free SPI for ESP; those up to 255 are reserved (RFC 4303 §2.1).
+    pub(crate) fn esp_spi(&mut self) -> u32 {
+        loop {
+            let spi = u32::from_be_bytes(self.bytes());
+            if spi > 255 && self.esp_spis.insert(spi) {
+                return spi;
+            }
+        }
+    }
+
+    pub(crate) fn free_esp_spi(&mut self, spi: u32) {
+        self.esp_spis.remove(&spi);
+    }
+
+    /// A nonce: at least half the key length of the pseudorandom function (RFC 7296 §2.10).
+    pub(crate) fn nonce(&mut self) -> Vec<u8> {
+        self.bytes::<32>().to_vec()
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn ask(&mut self, ike: IkeId, ask: Ask) -> AskId {
+        let id = AskId(self.next_ask);
+        self.next_ask = self.next_ask.wrapping_add(1);
+        self.asks.insert(id, ike);
+        self.event(Event::Ask(id, ask));
+        id
+    }
+
+    /// Queues a message, with the non-ESP marker on the port that wants it (RFC 3948 §2.2).
+    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+        let marker: &[u8] = if local.port() == self.limits.nat_port {
+            &[0; 4]
+        } else {
+            &[]
+        };
+        let payload = [marker, message].concat();
+        self.transmits.push_back(Transmit {
+            local,
+            remote,
+            payload,
+        });
+    }
+
+    /// A pause of once to twice `base`, so that two sides do not fail in step for ever.
+    pub(crate) fn jittered(&mut self, base: Duration) -> Duration {
+        let [byte] = self.bytes();
+        base.saturating_add(
+            base.saturating_mul(u32::from(byte))
+                .checked_div(256)
+                .unwrap_or(base),
+        )
+    }
+}

@@ -1,0 +1,382 @@
+//! What runs and what waits in an established IKE SA, and what happens when both sides start at once.
+//!
+//! The peer's request while a request of ours is out (RFC 7296 §2.25; rows: peer, columns: ours):
+//!
+//! | | create | rekey child C | delete child C | rekey IKE | delete IKE |
+//! |---|---|---|---|---|---|
+//! | create | ok | ok | ok | later | later |
+//! | rekey child C | ok | ok, nonces decide | later | later | later |
+//! | delete child C | ok | ok, ours gives up | ok, without C | ok | ok |
+//! | rekey IKE | later | later | later | ok, nonces decide | later |
+//! | delete IKE | ok | ok | ok | ok | ok |
+//!
+//! "Later" is TEMPORARY_FAILURE; whoever gets it tries again after a pause with a random part. For a
+//! child other than C, deleting and rekeying are independent of each other.
+//!
+//! A Child SA that is rekeyed receives from the start on both sides. The one who asked for it sends
+//! with it once the response is there; the other once the old one is deleted, or the caller reports
+//! that packets came ([`crate::Endpoint::note_inbound`]). So at every instant each side
+//! can open what the other sends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::child::{ChildSa, ChildState};
+use super::core::Core;
+use super::rekey_child::ChildRequest;
+use super::rekey_ike::IkeRequest;
+use super::{IkeId, IkeSa, Phase};
+use crate::auth::Authenticated;
+use crate::config::Connection;
+use crate::crypto::IkeKeys;
+use crate::event::{Event, Reason};
+use crate::time::Timestamp;
+
+/// Something to be done when its turn comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Make a Child SA by its index in the configuration.
+    CreateChild(usize),
+    /// Replace the Child SA with this inbound SPI.
+    RekeyChild(u32),
+    /// Delete the Child SA with this inbound SPI.
+    DeleteChild(u32, Reason),
+    /// Replace the IKE SA.
+    RekeyIke,
+    /// Close the IKE SA.
+    DeleteIke(Reason),
+    /// See whether the peer lives.
+    Liveness,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Queued {
+    intent: Intent,
+    not_before: Timestamp,
+}
+
+/// Our request that is out.
+pub(crate) enum Request {
+    Child(Box<ChildRequest>),
+    DeleteChild(u32, Reason),
+    RekeyIke(Box<IkeRequest>),
+    DeleteIke(Reason),
+    Liveness,
+}
+
+/// What an IKE SA is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It carries the Child SAs.
+    Live,
+    /// Made by the peer while we were rekeying too: not decided yet.
+    Limbo,
+    /// Replaced; whoever replaced it deletes it.
+    Replaced,
+    /// Ours lost against the peer's; we delete it.
+    Redundant,
+}
+
+/// What a successor takes over.
+pub(crate) struct Estate {
+    pub(crate) children: BTreeMap<u32, ChildSa>,
+    pub(crate) queue: VecDeque<Queued>,
+}
+
+impl Estate {
+    /// There is no successor any more: the Child SAs end.
+    pub(crate) fn release(self, core: &mut Core, ike: IkeId) {
+        for (spi_in, child) in self.children {
+            core.free_esp_spi(spi_in);
+            let (spi_out, reason) = (child.spi_out, Reason::Peer);
+            core.event(Event::ChildDown {
+                ike,
+                spi_in,
+                spi_out,
+                reason,
+            });
+        }
+        core.event(Event::IkeDown {
+            ike,
+            connection: None,
+            reason: Reason::Peer,
+        });
+    }
+}
+
+pub(crate) struct Established {
+    pub(crate) auth: Authenticated,
+    pub(crate) keys: IkeKeys,
+    pub(crate) children: BTreeMap<u32, ChildSa>,
+    pub(crate) request: Option<Request>,
+    pub(crate) queue: VecDeque<Queued>,
+    pub(crate) role: Role,
+    /// A successor made by the peer that takes over once the answer is out.
+    pub(crate) heir: Option<IkeId>,
+    pub(crate) rekey_at: Option<Timestamp>,
+}
+
+impl Established {
+    pub(crate) fn new(
+        core: &mut Core,
+        connection: &Connection,
+        auth: Authenticated,
+        keys: IkeKeys,
+    ) -> Self {
+        let rekey_at = rekey_time(core, connection.rekey_after);
+        Self {
+            auth,
+            keys,
+            children: BTreeMap::new(),
+            request: None,
+            queue: VecDeque::new(),
+            role: Role::Live,
+            heir: None,
+            rekey_at,
+        }
+    }
+
+    pub(crate) fn child_by_outbound(&self, spi_out: u32) -> Option<&ChildSa> {
+        self.children
+            .values()
+            .find(|child| child.spi_out == spi_out)
+    }
+
+    /// Adds an intention, unless it is there already. Beyond [`crate::Limits::queue`] it is dropped:
+    /// timers and callers come back with it.
+    pub(crate) fn enqueue(&mut self, core: &Core, intent: Intent, not_before: Timestamp) {
+        let known = self.queue.iter().any(|queued| queued.intent == intent);
+        if !known && self.queue.len() < core.limits.queue {
+            self.queue.push_back(Queued { intent, not_before });
+        }
+    }
+
+    /// Hands children and intentions over; intentions about the IKE SA itself stay.
+    pub(crate) fn give_away(&mut self) -> Estate {
+        let children = std::mem::take(&mut self.children);
+        let queue = std::mem::take(&mut self.queue);
+        let (own, rest): (VecDeque<_>, _) = queue
+            .into_iter()
+            .partition(|queued| matches!(queued.intent, Intent::RekeyIke | Intent::Liveness));
+        drop(own);
+        Estate {
+            children,
+            queue: rest,
+        }
+    }
+
+    /// Lets the Child SAs and SPIs go.
+    pub(crate) fn release(self, core: &mut Core, ike: IkeId, reason: &Reason) {
+        if let Some(Request::Child(request)) = self.request {
+            core.free_esp_spi(request.offer.spi_in);
+        }
+        for (spi_in, child) in self.children {
+            core.free_esp_spi(spi_in);
+            let (spi_out, reason) = (child.spi_out, reason.clone());
+            core.event(Event::ChildDown {
+                ike,
+                spi_in,
+                spi_out,
+                reason,
+            });
+        }
+    }
+}
+
+/// When to replace something of this life: up to a tenth earlier, so that not all peers of a gateway
+/// come at once, nor both sides of one SA.
+pub(crate) fn rekey_time(core: &mut Core, life: Option<Duration>) -> Option<Timestamp> {
+    let life = life?;
+    let spread = life.checked_div(10).unwrap_or_default();
+    let earlier = core.jittered(spread).saturating_sub(spread);
+    Some(core.now.after(life.saturating_sub(earlier)))
+}
+
+impl IkeSa {
+    /// Adds an intention of the caller; false if this IKE SA is not the one to carry it out.
+    pub(crate) fn want(&mut self, core: &mut Core, intent: Intent) -> bool {
+        let now = core.now;
+        match &mut self.phase {
+            Phase::Established(established) if established.role == Role::Live => {
+                established.enqueue(core, intent, now);
+                self.pump(core);
+                true
+            }
+            Phase::InitSent(_) | Phase::Handshake(_) if matches!(intent, Intent::DeleteIke(_)) => {
+                self.down(core, Reason::Local);
+                self.gone = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Starts what waits, if nothing is out.
+    pub(super) fn pump(&mut self, core: &mut Core) {
+        while self.channel.is_idle() {
+            let Phase::Established(established) = &mut self.phase else {
+                return;
+            };
+            // Who was replaced or waits for a decision starts nothing but its own deletion.
+            let may = |queued: &Queued| match established.role {
+                Role::Live => queued.not_before <= core.now,
+                _ => matches!(queued.intent, Intent::DeleteIke(_)),
+            };
+            let Some(index) = established.queue.iter().position(may) else {
+                return;
+            };
+            let Some(queued) = established.queue.remove(index) else {
+                return;
+            };
+            match queued.intent {
+                Intent::CreateChild(config) => self.start_child(core, config, None, None),
+                Intent::RekeyChild(spi_in) => self.start_child_rekey(core, spi_in),
+                Intent::DeleteChild(spi_in, reason) => self.start_delete(core, spi_in, reason),
+                Intent::RekeyIke => self.start_ike_rekey(core, None),
+                Intent::DeleteIke(reason) => self.start_close(core, reason),
+                Intent::Liveness => self.start_liveness(core),
+            }
+        }
+    }
+
+    pub(super) fn established_timeout(&self, established: &Established) -> Option<Timestamp> {
+        let children = established.children.values();
+        let rekeys = children.filter(|child| child.state == ChildState::Live);
+        let rekeys = rekeys.filter_map(|child| child.rekey_at);
+        let live = established.role == Role::Live;
+        let idle = self.channel.is_idle();
+        let queued = established.queue.iter().map(|queued| queued.not_before);
+        let quiet = self
+            .connection
+            .liveness
+            .map(|after| self.channel.last_heard.after(after));
+        let keepalive = self.keepalive_at();
+        [
+            rekeys.min().filter(|_| live),
+            established.rekey_at.filter(|_| live),
+            queued.min().filter(|_| idle && live),
+            quiet.filter(|_| idle && live),
+            keepalive.filter(|_| live),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn keepalive_at(&self) -> Option<Timestamp> {
+        self.nat.ours.then(|| self.channel.keepalive_at())
+    }
+
+    pub(super) fn established_tick(&mut self, core: &mut Core) {
+        let keepalive = self.keepalive_at().is_some_and(|at| at <= core.now);
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        if established.role != Role::Live {
+            return;
+        }
+        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= core.now);
+        let mut rekey = Vec::new();
+        for child in established.children.values_mut() {
+            if child.state == ChildState::Live && due(child.rekey_at) {
+                child.rekey_at = None;
+                rekey.push(child.spi_in);
+            }
+        }
+        let now = core.now;
+        for spi_in in rekey {
+            established.enqueue(core, Intent::RekeyChild(spi_in), now);
+        }
+        if due(established.rekey_at) {
+            established.rekey_at = None;
+            established.enqueue(core, Intent::RekeyIke, now);
+        }
+        let quiet = self
+            .connection
+            .liveness
+            .map(|after| self.channel.last_heard.after(after));
+        if due(quiet) && self.channel.is_idle() {
+            established.enqueue(core, Intent::Liveness, now);
+        }
+        if keepalive {
+            self.channel.send_keepalive(core);
+        }
+    }
+
+    /// The wait for a successor's fate, or for the peer to delete what was replaced, is over.
+    pub(super) fn on_established_deadline(&mut self, core: &mut Core) {
+        self.down(core, Reason::Timeout);
+        self.gone = true;
+    }
+
+    /// Takes over what belongs to a replaced IKE SA.
+    pub(crate) fn inherit(&mut self, core: &mut Core, old: IkeId, estate: Estate) {
+        let rekey_at = rekey_time(core, self.connection.rekey_after);
+        let Phase::Established(established) = &mut self.phase else {
+            // The successor is gone already; so are the Child SAs.
+            estate.release(core, old);
+            return;
+        };
+        established.role = Role::Live;
+        // Its age counts from the start of its duty.
+        established.rekey_at = rekey_at;
+        self.deadline = None;
+        established.children.extend(estate.children);
+        established.queue.extend(estate.queue);
+        core.event(Event::IkeRekeyed { old, new: self.id });
+        self.pump(core);
+    }
+
+    /// Packets came through a Child SA: the peer sends with it, so we may too.
+    pub(crate) fn note_inbound(&mut self, core: &mut Core, spi_in: u32) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        let Some(child) = established.children.get(&spi_in) else {
+            return;
+        };
+        if child.state == ChildState::Live && !child.sending {
+            self.send_with(core, spi_in);
+        }
+    }
+
+    /// Switches outbound traffic to a Child SA.
+    pub(super) fn send_with(&mut self, core: &mut Core, spi_in: u32) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        let Some(child) = established.children.get_mut(&spi_in) else {
+            return;
+        };
+        if std::mem::replace(&mut child.sending, true) {
+            return;
+        }
+        let spi_out = child.spi_out;
+        core.event(Event::ChildOutbound {
+            ike: self.id,
+            spi_in,
+            spi_out,
+        });
+    }
+
+    /// The peer, if it is authenticated.
+    pub(crate) fn peer(&self) -> Option<&crate::wire::Identification> {
+        match &self.phase {
+            Phase::Established(established) => Some(established.auth.peer()),
+            _ => None,
+        }
+    }
+
+    /// Whether this IKE SA carries Child SAs or may.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(&self.phase, Phase::Established(established) if established.role == Role::Live)
+    }
+
+    /// Inbound SPIs of the Child SAs.
+    pub(crate) fn children(&self) -> Vec<(u32, u32)> {
+        match &self.phase {
+            Phase::Established(e) => e.children.values().map(|c| (c.spi_in, c.spi_out)).collect(),
+            _ => Vec::new(),
+        }
+    }
+}

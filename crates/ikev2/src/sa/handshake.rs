@@ -1,0 +1,191 @@
+//! What initiator and responder have in common until both have proved who they are.
+
+use std::collections::VecDeque;
+
+use zeroize::Zeroizing;
+
+use super::child::Offer;
+use super::core::Core;
+use crate::auth::{HASHES, IntermediateAuth, OurProof, PeerVerified, Scheme, SignedOctets};
+use crate::config::{Connection, LocalAuth};
+use crate::crypto::{Group, IkeKeys, Inputs, Pending};
+use crate::event::AskId;
+use crate::select::IkeSuite;
+use crate::wire::{CertEncoding, Certificate, HashId, Identification, Notify, NotifyType, Payload};
+
+/// Where a handshake stands, with what is needed to go on.
+pub(crate) enum Step {
+    /// Initiator: an IKE_INTERMEDIATE request is out.
+    IntermediateSent {
+        pending: Box<Pending>,
+        request: Zeroizing<Vec<u8>>,
+    },
+    /// Initiator: the caller signs.
+    Signing { ask: AskId, scheme: Scheme },
+    /// Initiator: IKE_AUTH is out.
+    AuthSent { ours: OurProof },
+    /// Initiator: the caller validates the peer's certificates.
+    VerifyingResponder {
+        ask: AskId,
+        ours: OurProof,
+        response: Vec<Payload>,
+    },
+    /// Responder: the next request is to come.
+    Expecting,
+    /// Responder: the caller validates the peer's certificates.
+    VerifyingInitiator { ask: AskId, request: Vec<Payload> },
+    /// Responder: the caller signs.
+    SigningResponse {
+        ask: AskId,
+        scheme: Scheme,
+        peer: PeerVerified,
+        request: Vec<Payload>,
+    },
+    /// Between steps.
+    Moving,
+}
+
+/// An IKE SA with keys but without proof.
+pub(crate) struct Handshake {
+    pub(crate) suite: IkeSuite,
+    pub(crate) keys: IkeKeys,
+    pub(crate) spis: (u64, u64),
+    pub(crate) nonces: (Vec<u8>, Vec<u8>),
+    /// Request and response of IKE_SA_INIT as they were on the wire.
+    pub(crate) first: (Vec<u8>, Vec<u8>),
+    pub(crate) peer_hashes: Option<Vec<HashId>>,
+    pub(crate) additional: VecDeque<Group>,
+    pub(crate) intermediate: IntermediateAuth,
+    pub(crate) step: Step,
+    /// Initiator: what we offer for the first Child SA.
+    pub(crate) offer: Option<Offer>,
+    /// Whether the peer takes an IKE_AUTH without Child SA.
+    pub(crate) childless: bool,
+    /// Responder: connections that the peer may turn out to mean.
+    pub(crate) candidates: Vec<std::sync::Arc<Connection>>,
+}
+
+impl Handshake {
+    pub(crate) const fn waits_for(&self, id: AskId) -> bool {
+        match &self.step {
+            Step::Signing { ask, .. }
+            | Step::VerifyingResponder { ask, .. }
+            | Step::VerifyingInitiator { ask, .. }
+            | Step::SigningResponse { ask, .. } => ask.0 == id.0,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn take_step(&mut self) -> Step {
+        std::mem::replace(&mut self.step, Step::Moving)
+    }
+
+    pub(crate) fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            nonce_i: &self.nonces.0,
+            nonce_r: &self.nonces.1,
+            spi_i: self.spis.0,
+            spi_r: self.spis.1,
+        }
+    }
+
+    /// What the initiator signs.
+    pub(crate) fn octets_i(&self, id: &Identification, message_id: u32) -> SignedOctets {
+        let extra = self.intermediate.octets(message_id);
+        let (prf, sk_p) = (self.keys.prf, &self.keys.sk_pi);
+        SignedOctets::new(
+            prf,
+            sk_p,
+            &self.first.0,
+            &self.nonces.1,
+            id,
+            extra.as_deref(),
+        )
+    }
+
+    /// What the responder signs.
+    pub(crate) fn octets_r(&self, id: &Identification, message_id: u32) -> SignedOctets {
+        let extra = self.intermediate.octets(message_id);
+        let (prf, sk_p) = (self.keys.prf, &self.keys.sk_pr);
+        SignedOctets::new(
+            prf,
+            sk_p,
+            &self.first.1,
+            &self.nonces.0,
+            id,
+            extra.as_deref(),
+        )
+    }
+
+    pub(crate) fn release(self, core: &mut Core) {
+        if let Some(offer) = self.offer {
+            core.free_esp_spi(offer.spi_in);
+        }
+    }
+}
+
+/// What we can do, said in both IKE_SA_INIT messages. IKE_INTERMEDIATE is only announced where it
+/// will be used.
+pub(crate) fn capabilities(intermediate: bool) -> Vec<Payload> {
+    let hashes: Vec<u8> = HASHES
+        .iter()
+        .flat_map(|hash| hash.0.to_be_bytes())
+        .collect();
+    let mut out = vec![
+        Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED),
+        Notify::new(NotifyType::SIGNATURE_HASH_ALGORITHMS).with_data(hashes),
+    ];
+    if intermediate {
+        out.push(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
+    }
+    out.into_iter().map(Payload::Notify).collect()
+}
+
+/// The hashes that the peer announced.
+pub(crate) fn announced_hashes(payloads: &[Payload]) -> Option<Vec<HashId>> {
+    payloads.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == NotifyType::SIGNATURE_HASH_ALGORITHMS => {
+            let (pairs, _) = notify.data.as_chunks::<2>();
+            Some(
+                pairs
+                    .iter()
+                    .map(|pair| HashId(u16::from_be_bytes(*pair)))
+                    .collect(),
+            )
+        }
+        _ => None,
+    })
+}
+
+/// Our certificates, where we prove ourselves with one.
+pub(crate) fn own_certificates(connection: &Connection) -> Vec<Payload> {
+    let LocalAuth::Certificate { chain, .. } = &connection.local_auth else {
+        return Vec::new();
+    };
+    let cert = |data: &Vec<u8>| {
+        Payload::Cert(Certificate {
+            encoding: CertEncoding::X509_SIGNATURE,
+            data: data.clone(),
+        })
+    };
+    chain.iter().map(cert).collect()
+}
+
+/// The peer's X.509 certificates; other encodings are ignored.
+pub(crate) fn peer_certificates(payloads: &[Payload]) -> Vec<Vec<u8>> {
+    let x509 = |payload: &Payload| match payload {
+        Payload::Cert(cert) if cert.encoding == CertEncoding::X509_SIGNATURE => {
+            Some(cert.data.clone())
+        }
+        _ => None,
+    };
+    payloads.iter().filter_map(x509).collect()
+}
+
+/// The first error among the notifications.
+pub(crate) fn error_notify(payloads: &[Payload]) -> Option<NotifyType> {
+    payloads.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind.is_error() => Some(notify.kind),
+        _ => None,
+    })
+}

@@ -1,0 +1,66 @@
+//! NAT detection (RFC 7296 §2.23).
+
+use std::net::{IpAddr, SocketAddr};
+
+use aws_lc_rs::digest;
+
+use crate::wire::{Notify, NotifyType, Payload};
+
+/// Who sits behind a NAT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nat {
+    pub(crate) ours: bool,
+    pub(crate) theirs: bool,
+}
+
+impl Nat {
+    pub(crate) const fn detected(self) -> bool {
+        self.ours || self.theirs
+    }
+
+    /// Reads the peer's notifications in a message that came over `local` and `remote`. A peer that
+    /// sends none does not know NAT traversal.
+    pub(crate) fn from_payloads(
+        payloads: &[Payload],
+        spis: (u64, u64),
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Self {
+        let hashes = |kind| {
+            payloads.iter().filter_map(move |payload| match payload {
+                Payload::Notify(notify) if notify.kind == kind => Some(notify.data.as_slice()),
+                _ => None,
+            })
+        };
+        let differs = |kind, address| {
+            let hash = hash(spis, address);
+            hashes(kind).next().is_some() && hashes(kind).all(|theirs| theirs != hash)
+        };
+        Self {
+            theirs: differs(NotifyType::NAT_DETECTION_SOURCE_IP, remote),
+            ours: differs(NotifyType::NAT_DETECTION_DESTINATION_IP, local),
+        }
+    }
+}
+
+/// Our two notifications.
+pub(crate) fn notifies(spis: (u64, u64), local: SocketAddr, remote: SocketAddr) -> [Payload; 2] {
+    let notify = |kind, address| Payload::Notify(Notify::new(kind).with_data(hash(spis, address)));
+    [
+        notify(NotifyType::NAT_DETECTION_SOURCE_IP, local),
+        notify(NotifyType::NAT_DETECTION_DESTINATION_IP, remote),
+    ]
+}
+
+/// SHA-1 of SPIs, address and port, as the section has it; it protects nothing.
+fn hash(spis: (u64, u64), address: SocketAddr) -> Vec<u8> {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(&spis.0.to_be_bytes());
+    context.update(&spis.1.to_be_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => context.update(&ip.octets()),
+        IpAddr::V6(ip) => context.update(&ip.octets()),
+    }
+    context.update(&address.port().to_be_bytes());
+    context.finish().as_ref().to_vec()
+}

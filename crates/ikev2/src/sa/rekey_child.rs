@@ -1,0 +1,379 @@
+//! CREATE_CHILD_SA for Child SAs: making and replacing (RFC 7296 §1.3.1, §1.3.3, §2.8).
+
+use super::child::{ChildState, Making, Offer, Refusal, answer};
+use super::core::Core;
+use super::exchange::{Intent, Request};
+use super::handshake::error_notify;
+use super::{IkeSa, Phase, find};
+use crate::config::Connection;
+use crate::crypto::Group;
+use crate::event::{Event, Reason};
+use crate::wire::{ExchangeType, KeyExchangeId, Notify, NotifyType, Payload, Protocol};
+
+/// Groups that a peer may demand one after the other.
+const MAX_GROUP_CHANGES: u8 = 2;
+
+/// The peer replaced the same Child SA while our request was out.
+pub(crate) struct PeerRekey {
+    /// The Child SA that it made.
+    pub(crate) spi_in: u32,
+    /// The lower of the two nonces of its exchange.
+    pub(crate) lowest: Vec<u8>,
+}
+
+/// Our CREATE_CHILD_SA request.
+pub(crate) struct ChildRequest {
+    pub(crate) offer: Offer,
+    pub(crate) nonce: Vec<u8>,
+    /// Inbound SPI of the Child SA to be replaced.
+    pub(crate) rekeys: Option<u32>,
+    pub(crate) peer_rekey: Option<PeerRekey>,
+    /// The peer deleted what we are replacing.
+    pub(crate) old_gone: bool,
+    group_changes: u8,
+}
+
+impl IkeSa {
+    pub(super) fn start_child_rekey(&mut self, core: &mut Core, spi_in: u32) {
+        let Phase::Established(established) = &self.phase else {
+            return;
+        };
+        let live = |child: &&super::child::ChildSa| child.state == ChildState::Live;
+        if let Some(child) = established.children.get(&spi_in).filter(live) {
+            let config = child.config;
+            self.start_child(core, config, Some(spi_in), None);
+        }
+    }
+
+    /// Asks for a Child SA, with the group that the peer demanded, if it did.
+    pub(super) fn start_child(
+        &mut self,
+        core: &mut Core,
+        config: usize,
+        rekeys: Option<u32>,
+        group: Option<(Group, u8)>,
+    ) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        let Some(child) = self.connection.children.get(config) else {
+            return;
+        };
+        if established.children.len() >= core.limits.children && rekeys.is_none() {
+            let (ike, child) = (self.id, Some(child.name.clone()));
+            core.event(Event::ChildFailed {
+                ike,
+                child,
+                reason: Reason::Limit,
+            });
+            return;
+        }
+        let wanted = group.map(|(group, _)| group);
+        let Some(offer) = Offer::new(core, &self.connection, config, true, wanted) else {
+            return;
+        };
+        let nonce = core.nonce();
+        let mut payloads = Vec::new();
+        if let Some(spi_in) = rekeys {
+            payloads.push(Payload::Notify(Notify::about_esp(
+                NotifyType::REKEY_SA,
+                spi_in,
+            )));
+        }
+        payloads.extend(offer.payloads(child, Some(Payload::Nonce(nonce.clone()))));
+        established.request = Some(Request::Child(Box::new(ChildRequest {
+            offer,
+            nonce,
+            rekeys,
+            peer_rekey: None,
+            old_gone: false,
+            group_changes: group.map_or(0, |(_, changes)| changes),
+        })));
+        self.channel
+            .request(core, ExchangeType::CREATE_CHILD_SA, &payloads);
+    }
+
+    pub(super) fn on_create_child_response(&mut self, core: &mut Core, payloads: &[Payload]) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        match established.request.take() {
+            Some(Request::Child(request)) => match error_notify(payloads) {
+                Some(error) => self.on_child_error(core, *request, error, payloads),
+                None => self.on_child_created(core, *request, payloads),
+            },
+            Some(Request::RekeyIke(request)) => {
+                self.on_ike_rekey_response(core, *request, payloads);
+            }
+            _ => self.down(core, Reason::Protocol("response to another exchange")),
+        }
+    }
+
+    fn on_child_created(&mut self, core: &mut Core, request: ChildRequest, payloads: &[Payload]) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        let Some(nonce_r) = find!(payloads, Payload::Nonce) else {
+            self.down(core, Reason::Protocol("no nonce"));
+            return;
+        };
+        // The exchange with the lowest of the four nonces loses (§2.8.1); one whose Child SA the peer
+        // deleted already has lost anyway.
+        let lowest = (&request.nonce).min(nonce_r);
+        let rival = request.peer_rekey.as_ref();
+        let rival = rival.filter(|peer| established.children.contains_key(&peer.spi_in));
+        // If the peer has deleted the old one, it has decided for its own.
+        let lost = rival.is_some_and(|peer| *lowest < peer.lowest || request.old_gone);
+        let making = Making {
+            ike: self.id,
+            connection: &self.connection,
+            keys: &established.keys,
+            nonces: (&request.nonce, nonce_r),
+            path: (self.channel.local, self.channel.remote),
+            encapsulation: self.nat.detected(),
+            replaces: request.rekeys,
+            send_now: !lost,
+        };
+        let mut child = match request.offer.accept(core, &making, payloads) {
+            Ok(child) => child,
+            Err(reason) => {
+                let name = self.connection.children.get(request.offer.config);
+                let child = name.map(|child| child.name.clone());
+                core.free_esp_spi(request.offer.spi_in);
+                core.event(Event::ChildFailed {
+                    ike: self.id,
+                    child,
+                    reason,
+                });
+                return;
+            }
+        };
+        let (now, new) = (core.now, child.spi_in);
+        if lost {
+            child.state = ChildState::Redundant;
+            if let Some((peer_spi, old)) = rival.map(|peer| peer.spi_in).zip(request.rekeys)
+                && let Some(old) = established.children.get_mut(&old)
+            {
+                old.state = ChildState::Replaced(peer_spi);
+            }
+            established.children.insert(new, child);
+            established.enqueue(core, Intent::DeleteChild(new, Reason::Redundant), now);
+            return;
+        }
+        if let Some(peer) = rival
+            && let Some(theirs) = established.children.get_mut(&peer.spi_in)
+        {
+            theirs.state = ChildState::Redundant;
+        }
+        established.children.insert(new, child);
+        if let Some(old) = request.rekeys
+            && let Some(old_child) = established.children.get_mut(&old)
+        {
+            old_child.state = ChildState::Replaced(new);
+            established.enqueue(core, Intent::DeleteChild(old, Reason::Replaced), now);
+        }
+    }
+
+    fn on_child_error(
+        &mut self,
+        core: &mut Core,
+        request: ChildRequest,
+        error: NotifyType,
+        payloads: &[Payload],
+    ) {
+        let config = request.offer.config;
+        core.free_esp_spi(request.offer.spi_in);
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        let replaced = request.peer_rekey.is_some() || request.old_gone;
+        if let (NotifyType::INVALID_KE_PAYLOAD, false) = (error, replaced)
+            && let Some(group) = acceptable_group(&self.connection, &request, payloads)
+        {
+            let changes = request.group_changes.saturating_add(1);
+            self.start_child(core, config, request.rekeys, Some((group, changes)));
+            return;
+        }
+        // The peer's own rekeying has done it, whatever became of ours.
+        if let Some(peer) = &request.peer_rekey
+            && let Some(old) = request.rekeys
+            && let Some(child) = established.children.get_mut(&old)
+        {
+            child.state = ChildState::Replaced(peer.spi_in);
+        }
+        if replaced {
+            return;
+        }
+        let pause = core.jittered(core.limits.retry_pause);
+        let later = core.now.after(pause);
+        let again = request
+            .rekeys
+            .map_or(Intent::CreateChild(config), Intent::RekeyChild);
+        match (error, request.rekeys) {
+            (NotifyType::TEMPORARY_FAILURE, _) => established.enqueue(core, again, later),
+            (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
+                // The peer has forgotten it: make a new one (§2.25).
+                established.enqueue(core, Intent::CreateChild(config), core.now);
+                self.remove_child(core, old, Reason::Refused(error));
+            }
+            _ => {
+                let child = self
+                    .connection
+                    .children
+                    .get(config)
+                    .map(|child| child.name.clone());
+                let reason = Reason::Refused(error);
+                core.event(Event::ChildFailed {
+                    ike: self.id,
+                    child,
+                    reason,
+                });
+            }
+        }
+    }
+
+    /// The peer wants a Child SA, or to replace one, or to replace the IKE SA.
+    pub(super) fn on_create_child_request(&mut self, core: &mut Core, payloads: &[Payload]) {
+        let exchange = ExchangeType::CREATE_CHILD_SA;
+        let protocol = find!(payloads, Payload::Sa)
+            .and_then(|sa| sa.first())
+            .map(|p| p.protocol);
+        let reply = if protocol == Some(Protocol::IKE) {
+            self.answer_ike_rekey(core, payloads)
+        } else {
+            self.answer_child(core, payloads)
+        };
+        let reply = reply.unwrap_or_else(|refusal| {
+            let later = refusal.notify.kind == NotifyType::TEMPORARY_FAILURE;
+            let known = refusal.notify.kind == NotifyType::CHILD_SA_NOT_FOUND;
+            let group = refusal.notify.kind == NotifyType::INVALID_KE_PAYLOAD;
+            if !later && !known && !group {
+                let reason = *refusal.reason;
+                core.event(Event::ChildFailed {
+                    ike: self.id,
+                    child: None,
+                    reason,
+                });
+            }
+            vec![Payload::Notify(refusal.notify)]
+        });
+        self.channel.respond(core, exchange, &reply);
+        self.after_ike_rekey_answer(core);
+    }
+
+    fn answer_child(
+        &mut self,
+        core: &mut Core,
+        payloads: &[Payload],
+    ) -> Result<Vec<Payload>, Refusal> {
+        let later = || {
+            Refusal::new(
+                NotifyType::TEMPORARY_FAILURE,
+                Reason::Protocol("not at this moment"),
+            )
+        };
+        let Phase::Established(established) = &mut self.phase else {
+            return Err(later());
+        };
+        let busy = matches!(
+            established.request,
+            Some(Request::RekeyIke(_) | Request::DeleteIke(_))
+        );
+        if busy || established.role != super::Role::Live {
+            return Err(later());
+        }
+        let syntax = || Refusal::new(NotifyType::INVALID_SYNTAX, Reason::Protocol("no nonce"));
+        let nonce_i = find!(payloads, Payload::Nonce).ok_or_else(syntax)?;
+        let rekeys = payloads.iter().find_map(|payload| match payload {
+            Payload::Notify(notify) if notify.kind == NotifyType::REKEY_SA => Some(notify),
+            _ => None,
+        });
+        let mut old = None;
+        if let Some(notify) = rekeys {
+            let child = notify
+                .spi32()
+                .and_then(|spi| established.child_by_outbound(spi));
+            let Some(child) = child else {
+                let mut refusal = Refusal::new(
+                    NotifyType::CHILD_SA_NOT_FOUND,
+                    Reason::Refused(NotifyType::CHILD_SA_NOT_FOUND),
+                );
+                refusal.notify.protocol = notify.protocol;
+                refusal.notify.spi.clone_from(&notify.spi);
+                return Err(refusal);
+            };
+            let deleting = matches!(
+                established.request, Some(Request::DeleteChild(spi, _)) if spi == child.spi_in
+            );
+            if deleting || child.state != ChildState::Live {
+                return Err(later());
+            }
+            old = Some((child.spi_in, child.config));
+        } else if established.children.len() >= core.limits.children {
+            return Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS, Reason::Limit));
+        }
+        let nonce_r = core.nonce();
+        let making = Making {
+            ike: self.id,
+            connection: &self.connection,
+            keys: &established.keys,
+            nonces: (nonce_i, &nonce_r),
+            path: (self.channel.local, self.channel.remote),
+            encapsulation: self.nat.detected(),
+            replaces: old.map(|(spi_in, _)| spi_in),
+            // A new Child SA is used at once, a successor when the old one goes.
+            send_now: old.is_none(),
+        };
+        let only = old.map(|(_, config)| config);
+        let (child, mut reply) = answer(core, &making, payloads, true, only)?;
+        let new = child.spi_in;
+        reply.insert(1, Payload::Nonce(nonce_r.clone()));
+        established.children.insert(new, child);
+        if let Some((old, _)) = old {
+            let lowest = nonce_i.min(&nonce_r).clone();
+            match &mut established.request {
+                Some(Request::Child(request)) if request.rekeys == Some(old) => {
+                    request.peer_rekey = Some(PeerRekey {
+                        spi_in: new,
+                        lowest,
+                    });
+                }
+                _ => {
+                    if let Some(child) = established.children.get_mut(&old) {
+                        child.state = ChildState::Replaced(new);
+                    }
+                }
+            }
+        }
+        Ok(reply)
+    }
+}
+
+/// The group that the peer demands, if we offered it and have not tried it yet.
+fn acceptable_group(
+    connection: &Connection,
+    request: &ChildRequest,
+    payloads: &[Payload],
+) -> Option<Group> {
+    let group = demanded_group(payloads)?;
+    let child = connection.children.get(request.offer.config)?;
+    let offered = child.esp.iter().any(|esp| esp.groups.contains(&group));
+    let used = request
+        .offer
+        .pending
+        .as_ref()
+        .map(crate::crypto::Pending::group);
+    let fresh = used != Some(group) && request.group_changes < MAX_GROUP_CHANGES;
+    (offered && fresh).then_some(group)
+}
+
+/// The group that INVALID_KE_PAYLOAD demands.
+pub(super) fn demanded_group(payloads: &[Payload]) -> Option<Group> {
+    payloads.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == NotifyType::INVALID_KE_PAYLOAD => {
+            let id = notify.data.as_slice().try_into().ok()?;
+            Group::from_id(KeyExchangeId(u16::from_be_bytes(id)))
+        }
+        _ => None,
+    })
+}

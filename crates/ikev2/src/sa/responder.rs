@@ -1,0 +1,446 @@
+//! IKE_SA_INIT, IKE_INTERMEDIATE and IKE_AUTH as responder (RFC 7296 §1.2, RFC 9242).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::channel::Channel;
+use super::child::{Making, answer, answer_exchange, has_notify, invalid_ke};
+use super::core::{Core, Transfer};
+use super::exchange::Established;
+use super::handshake::{
+    Handshake, Step, announced_hashes, capabilities, own_certificates, peer_certificates,
+};
+use super::nat::{self, Nat};
+use super::{IkeId, IkeSa, Phase, find};
+use crate::auth::{
+    AuthError, Authenticated, IntermediateAuth, OurProof, PeerVerified, Scheme, verify_shared_key,
+    verify_signature,
+};
+use crate::config::{Connection, LocalAuth, RemoteAuth};
+use crate::crypto::{IkeKeys, Inputs, respond};
+use crate::event::{Answer, Ask, Event, Reason};
+use crate::select::{IkeSuite, NegotiationFailure, choose};
+use crate::wire::{
+    AuthMethod, Authentication, CertEncoding, CertRequest, Datagram, ExchangeType, Flags, Header,
+    Identification, KeyExchange, Notify, NotifyType, Payload, PayloadType, Proposal, encode_clear,
+};
+
+/// A first request that gets no IKE SA.
+pub(crate) enum Refused {
+    /// Not worth an answer.
+    Silently,
+    /// Answered with this notification, for this reason.
+    With(Notify, Option<Box<NegotiationFailure>>),
+}
+
+/// A chosen suite and the connections that allow it.
+type Choice = (IkeSuite, Proposal, Vec<Arc<Connection>>);
+
+fn choose_suite(
+    candidates: &[Arc<Connection>],
+    offered: &[Proposal],
+    preferred: crate::wire::KeyExchangeId,
+) -> Result<Choice, Refused> {
+    let ours_of = |connection: &Connection| -> Vec<Proposal> {
+        connection
+            .ike
+            .iter()
+            .map(|ike| ike.to_wire(1, &[]))
+            .collect()
+    };
+    let mut failure = None;
+    for connection in candidates {
+        match choose(&ours_of(connection), offered, Some(preferred)) {
+            Ok(chosen) => {
+                let Some(suite) = IkeSuite::from_wire(&chosen) else {
+                    continue;
+                };
+                let allows = |other: &&Arc<Connection>| {
+                    choose(&ours_of(other), std::slice::from_ref(&chosen), None).is_ok()
+                };
+                let allowed = candidates.iter().filter(allows).cloned().collect();
+                return Ok((suite, chosen, allowed));
+            }
+            Err(error) => failure = failure.or(Some(Box::new(error))),
+        }
+    }
+    Err(Refused::With(
+        Notify::new(NotifyType::NO_PROPOSAL_CHOSEN),
+        failure,
+    ))
+}
+
+impl IkeSa {
+    /// Answers a first request with an IKE SA, or says why not.
+    pub(crate) fn respond(
+        core: &mut Core,
+        candidates: &[Arc<Connection>],
+        path: (SocketAddr, SocketAddr),
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) -> Result<Self, Refused> {
+        let payloads = &datagram.clear;
+        let (Some(offered), Some(ke), Some(nonce_i)) = (
+            find!(payloads, Payload::Sa),
+            find!(payloads, Payload::Ke),
+            find!(payloads, Payload::Nonce),
+        ) else {
+            return Err(Refused::With(Notify::new(NotifyType::INVALID_SYNTAX), None));
+        };
+        let (suite, chosen, candidates) = choose_suite(candidates, offered, ke.method)?;
+        if ke.method != suite.group.id() {
+            return Err(Refused::With(invalid_ke(suite.group.id()), None));
+        }
+        let connection = candidates.first().cloned().ok_or(Refused::Silently)?;
+        let intermediate = has_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
+        if !suite.additional.is_empty() && !intermediate {
+            return Err(Refused::With(
+                Notify::new(NotifyType::NO_PROPOSAL_CHOSEN),
+                None,
+            ));
+        }
+        let (public, shared) = respond(suite.group, &ke.data, &mut *core.random)
+            .map_err(|_| Refused::With(Notify::new(NotifyType::INVALID_SYNTAX), None))?;
+        let spi_i = datagram.header.spi_i;
+        let spis = (spi_i, core.ike_spi());
+        let nonces = (nonce_i.clone(), core.nonce());
+        let inputs = Inputs {
+            nonce_i: &nonces.0,
+            nonce_r: &nonces.1,
+            spi_i: spis.0,
+            spi_r: spis.1,
+        };
+        let keys = IkeKeys::initial(&suite, &shared, inputs).ok_or(Refused::Silently)?;
+        let mut channel = Channel::new(core, path, spis, false);
+        if !channel.set_keys(&suite, &keys) {
+            return Err(Refused::Silently);
+        }
+        channel.fragmentation = has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
+        let mut reply = vec![
+            Payload::Sa(vec![chosen]),
+            Payload::Ke(KeyExchange {
+                method: suite.group.id(),
+                data: public,
+            }),
+            Payload::Nonce(nonces.1.clone()),
+        ];
+        reply.extend(nat::notifies(spis, path.0, path.1));
+        reply.extend(capabilities(!suite.additional.is_empty()));
+        reply.push(Payload::Notify(Notify::new(
+            NotifyType::CHILDLESS_IKEV2_SUPPORTED,
+        )));
+        reply.extend(certificate_request(&connection));
+        let response = encode_clear(init_header(spis), &reply);
+        channel.respond_clear(core, bytes, response.clone());
+        let handshake = Handshake {
+            additional: suite.additional.clone().into(),
+            suite,
+            keys,
+            spis,
+            nonces,
+            first: (bytes.to_vec(), response),
+            peer_hashes: announced_hashes(payloads),
+            intermediate: IntermediateAuth::default(),
+            step: Step::Expecting,
+            offer: None,
+            childless: true,
+            candidates,
+        };
+        Ok(Self {
+            id: IkeId(spis.1),
+            connection,
+            // The initiator could not know our SPI yet.
+            nat: Nat::from_payloads(payloads, (spi_i, 0), path.0, path.1),
+            channel,
+            phase: Phase::Handshake(Box::new(handshake)),
+            deadline: Some(core.now.after(core.limits.handshake_time)),
+            gone: false,
+        })
+    }
+
+    pub(super) fn on_intermediate_request(
+        &mut self,
+        core: &mut Core,
+        payloads: &[Payload],
+        request: &[u8],
+    ) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
+        let expecting = matches!(handshake.step, Step::Expecting);
+        let group = handshake.additional.pop_front().filter(|_| expecting);
+        let answer = match group {
+            Some(_) => answer_exchange(core, group, find!(payloads, Payload::Ke))
+                .ok()
+                .flatten(),
+            None => None,
+        };
+        let exchange = ExchangeType::IKE_INTERMEDIATE;
+        let Some((ke, shared)) = answer else {
+            let notify = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX));
+            self.channel.respond(core, exchange, &[notify]);
+            self.down(core, Reason::Protocol("unexpected IKE_INTERMEDIATE"));
+            return;
+        };
+        let reply = [Payload::Ke(ke)];
+        let message_id = self.channel.next_expected();
+        let response = self.channel.logical(exchange, true, message_id, &reply);
+        self.channel.respond(core, exchange, &reply);
+        handshake
+            .intermediate
+            .add(&handshake.keys, request, &response);
+        if !handshake.update_keys(&mut self.channel, &shared) {
+            self.down(core, Reason::Protocol("key material"));
+        }
+    }
+
+    pub(super) fn on_auth_request(&mut self, core: &mut Core, request: Vec<Payload>) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
+        if !matches!(handshake.step, Step::Expecting) || !handshake.additional.is_empty() {
+            self.refuse_initiator(core, "additional key exchange was left out".into());
+            return;
+        }
+        let id = find!(request, Payload::IdI).cloned();
+        let Some((id, proof)) = id.zip(find!(request, Payload::Auth)) else {
+            self.refuse_initiator(core, "no identity or no proof (EAP is not spoken)".into());
+            return;
+        };
+        let wanted = find!(request, Payload::IdR);
+        let found = handshake
+            .candidates
+            .iter()
+            .find(|connection| fits(connection, &id, wanted, proof));
+        let Some(connection) = found.cloned() else {
+            let method = proof.method;
+            self.refuse_initiator(core, format!("no connection for {id} with {method}"));
+            return;
+        };
+        self.connection = connection;
+        match &self.connection.remote_auth {
+            RemoteAuth::Psk(_) => self.check_initiator(core, request, None),
+            RemoteAuth::Certificate { .. } => {
+                let chain = peer_certificates(&request);
+                if chain.is_empty() {
+                    self.refuse_initiator(core, "no certificate came".into());
+                    return;
+                }
+                let connection = self.connection.name.clone();
+                let ask = core.ask(
+                    self.id,
+                    Ask::VerifyPeer {
+                        connection,
+                        chain,
+                        id,
+                    },
+                );
+                if let Phase::Handshake(handshake) = &mut self.phase {
+                    handshake.step = Step::VerifyingInitiator { ask, request };
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_responder_answer(&mut self, core: &mut Core, answer: Answer) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
+        match (handshake.take_step(), answer) {
+            (Step::VerifyingInitiator { request, .. }, Answer::PeerKey(key)) => {
+                self.check_initiator(core, request, Some(&key));
+            }
+            (
+                Step::SigningResponse {
+                    scheme,
+                    peer,
+                    request,
+                    ..
+                },
+                Answer::Signature(signature),
+            ) => {
+                self.establish(core, peer, &request, scheme.payload(&signature));
+            }
+            (_, Answer::Refused(reason)) => self.refuse_initiator(core, reason),
+            _ => self.refuse_initiator(core, "wrong kind of answer".into()),
+        }
+    }
+
+    fn verify_initiator(
+        &self,
+        request: &[Payload],
+        key: Option<&[u8]>,
+    ) -> Result<PeerVerified, String> {
+        let Phase::Handshake(handshake) = &self.phase else {
+            return Err("no handshake".into());
+        };
+        let id = find!(request, Payload::IdI).ok_or("no identity")?;
+        let proof = find!(request, Payload::Auth).ok_or("no proof")?;
+        let octets = handshake.octets_i(id, self.channel.next_expected());
+        let verified: Result<_, AuthError> = match (&self.connection.remote_auth, key) {
+            (RemoteAuth::Psk(psk), None) => {
+                verify_shared_key(handshake.keys.prf, psk, &octets, proof, id)
+            }
+            (RemoteAuth::Certificate { .. }, Some(key)) => {
+                verify_signature(key, &octets, proof, id)
+            }
+            _ => return Err("no key".into()),
+        };
+        verified.map_err(|error| error.to_string())
+    }
+
+    fn check_initiator(&mut self, core: &mut Core, request: Vec<Payload>, key: Option<&[u8]>) {
+        let peer = match self.verify_initiator(&request, key) {
+            Ok(peer) => peer,
+            Err(reason) => return self.refuse_initiator(core, reason),
+        };
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
+        let octets = handshake.octets_r(&self.connection.local_id, self.channel.next_expected());
+        match &self.connection.local_auth {
+            LocalAuth::Psk(psk) => {
+                let proof = octets.shared_key(handshake.keys.prf, psk);
+                self.establish(core, peer, &request, proof);
+            }
+            LocalAuth::Certificate { key, .. } => {
+                let Some(scheme) = Scheme::for_peer(*key, handshake.peer_hashes.as_deref()) else {
+                    let reason = "peer knows no signature algorithm of our key".into();
+                    return self.refuse_initiator(core, reason);
+                };
+                let connection = self.connection.name.clone();
+                let message = octets.as_bytes().to_vec();
+                let ask = core.ask(
+                    self.id,
+                    Ask::Sign {
+                        connection,
+                        scheme,
+                        message,
+                    },
+                );
+                handshake.step = Step::SigningResponse {
+                    ask,
+                    scheme,
+                    peer,
+                    request,
+                };
+            }
+        }
+    }
+
+    fn establish(
+        &mut self,
+        core: &mut Core,
+        peer: PeerVerified,
+        request: &[Payload],
+        proof: Authentication,
+    ) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
+        let Phase::Handshake(handshake) = phase else {
+            return;
+        };
+        let auth = Authenticated::new(peer, OurProof::new(&proof));
+        let mut reply = vec![Payload::IdR(self.connection.local_id.clone())];
+        reply.extend(own_certificates(&self.connection));
+        reply.push(Payload::Auth(proof));
+        core.event(Event::IkeUp {
+            ike: self.id,
+            connection: self.connection.name.clone(),
+            peer: auth.peer().clone(),
+            suite: handshake.suite.to_string(),
+        });
+        if has_notify(request, NotifyType::INITIAL_CONTACT) {
+            core.transfers.push(Transfer::InitialContact {
+                keep: self.id,
+                connection: self.connection.name.clone(),
+                peer: auth.peer().clone(),
+            });
+        }
+        let mut established = Established::new(core, &self.connection, auth, handshake.keys);
+        if find!(request, Payload::Sa).is_some() {
+            let making = Making {
+                ike: self.id,
+                connection: &self.connection,
+                keys: &established.keys,
+                nonces: (&handshake.nonces.0, &handshake.nonces.1),
+                path: self.path(),
+                encapsulation: self.encapsulation(),
+                replaces: None,
+                send_now: true,
+            };
+            match answer(core, &making, request, false, None) {
+                Ok((child, payloads)) => {
+                    reply.extend(payloads);
+                    established.children.insert(child.spi_in, child);
+                }
+                Err(refusal) => {
+                    // The IKE SA stays up without the Child SA (§1.2).
+                    reply.push(Payload::Notify(refusal.notify));
+                    let (ike, reason) = (self.id, *refusal.reason);
+                    core.event(Event::ChildFailed {
+                        ike,
+                        child: None,
+                        reason,
+                    });
+                }
+            }
+        }
+        self.phase = Phase::Established(Box::new(established));
+        self.deadline = None;
+        self.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
+    }
+
+    /// All failures look the same to the peer (§2.21.2).
+    fn refuse_initiator(&mut self, core: &mut Core, reason: String) {
+        let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
+        self.channel
+            .respond(core, ExchangeType::IKE_AUTH, &[notify]);
+        self.down(core, Reason::Authentication(reason));
+    }
+}
+
+fn init_header(spis: (u64, u64)) -> Header {
+    Header {
+        spi_i: spis.0,
+        spi_r: spis.1,
+        first: PayloadType::NONE,
+        exchange: ExchangeType::IKE_SA_INIT,
+        flags: Flags {
+            initiator: false,
+            response: true,
+        },
+        message_id: 0,
+    }
+}
+
+/// A response to a first request that gets no IKE SA.
+pub(crate) fn init_notify(request: &Datagram, notify: Notify) -> Vec<u8> {
+    encode_clear(
+        init_header((request.header.spi_i, 0)),
+        &[Payload::Notify(notify)],
+    )
+}
+
+fn certificate_request(connection: &Connection) -> Option<Payload> {
+    let RemoteAuth::Certificate { authorities } = &connection.remote_auth else {
+        return None;
+    };
+    let (encoding, authorities) = (CertEncoding::X509_SIGNATURE, authorities.concat());
+    Some(Payload::CertReq(CertRequest {
+        encoding,
+        authorities,
+    }))
+}
+
+fn fits(
+    connection: &Connection,
+    id: &Identification,
+    wanted: Option<&Identification>,
+    proof: &Authentication,
+) -> bool {
+    let shared = proof.method == AuthMethod::SHARED_KEY;
+    let wants_shared = matches!(connection.remote_auth, RemoteAuth::Psk(_));
+    connection.remote_id.accepts(id)
+        && wanted.is_none_or(|wanted| *wanted == connection.local_id)
+        && shared == wants_shared
+}

@@ -1,0 +1,478 @@
+//! Choosing algorithms: what is offered, what is accepted, and where they differ (RFC 7296 §2.7).
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+
+use offload::{Encryption, Integrity, Suite};
+
+use crate::crypto::{Group, Prf};
+use crate::wire::{
+    EncrId, IntegId, KeyExchangeId, PrfId, Proposal, Protocol, Transform, TransformType,
+};
+
+/// What one proposal for an IKE SA allows; within each list the first is preferred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IkeProposal {
+    /// Encryption; either all combined modes or none.
+    pub encryption: Vec<Encryption>,
+    /// Integrity; empty with combined modes.
+    pub integrity: Vec<Integrity>,
+    /// Pseudorandom functions.
+    pub prf: Vec<Prf>,
+    /// First key exchange.
+    pub groups: Vec<Group>,
+    /// Additional key exchanges (RFC 9370), in order: alternatives for each.
+    pub additional: Vec<Vec<Group>>,
+}
+
+/// What one proposal for a Child SA with ESP allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EspProposal {
+    /// Encryption; either all combined modes or none.
+    pub encryption: Vec<Encryption>,
+    /// Integrity; empty with combined modes.
+    pub integrity: Vec<Integrity>,
+    /// Key exchanges when the Child SA is made or replaced later (perfect forward secrecy).
+    pub groups: Vec<Group>,
+    /// Whether it may also be replaced without a key exchange. A peer that did not plan for one
+    /// refuses the first rekeying otherwise, an hour after all seemed well.
+    pub without_group: bool,
+    /// Sequence numbers: `true` for 64 bits, in order of preference.
+    pub extended_sequence: Vec<bool>,
+}
+
+/// The algorithms of an IKE SA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IkeSuite {
+    /// Encryption.
+    pub encryption: Encryption,
+    /// Integrity, unless encryption authenticates.
+    pub integrity: Option<Integrity>,
+    /// Pseudorandom function.
+    pub prf: Prf,
+    /// First key exchange.
+    pub group: Group,
+    /// Additional key exchanges.
+    pub additional: Vec<Group>,
+}
+
+/// The algorithms of a Child SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EspSuite {
+    /// Encryption and integrity.
+    pub suite: Suite,
+    /// Key exchange of its own.
+    pub group: Option<Group>,
+    /// 64-bit sequence numbers.
+    pub extended_sequence: bool,
+}
+
+/// Two sides that have no algorithms in common.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no proposal in common: {first_difference}; theirs {theirs}; ours {ours}")]
+pub struct NegotiationFailure {
+    /// The peer's proposals.
+    pub theirs: String,
+    /// Ours.
+    pub ours: String,
+    /// Where the pair that comes closest differs.
+    pub first_difference: String,
+}
+
+fn encryption_to_wire(encryption: Encryption) -> Transform {
+    let (id, bits) = match encryption {
+        Encryption::Null => (EncrId::NULL, None),
+        Encryption::AesCbc128 => (EncrId::AES_CBC, Some(128)),
+        Encryption::AesCbc256 => (EncrId::AES_CBC, Some(256)),
+        Encryption::AesGcm128 => (EncrId::AES_GCM_16, Some(128)),
+        Encryption::AesGcm256 => (EncrId::AES_GCM_16, Some(256)),
+        Encryption::ChaCha20Poly1305 => (EncrId::CHACHA20_POLY1305, None),
+    };
+    Transform {
+        key_bits: bits,
+        ..Transform::new(TransformType::ENCR, id.0)
+    }
+}
+
+fn encryption_from_wire(transform: &Transform) -> Option<Encryption> {
+    [
+        Encryption::Null,
+        Encryption::AesCbc128,
+        Encryption::AesCbc256,
+        Encryption::AesGcm128,
+        Encryption::AesGcm256,
+        Encryption::ChaCha20Poly1305,
+    ]
+    .into_iter()
+    .find(|encryption| encryption_to_wire(*encryption) == *transform)
+}
+
+const fn integrity_id(integrity: Integrity) -> IntegId {
+    match integrity {
+        Integrity::HmacSha1_96 => IntegId::HMAC_SHA1_96,
+        Integrity::HmacSha256_128 => IntegId::HMAC_SHA2_256_128,
+        Integrity::HmacSha384_192 => IntegId::HMAC_SHA2_384_192,
+        Integrity::HmacSha512_256 => IntegId::HMAC_SHA2_512_256,
+    }
+}
+
+fn integrity_from_id(id: u16) -> Option<Integrity> {
+    [
+        Integrity::HmacSha1_96,
+        Integrity::HmacSha256_128,
+        Integrity::HmacSha384_192,
+        Integrity::HmacSha512_256,
+    ]
+    .into_iter()
+    .find(|integrity| integrity_id(*integrity).0 == id)
+}
+
+const fn prf_id(prf: Prf) -> PrfId {
+    match prf {
+        Prf::HmacSha1 => PrfId::HMAC_SHA1,
+        Prf::HmacSha256 => PrfId::HMAC_SHA2_256,
+        Prf::HmacSha384 => PrfId::HMAC_SHA2_384,
+        Prf::HmacSha512 => PrfId::HMAC_SHA2_512,
+    }
+}
+
+fn prf_from_id(id: u16) -> Option<Prf> {
+    [
+        Prf::HmacSha1,
+        Prf::HmacSha256,
+        Prf::HmacSha384,
+        Prf::HmacSha512,
+    ]
+    .into_iter()
+    .find(|prf| prf_id(*prf).0 == id)
+}
+
+fn additional_kind(index: usize) -> Option<TransformType> {
+    let index = u8::try_from(index).ok().filter(|index| *index < 7)?;
+    Some(TransformType(TransformType::ADDKE1.0.saturating_add(index)))
+}
+
+fn group_transforms(kind: TransformType, groups: &[Group]) -> impl Iterator<Item = Transform> {
+    groups
+        .iter()
+        .map(move |group| Transform::new(kind, group.id().0))
+}
+
+impl IkeProposal {
+    /// As a wire proposal; `spi` is empty in a first exchange.
+    pub fn to_wire(&self, number: u8, spi: &[u8]) -> Proposal {
+        let mut transforms: Vec<_> = self
+            .encryption
+            .iter()
+            .copied()
+            .map(encryption_to_wire)
+            .collect();
+        transforms.extend(
+            self.integrity
+                .iter()
+                .map(|i| Transform::new(TransformType::INTEG, integrity_id(*i).0)),
+        );
+        transforms.extend(
+            self.prf
+                .iter()
+                .map(|prf| Transform::new(TransformType::PRF, prf_id(*prf).0)),
+        );
+        transforms.extend(group_transforms(TransformType::KE, &self.groups));
+        for (index, groups) in self.additional.iter().enumerate() {
+            if let Some(kind) = additional_kind(index) {
+                transforms.extend(group_transforms(kind, groups));
+            }
+        }
+        Proposal {
+            number,
+            protocol: Protocol::IKE,
+            spi: spi.to_vec(),
+            transforms,
+        }
+    }
+}
+
+impl EspProposal {
+    /// As a wire proposal. In IKE_AUTH there is no key exchange for the Child SA, so `with_groups` is
+    /// false there.
+    pub fn to_wire(&self, number: u8, spi: u32, with_groups: bool) -> Proposal {
+        let mut transforms: Vec<_> = self
+            .encryption
+            .iter()
+            .copied()
+            .map(encryption_to_wire)
+            .collect();
+        transforms.extend(
+            self.integrity
+                .iter()
+                .map(|i| Transform::new(TransformType::INTEG, integrity_id(*i).0)),
+        );
+        if with_groups {
+            transforms.extend(group_transforms(TransformType::KE, &self.groups));
+            if self.without_group && !self.groups.is_empty() {
+                transforms.push(Transform::new(TransformType::KE, KeyExchangeId::NONE.0));
+            }
+        }
+        transforms.extend(
+            self.extended_sequence
+                .iter()
+                .map(|esn| Transform::new(TransformType::ESN, u16::from(*esn))),
+        );
+        Proposal {
+            number,
+            protocol: Protocol::ESP,
+            spi: spi.to_be_bytes().to_vec(),
+            transforms,
+        }
+    }
+}
+
+/// The transforms of one proposal by type.
+fn of_kind(proposal: &Proposal, kind: TransformType) -> Vec<Transform> {
+    let of_kind = |transform: &&Transform| transform.kind == kind && !transform.unknown_attribute;
+    proposal
+        .transforms
+        .iter()
+        .filter(of_kind)
+        .copied()
+        .collect()
+}
+
+/// Whether leaving a type out means the same as offering its number 0.
+const fn may_be_absent(kind: TransformType) -> bool {
+    // NONE for integrity and key exchanges, "no extended sequence numbers" for ESN.
+    kind.0 >= TransformType::INTEG.0 && kind.0 <= TransformType::ADDKE7.0
+}
+
+fn match_kind(
+    kind: TransformType,
+    ours: &[Transform],
+    theirs: &[Transform],
+    preferred: Option<KeyExchangeId>,
+) -> Option<Option<Transform>> {
+    let zero = Transform::new(kind, 0);
+    let common = |transform: &&Transform| theirs.contains(transform);
+    match (ours.is_empty(), theirs.is_empty()) {
+        (true, true) => Some(None),
+        (true, false) => (may_be_absent(kind) && theirs.contains(&zero)).then_some(Some(zero)),
+        (false, true) => (may_be_absent(kind) && ours.contains(&zero)).then_some(None),
+        (false, false) => {
+            let wanted = |t: &&Transform| preferred.is_some_and(|id| id.0 == t.id);
+            let preferred = (kind == TransformType::KE)
+                .then(|| ours.iter().filter(common).find(wanted))
+                .flatten();
+            preferred
+                .or_else(|| ours.iter().find(common))
+                .map(|t| Some(*t))
+        }
+    }
+}
+
+/// One transform of each type from the pair, or the types without any.
+fn match_pair(
+    ours: &Proposal,
+    theirs: &Proposal,
+    preferred: Option<KeyExchangeId>,
+) -> Result<Vec<Transform>, Vec<TransformType>> {
+    let all = ours.transforms.iter().chain(&theirs.transforms);
+    let kinds: BTreeSet<_> = all.map(|transform| transform.kind).collect();
+    let (mut chosen, mut missing) = (Vec::new(), Vec::new());
+    for kind in kinds {
+        match match_kind(
+            kind,
+            &of_kind(ours, kind),
+            &of_kind(theirs, kind),
+            preferred,
+        ) {
+            Some(transform) => chosen.extend(transform),
+            None => missing.push(kind),
+        }
+    }
+    if missing.is_empty() {
+        Ok(chosen)
+    } else {
+        Err(missing)
+    }
+}
+
+/// Chooses among the peer's proposals by our preference. Of key exchange methods that both allow,
+/// `preferred` (the one whose value is already there) comes first: it saves a round trip.
+///
+/// The answer has the number and SPI of the peer's proposal.
+///
+/// # Errors
+/// [`NegotiationFailure`] if no pair agrees on every type.
+pub fn choose(
+    ours: &[Proposal],
+    theirs: &[Proposal],
+    preferred: Option<KeyExchangeId>,
+) -> Result<Proposal, NegotiationFailure> {
+    let mut closest: Option<(usize, String)> = None;
+    for our in ours {
+        for their in theirs.iter().filter(|their| their.protocol == our.protocol) {
+            match match_pair(our, their, preferred) {
+                Ok(transforms) => {
+                    return Ok(Proposal {
+                        transforms,
+                        ..their.clone()
+                    });
+                }
+                Err(missing) => {
+                    if closest
+                        .as_ref()
+                        .is_none_or(|(count, _)| missing.len() < *count)
+                    {
+                        closest = Some((missing.len(), difference(our, their, &missing)));
+                    }
+                }
+            }
+        }
+    }
+    Err(NegotiationFailure {
+        theirs: render_all(theirs),
+        ours: render_all(ours),
+        first_difference: closest.map_or_else(|| "different protocols".into(), |(_, text)| text),
+    })
+}
+
+/// Checks an answer to `offered`: one proposal, one transform of each type, all of them offered.
+///
+/// # Errors
+/// [`NegotiationFailure`] if the answer is not a choice from the offer.
+pub fn check_choice(
+    offered: &[Proposal],
+    answer: &[Proposal],
+) -> Result<Proposal, NegotiationFailure> {
+    let failure = |text: &str| NegotiationFailure {
+        theirs: render_all(answer),
+        ours: render_all(offered),
+        first_difference: text.into(),
+    };
+    let [chosen] = answer else {
+        return Err(failure("the answer is not one proposal"));
+    };
+    let kinds: BTreeSet<_> = chosen
+        .transforms
+        .iter()
+        .map(|transform| transform.kind)
+        .collect();
+    if kinds.len() != chosen.transforms.len() {
+        return Err(failure("the answer has several transforms of one type"));
+    }
+    let same_number: Vec<_> = offered
+        .iter()
+        .filter(|offer| offer.number == chosen.number)
+        .cloned()
+        .collect();
+    choose(&same_number, answer, None)
+}
+
+fn difference(ours: &Proposal, theirs: &Proposal, missing: &[TransformType]) -> String {
+    let Some(kind) = missing.first().copied() else {
+        return String::new();
+    };
+    let list = |proposal| {
+        let names: Vec<_> = of_kind(proposal, kind).iter().map(transform_name).collect();
+        if names.is_empty() {
+            "nothing".to_owned()
+        } else {
+            names.join(" ")
+        }
+    };
+    format!("{kind}: theirs {}, ours {}", list(theirs), list(ours))
+}
+
+fn transform_name(transform: &Transform) -> String {
+    let id = transform.id;
+    let mut name = match transform.kind {
+        TransformType::ENCR => EncrId(id).to_string(),
+        TransformType::PRF => format!("PRF_{}", PrfId(id)),
+        TransformType::INTEG => IntegId(id).to_string(),
+        TransformType::ESN if id == 0 => "NO_ESN".into(),
+        TransformType::ESN if id == 1 => "ESN".into(),
+        TransformType::ESN => format!("ESN({id})"),
+        kind if may_be_absent(kind) => KeyExchangeId(id).to_string(),
+        kind => format!("{kind}:{id}"),
+    };
+    if let Some(bits) = transform.key_bits {
+        let _ = write!(name, "_{bits}");
+    }
+    name
+}
+
+fn render_all(proposals: &[Proposal]) -> String {
+    let render = |proposal: &Proposal| {
+        let names: Vec<_> = proposal.transforms.iter().map(transform_name).collect();
+        format!("{}:{}", proposal.protocol, names.join("/"))
+    };
+    proposals.iter().map(render).collect::<Vec<_>>().join(", ")
+}
+
+fn one(proposal: &Proposal, kind: TransformType) -> Option<&Transform> {
+    proposal
+        .transforms
+        .iter()
+        .find(|transform| transform.kind == kind)
+}
+
+fn group_of(proposal: &Proposal, kind: TransformType) -> Option<Option<Group>> {
+    match one(proposal, kind).map(|transform| KeyExchangeId(transform.id)) {
+        None | Some(KeyExchangeId::NONE) => Some(None),
+        Some(id) => Group::from_id(id).map(Some),
+    }
+}
+
+fn integrity_of(proposal: &Proposal) -> Option<Option<Integrity>> {
+    match one(proposal, TransformType::INTEG).map(|transform| transform.id) {
+        None | Some(0) => Some(None),
+        Some(id) => integrity_from_id(id).map(Some),
+    }
+}
+
+impl IkeSuite {
+    /// The suite of a chosen proposal; none if it has algorithms that do not go together.
+    pub fn from_wire(chosen: &Proposal) -> Option<Self> {
+        let encryption = encryption_from_wire(one(chosen, TransformType::ENCR)?)?;
+        let integrity = integrity_of(chosen)?;
+        // An IKE SA without encryption would give the identities away and RFC 8247 forbids it.
+        if encryption == Encryption::Null || Suite::new(encryption, integrity).is_err() {
+            return None;
+        }
+        let mut additional = Vec::new();
+        for kind in (0..7).filter_map(additional_kind) {
+            additional.extend(group_of(chosen, kind)?);
+        }
+        Some(Self {
+            encryption,
+            integrity,
+            prf: prf_from_id(one(chosen, TransformType::PRF)?.id)?,
+            group: group_of(chosen, TransformType::KE)??,
+            additional,
+        })
+    }
+}
+
+impl EspSuite {
+    /// The suite of a chosen proposal; none if it has algorithms that do not go together.
+    pub fn from_wire(chosen: &Proposal) -> Option<Self> {
+        let encryption = encryption_from_wire(one(chosen, TransformType::ENCR)?)?;
+        Some(Self {
+            suite: Suite::new(encryption, integrity_of(chosen)?).ok()?,
+            group: group_of(chosen, TransformType::KE)?,
+            extended_sequence: one(chosen, TransformType::ESN).is_some_and(|esn| esn.id == 1),
+        })
+    }
+}
+
+impl fmt::Display for IkeSuite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.encryption)?;
+        if let Some(integrity) = self.integrity {
+            write!(f, "/{integrity:?}")?;
+        }
+        write!(f, "/{:?}/{:?}", self.prf, self.group)?;
+        self.additional
+            .iter()
+            .try_for_each(|group| write!(f, "+{group:?}"))
+    }
+}
