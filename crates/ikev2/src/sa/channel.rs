@@ -286,15 +286,24 @@ impl Channel {
 
     /// Sends the last answer again if `bytes` repeats its request (RFC 7296 §2.1: a repetition is
     /// the same bytes, so nothing is decrypted for it).
-    pub(crate) fn repeat_answer(&mut self, core: &mut Core, message_id: u32, bytes: &[u8]) -> bool {
+    ///
+    /// It goes where the repetition came from (§2.11): the NAT in between may have changed its mind.
+    pub(crate) fn repeat_answer(
+        &mut self,
+        core: &mut Core,
+        (local, remote): (SocketAddr, SocketAddr),
+        message_id: u32,
+        bytes: &[u8],
+    ) -> bool {
         let repeats = |answered: &&Answered| {
             answered.message_id == message_id && answered.request == digest_of(bytes)
         };
         let Some(answered) = self.answered.as_ref().filter(repeats) else {
             return false;
         };
-        let datagrams = answered.datagrams.clone();
-        self.transmit(core, &datagrams);
+        for datagram in &answered.datagrams {
+            core.transmit(local, remote, datagram);
+        }
         true
     }
 
@@ -342,6 +351,7 @@ impl Channel {
     pub(crate) fn receive(
         &mut self,
         core: &mut Core,
+        path: (SocketAddr, SocketAddr),
         datagram: &Datagram,
         bytes: &[u8],
     ) -> Option<Received> {
@@ -356,7 +366,7 @@ impl Channel {
                 return None;
             }
         } else {
-            if self.repeat_answer(core, header.message_id, bytes) {
+            if self.repeat_answer(core, path, header.message_id, bytes) {
                 return None;
             }
             let busy = self.current.is_some();

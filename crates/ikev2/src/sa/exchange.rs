@@ -220,6 +220,9 @@ impl IkeSa {
             // Who was replaced or waits for a decision starts nothing but its own deletion.
             let may = |queued: &Queued| match established.role {
                 Role::Live => queued.not_before <= core.now,
+                // The peer may not have our answer to its rekeying, and behind a NAT may not be able
+                // to ask again before it hears from us.
+                Role::Replaced if queued.intent == Intent::Liveness => true,
                 _ => matches!(queued.intent, Intent::DeleteIke(_)),
             };
             let Some(index) = established.queue.iter().position(may) else {
@@ -244,6 +247,7 @@ impl IkeSa {
         let rekeys = children.filter(|child| child.state == ChildState::Live);
         let rekeys = rekeys.filter_map(|child| child.rekey_at);
         let live = established.role == Role::Live;
+        let probes = live || established.role == Role::Replaced;
         let idle = self.channel.is_idle();
         let queued = established.queue.iter().map(|queued| queued.not_before);
         let quiet = self
@@ -255,7 +259,7 @@ impl IkeSa {
             rekeys.min().filter(|_| live),
             established.rekey_at.filter(|_| live),
             queued.min().filter(|_| idle && live),
-            quiet.filter(|_| idle && live),
+            quiet.filter(|_| idle && probes),
             keepalive.filter(|_| live),
         ]
         .into_iter()
@@ -272,10 +276,18 @@ impl IkeSa {
         let Phase::Established(established) = &mut self.phase else {
             return;
         };
+        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= core.now);
+        let quiet = self
+            .connection
+            .liveness
+            .map(|after| self.channel.last_heard.after(after));
+        let probes = matches!(established.role, Role::Live | Role::Replaced);
+        if probes && due(quiet) && self.channel.is_idle() {
+            established.enqueue(core, Intent::Liveness, core.now);
+        }
         if established.role != Role::Live {
             return;
         }
-        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= core.now);
         let mut rekey = Vec::new();
         for child in established.children.values_mut() {
             if child.state == ChildState::Live && due(child.rekey_at) {
@@ -290,13 +302,6 @@ impl IkeSa {
         if due(established.rekey_at) {
             established.rekey_at = None;
             established.enqueue(core, Intent::RekeyIke, now);
-        }
-        let quiet = self
-            .connection
-            .liveness
-            .map(|after| self.channel.last_heard.after(after));
-        if due(quiet) && self.channel.is_idle() {
-            established.enqueue(core, Intent::Liveness, now);
         }
         if keepalive {
             self.channel.send_keepalive(core);

@@ -118,14 +118,14 @@ impl IkeSa {
                 self.on_init_response(core, datagram, bytes);
             } else if datagram.header.flags.initiator {
                 self.channel
-                    .repeat_answer(core, datagram.header.message_id, bytes);
+                    .repeat_answer(core, path, datagram.header.message_id, bytes);
             }
             return;
         }
         if (datagram.header.spi_i, datagram.header.spi_r) != self.spis() {
             return;
         }
-        let Some(received) = self.channel.receive(core, datagram, bytes) else {
+        let Some(received) = self.channel.receive(core, path, datagram, bytes) else {
             return;
         };
         self.follow(core, path);

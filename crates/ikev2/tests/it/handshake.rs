@@ -1,0 +1,582 @@
+//! IKE_SA_INIT, IKE_INTERMEDIATE, IKE_AUTH.
+
+use std::time::Duration;
+
+use ikev2::config::{KeyKind, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::crypto::Group;
+use ikev2::select::IkeProposal;
+use ikev2::wire::Identification;
+use ikev2::{Connection, Limits};
+use offload::{Encryption, Integrity};
+
+use crate::support::{Key, Weather, World, cbc_ike, connection, esp_default, ike_default, net};
+
+fn run(connections: [Connection; 2]) -> World {
+    let mut world = World::with(connections, Limits::default(), 1);
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world
+}
+
+fn both(change: impl Fn(&mut Connection)) -> [Connection; 2] {
+    [0, 1].map(|side| {
+        let mut connection = connection(side);
+        change(&mut connection);
+        connection
+    })
+}
+
+#[test]
+fn shared_secret_brings_up_ike_and_child() {
+    let world = run([connection(0), connection(1)]);
+    world.assert_settled();
+    assert_eq!(world.sides[0].saw("up FQDN:gateway.example.org"), 1);
+    assert_eq!(world.sides[1].saw("up FQDN:camera-17.example.org"), 1);
+    // Two exchanges and no more.
+    assert_eq!(world.sizes.len(), 4);
+}
+
+#[test]
+fn every_suite_comes_up() {
+    let encryptions = [Encryption::AesGcm256, Encryption::ChaCha20Poly1305];
+    let combined = encryptions.map(|e| IkeProposal {
+        encryption: vec![e],
+        ..ike_default()
+    });
+    let integrities = [
+        Integrity::HmacSha1_96,
+        Integrity::HmacSha256_128,
+        Integrity::HmacSha384_192,
+        Integrity::HmacSha512_256,
+    ];
+    let separate = integrities.map(|i| cbc_ike(i, Group::P256));
+    let groups = [Group::P384, Group::Modp2048].map(|g| cbc_ike(Integrity::HmacSha256_128, g));
+    for ike in combined.into_iter().chain(separate).chain(groups) {
+        let world = run(both(|connection| connection.ike = vec![ike.clone()]));
+        world.assert_settled();
+    }
+}
+
+#[test]
+fn the_responder_chooses_by_its_own_preference() {
+    let mut ours = connection(0);
+    ours.ike = vec![
+        ike_default(),
+        cbc_ike(Integrity::HmacSha256_128, Group::X25519),
+    ];
+    let mut theirs = connection(1);
+    theirs.ike = vec![
+        cbc_ike(Integrity::HmacSha256_128, Group::X25519),
+        ike_default(),
+    ];
+    let world = run([ours, theirs]);
+    world.assert_settled();
+    assert_eq!(
+        world.sides[0].saw("AesCbc256"),
+        1,
+        "{:?}",
+        world.sides[0].log
+    );
+}
+
+#[test]
+fn another_group_is_asked_for_and_tried() {
+    let mut ours = connection(0);
+    ours.ike[0].groups = vec![Group::X25519, Group::P256];
+    let mut theirs = connection(1);
+    theirs.ike[0].groups = vec![Group::P256];
+    let world = run([ours, theirs]);
+    world.assert_settled();
+    assert_eq!(world.sizes.len(), 6);
+}
+
+#[test]
+fn no_common_proposal_names_the_difference() {
+    let mut theirs = connection(1);
+    theirs.ike[0].groups = vec![Group::P384];
+    let world = run([connection(0), theirs]);
+    assert_eq!(
+        world.sides[0].log,
+        ["down peer refused with NO_PROPOSAL_CHOSEN"]
+    );
+    assert!(world.sides[1].log[0].contains("KE: theirs CURVE25519, ours ECP_384"));
+    assert!(
+        world
+            .sides
+            .iter()
+            .all(|side| side.endpoint.established().next().is_none())
+    );
+}
+
+#[test]
+fn wrong_secret_is_refused_and_tells_the_peer_nothing() {
+    let mut theirs = connection(1);
+    theirs.remote_auth = RemoteAuth::Psk(Psk::new(b"another"));
+    let world = run([connection(0), theirs]);
+    assert_eq!(
+        world.sides[0].log,
+        ["down peer refused with AUTHENTICATION_FAILED"]
+    );
+    assert_eq!(world.sides[1].saw("the proof is wrong"), 1);
+    assert_eq!(world.sides[1].saw("child up"), 0);
+}
+
+#[test]
+fn a_responder_without_the_secret_is_refused() {
+    let mut theirs = connection(1);
+    theirs.local_auth = LocalAuth::Psk(Psk::new(b"another"));
+    let world = run([connection(0), theirs]);
+    assert_eq!(world.sides[0].saw("the proof is wrong"), 1);
+    assert_eq!(world.sides[0].saw("child up"), 0);
+    // It believed to be up and was told otherwise.
+    assert_eq!(
+        world.sides[1].saw("down peer refused with AUTHENTICATION_FAILED"),
+        2
+    );
+    assert!(world.sides[1].endpoint.established().next().is_none());
+}
+
+#[test]
+fn unknown_identities_are_refused_on_either_side() {
+    let mut theirs = connection(1);
+    theirs.remote_id = PeerId::Exactly(Identification::fqdn("camera-18.example.org"));
+    let world = run([connection(0), theirs]);
+    assert_eq!(
+        world.sides[0].log,
+        ["down peer refused with AUTHENTICATION_FAILED"]
+    );
+    assert_eq!(
+        world.sides[1].saw("no connection for FQDN:camera-17.example.org"),
+        1
+    );
+
+    let mut ours = connection(0);
+    ours.remote_id = PeerId::Any;
+    let mut theirs = connection(1);
+    theirs.remote_id = PeerId::Any;
+    run([ours, theirs]).assert_settled();
+}
+
+fn certificates(kinds: [KeyKind; 2]) -> World {
+    let keys = kinds.map(Key::generate);
+    let mut connections = [connection(0), connection(1)];
+    for (index, connection) in connections.iter_mut().enumerate() {
+        let chain = vec![keys[index].public()];
+        connection.local_auth = LocalAuth::Certificate {
+            chain,
+            key: kinds[index],
+        };
+        connection.remote_auth = RemoteAuth::Certificate {
+            authorities: vec![[7; 20]],
+        };
+    }
+    let mut world = World::with(connections, Limits::default(), 1);
+    for (side, key) in world.sides.iter_mut().zip(keys) {
+        side.key = Some(key);
+    }
+    world
+}
+
+#[test]
+fn signatures_of_every_kind_are_accepted() {
+    for kinds in [
+        [KeyKind::EcdsaP256, KeyKind::Ed25519],
+        [KeyKind::EcdsaP384, KeyKind::Rsa],
+    ] {
+        let mut world = certificates(kinds);
+        world.initiate();
+        world.run(Duration::from_secs(5));
+        world.assert_settled();
+    }
+}
+
+#[test]
+fn a_signature_by_another_key_is_refused() {
+    for cheat in [0, 1] {
+        let mut world = certificates([KeyKind::EcdsaP256; 2]);
+        world.sides[cheat].key = Some(Key::generate(KeyKind::EcdsaP256));
+        world.initiate();
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.sides[1 - cheat].saw("the proof is wrong"), 1);
+        assert!(
+            world
+                .sides
+                .iter()
+                .all(|side| side.endpoint.established().next().is_none())
+        );
+    }
+}
+
+#[test]
+fn a_peer_whose_certificate_is_refused_stays_out() {
+    for strict in [0, 1] {
+        let mut world = certificates([KeyKind::EcdsaP256; 2]);
+        world.sides[strict].refuse_peer = true;
+        world.initiate();
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.sides[strict].saw("authentication failed: revoked"), 1);
+        assert_eq!(world.sides[strict].saw("child up"), 0);
+        assert!(
+            world
+                .sides
+                .iter()
+                .all(|side| side.endpoint.established().next().is_none())
+        );
+    }
+}
+
+#[test]
+fn a_secret_is_no_certificate() {
+    let mut world = certificates([KeyKind::EcdsaP256; 2]);
+    world.sides[0].endpoint.add_connection(connection(0));
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    assert_eq!(
+        world.sides[0].log,
+        ["down peer refused with AUTHENTICATION_FAILED"]
+    );
+}
+
+#[test]
+fn ml_kem_follows_in_ike_intermediate() {
+    let hybrid = |connection: &mut Connection| {
+        connection.ike[0].additional = vec![vec![Group::MlKem768]];
+    };
+    let world = run(both(hybrid));
+    world.assert_settled();
+    assert_eq!(world.sides[1].saw("X25519+MlKem768"), 1);
+    // IKE_SA_INIT stays small enough for a datagram; ML-KEM's value goes in fragments.
+    assert!(
+        world.sizes.iter().all(|size| *size <= 1232),
+        "{:?}",
+        world.sizes
+    );
+    // The public key needs two fragments, the ciphertext one.
+    assert_eq!(world.sizes.len(), 7, "{:?}", world.sizes);
+}
+
+#[test]
+fn a_peer_without_ml_kem_gets_the_plain_proposal_only_if_there_is_one() {
+    let mut ours = connection(0);
+    ours.ike = vec![IkeProposal {
+        additional: vec![vec![Group::MlKem768]],
+        ..ike_default()
+    }];
+    let world = run([ours.clone(), connection(1)]);
+    assert_eq!(
+        world.sides[0].log,
+        ["down peer refused with NO_PROPOSAL_CHOSEN"]
+    );
+    ours.ike.push(ike_default());
+    run([ours, connection(1)]).assert_settled();
+}
+
+#[test]
+fn selectors_are_narrowed_to_what_both_want() {
+    let mut ours = connection(0);
+    ours.children[0].local = vec![net("10.1.2.0/24")];
+    ours.children[0].remote = vec![net("0.0.0.0/0")];
+    let world = run([ours, connection(1)]);
+    world.assert_settled();
+    let up = world.sides[0].outbound().unwrap();
+    assert_eq!(
+        (up.local.clone(), up.remote.clone()),
+        (vec![net("10.1.2.0/24")], vec![net("10.2.0.0/16")])
+    );
+    let peer = world.sides[1].outbound().unwrap();
+    assert_eq!(
+        (peer.local.clone(), peer.remote.clone()),
+        (up.remote.clone(), up.local.clone())
+    );
+}
+
+#[test]
+fn without_common_selectors_the_ike_sa_stays_up_alone() {
+    let mut theirs = connection(1);
+    theirs.children[0].local = vec![net("10.3.0.0/16")];
+    let world = run([connection(0), theirs]);
+    assert_eq!(
+        world.sides[0].saw("child failed peer refused with TS_UNACCEPTABLE"),
+        1
+    );
+    assert_eq!(world.sides[1].saw("no traffic selectors in common"), 1);
+    assert!(world.sides.iter().all(|side| side.children().is_empty()));
+    assert!(
+        world
+            .sides
+            .iter()
+            .all(|side| side.endpoint.established().count() == 1)
+    );
+}
+
+#[test]
+fn esp_without_common_proposal_leaves_the_ike_sa_alone() {
+    let mut theirs = connection(1);
+    theirs.children[0].esp[0].encryption = vec![Encryption::ChaCha20Poly1305];
+    let world = run([connection(0), theirs]);
+    assert_eq!(
+        world.sides[0].saw("child failed peer refused with NO_PROPOSAL_CHOSEN"),
+        1
+    );
+    assert!(
+        world.sides[1]
+            .log
+            .iter()
+            .any(|l| l.contains("ENCR: theirs AES_GCM_16_128, ours CHACHA20_POLY1305"))
+    );
+}
+
+#[test]
+fn transport_mode_needs_both_sides() {
+    let transport = |connection: &mut Connection| connection.children[0].mode = Mode::Transport;
+    let world = run(both(transport));
+    assert_eq!(world.sides[0].outbound().unwrap().mode, Mode::Transport);
+    assert_eq!(world.sides[1].outbound().unwrap().mode, Mode::Transport);
+    let mut ours = connection(0);
+    transport(&mut ours);
+    let world = run([ours, connection(1)]);
+    assert_eq!(world.sides[0].outbound().unwrap().mode, Mode::Tunnel);
+    assert_eq!(world.sides[1].outbound().unwrap().mode, Mode::Tunnel);
+}
+
+#[test]
+fn sequence_numbers_of_64_bits_are_negotiated() {
+    let world = run([connection(0), connection(1)]);
+    assert!(
+        world
+            .sides
+            .iter()
+            .all(|side| side.outbound().unwrap().extended_sequence)
+    );
+    let mut theirs = connection(1);
+    theirs.children[0].esp[0].extended_sequence = vec![false];
+    let world = run([connection(0), theirs]);
+    assert!(
+        world
+            .sides
+            .iter()
+            .all(|side| !side.outbound().unwrap().extended_sequence)
+    );
+}
+
+#[test]
+fn an_ike_sa_without_child_comes_up_and_gets_one_later() {
+    let mut ours = connection(0);
+    ours.children.clear();
+    let mut world = run([ours, connection(1)]);
+    assert!(
+        world
+            .sides
+            .iter()
+            .all(|side| side.endpoint.established().count() == 1)
+    );
+    assert!(world.sides.iter().all(|side| side.children().is_empty()));
+    // The peer's configuration has the child, so it makes it.
+    let ike = world.sides[1].ike();
+    world.sides[1]
+        .endpoint
+        .create_child(world.now, ike, "net")
+        .unwrap();
+    world.run(Duration::from_secs(1));
+    // Side 0 has no configuration that fits.
+    assert_eq!(world.sides[1].saw("TS_UNACCEPTABLE"), 1);
+}
+
+#[test]
+fn further_child_sas_are_made_and_deleted_by_either_side() {
+    let mut world = World::up(3);
+    // The responder of a further Child SA may send before the initiator has the answer: it replaces
+    // none that could carry the packet meanwhile.
+    world.watch = false;
+    for side in [0, 1] {
+        let ike = world.sides[side].ike();
+        world.sides[side]
+            .endpoint
+            .create_child(world.now, ike, "net")
+            .unwrap();
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.sides[1 - side].children().len(), 2);
+        let spi = *world.sides[side].children().last().unwrap();
+        world.sides[side]
+            .endpoint
+            .delete_child(world.now, ike, spi)
+            .unwrap();
+        world.run(Duration::from_secs(1));
+        world.assert_settled();
+    }
+}
+
+#[test]
+fn closing_takes_both_sides_down() {
+    for side in [0, 1] {
+        let mut world = World::up(4);
+        world.watch = false;
+        let ike = world.sides[side].ike();
+        world.sides[side].endpoint.close(world.now, ike).unwrap();
+        world.run(Duration::from_secs(60));
+        assert_eq!(world.sides[side].saw("down closed by us"), 2);
+        assert_eq!(world.sides[1 - side].saw("down closed by the peer"), 2);
+        assert!(world.sides.iter().all(|side| side.endpoint.is_empty()));
+    }
+}
+
+#[test]
+fn a_silent_peer_is_noticed() {
+    let mut connections = [connection(0), connection(1)];
+    connections[0].liveness = Some(Duration::from_secs(10));
+    let mut world = run(connections);
+    world.run(Duration::from_secs(60));
+    world.assert_settled();
+    world.weather.loss = 100;
+    world.run(Duration::from_secs(120));
+    assert_eq!(world.sides[0].saw("down peer does not answer"), 2);
+}
+
+#[test]
+fn a_lost_datagram_is_sent_again_whichever_it_is() {
+    for lost in 0..4 {
+        let mut world = World::new(9);
+        world.manual = true;
+        world.initiate();
+        for step in 0..4 {
+            let to = 1 - step % 2;
+            if step == lost {
+                world.lose(to);
+                world.run(Duration::from_millis(600));
+                if to == 0 {
+                    // The request comes again, and the kept answer goes out.
+                    world.pass(1);
+                }
+            }
+            world.pass(to);
+        }
+        world.assert_settled();
+        assert_eq!(world.sides[1].saw("child up"), 1);
+    }
+}
+
+#[test]
+fn a_nat_is_found_and_followed() {
+    let mut world = World::new(5);
+    let nat = Some("203.0.113.9".parse().unwrap());
+    world.weather = Weather {
+        nat,
+        nat_port: 4711,
+        ..Weather::default()
+    };
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
+    for side in &world.sides {
+        let up = side.outbound().unwrap();
+        assert!(up.udp_encapsulation);
+        assert_eq!(up.path.0.port(), 4500);
+    }
+    // A keepalive within the time, and then the NAT forgets and gives another port.
+    world.run(Duration::from_secs(25));
+    assert!(world.sizes.contains(&1), "{:?}", world.sizes);
+    world.weather.nat_port = 4712;
+    let ike = world.sides[0].ike();
+    world.sides[0].endpoint.probe(world.now, ike).unwrap();
+    world.run(Duration::from_secs(5));
+    assert_eq!(
+        world.sides[1].saw("path 203.0.113.9:4712"),
+        1,
+        "{:?}",
+        world.sides[1].log
+    );
+    world.assert_settled();
+}
+
+#[test]
+fn without_nat_esp_is_bare() {
+    let world = World::up(6);
+    assert!(!world.sides[0].outbound().unwrap().udp_encapsulation);
+}
+
+#[test]
+fn a_restarted_peer_replaces_its_old_ike_sa() {
+    let mut world = World::up(7);
+    world.watch = false;
+    let fresh = World::new(77);
+    let [camera, _] = fresh.sides;
+    world.sides[0] = camera;
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.sides[1].saw("down peer started anew"), 2);
+    world.assert_settled();
+}
+
+#[test]
+fn many_small_fragments_are_put_together() {
+    let limits = Limits {
+        datagram_bytes: 170,
+        ..Limits::default()
+    };
+    let keys = [KeyKind::Rsa, KeyKind::Rsa];
+    let generated = keys.map(Key::generate);
+    let mut connections = [connection(0), connection(1)];
+    for (index, connection) in connections.iter_mut().enumerate() {
+        // A long chain, as if of large certificates.
+        let chain = vec![generated[index].public(), vec![1; 3000], vec![2; 3000]];
+        connection.local_auth = LocalAuth::Certificate {
+            chain,
+            key: KeyKind::Rsa,
+        };
+        connection.remote_auth = RemoteAuth::Certificate {
+            authorities: vec![],
+        };
+    }
+    let mut world = World::with(connections, limits, 1);
+    for (side, key) in world.sides.iter_mut().zip(generated) {
+        side.key = Some(key);
+    }
+    world.weather = Weather {
+        loss: 0,
+        duplication: 20,
+        jitter: 30,
+        ..Weather::default()
+    };
+    world.initiate();
+    world.run(Duration::from_secs(10));
+    world.assert_settled();
+    assert!(
+        world.sizes.len() > 130,
+        "at least 64 fragments each way: {}",
+        world.sizes.len()
+    );
+}
+
+#[test]
+fn fragments_beyond_the_limit_are_refused() {
+    let mut world = World::up(8);
+    drop(std::mem::take(&mut world.sizes));
+    let limits = |fragments| Limits {
+        datagram_bytes: 170,
+        fragments,
+        ..Limits::default()
+    };
+    for (fragments, comes_up) in [(64, true), (2, false)] {
+        let mut connections = [connection(0), connection(1)];
+        connections[1].ike = vec![ike_default()];
+        connections[0].children[0].esp = vec![esp_default(); 6];
+        let mut world = World::with(connections, limits(fragments), 2);
+        world.initiate();
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.sides[1].endpoint.established().count() == 1, comes_up);
+    }
+}
+
+#[test]
+fn cookies_are_demanded_when_many_are_half_open_and_answered() {
+    let limits = Limits {
+        cookie_threshold: 0,
+        ..Limits::default()
+    };
+    let mut world = World::with([connection(0), connection(1)], limits, 3);
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
+    assert_eq!(world.sides[1].endpoint.counters().cookies_sent, 1);
+    assert_eq!(world.sizes.len(), 6);
+}

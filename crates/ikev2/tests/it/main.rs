@@ -1,0 +1,14 @@
+//! The protocol as its users drive it.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+mod crypto;
+mod handshake;
+mod rekey;
+mod sim;
+mod support;
+mod wire;
