@@ -160,6 +160,9 @@ pub struct Limits {
     pub transmissions: u32,
     /// Pause after TEMPORARY_FAILURE, to which up to as much again is added at random.
     pub retry_pause: Duration,
+    /// How long we leave a Child SA alone that we made in a response, unless the peer shows before
+    /// that it has the response: it would not know what we talk about.
+    pub unconfirmed: Duration,
     /// How long an IKE SA that was closed or replaced still answers.
     pub linger: Duration,
     /// Pause between keepalives behind a NAT (RFC 3948 §4).
@@ -186,6 +189,7 @@ impl Default for Limits {
             retransmit_max: Duration::from_secs(16),
             transmissions: 9,
             retry_pause: Duration::from_secs(1),
+            unconfirmed: Duration::from_secs(60),
             linger: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),
             children: 64,

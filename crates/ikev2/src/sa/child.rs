@@ -33,6 +33,9 @@ pub(crate) struct ChildSa {
     pub(crate) state: ChildState,
     /// Whether we send with it.
     pub(crate) sending: bool,
+    /// We made it in a response that the peer may not have yet, so that it may not know it; until then
+    /// at most.
+    pub(crate) unconfirmed: Option<Timestamp>,
     pub(crate) rekey_at: Option<Timestamp>,
 }
 
@@ -421,6 +424,7 @@ fn install(core: &mut Core, making: &Making<'_>, new: Negotiated) -> Result<Chil
         spi_out: new.spis.1,
         state: ChildState::Live,
         sending: making.send_now,
+        unconfirmed: (!new.initiator).then(|| core.now.after(core.limits.unconfirmed)),
         rekey_at,
     })
 }

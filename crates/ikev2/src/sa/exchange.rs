@@ -142,6 +142,26 @@ impl Established {
             .find(|child| child.spi_out == spi_out)
     }
 
+    /// A new request of the peer shows that it has our last response, since it has one request out at
+    /// a time.
+    pub(crate) fn confirm(&mut self) {
+        for child in self.children.values_mut() {
+            child.unconfirmed = None;
+        }
+    }
+
+    /// When an intention may start.
+    fn ready_at(&self, queued: &Queued) -> Timestamp {
+        let child = match &queued.intent {
+            Intent::RekeyChild(spi_in) | Intent::DeleteChild(spi_in, _) => {
+                self.children.get(spi_in)
+            }
+            _ => None,
+        };
+        let unconfirmed = child.and_then(|child| child.unconfirmed);
+        unconfirmed.unwrap_or_default().max(queued.not_before)
+    }
+
     /// Adds an intention, unless it is there already. Beyond [`crate::Limits::queue`] it is dropped:
     /// timers and callers come back with it.
     pub(crate) fn enqueue(&mut self, core: &Core, intent: Intent, not_before: Timestamp) {
@@ -219,7 +239,7 @@ impl IkeSa {
             };
             // Who was replaced or waits for a decision starts nothing but its own deletion.
             let may = |queued: &Queued| match established.role {
-                Role::Live => queued.not_before <= core.now,
+                Role::Live => established.ready_at(queued) <= core.now,
                 // The peer may not have our answer to its rekeying, and behind a NAT may not be able
                 // to ask again before it hears from us.
                 Role::Replaced if queued.intent == Intent::Liveness => true,
@@ -249,7 +269,10 @@ impl IkeSa {
         let live = established.role == Role::Live;
         let probes = live || established.role == Role::Replaced;
         let idle = self.channel.is_idle();
-        let queued = established.queue.iter().map(|queued| queued.not_before);
+        let queued = established
+            .queue
+            .iter()
+            .map(|queued| established.ready_at(queued));
         let quiet = self
             .connection
             .liveness
@@ -337,9 +360,10 @@ impl IkeSa {
         let Phase::Established(established) = &mut self.phase else {
             return;
         };
-        let Some(child) = established.children.get(&spi_in) else {
+        let Some(child) = established.children.get_mut(&spi_in) else {
             return;
         };
+        child.unconfirmed = None;
         if child.state == ChildState::Live && !child.sending {
             self.send_with(core, spi_in);
         }

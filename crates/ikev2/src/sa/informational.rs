@@ -74,6 +74,9 @@ impl IkeSa {
 
     pub(super) fn on_informational_request(&mut self, core: &mut Core, payloads: &[Payload]) {
         let exchange = ExchangeType::INFORMATIONAL;
+        if let Phase::Established(established) = &mut self.phase {
+            established.confirm();
+        }
         let closes = payloads
             .iter()
             .any(|payload| matches!(payload, Payload::Delete(Delete::Ike)));

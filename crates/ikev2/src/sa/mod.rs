@@ -168,6 +168,8 @@ impl IkeSa {
             (Phase::Established(_), ExchangeType::INFORMATIONAL, false) => {
                 self.on_informational_request(core, &payloads);
             }
+            // The responder is further than we are: its IKE_AUTH response is still on its way.
+            (Phase::Handshake(_), _, false) if self.channel.initiator => self.channel.ignore(),
             (Phase::Closed, _, true) => self.gone = true,
             (_, exchange, false) => {
                 // An exchange that has no place now: the section on errors asks for this answer.

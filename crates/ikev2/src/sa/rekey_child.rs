@@ -235,6 +235,9 @@ impl IkeSa {
     /// The peer wants a Child SA, or to replace one, or to replace the IKE SA.
     pub(super) fn on_create_child_request(&mut self, core: &mut Core, payloads: &[Payload]) {
         let exchange = ExchangeType::CREATE_CHILD_SA;
+        if let Phase::Established(established) = &mut self.phase {
+            established.confirm();
+        }
         let protocol = find!(payloads, Payload::Sa)
             .and_then(|sa| sa.first())
             .map(|p| p.protocol);
@@ -294,6 +297,10 @@ impl IkeSa {
                 .spi32()
                 .and_then(|spi| established.child_by_outbound(spi));
             let Some(child) = child else {
+                // It may be the one whose response we are still waiting for.
+                if matches!(established.request, Some(Request::Child(_))) {
+                    return Err(later());
+                }
                 let mut refusal = Refusal::new(
                     NotifyType::CHILD_SA_NOT_FOUND,
                     Reason::Refused(NotifyType::CHILD_SA_NOT_FOUND),

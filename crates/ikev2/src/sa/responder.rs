@@ -369,7 +369,9 @@ impl IkeSa {
                 send_now: true,
             };
             match answer(core, &making, request, false, None) {
-                Ok((child, payloads)) => {
+                Ok((mut child, payloads)) => {
+                    // An initiator without our response takes no request, so none can surprise it.
+                    child.unconfirmed = None;
                     reply.extend(payloads);
                     established.children.insert(child.spi_in, child);
                 }

@@ -1,0 +1,110 @@
+//! A certificate with its key, and the validation of the peer's.
+
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair};
+use ikev2::Answer;
+use ikev2::auth::Scheme;
+use ikev2::config::KeyKind;
+use ikev2::wire::Identification;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use crate::Failure;
+use crate::options::Options;
+
+pub(crate) struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    kind: KeyKind,
+    ca: CertificateDer<'static>,
+}
+
+impl Identity {
+    pub(crate) fn load(options: &Options) -> Result<Option<Self>, Failure> {
+        let Some(certificate) = options.get("cert") else {
+            return Ok(None);
+        };
+        let key = PrivateKeyDer::from_pem_file(options.get("key").ok_or("--key is missing")?)?;
+        let der = key.secret_der();
+        let kind = if Ed25519KeyPair::from_pkcs8(der).is_ok() {
+            KeyKind::Ed25519
+        } else if RsaKeyPair::from_pkcs8(der).is_ok() {
+            KeyKind::Rsa
+        } else {
+            KeyKind::EcdsaP256
+        };
+        Ok(Some(Self {
+            certificate: CertificateDer::from_pem_file(certificate)?,
+            kind,
+            key,
+            ca: CertificateDer::from_pem_file(options.get("ca").ok_or("--ca is missing")?)?,
+        }))
+    }
+
+    pub(crate) fn chain(&self) -> Vec<Vec<u8>> {
+        vec![self.certificate.to_vec()]
+    }
+
+    pub(crate) const fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    pub(crate) fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Answer, String> {
+        let (der, random) = (self.key.secret_der(), SystemRandom::new());
+        let signature = match self.kind {
+            KeyKind::Ed25519 => {
+                let key = Ed25519KeyPair::from_pkcs8(der).map_err(|e| e.to_string())?;
+                key.sign(message).as_ref().to_vec()
+            }
+            KeyKind::Rsa => {
+                let padding: &dyn signature::RsaEncoding = match scheme {
+                    Scheme::RsaPssSha256 => &signature::RSA_PSS_SHA256,
+                    Scheme::RsaPkcs1Sha256 => &signature::RSA_PKCS1_SHA256,
+                    other => return Err(format!("{other:?}")),
+                };
+                let key = RsaKeyPair::from_pkcs8(der).map_err(|e| e.to_string())?;
+                let mut out = vec![0; key.public_modulus_len()];
+                key.sign(padding, &random, message, &mut out)
+                    .map_err(|e| e.to_string())?;
+                out
+            }
+            KeyKind::EcdsaP256 | KeyKind::EcdsaP384 => {
+                let encoding = match scheme {
+                    Scheme::EcdsaP256Fixed => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+                    _ => &signature::ECDSA_P256_SHA256_ASN1_SIGNING,
+                };
+                let key = EcdsaKeyPair::from_pkcs8(encoding, der).map_err(|e| e.to_string())?;
+                key.sign(&random, message)
+                    .map_err(|e| e.to_string())?
+                    .as_ref()
+                    .to_vec()
+            }
+        };
+        Ok(Answer::Signature(signature))
+    }
+
+    /// The chain leads to our authority and the certificate is for that name.
+    pub(crate) fn verify(&self, chain: &[Vec<u8>], id: &Identification) -> Result<Answer, String> {
+        let text = |error: webpki::Error| error.to_string();
+        let certificates: Vec<_> = chain
+            .iter()
+            .map(|der| CertificateDer::from(der.as_slice()))
+            .collect();
+        let (leaf, rest) = certificates.split_first().ok_or("no certificate")?;
+        let leaf = EndEntityCert::try_from(leaf).map_err(text)?;
+        let anchor = anchor_from_trusted_cert(&self.ca).map_err(text)?;
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = UnixTime::since_unix_epoch(since.unwrap_or(Duration::ZERO));
+        let algorithms = webpki::ALL_VERIFICATION_ALGS;
+        let usage = KeyUsage::client_auth();
+        leaf.verify_for_usage(algorithms, &[anchor], rest, now, usage, None, None)
+            .map_err(text)?;
+        let name = String::from_utf8(id.data.clone()).map_err(|_| "no name")?;
+        let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+        leaf.verify_is_valid_for_subject_name(&name).map_err(text)?;
+        Ok(Answer::PeerKey(leaf.subject_public_key_info().to_vec()))
+    }
+}

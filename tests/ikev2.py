@@ -1,0 +1,362 @@
+"""IKEv2 against strongSwan's charon, in both roles: secrets, certificates, suites, rekeying, loss."""
+
+import os
+import re
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from tests.harness import ROOT, contains, equal, run as execute, wait_for
+from tests.namespaces import OUTSIDE, Network
+
+PEER = Path(os.environ.get("IKE_PEER", ROOT / "target/debug/examples/ike_peer"))
+CHARON = "/usr/lib/ipsec/charon"
+# Ours is the client side of the network, charon the server side.
+OURS, THEIRS = OUTSIDE["client"], OUTSIDE["server"]
+NETS = {"ours": "10.5.1.0/24", "theirs": "10.5.2.0/24"}
+SECRET = "a secret for this test only"
+IKE = "aes128gcm16-prfsha256-x25519"
+ESP = "aes128gcm16-x25519"
+
+STRONGSWAN = """
+charon {
+  load = random drbg nonce aes sha1 sha2 hmac kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey kernel-libipsec kernel-netlink socket-default vici
+  delete_rekeyed_delay = 1
+  retransmit_timeout = 1.0
+  retransmit_base = 1.3
+  retransmit_tries = 20
+  filelog {
+    log {
+      path = %(folder)s/charon.log
+      default = 1
+      ike = %(level)s
+      chd = %(level)s
+      enc = 1
+      flush_line = yes
+    }
+  }
+  plugins {
+    vici {
+      socket = unix://%(folder)s/vici.sock
+    }
+  }
+}
+"""
+
+CONNECTION = """
+connections {
+  peer {
+    version = 2
+    local_addrs = %(theirs)s
+    remote_addrs = %(ours)s
+    proposals = %(ike)s
+    fragmentation = yes
+    mobike = no
+    local {
+      auth = %(auth)s
+      id = theirs.example.org
+      %(cert)s
+    }
+    remote {
+      auth = %(auth)s
+      id = ours.example.org
+    }
+    children {
+      net {
+        local_ts = 10.5.2.0/24
+        remote_ts = 10.5.1.0/24
+        esp_proposals = %(esp)s
+      }
+    }
+  }
+}
+secrets {
+  ike-1 {
+    secret = "%(secret)s"
+  }
+}
+"""
+
+
+class Charon:
+    """One strongSwan daemon with ESP in user space."""
+
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET):
+        lab.count += 1
+        # Sockets have short names.
+        self.folder = lab.suite.folder / f"c{lab.count}"
+        swanctl = self.folder / "swanctl"
+        for name in ["private", "x509", "x509ca"]:
+            (swanctl / name).mkdir(parents=True)
+        config = self.folder / "strongswan.conf"
+        config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
+        names = {"ike": ike, "esp": esp, "ours": OURS, "theirs": THEIRS, "secret": secret}
+        names |= {"auth": "pubkey" if pki else "psk", "cert": "certs = theirs.pem" if pki else ""}
+        (swanctl / "swanctl.conf").write_text(CONNECTION % names)
+        if pki:
+            for source, target in [("ca.pem", "x509ca"), ("theirs.pem", "x509"), ("theirs.key", "private")]:
+                (swanctl / target / source).write_bytes((pki / source).read_bytes())
+        command = f"mount -t tmpfs tmpfs /run; STRONGSWAN_CONF={config} exec {CHARON}"
+        line = lab.network.command("server", "unshare", "-m", "sh", "-c", command)
+        self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.uri = f"unix://{self.folder}/vici.sock"
+        wait_for((self.folder / "vici.sock").exists, "charon's socket")
+        environment = dict(os.environ, SWANCTL_DIR=str(swanctl))
+        execute("swanctl", "--load-all", "--noprompt", "--uri", self.uri, env=environment)
+
+    def control(self, *arguments, code=0):
+        return execute("swanctl", *arguments, "--uri", self.uri, code=code, timeout=60).stdout
+
+    def sas(self):
+        return self.control("--list-sas")
+
+    def log(self):
+        return (self.folder / "charon.log").read_text(errors="replace")
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Peer:
+    """Our example peer; its lines come into a list."""
+
+    def __init__(self, lab, ike, esp, pki, secret=SECRET, extra=()):
+        auth = ["--psk", secret]
+        if pki:
+            auth = ["--cert", pki / "ours.pem", "--key", pki / "ours.key", "--ca", pki / "ca.pem"]
+        command = [PEER, "--local", OURS, "--remote", THEIRS, "--local-id", "ours.example.org"]
+        command += ["--remote-id", "theirs.example.org", "--ike", ike, "--esp", esp, *auth]
+        command += ["--local-ts", NETS["ours"], "--remote-ts", NETS["theirs"], *extra]
+        line = lab.network.command("client", *(str(part) for part in command))
+        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines = []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        self.expect("ready")
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+
+    def tell(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def count(self, start):
+        return sum(line.startswith(start) for line in self.lines)
+
+    def expect(self, start, count=1, seconds=20):
+        what = lambda: f"{count} x {start!r} among {self.lines}"
+        wait_for(lambda: self.count(start) >= count, what, seconds)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(10)
+        self.process.stdin.close()
+        self.reader.join()
+        self.process.stdout.close()
+
+
+class Lab:
+    def __init__(self, suite):
+        self.suite = suite
+        self.count = 0
+        self.network = Network()
+        suite.finally_do(self.network.remove)
+        self.network.create()
+        # charon looks for an address inside its side of the tunnel.
+        for side, address in [("server", "10.5.2.1/32"), ("client", "10.5.1.1/32")]:
+            self.network.run(side, "ip", "address", "add", address, "dev", "lo")
+
+    def pki(self, kind):
+        """A CA and two certificates, made for this run."""
+        folder = self.suite.folder / f"pki-{kind}"
+        folder.mkdir()
+        options = {
+            "rsa": ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+            "ecdsa": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
+            "ed25519": ["-algorithm", "ED25519"],
+        }[kind]
+        inside = {"cwd": folder}
+        for name in ["ca", "ours", "theirs"]:
+            execute("openssl", "genpkey", *options, "-out", f"{name}.key", **inside)
+        execute(
+            *"openssl req -x509 -new -key ca.key -days 2 -out ca.pem -subj /CN=CA".split(),
+            *"-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign".split(),
+            **inside,
+        )
+        for name in ["ours", "theirs"]:
+            host = f"{name}.example.org"
+            (folder / "ext").write_text(f"subjectAltName=DNS:{host}\nextendedKeyUsage=serverAuth,clientAuth\n")
+            execute("openssl", "req", "-new", "-key", f"{name}.key", "-subj", f"/CN={host}", "-out", "csr", **inside)
+            execute(
+                *"openssl x509 -req -in csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2".split(),
+                *["-extfile", "ext", "-out", f"{name}.pem"],
+                **inside,
+            )
+        return folder
+
+    def loss(self, percent):
+        """Loses that share of what arrives, on both sides."""
+        for side in ["client", "server"]:
+            self.network.run(side, "nft", "flush", "ruleset")
+            if percent:
+                rules = "add table inet l; add chain inet l i { type filter hook input priority 0; };"
+                rules += f" add rule inet l i meta l4proto udp numgen random mod 100 < {percent} drop"
+                self.network.run(side, "nft", rules)
+
+
+class Pair:
+    """Both daemons; stopped at the end of a `with`."""
+
+    def __init__(self, lab, ike=IKE, esp=ESP, pki=None, extra=(), **options):
+        self.charon = Charon(lab, ike, esp, pki)
+        try:
+            self.peer = Peer(lab, ike, esp, pki, extra=extra, **options)
+        except BaseException:
+            self.charon.stop()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind:
+            print("\n".join([*self.peer.lines, self.charon.log()[-6000:]]))
+        self.peer.stop()
+        self.charon.stop()
+
+    def up(self, by):
+        if by == "ours":
+            self.peer.tell("initiate")
+        else:
+            self.charon.control("--initiate", "--child", "net", "--timeout", "20")
+        self.peer.expect("child-up")
+        wait_for(lambda: "INSTALLED" in self.charon.sas(), "charon's child")
+        contains(self.charon.sas(), "ESTABLISHED")
+
+    def spis(self):
+        """Inbound SPIs of charon's Child SAs that are installed."""
+        return re.findall(r"in  ([0-9a-f]{8})", self.charon.sas())
+
+    def check_spis(self):
+        """The last Child SA that we reported is the one that charon has."""
+        found = lambda: [line.split()[2] for line in self.peer.lines if line.startswith("child-up")][-1]
+        wait_for(lambda: self.spis() == [found()], lambda: f"{found()} as only child in {self.charon.sas()}")
+
+    def rekey_all(self):
+        """Child and IKE SA, started by either side."""
+        self.peer.tell("rekey-child")
+        self.peer.expect("child-down", 1)
+        self.check_spis()
+        self.charon.control("--rekey", "--child", "net")
+        self.peer.expect("child-down", 2)
+        self.check_spis()
+        self.peer.tell("rekey-ike")
+        self.peer.expect("ike-rekeyed", 1)
+        wait_for(lambda: self.charon.sas().count("ESTABLISHED") == 1, "one IKE SA at charon")
+        self.charon.control("--rekey", "--ike", "peer")
+        self.peer.expect("ike-rekeyed", 2)
+        self.check_spis()
+        # The new IKE SA carries requests of both sides.
+        self.peer.tell("rekey-child")
+        self.peer.expect("child-down", 3)
+        self.check_spis()
+        equal(self.peer.count("ike-down"), 0, "IKE SAs that went down")
+
+
+def basics(suite, lab):
+    for by in ["ours", "theirs"]:
+        with suite.case(f"shared secret, started by {by}, rekeyed and closed by both"):
+            with Pair(lab) as pair:
+                pair.up(by)
+                pair.rekey_all()
+                pair.charon.control("--terminate", "--ike", "peer")
+                pair.peer.expect("ike-down closed by the peer")
+            with Pair(lab) as pair:
+                pair.up(by)
+                pair.peer.tell("delete-child")
+                pair.peer.expect("child-down")
+                wait_for(lambda: "INSTALLED" not in pair.charon.sas(), "charon's child to go")
+                pair.peer.tell("close")
+                pair.peer.expect("ike-down closed by us")
+                wait_for(lambda: not pair.charon.sas().strip(), "charon's IKE SA to go")
+
+
+def certificates(suite, lab):
+    for kind in ["ecdsa", "rsa", "ed25519"]:
+        pki = lab.pki(kind)
+        for by in ["ours", "theirs"]:
+            with suite.case(f"{kind} certificates, started by {by}"), Pair(lab, pki=pki) as pair:
+                pair.up(by)
+                pair.rekey_all()
+    with suite.case("certificates in fragments of 400 bytes"):
+        with Pair(lab, pki=pki, extra=["--datagram", "400"]) as pair:
+            pair.up("ours")
+            contains(pair.charon.log(), "received fragment #1 of")
+
+
+def suites(suite, lab):
+    for ike, esp in [
+        ("aes256-sha256-prfsha256-modp2048", "aes256-sha256-modp2048"),
+        ("aes128-sha1-prfsha1-ecp256", "aes128-sha1-ecp256"),
+        ("aes256-sha512-prfsha512-modp3072", "aes256-sha512-modp3072-esn"),
+        ("aes256gcm16-prfsha384-ecp384", "aes256gcm16-ecp384-esn"),
+        ("chacha20poly1305-prfsha512-x25519", "chacha20poly1305"),
+        ("aes128-sha384-prfsha384-modp4096", "aes128-sha384-modp4096"),
+    ]:
+        for by in ["ours", "theirs"]:
+            # charon spells the first without its pseudorandom function as well.
+            with suite.case(f"{ike} / {esp}, started by {by}"), Pair(lab, ike, esp) as pair:
+                pair.up(by)
+                pair.rekey_all()
+
+
+def refusals(suite, lab):
+    with suite.case("a wrong secret is refused by both"), Pair(lab, secret="another") as pair:
+        pair.peer.tell("initiate")
+        pair.peer.expect("ike-down peer refused with AUTHENTICATION_FAILED")
+        pair.charon.control("--initiate", "--child", "net", "--timeout", "20", code=None)
+        pair.peer.expect("ike-down authentication failed")
+    with suite.case("cookies are answered by charon"), Pair(lab, extra=["--cookies", "yes"]) as pair:
+        pair.up("theirs")
+        contains(pair.charon.log(), "received COOKIE")
+
+
+def storm(suite, lab):
+    with suite.case("both sides rekey all the time while a tenth of the datagrams is lost"), Pair(lab) as pair:
+        pair.up("ours")
+        suite.finally_do(lab.loss, 0)
+        lab.loss(10)
+        for turn in range(12):
+            ours, theirs = ("rekey-child", "child") if turn % 3 else ("rekey-ike", "ike")
+            pair.peer.tell(ours)
+            target = ["--child", "net"] if theirs == "child" else ["--ike", "peer"]
+            pair.charon.control("--rekey", *target, code=None)
+            time.sleep(2.5)
+        lab.loss(0)
+        wait_for(lambda: len(pair.spis()) == 1, lambda: pair.charon.sas(), 60)
+        wait_for(lambda: pair.charon.sas().count("ESTABLISHED") == 1, lambda: pair.charon.sas(), 60)
+        equal(pair.peer.count("ike-down"), 0, "IKE SAs that went down")
+        ups = [line.split() for line in pair.peer.lines if line.startswith("child-up")]
+        alive = {line[1] for line in ups} - {
+            line.split()[1] for line in pair.peer.lines if line.startswith("child-down")
+        }
+        equal([line[2] for line in ups if line[1] in alive], pair.spis(), "Child SAs")
+        print(f"        {len(ups) - 1} Child SAs and {pair.peer.count('ike-rekeyed')} IKE SAs replaced", flush=True)
+
+
+def run(suite):
+    assert PEER.exists(), f"{PEER} is missing; run cargo build -p ikev2 --example ike_peer"
+    lab = Lab(suite)
+    basics(suite, lab)
+    certificates(suite, lab)
+    suites(suite, lab)
+    refusals(suite, lab)
+    storm(suite, lab)
