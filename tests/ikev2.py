@@ -326,7 +326,7 @@ def refusals(suite, lab):
         pair.peer.expect("ike-down authentication failed")
     with suite.case("cookies are answered by charon"), Pair(lab, extra=["--cookies", "yes"]) as pair:
         pair.up("theirs")
-        contains(pair.charon.log(), "received COOKIE")
+        contains(pair.charon.log(), "parsed IKE_SA_INIT response 0 [ N(COOKIE) ]")
 
 
 def storm(suite, lab):

@@ -57,6 +57,8 @@ pub(crate) struct Making<'a> {
     pub(crate) encapsulation: bool,
     pub(crate) replaces: Option<u32>,
     pub(crate) send_now: bool,
+    /// SPIs of the peer that are in use in this IKE SA.
+    pub(crate) taken: Vec<u32>,
 }
 
 /// Why a Child SA is refused, on the wire and for people.
@@ -163,7 +165,7 @@ impl Offer {
         let chosen = crate::select::check_choice(&self.proposals, answer);
         let chosen = chosen.map_err(Reason::Negotiation)?;
         let suite = EspSuite::from_wire(&chosen).ok_or(Reason::Protocol("unusable suite"))?;
-        let spi_out = chosen.spi32().filter(|spi| *spi > 255);
+        let spi_out = chosen.spi32().filter(|spi| is_free(*spi, making));
         let spi_out = spi_out.ok_or(Reason::Protocol("SPI of the Child SA"))?;
         // What the peer narrowed to must lie in what we offered (§2.9).
         let within = |offer: &[TrafficSelector], answer: &[TrafficSelector]| {
@@ -255,6 +257,12 @@ pub(crate) fn answer(
     result
 }
 
+/// A second Child SA with an SPI of the peer that is in use could not be told from the first; those up
+/// to 255 are reserved (RFC 4303 §2.1).
+fn is_free(spi: u32, making: &Making<'_>) -> bool {
+    spi > 255 && !making.taken.contains(&spi)
+}
+
 type Fitting<'a> = (
     usize,
     &'a ChildConfig,
@@ -313,7 +321,7 @@ fn answer_with(
     let suite = EspSuite::from_wire(&chosen).ok_or_else(unusable)?;
     let spi_out = chosen
         .spi32()
-        .filter(|spi| *spi > 255)
+        .filter(|spi| is_free(*spi, making))
         .ok_or_else(unusable)?;
     let (mut payloads, shared) = (Vec::new(), answer_exchange(core, suite.group, ke)?);
     payloads.push(Payload::Sa(vec![Proposal {

@@ -136,6 +136,10 @@ impl Established {
         }
     }
 
+    pub(crate) fn spis_out(&self) -> Vec<u32> {
+        self.children.values().map(|child| child.spi_out).collect()
+    }
+
     pub(crate) fn child_by_outbound(&self, spi_out: u32) -> Option<&ChildSa> {
         self.children
             .values()

@@ -525,6 +525,7 @@ impl IkeSa {
                 encapsulation: self.encapsulation(),
                 replaces: None,
                 send_now: true,
+                taken: Vec::new(),
             };
             let result = match error_notify(response) {
                 Some(error) => Err(Reason::Refused(error)),

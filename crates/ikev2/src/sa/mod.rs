@@ -171,6 +171,7 @@ impl IkeSa {
             // The responder is further than we are: its IKE_AUTH response is still on its way.
             (Phase::Handshake(_), _, false) if self.channel.initiator => self.channel.ignore(),
             (Phase::Closed, _, true) => self.gone = true,
+            (Phase::Closed, _, false) => self.channel.ignore(),
             (_, exchange, false) => {
                 // An exchange that has no place now: the section on errors asks for this answer.
                 let notify = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX));

@@ -133,6 +133,7 @@ impl IkeSa {
             encapsulation: self.nat.detected(),
             replaces: request.rekeys,
             send_now: !lost,
+            taken: established.spis_out(),
         };
         let mut child = match request.offer.accept(core, &making, payloads) {
             Ok(child) => child,
@@ -330,6 +331,7 @@ impl IkeSa {
             replaces: old.map(|(spi_in, _)| spi_in),
             // A new Child SA is used at once, a successor when the old one goes.
             send_now: old.is_none(),
+            taken: established.spis_out(),
         };
         let only = old.map(|(_, config)| config);
         let (child, mut reply) = answer(core, &making, payloads, true, only)?;

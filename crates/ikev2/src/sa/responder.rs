@@ -367,6 +367,7 @@ impl IkeSa {
                 encapsulation: self.encapsulation(),
                 replaces: None,
                 send_now: true,
+                taken: Vec::new(),
             };
             match answer(core, &making, request, false, None) {
                 Ok((mut child, payloads)) => {

@@ -8,6 +8,13 @@
 
 mod crypto;
 mod handshake;
+mod hostile;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the fuzz target includes it too, with other uses"
+)]
+mod peer;
 mod rekey;
 mod sim;
 mod support;

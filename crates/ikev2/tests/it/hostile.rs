@@ -1,0 +1,412 @@
+//! Peers that keep no rules, with and without the keys.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ikev2::wire::{
+    Datagram, Delete, ExchangeType, Flags, Header, Identification, KeyExchange, KeyExchangeId,
+    Notify, NotifyType, Payload, PayloadType, Protocol, encode_clear,
+};
+use ikev2::{Endpoint, Limits, Timestamp};
+
+use crate::peer::{Heard, HostilePeer};
+use crate::support::{Seeded, World, connection, ike_default};
+
+fn notify_in(heard: &[Heard]) -> Vec<NotifyType> {
+    let payloads = heard.iter().flat_map(|heard| &heard.payloads);
+    let kinds = payloads.filter_map(|payload| match payload {
+        Payload::Notify(notify) => Some(notify.kind),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+fn is_up(peer: &HostilePeer) -> bool {
+    peer.endpoint.established().next().is_some()
+}
+
+#[test]
+fn no_exchange_is_served_before_authentication() {
+    for exchange in [ExchangeType::CREATE_CHILD_SA, ExchangeType::INFORMATIONAL] {
+        let mut peer = HostilePeer::new(false);
+        let request = peer.child_request(None, 0x2000);
+        let heard = peer.ask(exchange, &request);
+        assert_eq!(notify_in(&heard), [NotifyType::INVALID_SYNTAX]);
+        assert!(!is_up(&peer));
+        assert!(peer.ask(exchange, &request).is_empty());
+    }
+}
+
+#[test]
+fn ike_auth_without_proof_or_with_an_empty_one_is_refused() {
+    let id = Payload::IdI(Identification::fqdn("camera-17.example.org"));
+    let empty = ikev2::wire::Authentication {
+        method: ikev2::wire::AuthMethod::SHARED_KEY,
+        data: vec![],
+    };
+    for payloads in [
+        vec![],
+        vec![id.clone()],
+        vec![id.clone(), Payload::Auth(empty)],
+        vec![id, Payload::Eap(vec![3, 1, 0, 4])],
+    ] {
+        let mut peer = HostilePeer::new(false);
+        let heard = peer.ask(ExchangeType::IKE_AUTH, &payloads);
+        assert_eq!(notify_in(&heard), [NotifyType::AUTHENTICATION_FAILED]);
+        assert!(!is_up(&peer));
+    }
+}
+
+#[test]
+fn uninvited_ike_intermediate_is_refused() {
+    let mut peer = HostilePeer::new(false);
+    let heard = peer.ask(ExchangeType::IKE_INTERMEDIATE, &[]);
+    assert_eq!(notify_in(&heard), [NotifyType::INVALID_SYNTAX]);
+    assert!(!is_up(&peer));
+}
+
+#[test]
+fn numbers_out_of_turn_are_not_served() {
+    let mut peer = HostilePeer::new(true);
+    for id in [0, 1, 3, 100, u32::MAX] {
+        assert!(
+            peer.say(ExchangeType::INFORMATIONAL, false, id, &[])
+                .is_empty(),
+            "{id}"
+        );
+    }
+    assert_eq!(peer.ask(ExchangeType::INFORMATIONAL, &[]).len(), 1);
+}
+
+#[test]
+fn responses_that_nobody_asked_for_do_nothing() {
+    let mut peer = HostilePeer::new(true);
+    for exchange in [
+        ExchangeType::IKE_AUTH,
+        ExchangeType::CREATE_CHILD_SA,
+        ExchangeType::INFORMATIONAL,
+    ] {
+        for id in 0..3 {
+            let delete = [Payload::Delete(Delete::Ike)];
+            assert!(peer.say(exchange, true, id, &delete).is_empty());
+        }
+    }
+    assert!(is_up(&peer));
+}
+
+#[test]
+fn a_response_of_another_exchange_is_ignored() {
+    let mut peer = HostilePeer::new(true);
+    let (ike, _) = peer.endpoint.established().next().unwrap();
+    peer.endpoint.rekey_ike(peer.now, ike).unwrap();
+    assert_eq!(
+        peer.wait(Duration::ZERO)[0].header.exchange,
+        ExchangeType::CREATE_CHILD_SA
+    );
+    assert!(
+        peer.say(ExchangeType::INFORMATIONAL, true, 0, &[])
+            .is_empty()
+    );
+    assert!(is_up(&peer));
+    // The right exchange with nothing in it ends the IKE SA: the peer broke the protocol.
+    peer.say(ExchangeType::CREATE_CHILD_SA, true, 0, &[]);
+    assert!(!is_up(&peer));
+}
+
+#[test]
+fn malformed_content_of_an_authentic_message_ends_the_ike_sa() {
+    let mut peer = HostilePeer::new(true);
+    let id = peer.next_id;
+    let heard = peer.say_bytes(
+        ExchangeType::INFORMATIONAL,
+        false,
+        id,
+        (PayloadType::SA, &[0, 0, 0, 9]),
+        None,
+    );
+    assert_eq!(notify_in(&heard), [NotifyType::INVALID_SYNTAX]);
+    assert!(!is_up(&peer));
+}
+
+#[test]
+fn an_unknown_critical_payload_fails_only_its_exchange() {
+    let mut peer = HostilePeer::new(true);
+    let id = peer.next_id;
+    peer.next_id += 1;
+    let chain = [0, 0x80, 0, 4];
+    let heard = peer.say_bytes(
+        ExchangeType::INFORMATIONAL,
+        false,
+        id,
+        (PayloadType(200), &chain),
+        None,
+    );
+    assert_eq!(
+        notify_in(&heard),
+        [NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD]
+    );
+    assert!(is_up(&peer));
+    assert_eq!(peer.ask(ExchangeType::INFORMATIONAL, &[]).len(), 1);
+}
+
+#[test]
+fn a_child_that_was_rekeyed_is_not_rekeyed_again() {
+    let mut peer = HostilePeer::new(true);
+    let first = peer.child_request(Some(0x1000), 0x2000);
+    assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &first)).is_empty());
+    let second = peer.child_request(Some(0x1000), 0x3000);
+    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &second);
+    assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
+    let unknown = peer.child_request(Some(0x4444), 0x3000);
+    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &unknown);
+    assert_eq!(notify_in(&heard), [NotifyType::CHILD_SA_NOT_FOUND]);
+}
+
+#[test]
+fn two_child_sas_with_one_spi_of_the_peer_are_refused() {
+    let mut peer = HostilePeer::new(true);
+    let request = peer.child_request(None, 0x1000);
+    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert_eq!(notify_in(&heard), [NotifyType::NO_PROPOSAL_CHOSEN]);
+    for spi in [0, 255] {
+        let request = peer.child_request(None, spi);
+        let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+        assert_eq!(
+            notify_in(&heard),
+            [NotifyType::NO_PROPOSAL_CHOSEN],
+            "SPI {spi} is reserved"
+        );
+    }
+    assert!(is_up(&peer));
+}
+
+#[test]
+fn child_sas_are_limited() {
+    let mut peer = HostilePeer::new(true);
+    let limit = Limits::default().children as u32;
+    for extra in 1..limit {
+        let request = peer.child_request(None, 0x1000 + extra);
+        assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
+    }
+    let request = peer.child_request(None, 0x9000);
+    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert_eq!(notify_in(&heard), [NotifyType::NO_ADDITIONAL_SAS]);
+}
+
+#[test]
+fn an_ike_sa_is_not_rekeyed_twice() {
+    let mut peer = HostilePeer::new(true);
+    let request = peer.ike_request();
+    assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
+    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
+    let child = peer.child_request(None, 0x2000);
+    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &child);
+    assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
+    assert_eq!(peer.endpoint.established().count(), 1);
+}
+
+#[test]
+fn deleting_what_is_not_there_is_answered_without_spis() {
+    let mut peer = HostilePeer::new(true);
+    let spis = vec![0, 1, 0x1001, u32::MAX];
+    let delete = Payload::Delete(Delete::Children {
+        protocol: Protocol::ESP,
+        spis,
+    });
+    let heard = peer.ask(ExchangeType::INFORMATIONAL, &[delete]);
+    assert_eq!(heard.len(), 1);
+    assert!(heard[0].payloads.is_empty());
+    let spis = vec![0x1000, 0x1000];
+    let delete = Payload::Delete(Delete::Children {
+        protocol: Protocol::ESP,
+        spis,
+    });
+    let heard = peer.ask(ExchangeType::INFORMATIONAL, &[delete]);
+    let ours = peer.child.unwrap();
+    let answer = Delete::Children {
+        protocol: Protocol::ESP,
+        spis: vec![ours],
+    };
+    assert_eq!(heard[0].payloads, [Payload::Delete(answer)]);
+}
+
+#[test]
+fn every_changed_bit_of_a_recorded_handshake_is_harmless() {
+    let mut random = Seeded(5);
+    for _ in 0..300 {
+        let mut world = World::new(11);
+        world.manual = true;
+        world.initiate();
+        let steps = random.below(4);
+        for step in 0..steps {
+            world.pass(1 - (step % 2) as usize);
+        }
+        let to = 1 - (steps % 2) as usize;
+        let Some(good) = world.take(to) else { continue };
+        let mut bad = good.clone();
+        let bit = random.below(bad.payload.len() as u64 * 8) as usize;
+        bad.payload[bit / 8] ^= 1 << (bit % 8);
+        world.deliver(&bad);
+        if steps >= 2 {
+            // Protected: the changed one is as if it had not been.
+            world.deliver(&good);
+            world.manual = false;
+            world.run(Duration::from_secs(5));
+            world.assert_settled();
+        }
+    }
+}
+
+#[test]
+fn a_recorded_session_replayed_to_a_new_endpoint_brings_nothing_up() {
+    let mut world = World::new(12);
+    world.manual = true;
+    world.initiate();
+    let first = world.take(1).unwrap();
+    world.deliver(&first);
+    world.pass(0);
+    let second = world.take(1).unwrap();
+    let mut other = World::new(13);
+    for packet in [&first, &second, &second] {
+        other.deliver(packet);
+    }
+    assert!(other.sides[1].endpoint.established().next().is_none());
+}
+
+fn first_message(spi_i: u64) -> Vec<u8> {
+    let header = Header {
+        spi_i,
+        spi_r: 0,
+        first: PayloadType::NONE,
+        exchange: ExchangeType::IKE_SA_INIT,
+        flags: Flags {
+            initiator: true,
+            response: false,
+        },
+        message_id: 0,
+    };
+    let mut point = vec![9; 32];
+    point[..8].copy_from_slice(&spi_i.to_be_bytes());
+    encode_clear(
+        header,
+        &[
+            Payload::Sa(vec![ike_default().to_wire(1, &[])]),
+            Payload::Ke(KeyExchange {
+                method: KeyExchangeId::CURVE25519,
+                data: point,
+            }),
+            Payload::Nonce(vec![7; 32]),
+        ],
+    )
+}
+
+#[test]
+fn a_hundred_thousand_spoofed_first_messages_leave_other_networks_working() {
+    let mut world = World::new(1);
+    let gateway = world.sides[1].address;
+    let started = Instant::now();
+    for number in 1..=100_000_u64 {
+        let host = (number % 254 + 1) as u8;
+        let remote = SocketAddr::from(([203, 0, 113, host], (number % 60_000) as u16 + 1024));
+        let endpoint = &mut world.sides[1].endpoint;
+        endpoint.handle_datagram(world.now, gateway, remote, &first_message(number));
+        while endpoint.poll_transmit().is_some() {}
+        while endpoint.poll_event().is_some() {}
+    }
+    let limits = Limits::default();
+    let endpoint = &world.sides[1].endpoint;
+    assert!(
+        endpoint.len() <= limits.half_open_per_network / 2,
+        "{}",
+        endpoint.len()
+    );
+    assert!(endpoint.counters().cookies_sent > 99_000);
+    eprintln!("100000 spoofed first messages took {:?}", started.elapsed());
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
+    world.run(limits.handshake_time);
+    assert_eq!(world.sides[1].endpoint.len(), 1, "half-open IKE SAs end");
+}
+
+#[test]
+fn a_cookie_is_good_for_one_address_nonce_and_spi_and_not_for_ever() {
+    let limits = Limits {
+        cookie_threshold: 0,
+        ..Limits::default()
+    };
+    let mut endpoint = Endpoint::new(limits, Box::new(Seeded(1)), Timestamp::default());
+    endpoint.add_connection(connection(1));
+    let gateway: SocketAddr = "192.0.2.1:500".parse().unwrap();
+    let peer: SocketAddr = "203.0.113.1:500".parse().unwrap();
+    let mut send = |at: u64, from: SocketAddr, spi: u64, cookie: Option<&[u8]>| {
+        let mut message = Datagram::parse(&first_message(spi)).unwrap();
+        if let Some(cookie) = cookie {
+            let notify = Notify::new(NotifyType::COOKIE).with_data(cookie);
+            message.clear.insert(0, Payload::Notify(notify));
+        }
+        let bytes = encode_clear(message.header, &message.clear);
+        endpoint.handle_datagram(
+            Timestamp::new(Duration::from_secs(at)),
+            gateway,
+            from,
+            &bytes,
+        );
+        let answer = Datagram::parse(&endpoint.poll_transmit().unwrap().payload).unwrap();
+        match &answer.clear[0] {
+            Payload::Notify(notify) if notify.kind == NotifyType::COOKIE => {
+                Some(notify.data.clone())
+            }
+            _ => None,
+        }
+    };
+    let cookie = send(1, peer, 1, None).unwrap();
+    assert!(send(2, "203.0.113.2:500".parse().unwrap(), 1, Some(&cookie)).is_some());
+    assert!(send(2, "203.0.113.1:501".parse().unwrap(), 1, Some(&cookie)).is_some());
+    assert!(send(2, peer, 2, Some(&cookie)).is_some());
+    let mut changed = cookie.clone();
+    changed[5] ^= 1;
+    assert!(send(2, peer, 1, Some(&changed)).is_some());
+    assert!(send(2, peer, 1, Some(&[])).is_some());
+    // It survives one change of the secret, not two.
+    assert!(send(62, peer, 1, Some(&cookie)).is_none());
+    let cookie = send(63, peer, 9, None).unwrap();
+    send(123, peer, 7, None);
+    assert!(send(183, peer, 9, Some(&cookie)).is_some());
+}
+
+#[test]
+fn an_initiator_is_not_talked_into_a_group_that_it_did_not_offer() {
+    let mut world = World::new(1);
+    world.manual = true;
+    world.initiate();
+    let request = world.take(1).unwrap();
+    let header = Datagram::parse(&request.payload).unwrap().header;
+    let mut forge = |notify: Notify| {
+        let flags = Flags {
+            initiator: false,
+            response: true,
+        };
+        let forged = encode_clear(Header { flags, ..header }, &[Payload::Notify(notify)]);
+        let (local, remote) = (world.sides[0].address, world.sides[1].address);
+        world.sides[0]
+            .endpoint
+            .handle_datagram(world.now, local, remote, &forged);
+        std::iter::from_fn(|| world.sides[0].endpoint.poll_transmit()).count()
+    };
+    for group in [
+        KeyExchangeId::MODP_1024,
+        KeyExchangeId::ECP_256,
+        KeyExchangeId::CURVE25519,
+    ] {
+        let notify = Notify::new(NotifyType::INVALID_KE_PAYLOAD).with_data(group.0.to_be_bytes());
+        assert_eq!(forge(notify), 0, "{group}");
+    }
+    // Cookies are answered, but not for ever.
+    let answered: usize = (0..50_u8)
+        .map(|n| forge(Notify::new(NotifyType::COOKIE).with_data([n; 8])))
+        .sum();
+    assert_eq!(answered, 5);
+    assert_eq!(forge(Notify::new(NotifyType::COOKIE).with_data([])), 0);
+}
