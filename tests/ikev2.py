@@ -306,8 +306,8 @@ def suites(suite, lab):
     for ike, esp in [
         ("aes256-sha256-prfsha256-modp2048", "aes256-sha256-modp2048"),
         ("aes128-sha1-prfsha1-ecp256", "aes128-sha1-ecp256"),
-        ("aes256-sha512-prfsha512-modp3072", "aes256-sha512-modp3072-esn"),
-        ("aes256gcm16-prfsha384-ecp384", "aes256gcm16-ecp384-esn"),
+        ("aes256-sha512-prfsha512-modp3072", "aes256-sha512-modp3072"),
+        ("aes256gcm16-prfsha384-ecp384", "aes256gcm16-ecp384"),
         ("chacha20poly1305-prfsha512-x25519", "chacha20poly1305"),
         ("aes128-sha384-prfsha384-modp4096", "aes128-sha384-modp4096"),
     ]:

@@ -6,6 +6,7 @@
     reason = "a panic is how a test fails"
 )]
 
+mod charon;
 mod crypto;
 mod handshake;
 mod hostile;

@@ -1,0 +1,112 @@
+//! A peer that holds the keys of an IKE SA and keeps none of the rules: any request and response in
+//! any order, with edited content, with fragments, while we start exchanges of our own and time
+//! passes.
+#![no_main]
+#![allow(clippy::unwrap_used, reason = "a panic is how a target fails")]
+
+use std::time::Duration;
+
+use ikev2::Limits;
+use ikev2::wire::{Delete, ExchangeType, Notify, NotifyType, Payload, Protocol, encode_chain};
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../crates/ikev2/tests/it/peer.rs"]
+mod peer;
+
+use peer::HostilePeer;
+
+const EXCHANGES: [ExchangeType; 6] = [
+    ExchangeType::IKE_SA_INIT,
+    ExchangeType::IKE_AUTH,
+    ExchangeType::CREATE_CHILD_SA,
+    ExchangeType::INFORMATIONAL,
+    ExchangeType::IKE_INTERMEDIATE,
+    ExchangeType(99),
+];
+
+fn template(peer: &mut HostilePeer, choice: u8) -> Vec<Payload> {
+    let notify = |kind| vec![Payload::Notify(Notify::new(kind))];
+    let delete = |spis| {
+        vec![Payload::Delete(Delete::Children {
+            protocol: Protocol::ESP,
+            spis,
+        })]
+    };
+    match choice % 12 {
+        0 => peer.child_request(Some(0x1000), 0x2000 + u32::from(choice)),
+        1 => peer.child_request(None, 0x3000 + u32::from(choice)),
+        2 => peer.ike_request(),
+        3 => delete(vec![0x1000]),
+        4 => delete(vec![0x2000, 0x1000, 0x1000, 0]),
+        5 => vec![Payload::Delete(Delete::Ike)],
+        6 => notify(NotifyType::TEMPORARY_FAILURE),
+        7 => notify(NotifyType::CHILD_SA_NOT_FOUND),
+        8 => vec![Payload::Notify(
+            Notify::new(NotifyType::INVALID_KE_PAYLOAD).with_data([0, 31]),
+        )],
+        9 => notify(NotifyType::INITIAL_CONTACT),
+        10 => peer.child_request(Some(0x2000), 0x2001),
+        _ => Vec::new(),
+    }
+}
+
+fn start(peer: &mut HostilePeer, choice: u8) {
+    let Some((ike, children)) = peer.endpoint.established().next() else {
+        return;
+    };
+    let child = children
+        .first()
+        .map(|(spi_in, _)| *spi_in)
+        .unwrap_or_default();
+    let (now, endpoint) = (peer.now, &mut peer.endpoint);
+    let _ = match choice % 5 {
+        0 => endpoint.rekey_child(now, ike, child),
+        1 => endpoint.rekey_ike(now, ike),
+        2 => endpoint.delete_child(now, ike, child),
+        3 => endpoint.create_child(now, ike, "net"),
+        _ => endpoint.probe(now, ike),
+    };
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((mode, steps)) = input.split_first() else {
+        return;
+    };
+    let mut peer = HostilePeer::new(mode & 1 == 0);
+    // Our own requests are numbered from zero, as we did not create the IKE SA.
+    for step in steps.chunks(8).take(64) {
+        let [action, exchange, choice, id, edits @ ..] = step else {
+            return;
+        };
+        let exchange = EXCHANGES[usize::from(*exchange) % EXCHANGES.len()];
+        match action % 8 {
+            6 => start(&mut peer, *choice),
+            7 => drop(peer.wait(Duration::from_secs(u64::from(*choice)))),
+            action => {
+                let payloads = template(&mut peer, *choice);
+                let mut chain = Vec::new();
+                let first = encode_chain(&payloads, &mut chain);
+                let chain = support::edit(&chain, edits);
+                let response = action == 5;
+                let message_id = if response {
+                    u32::from(*id % 16)
+                } else if action == 4 {
+                    u32::from(*id)
+                } else {
+                    peer.next_id = peer.next_id.wrapping_add(1);
+                    peer.next_id.wrapping_sub(1)
+                };
+                let fragment =
+                    (action == 3).then(|| (u16::from(*id % 4) + 1, u16::from(*id % 5) + 1));
+                let content = (first, chain.as_slice());
+                peer.say_bytes(exchange, response, message_id, content, fragment);
+            }
+        }
+        peer.events.clear();
+        // One IKE SA, a successor of either side, and what lingers of those before.
+        assert!(peer.endpoint.len() <= 8);
+        let children: usize = peer.endpoint.established().map(|(_, c)| c.len()).sum();
+        assert!(children <= Limits::default().children + 1);
+    }
+});
