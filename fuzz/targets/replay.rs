@@ -54,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
             1 => model.top().saturating_sub(distance),
             0 => model.top().saturating_add(distance).min(limit),
             // The edges of the window, give or take the distance's lowest bits.
-            8 => (model.top() + 1).saturating_sub(model.size).saturating_add(distance & 3).min(limit),
+            8 => model.top().saturating_sub(model.size - 1).saturating_add(distance & 3).min(limit),
             _ => at.saturating_sub(distance & 3),
         };
         let expected = model.judge(at);
@@ -68,7 +68,7 @@ fuzz_target!(|input: &[u8]| {
         }
         assert_eq!(window.top(), model.top(), "only a verified packet moves the window");
         // A packet from within the window up to half of a round ahead is understood as it was meant.
-        let from = (model.top() + 1).saturating_sub(model.size).max(1);
+        let from = model.top().saturating_sub(model.size - 1).max(1);
         if extended && at >= from && at - model.top().min(at) < 1 << 31 {
             assert_eq!(window.infer((at & 0xFFFF_FFFF) as u32), Some(at));
         }
