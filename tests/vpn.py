@@ -417,6 +417,8 @@ def mistakes(suite, network, tunnel):
         refused("aes-512-gcm", "one of")
         path.write_text(good.replace(OUTSIDE["client"], "10.99.0.9"))
         refused("UDP socket on 10.99.0.9:4500")
+        path.write_text('metrics = { listen = "192.0.2.99:9400" }\n' + good)
+        refused("metrics on 192.0.2.99:9400")
         path.unlink()
         refused("client.toml")
         done = cordon("vpn", "status", "--socket", tunnel.folder / "nothing.sock", code=1)

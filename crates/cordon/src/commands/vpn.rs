@@ -12,12 +12,12 @@ use gateway::config::{PathConfig, StaticConfig};
 use gateway::counters::Snapshot;
 use gateway::daemon;
 use gateway::rekey::UsedKeys;
-use gateway::worker::{Command, WorkerHandle};
+use gateway::worker::{Command, Worker, WorkerHandle};
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{field, list, print, read_text, text, write_out};
@@ -59,6 +59,37 @@ fn read_config(path: &Path) -> Outcome<StaticConfig> {
         .or_hint(what(), "see docs/vpn.md for what the file holds")
 }
 
+/// Everything that can be missing besides the tunnel itself. It is bound first: a tunnel that has begun
+/// to route packets is only taken down in an orderly way.
+struct Front {
+    status: Option<UnixListener>,
+    metrics: Option<TcpListener>,
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Front {
+    async fn bind(config: &StaticConfig) -> Outcome<Self> {
+        let status = match &config.status {
+            Some(socket) => Some(bind_status(socket)?),
+            None => None,
+        };
+        let metrics = match &config.metrics {
+            Some(metrics) => Some(bind_metrics(metrics.listen).await?),
+            None => None,
+        };
+        let of = |kind| signal(kind).or_hint("signals", "check that signals are not blocked");
+        Ok(Self {
+            status,
+            metrics,
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+            hang_up: of(SignalKind::hangup())?,
+        })
+    }
+}
+
 async fn run_static(path: &Path) -> Outcome {
     const HINT: &str =
         "run as root or with CAP_NET_ADMIN; names, addresses and ports must be free on this host";
@@ -70,19 +101,30 @@ async fn run_static(path: &Path) -> Outcome {
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
-    let mut keys = Keys::new(&config);
-    let (mut worker, handle) = daemon::start(&config, u64::from_ne_bytes(seed))
+    let front = Front::bind(&config).await?;
+    let (worker, handle) = daemon::start(&config, u64::from_ne_bytes(seed))
         .await
         .or_hint("the tunnel cannot start", HINT)?;
-    let handle = Arc::new(handle);
-    let status = match &config.status {
-        Some(socket) => Some(serve_status(socket, Arc::clone(&handle))?),
-        None => None,
-    };
-    let stop = CancellationToken::new();
-    if let Some(metrics) = &config.metrics {
-        serve_metrics(metrics.listen, Arc::clone(&handle), stop.clone()).await?;
+    let result = serve(path, &config, front, worker, Arc::new(handle)).await;
+    if let Some(socket) = &config.status {
+        // It is only a name; a new tunnel replaces it.
+        let _ = std::fs::remove_file(socket);
     }
+    // After a failure the routes of transport mode stay, so that nothing goes out in the clear.
+    result?;
+    daemon::clean_up(&config)
+        .await
+        .or_hint("routes of the tunnel are left", "see `ip rule`")
+}
+
+/// Moves packets until a signal ends it.
+async fn serve(
+    path: &Path,
+    config: &StaticConfig,
+    mut front: Front,
+    mut worker: Worker,
+    handle: Arc<WorkerHandle>,
+) -> Outcome {
     let (ended, mut end) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("vpn-worker".into())
@@ -92,16 +134,19 @@ async fn run_static(path: &Path) -> Outcome {
             let _ = ended.send(result);
         });
     let thread = thread.or_hint("the tunnel cannot start", "check the limit on threads")?;
+    let stop = CancellationToken::new();
+    if let Some(listener) = front.metrics.take() {
+        serve_metrics(listener, Arc::clone(&handle), stop.clone());
+    }
+    let status = front.status.take();
+    let status = status.map(|listener| tokio::spawn(serve_status(listener, Arc::clone(&handle))));
     tracing::info!(interface = %config.interface.name, remote = %config.path.remote, "tunnel up");
-    let signals = "check that signals are not blocked";
-    let mut terminate = signal(SignalKind::terminate()).or_hint("signals", signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).or_hint("signals", signals)?;
-    let mut hang_up = signal(SignalKind::hangup()).or_hint("signals", signals)?;
+    let mut keys = Keys::new(config);
     let result = loop {
         tokio::select! {
-            _ = terminate.recv() => { handle.send(Command::Stop); }
-            _ = interrupt.recv() => { handle.send(Command::Stop); }
-            _ = hang_up.recv() => reload(path, &handle, &mut keys),
+            _ = front.terminate.recv() => { handle.send(Command::Stop); }
+            _ = front.interrupt.recv() => { handle.send(Command::Stop); }
+            _ = front.hang_up.recv() => reload(path, &handle, &mut keys),
             result = &mut end => break result,
         }
     };
@@ -109,15 +154,7 @@ async fn run_static(path: &Path) -> Outcome {
     if let Some(task) = status {
         task.abort();
     }
-    if let Some(socket) = &config.status {
-        // It is only a name; a new tunnel replaces it.
-        let _ = std::fs::remove_file(socket);
-    }
-    let joined = thread.join();
-    if let Err(error) = daemon::clean_up(&config).await {
-        tracing::warn!("{error}");
-    }
-    match (result, joined) {
+    match (result, thread.join()) {
         (Ok(result), Ok(())) => result.or_hint("the tunnel ended", "see the log above"),
         _ => Err(Failure::new(
             anyhow::anyhow!("the tunnel's thread died"),
@@ -170,35 +207,37 @@ fn try_reload(path: &Path, handle: &WorkerHandle, keys: &mut Keys) -> Outcome {
     handle.rekey(pair).or_hint("new keys", hint)
 }
 
-/// Answers each connection with the tunnel's state.
-fn serve_status(socket: &Path, handle: Arc<WorkerHandle>) -> Outcome<tokio::task::JoinHandle<()>> {
+fn bind_status(socket: &Path) -> Outcome<UnixListener> {
+    let what = || format!("status socket {}", socket.display());
     let hint = "choose another path for `status`, in a folder that exists";
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).or_hint(format!("status socket {}", socket.display()), hint);
+            return Err(error).or_hint(what(), hint);
         }
         _ => {}
     }
-    let listener =
-        UnixListener::bind(socket).or_hint(format!("status socket {}", socket.display()), hint)?;
+    let listener = UnixListener::bind(socket).or_hint(what(), hint)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
-        .or_hint(format!("status socket {}", socket.display()), hint)?;
-    Ok(tokio::spawn(async move {
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else {
-                continue;
-            };
-            let handle = Arc::clone(&handle);
-            let snapshot = tokio::task::spawn_blocking(move || handle.snapshot()).await;
-            let Ok(Some(snapshot)) = snapshot else {
-                continue;
-            };
-            let bytes = serde_json::to_vec(&snapshot).unwrap_or_default();
-            if let Err(error) = stream.write_all(&bytes).await {
-                tracing::debug!(%error, "status was not read");
-            }
+        .or_hint(what(), hint)?;
+    Ok(listener)
+}
+
+/// Answers each connection with the tunnel's state.
+async fn serve_status(listener: UnixListener, handle: Arc<WorkerHandle>) {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            continue;
+        };
+        let handle = Arc::clone(&handle);
+        let snapshot = tokio::task::spawn_blocking(move || handle.snapshot()).await;
+        let Ok(Some(snapshot)) = snapshot else {
+            continue;
+        };
+        let bytes = serde_json::to_vec(&snapshot).unwrap_or_default();
+        if let Err(error) = stream.write_all(&bytes).await {
+            tracing::debug!(%error, "status was not read");
         }
-    }))
+    }
 }
 
 async fn status(socket: &Path, format: StatusFormat) -> Outcome {
@@ -246,19 +285,18 @@ fn export_keys(_: &Path, _: &Path) -> Outcome {
     ))
 }
 
-/// Serves `/metrics` until stopped.
-async fn serve_metrics(
-    address: SocketAddr,
-    handle: Arc<WorkerHandle>,
-    stop: CancellationToken,
-) -> Outcome {
-    let socket = tokio::net::TcpListener::bind(address).await.or_hint(
-        format!("metrics on {address}"),
-        "choose a free address of this host as `listen` of [metrics]",
-    )?;
+async fn bind_metrics(address: SocketAddr) -> Outcome<TcpListener> {
     if !address.ip().is_loopback() {
         tracing::warn!(%address, "metrics are served to other hosts, in the clear");
     }
+    TcpListener::bind(address).await.or_hint(
+        format!("metrics on {address}"),
+        "choose a free address of this host as `listen` of [metrics]",
+    )
+}
+
+/// Serves `/metrics` until stopped.
+fn serve_metrics(socket: TcpListener, handle: Arc<WorkerHandle>, stop: CancellationToken) {
     let answer = move || {
         let handle = Arc::clone(&handle);
         async move {
@@ -282,7 +320,6 @@ async fn serve_metrics(
             tracing::error!(%error, "metrics are no longer served");
         }
     });
-    Ok(())
 }
 
 fn describe(state: &Value) -> String {
