@@ -250,6 +250,14 @@ def modes(suite, network, tunnel):
             equal(tunnel.ends["client"].running(), True, "the client runs")
             tunnel.stop()
 
+    with suite.case("strict reverse-path filtering is named when transport mode starts"):
+        tunnel.configure("aes-256-gcm", None, sa='mode = "transport"')
+        for value in (1, 0):
+            network.run("client", "sysctl", "-qw", f"net.ipv4.conf.cable.rp_filter={value}")
+            tunnel.start()
+            equal("rp_filter = 1" in tunnel.ends["client"].tail(), value == 1, "a warning")
+            equal(tunnel.stop(), [0, 0], "exit codes")
+
     with suite.case("transport mode that is killed leaves the peer unreachable, and starts again"):
         tunnel.configure("aes-256-gcm", None, sa='mode = "transport"')
         tunnel.start()

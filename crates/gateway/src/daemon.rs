@@ -263,6 +263,11 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
         peer: peer(config),
     })
     .await?;
+    if config.is_transport() && local.is_ipv4() {
+        for interface in link::strict_interfaces() {
+            tracing::warn!(%interface, "rp_filter = 1 drops what the peer sends there: set it to 2");
+        }
+    }
     let mut plane = DataPlane::new(seed);
     let policies = selectors(config)
         .into_iter()

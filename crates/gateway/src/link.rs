@@ -142,6 +142,37 @@ async fn apply(handle: &Handle, link: &Link<'_>) -> Result<(), LinkError> {
     }
 }
 
+/// Interfaces that take only packets whose source they would route back to (`rp_filter = 1`): in
+/// transport mode the peer is routed into the tunnel, so they drop its outer packets.
+pub fn strict_interfaces() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/proc/sys/net/ipv4/conf") else {
+        return Vec::new();
+    };
+    let settings: Vec<(String, u8)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let text = std::fs::read_to_string(entry.path().join("rp_filter")).ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            Some((name, text.trim().parse().ok()?))
+        })
+        .collect();
+    strict_of(&settings)
+}
+
+/// The larger of an interface's setting and that of "all" counts (kernel, ip-sysctl.rst).
+fn strict_of(settings: &[(String, u8)]) -> Vec<String> {
+    const STRICT: u8 = 1;
+    let all = settings.iter().find(|(name, _)| name == "all");
+    let all = all.map_or(0, |(_, value)| *value);
+    settings
+        .iter()
+        .filter(|(name, value)| {
+            !["all", "default", "lo"].contains(&name.as_str()) && all.max(*value) == STRICT
+        })
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
 fn route_to(address: IpAddr, bits: u8) -> RouteMessage {
     match address {
         IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
@@ -269,4 +300,22 @@ async fn take_away(handle: &Handle, peer: &Peer) -> Result<(), LinkError> {
         removed.map_err(refused(format!("removing the route to {}", peer.remote)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_larger_setting_counts() {
+        let strict = |all, one| {
+            let settings = [("all", all), ("default", 1), ("eth0", one)];
+            strict_of(&settings.map(|(name, value)| (name.to_owned(), value)))
+        };
+        assert_eq!(strict(0, 1), ["eth0"]);
+        assert_eq!(strict(1, 0), ["eth0"]);
+        for (all, one) in [(0, 0), (2, 1), (1, 2), (0, 2)] {
+            assert!(strict(all, one).is_empty(), "{all} {one}");
+        }
+    }
 }
