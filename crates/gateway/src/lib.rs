@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! The tunnel daemon: a TUN interface on one side, UDP on the other, IPsec between them.
+//! The tunnel daemon: a TUN interface on one side, UDP or raw sockets on the other, IPsec between them.
 //!
 //! [`daemon::start`] makes a tunnel from a [`config::StaticConfig`]; [`worker::Worker::run`] moves its
 //! packets. The kernel hands packets over uncut ([`segment`]) and takes them put together

@@ -1,4 +1,4 @@
-//! The thread that moves packets: TUN interface on one side, UDP socket on the other, the data plane
+//! The thread that moves packets: TUN interface on one side, the outer sockets on the other, the data plane
 //! between them.
 //!
 //! One thread does both directions: on a machine that also runs what uses the tunnel, more threads
