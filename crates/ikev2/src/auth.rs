@@ -274,6 +274,13 @@ pub struct PeerVerified {
     id: Identification,
 }
 
+impl PeerVerified {
+    /// Who that is.
+    pub const fn id(&self) -> &Identification {
+        &self.id
+    }
+}
+
 /// Our own proof was made.
 #[derive(Debug)]
 pub struct OurProof(());

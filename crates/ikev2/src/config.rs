@@ -104,6 +104,23 @@ pub struct ChildConfig {
     pub rekey_after: Option<Duration>,
 }
 
+/// Addresses inside the tunnel (RFC 7296 §3.15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// None: each side has its own.
+    None,
+    /// As initiator ask the peer for one.
+    Request {
+        /// An IPv4 address.
+        v4: bool,
+        /// An IPv6 address.
+        v6: bool,
+    },
+    /// As responder give the peer what the caller says ([`crate::Ask::Addresses`]). A peer that asks
+    /// for none gets no Child SA, and one that has some gets no other traffic.
+    Assign,
+}
+
 /// A relation to a peer, or to a kind of peers.
 #[derive(Clone)]
 pub struct Connection {
@@ -119,6 +136,8 @@ pub struct Connection {
     pub local_auth: LocalAuth,
     /// The peer's proof.
     pub remote_auth: RemoteAuth,
+    /// Addresses inside the tunnel.
+    pub addresses: Addresses,
     /// Algorithms, preferred first.
     pub ike: Vec<IkeProposal>,
     /// Child SAs. As initiator the first comes up with the IKE SA; without any the IKE SA comes up

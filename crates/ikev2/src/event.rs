@@ -1,6 +1,6 @@
 //! What an endpoint says to its caller, and asks of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use offload::{KeyMaterial, Suite};
 
@@ -46,6 +46,20 @@ pub enum Ask {
         /// Who the peer says it is.
         id: Identification,
     },
+    /// Choose addresses for a peer that has proved who it is. They are free again with
+    /// [`Event::IkeDown`] of this IKE SA or its last successor.
+    Addresses {
+        /// Name of the connection.
+        connection: String,
+        /// The IKE SA.
+        ike: IkeId,
+        /// Who the peer is.
+        id: Identification,
+        /// Whether it wants an IPv4 address.
+        v4: bool,
+        /// Whether it wants an IPv6 address.
+        v6: bool,
+    },
 }
 
 /// The answer to an [`Ask`].
@@ -56,6 +70,13 @@ pub enum Answer {
     /// The chain is good; here is the public key of its first certificate as DER
     /// SubjectPublicKeyInfo.
     PeerKey(Vec<u8>),
+    /// Addresses for the peer, and servers of names.
+    Addresses {
+        /// At most one of each family.
+        addresses: Vec<IpAddr>,
+        /// Name servers inside the tunnel.
+        dns: Vec<IpAddr>,
+    },
     /// It cannot or must not be; the reason is for the log and never for the peer.
     Refused(String),
 }
@@ -101,6 +122,9 @@ pub enum Reason {
     /// The peer started anew (INITIAL_CONTACT) and has forgotten this one.
     #[error("peer started anew")]
     InitialContact,
+    /// The peer asked for no address inside the tunnel, or there is none for it.
+    #[error("no address inside the tunnel for the peer")]
+    NoAddress,
     /// Too many are open.
     #[error("too many Child SAs")]
     Limit,
@@ -158,6 +182,10 @@ pub enum Event {
         peer: Identification,
         /// Algorithms, for people.
         suite: String,
+        /// Addresses inside the tunnel that the initiator got.
+        addresses: Vec<IpAddr>,
+        /// Name servers that it got.
+        dns: Vec<IpAddr>,
     },
     /// An IKE SA has a successor, to which all its Child SAs have moved.
     IkeRekeyed {

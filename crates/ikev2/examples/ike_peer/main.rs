@@ -174,6 +174,22 @@ impl Peer {
 
     fn event(&mut self, event: Event) -> Result<(), Failure> {
         match event {
+            Event::Ask(id, Ask::Addresses { .. }) => {
+                let address = self
+                    .options
+                    .get("virtual")
+                    .and_then(|text| text.parse().ok());
+                let addresses = address.into_iter().collect();
+                let now = self.now();
+                self.endpoint.answer(
+                    now,
+                    id,
+                    Answer::Addresses {
+                        addresses,
+                        dns: vec![],
+                    },
+                );
+            }
             Event::Ask(id, ask) => {
                 let identity = self
                     .identity
@@ -184,12 +200,20 @@ impl Peer {
                         scheme, message, ..
                     } => identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, id, .. } => identity.verify(&chain, &id),
+                    Ask::Addresses { .. } => Err("asked elsewhere".into()),
                 };
                 let now = self.now();
                 self.endpoint
                     .answer(now, id, answer.unwrap_or_else(Answer::Refused));
             }
-            Event::IkeUp { peer, suite, .. } => println!("ike-up {peer} {suite}"),
+            Event::IkeUp {
+                peer,
+                suite,
+                addresses,
+                ..
+            } => {
+                println!("ike-up {peer} {suite} {addresses:?}");
+            }
             Event::IkeRekeyed { .. } => println!("ike-rekeyed"),
             Event::IkeRekeyFailed { reason, .. } => println!("ike-rekey-failed {reason}"),
             Event::IkeDown { reason, .. } => println!("ike-down {reason}"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ikev2::config::{LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
@@ -88,6 +88,14 @@ impl Options {
         } else {
             Mode::Tunnel
         };
+        let addresses = match self.get("virtual") {
+            Some("request") => Addresses::Request {
+                v4: true,
+                v6: false,
+            },
+            Some(_) => Addresses::Assign,
+            None => Addresses::None,
+        };
         Ok(Connection {
             name: "peer".into(),
             remote_address: None,
@@ -95,6 +103,7 @@ impl Options {
             remote_id: PeerId::Exactly(Identification::fqdn(self.need("remote-id")?)),
             local_auth,
             remote_auth,
+            addresses,
             ike: vec![ike_proposal(self.need("ike")?)?],
             children: vec![ChildConfig {
                 name: "net".into(),

@@ -45,6 +45,8 @@ pub(crate) struct Offer {
     pub(crate) spi_in: u32,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) pending: Option<Pending>,
+    local: Vec<TrafficSelector>,
+    remote: Vec<TrafficSelector>,
 }
 
 /// The context in which a Child SA is made.
@@ -59,6 +61,8 @@ pub(crate) struct Making<'a> {
     pub(crate) send_now: bool,
     /// SPIs of the peer that are in use in this IKE SA.
     pub(crate) taken: Vec<u32>,
+    /// The only traffic of the peer's side, if it was given addresses.
+    pub(crate) peer: Option<&'a [TrafficSelector]>,
 }
 
 /// Why a Child SA is refused, on the wire and for people.
@@ -74,6 +78,12 @@ impl Refusal {
             reason: Box::new(reason),
         }
     }
+}
+
+/// The peer's side of a child: of what the configuration allows only the addresses that the peer was
+/// given, if it was.
+fn peer_traffic(child: &ChildConfig, peer: Option<&[TrafficSelector]>) -> Vec<TrafficSelector> {
+    peer.map_or_else(|| child.remote.clone(), |peer| narrow(&child.remote, peer))
 }
 
 /// All intersections, without those that another contains (RFC 7296 §2.9).
@@ -102,13 +112,14 @@ fn text(selectors: &[TrafficSelector]) -> String {
 impl Offer {
     /// An offer for the child with index `config`. A key exchange of its own is made where the
     /// configuration has groups and there is an exchange for it; `group` is the one that the peer
-    /// asked for.
+    /// asked for, `peer` the only traffic of the peer's side.
     pub(crate) fn new(
         core: &mut Core,
         connection: &Connection,
         config: usize,
         with_groups: bool,
         group: Option<Group>,
+        peer: Option<&[TrafficSelector]>,
     ) -> Option<Self> {
         let child = connection.children.get(config)?;
         let spi_in = core.esp_spi();
@@ -129,6 +140,8 @@ impl Offer {
             spi_in,
             proposals,
             pending,
+            local: child.local.clone(),
+            remote: peer_traffic(child, peer),
         })
     }
 
@@ -140,8 +153,8 @@ impl Offer {
             let (method, data) = (pending.group().id(), pending.public().to_vec());
             out.push(Payload::Ke(KeyExchange { method, data }));
         }
-        out.push(Payload::TsI(child.local.clone()));
-        out.push(Payload::TsR(child.remote.clone()));
+        out.push(Payload::TsI(self.local.clone()));
+        out.push(Payload::TsR(self.remote.clone()));
         if child.mode == Mode::Transport {
             out.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE)));
         }
@@ -173,8 +186,8 @@ impl Offer {
                 .iter()
                 .all(|one| offer.iter().any(|offered| offered.contains(one)))
         };
-        if !within(&child.local, ts_i) || !within(&child.remote, ts_r) {
-            let ours = format!("{} = {}", text(&child.local), text(&child.remote));
+        if !within(&self.local, ts_i) || !within(&self.remote, ts_r) {
+            let ours = format!("{} = {}", text(&self.local), text(&self.remote));
             let theirs = format!("{} = {}", text(ts_i), text(ts_r));
             return Err(Reason::Selectors { theirs, ours });
         }
@@ -241,7 +254,7 @@ pub(crate) fn answer(
     };
     let offered = find!(request, Payload::Sa).ok_or_else(syntax)?;
     let (ts_i, ts_r) = selectors(request).ok_or_else(syntax)?;
-    let (index, child, local, remote) = fitting_child(making.connection, ts_i, ts_r, only)?;
+    let (index, child, local, remote) = fitting_child(making, ts_i, ts_r, only)?;
     let spi_in = core.esp_spi();
     let result = answer_with(
         core,
@@ -271,17 +284,23 @@ type Fitting<'a> = (
 );
 
 fn fitting_child<'a>(
-    connection: &'a Connection,
+    making: &Making<'a>,
     ts_i: &[TrafficSelector],
     ts_r: &[TrafficSelector],
     only: Option<usize>,
 ) -> Result<Fitting<'a>, Refusal> {
     let candidates = || {
         let allowed = move |(index, _): &(usize, &ChildConfig)| only.is_none_or(|o| o == *index);
-        connection.children.iter().enumerate().filter(allowed)
+        making
+            .connection
+            .children
+            .iter()
+            .enumerate()
+            .filter(allowed)
     };
     for (index, child) in candidates() {
-        let (local, remote) = (narrow(&child.local, ts_r), narrow(&child.remote, ts_i));
+        let peer = peer_traffic(child, making.peer);
+        let (local, remote) = (narrow(&child.local, ts_r), narrow(&peer, ts_i));
         if !local.is_empty() && !remote.is_empty() {
             return Ok((index, child, local, remote));
         }

@@ -31,6 +31,7 @@ use crate::config::Connection;
 use crate::crypto::IkeKeys;
 use crate::event::{Event, Reason};
 use crate::time::Timestamp;
+use crate::wire::TrafficSelector;
 
 /// Something to be done when its turn comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +112,8 @@ pub(crate) struct Established {
     pub(crate) request: Option<Request>,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) role: Role,
+    /// The only traffic of the peer's side, if we gave it addresses.
+    pub(crate) peer_traffic: Option<Vec<TrafficSelector>>,
     /// A successor made by the peer that takes over once the answer is out.
     pub(crate) heir: Option<IkeId>,
     pub(crate) rekey_at: Option<Timestamp>,
@@ -131,6 +134,7 @@ impl Established {
             request: None,
             queue: VecDeque::new(),
             role: Role::Live,
+            peer_traffic: None,
             heir: None,
             rekey_at,
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use zeroize::Zeroizing;
 
+use super::addresses::Assigned;
 use super::child::Offer;
 use super::core::Core;
 use crate::auth::{HASHES, IntermediateAuth, OurProof, PeerVerified, Scheme, SignedOctets};
@@ -34,6 +35,12 @@ pub(crate) enum Step {
     Expecting,
     /// Responder: the caller validates the peer's certificates.
     VerifyingInitiator { ask: AskId, request: Vec<Payload> },
+    /// Responder: the caller chooses addresses.
+    Assigning {
+        ask: AskId,
+        peer: PeerVerified,
+        request: Vec<Payload>,
+    },
     /// Responder: the caller signs.
     SigningResponse {
         ask: AskId,
@@ -61,6 +68,8 @@ pub(crate) struct Handshake {
     pub(crate) offer: Option<Offer>,
     /// Whether the peer takes an IKE_AUTH without Child SA.
     pub(crate) childless: bool,
+    /// Responder: addresses for the peer; empty if there are none for it.
+    pub(crate) assigned: Option<Assigned>,
     /// Responder: connections that the peer may turn out to mean.
     pub(crate) candidates: Vec<std::sync::Arc<Connection>>,
 }
@@ -71,6 +80,7 @@ impl Handshake {
             Step::Signing { ask, .. }
             | Step::VerifyingResponder { ask, .. }
             | Step::VerifyingInitiator { ask, .. }
+            | Step::Assigning { ask, .. }
             | Step::SigningResponse { ask, .. } => ask.0 == id.0,
             _ => false,
         }

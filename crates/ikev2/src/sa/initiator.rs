@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::addresses::{self, Assigned};
 use super::channel::Channel;
 use super::child::{Making, Offer, has_notify};
 use super::core::Core;
@@ -257,6 +258,7 @@ impl IkeSa {
             offer: None,
             childless: has_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED),
             candidates: Vec::new(),
+            assigned: None,
         }));
         if !additional.is_empty() && !intermediate {
             self.down(
@@ -376,8 +378,9 @@ impl IkeSa {
         }
         let ours = OurProof::new(&proof);
         payloads.push(Payload::Auth(proof));
+        payloads.extend(addresses::request(connection.addresses));
         if let Some(child) = connection.children.first() {
-            let Some(offer) = Offer::new(core, connection, 0, false, None) else {
+            let Some(offer) = Offer::new(core, connection, 0, false, None, None) else {
                 self.down(core, Reason::Protocol("offer"));
                 return;
             };
@@ -508,11 +511,14 @@ impl IkeSa {
             }
         };
         let auth = Authenticated::new(peer, proof);
+        let given = Assigned::from_reply(response);
         core.event(Event::IkeUp {
             ike: self.id,
             connection: self.connection.name.clone(),
             peer: auth.peer().clone(),
             suite: handshake.suite.to_string(),
+            addresses: given.addresses,
+            dns: given.dns,
         });
         let mut established = Established::new(core, &self.connection, auth, handshake.keys);
         if let Some(offer) = offer {
@@ -526,6 +532,7 @@ impl IkeSa {
                 replaces: None,
                 send_now: true,
                 taken: Vec::new(),
+                peer: established.peer_traffic.as_deref(),
             };
             let result = match error_notify(response) {
                 Some(error) => Err(Reason::Refused(error)),

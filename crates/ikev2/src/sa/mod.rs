@@ -11,6 +11,7 @@
 //! Within `Established`, [`exchange`] decides what runs and what waits; the table of what happens when
 //! both sides start something at once is there.
 
+mod addresses;
 mod channel;
 mod child;
 mod core;

@@ -69,7 +69,8 @@ impl IkeSa {
             return;
         }
         let wanted = group.map(|(group, _)| group);
-        let Some(offer) = Offer::new(core, &self.connection, config, true, wanted) else {
+        let peer = established.peer_traffic.as_deref();
+        let Some(offer) = Offer::new(core, &self.connection, config, true, wanted, peer) else {
             return;
         };
         let nonce = core.nonce();
@@ -134,6 +135,7 @@ impl IkeSa {
             replaces: request.rekeys,
             send_now: !lost,
             taken: established.spis_out(),
+            peer: established.peer_traffic.as_deref(),
         };
         let mut child = match request.offer.accept(core, &making, payloads) {
             Ok(child) => child,
@@ -332,6 +334,7 @@ impl IkeSa {
             // A new Child SA is used at once, a successor when the old one goes.
             send_now: old.is_none(),
             taken: established.spis_out(),
+            peer: established.peer_traffic.as_deref(),
         };
         let only = old.map(|(_, config)| config);
         let (child, mut reply) = answer(core, &making, payloads, true, only)?;

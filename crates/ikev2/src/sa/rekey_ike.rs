@@ -322,6 +322,7 @@ impl IkeSa {
             request: None,
             queue: std::collections::VecDeque::new(),
             role: Role::Limbo,
+            peer_traffic: old.peer_traffic.clone(),
             heir: None,
             rekey_at: None,
         };

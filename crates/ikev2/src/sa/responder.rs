@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::addresses::{self, Assigned};
 use super::channel::Channel;
 use super::child::{Making, answer, answer_exchange, has_notify, invalid_ke};
 use super::core::{Core, Transfer};
@@ -16,7 +17,7 @@ use crate::auth::{
     AuthError, Authenticated, IntermediateAuth, OurProof, PeerVerified, Scheme, verify_shared_key,
     verify_signature,
 };
-use crate::config::{Connection, LocalAuth, RemoteAuth};
+use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth};
 use crate::crypto::{IkeKeys, Inputs, respond};
 use crate::event::{Answer, Ask, Event, Reason};
 use crate::select::{IkeSuite, NegotiationFailure, choose};
@@ -145,6 +146,7 @@ impl IkeSa {
             offer: None,
             childless: true,
             candidates,
+            assigned: None,
         };
         Ok(Self {
             id: IkeId(spis.1),
@@ -261,6 +263,14 @@ impl IkeSa {
             ) => {
                 self.establish(core, peer, &request, scheme.payload(&signature));
             }
+            (Step::Assigning { peer, request, .. }, answer) => {
+                // Without an address the IKE SA comes up alone.
+                handshake.assigned = Some(match answer {
+                    Answer::Addresses { addresses, dns } => Assigned { addresses, dns },
+                    _ => Assigned::default(),
+                });
+                self.prove_to_initiator(core, peer, request);
+            }
             (_, Answer::Refused(reason)) => self.refuse_initiator(core, reason),
             _ => self.refuse_initiator(core, "wrong kind of answer".into()),
         }
@@ -294,6 +304,27 @@ impl IkeSa {
             Ok(peer) => peer,
             Err(reason) => return self.refuse_initiator(core, reason),
         };
+        let (v4, v6) = addresses::requested(&request);
+        if self.connection.addresses != Addresses::Assign || !(v4 || v6) {
+            return self.prove_to_initiator(core, peer, request);
+        }
+        let (connection, ike) = (self.connection.name.clone(), self.id);
+        let id = peer.id().clone();
+        let question = Ask::Addresses {
+            connection,
+            ike,
+            id,
+            v4,
+            v6,
+        };
+        let ask = core.ask(ike, question);
+        if let Phase::Handshake(handshake) = &mut self.phase {
+            handshake.step = Step::Assigning { ask, peer, request };
+        }
+    }
+
+    /// The peer is who it says; now it is our turn.
+    fn prove_to_initiator(&mut self, core: &mut Core, peer: PeerVerified, request: Vec<Payload>) {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
         };
@@ -340,6 +371,7 @@ impl IkeSa {
             return;
         };
         let auth = Authenticated::new(peer, OurProof::new(&proof));
+        let given = handshake.assigned.clone().unwrap_or_default();
         let mut reply = vec![Payload::IdR(self.connection.local_id.clone())];
         reply.extend(own_certificates(&self.connection));
         reply.push(Payload::Auth(proof));
@@ -348,6 +380,8 @@ impl IkeSa {
             connection: self.connection.name.clone(),
             peer: auth.peer().clone(),
             suite: handshake.suite.to_string(),
+            addresses: given.addresses.clone(),
+            dns: given.dns.clone(),
         });
         if has_notify(request, NotifyType::INITIAL_CONTACT) {
             core.transfers.push(Transfer::InitialContact {
@@ -357,7 +391,26 @@ impl IkeSa {
             });
         }
         let mut established = Established::new(core, &self.connection, auth, handshake.keys);
-        if find!(request, Payload::Sa).is_some() {
+        let missing = match (self.connection.addresses, &handshake.assigned) {
+            (Addresses::Assign, None) => Some(NotifyType::FAILED_CP_REQUIRED),
+            (Addresses::Assign, Some(given)) if given.addresses.is_empty() => {
+                Some(NotifyType::INTERNAL_ADDRESS_FAILURE)
+            }
+            _ => None,
+        };
+        if handshake.assigned.is_some() && missing.is_none() {
+            established.peer_traffic = Some(given.selectors());
+            reply.push(given.reply());
+        }
+        if let Some(kind) = missing {
+            reply.push(Payload::Notify(Notify::new(kind)));
+            let (ike, reason) = (self.id, Reason::NoAddress);
+            core.event(Event::ChildFailed {
+                ike,
+                child: None,
+                reason,
+            });
+        } else if find!(request, Payload::Sa).is_some() {
             let making = Making {
                 ike: self.id,
                 connection: &self.connection,
@@ -368,6 +421,7 @@ impl IkeSa {
                 replaces: None,
                 send_now: true,
                 taken: Vec::new(),
+                peer: established.peer_traffic.as_deref(),
             };
             match answer(core, &making, request, false, None) {
                 Ok((mut child, payloads)) => {

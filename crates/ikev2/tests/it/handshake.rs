@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ikev2::config::{KeyKind, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, KeyKind, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::Group;
 use ikev2::select::IkeProposal;
-use ikev2::wire::Identification;
+use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{Connection, Limits};
 use offload::{Encryption, Integrity};
 
@@ -579,4 +579,79 @@ fn cookies_are_demanded_when_many_are_half_open_and_answered() {
     world.assert_settled();
     assert_eq!(world.sides[1].endpoint.counters().cookies_sent, 1);
     assert_eq!(world.sizes.len(), 6);
+}
+
+fn addresses(request: Addresses) -> [Connection; 2] {
+    let mut connections = [connection(0), connection(1)];
+    connections[0].addresses = request;
+    connections[0].children[0].local = vec![net("0.0.0.0/0"), net("::/0")];
+    connections[1].children[0].remote = vec![net("0.0.0.0/0"), net("::/0")];
+    connections[1].addresses = Addresses::Assign;
+    connections
+}
+
+#[test]
+fn addresses_inside_the_tunnel_are_given_and_bound_the_traffic() {
+    let both = Addresses::Request { v4: true, v6: true };
+    let mut connections = addresses(both);
+    connections[0].children[0]
+        .remote
+        .push(net("2001:db8:2::/48"));
+    connections[1].children[0]
+        .local
+        .push(net("2001:db8:2::/48"));
+    let mut world = World::with(connections, Limits::default(), 1);
+    let ip = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    let given = vec![ip("10.9.0.17"), ip("2001:db8:9::17")];
+    world.sides[1].give = Some((given.clone(), vec![ip("10.2.0.53"), ip("2001:db8:2::53")]));
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
+    let expected = "addresses [10.9.0.17, 2001:db8:9::17] [10.2.0.53, 2001:db8:2::53]";
+    assert!(world.sides.iter().all(|side| side.saw(expected) == 1));
+    assert_eq!(world.sides[1].saw("asked for addresses true true"), 1);
+    world.watch = true;
+    // After rekeying by either side, of either kind, it is still these addresses and no other.
+    for step in 0..5 {
+        let up = world.sides[1].outbound().unwrap();
+        let hosts: Vec<_> = given.iter().copied().map(TrafficSelector::host).collect();
+        assert_eq!(up.remote, hosts);
+        assert_eq!(world.sides[0].outbound().unwrap().local, hosts);
+        let (side, now) = (step % 2, world.now);
+        let (ike, child) = (world.sides[side].ike(), world.sides[side].children()[0]);
+        let endpoint = &mut world.sides[side].endpoint;
+        if step == 2 {
+            endpoint.rekey_ike(now, ike).unwrap();
+        } else {
+            endpoint.rekey_child(now, ike, child).unwrap();
+        }
+        world.run(Duration::from_secs(2));
+        world.assert_settled();
+    }
+}
+
+#[test]
+fn without_an_address_there_is_no_child_sa() {
+    let one = Addresses::Request {
+        v4: true,
+        v6: false,
+    };
+    for (request, refusal) in [
+        (one, "INTERNAL_ADDRESS_FAILURE"),
+        (Addresses::None, "FAILED_CP_REQUIRED"),
+    ] {
+        let world = run(addresses(request));
+        assert_eq!(
+            world.sides[0].saw(&format!("child failed peer refused with {refusal}")),
+            1
+        );
+        assert_eq!(world.sides[1].saw("no address inside the tunnel"), 1);
+        assert!(world.sides.iter().all(|side| side.children().is_empty()));
+        assert!(
+            world
+                .sides
+                .iter()
+                .all(|side| side.endpoint.established().count() == 1)
+        );
+    }
 }

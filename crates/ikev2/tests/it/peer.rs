@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ikev2::auth::SignedOctets;
-use ikev2::config::{LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::{Group, IkeKeys, Inputs, OpeningKey, Pending, Prf, SealingKey};
 use ikev2::select::{EspProposal, IkeProposal, IkeSuite};
 use ikev2::wire::{
@@ -64,6 +64,7 @@ fn connection() -> Connection {
         remote_id: PeerId::Any,
         local_auth: LocalAuth::Psk(Psk::new(SECRET)),
         remote_auth: RemoteAuth::Psk(Psk::new(SECRET)),
+        addresses: Addresses::None,
         ike: vec![ike()],
         children: vec![ChildConfig {
             name: "net".into(),

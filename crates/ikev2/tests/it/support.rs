@@ -8,7 +8,7 @@ use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use ikev2::auth::Scheme;
-use ikev2::config::{KeyKind, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, KeyKind, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::{Group, Prf};
 use ikev2::event::{ChildUp, Reason};
 use ikev2::select::{EspProposal, IkeProposal};
@@ -146,6 +146,7 @@ pub(crate) fn connection(me: usize) -> Connection {
         remote_id: PeerId::Exactly(Identification::fqdn(names[1 - me])),
         local_auth: LocalAuth::Psk(Psk::new(b"a secret for this test")),
         remote_auth: RemoteAuth::Psk(Psk::new(b"a secret for this test")),
+        addresses: Addresses::None,
         ike: vec![ike_default()],
         children: vec![ChildConfig {
             name: "net".into(),
@@ -175,6 +176,8 @@ pub(crate) struct Side {
     /// Inbound SPIs of Child SAs in the order in which they began to send.
     sending: Vec<u32>,
     pub(crate) refuse_peer: bool,
+    /// Addresses and name servers for the other side.
+    pub(crate) give: Option<(Vec<IpAddr>, Vec<IpAddr>)>,
 }
 
 impl Side {
@@ -192,6 +195,7 @@ impl Side {
             inbound: BTreeMap::new(),
             sending: Vec::new(),
             refuse_peer: false,
+            give: None,
         }
     }
 
@@ -241,7 +245,26 @@ impl Side {
                 };
                 self.endpoint.answer(now, id, answer);
             }
-            Event::IkeUp { peer, suite, .. } => self.log.push(format!("up {peer} {suite}")),
+            Event::Ask(id, Ask::Addresses { v4, v6, .. }) => {
+                let answer = self.give.clone().map(|(addresses, dns)| {
+                    self.log.push(format!("asked for addresses {v4} {v6}"));
+                    Answer::Addresses { addresses, dns }
+                });
+                let answer = answer.unwrap_or_else(|| Answer::Refused("none left".into()));
+                self.endpoint.answer(now, id, answer);
+            }
+            Event::IkeUp {
+                peer,
+                suite,
+                addresses,
+                dns,
+                ..
+            } => {
+                self.log.push(format!("up {peer} {suite}"));
+                if !addresses.is_empty() {
+                    self.log.push(format!("addresses {addresses:?} {dns:?}"));
+                }
+            }
             Event::IkeRekeyed { .. } => self.log.push("ike rekeyed".into()),
             Event::IkeRekeyFailed { reason, .. } => {
                 self.log.push(format!("ike rekey failed {reason}"))
