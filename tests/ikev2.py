@@ -53,6 +53,7 @@ connections {
     proposals = %(ike)s
     fragmentation = yes
     mobike = no
+    %(addresses)s
     local {
       auth = %(auth)s
       id = theirs.example.org
@@ -64,11 +65,16 @@ connections {
     }
     children {
       net {
-        local_ts = 10.5.2.0/24
-        remote_ts = 10.5.1.0/24
+        local_ts = %(local)s
+        remote_ts = %(remote)s
         esp_proposals = %(esp)s
       }
     }
+  }
+}
+pools {
+  inside {
+    addrs = 10.9.0.0/24
   }
 }
 secrets {
@@ -82,7 +88,7 @@ secrets {
 class Charon:
     """One strongSwan daemon with ESP in user space."""
 
-    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET):
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, addresses="", local=NETS["theirs"], remote=NETS["ours"]):
         lab.count += 1
         # Sockets have short names.
         self.folder = lab.suite.folder / f"c{lab.count}"
@@ -92,6 +98,7 @@ class Charon:
         config = self.folder / "strongswan.conf"
         config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
         names = {"ike": ike, "esp": esp, "ours": OURS, "theirs": THEIRS, "secret": secret}
+        names |= {"addresses": addresses, "local": local, "remote": remote}
         names |= {"auth": "pubkey" if pki else "psk", "cert": "certs = theirs.pem" if pki else ""}
         (swanctl / "swanctl.conf").write_text(CONNECTION % names)
         if pki:
@@ -126,13 +133,13 @@ class Charon:
 class Peer:
     """Our example peer; its lines come into a list."""
 
-    def __init__(self, lab, ike, esp, pki, secret=SECRET, extra=()):
+    def __init__(self, lab, ike, esp, pki, secret=SECRET, extra=(), nets=NETS):
         auth = ["--psk", secret]
         if pki:
             auth = ["--cert", pki / "ours.pem", "--key", pki / "ours.key", "--ca", pki / "ca.pem"]
         command = [PEER, "--local", OURS, "--remote", THEIRS, "--local-id", "ours.example.org"]
         command += ["--remote-id", "theirs.example.org", "--ike", ike, "--esp", esp, *auth]
-        command += ["--local-ts", NETS["ours"], "--remote-ts", NETS["theirs"], *extra]
+        command += ["--local-ts", nets["ours"], "--remote-ts", nets["theirs"], *extra]
         line = lab.network.command("client", *(str(part) for part in command))
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = []
@@ -215,8 +222,8 @@ class Lab:
 class Pair:
     """Both daemons; stopped at the end of a `with`."""
 
-    def __init__(self, lab, ike=IKE, esp=ESP, pki=None, extra=(), **options):
-        self.charon = Charon(lab, ike, esp, pki)
+    def __init__(self, lab, ike=IKE, esp=ESP, pki=None, extra=(), charon=None, **options):
+        self.charon = Charon(lab, ike, esp, pki, **(charon or {}))
         try:
             self.peer = Peer(lab, ike, esp, pki, extra=extra, **options)
         except BaseException:
@@ -318,6 +325,25 @@ def suites(suite, lab):
                 pair.rekey_all()
 
 
+def addresses(suite, lab):
+    with suite.case("charon gives us an address inside the tunnel"):
+        charon = {"addresses": "pools = inside", "remote": "dynamic"}
+        nets = {"ours": "0.0.0.0/0", "theirs": NETS["theirs"]}
+        with Pair(lab, charon=charon, nets=nets, extra=["--virtual", "request"]) as pair:
+            pair.up("ours")
+            contains(pair.charon.sas(), "[10.9.0.1]")
+            equal(pair.peer.count("ike-up FQDN:theirs.example.org AesGcm128/HmacSha256/X25519 [10.9.0.1]"), 1)
+            pair.rekey_all()
+    with suite.case("we give charon an address inside the tunnel"):
+        charon = {"addresses": "vips = 0.0.0.0", "local": "dynamic"}
+        nets = {"ours": NETS["ours"], "theirs": "0.0.0.0/0"}
+        with Pair(lab, charon=charon, nets=nets, extra=["--virtual", "10.9.0.17"]) as pair:
+            pair.up("theirs")
+            contains(pair.charon.sas(), "[10.9.0.17]")
+            contains(pair.charon.sas(), "local  10.9.0.17/32")
+            pair.rekey_all()
+
+
 def refusals(suite, lab):
     with suite.case("a wrong secret is refused by both"), Pair(lab, secret="another") as pair:
         pair.peer.tell("initiate")
@@ -358,5 +384,6 @@ def run(suite):
     basics(suite, lab)
     certificates(suite, lab)
     suites(suite, lab)
+    addresses(suite, lab)
     refusals(suite, lab)
     storm(suite, lab)
