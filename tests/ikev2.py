@@ -52,7 +52,7 @@ connections {
     remote_addrs = %(ours)s
     proposals = %(ike)s
     fragmentation = yes
-    mobike = no
+    mobike = %(mobike)s
     %(addresses)s
     local {
       auth = %(auth)s
@@ -88,7 +88,7 @@ secrets {
 class Charon:
     """One strongSwan daemon with ESP in user space."""
 
-    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, addresses="", local=NETS["theirs"], remote=NETS["ours"]):
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, addresses="", mobike="no", local=NETS["theirs"], remote=NETS["ours"]):
         lab.count += 1
         # Sockets have short names.
         self.folder = lab.suite.folder / f"c{lab.count}"
@@ -98,7 +98,7 @@ class Charon:
         config = self.folder / "strongswan.conf"
         config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
         names = {"ike": ike, "esp": esp, "ours": OURS, "theirs": THEIRS, "secret": secret}
-        names |= {"addresses": addresses, "local": local, "remote": remote}
+        names |= {"addresses": addresses, "mobike": mobike, "local": local, "remote": remote}
         names |= {"auth": "pubkey" if pki else "psk", "cert": "certs = theirs.pem" if pki else ""}
         (swanctl / "swanctl.conf").write_text(CONNECTION % names)
         if pki:
@@ -344,6 +344,24 @@ def addresses(suite, lab):
             pair.rekey_all()
 
 
+def mobility(suite, lab):
+    """We change our address; charon follows (RFC 4555)."""
+    other = "10.207.0.3"
+    lab.network.run("client", "ip", "address", "add", f"{other}/24", "dev", "cable")
+    extra = ["--mobike", "yes", "--also", other]
+    with suite.case("we move to another address and back"):
+        with Pair(lab, charon={"mobike": "yes"}, extra=extra) as pair:
+            pair.up("ours")
+            for turn, address in enumerate([other, OURS], 1):
+                pair.peer.tell(f"move {address}")
+                pair.peer.expect(f"path {address}:4500")
+                wait_for(lambda: f"@ {address}[4500]" in pair.charon.sas(), lambda: pair.charon.sas())
+                pair.charon.control("--rekey", "--child", "net")
+                pair.peer.expect("child-down", turn)
+                pair.check_spis()
+            equal(pair.peer.count("ike-down"), 0, "IKE SAs that went down")
+
+
 def refusals(suite, lab):
     with suite.case("a wrong secret is refused by both"), Pair(lab, secret="another") as pair:
         pair.peer.tell("initiate")
@@ -385,5 +403,6 @@ def run(suite):
     certificates(suite, lab)
     suites(suite, lab)
     addresses(suite, lab)
+    mobility(suite, lab)
     refusals(suite, lab)
     storm(suite, lab)

@@ -136,6 +136,9 @@ pub struct Connection {
     pub local_auth: LocalAuth,
     /// The peer's proof.
     pub remote_auth: RemoteAuth,
+    /// As initiator: change addresses with MOBIKE, if the peer speaks it. As responder: follow a peer
+    /// that does.
+    pub mobility: bool,
     /// Addresses inside the tunnel.
     pub addresses: Addresses,
     /// Algorithms, preferred first.

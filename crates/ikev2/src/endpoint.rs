@@ -454,6 +454,25 @@ impl Endpoint {
         self.want(now, ike, Intent::Liveness)
     }
 
+    /// Uses another path: our address has changed, or a better one appeared (MOBIKE). The ports are
+    /// those of NAT traversal.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`], also if the peer does not speak MOBIKE or it is not ours to decide.
+    pub fn change_path(
+        &mut self,
+        now: Timestamp,
+        ike: IkeId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Misuse> {
+        self.core.now = now;
+        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        let taken = sa.change_path(&mut self.core, (local, remote));
+        self.settle(sa);
+        taken.then_some(()).ok_or(Misuse::IkeSa)
+    }
+
     /// Tells that packets came through a Child SA that does not send yet. See [`Event::ChildUp`].
     pub fn note_inbound(&mut self, now: Timestamp, ike: IkeId, spi_in: u32) {
         self.core.now = now;

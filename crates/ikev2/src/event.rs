@@ -242,7 +242,7 @@ pub enum Event {
         /// Why.
         reason: Reason,
     },
-    /// The peer's packets come from elsewhere: send there, for the IKE SA and its Child SAs.
+    /// There is a new path: send there, for the IKE SA and its Child SAs.
     PathChanged {
         /// The IKE SA.
         ike: IkeId,
@@ -250,5 +250,14 @@ pub enum Event {
         local: SocketAddr,
         /// The peer's new address.
         remote: SocketAddr,
+        /// Whether ESP goes inside UDP from now on.
+        udp_encapsulation: bool,
+    },
+    /// The peer does not take the new path; the old one is to be used again, or another.
+    PathRefused {
+        /// The IKE SA.
+        ike: IkeId,
+        /// Why.
+        reason: Reason,
     },
 }

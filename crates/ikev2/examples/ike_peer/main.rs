@@ -43,7 +43,7 @@ struct Peer {
     endpoint: Endpoint,
     options: Options,
     identity: Option<Identity>,
-    sockets: [(SocketAddr, Arc<UdpSocket>); 2],
+    sockets: Vec<(SocketAddr, Arc<UdpSocket>)>,
     start: Instant,
 }
 
@@ -51,13 +51,16 @@ fn main() -> Result<(), Failure> {
     let options = Options::parse()?;
     let identity = Identity::load(&options)?;
     let (sender, receiver) = channel();
-    let open = |port| -> Result<_, Failure> {
-        let address = SocketAddr::new(options.local, port);
+    let open = |local, port| -> Result<_, Failure> {
+        let address = SocketAddr::new(local, port);
         let socket = Arc::new(UdpSocket::bind(address)?);
         spawn_reader(address, Arc::clone(&socket), sender.clone());
         Ok((address, socket))
     };
-    let sockets = [open(500)?, open(4500)?];
+    let mut sockets = vec![open(options.local, 500)?, open(options.local, 4500)?];
+    if let Some(other) = options.get("also") {
+        sockets.push(open(other.parse()?, 4500)?);
+    }
     let mut endpoint = Endpoint::new(options.limits(), Box::new(System), Timestamp::default());
     endpoint.add_connection(options.connection(identity.as_ref())?);
     let commands = sender.clone();
@@ -134,6 +137,14 @@ impl Peer {
             println!("nothing is up");
             return Ok(());
         };
+        if let Some(address) = command.strip_prefix("move ") {
+            let local = SocketAddr::new(address.parse()?, 4500);
+            let remote = SocketAddr::new(self.options.remote, 4500);
+            if let Err(error) = self.endpoint.change_path(now, ike, local, remote) {
+                println!("refused: {error}");
+            }
+            return Ok(());
+        }
         let result = match (command, child) {
             ("rekey-child", Some(child)) => self.endpoint.rekey_child(now, ike, child),
             ("delete-child", Some(child)) => self.endpoint.delete_child(now, ike, child),
@@ -232,7 +243,8 @@ impl Peer {
             Event::ChildOutbound { spi_in, .. } => println!("child-outbound {spi_in:08x}"),
             Event::ChildDown { spi_in, reason, .. } => println!("child-down {spi_in:08x} {reason}"),
             Event::ChildFailed { reason, .. } => println!("child-failed {reason}"),
-            Event::PathChanged { remote, .. } => println!("path {remote}"),
+            Event::PathChanged { local, remote, .. } => println!("path {local} {remote}"),
+            Event::PathRefused { reason, .. } => println!("path-refused {reason}"),
         }
         Ok(())
     }

@@ -103,6 +103,7 @@ impl Options {
             remote_id: PeerId::Exactly(Identification::fqdn(self.need("remote-id")?)),
             local_auth,
             remote_auth,
+            mobility: self.get("mobike").is_some(),
             addresses,
             ike: vec![ike_proposal(self.need("ike")?)?],
             children: vec![ChildConfig {

@@ -315,6 +315,16 @@ impl Channel {
         self.in_flight.as_ref().is_some_and(matches)
     }
 
+    /// Repeats the request at once, over the path as it is now.
+    pub(crate) fn hurry(&mut self, core: &mut Core) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.wait = core.limits.retransmit_first;
+            in_flight.next = core.now.after(in_flight.wait);
+            let datagrams = in_flight.datagrams.clone();
+            self.transmit(core, &datagrams);
+        }
+    }
+
     /// Takes the request off the wire: its response is here, or nobody wants it any more.
     pub(crate) fn land(&mut self) {
         self.in_flight = None;

@@ -19,6 +19,7 @@
 //! can open what the other sends.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::child::{ChildSa, ChildState};
@@ -46,6 +47,8 @@ pub(crate) enum Intent {
     RekeyIke,
     /// Close the IKE SA.
     DeleteIke(Reason),
+    /// Tell the peer where we are.
+    UpdateAddresses,
     /// See whether the peer lives.
     Liveness,
 }
@@ -62,7 +65,17 @@ pub(crate) enum Request {
     DeleteChild(u32, Reason),
     RekeyIke(Box<IkeRequest>),
     DeleteIke(Reason),
+    UpdateAddresses((SocketAddr, SocketAddr)),
     Liveness,
+}
+
+/// Who may change addresses (RFC 4555 §3.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mobility {
+    /// We do.
+    pub(crate) decides: bool,
+    /// The peer does.
+    pub(crate) follows: bool,
 }
 
 /// What an IKE SA is good for.
@@ -112,6 +125,7 @@ pub(crate) struct Established {
     pub(crate) request: Option<Request>,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) role: Role,
+    pub(crate) mobility: Mobility,
     /// The only traffic of the peer's side, if we gave it addresses.
     pub(crate) peer_traffic: Option<Vec<TrafficSelector>>,
     /// A successor made by the peer that takes over once the answer is out.
@@ -134,6 +148,7 @@ impl Established {
             request: None,
             queue: VecDeque::new(),
             role: Role::Live,
+            mobility: Mobility::default(),
             peer_traffic: None,
             heir: None,
             rekey_at,
@@ -265,6 +280,7 @@ impl IkeSa {
                 Intent::DeleteChild(spi_in, reason) => self.start_delete(core, spi_in, reason),
                 Intent::RekeyIke => self.start_ike_rekey(core, None),
                 Intent::DeleteIke(reason) => self.start_close(core, reason),
+                Intent::UpdateAddresses => self.start_update(core),
                 Intent::Liveness => self.start_liveness(core),
             }
         }

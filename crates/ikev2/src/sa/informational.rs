@@ -1,5 +1,7 @@
 //! INFORMATIONAL: deletion, liveness (RFC 7296 §1.4, §2.4).
 
+use std::net::SocketAddr;
+
 use super::child::ChildState;
 use super::core::Core;
 use super::exchange::{Request, Role};
@@ -59,6 +61,7 @@ impl IkeSa {
                 self.down(core, reason);
                 self.gone = true;
             }
+            Some(Request::UpdateAddresses(path)) => self.on_updated(core, path, payloads),
             Some(Request::Liveness) => {
                 if let Some(error) =
                     error_notify(payloads).filter(|e| *e == NotifyType::INVALID_SYNTAX)
@@ -72,7 +75,12 @@ impl IkeSa {
         }
     }
 
-    pub(super) fn on_informational_request(&mut self, core: &mut Core, payloads: &[Payload]) {
+    pub(super) fn on_informational_request(
+        &mut self,
+        core: &mut Core,
+        path: (SocketAddr, SocketAddr),
+        payloads: &[Payload],
+    ) {
         let exchange = ExchangeType::INFORMATIONAL;
         if let Phase::Established(established) = &mut self.phase {
             established.confirm();
@@ -122,11 +130,12 @@ impl IkeSa {
             protocol: Protocol::ESP,
             spis: answer.clone(),
         });
-        let reply = if answer.is_empty() {
+        let mut reply = if answer.is_empty() {
             Vec::new()
         } else {
             vec![deleted]
         };
+        reply.extend(self.follow_update(core, path, payloads));
         self.channel.respond(core, exchange, &reply);
     }
 

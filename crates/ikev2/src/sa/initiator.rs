@@ -236,7 +236,9 @@ impl IkeSa {
         let (local, remote) = (self.channel.local, self.channel.remote);
         // The responder computed its notifications with both SPIs.
         self.nat = Nat::from_payloads(payloads, spis, local, remote);
-        if self.nat.detected() {
+        // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
+        let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
+        if self.nat.detected() || (self.connection.mobility && floats) {
             self.channel.local.set_port(core.limits.nat_port);
             self.channel.remote.set_port(core.limits.nat_port);
         }
@@ -379,6 +381,9 @@ impl IkeSa {
         let ours = OurProof::new(&proof);
         payloads.push(Payload::Auth(proof));
         payloads.extend(addresses::request(connection.addresses));
+        if connection.mobility {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
+        }
         if let Some(child) = connection.children.first() {
             let Some(offer) = Offer::new(core, connection, 0, false, None, None) else {
                 self.down(core, Reason::Protocol("offer"));
@@ -521,6 +526,8 @@ impl IkeSa {
             dns: given.dns,
         });
         let mut established = Established::new(core, &self.connection, auth, handshake.keys);
+        established.mobility.decides =
+            self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED);
         if let Some(offer) = offer {
             let making = Making {
                 ike: self.id,

@@ -20,6 +20,7 @@ mod fragments;
 mod handshake;
 mod informational;
 mod initiator;
+mod mobility;
 mod nat;
 mod rekey_child;
 mod rekey_ike;
@@ -131,13 +132,13 @@ impl IkeSa {
         };
         self.follow(core, path);
         match &received.payloads {
-            Ok(_) => self.on_message(core, received),
+            Ok(_) => self.on_message(core, path, received),
             Err(error) => self.on_malformed(core, &received, *error),
         }
         self.pump(core);
     }
 
-    fn on_message(&mut self, core: &mut Core, received: Received) {
+    fn on_message(&mut self, core: &mut Core, path: (SocketAddr, SocketAddr), received: Received) {
         if received.response {
             self.channel.land();
         }
@@ -167,7 +168,7 @@ impl IkeSa {
                 self.on_informational_response(core, &payloads);
             }
             (Phase::Established(_), ExchangeType::INFORMATIONAL, false) => {
-                self.on_informational_request(core, &payloads);
+                self.on_informational_request(core, path, &payloads);
             }
             // The responder is further than we are: its IKE_AUTH response is still on its way.
             (Phase::Handshake(_), _, false) if self.channel.initiator => self.channel.ignore(),
@@ -221,11 +222,7 @@ impl IkeSa {
         }
         (self.channel.local, self.channel.remote) = (local, remote);
         if self.is_established() {
-            core.event(Event::PathChanged {
-                ike: self.id,
-                local,
-                remote,
-            });
+            self.announce_path(core);
         }
     }
 

@@ -105,7 +105,7 @@ impl IkeSa {
         let busy = match &established.request {
             Some(Request::RekeyIke(request)) => request.peer_rekey.is_some(),
             Some(Request::Child(_) | Request::DeleteChild(..) | Request::DeleteIke(_)) => true,
-            Some(Request::Liveness) | None => false,
+            Some(Request::Liveness | Request::UpdateAddresses(_)) | None => false,
         };
         if busy || established.role != Role::Live || established.heir.is_some() {
             return Err(later());
@@ -322,6 +322,7 @@ impl IkeSa {
             request: None,
             queue: std::collections::VecDeque::new(),
             role: Role::Limbo,
+            mobility: old.mobility,
             peer_traffic: old.peer_traffic.clone(),
             heir: None,
             rekey_at: None,

@@ -391,6 +391,11 @@ impl IkeSa {
             });
         }
         let mut established = Established::new(core, &self.connection, auth, handshake.keys);
+        let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
+        established.mobility.follows = mobile;
+        if mobile {
+            reply.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
+        }
         let missing = match (self.connection.addresses, &handshake.assigned) {
             (Addresses::Assign, None) => Some(NotifyType::FAILED_CP_REQUIRED),
             (Addresses::Assign, Some(given)) if given.addresses.is_empty() => {

@@ -10,6 +10,7 @@ mod charon;
 mod crypto;
 mod handshake;
 mod hostile;
+mod mobility;
 #[allow(
     dead_code,
     unreachable_pub,

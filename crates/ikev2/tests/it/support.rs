@@ -146,6 +146,7 @@ pub(crate) fn connection(me: usize) -> Connection {
         remote_id: PeerId::Exactly(Identification::fqdn(names[1 - me])),
         local_auth: LocalAuth::Psk(Psk::new(b"a secret for this test")),
         remote_auth: RemoteAuth::Psk(Psk::new(b"a secret for this test")),
+        mobility: false,
         addresses: Addresses::None,
         ike: vec![ike_default()],
         children: vec![ChildConfig {
@@ -295,7 +296,17 @@ impl Side {
                 }
             }
             Event::ChildFailed { reason, .. } => self.log.push(format!("child failed {reason}")),
-            Event::PathChanged { remote, .. } => self.log.push(format!("path {remote}")),
+            Event::PathChanged {
+                local,
+                remote,
+                udp_encapsulation,
+                ..
+            } => {
+                self.log.push(format!(
+                    "path {remote} from {local} udp {udp_encapsulation}"
+                ));
+            }
+            Event::PathRefused { reason, .. } => self.log.push(format!("path refused {reason}")),
         }
     }
 
@@ -335,6 +346,8 @@ pub(crate) struct World {
     sequence: u64,
     /// Whether to deliver by hand.
     pub(crate) manual: bool,
+    /// Addresses that nothing reaches or leaves any more.
+    pub(crate) dead: BTreeSet<IpAddr>,
     /// Largest UDP payload that passes.
     pub(crate) mtu: usize,
     pub(crate) sizes: Vec<usize>,
@@ -360,6 +373,7 @@ impl World {
             wire: BTreeMap::new(),
             sequence: 0,
             manual: false,
+            dead: BTreeSet::new(),
             mtu: usize::MAX,
             sizes: Vec::new(),
             watch: false,
@@ -419,6 +433,9 @@ impl World {
             return;
         }
         let (mut source, mut target) = (transmit.local, transmit.remote);
+        if self.dead.contains(&source.ip()) || self.dead.contains(&target.ip()) {
+            return;
+        }
         if let Some(nat) = self.weather.nat {
             if from == 0 {
                 source = SocketAddr::new(nat, self.weather.nat_port);
