@@ -1,14 +1,11 @@
 //! The table of IKE SAs, and what comes before there is one: cookies, limits, demultiplexing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use aws_lc_rs::hmac;
-use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
-
 use crate::Random;
+use crate::admission::{Cookies, Network};
 use crate::config::{Connection, Limits};
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Refused, Transfer, init_notify};
@@ -45,61 +42,6 @@ pub struct Counters {
     pub cookies_sent: u64,
     /// First messages without a proposal in common.
     pub no_proposal: u64,
-}
-
-/// IPv4 peers share a /24, IPv6 peers a /56: what one subscriber or one attacker typically has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Network(u128);
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self(u128::from(address.to_bits() >> 8)),
-            // The top bit is set in no IPv4 entry.
-            IpAddr::V6(address) => Self((address.to_bits() >> 72) | (1 << 127)),
-        }
-    }
-}
-
-struct Cookies {
-    secrets: [Zeroizing<[u8; 32]>; 2],
-    version: u8,
-    changes_at: Timestamp,
-}
-
-impl Cookies {
-    /// Makes a new secret when the old one has served its time; the previous one stays valid.
-    fn rotate(&mut self, core: &mut Core) {
-        if core.now < self.changes_at {
-            return;
-        }
-        let fresh = Zeroizing::new(core.bytes());
-        self.secrets.swap(0, 1);
-        if let Some(current) = self.secrets.first_mut() {
-            *current = fresh;
-        }
-        self.version = self.version.wrapping_add(1);
-        self.changes_at = core.now.after(core.limits.cookie_life);
-    }
-
-    /// Version, then HMAC over nonce, address and SPI (RFC 7296 §2.6).
-    fn make(&self, version: u8, nonce: &[u8], remote: SocketAddr, spi_i: u64) -> Option<Vec<u8>> {
-        let age = usize::from(self.version.wrapping_sub(version));
-        let secret = self.secrets.get(age)?;
-        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &**secret));
-        context.update(&[version]);
-        context.update(nonce);
-        context.update(remote.to_string().as_bytes());
-        context.update(&spi_i.to_be_bytes());
-        Some([&[version], context.sign().as_ref()].concat())
-    }
-
-    fn is_valid(&self, cookie: &[u8], nonce: &[u8], remote: SocketAddr, spi_i: u64) -> bool {
-        let expected = cookie
-            .first()
-            .and_then(|version| self.make(*version, nonce, remote, spi_i));
-        expected.is_some_and(|expected| bool::from(expected.ct_eq(cookie)))
-    }
 }
 
 /// One IKE daemon's protocol half.
@@ -143,17 +85,10 @@ impl Endpoint {
             first_messages: BTreeMap::new(),
             half_open: BTreeMap::new(),
             networks: BTreeMap::new(),
-            cookies: Cookies {
-                secrets: [Zeroizing::new([0; 32]), Zeroizing::new([0; 32])],
-                version: 0,
-                changes_at: now,
-            },
+            cookies: Cookies::new(now),
             counters: Counters::default(),
         };
-        // Twice, so that no secret is the initial zero.
-        endpoint.cookies.rotate(&mut endpoint.core);
-        endpoint.cookies.changes_at = now;
-        endpoint.cookies.rotate(&mut endpoint.core);
+        endpoint.cookies.fill(&mut endpoint.core);
         endpoint
     }
 
@@ -335,8 +270,7 @@ impl Endpoint {
             || network >= limits.half_open_per_network / 2;
         let valid = cookie.is_some_and(|c| self.cookies.is_valid(c, nonce, remote, spi_i));
         if busy && !valid {
-            let version = self.cookies.version;
-            if let Some(cookie) = self.cookies.make(version, nonce, remote, spi_i) {
+            if let Some(cookie) = self.cookies.current(nonce, remote, spi_i) {
                 self.counters.cookies_sent = self.counters.cookies_sent.saturating_add(1);
                 let notify = Notify::new(NotifyType::COOKIE).with_data(cookie);
                 self.reply(local, remote, datagram, notify);
@@ -576,7 +510,8 @@ impl Endpoint {
         if let Some(at) = self.armed.remove(&id) {
             self.timers.remove(&(at, id));
         }
-        if !sa.is_half_open() {
+        // One that failed counts until it is forgotten: failing is cheap.
+        if sa.is_established() || sa.is_gone() {
             self.close_handshake(id);
         }
         if sa.is_gone() {

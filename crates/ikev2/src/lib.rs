@@ -30,6 +30,7 @@
 //! - [`config`] says what is wanted, [`select`] compares it with what the peer wants.
 //! - [`sa`] is one IKE SA with its Child SAs, [`endpoint`] the table of them.
 
+mod admission;
 pub mod auth;
 pub mod config;
 pub mod crypto;

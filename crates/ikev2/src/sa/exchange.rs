@@ -43,6 +43,8 @@ pub(crate) enum Intent {
     RekeyChild(u32),
     /// Delete the Child SA with this inbound SPI.
     DeleteChild(u32, Reason),
+    /// Delete at the peer what it made for this SPI of ours and we could not accept.
+    Disown(u32),
     /// Replace the IKE SA.
     RekeyIke,
     /// Close the IKE SA.
@@ -63,6 +65,7 @@ pub(crate) struct Queued {
 pub(crate) enum Request {
     Child(Box<ChildRequest>),
     DeleteChild(u32, Reason),
+    Disown(u32),
     RekeyIke(Box<IkeRequest>),
     DeleteIke(Reason),
     UpdateAddresses((SocketAddr, SocketAddr)),
@@ -210,8 +213,15 @@ impl Established {
 
     /// Lets the Child SAs and SPIs go.
     pub(crate) fn release(self, core: &mut Core, ike: IkeId, reason: &Reason) {
-        if let Some(Request::Child(request)) = self.request {
-            core.free_esp_spi(request.offer.spi_in);
+        match self.request {
+            Some(Request::Child(request)) => core.free_esp_spi(request.offer.spi_in),
+            Some(Request::Disown(spi_in)) => core.free_esp_spi(spi_in),
+            _ => {}
+        }
+        for queued in self.queue {
+            if let Intent::Disown(spi_in) = queued.intent {
+                core.free_esp_spi(spi_in);
+            }
         }
         for (spi_in, child) in self.children {
             core.free_esp_spi(spi_in);
@@ -278,6 +288,7 @@ impl IkeSa {
                 Intent::CreateChild(config) => self.start_child(core, config, None, None),
                 Intent::RekeyChild(spi_in) => self.start_child_rekey(core, spi_in),
                 Intent::DeleteChild(spi_in, reason) => self.start_delete(core, spi_in, reason),
+                Intent::Disown(spi_in) => self.start_disowning(core, spi_in),
                 Intent::RekeyIke => self.start_ike_rekey(core, None),
                 Intent::DeleteIke(reason) => self.start_close(core, reason),
                 Intent::UpdateAddresses => self.start_update(core),

@@ -48,6 +48,20 @@ impl IkeSa {
         );
     }
 
+    pub(super) fn start_disowning(&mut self, core: &mut Core, spi_in: u32) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        established.request = Some(Request::Disown(spi_in));
+        let delete = Delete::Children {
+            protocol: Protocol::ESP,
+            spis: vec![spi_in],
+        };
+        let payloads = [Payload::Delete(delete)];
+        self.channel
+            .request(core, ExchangeType::INFORMATIONAL, &payloads);
+    }
+
     pub(super) fn on_informational_response(&mut self, core: &mut Core, payloads: &[Payload]) {
         let Phase::Established(established) = &mut self.phase else {
             return;
@@ -61,6 +75,7 @@ impl IkeSa {
                 self.down(core, reason);
                 self.gone = true;
             }
+            Some(Request::Disown(spi_in)) => core.free_esp_spi(spi_in),
             Some(Request::UpdateAddresses(path)) => self.on_updated(core, path, payloads),
             Some(Request::Liveness) => {
                 if let Some(error) =

@@ -7,7 +7,7 @@ use super::addresses::{self, Assigned};
 use super::channel::Channel;
 use super::child::{Making, Offer, has_notify};
 use super::core::Core;
-use super::exchange::Established;
+use super::exchange::{Established, Intent};
 use super::handshake::{
     Handshake, Step, announced_hashes, capabilities, error_notify, own_certificates,
     peer_certificates,
@@ -548,7 +548,12 @@ impl IkeSa {
             match result {
                 Ok(child) => drop(established.children.insert(child.spi_in, child)),
                 Err(reason) => {
-                    core.free_esp_spi(offer.spi_in);
+                    if find!(response, Payload::Sa).is_some() {
+                        let intent = Intent::Disown(offer.spi_in);
+                        established.enqueue(core, intent, core.now);
+                    } else {
+                        core.free_esp_spi(offer.spi_in);
+                    }
                     let name = self
                         .connection
                         .children

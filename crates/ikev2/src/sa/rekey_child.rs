@@ -142,7 +142,8 @@ impl IkeSa {
             Err(reason) => {
                 let name = self.connection.children.get(request.offer.config);
                 let child = name.map(|child| child.name.clone());
-                core.free_esp_spi(request.offer.spi_in);
+                // The peer has made it.
+                established.enqueue(core, Intent::Disown(request.offer.spi_in), core.now);
                 core.event(Event::ChildFailed {
                     ike: self.id,
                     child,

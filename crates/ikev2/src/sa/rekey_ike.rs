@@ -104,7 +104,12 @@ impl IkeSa {
         };
         let busy = match &established.request {
             Some(Request::RekeyIke(request)) => request.peer_rekey.is_some(),
-            Some(Request::Child(_) | Request::DeleteChild(..) | Request::DeleteIke(_)) => true,
+            Some(
+                Request::Child(_)
+                | Request::DeleteChild(..)
+                | Request::Disown(_)
+                | Request::DeleteIke(_),
+            ) => true,
             Some(Request::Liveness | Request::UpdateAddresses(_)) | None => false,
         };
         if busy || established.role != Role::Live || established.heir.is_some() {

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use ikev2::wire::{
     Datagram, Delete, ExchangeType, Flags, Header, Identification, KeyExchange, KeyExchangeId,
-    Notify, NotifyType, Payload, PayloadType, Protocol, encode_clear,
+    Notify, NotifyType, Payload, PayloadType, Protocol, TransformType, encode_clear,
 };
 use ikev2::{Endpoint, Limits, Timestamp};
 
 use crate::peer::{Heard, HostilePeer};
-use crate::support::{Seeded, World, connection, ike_default};
+use crate::support::{Seeded, World, connection, ike_default, net};
 
 fn notify_in(heard: &[Heard]) -> Vec<NotifyType> {
     let payloads = heard.iter().flat_map(|heard| &heard.payloads);
@@ -409,4 +409,50 @@ fn an_initiator_is_not_talked_into_a_group_that_it_did_not_offer() {
         .sum();
     assert_eq!(answered, 5);
     assert_eq!(forge(Notify::new(NotifyType::COOKIE).with_data([])), 0);
+}
+
+#[test]
+fn a_child_sa_that_we_cannot_accept_is_deleted_at_the_peer() {
+    let mut peer = HostilePeer::new(true);
+    let (ike, children) = peer.endpoint.established().next().unwrap();
+    peer.endpoint
+        .rekey_child(peer.now, ike, children[0].0)
+        .unwrap();
+    let heard = peer.wait(Duration::ZERO);
+    let offer = heard[0].payloads.iter().find_map(|payload| match payload {
+        Payload::Sa(proposals) => Some(proposals[0].clone()),
+        _ => None,
+    });
+    let mut answer = offer.unwrap();
+    let ours = answer.spi32().unwrap();
+    answer.spi = vec![0, 0, 0x50, 0];
+    answer
+        .transforms
+        .retain(|t| t.kind != TransformType::KE || t.id == 0);
+    // Traffic that we did not offer.
+    let payloads = [
+        Payload::Sa(vec![answer]),
+        Payload::Nonce(vec![0x44; 32]),
+        Payload::TsI(vec![net("10.0.0.0/8")]),
+        Payload::TsR(vec![net("10.0.0.0/8")]),
+    ];
+    let heard = peer.say(ExchangeType::CREATE_CHILD_SA, true, 0, &payloads);
+    let delete = Delete::Children {
+        protocol: Protocol::ESP,
+        spis: vec![ours],
+    };
+    assert_eq!(heard[0].payloads, [Payload::Delete(delete)]);
+    peer.say(ExchangeType::INFORMATIONAL, true, 1, &[]);
+    let (_, after) = peer.endpoint.established().next().unwrap();
+    assert_eq!(after, children, "the old one lives on");
+}
+
+#[test]
+fn a_failed_handshake_is_forgotten() {
+    let mut peer = HostilePeer::new(false);
+    let limits = Limits::default();
+    peer.ask(ExchangeType::IKE_AUTH, &[]);
+    assert_eq!(peer.endpoint.len(), 1);
+    peer.wait(limits.linger);
+    assert_eq!(peer.endpoint.len(), 0);
 }

@@ -88,7 +88,7 @@ fn a_request_that_is_out_goes_on_over_the_new_path() {
         .iter()
         .filter(|line| line.starts_with("path"));
     let last = "path 192.0.2.78:4500 from 198.51.100.1:4500 udp false";
-    assert_eq!(paths.last().unwrap(), last);
+    assert_eq!(paths.collect::<Vec<_>>().pop().unwrap(), last);
 }
 
 #[test]
