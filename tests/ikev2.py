@@ -53,6 +53,7 @@ connections {
     proposals = %(ike)s
     fragmentation = yes
     mobike = %(mobike)s
+    %(ppk)s
     %(addresses)s
     local {
       auth = %(auth)s
@@ -81,6 +82,10 @@ secrets {
   ike-1 {
     secret = "%(secret)s"
   }
+  ppk-1 {
+    id-1 = lab
+    secret = "a secret against quantum computers"
+  }
 }
 """
 
@@ -88,7 +93,7 @@ secrets {
 class Charon:
     """One strongSwan daemon with ESP in user space."""
 
-    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, addresses="", mobike="no", local=NETS["theirs"], remote=NETS["ours"]):
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, addresses="", mobike="no", ppk="", local=NETS["theirs"], remote=NETS["ours"]):
         lab.count += 1
         # Sockets have short names.
         self.folder = lab.suite.folder / f"c{lab.count}"
@@ -98,7 +103,7 @@ class Charon:
         config = self.folder / "strongswan.conf"
         config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
         names = {"ike": ike, "esp": esp, "ours": OURS, "theirs": THEIRS, "secret": secret}
-        names |= {"addresses": addresses, "mobike": mobike, "local": local, "remote": remote}
+        names |= {"addresses": addresses, "mobike": mobike, "ppk": ppk, "local": local, "remote": remote}
         names |= {"auth": "pubkey" if pki else "psk", "cert": "certs = theirs.pem" if pki else ""}
         (swanctl / "swanctl.conf").write_text(CONNECTION % names)
         if pki:
@@ -344,6 +349,17 @@ def addresses(suite, lab):
             pair.rekey_all()
 
 
+def post_quantum(suite, lab):
+    charon = {"ppk": "ppk_id = lab\n    ppk_required = yes"}
+    extra = ["--ppk", "a secret against quantum computers"]
+    for by in ["ours", "theirs"]:
+        with suite.case(f"post-quantum preshared key, started by {by}"):
+            with Pair(lab, charon=charon, extra=extra) as pair:
+                pair.up(by)
+                contains(pair.charon.log(), "using PPK")
+                pair.rekey_all()
+
+
 def mobility(suite, lab):
     """We change our address; charon follows (RFC 4555)."""
     other = "10.207.0.3"
@@ -403,6 +419,7 @@ def run(suite):
     certificates(suite, lab)
     suites(suite, lab)
     addresses(suite, lab)
+    post_quantum(suite, lab)
     mobility(suite, lab)
     refusals(suite, lab)
     storm(suite, lab)

@@ -19,6 +19,15 @@ impl Psk {
     }
 }
 
+/// A post-quantum preshared key (RFC 8784). It is always required: a peer without it is refused.
+#[derive(Clone)]
+pub struct Ppk {
+    /// Its name on the wire (type PPK_ID_FIXED).
+    pub id: Vec<u8>,
+    /// The secret, at least 32 bytes of randomness.
+    pub secret: Psk,
+}
+
 /// Kinds of keys that sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
@@ -136,6 +145,8 @@ pub struct Connection {
     pub local_auth: LocalAuth,
     /// The peer's proof.
     pub remote_auth: RemoteAuth,
+    /// A secret on top of the key exchanges, against those who record today and compute tomorrow.
+    pub ppk: Option<Ppk>,
     /// As initiator: change addresses with MOBIKE, if the peer speaks it. As responder: follow a peer
     /// that does.
     pub mobility: bool,

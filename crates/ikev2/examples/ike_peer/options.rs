@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Ppk, Psk, RemoteAuth};
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
@@ -103,6 +103,10 @@ impl Options {
             remote_id: PeerId::Exactly(Identification::fqdn(self.need("remote-id")?)),
             local_auth,
             remote_auth,
+            ppk: self.get("ppk").map(|secret| Ppk {
+                id: b"lab".to_vec(),
+                secret: Psk::new(secret.as_bytes()),
+            }),
             mobility: self.get("mobike").is_some(),
             addresses,
             ike: vec![ike_proposal(self.need("ike")?)?],

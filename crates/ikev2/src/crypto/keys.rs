@@ -57,6 +57,15 @@ impl IkeKeys {
         self.updated(suite, shared, inputs)
     }
 
+    /// Mixes a post-quantum preshared key into what authenticates and into what later keys derive from
+    /// (RFC 8784 §3).
+    pub fn mix(&mut self, ppk: &[u8]) {
+        let len = self.prf.output_len();
+        for key in [&mut self.sk_d, &mut self.sk_pi, &mut self.sk_pr] {
+            *key = self.prf.plus(ppk, &[key], len);
+        }
+    }
+
     fn expand(suite: &IkeSuite, skeyseed: &[u8], inputs: Inputs<'_>) -> Option<Self> {
         let (prf, encryption) = (suite.prf, suite.encryption.key_len());
         let integrity = suite.integrity.map_or(0, offload::Integrity::key_len);

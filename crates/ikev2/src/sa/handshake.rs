@@ -134,6 +134,24 @@ impl Handshake {
     }
 }
 
+/// PPK_ID_FIXED (RFC 8784 §5.1).
+const PPK_ID_FIXED: u8 = 2;
+
+/// Names our post-quantum preshared key.
+pub(crate) fn ppk_identity(id: &[u8]) -> Payload {
+    let data = [&[PPK_ID_FIXED], id].concat();
+    Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY).with_data(data))
+}
+
+/// Whether the peer names the key of this connection, or none where there is none.
+pub(crate) fn ppk_fits(connection: &Connection, request: &[Payload]) -> bool {
+    let expected = connection.ppk.as_ref().map(|ppk| ppk_identity(&ppk.id));
+    let named = request.iter().find(|payload| {
+        matches!(payload, Payload::Notify(notify) if notify.kind == NotifyType::PPK_IDENTITY)
+    });
+    expected.as_ref() == named
+}
+
 /// What we can do, said in both IKE_SA_INIT messages. IKE_INTERMEDIATE is only announced where it
 /// will be used.
 pub(crate) fn capabilities(intermediate: bool) -> Vec<Payload> {

@@ -10,7 +10,7 @@ use super::core::Core;
 use super::exchange::{Established, Intent};
 use super::handshake::{
     Handshake, Step, announced_hashes, capabilities, error_notify, own_certificates,
-    peer_certificates,
+    peer_certificates, ppk_identity,
 };
 use super::nat::{self, Nat};
 use super::{IkeId, IkeSa, Phase, find};
@@ -30,6 +30,8 @@ use crate::wire::{
 /// Cookies and groups that a responder may demand before we give up. Each message to us is
 /// unauthenticated, so there must be an end.
 const MAX_RESTARTS: u8 = 5;
+
+const NO_PPK: &str = "peer does not use the post-quantum preshared key";
 
 /// Waiting for the response to IKE_SA_INIT.
 pub(crate) struct InitSent {
@@ -105,6 +107,9 @@ impl IkeSa {
             .iter()
             .any(|ike| !ike.additional.is_empty());
         payloads.extend(capabilities(additional));
+        if self.connection.ppk.is_some() {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::USE_PPK)));
+        }
         let header = Header {
             spi_i: self.channel.spi_i,
             spi_r: 0,
@@ -269,6 +274,10 @@ impl IkeSa {
             );
             return;
         }
+        if self.connection.ppk.is_some() && !has_notify(payloads, NotifyType::USE_PPK) {
+            self.down(core, Reason::Authentication(NO_PPK.into()));
+            return;
+        }
         self.next_step(core);
     }
 
@@ -332,6 +341,9 @@ impl IkeSa {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
         };
+        if let Some(ppk) = &self.connection.ppk {
+            handshake.keys.mix(&ppk.secret.0);
+        }
         let octets = handshake.octets_i(&self.connection.local_id, self.channel.next_request());
         match &self.connection.local_auth {
             LocalAuth::Psk(psk) => {
@@ -381,6 +393,7 @@ impl IkeSa {
         let ours = OurProof::new(&proof);
         payloads.push(Payload::Auth(proof));
         payloads.extend(addresses::request(connection.addresses));
+        payloads.extend(connection.ppk.as_ref().map(|ppk| ppk_identity(&ppk.id)));
         if connection.mobility {
             payloads.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
         }
@@ -479,6 +492,9 @@ impl IkeSa {
     ) -> Result<PeerVerified, String> {
         let id = find!(response, Payload::IdR).ok_or("no identity")?;
         let proof = find!(response, Payload::Auth).ok_or("no proof")?;
+        if self.connection.ppk.is_some() && !has_notify(response, NotifyType::PPK_IDENTITY) {
+            return Err(NO_PPK.into());
+        }
         // IKE_AUTH was our latest request.
         let octets = handshake.octets_r(id, self.channel.next_request().saturating_sub(1));
         match (&self.connection.remote_auth, key) {

@@ -9,7 +9,7 @@ use super::child::{Making, answer, answer_exchange, has_notify, invalid_ke};
 use super::core::{Core, Transfer};
 use super::exchange::Established;
 use super::handshake::{
-    Handshake, Step, announced_hashes, capabilities, own_certificates, peer_certificates,
+    Handshake, Step, announced_hashes, capabilities, own_certificates, peer_certificates, ppk_fits,
 };
 use super::nat::{self, Nat};
 use super::{IkeId, IkeSa, Phase, find};
@@ -130,6 +130,10 @@ impl IkeSa {
         reply.push(Payload::Notify(Notify::new(
             NotifyType::CHILDLESS_IKEV2_SUPPORTED,
         )));
+        let ppk = candidates.iter().any(|connection| connection.ppk.is_some());
+        if ppk && has_notify(payloads, NotifyType::USE_PPK) {
+            reply.push(Payload::Notify(Notify::new(NotifyType::USE_PPK)));
+        }
         reply.extend(certificate_request(&connection));
         let response = encode_clear(init_header(spis), &reply);
         channel.respond_clear(core, bytes, response.clone());
@@ -210,16 +214,18 @@ impl IkeSa {
             return;
         };
         let wanted = find!(request, Payload::IdR);
-        let found = handshake
-            .candidates
-            .iter()
-            .find(|connection| fits(connection, &id, wanted, proof));
+        let found = handshake.candidates.iter().find(|connection| {
+            fits(connection, &id, wanted, proof) && ppk_fits(connection, &request)
+        });
         let Some(connection) = found.cloned() else {
             let method = proof.method;
             self.refuse_initiator(core, format!("no connection for {id} with {method}"));
             return;
         };
         self.connection = connection;
+        if let Some(ppk) = &self.connection.ppk {
+            handshake.keys.mix(&ppk.secret.0);
+        }
         match &self.connection.remote_auth {
             RemoteAuth::Psk(_) => self.check_initiator(core, request, None),
             RemoteAuth::Certificate { .. } => {
@@ -375,6 +381,9 @@ impl IkeSa {
         let mut reply = vec![Payload::IdR(self.connection.local_id.clone())];
         reply.extend(own_certificates(&self.connection));
         reply.push(Payload::Auth(proof));
+        if self.connection.ppk.is_some() {
+            reply.push(Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY)));
+        }
         core.event(Event::IkeUp {
             ike: self.id,
             connection: self.connection.name.clone(),

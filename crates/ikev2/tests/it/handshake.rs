@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ikev2::config::{Addresses, KeyKind, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, KeyKind, LocalAuth, Mode, PeerId, Ppk, Psk, RemoteAuth};
 use ikev2::crypto::Group;
 use ikev2::select::IkeProposal;
 use ikev2::wire::{Identification, TrafficSelector};
@@ -653,5 +653,40 @@ fn without_an_address_there_is_no_child_sa() {
                 .iter()
                 .all(|side| side.endpoint.established().count() == 1)
         );
+    }
+}
+
+fn ppk(id: &str, secret: &str) -> Option<Ppk> {
+    Some(Ppk {
+        id: id.into(),
+        secret: Psk::new(secret.as_bytes()),
+    })
+}
+
+#[test]
+fn a_post_quantum_preshared_key_is_mixed_in_or_nothing_comes_up() {
+    let good = ppk("lab", "32 bytes of randomness, say we.");
+    for (theirs, comes_up) in [
+        (good.clone(), true),
+        (ppk("lab", "another"), false),
+        (ppk("other", "32 bytes of randomness, say we."), false),
+        (None, false),
+    ] {
+        for swapped in [false, true] {
+            let mut connections = [connection(0), connection(1)];
+            connections[usize::from(swapped)].ppk = good.clone();
+            connections[usize::from(!swapped)].ppk = theirs.clone();
+            let world = run(connections);
+            let up = world
+                .sides
+                .iter()
+                .all(|side| side.endpoint.established().count() == 1);
+            assert_eq!(up, comes_up, "{:?}", world.sides[1].log);
+            if comes_up {
+                world.assert_settled();
+            } else {
+                assert!(world.sides.iter().all(|side| side.children().is_empty()));
+            }
+        }
     }
 }

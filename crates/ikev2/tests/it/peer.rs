@@ -64,6 +64,7 @@ fn connection() -> Connection {
         remote_id: PeerId::Any,
         local_auth: LocalAuth::Psk(Psk::new(SECRET)),
         remote_auth: RemoteAuth::Psk(Psk::new(SECRET)),
+        ppk: None,
         mobility: true,
         addresses: Addresses::None,
         ike: vec![ike()],

@@ -146,6 +146,7 @@ pub(crate) fn connection(me: usize) -> Connection {
         remote_id: PeerId::Exactly(Identification::fqdn(names[1 - me])),
         local_auth: LocalAuth::Psk(Psk::new(b"a secret for this test")),
         remote_auth: RemoteAuth::Psk(Psk::new(b"a secret for this test")),
+        ppk: None,
         mobility: false,
         addresses: Addresses::None,
         ike: vec![ike_default()],
