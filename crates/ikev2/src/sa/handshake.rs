@@ -134,6 +134,9 @@ impl Handshake {
     }
 }
 
+/// Why a peer without our key is refused.
+pub(crate) const NO_PPK: &str = "peer does not use the post-quantum preshared key";
+
 /// PPK_ID_FIXED (RFC 8784 §5.1).
 const PPK_ID_FIXED: u8 = 2;
 

@@ -1,37 +1,27 @@
-//! IKE_SA_INIT, IKE_INTERMEDIATE and IKE_AUTH as initiator (RFC 7296 §1.2, RFC 9242).
+//! IKE_SA_INIT and IKE_INTERMEDIATE as initiator (RFC 7296 §1.2, RFC 9242).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::addresses::{self, Assigned};
 use super::channel::Channel;
-use super::child::{Making, Offer, has_notify};
+use super::child::has_notify;
 use super::core::Core;
-use super::exchange::{Established, Intent};
-use super::handshake::{
-    Handshake, Step, announced_hashes, capabilities, error_notify, own_certificates,
-    peer_certificates, ppk_identity,
-};
+use super::handshake::{Handshake, NO_PPK, Step, announced_hashes, capabilities, error_notify};
 use super::nat::{self, Nat};
 use super::{IkeId, IkeSa, Phase, find};
-use crate::auth::{
-    Authenticated, IntermediateAuth, OurProof, PeerVerified, Scheme, verify_shared_key,
-    verify_signature,
-};
-use crate::config::{Connection, LocalAuth, PeerId, RemoteAuth};
+use crate::auth::IntermediateAuth;
+use crate::config::Connection;
 use crate::crypto::{Group, IkeKeys, Inputs, Pending};
-use crate::event::{Answer, Ask, Event, Reason};
+use crate::event::Reason;
 use crate::select::{IkeSuite, check_choice};
 use crate::wire::{
-    Authentication, CertEncoding, CertRequest, Datagram, ExchangeType, Flags, Header, KeyExchange,
-    KeyExchangeId, Notify, NotifyType, Payload, PayloadType, Proposal, encode_clear,
+    Datagram, ExchangeType, Flags, Header, KeyExchange, KeyExchangeId, Notify, NotifyType, Payload,
+    PayloadType, Proposal, encode_clear,
 };
 
 /// Cookies and groups that a responder may demand before we give up. Each message to us is
 /// unauthenticated, so there must be an end.
 const MAX_RESTARTS: u8 = 5;
-
-const NO_PPK: &str = "peer does not use the post-quantum preshared key";
 
 /// Waiting for the response to IKE_SA_INIT.
 pub(crate) struct InitSent {
@@ -335,264 +325,6 @@ impl IkeSa {
             return;
         }
         self.next_step(core);
-    }
-
-    fn prove(&mut self, core: &mut Core) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        if let Some(ppk) = &self.connection.ppk {
-            handshake.keys.mix(&ppk.secret.0);
-        }
-        let octets = handshake.octets_i(&self.connection.local_id, self.channel.next_request());
-        match &self.connection.local_auth {
-            LocalAuth::Psk(psk) => {
-                let payload = octets.shared_key(handshake.keys.prf, psk);
-                self.send_auth(core, payload);
-            }
-            LocalAuth::Certificate { key, .. } => {
-                let Some(scheme) = Scheme::for_peer(*key, handshake.peer_hashes.as_deref()) else {
-                    let reason = "peer knows no signature algorithm of our key".into();
-                    self.down(core, Reason::Authentication(reason));
-                    return;
-                };
-                let connection = self.connection.name.clone();
-                let message = octets.as_bytes().to_vec();
-                let ask = core.ask(
-                    self.id,
-                    Ask::Sign {
-                        connection,
-                        scheme,
-                        message,
-                    },
-                );
-                handshake.step = Step::Signing { ask, scheme };
-            }
-        }
-    }
-
-    fn send_auth(&mut self, core: &mut Core, proof: Authentication) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let connection = &self.connection;
-        let mut payloads = vec![Payload::IdI(connection.local_id.clone())];
-        payloads.extend(own_certificates(connection));
-        payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT)));
-        if let RemoteAuth::Certificate { authorities } = &connection.remote_auth {
-            let authorities = authorities.concat();
-            let encoding = CertEncoding::X509_SIGNATURE;
-            payloads.push(Payload::CertReq(CertRequest {
-                encoding,
-                authorities,
-            }));
-        }
-        if let PeerId::Exactly(id) = &connection.remote_id {
-            payloads.push(Payload::IdR(id.clone()));
-        }
-        let ours = OurProof::new(&proof);
-        payloads.push(Payload::Auth(proof));
-        payloads.extend(addresses::request(connection.addresses));
-        payloads.extend(connection.ppk.as_ref().map(|ppk| ppk_identity(&ppk.id)));
-        if connection.mobility {
-            payloads.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
-        }
-        if let Some(child) = connection.children.first() {
-            let Some(offer) = Offer::new(core, connection, 0, false, None, None) else {
-                self.down(core, Reason::Protocol("offer"));
-                return;
-            };
-            payloads.extend(offer.payloads(child, None));
-            handshake.offer = Some(offer);
-        } else if !handshake.childless {
-            self.down(core, Reason::Protocol("peer wants a Child SA in IKE_AUTH"));
-            return;
-        }
-        handshake.step = Step::AuthSent { ours };
-        self.channel
-            .request(core, ExchangeType::IKE_AUTH, &payloads);
-    }
-
-    pub(super) fn on_initiator_answer(&mut self, core: &mut Core, answer: Answer) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        match (handshake.take_step(), answer) {
-            (Step::Signing { scheme, .. }, Answer::Signature(signature)) => {
-                self.send_auth(core, scheme.payload(&signature));
-            }
-            (Step::VerifyingResponder { ours, response, .. }, Answer::PeerKey(key)) => {
-                self.check_responder(core, ours, &response, Some(&key));
-            }
-            (Step::VerifyingResponder { .. }, Answer::Refused(reason)) => {
-                self.refuse_responder(core, reason);
-            }
-            (_, Answer::Refused(reason)) => self.down(core, Reason::Authentication(reason)),
-            _ => self.down(core, Reason::Authentication("wrong kind of answer".into())),
-        }
-    }
-
-    pub(super) fn on_auth_response(&mut self, core: &mut Core, response: Vec<Payload>) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let Step::AuthSent { ours } = handshake.take_step() else {
-            self.down(core, Reason::Protocol("unexpected IKE_AUTH"));
-            return;
-        };
-        let (Some(id), Some(proof)) = (
-            find!(response, Payload::IdR),
-            find!(response, Payload::Auth),
-        ) else {
-            let error = error_notify(&response);
-            self.down(
-                core,
-                error.map_or(Reason::Protocol("no AUTH payload"), Reason::Refused),
-            );
-            return;
-        };
-        if !self.connection.remote_id.accepts(id) {
-            let reason = format!("peer is {id}, which is not whom we want");
-            self.refuse_responder(core, reason);
-            return;
-        }
-        match &self.connection.remote_auth {
-            RemoteAuth::Psk(_) => self.check_responder(core, ours, &response, None),
-            RemoteAuth::Certificate { .. } => {
-                let method = proof.method;
-                let chain = peer_certificates(&response);
-                if chain.is_empty() {
-                    self.refuse_responder(core, format!("no certificate came ({method})"));
-                    return;
-                }
-                let connection = self.connection.name.clone();
-                let id = id.clone();
-                let ask = core.ask(
-                    self.id,
-                    Ask::VerifyPeer {
-                        connection,
-                        chain,
-                        id,
-                    },
-                );
-                handshake.step = Step::VerifyingResponder {
-                    ask,
-                    ours,
-                    response,
-                };
-            }
-        }
-    }
-
-    fn verify_responder(
-        &self,
-        handshake: &Handshake,
-        response: &[Payload],
-        key: Option<&[u8]>,
-    ) -> Result<PeerVerified, String> {
-        let id = find!(response, Payload::IdR).ok_or("no identity")?;
-        let proof = find!(response, Payload::Auth).ok_or("no proof")?;
-        if self.connection.ppk.is_some() && !has_notify(response, NotifyType::PPK_IDENTITY) {
-            return Err(NO_PPK.into());
-        }
-        // IKE_AUTH was our latest request.
-        let octets = handshake.octets_r(id, self.channel.next_request().saturating_sub(1));
-        match (&self.connection.remote_auth, key) {
-            (RemoteAuth::Psk(psk), None) => {
-                verify_shared_key(handshake.keys.prf, psk, &octets, proof, id)
-            }
-            (RemoteAuth::Certificate { .. }, Some(key)) => {
-                verify_signature(key, &octets, proof, id)
-            }
-            _ => return Err("no key".into()),
-        }
-        .map_err(|error| error.to_string())
-    }
-
-    fn check_responder(
-        &mut self,
-        core: &mut Core,
-        ours: OurProof,
-        response: &[Payload],
-        key: Option<&[u8]>,
-    ) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
-        let Phase::Handshake(mut handshake) = phase else {
-            return;
-        };
-        let verified = self.verify_responder(&handshake, response, key);
-        let offer = handshake.offer.take();
-        let (peer, proof) = match verified {
-            Ok(peer) => (peer, ours),
-            Err(reason) => {
-                handshake.offer = offer;
-                self.phase = Phase::Handshake(handshake);
-                self.refuse_responder(core, reason);
-                return;
-            }
-        };
-        let auth = Authenticated::new(peer, proof);
-        let given = Assigned::from_reply(response);
-        core.event(Event::IkeUp {
-            ike: self.id,
-            connection: self.connection.name.clone(),
-            peer: auth.peer().clone(),
-            suite: handshake.suite.to_string(),
-            addresses: given.addresses,
-            dns: given.dns,
-        });
-        let mut established = Established::new(core, &self.connection, auth, handshake.keys);
-        established.mobility.decides =
-            self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED);
-        if let Some(offer) = offer {
-            let making = Making {
-                ike: self.id,
-                connection: &self.connection,
-                keys: &established.keys,
-                nonces: (&handshake.nonces.0, &handshake.nonces.1),
-                path: self.path(),
-                encapsulation: self.encapsulation(),
-                replaces: None,
-                send_now: true,
-                taken: Vec::new(),
-                peer: established.peer_traffic.as_deref(),
-            };
-            let result = match error_notify(response) {
-                Some(error) => Err(Reason::Refused(error)),
-                None => offer.accept(core, &making, response),
-            };
-            match result {
-                Ok(child) => drop(established.children.insert(child.spi_in, child)),
-                Err(reason) => {
-                    if find!(response, Payload::Sa).is_some() {
-                        let intent = Intent::Disown(offer.spi_in);
-                        established.enqueue(core, intent, core.now);
-                    } else {
-                        core.free_esp_spi(offer.spi_in);
-                    }
-                    let name = self
-                        .connection
-                        .children
-                        .first()
-                        .map(|child| child.name.clone());
-                    core.event(Event::ChildFailed {
-                        ike: self.id,
-                        child: name,
-                        reason,
-                    });
-                }
-            }
-        }
-        self.phase = Phase::Established(Box::new(established));
-        self.deadline = None;
-    }
-
-    /// The responder believes that the IKE SA is up, so it is told that it is not (§2.21.2).
-    fn refuse_responder(&mut self, core: &mut Core, reason: String) {
-        let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
-        self.channel
-            .request(core, ExchangeType::INFORMATIONAL, &[notify]);
-        self.down(core, Reason::Authentication(reason));
     }
 }
 

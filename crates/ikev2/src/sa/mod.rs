@@ -20,6 +20,7 @@ mod fragments;
 mod handshake;
 mod informational;
 mod initiator;
+mod initiator_auth;
 mod mobility;
 mod nat;
 mod rekey_child;
