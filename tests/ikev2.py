@@ -93,7 +93,9 @@ secrets {
 class Charon:
     """One strongSwan daemon with ESP in user space."""
 
-    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, addresses="", mobike="no", ppk="", local=NETS["theirs"], remote=NETS["ours"]):
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, **options):
+        options = {"addresses": "", "mobike": "no", "ppk": ""} | options
+        options = {"local": NETS["theirs"], "remote": NETS["ours"]} | options
         lab.count += 1
         # Sockets have short names.
         self.folder = lab.suite.folder / f"c{lab.count}"
@@ -103,7 +105,7 @@ class Charon:
         config = self.folder / "strongswan.conf"
         config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
         names = {"ike": ike, "esp": esp, "ours": OURS, "theirs": THEIRS, "secret": secret}
-        names |= {"addresses": addresses, "mobike": mobike, "ppk": ppk, "local": local, "remote": remote}
+        names |= options
         names |= {"auth": "pubkey" if pki else "psk", "cert": "certs = theirs.pem" if pki else ""}
         (swanctl / "swanctl.conf").write_text(CONNECTION % names)
         if pki:

@@ -50,7 +50,8 @@ pub use time::Timestamp;
 /// Where random bytes come from: the system's generator in production, a seeded one in tests.
 ///
 /// Long-term secrets never come from here, but nonces, SPIs, initialisation vectors and the private
-/// values of the key exchanges do, so an implementation must be a cryptographic generator.
+/// values of the key exchanges do, so an implementation must be a cryptographic generator. One thing
+/// does not: ML-KEM's randomness is the crypto library's own, which takes none from outside.
 pub trait Random {
     /// Fills `out` with random bytes.
     fn fill(&mut self, out: &mut [u8]);

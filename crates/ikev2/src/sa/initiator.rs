@@ -228,17 +228,6 @@ impl IkeSa {
             return;
         }
         self.channel.land();
-        let (local, remote) = (self.channel.local, self.channel.remote);
-        // The responder computed its notifications with both SPIs.
-        self.nat = Nat::from_payloads(payloads, spis, local, remote);
-        // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
-        let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
-        if self.nat.detected() || (self.connection.mobility && floats) {
-            self.channel.local.set_port(core.limits.nat_port);
-            self.channel.remote.set_port(core.limits.nat_port);
-        }
-        self.channel.fragmentation =
-            has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
         let intermediate = has_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
         let additional = suite.additional.clone();
         let init_request = std::mem::take(&mut init.request);
@@ -257,6 +246,7 @@ impl IkeSa {
             candidates: Vec::new(),
             assigned: None,
         }));
+        self.adapt(core, spis, payloads);
         if !additional.is_empty() && !intermediate {
             self.down(
                 core,
@@ -269,6 +259,21 @@ impl IkeSa {
             return;
         }
         self.next_step(core);
+    }
+
+    /// Reads from the response how the peer is reached and what it can.
+    fn adapt(&mut self, core: &Core, spis: (u64, u64), payloads: &[Payload]) {
+        let (local, remote) = (self.channel.local, self.channel.remote);
+        // The responder computed its notifications with both SPIs.
+        self.nat = Nat::from_payloads(payloads, spis, local, remote);
+        // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
+        let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
+        if self.nat.detected() || (self.connection.mobility && floats) {
+            self.channel.local.set_port(core.limits.nat_port);
+            self.channel.remote.set_port(core.limits.nat_port);
+        }
+        self.channel.fragmentation =
+            has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
     }
 
     /// The next additional key exchange, or the proof.

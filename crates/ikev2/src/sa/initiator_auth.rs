@@ -222,50 +222,63 @@ impl IkeSa {
             addresses: given.addresses,
             dns: given.dns,
         });
-        let mut established = Established::new(core, &self.connection, auth, handshake.keys);
+        let Handshake { keys, nonces, .. } = *handshake;
+        let mut established = Established::new(core, &self.connection, auth, keys);
         established.mobility.decides =
             self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED);
         if let Some(offer) = offer {
-            let making = Making {
-                ike: self.id,
-                connection: &self.connection,
-                keys: &established.keys,
-                nonces: (&handshake.nonces.0, &handshake.nonces.1),
-                path: self.path(),
-                encapsulation: self.encapsulation(),
-                replaces: None,
-                send_now: true,
-                taken: Vec::new(),
-                peer: established.peer_traffic.as_deref(),
-            };
-            let result = match error_notify(response) {
-                Some(error) => Err(Reason::Refused(error)),
-                None => offer.accept(core, &making, response),
-            };
-            match result {
-                Ok(child) => drop(established.children.insert(child.spi_in, child)),
-                Err(reason) => {
-                    if find!(response, Payload::Sa).is_some() {
-                        let intent = Intent::Disown(offer.spi_in);
-                        established.enqueue(core, intent, core.now);
-                    } else {
-                        core.free_esp_spi(offer.spi_in);
-                    }
-                    let name = self
-                        .connection
-                        .children
-                        .first()
-                        .map(|child| child.name.clone());
-                    core.event(Event::ChildFailed {
-                        ike: self.id,
-                        child: name,
-                        reason,
-                    });
-                }
-            }
+            self.accept_first_child(core, &offer, &nonces, &mut established, response);
         }
         self.phase = Phase::Established(Box::new(established));
         self.deadline = None;
+    }
+
+    /// The Child SA that we asked for along with IKE_AUTH.
+    fn accept_first_child(
+        &self,
+        core: &mut Core,
+        offer: &Offer,
+        nonces: &(Vec<u8>, Vec<u8>),
+        established: &mut Established,
+        response: &[Payload],
+    ) {
+        let making = Making {
+            ike: self.id,
+            connection: &self.connection,
+            keys: &established.keys,
+            nonces: (&nonces.0, &nonces.1),
+            path: self.path(),
+            encapsulation: self.encapsulation(),
+            replaces: None,
+            send_now: true,
+            taken: Vec::new(),
+            peer: established.peer_traffic.as_deref(),
+        };
+        let result = match error_notify(response) {
+            Some(error) => Err(Reason::Refused(error)),
+            None => offer.accept(core, &making, response),
+        };
+        match result {
+            Ok(child) => drop(established.children.insert(child.spi_in, child)),
+            Err(reason) => {
+                if find!(response, Payload::Sa).is_some() {
+                    let intent = Intent::Disown(offer.spi_in);
+                    established.enqueue(core, intent, core.now);
+                } else {
+                    core.free_esp_spi(offer.spi_in);
+                }
+                let name = self
+                    .connection
+                    .children
+                    .first()
+                    .map(|child| child.name.clone());
+                core.event(Event::ChildFailed {
+                    ike: self.id,
+                    child: name,
+                    reason,
+                });
+            }
+        }
     }
 
     /// The responder believes that the IKE SA is up, so it is told that it is not (§2.21.2).

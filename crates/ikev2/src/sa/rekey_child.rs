@@ -2,7 +2,7 @@
 
 use super::child::{ChildState, Making, Offer, Refusal, answer};
 use super::core::Core;
-use super::exchange::{Intent, Request};
+use super::exchange::{Established, Intent, Request};
 use super::handshake::error_notify;
 use super::{IkeSa, Phase, find};
 use crate::config::Connection;
@@ -31,6 +31,22 @@ pub(crate) struct ChildRequest {
     /// The peer deleted what we are replacing.
     pub(crate) old_gone: bool,
     group_changes: u8,
+}
+
+impl Established {
+    /// Notes that the peer replaced a Child SA. If we are replacing it too, the nonces decide later.
+    fn replaced_by_peer(&mut self, old: u32, peer: PeerRekey) {
+        match &mut self.request {
+            Some(Request::Child(request)) if request.rekeys == Some(old) => {
+                request.peer_rekey = Some(peer);
+            }
+            _ => {
+                if let Some(child) = self.children.get_mut(&old) {
+                    child.state = ChildState::Replaced(peer.spi_in);
+                }
+            }
+        }
+    }
 }
 
 impl IkeSa {
@@ -273,12 +289,6 @@ impl IkeSa {
         core: &mut Core,
         payloads: &[Payload],
     ) -> Result<Vec<Payload>, Refusal> {
-        let later = || {
-            Refusal::new(
-                NotifyType::TEMPORARY_FAILURE,
-                Reason::Protocol("not at this moment"),
-            )
-        };
         let Phase::Established(established) = &mut self.phase else {
             return Err(later());
         };
@@ -291,38 +301,7 @@ impl IkeSa {
         }
         let syntax = || Refusal::new(NotifyType::INVALID_SYNTAX, Reason::Protocol("no nonce"));
         let nonce_i = find!(payloads, Payload::Nonce).ok_or_else(syntax)?;
-        let rekeys = payloads.iter().find_map(|payload| match payload {
-            Payload::Notify(notify) if notify.kind == NotifyType::REKEY_SA => Some(notify),
-            _ => None,
-        });
-        let mut old = None;
-        if let Some(notify) = rekeys {
-            let child = notify
-                .spi32()
-                .and_then(|spi| established.child_by_outbound(spi));
-            let Some(child) = child else {
-                // It may be the one whose response we are still waiting for.
-                if matches!(established.request, Some(Request::Child(_))) {
-                    return Err(later());
-                }
-                let mut refusal = Refusal::new(
-                    NotifyType::CHILD_SA_NOT_FOUND,
-                    Reason::Refused(NotifyType::CHILD_SA_NOT_FOUND),
-                );
-                refusal.notify.protocol = notify.protocol;
-                refusal.notify.spi.clone_from(&notify.spi);
-                return Err(refusal);
-            };
-            let deleting = matches!(
-                established.request, Some(Request::DeleteChild(spi, _)) if spi == child.spi_in
-            );
-            if deleting || child.state != ChildState::Live {
-                return Err(later());
-            }
-            old = Some((child.spi_in, child.config));
-        } else if established.children.len() >= core.limits.children {
-            return Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS, Reason::Limit));
-        }
+        let old = rekeyed_child(core, established, payloads)?;
         let nonce_r = core.nonce();
         let making = Making {
             ike: self.id,
@@ -344,22 +323,65 @@ impl IkeSa {
         established.children.insert(new, child);
         if let Some((old, _)) = old {
             let lowest = nonce_i.min(&nonce_r).clone();
-            match &mut established.request {
-                Some(Request::Child(request)) if request.rekeys == Some(old) => {
-                    request.peer_rekey = Some(PeerRekey {
-                        spi_in: new,
-                        lowest,
-                    });
-                }
-                _ => {
-                    if let Some(child) = established.children.get_mut(&old) {
-                        child.state = ChildState::Replaced(new);
-                    }
-                }
-            }
+            established.replaced_by_peer(
+                old,
+                PeerRekey {
+                    spi_in: new,
+                    lowest,
+                },
+            );
         }
         Ok(reply)
     }
+}
+
+fn later() -> Refusal {
+    Refusal::new(
+        NotifyType::TEMPORARY_FAILURE,
+        Reason::Protocol("not at this moment"),
+    )
+}
+
+/// The Child SA that the peer wants to replace (inbound SPI and configuration); none if it wants a
+/// further one.
+fn rekeyed_child(
+    core: &Core,
+    established: &Established,
+    payloads: &[Payload],
+) -> Result<Option<(u32, usize)>, Refusal> {
+    let rekeys = payloads.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == NotifyType::REKEY_SA => Some(notify),
+        _ => None,
+    });
+    if let Some(notify) = rekeys {
+        let child = notify
+            .spi32()
+            .and_then(|spi| established.child_by_outbound(spi));
+        let Some(child) = child else {
+            // It may be the one whose response we are still waiting for.
+            if matches!(established.request, Some(Request::Child(_))) {
+                return Err(later());
+            }
+            let mut refusal = Refusal::new(
+                NotifyType::CHILD_SA_NOT_FOUND,
+                Reason::Refused(NotifyType::CHILD_SA_NOT_FOUND),
+            );
+            refusal.notify.protocol = notify.protocol;
+            refusal.notify.spi.clone_from(&notify.spi);
+            return Err(refusal);
+        };
+        let deleting = matches!(
+            established.request, Some(Request::DeleteChild(spi, _)) if spi == child.spi_in
+        );
+        if deleting || child.state != ChildState::Live {
+            return Err(later());
+        }
+        return Ok(Some((child.spi_in, child.config)));
+    }
+    if established.children.len() >= core.limits.children {
+        return Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS, Reason::Limit));
+    }
+    Ok(None)
 }
 
 /// The group that the peer demands, if we offered it and have not tried it yet.

@@ -34,6 +34,13 @@ pub(crate) enum Refused {
     With(Notify, Option<Box<NegotiationFailure>>),
 }
 
+/// What the first Child SA is made of.
+struct FirstChild<'a> {
+    nonces: (Vec<u8>, Vec<u8>),
+    assigned: Option<Assigned>,
+    request: &'a [Payload],
+}
+
 /// A chosen suite and the connections that allow it.
 type Choice = (IkeSuite, Proposal, Vec<Arc<Connection>>);
 
@@ -127,14 +134,7 @@ impl IkeSa {
         ];
         reply.extend(nat::notifies(spis, path.0, path.1));
         reply.extend(capabilities(!suite.additional.is_empty()));
-        reply.push(Payload::Notify(Notify::new(
-            NotifyType::CHILDLESS_IKEV2_SUPPORTED,
-        )));
-        let ppk = candidates.iter().any(|connection| connection.ppk.is_some());
-        if ppk && has_notify(payloads, NotifyType::USE_PPK) {
-            reply.push(Payload::Notify(Notify::new(NotifyType::USE_PPK)));
-        }
-        reply.extend(certificate_request(&connection));
+        reply.extend(offers(&candidates, payloads));
         let response = encode_clear(init_header(spis), &reply);
         channel.respond_clear(core, bytes, response.clone());
         let handshake = Handshake {
@@ -399,20 +399,45 @@ impl IkeSa {
                 peer: auth.peer().clone(),
             });
         }
-        let mut established = Established::new(core, &self.connection, auth, handshake.keys);
+        let Handshake {
+            keys,
+            nonces,
+            assigned,
+            ..
+        } = *handshake;
+        let mut established = Established::new(core, &self.connection, auth, keys);
         let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
         established.mobility.follows = mobile;
         if mobile {
             reply.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
         }
-        let missing = match (self.connection.addresses, &handshake.assigned) {
+        let first = FirstChild {
+            nonces,
+            assigned,
+            request,
+        };
+        self.answer_first_child(core, &first, &mut established, &mut reply);
+        self.phase = Phase::Established(Box::new(established));
+        self.deadline = None;
+        self.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
+    }
+
+    /// Addresses and the Child SA that the initiator asked for along with IKE_AUTH.
+    fn answer_first_child(
+        &self,
+        core: &mut Core,
+        first: &FirstChild<'_>,
+        established: &mut Established,
+        reply: &mut Vec<Payload>,
+    ) {
+        let missing = match (self.connection.addresses, &first.assigned) {
             (Addresses::Assign, None) => Some(NotifyType::FAILED_CP_REQUIRED),
             (Addresses::Assign, Some(given)) if given.addresses.is_empty() => {
                 Some(NotifyType::INTERNAL_ADDRESS_FAILURE)
             }
             _ => None,
         };
-        if handshake.assigned.is_some() && missing.is_none() {
+        if let (Some(given), None) = (&first.assigned, missing) {
             established.peer_traffic = Some(given.selectors());
             reply.push(given.reply());
         }
@@ -424,12 +449,12 @@ impl IkeSa {
                 child: None,
                 reason,
             });
-        } else if find!(request, Payload::Sa).is_some() {
+        } else if find!(first.request, Payload::Sa).is_some() {
             let making = Making {
                 ike: self.id,
                 connection: &self.connection,
                 keys: &established.keys,
-                nonces: (&handshake.nonces.0, &handshake.nonces.1),
+                nonces: (&first.nonces.0, &first.nonces.1),
                 path: self.path(),
                 encapsulation: self.encapsulation(),
                 replaces: None,
@@ -437,7 +462,7 @@ impl IkeSa {
                 taken: Vec::new(),
                 peer: established.peer_traffic.as_deref(),
             };
-            match answer(core, &making, request, false, None) {
+            match answer(core, &making, first.request, false, None) {
                 Ok((mut child, payloads)) => {
                     // An initiator without our response takes no request, so none can surprise it.
                     child.unconfirmed = None;
@@ -456,9 +481,6 @@ impl IkeSa {
                 }
             }
         }
-        self.phase = Phase::Established(Box::new(established));
-        self.deadline = None;
-        self.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
     }
 
     /// All failures look the same to the peer (§2.21.2).
@@ -468,6 +490,22 @@ impl IkeSa {
             .respond(core, ExchangeType::IKE_AUTH, &[notify]);
         self.down(core, Reason::Authentication(reason));
     }
+}
+
+/// What the connections that the peer may mean have to offer.
+fn offers(candidates: &[Arc<Connection>], request: &[Payload]) -> Vec<Payload> {
+    let notify = |kind| Payload::Notify(Notify::new(kind));
+    let mut out = vec![notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED)];
+    let ppk = candidates.iter().any(|connection| connection.ppk.is_some());
+    if ppk && has_notify(request, NotifyType::USE_PPK) {
+        out.push(notify(NotifyType::USE_PPK));
+    }
+    out.extend(
+        candidates
+            .first()
+            .and_then(|connection| certificate_request(connection)),
+    );
+    out
 }
 
 fn init_header(spis: (u64, u64)) -> Header {
