@@ -39,15 +39,18 @@ impl Input<'_> {
         let extent = self.byte()?;
         let bits = if first.is_ipv4() { 32 } else { 128 };
         Some(if extent & 1 == 0 {
-            AddressRange::prefix(first, (extent >> 1).min(bits)).expect("no longer than the address")
+            AddressRange::prefix(first, (extent >> 1).min(bits))
+                .expect("no longer than the address")
         } else {
             let last = match first {
                 IpAddr::V4(first) => {
                     IpAddr::V4(u32::from(first).saturating_add((extent >> 1).into()).into())
                 }
-                IpAddr::V6(first) => {
-                    IpAddr::V6(u128::from(first).saturating_add((extent >> 1).into()).into())
-                }
+                IpAddr::V6(first) => IpAddr::V6(
+                    u128::from(first)
+                        .saturating_add((extent >> 1).into())
+                        .into(),
+                ),
             };
             AddressRange::new(first, last).expect("in order")
         })
@@ -120,7 +123,10 @@ fn port_fits(wanted: PortMatch, port: Option<u16>, opaque: bool) -> bool {
 /// RFC 4301 §4.4.1.1, said once more.
 fn fits(selector: &Selector, flow: &Flow) -> bool {
     let (source, destination) = match flow.ports {
-        Ports::Known { source, destination } => (Some(source), Some(destination)),
+        Ports::Known {
+            source,
+            destination,
+        } => (Some(source), Some(destination)),
         Ports::None | Ports::Opaque => (None, None),
     };
     let opaque = flow.ports == Ports::Opaque;
@@ -133,8 +139,12 @@ fn fits(selector: &Selector, flow: &Flow) -> bool {
 
 fn scan(list: &[(PolicyId, Policy)], flow: &Flow) -> Option<PolicyId> {
     // The list is in order of insertion, and the first of equal minima wins.
-    let matching = list.iter().filter(|(_, policy)| fits(&policy.selector, flow));
-    matching.min_by_key(|(_, policy)| policy.order).map(|(id, _)| *id)
+    let matching = list
+        .iter()
+        .filter(|(_, policy)| fits(&policy.selector, flow));
+    matching
+        .min_by_key(|(_, policy)| policy.order)
+        .map(|(id, _)| *id)
 }
 
 fuzz_target!(|input: &[u8]| {
