@@ -391,12 +391,12 @@ def refusals(suite, lab):
         contains(pair.charon.log(), "parsed IKE_SA_INIT response 0 [ N(COOKIE) ]")
 
 
-def storm(suite, lab):
+def storm(suite, lab, turns=12):
     with suite.case("both sides rekey all the time while a tenth of the datagrams is lost"), Pair(lab) as pair:
         pair.up("ours")
         suite.finally_do(lab.loss, 0)
         lab.loss(10)
-        for turn in range(12):
+        for turn in range(turns):
             ours, theirs = ("rekey-child", "child") if turn % 3 else ("rekey-ike", "ike")
             pair.peer.tell(ours)
             target = ["--child", "net"] if theirs == "child" else ["--ike", "peer"]
