@@ -21,6 +21,53 @@
 //! that the caller answers when it has the answer. Packets of the tunnel stay outside as well: the
 //! keys of a Child SA leave in [`Event::ChildUp`].
 //!
+//! ```
+//! use ikev2::config::{Addresses, LocalAuth, PeerId, Psk, RemoteAuth};
+//! use ikev2::crypto::{Group, Prf};
+//! use ikev2::select::IkeProposal;
+//! use ikev2::wire::Identification;
+//! use ikev2::{Connection, Endpoint, Limits, Random, Timestamp};
+//! use offload::Encryption;
+//!
+//! struct System;
+//! impl Random for System {
+//!     fn fill(&mut self, out: &mut [u8]) {
+//!         aws_lc_rs::rand::fill(out).unwrap();
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let now = Timestamp::default();
+//! let secret = Psk::new(b"only for this example");
+//! let mut endpoint = Endpoint::new(Limits::default(), Box::new(System), now);
+//! endpoint.add_connection(Connection {
+//!     name: "gateway".into(),
+//!     remote_address: None,
+//!     local_id: Identification::fqdn("camera-17.example.org"),
+//!     remote_id: PeerId::Exactly(Identification::fqdn("gateway.example.org")),
+//!     local_auth: LocalAuth::Psk(secret.clone()),
+//!     remote_auth: RemoteAuth::Psk(secret),
+//!     ppk: None,
+//!     mobility: true,
+//!     addresses: Addresses::None,
+//!     ike: vec![IkeProposal {
+//!         encryption: vec![Encryption::AesGcm256],
+//!         integrity: vec![],
+//!         prf: vec![Prf::HmacSha256],
+//!         groups: vec![Group::X25519],
+//!         additional: vec![vec![Group::MlKem768]],
+//!     }],
+//!     children: vec![],
+//!     rekey_after: None,
+//!     liveness: None,
+//! });
+//! endpoint.initiate(now, "gateway", "192.0.2.1:500".parse()?, "192.0.2.2:500".parse()?)?;
+//! let first = endpoint.poll_transmit().expect("IKE_SA_INIT");
+//! assert_eq!(first.remote.port(), 500);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! What this crate is not: it opens no sockets, knows no certificates, holds no packet path, and
 //! speaks no IKEv1. `docs/ikev2.md` lists what of the standards is done, with the test that shows it.
 //!

@@ -8,7 +8,7 @@
 //!                                    anything that ends it ──► Closed (answers repetitions) ─► gone
 //! ```
 //!
-//! Within `Established`, [`exchange`] decides what runs and what waits; the table of what happens when
+//! Within `Established`, `exchange.rs` decides what runs and what waits; the table of what happens when
 //! both sides start something at once is there.
 
 mod addresses;
