@@ -289,22 +289,52 @@ impl Channel {
     ///
     /// It goes where the repetition came from (§2.11): the NAT in between may have changed its mind.
     pub(crate) fn repeat_answer(
-        &mut self,
+        &self,
         core: &mut Core,
         (local, remote): (SocketAddr, SocketAddr),
         message_id: u32,
         bytes: &[u8],
     ) -> bool {
-        let repeats = |answered: &&Answered| {
+        let repeats = |answered: &Answered| {
             answered.message_id == message_id && answered.request == digest_of(bytes)
         };
-        let Some(answered) = self.answered.as_ref().filter(repeats) else {
-            return false;
-        };
-        for datagram in &answered.datagrams {
+        let repeated = self.answered.as_ref().is_some_and(repeats);
+        if repeated {
+            self.resend_answer(core, (local, remote));
+        }
+        repeated
+    }
+
+    fn resend_answer(&self, core: &mut Core, (local, remote): (SocketAddr, SocketAddr)) {
+        for datagram in self
+            .answered
+            .iter()
+            .flat_map(|answered| &answered.datagrams)
+        {
             core.transmit(local, remote, datagram);
         }
-        true
+    }
+
+    /// A peer that looks for the right size repeats its request in other fragments (RFC 7383 §2.5.2);
+    /// the first of them is answered, if it authenticates.
+    fn repeat_answer_to_fragment(
+        &self,
+        core: &mut Core,
+        path: (SocketAddr, SocketAddr),
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) {
+        let last = self.answered.as_ref().map(|answered| answered.message_id);
+        let first = datagram
+            .encrypted
+            .as_ref()
+            .filter(|encrypted| encrypted.fragment.is_some_and(|(number, _)| number == 1));
+        if let (Some((_, opening)), Some(encrypted)) = (&self.keys, first)
+            && last == Some(datagram.header.message_id)
+            && opening.open(bytes, encrypted).is_ok()
+        {
+            self.resend_answer(core, path);
+        }
     }
 
     /// Whether a response with this number and exchange is the one that we wait for.
@@ -381,6 +411,7 @@ impl Channel {
             }
             let busy = self.current.is_some();
             if header.message_id != self.next_expected || busy {
+                self.repeat_answer_to_fragment(core, path, datagram, bytes);
                 return None;
             }
         }

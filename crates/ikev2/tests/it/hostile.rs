@@ -456,3 +456,35 @@ fn a_failed_handshake_is_forgotten() {
     peer.wait(limits.linger);
     assert_eq!(peer.endpoint.len(), 0);
 }
+
+#[test]
+fn a_request_repeated_in_other_fragments_gets_the_same_answer_once_per_repetition() {
+    let mut peer = HostilePeer::new(true);
+    let id = peer.next_id;
+    peer.next_id += 1;
+    let chain = [0, 0, 0, 8, 1, 2, 3, 4];
+    let vendor = PayloadType::VENDOR;
+    let exchange = ExchangeType::INFORMATIONAL;
+    assert_eq!(
+        peer.say_bytes(exchange, false, id, (vendor, &chain), None)
+            .len(),
+        1
+    );
+    let first = (vendor, &chain[..4]);
+    let second = (PayloadType::NONE, &chain[4..]);
+    assert_eq!(
+        peer.say_bytes(exchange, false, id, first, Some((1, 2)))
+            .len(),
+        1
+    );
+    assert!(
+        peer.say_bytes(exchange, false, id, second, Some((2, 2)))
+            .is_empty()
+    );
+    // Not that of an older request.
+    assert_eq!(peer.ask(exchange, &[]).len(), 1);
+    assert!(
+        peer.say_bytes(exchange, false, id, first, Some((1, 2)))
+            .is_empty()
+    );
+}
