@@ -8,6 +8,11 @@
 //!
 //! The source makes one datagram of each packet (no segmentation offload), in batches of one system
 //! call every half millisecond.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for the shell"
+)]
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _};
 use std::net::{SocketAddr, UdpSocket};
