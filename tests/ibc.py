@@ -2,7 +2,6 @@
 
 import json
 import random
-import resource
 import signal
 import subprocess
 import time
@@ -236,10 +235,13 @@ def streams(suite, folder):
                 assert again == content, (length, mode)
     with suite.case("400 MB go through a pipe in little memory"):
         line = f"head -c 400000000 /dev/zero | {CORDON} ibc encrypt {' '.join(common + which)} --mode ctr -i - -o - | tail -c 1"
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        call("bash", "-o", "pipefail", "-c", line, text=False)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        assert peak < max(before, 150_000), f"{peak} KiB"
+        # A small process of its own asks: the largest size of a child counts that of its parent before
+        # it became another program, and this one is large by now.
+        ask = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); " \
+              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        done = call("python3", "-c", ask, "bash", "-o", "pipefail", "-c", line + " >/dev/null")
+        peak = int(done.stdout)
+        assert peak < 150_000, f"{peak} KiB"
     with suite.case("a reader that goes away is no error"):
         line = f"{CORDON} ibc encrypt {' '.join(common + which)} -i /dev/zero -o - | head -c 100000 | wc -c"
         done = call("bash", "-o", "pipefail", "-c", line)

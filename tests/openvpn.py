@@ -119,8 +119,9 @@ def use(lab, cipher, extra=()):
     for size in (0, 1, 15, 16, 31, 32, 1200, 3000):
         lab.ping("-c", 2, "-i", "0.02", "-s", size)
     lab.transfer()
-    logs = server.text(), client.text()
     stop(client, server)
+    # A busy server may log its data channel after the first packets have gone through it.
+    logs = server.text(), client.text()
     for log in logs:
         contains(log, f"cipher '{cipher or 'AES-256-GCM'}'")
         assert "Authenticate/Decrypt packet error" not in log, log[-2000:]
