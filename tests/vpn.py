@@ -433,6 +433,44 @@ def mistakes(suite, network, tunnel):
         contains(done.stderr, "no tunnel answers")
 
 
+def can_ipsec(network, mode):
+    """Whether the kernel that the tests run under has what a mode needs."""
+    key = "0x" + secrets.token_hex(36)
+    state = ["src", "198.51.100.1", "dst", "198.51.100.2", "proto", "esp", "spi", "0x9999"]
+    probes = [["xfrm", "state", "add", *state, "mode", mode, "aead", "rfc4106(gcm(aes))", key, "128"]]
+    undo = [["xfrm", "state", "delete", *state]]
+    if mode == "tunnel":
+        probes.append(["link", "add", "probe", "type", "xfrm", "dev", "lo", "if_id", "9999"])
+        undo.append(["link", "delete", "probe"])
+    able = all(network.run("client", "ip", *probe, code=None).returncode == 0 for probe in probes)
+    for command in undo:
+        network.run("client", "ip", *command, code=None)
+    return able
+
+
+def kernel(suite, network, tunnel):
+    # tests/kernel/vpn.py says more, in an emulator with a kernel that can.
+    for mode in ("tunnel", "transport"):
+        able = can_ipsec(network, mode)
+        answer = "carries packets" if able else "says that this kernel cannot and leaves nothing"
+        with suite.case(f'backend = "kernel" in {mode} mode {answer}'):
+            tunnel.configure("aes-256-gcm", None, sa=f'mode = "{mode}"', top='backend = "kernel"')
+            if able:
+                tunnel.start()
+                address = INSIDE["server"] if mode == "tunnel" else OUTSIDE["server"]
+                equal(ping(network, address).returncode, 0, "ping")
+                equal(tunnel.stop(), [0, 0], "exit codes")
+            else:
+                command = [CORDON, "vpn", "static", "--config", tunnel.config("client"), "--log", "off"]
+                done = network.run("client", *command, code=1)
+                equal(len(done.stderr.strip().splitlines()), 2, f"lines of {done.stderr!r}")
+                contains(done.stderr, "this kernel has no")
+                contains(done.stderr, "without `backend`")
+            for table in ("state", "policy"):
+                equal(network.run("client", "ip", "xfrm", table, code=None).stdout, "", f"xfrm {table}")
+            assert "tunnel0" not in network.run("client", "ip", "link").stdout
+
+
 def run(suite):
     network = Network()
     suite.finally_do(network.remove)
@@ -447,4 +485,5 @@ def run(suite):
     rekeying(suite, network, tunnel)
     looking_inside(suite, network, tunnel)
     hostile(suite, network, tunnel)
+    kernel(suite, network, tunnel)
     mistakes(suite, network, tunnel)

@@ -17,6 +17,9 @@ use zeroize::Zeroizing;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticConfig {
+    /// What moves the packets.
+    #[serde(default)]
+    pub backend: BackendConfig,
     /// The inner side.
     pub interface: InterfaceConfig,
     /// The outer side.
@@ -38,7 +41,18 @@ pub struct StaticConfig {
     pub status: Option<PathBuf>,
 }
 
-/// The TUN interface.
+/// What moves the packets.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendConfig {
+    /// A thread of this program, by a TUN interface.
+    #[default]
+    User,
+    /// The IPsec of the Linux kernel, which this program only gives policies and keys.
+    Kernel,
+}
+
+/// The inner interface.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceConfig {
@@ -135,6 +149,9 @@ const fn mark() -> NonZeroU32 {
         None => NonZeroU32::MIN,
     }
 }
+
+/// Packets of the kernel's largest replay window (linux/xfrm.h, `XFRMA_REPLAY_ESN_MAX` / 4 / 8 words).
+const KERNEL_WINDOW: u32 = 4096;
 
 /// The port of ESP in UDP (RFC 3948 §2.1).
 const ESP_PORT: u16 = 4500;
@@ -423,6 +440,9 @@ pub enum ConfigError {
     /// In transport mode the packets' addresses are the outer ones.
     #[error("[interface]: transport mode has neither addresses nor routes")]
     InnerAddresses,
+    /// The kernel's IPsec cannot do it.
+    #[error("backend = \"kernel\": {0}")]
+    Kernel(&'static str),
     /// One key would protect both directions.
     #[error("[sa]: both directions have the same encryption key: nonces would repeat")]
     SharedKey,
@@ -444,7 +464,9 @@ impl StaticConfig {
         {
             return Err(ConfigError::AhInUdp);
         }
-        let one_host = config.is_transport() || config.encapsulation() == Encapsulation::None;
+        let kernel = config.backend == BackendConfig::Kernel;
+        let one_host =
+            kernel || config.is_transport() || config.encapsulation() == Encapsulation::None;
         for address in [local.ip(), remote.ip()] {
             if one_host && (address.is_unspecified() || address.is_multicast()) {
                 return Err(ConfigError::Wildcard(address));
@@ -463,7 +485,34 @@ impl StaticConfig {
         if shared(|keys| &keys.encryption_key) {
             return Err(ConfigError::SharedKey);
         }
+        if kernel {
+            config.check_kernel()?;
+        }
         Ok(config)
+    }
+
+    /// What only our own data plane does is refused rather than left out.
+    fn check_kernel(&self) -> Result<(), ConfigError> {
+        let mixed = |policy: &PolicyConfig| {
+            policy.local.address.is_ipv4() != policy.remote.address.is_ipv4()
+        };
+        let foreign =
+            |policy: &PolicyConfig| policy.local.address.is_ipv4() != self.path.local.is_ipv4();
+        let what = match self {
+            _ if self.debug.capture.is_some() => "[debug] capture: use tcpdump on the interface",
+            _ if !matches!(self.path.dscp, DscpConfig::Copy | DscpConfig::Fixed(0)) => {
+                "[path] dscp is \"copy\" or 0"
+            }
+            _ if self.sa.replay_window > KERNEL_WINDOW => "[sa] replay_window is at most 4096",
+            _ if self.policy.iter().any(mixed) => {
+                "[[policy]]: local and remote are of one address family"
+            }
+            _ if self.is_transport() && self.policy.iter().any(foreign) => {
+                "[[policy]]: transport mode has the address family of [path]"
+            }
+            _ => return Ok(()),
+        };
+        Err(ConfigError::Kernel(what))
     }
 
     /// Protocol and algorithms.

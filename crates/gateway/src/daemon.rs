@@ -19,6 +19,7 @@ use sys::tun::Tun;
 
 use crate::capture::Capture;
 use crate::config::{ConfigError, DscpConfig, Encapsulation, KeyConfig, StaticConfig};
+use crate::kernel::KernelError;
 use crate::link::{self, Link, LinkError, Peer};
 use crate::outer::{Outer, PathMtu};
 use crate::worker::{Path, SaPair, Worker, WorkerHandle, WorkerParts};
@@ -64,6 +65,9 @@ pub enum StartError {
     /// Configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The kernel's IPsec.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
 }
 
 /// The pair of associations that a configuration describes.
@@ -165,6 +169,15 @@ fn transport_overhead(config: &StaticConfig) -> Result<u16, ConfigError> {
     Ok(u16::try_from(overhead).unwrap_or(u16::MAX))
 }
 
+/// Bytes of the largest inner packet.
+pub(crate) fn inner_mtu(config: &StaticConfig, pair: &SaPair) -> Result<u16, ConfigError> {
+    let largest = match config.is_transport() {
+        true => config.path.mtu.saturating_sub(transport_overhead(config)?),
+        false => u16::try_from(pair.outbound.inner_mtu()).unwrap_or(u16::MAX),
+    };
+    Ok(config.interface.mtu.unwrap_or(largest))
+}
+
 /// The sockets that carry what is protected.
 fn outer(config: &StaticConfig) -> Result<Outer, StartError> {
     let (local, remote) = (config.path.local, config.path.remote);
@@ -225,11 +238,7 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
         true => Some(transport_overhead(config)?),
         false => None,
     };
-    let largest = match overhead {
-        Some(overhead) => config.path.mtu.saturating_sub(overhead),
-        None => u16::try_from(pair.outbound.inner_mtu()).unwrap_or(u16::MAX),
-    };
-    let mtu = config.interface.mtu.unwrap_or(largest);
+    let mtu = inner_mtu(config, &pair)?;
     let outer = outer(config)?;
     let (local, remote) = (config.path.local, config.path.remote);
     let learned =

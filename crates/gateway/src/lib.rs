@@ -5,14 +5,19 @@
 //! packets. The kernel hands packets over uncut ([`segment`]) and takes them put together
 //! ([`coalesce`]); both and the same on the UDP side are what makes it fast.
 //!
+//! With [`backend`] "kernel" none of that happens here: [`kernel`] gives the same associations and
+//! policies to Linux.
+//!
 //! What this crate is not: protection, policies and counting of drops are in `ipsec`; system calls
 //! without a safe crate are in `sys`. Keys are manual: nothing is negotiated here yet.
 
+pub mod backend;
 pub mod capture;
 pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod daemon;
+pub mod kernel;
 pub mod link;
 pub mod metrics;
 pub mod outer;

@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::link::InfoXfrm;
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkXfrm, RouteMessageBuilder};
 
 use crate::config::Prefix;
 
@@ -32,6 +33,19 @@ pub enum LinkError {
     /// The interface is gone.
     #[error("interface {0} does not exist")]
     NoInterface(String),
+}
+
+impl LinkError {
+    /// The system's number for what the kernel answered.
+    pub(crate) fn code(&self) -> Option<i32> {
+        match self {
+            Self::Refused {
+                source: rtnetlink::Error::NetlinkError(error),
+                ..
+            } => Some(error.raw_code().saturating_neg()),
+            _ => None,
+        }
+    }
 }
 
 /// What an interface should be.
@@ -86,19 +100,63 @@ pub async fn configure(link: &Link<'_>) -> Result<(), LinkError> {
     result
 }
 
-async fn apply(handle: &Handle, link: &Link<'_>) -> Result<(), LinkError> {
-    let refused = |what: String| move |source| LinkError::Refused { what, source };
-    let mut found = handle
-        .link()
-        .get()
-        .match_name(link.name.to_owned())
-        .execute();
-    let message = found
+/// Creates an XFRM interface: policies and associations with its number are for its packets (kernel,
+/// net/xfrm/xfrm_interface_core.c).
+///
+/// # Errors
+/// [`LinkError`]; for a name or number that is taken as well.
+pub async fn create_xfrm(name: &str, number: u32) -> Result<(), LinkError> {
+    let (connection, handle, _) = rtnetlink::new_connection()?;
+    let task = tokio::spawn(connection);
+    let message = LinkMessageBuilder::<LinkXfrm>::new(name)
+        .append_info_data(InfoXfrm::IfId(number))
+        .build();
+    let result = handle.link().add(message).execute().await;
+    task.abort();
+    result.map_err(|source| LinkError::Refused {
+        what: format!("interface {name} of kind xfrm"),
+        source,
+    })
+}
+
+/// Removes an interface.
+///
+/// # Errors
+/// [`LinkError`]; where there is none as well.
+pub async fn remove(name: &str) -> Result<(), LinkError> {
+    let (connection, handle, _) = rtnetlink::new_connection()?;
+    let task = tokio::spawn(connection);
+    let result = remove_by(&handle, name).await;
+    task.abort();
+    result
+}
+
+async fn remove_by(handle: &Handle, name: &str) -> Result<(), LinkError> {
+    let index = index_of(handle, name).await?;
+    let removed = handle.link().del(index).execute().await;
+    removed.map_err(|source| LinkError::Refused {
+        what: format!("removing interface {name}"),
+        source,
+    })
+}
+
+async fn index_of(handle: &Handle, name: &str) -> Result<u32, LinkError> {
+    let mut found = handle.link().get().match_name(name.to_owned()).execute();
+    let found = found
         .try_next()
         .await
-        .map_err(refused(format!("interface {}", link.name)))?
-        .ok_or_else(|| LinkError::NoInterface(link.name.to_owned()))?;
-    let index = message.header.index;
+        .map_err(|source| LinkError::Refused {
+            what: format!("interface {name}"),
+            source,
+        })?;
+    found
+        .map(|message| message.header.index)
+        .ok_or_else(|| LinkError::NoInterface(name.to_owned()))
+}
+
+async fn apply(handle: &Handle, link: &Link<'_>) -> Result<(), LinkError> {
+    let refused = |what: String| move |source| LinkError::Refused { what, source };
+    let index = index_of(handle, link.name).await?;
     let up = LinkUnspec::new_with_index(index)
         .mtu(u32::from(link.mtu))
         .append_extra_attribute(LinkAttribute::GsoMaxSize(link.uncut))
@@ -303,8 +361,15 @@ async fn take_away(handle: &Handle, peer: &Peer) -> Result<(), LinkError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The kernel's answer with a (negative) number.
+    pub(crate) fn netlink_error(code: i32) -> rtnetlink::Error {
+        let mut message = rtnetlink::packet_core::ErrorMessage::default();
+        message.code = std::num::NonZeroI32::new(code);
+        rtnetlink::Error::NetlinkError(message)
+    }
 
     #[test]
     fn the_larger_setting_counts() {

@@ -8,14 +8,25 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new
 /// # Errors
 /// Those of `prctl` and `capset`.
 pub fn drop_all() -> std::io::Result<()> {
+    keep(CapabilitySet::empty())
+}
+
+/// Takes all capabilities but `CAP_NET_ADMIN` from the calling thread, for ever.
+///
+/// # Errors
+/// Those of `prctl` and `capset`: without that capability it cannot be kept.
+pub fn keep_net_admin() -> std::io::Result<()> {
+    keep(CapabilitySet::NET_ADMIN)
+}
+
+fn keep(kept: CapabilitySet) -> std::io::Result<()> {
     set_no_new_privs(true)?;
-    let none = CapabilitySet::empty();
     set_capabilities(
         None,
         CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
         },
     )?;
     Ok(())

@@ -26,7 +26,7 @@ use crate::worker::SaPair;
 
 /// Old inbound associations that are kept at most. Who gives new keys faster than the far side takes
 /// them loses what it sends under older ones.
-const MAX_OLD: usize = 8;
+pub(crate) const MAX_OLD: usize = 8;
 /// Keys that are remembered so that they are not used twice.
 const MAX_USED: usize = 4096;
 

@@ -22,9 +22,10 @@ use ipsec::spd::PolicyId;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::tun::{HEADER_LEN, Tun};
 
+use crate::backend::{Backend, BackendError};
 use crate::capture::{Capture, Direction};
 use crate::coalesce::{Coalescer, Sink};
-use crate::config::RekeyConfig;
+use crate::config::{RekeyConfig, StaticConfig};
 use crate::counters::{IoCounters, Snapshot};
 use crate::outer::{Outer, PathMtu, would_block};
 use crate::rekey::{Rekey, RekeyError};
@@ -83,18 +84,29 @@ impl WorkerHandle {
     ///
     /// # Errors
     /// [`RekeyError`]; what was in use stays in use.
-    pub fn rekey(&self, pair: SaPair) -> Result<(), RekeyError> {
+    fn install(&self, pair: SaPair) -> Result<(), RekeyError> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.send(Command::Rekey(Box::new(pair), sender));
         let answer = receiver.recv_timeout(Duration::from_secs(2));
         answer.unwrap_or(Err(RekeyError::Ended))
     }
+}
 
-    /// The worker's state; none when it has ended.
-    pub fn snapshot(&self) -> Option<Snapshot> {
+impl Backend for WorkerHandle {
+    fn rekey(&self, config: &StaticConfig) -> Result<(), BackendError> {
+        let pair = crate::daemon::associations(config, Instant::now())?;
+        Ok(self.install(pair)?)
+    }
+
+    fn snapshot(&self) -> Option<Snapshot> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.send(Command::Snapshot(sender));
         receiver.recv_timeout(Duration::from_secs(2)).ok()
+    }
+
+    fn stop(&self) {
+        // One that has ended needs no order.
+        self.send(Command::Stop);
     }
 }
 

@@ -2,10 +2,12 @@
 //! processors' instructions.
 //!
 //! - [`tun`]: a network interface whose other end is this process.
+//! - [`option`]: socket options of the kernel's IPsec.
 //! - [`checksum`]: the Internet checksum.
 //!
 //! What this crate is not: it decides nothing. Each function is one system call or one instruction
 //! set made safe.
 
 pub mod checksum;
+pub mod option;
 pub mod tun;

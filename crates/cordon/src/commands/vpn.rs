@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::routing::get;
-use gateway::config::{PathConfig, StaticConfig};
+use gateway::backend::{self, Backend, Run};
+use gateway::config::{BackendConfig, ModeConfig, PathConfig, ProtocolConfig, StaticConfig};
 use gateway::counters::Snapshot;
 use gateway::daemon;
 use gateway::rekey::UsedKeys;
-use gateway::worker::{Command, Worker, WorkerHandle};
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -91,8 +91,6 @@ impl Front {
 }
 
 async fn run_static(path: &Path) -> Outcome {
-    const HINT: &str =
-        "run as root or with CAP_NET_ADMIN; names, addresses and ports must be free on this host";
     let config = read_config(path)?;
     tracing::warn!(
         "keys come from a file and are never renewed: whoever copies the file reads everything, past \
@@ -102,19 +100,32 @@ async fn run_static(path: &Path) -> Outcome {
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
     let front = Front::bind(&config).await?;
-    let (worker, handle) = daemon::start(&config, u64::from_ne_bytes(seed))
+    let hint = match config.backend {
+        BackendConfig::User => {
+            "run as root or with CAP_NET_ADMIN; names, addresses and ports must be free on this host"
+        }
+        BackendConfig::Kernel => {
+            "run as root on a kernel with IPsec, with names, SPIs and ports free; without `backend` the \
+             program itself protects packets, on any kernel"
+        }
+    };
+    let (run, handle) = backend::start(&config, u64::from_ne_bytes(seed))
         .await
-        .or_hint("the tunnel cannot start", HINT)?;
-    let result = serve(path, &config, front, worker, Arc::new(handle)).await;
+        .or_hint("the tunnel cannot start", hint)?;
+    let result = serve(path, &config, front, run, handle).await;
     if let Some(socket) = &config.status {
         // It is only a name; a new tunnel replaces it.
         let _ = std::fs::remove_file(socket);
     }
     // After a failure the routes of transport mode stay, so that nothing goes out in the clear.
     result?;
-    daemon::clean_up(&config)
+    let hint = match config.backend {
+        BackendConfig::User => "see `ip rule`",
+        BackendConfig::Kernel => "see `ip link`",
+    };
+    backend::clean_up(&config)
         .await
-        .or_hint("routes of the tunnel are left", "see `ip rule`")
+        .or_hint("routes of the tunnel are left", hint)
 }
 
 /// Moves packets until a signal ends it.
@@ -122,16 +133,15 @@ async fn serve(
     path: &Path,
     config: &StaticConfig,
     mut front: Front,
-    mut worker: Worker,
-    handle: Arc<WorkerHandle>,
+    run: Run,
+    handle: Arc<dyn Backend>,
 ) -> Outcome {
     let (ended, mut end) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("vpn-worker".into())
         .spawn(move || {
-            let result = gateway::privileges::drop_all().and_then(|()| worker.run());
             // The receiver lives until this thread is joined.
-            let _ = ended.send(result);
+            let _ = ended.send(run());
         });
     let thread = thread.or_hint("the tunnel cannot start", "check the limit on threads")?;
     let stop = CancellationToken::new();
@@ -144,9 +154,9 @@ async fn serve(
     let mut keys = Keys::new(config);
     let result = loop {
         tokio::select! {
-            _ = front.terminate.recv() => { handle.send(Command::Stop); }
-            _ = front.interrupt.recv() => { handle.send(Command::Stop); }
-            _ = front.hang_up.recv() => reload(path, &handle, &mut keys),
+            _ = front.terminate.recv() => handle.stop(),
+            _ = front.interrupt.recv() => handle.stop(),
+            _ = front.hang_up.recv() => reload(path, &*handle, &mut keys),
             result = &mut end => break result,
         }
     };
@@ -167,6 +177,7 @@ async fn serve(
 struct Keys {
     /// The file as it was first read.
     path: PathConfig,
+    kind: (BackendConfig, ProtocolConfig, ModeConfig),
     used: UsedKeys,
 }
 
@@ -177,34 +188,42 @@ impl Keys {
         let _ = used.take([&config.sa.outbound, &config.sa.inbound]);
         Self {
             path: config.path.clone(),
+            kind: kind(config),
             used,
         }
     }
 }
 
+/// What else cannot change while the tunnel runs: the policies in the kernel name it.
+fn kind(config: &StaticConfig) -> (BackendConfig, ProtocolConfig, ModeConfig) {
+    (config.backend, config.sa.protocol, config.sa.mode)
+}
+
 /// New keys from the same file. What cannot be used leaves the tunnel as it is.
-fn reload(path: &Path, handle: &WorkerHandle, keys: &mut Keys) {
+fn reload(path: &Path, handle: &dyn Backend, keys: &mut Keys) {
     match try_reload(path, handle, keys) {
         Ok(()) => tracing::info!("new keys installed"),
         Err(failure) => tracing::error!("keys stay as they are: {}", failure.message()),
     }
 }
 
-fn try_reload(path: &Path, handle: &WorkerHandle, keys: &mut Keys) -> Outcome {
+fn try_reload(path: &Path, handle: &dyn Backend, keys: &mut Keys) -> Outcome {
     let config = read_config(path)?;
-    if config.path != keys.path {
+    if config.path != keys.path || kind(&config) != keys.kind {
         return Err(Failure::new(
-            anyhow::anyhow!("[path] differs from what the tunnel was started with"),
+            anyhow::anyhow!(
+                "[path], backend, protocol or mode differs from what the tunnel was started with"
+            ),
             "restart the tunnel for anything but new keys",
         ));
     }
-    let pair =
-        daemon::associations(&config, Instant::now()).or_hint("new keys", "correct the file")?;
+    // Before they count as used.
+    daemon::associations(&config, Instant::now()).or_hint("new keys", "correct the file")?;
     let hint = "new SPIs and new keys are needed each time: `openssl rand -hex 36`";
     keys.used
         .take([&config.sa.outbound, &config.sa.inbound])
         .or_hint("new keys", hint)?;
-    handle.rekey(pair).or_hint("new keys", hint)
+    handle.rekey(&config).or_hint("new keys", hint)
 }
 
 fn bind_status(socket: &Path) -> Outcome<UnixListener> {
@@ -223,7 +242,7 @@ fn bind_status(socket: &Path) -> Outcome<UnixListener> {
 }
 
 /// Answers each connection with the tunnel's state.
-async fn serve_status(listener: UnixListener, handle: Arc<WorkerHandle>) {
+async fn serve_status(listener: UnixListener, handle: Arc<dyn Backend>) {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {
             continue;
@@ -296,7 +315,7 @@ async fn bind_metrics(address: SocketAddr) -> Outcome<TcpListener> {
 }
 
 /// Serves `/metrics` until stopped.
-fn serve_metrics(socket: TcpListener, handle: Arc<WorkerHandle>, stop: CancellationToken) {
+fn serve_metrics(socket: TcpListener, handle: Arc<dyn Backend>, stop: CancellationToken) {
     let answer = move || {
         let handle = Arc::clone(&handle);
         async move {

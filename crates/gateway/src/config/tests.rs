@@ -116,3 +116,46 @@ fn mistakes_are_named_with_their_line() {
     wrong("aes-128-gcm", "aes-128-cbc", "integrity");
     wrong("[path]", "[paths]", "unknown field");
 }
+
+#[test]
+fn the_kernel_refuses_what_it_cannot_do() {
+    let of = |path: &str, sa: &str, end: &str| {
+        let text = EXAMPLE
+            .replace("[sa]", &format!("{path}\n[sa]\n{sa}"))
+            .replace("addresses = [\"10.8.0.1/24\"]", "")
+            .replace("routes = [\"10.2.0.0/16\"]", "");
+        let end = end.replace("POLICY", "[[policy]]\nlocal = ");
+        let text = format!("{text}\n{end}");
+        let user = StaticConfig::parse(&text);
+        assert!(user.is_ok(), "our own data plane can: {user:?}");
+        StaticConfig::parse(&format!("backend = \"kernel\"\n{text}"))
+    };
+    let v6 = "POLICY \"fd01::/64\"\nremote = \"fd02::/64\"";
+    let mixed = "POLICY \"fd01::/64\"\nremote = \"10.2.0.0/16\"";
+    for (path, sa, end) in [
+        ("", "", ""),
+        ("", "replay_window = 4096", ""),
+        ("dscp = \"copy\"", "", ""),
+        ("", "", v6),
+    ] {
+        let taken = of(path, sa, end);
+        assert!(taken.is_ok(), "{path} {sa} {end}: {taken:?}");
+    }
+    for (path, sa, end) in [
+        ("", "replay_window = 4097", ""),
+        ("dscp = 10", "", ""),
+        ("", "", mixed),
+        ("", "mode = \"transport\"", v6),
+        ("", "", "[debug]\ncapture = \"inner.pcapng\""),
+    ] {
+        let refused = of(path, sa, end);
+        assert!(
+            matches!(refused, Err(ConfigError::Kernel(_))),
+            "{path} {sa} {end}: {refused:?}"
+        );
+    }
+    let wildcard = EXAMPLE.replace("192.0.2.1:4500", "0.0.0.0:4500");
+    assert!(StaticConfig::parse(&wildcard).is_ok());
+    let refused = StaticConfig::parse(&format!("backend = \"kernel\"\n{wildcard}"));
+    assert!(matches!(refused, Err(ConfigError::Wildcard(_))));
+}

@@ -1,0 +1,278 @@
+//! The kernel's IPsec as data plane: Linux protects the packets, we give it keys and policies.
+//!
+//! In tunnel mode an XFRM interface takes the place of the TUN interface: policies and associations
+//! carry its number, so they concern what is routed into it and nothing else, as with our own data
+//! plane. What no policy allows ends there. In transport mode there is no interface: the policies are
+//! for the two hosts' addresses.
+//!
+//! [`message`] is the kernel's binary interface, `socket` its requests and answers, `tables` what is
+//! installed and how new keys take over, `policies` what a configuration means.
+
+mod message;
+mod policies;
+mod socket;
+mod tables;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use self::policies::{Pair, pair, policies};
+use self::socket::Socket;
+use self::tables::Tables;
+use crate::backend::{Backend, BackendError};
+use crate::config::{Encapsulation, StaticConfig};
+use crate::counters::Snapshot;
+use crate::daemon::{self, StartError};
+use crate::link::{self, Link, LinkError};
+use crate::rekey::RekeyError;
+
+/// Bytes of the largest uncut packet; the kernel cuts it before it protects.
+const UNCUT: u32 = 65_536;
+/// How often it is asked whether new keys are in use, while that matters.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long nothing needs to be looked after otherwise; a command ends the wait.
+const IDLE: Duration = Duration::from_secs(3600);
+/// How long a command may take: the kernel may have to load modules.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why the kernel does not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// It cannot.
+    #[error("this kernel has no {what}: {source}")]
+    Missing {
+        /// What it lacks.
+        what: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// Talking to it failed.
+    #[error("netlink: {0}")]
+    Netlink(io::Error),
+    /// Somebody else installed it, or a tunnel that was killed left it behind.
+    #[error("{0} is there already: see `ip xfrm state` and `ip xfrm policy`")]
+    Exists(String),
+    /// It said no.
+    #[error("{what}: {source}{words}")]
+    Refused {
+        /// What was asked.
+        what: String,
+        /// Its own words in brackets, if it had any.
+        words: String,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The socket that receives ESP in UDP.
+    #[error("UDP socket on {address}: {source}")]
+    Encapsulation {
+        /// Where it was to be bound.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl KernelError {
+    /// Whether what was to be removed was not there any more.
+    fn is_gone(&self) -> bool {
+        let Self::Refused { source, .. } = self else {
+            return false;
+        };
+        let code = source.raw_os_error();
+        [Errno::SRCH, Errno::NOENT]
+            .map(|errno| Some(errno.raw_os_error()))
+            .contains(&code)
+    }
+}
+
+enum Command {
+    Rekey(Box<Pair>, SyncSender<Result<(), BackendError>>),
+    Snapshot(SyncSender<Snapshot>),
+    Stop,
+}
+
+/// Looks after what is installed, on a thread of its own.
+pub struct KernelWorker {
+    tables: Tables<Socket>,
+    commands: Receiver<Command>,
+    snapshot: Snapshot,
+    /// The kernel takes ESP out of its datagrams for as long as it is open.
+    _encapsulation: Option<UdpSocket>,
+}
+
+/// Tells a [`KernelWorker`] what to do.
+#[derive(Debug)]
+pub struct KernelHandle {
+    commands: Sender<Command>,
+}
+
+impl Backend for KernelHandle {
+    fn rekey(&self, config: &StaticConfig) -> Result<(), BackendError> {
+        let pair = Box::new(pair(config).map_err(StartError::from)?);
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let ended = || BackendError::from(RekeyError::Ended);
+        self.commands
+            .send(Command::Rekey(pair, sender))
+            .map_err(|_| ended())?;
+        receiver.recv_timeout(PATIENCE).map_err(|_| ended())?
+    }
+
+    fn snapshot(&self) -> Option<Snapshot> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.commands.send(Command::Snapshot(sender)).ok()?;
+        receiver.recv_timeout(PATIENCE).ok()
+    }
+
+    fn stop(&self) {
+        // A worker that has ended needs no order.
+        let _ = self.commands.send(Command::Stop);
+    }
+}
+
+impl KernelWorker {
+    /// Works until it is told to stop, and then removes policies and associations.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn run(mut self) -> Result<(), KernelError> {
+        loop {
+            let wait = if self.tables.is_settled() { IDLE } else { LOOK };
+            match self.commands.recv_timeout(wait) {
+                Ok(Command::Rekey(pair, answer)) => {
+                    // Nobody waiting any more is no trouble, here and below.
+                    let _ = answer.try_send(self.tables.begin(*pair, Instant::now()));
+                }
+                Ok(Command::Snapshot(answer)) => {
+                    self.tables.describe(&mut self.snapshot);
+                    let _ = answer.try_send(self.snapshot.clone());
+                }
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.tables.remove();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.tables.poll(Instant::now());
+        }
+    }
+}
+
+/// Installs interface, associations and policies.
+///
+/// # Errors
+/// [`StartError`], naming what could not be had; what was installed until then is removed.
+pub async fn start(config: &StaticConfig) -> Result<(KernelWorker, KernelHandle), StartError> {
+    // Keys are checked as for our own data plane, and what fits the path is the same.
+    let checked = daemon::associations(config, Instant::now())?;
+    let mtu = daemon::inner_mtu(config, &checked)?;
+    let socket = Socket::open()?;
+    let encapsulation = match config.encapsulation() {
+        Encapsulation::Udp => Some(encapsulating(config.path.local)?),
+        Encapsulation::None => None,
+    };
+    let tables = match interface_number(config) {
+        None => install(config, socket)?,
+        Some(number) => {
+            let created = link::create_xfrm(&config.interface.name, number).await;
+            created.map_err(uncreated)?;
+            match with_interface(config, socket, mtu).await {
+                Ok(tables) => tables,
+                Err(error) => {
+                    // The error is what the operator needs; the interface is ours.
+                    let _ = link::remove(&config.interface.name).await;
+                    return Err(error);
+                }
+            }
+        }
+    };
+    let (commands, receiver) = mpsc::channel();
+    let worker = KernelWorker {
+        tables,
+        commands: receiver,
+        snapshot: Snapshot {
+            interface: config.interface.name.clone(),
+            offload: "kernel".into(),
+            mtu,
+            ..Snapshot::default()
+        },
+        _encapsulation: encapsulation,
+    };
+    Ok((worker, KernelHandle { commands }))
+}
+
+/// A kernel without the kind of interface says "not supported".
+fn uncreated(error: LinkError) -> StartError {
+    match error.code() {
+        Some(code) if code == Errno::OPNOTSUPP.raw_os_error() => KernelError::Missing {
+            what: "XFRM interfaces (module xfrm_interface)",
+            source: io::Error::from_raw_os_error(code),
+        }
+        .into(),
+        _ => error.into(),
+    }
+}
+
+async fn with_interface(
+    config: &StaticConfig,
+    socket: Socket,
+    mtu: u16,
+) -> Result<Tables<Socket>, StartError> {
+    link::configure(&Link {
+        name: &config.interface.name,
+        mtu,
+        uncut: UNCUT,
+        addresses: &config.interface.addresses,
+        routes: &config.interface.routes,
+        peer: None,
+    })
+    .await?;
+    install(config, socket)
+}
+
+fn install(config: &StaticConfig, socket: Socket) -> Result<Tables<Socket>, StartError> {
+    let policies = policies(config)?;
+    let number = interface_number(config);
+    let pair = pair(config)?;
+    Ok(Tables::install(
+        socket,
+        pair,
+        policies,
+        number,
+        config.rekey,
+    )?)
+}
+
+/// Removes the interface, with its addresses and routes.
+///
+/// # Errors
+/// What the kernel refused.
+pub async fn clean_up(config: &StaticConfig) -> Result<(), LinkError> {
+    match interface_number(config) {
+        Some(_) => link::remove(&config.interface.name).await,
+        None => Ok(()),
+    }
+}
+
+/// The number that ties interface, policies and associations together. Two tunnels of one host cannot
+/// have the same inbound SPI, so it is free; it stays when keys change.
+fn interface_number(config: &StaticConfig) -> Option<u32> {
+    (!config.is_transport()).then(|| config.sa.inbound.spi.get())
+}
+
+/// A socket out of whose datagrams the kernel takes ESP.
+fn encapsulating(address: SocketAddr) -> Result<UdpSocket, KernelError> {
+    let open = || {
+        let socket = UdpSocket::bind(address)?;
+        sys::option::encapsulate_esp(&socket)?;
+        // What is not ESP is left to us and not read: the smallest queue is enough.
+        socket2::SockRef::from(&socket).set_recv_buffer_size(0)?;
+        Ok(socket)
+    };
+    open().map_err(|source| KernelError::Encapsulation { address, source })
+}
+
+#[cfg(test)]
+mod tests;
