@@ -34,13 +34,13 @@ use crate::vnet::VnetHeader;
 
 /// Packets read from the interface before they are sent: small packets are dear one by one.
 const READ_BUDGET: usize = 64;
+/// Busy turns after which `poll` is asked all the same, for orders.
+const ASK_POLL: u32 = 64;
 /// Room for packets on their way out: two uncut ones. More per turn costs more in cache misses than
 /// it saves in calls.
 const OUT_BYTES: usize = 176 * 1024;
 /// Room that one uncut packet may take once it is cut and protected.
 const UNCUT_ROOM: usize = 96 * 1024;
-/// How often the interface is given a turn while the socket keeps delivering.
-const RECEIVE_ROUNDS: usize = 2;
 /// Packets that one receive lists, for a start.
 const ARRIVED: usize = 256;
 /// How often the path's MTU is asked for again while it is smaller than configured.
@@ -124,6 +124,8 @@ pub struct Worker {
     snapshot: Snapshot,
     out: OutboundBatch,
     read_buffer: Vec<u8>,
+    /// Packets to read before the next send.
+    read_budget: usize,
     arrived: Vec<InboundPacket>,
     coalescer: Coalescer,
     events: Vec<Event>,
@@ -184,6 +186,26 @@ impl Path {
     }
 }
 
+/// Where there may be something to read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    interface: bool,
+    network: bool,
+}
+
+impl Ready {
+    const fn any(self) -> bool {
+        self.interface || self.network
+    }
+
+    const fn or(self, other: Self) -> Self {
+        Self {
+            interface: self.interface || other.interface,
+            network: self.network || other.network,
+        }
+    }
+}
+
 impl Worker {
     /// Puts a worker together.
     ///
@@ -219,6 +241,7 @@ impl Worker {
             snapshot,
             out: OutboundBatch::new(1, OUT_BYTES),
             read_buffer: vec![0; HEADER_LEN + 65536],
+            read_budget: 1,
             arrived: Vec::with_capacity(ARRIVED),
             coalescer: Coalescer::new(offload),
             events: Vec::new(),
@@ -233,44 +256,41 @@ impl Worker {
     /// # Errors
     /// What makes going on impossible: the interface is gone, `poll` fails.
     pub fn run(&mut self) -> io::Result<()> {
+        let mut ready = Ready::default();
+        let mut turns = 0;
         loop {
+            turns = if ready.any() { turns + 1 } else { 0 };
+            if turns % ASK_POLL == 0 {
+                match self.sleep(!ready.any())? {
+                    Some(found) => ready = ready.or(found),
+                    None => return Ok(()),
+                }
+            }
             let now = Instant::now();
             self.take_over(now);
-            let sent = self.interface_to_network(now)?;
-            let mut received = false;
-            for _ in 0..RECEIVE_ROUNDS {
-                if !self.network_to_interface(now)? {
-                    break;
-                }
-                received = true;
+            if ready.network {
+                ready.network = self.network_to_interface(now)?;
+                // What the host answers, it answers at once.
+                ready.interface = true;
+            }
+            if ready.interface {
+                ready.interface = self.interface_to_network(now)?;
             }
             self.plane.poll_expiries(now, &mut self.events);
             self.report_events();
-            if !sent && !received && self.sleep()? {
-                return Ok(());
-            }
         }
     }
 
-    /// Sleeps until there is something to do. True when told to stop.
-    fn sleep(&mut self) -> io::Result<bool> {
-        if let Some(capture) = &mut self.capture {
-            capture.flush();
-        }
-        let deadlines = [
-            self.plane.poll_timeout(),
-            self.rekey.deadline(),
-            self.path.ask_again,
-        ];
-        let timeout = deadlines.into_iter().flatten().min().map(|at| {
-            let left = at.saturating_duration_since(Instant::now());
-            // Rounded up, so that the deadline has passed on waking.
-            let left = left.saturating_add(Duration::from_millis(1));
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
+    /// Asks what there is to do, with `wait` until there is something. None when told to stop.
+    fn sleep(&mut self, wait: bool) -> io::Result<Option<Ready>> {
+        let timeout = if wait {
+            if let Some(capture) = &mut self.capture {
+                capture.flush();
             }
-        });
+            self.time_left()
+        } else {
+            Some(Timespec::default())
+        };
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = [
             readable(self.tun.as_fd()),
@@ -279,11 +299,30 @@ impl Worker {
         ];
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(false),
+            Err(rustix::io::Errno::INTR) => return Ok(Some(Ready::default())),
             Err(error) => return Err(error.into()),
         }
-        let woken = !fds[2].revents().is_empty();
-        Ok(woken && self.obey())
+        let [interface, network, woken] = fds.map(|fd| !fd.revents().is_empty());
+        let stop = woken && self.obey();
+        Ok((!stop).then_some(Ready { interface, network }))
+    }
+
+    /// Until something is due.
+    fn time_left(&self) -> Option<Timespec> {
+        let deadlines = [
+            self.plane.poll_timeout(),
+            self.rekey.deadline(),
+            self.path.ask_again,
+        ];
+        deadlines.into_iter().flatten().min().map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            // Rounded up, so that the deadline has passed on waking.
+            let left = left.saturating_add(Duration::from_millis(1));
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        })
     }
 
     /// Does what it was told. True when told to stop.
@@ -361,22 +400,31 @@ impl Worker {
         }
     }
 
-    /// Reads, cuts, protects and sends. True when there was anything.
+    /// Reads, cuts, protects and sends. True when there is more.
     fn interface_to_network(&mut self, now: Instant) -> io::Result<bool> {
         self.out.clear();
-        for _ in 0..READ_BUDGET {
+        let mut reads = 0;
+        let mut emptied = false;
+        while reads < self.read_budget {
             let room = self.out.buffer.len() - self.out.used();
             if room < UNCUT_ROOM {
                 break;
             }
             match self.tun.read(&mut self.read_buffer) {
                 Ok(len) => self.take(len),
-                Err(error) if would_block(&error) => break,
+                Err(error) if would_block(&error) => {
+                    emptied = true;
+                    break;
+                }
                 Err(error) => return Err(error),
             }
+            reads += 1;
         }
+        // A lone packet goes out after one read; where there were more, more are awaited.
+        let growth = if emptied { 1 } else { 4 };
+        self.read_budget = (reads * growth).clamp(1, READ_BUDGET);
         if self.out.packets.is_empty() {
-            return Ok(false);
+            return Ok(!emptied);
         }
         if let Some(capture) = &mut self.capture {
             let time = SystemTime::now();
@@ -391,7 +439,7 @@ impl Worker {
         if self.outer.send(&self.out, &mut self.io).too_large {
             self.ask_path(now);
         }
-        Ok(true)
+        Ok(!emptied)
     }
 
     /// Cuts what was read into packets, each in the place where it will be protected.
@@ -458,12 +506,10 @@ impl Worker {
         answer_too_big(self.out.bytes(packet), mtu, &mut sink);
     }
 
-    /// Receives, opens, puts together and writes. True when there was anything.
+    /// Receives, opens, puts together and writes. True when there may be more.
     fn network_to_interface(&mut self, now: Instant) -> io::Result<bool> {
         self.arrived.clear();
-        if !self.outer.receive(&mut self.arrived, &mut self.io)? {
-            return Ok(false);
-        }
+        let more = self.outer.receive(&mut self.arrived, &mut self.io)?;
         let buffer = self.outer.buffer();
         self.plane.inbound(buffer, &mut self.arrived, now);
         let mut sink = TunSink {
@@ -480,7 +526,7 @@ impl Worker {
             }
         }
         self.coalescer.flush(buffer, &mut sink);
-        Ok(true)
+        Ok(more)
     }
 }
 

@@ -85,7 +85,7 @@ impl Outer {
         }
     }
 
-    /// Receives into [`buffer`](Self::buffer) and lists what came. False when there was nothing.
+    /// Receives into [`buffer`](Self::buffer) and lists what came. True when there may be more.
     pub(crate) fn receive(
         &mut self,
         arrived: &mut Vec<InboundPacket>,

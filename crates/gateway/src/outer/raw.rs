@@ -173,6 +173,7 @@ impl RawOuter {
             }
         };
         io.receives += 1;
+        let full = lengths.len() == BATCH;
         for (index, (len, class)) in lengths.into_iter().enumerate() {
             let base = index * SLOT;
             let packet = if v4 {
@@ -185,7 +186,7 @@ impl RawOuter {
                 None => io.unreadable += 1,
             }
         }
-        Ok(true)
+        Ok(full)
     }
 
     fn v4_packet(&self, base: usize, len: usize) -> Option<InboundPacket> {

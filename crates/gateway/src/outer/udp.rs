@@ -231,7 +231,7 @@ impl UdpOuter {
         for (index, meta) in meta.iter().take(count).enumerate() {
             self.list(index * RECEIVE_SIZE, meta, arrived, io);
         }
-        Ok(true)
+        Ok(count == RECEIVE_BUFFERS)
     }
 
     /// Lists the datagrams of one receive buffer that begins at `base`.
