@@ -66,10 +66,6 @@ impl OutboundPacket {
     pub(crate) const fn room(&self) -> usize {
         self.place.1.saturating_sub(self.start)
     }
-
-    pub(crate) const fn drop(&mut self, cause: DropCause) {
-        self.outcome = Outcome::Dropped { cause, mtu: 0 };
-    }
 }
 
 /// Packets that go out, one behind the other in one buffer, each with room for headers and trailer.

@@ -114,6 +114,14 @@ pub(crate) enum Protection {
 }
 
 impl Protection {
+    /// Asks for the keys' cache lines.
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Self::Esp(transform) => transform.prefetch(),
+            Self::Ah(mac) => offload::prefetch(&**mac),
+        }
+    }
+
     fn new(parameters: &SaParameters, direction: Direction) -> Result<Self, SaError> {
         if let Mode::Tunnel(tunnel) = &parameters.mode
             && tunnel.local.is_ipv4() != tunnel.remote.is_ipv4()

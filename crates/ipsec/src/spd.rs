@@ -38,15 +38,27 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId(u32);
 
+/// What the first matching rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The rule.
+    pub policy: PolicyId,
+    /// What it wants.
+    pub action: Action,
+    /// The association that protects its traffic, by its place at the owner's. It lies with the rule,
+    /// because each place that has to be looked up is a wait for memory once there are thousands.
+    pub(crate) sa: Option<usize>,
+}
+
 /// Entries of the cache: a power of two.
 const CACHE: usize = 1024;
 
 /// A flow and the answer of its last lookup.
-type Cached = (Flow, Option<(PolicyId, Action)>);
+type Cached = (Flow, Option<Decision>);
 
 /// The rules, ordered.
 pub struct Spd {
-    rules: BTreeMap<PolicyId, Policy>,
+    rules: BTreeMap<PolicyId, Bound>,
     next: u32,
     v4: Table,
     v6: Table,
@@ -71,7 +83,7 @@ impl Spd {
     pub fn insert(&mut self, policy: Policy) -> PolicyId {
         let id = PolicyId(self.next);
         self.next += 1;
-        self.rules.insert(id, policy);
+        self.rules.insert(id, Bound { policy, sa: None });
         let table = self.table_of(&policy);
         for (bits, len) in policy.selector.remote.prefixes() {
             table.insert(
@@ -82,6 +94,7 @@ impl Spd {
                     id,
                     action: policy.action,
                     selector: policy.selector,
+                    sa: None,
                 },
             );
         }
@@ -91,13 +104,33 @@ impl Spd {
 
     /// Removes a rule and returns it.
     pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
-        let policy = self.rules.remove(&id)?;
+        let Bound { policy, .. } = self.rules.remove(&id)?;
         let table = self.table_of(&policy);
         for (bits, len) in policy.selector.remote.prefixes() {
             table.remove(bits, len, id);
         }
         self.cache.fill(None);
         Some(policy)
+    }
+
+    /// Says which association protects a rule's traffic.
+    pub(crate) fn bind(&mut self, id: PolicyId, sa: Option<usize>) {
+        let Some(bound) = self.rules.get_mut(&id) else {
+            return;
+        };
+        bound.sa = sa;
+        let policy = bound.policy;
+        let table = self.table_of(&policy);
+        for (bits, len) in policy.selector.remote.prefixes() {
+            table.bind(bits, len, id, sa);
+        }
+        self.cache.fill(None);
+    }
+
+    /// The rules whose traffic an association protects.
+    pub(crate) fn bound_to(&self, sa: usize) -> Vec<PolicyId> {
+        let bound = self.rules.iter().filter(|(_, bound)| bound.sa == Some(sa));
+        bound.map(|(id, _)| *id).collect()
     }
 
     fn table_of(&mut self, policy: &Policy) -> &mut Table {
@@ -110,21 +143,21 @@ impl Spd {
 
     /// A rule by its name.
     pub fn get(&self, id: PolicyId) -> Option<&Policy> {
-        self.rules.get(&id)
+        self.rules.get(&id).map(|bound| &bound.policy)
     }
 
     /// All rules with their names, in order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
-        self.rules.iter().map(|(id, policy)| (*id, policy))
+        self.rules.iter().map(|(id, bound)| (*id, &bound.policy))
     }
 
     /// The first rule about this flow.
     pub fn lookup(&mut self, flow: &Flow) -> Option<PolicyId> {
-        self.decide(flow).map(|(id, _)| id)
+        self.decide(flow).map(|decision| decision.policy)
     }
 
     /// The first rule about this flow and what it wants.
-    pub fn decide(&mut self, flow: &Flow) -> Option<(PolicyId, Action)> {
+    pub fn decide(&mut self, flow: &Flow) -> Option<Decision> {
         let place = self.place(flow);
         if let Some(Some((cached, found))) = self.cache.get(place)
             && cached == flow
@@ -140,10 +173,10 @@ impl Spd {
 
     /// As [`lookup`](Self::lookup), without the cache.
     pub fn search(&self, flow: &Flow) -> Option<PolicyId> {
-        self.find(flow).map(|(id, _)| id)
+        self.find(flow).map(|decision| decision.policy)
     }
 
-    fn find(&self, flow: &Flow) -> Option<(PolicyId, Action)> {
+    fn find(&self, flow: &Flow) -> Option<Decision> {
         let table = if flow.remote.is_ipv4() {
             &self.v4
         } else {
@@ -170,6 +203,12 @@ impl Spd {
     }
 }
 
+/// A rule and who protects its traffic.
+struct Bound {
+    policy: Policy,
+    sa: Option<usize>,
+}
+
 /// A rule as it lies in a table.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
@@ -177,6 +216,7 @@ struct Ranked {
     id: PolicyId,
     action: Action,
     selector: Selector,
+    sa: Option<usize>,
 }
 
 impl Ranked {
@@ -195,8 +235,39 @@ struct Table {
 /// The rules whose prefixes have one length.
 struct Level {
     mask: u128,
-    /// By prefix; smallest rank first, and at least one.
-    rules: HashMap<u128, Vec<Ranked>, Seeded>,
+    /// By prefix.
+    places: HashMap<u128, Place, Seeded>,
+}
+
+/// The rules of one prefix, smallest rank first. The first, mostly the only one, lies in the map
+/// itself: one place less to wait for.
+struct Place {
+    first: Ranked,
+    others: Vec<Ranked>,
+}
+
+impl Place {
+    fn insert(&mut self, mut rule: Ranked) {
+        if rule.rank() < self.first.rank() {
+            std::mem::swap(&mut rule, &mut self.first);
+        }
+        let at = self.others.partition_point(|o| o.rank() < rule.rank());
+        self.others.insert(at, rule);
+    }
+
+    /// Takes a rule out. False when there is none left.
+    fn remove(&mut self, id: PolicyId) -> bool {
+        self.others.retain(|rule| rule.id != id);
+        if self.first.id != id {
+            return true;
+        }
+        let next = (!self.others.is_empty()).then(|| self.others.remove(0));
+        next.map(|next| self.first = next).is_some()
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &Ranked> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
 }
 
 impl Table {
@@ -213,48 +284,67 @@ impl Table {
         let at = at.unwrap_or_else(|| {
             self.levels.push(Level {
                 mask,
-                rules: HashMap::with_hasher(self.hash),
+                places: HashMap::with_hasher(self.hash),
             });
             self.levels.len() - 1
         });
         if let Some(level) = self.levels.get_mut(at) {
-            let rules = level.rules.entry(bits & mask).or_default();
-            let place = rules.partition_point(|other| other.rank() < rule.rank());
-            rules.insert(place, rule);
+            let place = level.places.entry(bits & mask);
+            place
+                .and_modify(|place| place.insert(rule))
+                .or_insert_with(|| Place {
+                    first: rule,
+                    others: Vec::new(),
+                });
         }
     }
 
     fn remove(&mut self, bits: u128, len: u8, id: PolicyId) {
         let mask = mask(len);
         for level in self.levels.iter_mut().filter(|level| level.mask == mask) {
-            if let Some(rules) = level.rules.get_mut(&(bits & mask)) {
-                rules.retain(|rule| rule.id != id);
-                if rules.is_empty() {
-                    level.rules.remove(&(bits & mask));
-                }
+            let place = level.places.get_mut(&(bits & mask));
+            if place.is_some_and(|place| !place.remove(id)) {
+                level.places.remove(&(bits & mask));
             }
         }
-        self.levels.retain(|level| !level.rules.is_empty());
+        self.levels.retain(|level| !level.places.is_empty());
     }
 
-    fn find(&self, flow: &Flow) -> Option<(PolicyId, Action)> {
-        let bits = aligned_bits(flow.remote);
-        let mut best: Option<Ranked> = None;
-        for level in &self.levels {
-            let Some(rules) = level.rules.get(&(bits & level.mask)) else {
+    fn bind(&mut self, bits: u128, len: u8, id: PolicyId, sa: Option<usize>) {
+        let mask = mask(len);
+        for level in self.levels.iter_mut().filter(|level| level.mask == mask) {
+            let Some(place) = level.places.get_mut(&(bits & mask)) else {
                 continue;
             };
-            for rule in rules {
+            let rules = std::iter::once(&mut place.first).chain(&mut place.others);
+            for rule in rules.filter(|rule| rule.id == id) {
+                rule.sa = sa;
+            }
+        }
+    }
+
+    fn find(&self, flow: &Flow) -> Option<Decision> {
+        let bits = aligned_bits(flow.remote);
+        let mut best: Option<&Ranked> = None;
+        for level in &self.levels {
+            let Some(place) = level.places.get(&(bits & level.mask)) else {
+                continue;
+            };
+            for rule in place.rules() {
                 if best.is_some_and(|best| best.rank() <= rule.rank()) {
                     break;
                 }
                 if rule.selector.matches(flow) {
-                    best = Some(*rule);
+                    best = Some(rule);
                     break;
                 }
             }
         }
-        best.map(|rule| (rule.id, rule.action))
+        best.map(|rule| Decision {
+            policy: rule.id,
+            action: rule.action,
+            sa: rule.sa,
+        })
     }
 }
 

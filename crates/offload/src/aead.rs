@@ -3,7 +3,7 @@
 use aws_lc_rs::aead;
 
 use crate::engine::Engine;
-use crate::kernels::GcmKernel;
+use crate::kernels::{GcmKernel, prefetch};
 use crate::suite::{Encryption, SuiteError};
 
 /// A combined mode with one key, for any nonce and additional data.
@@ -33,6 +33,14 @@ impl Aead {
         };
         let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SuiteError::Refused)?;
         Ok(Self::Library(aead::LessSafeKey::new(key)))
+    }
+
+    /// Asks for the key's cache lines.
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Self::Library(key) => prefetch(key),
+            Self::Vector(kernel) => prefetch(&**kernel),
+        }
     }
 
     /// Encrypts in place and writes the tag of 16 bytes.

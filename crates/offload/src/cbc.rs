@@ -8,7 +8,7 @@ use aes::cipher::{
 use zeroize::Zeroize;
 
 use crate::engine::Engine;
-use crate::kernels::{CbcKernel, LANES, Text};
+use crate::kernels::{CbcKernel, LANES, Text, prefetch};
 use crate::slot::Slot;
 use crate::suite::{Encryption, SuiteError};
 use crate::transform::{Direction, HEADER_LEN};
@@ -67,6 +67,19 @@ impl Cbc {
                 Self::Decrypt128(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
             }
         })
+    }
+
+    /// Asks for the key's cache lines.
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Self::Encrypt128(key) => prefetch(&**key),
+            Self::Encrypt256(key) => prefetch(&**key),
+            Self::Decrypt128(key) => prefetch(&**key),
+            Self::Decrypt256(key) => prefetch(&**key),
+            Self::VectorEncrypt(kernel) | Self::VectorDecrypt(kernel) => prefetch(&**kernel),
+            #[cfg(feature = "legacy-algorithms")]
+            Self::Legacy(cipher) => prefetch(cipher),
+        }
     }
 
     pub(crate) const fn is_vector(&self) -> bool {

@@ -31,6 +31,7 @@ mod tests;
 pub mod transform;
 
 pub use engine::Engine;
+pub use kernels::prefetch;
 pub use mac::Authenticator;
 pub use slot::Slot;
 pub use suite::{Encryption, Integrity, KeyMaterial, Suite, SuiteError};

@@ -12,6 +12,7 @@
 use crate::aead::Aead;
 use crate::cbc::Cbc;
 use crate::engine::{self, Engine};
+use crate::kernels::prefetch;
 use crate::mac::{Authenticator, sequence_upper};
 use crate::slot::Slot;
 use crate::suite::{Encryption, KeyMaterial, Suite, SuiteError, check_len};
@@ -125,6 +126,21 @@ impl Transform {
             (true, true) => engine::VECTOR,
             (false, false) => engine::LIBRARY,
             _ => engine::MIXED,
+        }
+    }
+
+    /// Asks for the keys' cache lines: of many associations, those needed next are rarely in a cache.
+    pub fn prefetch(&self) {
+        match &self.protection {
+            Protection::Combined { cipher, .. } => cipher.prefetch(),
+            Protection::Separate { cipher, mac } => {
+                prefetch(&**mac);
+                if let Some(cipher) = cipher {
+                    cipher.prefetch();
+                }
+            }
+            #[cfg(feature = "unprotected")]
+            Protection::Nothing => {}
         }
     }
 

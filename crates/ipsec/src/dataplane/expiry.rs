@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use super::{DataPlane, Event, SaIndex};
 use crate::lifetime::Usage;
-use crate::sa::Spi;
 
 /// Names an association within the data plane. Outbound ones come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Party {
     Outbound(SaIndex),
-    Inbound(Spi),
+    Inbound(SaIndex),
 }
 
 /// Who has a limit ahead, and who reached one.
@@ -67,16 +66,17 @@ impl DataPlane {
         due.sort_unstable();
         due.dedup();
         for party in due.drain(..) {
-            let (usage, spi) = match party {
-                Party::Outbound(index) => match self.outbound.get_mut(index) {
-                    Some(Some(sa)) => (&mut sa.usage, sa.spi),
-                    _ => continue,
-                },
-                Party::Inbound(spi) => match self.inbound.get_mut(&spi) {
-                    Some(sa) => (&mut sa.usage, spi),
-                    None => continue,
-                },
+            let found = match party {
+                Party::Outbound(index) => {
+                    let sa = self.outbound.get_mut(index).and_then(Option::as_mut);
+                    sa.map(|sa| (&mut sa.usage, sa.spi))
+                }
+                Party::Inbound(index) => {
+                    let sa = self.inbound.get_mut(index).and_then(Option::as_mut);
+                    sa.map(|sa| (&mut sa.usage, sa.spi))
+                }
             };
+            let Some((usage, spi)) = found else { continue };
             if let Some(deadline) = usage.deadline() {
                 self.limits.deadlines.remove(&(deadline, party));
             }

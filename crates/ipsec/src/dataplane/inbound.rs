@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use offload::Slot;
+use offload::{Slot, prefetch};
 
 use super::expiry::Party;
-use super::{DataPlane, authentication};
+use super::{DataPlane, SaIndex, Scratch, authentication, for_each_group};
 use crate::ah;
 use crate::batch::{Arrival, Arrived, InboundPacket};
 use crate::drops::DropCause;
@@ -18,19 +18,37 @@ impl DataPlane {
     /// Verifies, decrypts and checks packets of a buffer in place. Every packet has an outcome
     /// afterwards; order is kept. Packets are expected in the order in which they lie in the buffer.
     pub fn inbound(&mut self, buffer: &mut [u8], packets: &mut [InboundPacket], now: Instant) {
-        self.scratch.order.clear();
+        let mut order = std::mem::take(&mut self.scratch.order);
+        order.clear();
+        let mut last = None;
         for (index, packet) in packets.iter_mut().enumerate() {
-            match read_spi(buffer, packet) {
-                Some(spi) => self.scratch.order.push((u64::from(spi), index)),
-                None => packet.outcome = Arrived::Dropped(DropCause::Truncated),
+            let Some(spi) = read_spi(buffer, packet) else {
+                packet.outcome = Arrived::Dropped(DropCause::Truncated);
+                continue;
+            };
+            let found = match last {
+                Some((known, sa)) if known == spi => sa,
+                _ => self.find_inbound(spi),
+            };
+            last = Some((spi, found));
+            match found {
+                Some(sa) => order.push((sa, index)),
+                None => packet.outcome = Arrived::Dropped(DropCause::UnknownSpi),
             }
         }
-        self.scratch.order.sort_unstable();
-        let order = std::mem::take(&mut self.scratch.order);
-        for group in order.chunk_by(|a, b| a.0 == b.0) {
-            self.open_group(buffer, packets, group, now);
-        }
-        self.scratch.order = order;
+        // Stable within an association, because the packet's number is part of the key.
+        order.sort_unstable();
+        let Self {
+            inbound,
+            scratch,
+            limits,
+            ..
+        } = self;
+        for_each_group(inbound, &order, |sa, index, group| {
+            open_group(sa, scratch, buffer, packets, group, now);
+            limits.carried(Party::Inbound(index), &mut sa.usage);
+        });
+        scratch.order = order;
         for packet in packets {
             match packet.outcome {
                 Arrived::Dropped(cause) => self.statistics.inbound_drops.count(cause),
@@ -40,63 +58,57 @@ impl DataPlane {
         }
     }
 
-    /// Opens the packets of one association.
-    fn open_group(
-        &mut self,
-        buffer: &mut [u8],
-        packets: &mut [InboundPacket],
-        group: &[(u64, usize)],
-        now: Instant,
-    ) {
-        let spi = group
-            .first()
-            .and_then(|(spi, _)| Spi::new(u32::try_from(*spi).ok()?));
-        let sa = spi.and_then(|spi| self.inbound.get_mut(&spi));
-        let Some(sa) = sa else {
-            for (_, index) in group {
-                if let Some(packet) = packets.get_mut(*index) {
-                    packet.outcome = Arrived::Dropped(DropCause::UnknownSpi);
-                }
-            }
-            return;
+    /// The place of the association with an SPI; it will be needed soon.
+    fn find_inbound(&self, spi: u32) -> Option<SaIndex> {
+        let index = *self.by_spi.get(&Spi::new(spi)?)?;
+        prefetch(self.inbound.get(index)?);
+        Some(index)
+    }
+}
+
+/// Opens the packets of one association.
+fn open_group(
+    sa: &mut InboundSa,
+    scratch: &mut Scratch,
+    buffer: &mut [u8],
+    packets: &mut [InboundPacket],
+    group: &[(SaIndex, usize)],
+    now: Instant,
+) {
+    scratch.slots.clear();
+    for (_, index) in group {
+        let Some(packet) = packets.get_mut(*index) else {
+            continue;
         };
-        let scratch = &mut self.scratch;
-        scratch.slots.clear();
-        for (_, index) in group {
-            let Some(packet) = packets.get_mut(*index) else {
-                continue;
-            };
-            let slot = match prepare(sa, buffer, packet, now) {
-                Ok(slot) => slot,
-                Err(cause) => {
-                    packet.outcome = Arrived::Dropped(cause);
-                    Slot {
-                        valid: false,
-                        ..Slot::new(0, 0, 0)
-                    }
+        let slot = match prepare(sa, buffer, packet, now) {
+            Ok(slot) => slot,
+            Err(cause) => {
+                packet.outcome = Arrived::Dropped(cause);
+                Slot {
+                    valid: false,
+                    ..Slot::new(0, 0, 0)
                 }
-            };
-            scratch.slots.push(slot);
-        }
-        match &sa.protection {
-            Protection::Esp(transform) => transform.open(buffer, &mut scratch.slots),
-            Protection::Ah(mac) => {
-                authentication::verify(mac, buffer, scratch);
             }
+        };
+        scratch.slots.push(slot);
+    }
+    match &sa.protection {
+        Protection::Esp(transform) => transform.open(buffer, &mut scratch.slots),
+        Protection::Ah(mac) => {
+            authentication::verify(mac, buffer, scratch);
         }
-        for ((_, index), slot) in group.iter().zip(&scratch.slots) {
-            let Some(packet) = packets.get_mut(*index) else {
-                continue;
-            };
-            if packet.outcome != Arrived::Pending {
-                continue;
-            }
-            packet.outcome = match finish(sa, buffer, packet, slot, now) {
-                Ok(()) => Arrived::Delivered { spi: sa.spi },
-                Err(cause) => Arrived::Dropped(cause),
-            };
+    }
+    for ((_, index), slot) in group.iter().zip(&scratch.slots) {
+        let Some(packet) = packets.get_mut(*index) else {
+            continue;
+        };
+        if packet.outcome != Arrived::Pending {
+            continue;
         }
-        self.limits.carried(Party::Inbound(sa.spi), &mut sa.usage);
+        packet.outcome = match finish(sa, buffer, packet, slot, now) {
+            Ok(()) => Arrived::Delivered { spi: sa.spi },
+            Err(cause) => Arrived::Dropped(cause),
+        };
     }
 }
 

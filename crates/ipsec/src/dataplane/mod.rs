@@ -17,7 +17,7 @@ use crate::drops::{DropCause, DropCounters};
 use crate::hash::Seeded;
 use crate::ip::IpHeader;
 use crate::lifetime::Expiry;
-use crate::sa::{InboundSa, OutboundSa, Spi, Trailer};
+use crate::sa::{InboundSa, OutboundSa, Protection, Spi, Trailer};
 use crate::selector::Flow;
 use crate::spd::{Action, PolicyId, Spd};
 
@@ -83,18 +83,21 @@ impl Frame {
     }
 }
 
-/// An outbound association's place; reused after removal, when no policy points to it any more.
+/// An association's place among those of its direction; reused after removal, when nothing points to
+/// it any more.
 type SaIndex = usize;
 
 /// Policies and associations of one worker.
 pub struct DataPlane {
     spd: Spd,
     outbound: Vec<Option<OutboundSa>>,
-    /// Which association protects a policy's traffic.
-    bindings: HashMap<PolicyId, SaIndex, Seeded>,
     /// Places of `outbound` that hold nothing.
     free: Vec<SaIndex>,
-    inbound: HashMap<Spi, Box<InboundSa>, Seeded>,
+    /// Inbound associations' places by SPI: small, so that most of it stays in a cache.
+    by_spi: HashMap<Spi, SaIndex, Seeded>,
+    inbound: Vec<Option<InboundSa>>,
+    /// Places of `inbound` that hold nothing.
+    free_inbound: Vec<SaIndex>,
     acquired: HashMap<PolicyId, (), Seeded>,
     limits: Limits,
     statistics: Statistics,
@@ -105,11 +108,59 @@ pub struct DataPlane {
 #[derive(Default)]
 struct Scratch {
     /// (association, packet) of each packet to protect or to open, to be sorted into groups.
-    order: Vec<(u64, usize)>,
+    order: Vec<(SaIndex, usize)>,
     slots: Vec<Slot>,
     mac_slots: Vec<MacSlot>,
     /// Headers of AH packets as they were before their mutable fields were zeroed.
     saved: Vec<u8>,
+}
+
+/// How many groups ahead keys are fetched: memory answers while the groups before are worked on.
+const AHEAD: usize = 2;
+
+/// Calls `work` for each group of `order` with its association, of those in `places`; the keys of the
+/// groups behind it are on their way by then.
+fn for_each_group<S: Keyed>(
+    places: &mut [Option<S>],
+    order: &[(SaIndex, usize)],
+    mut work: impl FnMut(&mut S, SaIndex, &[(SaIndex, usize)]),
+) {
+    let groups = || order.chunk_by(|a, b| a.0 == b.0);
+    let place = |group: &[(SaIndex, usize)]| group.first().map_or(SaIndex::MAX, |(sa, _)| *sa);
+    let fetch = |places: &[Option<S>], group| {
+        if let Some(Some(sa)) = places.get(place(group)) {
+            sa.protection().prefetch();
+        }
+    };
+    let mut ahead = groups();
+    for group in ahead.by_ref().take(AHEAD) {
+        fetch(places, group);
+    }
+    for group in groups() {
+        if let Some(later) = ahead.next() {
+            fetch(places, later);
+        }
+        if let Some(Some(sa)) = places.get_mut(place(group)) {
+            work(sa, place(group), group);
+        }
+    }
+}
+
+/// What both kinds of association have.
+trait Keyed {
+    fn protection(&self) -> &Protection;
+}
+
+impl Keyed for InboundSa {
+    fn protection(&self) -> &Protection {
+        &self.protection
+    }
+}
+
+impl Keyed for OutboundSa {
+    fn protection(&self) -> &Protection {
+        &self.protection
+    }
 }
 
 impl DataPlane {
@@ -118,9 +169,10 @@ impl DataPlane {
         Self {
             spd: Spd::new(seed),
             outbound: Vec::new(),
-            bindings: HashMap::with_hasher(Seeded(seed)),
             free: Vec::new(),
-            inbound: HashMap::with_hasher(Seeded(seed)),
+            by_spi: HashMap::with_hasher(Seeded(seed)),
+            inbound: Vec::new(),
+            free_inbound: Vec::new(),
             acquired: HashMap::with_hasher(Seeded(seed)),
             limits: Limits::default(),
             statistics: Statistics::default(),
@@ -141,7 +193,6 @@ impl DataPlane {
     /// Removes a policy; its association stays until it is removed.
     pub fn remove_policy(&mut self, id: PolicyId) {
         self.spd.remove(id);
-        self.bindings.remove(&id);
         self.acquired.remove(&id);
     }
 
@@ -155,7 +206,7 @@ impl DataPlane {
             None => self.outbound.push(Some(sa)),
         }
         for policy in policies {
-            self.bindings.insert(*policy, index);
+            self.spd.bind(*policy, Some(index));
             self.acquired.remove(policy);
         }
     }
@@ -166,7 +217,9 @@ impl DataPlane {
             if let Some(sa) = place.take_if(|sa| sa.spi() == spi) {
                 self.limits.remove(Party::Outbound(index), &sa.usage);
                 self.free.push(index);
-                self.bindings.retain(|_, bound| *bound != index);
+                for policy in self.spd.bound_to(index) {
+                    self.spd.bind(policy, None);
+                }
             }
         }
     }
@@ -174,16 +227,26 @@ impl DataPlane {
     /// Installs an inbound association; returns the one that had its SPI.
     pub fn install_inbound(&mut self, sa: InboundSa) -> Option<InboundSa> {
         let old = self.remove_inbound(sa.spi());
-        self.limits.add(Party::Inbound(sa.spi()), &sa.usage);
-        self.inbound.insert(sa.spi(), Box::new(sa));
+        let (spi, index) = (
+            sa.spi(),
+            self.free_inbound.pop().unwrap_or(self.inbound.len()),
+        );
+        self.limits.add(Party::Inbound(index), &sa.usage);
+        match self.inbound.get_mut(index) {
+            Some(place) => *place = Some(sa),
+            None => self.inbound.push(Some(sa)),
+        }
+        self.by_spi.insert(spi, index);
         old
     }
 
     /// Removes an inbound association.
     pub fn remove_inbound(&mut self, spi: Spi) -> Option<InboundSa> {
-        let sa = self.inbound.remove(&spi)?;
-        self.limits.remove(Party::Inbound(spi), &sa.usage);
-        Some(*sa)
+        let index = self.by_spi.remove(&spi)?;
+        let sa = self.inbound.get_mut(index)?.take()?;
+        self.limits.remove(Party::Inbound(index), &sa.usage);
+        self.free_inbound.push(index);
+        Some(sa)
     }
 
     /// Outbound associations.
@@ -193,7 +256,7 @@ impl DataPlane {
 
     /// Inbound associations, in no order.
     pub fn inbound_sas(&self) -> impl Iterator<Item = &InboundSa> {
-        self.inbound.values().map(|sa| &**sa)
+        self.inbound.iter().flatten()
     }
 
     /// Learns how large packets may be on an association's path (RFC 4301 §8.2.1). What an ICMP
@@ -229,10 +292,11 @@ impl DataPlane {
 
     fn judge_unprotected(&mut self, packet: &[u8]) -> Result<(), DropCause> {
         let header = IpHeader::parse(packet)?;
-        match self.spd.decide(&Flow::inbound(&header)) {
-            Some((_, Action::Bypass)) => Ok(()),
-            Some((_, Action::Discard)) => Err(DropCause::PolicyDiscard),
-            Some((_, Action::Protect)) => Err(DropCause::Unprotected),
+        let decision = self.spd.decide(&Flow::inbound(&header));
+        match decision.map(|decision| decision.action) {
+            Some(Action::Bypass) => Ok(()),
+            Some(Action::Discard) => Err(DropCause::PolicyDiscard),
+            Some(Action::Protect) => Err(DropCause::Unprotected),
             None => Err(DropCause::NoPolicy),
         }
     }

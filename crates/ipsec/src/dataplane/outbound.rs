@@ -2,27 +2,30 @@
 
 use std::time::Instant;
 
-use offload::Slot;
+use offload::{Slot, prefetch};
 
 use super::expiry::Party;
-use super::{DataPlane, Event, Frame, SaIndex, authentication};
+use super::{
+    DataPlane, Event, Frame, SaIndex, Scratch, Statistics, authentication, for_each_group,
+};
 use crate::ah;
 use crate::batch::{OutboundBatch, OutboundPacket, Outcome};
 use crate::drops::DropCause;
 use crate::ip::{IpHeader, protocol, write_v4_checksum};
 use crate::sa::{Mode, OutboundSa, OuterHeaders, Protection};
 use crate::selector::Flow;
-use crate::spd::Action;
+use crate::spd::{Action, Decision};
 use crate::transport::write_udp6_checksum;
 
 impl DataPlane {
     /// Decides about each packet of the batch and protects in place what is to be protected. Every
     /// packet has an outcome afterwards; order is kept.
     pub fn outbound(&mut self, batch: &mut OutboundBatch, now: Instant, events: &mut Vec<Event>) {
-        self.scratch.order.clear();
+        let mut order = std::mem::take(&mut self.scratch.order);
+        order.clear();
         for (index, packet) in batch.packets.iter_mut().enumerate() {
-            match self.classify(&batch.buffer, packet, now, events) {
-                Ok(Some(sa)) => self.scratch.order.push((sa as u64, index)),
+            match self.classify(&batch.buffer, packet, events) {
+                Ok(Some(sa)) => order.push((sa, index)),
                 Ok(None) => {
                     packet.outcome = Outcome::Bypassed;
                     self.statistics.bypassed.count(packet.len);
@@ -30,13 +33,20 @@ impl DataPlane {
                 Err(outcome) => packet.outcome = outcome,
             }
         }
-        // Stable within an association, because the index is part of the key.
-        self.scratch.order.sort_unstable();
-        let order = std::mem::take(&mut self.scratch.order);
-        for group in order.chunk_by(|a, b| a.0 == b.0) {
-            self.protect(batch, group, now);
-        }
-        self.scratch.order = order;
+        // Stable within an association, because the packet's number is part of the key.
+        order.sort_unstable();
+        let Self {
+            outbound,
+            scratch,
+            limits,
+            statistics,
+            ..
+        } = self;
+        for_each_group(outbound, &order, |sa, index, group| {
+            protect(sa, scratch, statistics, batch, group, now);
+            limits.carried(Party::Outbound(index), &mut sa.usage);
+        });
+        scratch.order = order;
         for packet in &batch.packets {
             if let Outcome::Dropped { cause, .. } = packet.outcome {
                 self.statistics.outbound_drops.count(cause);
@@ -48,8 +58,8 @@ impl DataPlane {
     /// [`outbound`](Self::outbound) would not protect it in tunnel mode.
     pub fn frame(&mut self, packet: &[u8]) -> Option<Frame> {
         let header = IpHeader::parse(packet).ok()?;
-        let id = self.spd.lookup(&Flow::outbound(&header))?;
-        let sa = self.outbound.get(*self.bindings.get(&id)?)?.as_ref()?;
+        let decision = self.spd.decide(&Flow::outbound(&header))?;
+        let sa = self.outbound.get(decision.sa?)?.as_ref()?;
         let Mode::Tunnel(tunnel) = &sa.mode else {
             return None;
         };
@@ -67,101 +77,106 @@ impl DataPlane {
         &mut self,
         buffer: &[u8],
         packet: &mut OutboundPacket,
-        now: Instant,
         events: &mut Vec<Event>,
     ) -> Result<Option<SaIndex>, Outcome> {
-        let dropped = |cause| Outcome::Dropped { cause, mtu: 0 };
         let bytes = buffer.get(packet.range()).unwrap_or_default();
         let header = IpHeader::parse(bytes).map_err(|error| dropped(error.into()))?;
         packet.len = header.total_len;
-        let id = match self.spd.decide(&Flow::outbound(&header)) {
-            Some((_, Action::Bypass)) => return Ok(None),
-            Some((_, Action::Discard)) => return Err(dropped(DropCause::PolicyDiscard)),
-            Some((id, Action::Protect)) => id,
-            None => return Err(dropped(DropCause::NoPolicy)),
+        let Some(Decision { policy, action, sa }) = self.spd.decide(&Flow::outbound(&header))
+        else {
+            return Err(dropped(DropCause::NoPolicy));
         };
-        let bound = self.bindings.get(&id).copied();
-        let sa = bound.and_then(|index| Some((index, self.outbound.get(index)?.as_ref()?)));
-        let Some((index, sa)) = sa else {
-            if self.acquired.insert(id, ()).is_none() {
-                events.push(Event::Acquire(id));
+        match action {
+            Action::Bypass => return Ok(None),
+            Action::Discard => return Err(dropped(DropCause::PolicyDiscard)),
+            Action::Protect => {}
+        }
+        let Some(sa) = sa else {
+            if self.acquired.insert(policy, ()).is_none() {
+                events.push(Event::Acquire(policy));
             }
             return Err(dropped(DropCause::NoOutboundSa));
         };
-        if sa.usage.is_expired(now) {
-            return Err(dropped(DropCause::Expired));
+        // Not looked at before the whole batch is classified: it comes meanwhile.
+        if let Some(place) = self.outbound.get(sa) {
+            prefetch(place);
         }
-        match sa.mode {
-            Mode::Transport if header.fragment => {
-                return Err(dropped(DropCause::FragmentInTransport));
+        Ok(Some(sa))
+    }
+}
+
+/// Protects the packets of one association.
+fn protect(
+    sa: &mut OutboundSa,
+    scratch: &mut Scratch,
+    statistics: &mut Statistics,
+    batch: &mut OutboundBatch,
+    group: &[(SaIndex, usize)],
+    now: Instant,
+) {
+    let OutboundBatch {
+        buffer, packets, ..
+    } = batch;
+    scratch.slots.clear();
+    for (_, index) in group {
+        let Some(packet) = packets.get_mut(*index) else {
+            continue;
+        };
+        let inner_len = packet.len;
+        // Asked for each packet: those before it in the batch may have used up the rest.
+        let slot = if sa.usage.is_expired(now) {
+            Err(dropped(DropCause::Expired))
+        } else {
+            encapsulate(sa, buffer, packet)
+        };
+        match slot {
+            Ok(slot) => {
+                scratch.slots.push(slot);
+                sa.usage.count(inner_len);
+                statistics.protected.count(inner_len);
             }
-            Mode::Tunnel(_) if header.dont_fragment && header.total_len > sa.inner_mtu() => {
-                let mtu = u16::try_from(sa.inner_mtu()).unwrap_or(u16::MAX);
-                return Err(Outcome::Dropped {
-                    cause: DropCause::TooBig,
-                    mtu,
+            Err(outcome) => {
+                packet.outcome = outcome;
+                scratch.slots.push(Slot {
+                    valid: false,
+                    ..Slot::new(0, 0, 0)
                 });
             }
-            _ => {}
         }
-        Ok(Some(index))
     }
+    match &sa.protection {
+        Protection::Esp(transform) => transform.seal(buffer, &mut scratch.slots),
+        Protection::Ah(mac) => {
+            authentication::sign(mac, buffer, scratch);
+        }
+    }
+    for ((_, index), slot) in group.iter().zip(&scratch.slots) {
+        let Some(packet) = packets.get_mut(*index) else {
+            continue;
+        };
+        let finished = slot.valid && finish(sa, buffer, packet).is_some();
+        if !finished && !matches!(packet.outcome, Outcome::Dropped { .. }) {
+            packet.outcome = dropped(DropCause::SealFailed);
+        }
+    }
+}
 
-    /// Protects the packets of one association.
-    fn protect(&mut self, batch: &mut OutboundBatch, group: &[(u64, usize)], now: Instant) {
-        let index = group
-            .first()
-            .and_then(|(sa, _)| usize::try_from(*sa).ok())
-            .unwrap_or(usize::MAX);
-        let sa = self.outbound.get_mut(index).and_then(Option::as_mut);
-        let Some(sa) = sa else { return };
-        let OutboundBatch {
-            buffer, packets, ..
-        } = batch;
-        let scratch = &mut self.scratch;
-        scratch.slots.clear();
-        for (_, index) in group {
-            let Some(packet) = packets.get_mut(*index) else {
-                continue;
-            };
-            let inner_len = packet.len;
-            // Again for each packet: those before it in the batch may have used up the rest.
-            let allowed = !sa.usage.is_expired(now);
-            let slot = match allowed {
-                true => encapsulate(sa, buffer, packet),
-                false => Err(DropCause::Expired),
-            };
-            match slot {
-                Ok(slot) => {
-                    scratch.slots.push(slot);
-                    sa.usage.count(inner_len);
-                    self.statistics.protected.count(inner_len);
-                }
-                Err(cause) => {
-                    packet.drop(cause);
-                    scratch.slots.push(Slot {
-                        valid: false,
-                        ..Slot::new(0, 0, 0)
-                    });
-                }
-            }
+const fn dropped(cause: DropCause) -> Outcome {
+    Outcome::Dropped { cause, mtu: 0 }
+}
+
+/// Whether an association takes a packet.
+fn admit(sa: &OutboundSa, inner: &IpHeader) -> Result<(), Outcome> {
+    match sa.mode {
+        Mode::Transport if inner.fragment => Err(dropped(DropCause::FragmentInTransport)),
+        Mode::Tunnel(_) if inner.dont_fragment && inner.total_len > sa.inner_mtu() => {
+            let mtu = u16::try_from(sa.inner_mtu()).unwrap_or(u16::MAX);
+            Err(Outcome::Dropped {
+                cause: DropCause::TooBig,
+                mtu,
+            })
         }
-        self.limits.carried(Party::Outbound(index), &mut sa.usage);
-        match &sa.protection {
-            Protection::Esp(transform) => transform.seal(buffer, &mut scratch.slots),
-            Protection::Ah(mac) => {
-                authentication::sign(mac, buffer, scratch);
-            }
-        }
-        for ((_, index), slot) in group.iter().zip(&scratch.slots) {
-            let Some(packet) = packets.get_mut(*index) else {
-                continue;
-            };
-            let finished = slot.valid && finish(sa, buffer, packet).is_some();
-            if !finished && !matches!(packet.outcome, Outcome::Dropped { .. }) {
-                packet.drop(DropCause::SealFailed);
-            }
-        }
+        _ => Ok(()),
     }
 }
 
@@ -187,16 +202,19 @@ fn encapsulate(
     sa: &mut OutboundSa,
     buffer: &mut [u8],
     packet: &mut OutboundPacket,
-) -> Result<Slot, DropCause> {
-    let bytes = buffer.get(packet.range()).ok_or(DropCause::NoRoom)?;
-    let inner = IpHeader::parse(bytes)?;
+) -> Result<Slot, Outcome> {
+    let no_room = || dropped(DropCause::NoRoom);
+    let bytes = buffer.get(packet.range()).ok_or_else(no_room)?;
+    let inner = IpHeader::parse(bytes).map_err(|error| dropped(error.into()))?;
+    admit(sa, &inner)?;
     let overhead = sa.overhead_before(is_v6(sa, &inner));
     if packet.room_before() < overhead {
-        return Err(DropCause::NoRoom);
+        return Err(no_room());
     }
-    let layout = Layout::of(sa, packet, &inner, overhead)?;
-    let sequence = sa.next_sequence().ok_or(DropCause::SequenceOverflow)?;
-    write_frame(sa, buffer, &layout, &inner, sequence).ok_or(DropCause::NoRoom)?;
+    let layout = Layout::of(sa, packet, &inner, overhead).map_err(dropped)?;
+    let sequence = sa.next_sequence();
+    let sequence = sequence.ok_or_else(|| dropped(DropCause::SequenceOverflow))?;
+    write_frame(sa, buffer, &layout, &inner, sequence).ok_or_else(no_room)?;
     packet.start = layout.start;
     packet.len = layout.end - layout.start;
     let traffic_class = match &sa.mode {

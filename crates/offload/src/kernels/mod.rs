@@ -39,3 +39,24 @@ pub(crate) use self::{
 mod absent;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use absent::{CbcKernel, GcmKernel, HmacKernel, LANES, Text};
+
+/// Asks for the cache lines of a value, so that memory answers while other work is done. Nothing
+/// happens on processors for which there is no such instruction here.
+pub fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let start: *const T = value;
+        for offset in (0..size_of::<T>()).step_by(LINE) {
+            // SAFETY: the instruction is a hint that reads nothing and accepts any address; the
+            // offset stays within the value.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.byte_add(offset).cast()) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
