@@ -166,8 +166,40 @@ pub(crate) fn connection(me: usize) -> Connection {
 /// How long a replaced Child SA still receives.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// How one side's clock differs from the world's: where it starts, and how fast it goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock {
+    pub(crate) ahead: Duration,
+    /// 1000 is right.
+    pub(crate) permille: u32,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self {
+            ahead: Duration::ZERO,
+            permille: 1000,
+        }
+    }
+}
+
+impl Clock {
+    /// What this clock shows.
+    pub(crate) fn local(self, world: Timestamp) -> Timestamp {
+        Timestamp::new(self.ahead + world.since_start() * self.permille / 1000)
+    }
+
+    /// The first moment of the world at which this clock shows `local`.
+    pub(crate) fn world(self, local: Timestamp) -> Timestamp {
+        let since = local.since_start().saturating_sub(self.ahead).as_nanos() * 1000;
+        let nanos = since.div_ceil(u128::from(self.permille));
+        Timestamp::new(Duration::from_nanos(nanos as u64))
+    }
+}
+
 /// One side: endpoint, data plane, what it saw.
 pub(crate) struct Side {
+    pub(crate) clock: Clock,
     pub(crate) endpoint: Endpoint,
     pub(crate) address: SocketAddr,
     pub(crate) key: Option<Key>,
@@ -183,13 +215,14 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    fn new(index: usize, limits: Limits, seed: u64) -> Self {
+    fn new(index: usize, limits: Limits, seed: u64, clock: Clock, now: Timestamp) -> Self {
         let address = ["192.0.2.1:500", "198.51.100.1:500"][index]
             .parse()
             .unwrap();
         let random = Box::new(Seeded(seed.wrapping_mul(2).wrapping_add(index as u64)));
         Self {
-            endpoint: Endpoint::new(limits, random, Timestamp::default()),
+            endpoint: Endpoint::new(limits, random, clock.local(now)),
+            clock,
             address,
             key: None,
             log: Vec::new(),
@@ -227,7 +260,8 @@ impl Side {
             .is_some_and(|until| until.is_none_or(|until| now <= until))
     }
 
-    fn on_event(&mut self, event: Event, now: Timestamp) {
+    fn on_event(&mut self, event: Event, world: Timestamp) {
+        let now = self.clock.local(world);
         match event {
             Event::Ask(
                 id,
@@ -291,7 +325,7 @@ impl Side {
                 self.log.push(format!("child down {reason}"));
                 self.sending.retain(|spi| *spi != spi_in);
                 if reason == Reason::Replaced {
-                    self.inbound.insert(spi_in, Some(now.after(LINGER)));
+                    self.inbound.insert(spi_in, Some(world.after(LINGER)));
                 } else {
                     self.inbound.remove(&spi_in);
                 }
@@ -362,7 +396,18 @@ impl World {
     }
 
     pub(crate) fn with(connections: [Connection; 2], limits: Limits, seed: u64) -> Self {
-        let mut sides = [0, 1].map(|index| Side::new(index, limits.clone(), seed));
+        Self::with_clocks(connections, limits, seed, [Clock::default(); 2])
+    }
+
+    pub(crate) fn with_clocks(
+        connections: [Connection; 2],
+        limits: Limits,
+        seed: u64,
+        clocks: [Clock; 2],
+    ) -> Self {
+        let now = Timestamp::default();
+        let mut sides =
+            [0, 1].map(|index| Side::new(index, limits.clone(), seed, clocks[index], now));
         for (side, connection) in sides.iter_mut().zip(connections) {
             side.endpoint.add_connection(connection);
         }
@@ -383,12 +428,26 @@ impl World {
 
     pub(crate) fn initiate(&mut self) -> IkeId {
         let (local, remote) = (self.sides[0].address, self.sides[1].address);
-        let id = self.sides[0]
-            .endpoint
-            .initiate(self.now, "tunnel", local, remote)
-            .unwrap();
+        let now = self.sides[0].clock.local(self.now);
+        let endpoint = &mut self.sides[0].endpoint;
+        let id = endpoint.initiate(now, "tunnel", local, remote).unwrap();
         self.collect();
         id
+    }
+
+    /// One side starts anew and has forgotten everything.
+    pub(crate) fn restart(
+        &mut self,
+        index: usize,
+        connection: Connection,
+        limits: Limits,
+        seed: u64,
+    ) {
+        let clock = self.sides[index].clock;
+        let mut side = Side::new(index, limits, seed, clock, self.now);
+        side.endpoint.add_connection(connection);
+        side.log.push("restarted".into());
+        self.sides[index] = side;
     }
 
     /// A world with the tunnel up.
@@ -464,8 +523,9 @@ impl World {
 
     pub(crate) fn deliver(&mut self, packet: &Packet) {
         let side = &mut self.sides[packet.to];
+        let now = side.clock.local(self.now);
         side.endpoint
-            .handle_datagram(self.now, packet.at, packet.from, &packet.payload);
+            .handle_datagram(now, packet.at, packet.from, &packet.payload);
         self.collect();
     }
 
@@ -499,7 +559,7 @@ impl World {
             let timers = self
                 .sides
                 .iter()
-                .filter_map(|side| side.endpoint.poll_timeout());
+                .filter_map(|side| Some(side.clock.world(side.endpoint.poll_timeout()?)));
             let next = timers.chain(wire).min().filter(|next| *next <= end);
             let Some(next) = next else { break };
             self.now = self.now.max(next);
@@ -512,7 +572,7 @@ impl World {
                 continue;
             }
             for side in &mut self.sides {
-                side.endpoint.handle_timeout(self.now);
+                side.endpoint.handle_timeout(side.clock.local(self.now));
             }
             self.collect();
         }
