@@ -415,7 +415,17 @@ impl IkeSa {
         if std::mem::replace(&mut child.sending, true) {
             return;
         }
-        let spi_out = child.spi_out;
+        let (spi_out, state) = (child.spi_out, child.state);
+        // We may have replaced it already, before the peer's deletion of its predecessor came: then
+        // what we send with is newer.
+        if let ChildState::Replaced(newer) = state
+            && established
+                .children
+                .get(&newer)
+                .is_some_and(|child| child.sending)
+        {
+            return;
+        }
         core.event(Event::ChildOutbound {
             ike: self.id,
             spi_in,

@@ -69,6 +69,12 @@ impl IkeSa {
         match established.request.take() {
             // Whether the peer names its half or had deleted it already, both are gone now.
             Some(Request::DeleteChild(spi_in, reason)) => {
+                // Whoever deletes what the peer has replaced does not wait for the peer's deletion, which
+                // would have told it to send with the successor.
+                let state = established.children.get(&spi_in).map(|child| child.state);
+                if let Some(ChildState::Replaced(new)) = state {
+                    self.send_with(core, new);
+                }
                 self.remove_child(core, spi_in, reason);
             }
             Some(Request::DeleteIke(reason)) => {
