@@ -7,7 +7,7 @@ use ikev2::wire::{
     Datagram, Delete, ExchangeType, Flags, Header, Identification, KeyExchange, KeyExchangeId,
     Notify, NotifyType, Payload, PayloadType, Protocol, TransformType, encode_clear,
 };
-use ikev2::{Endpoint, Limits, Timestamp};
+use ikev2::{Endpoint, Event, Limits, Timestamp};
 
 use crate::peer::{Heard, HostilePeer};
 use crate::support::{Seeded, World, connection, ike_default, net};
@@ -160,6 +160,31 @@ fn a_child_that_was_rekeyed_is_not_rekeyed_again() {
     let unknown = peer.child_request(Some(0x4444), 0x3000);
     let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &unknown);
     assert_eq!(notify_in(&heard), [NotifyType::CHILD_SA_NOT_FOUND]);
+}
+
+#[test]
+fn a_peer_that_lost_the_child_gets_a_new_one() {
+    let mut peer = HostilePeer::new(true);
+    let old = peer.child.unwrap();
+    let ike = peer.endpoint.established().next().unwrap().0;
+    peer.endpoint.rekey_child(peer.now, ike, old).unwrap();
+    let request = peer.wait(Duration::ZERO).pop().unwrap();
+    // <-- CREATE_CHILD_SA (REKEY_SA)
+    assert_eq!(notify_in(&[request]), [NotifyType::REKEY_SA]);
+    // --> CHILD_SA_NOT_FOUND
+    let refusal = [Payload::Notify(Notify::new(NotifyType::CHILD_SA_NOT_FOUND))];
+    let exchange = ExchangeType::CREATE_CHILD_SA;
+    let next = peer.say(exchange, true, 0, &refusal);
+    assert!(matches!(
+        peer.events.last(),
+        Some(Event::ChildDown { spi_in, .. }) if *spi_in == old
+    ));
+    // <-- CREATE_CHILD_SA for a new one
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].header.exchange, exchange);
+    assert!(!next[0].header.flags.response);
+    assert!(notify_in(&next).is_empty());
+    assert!(next[0].payloads.iter().any(|p| matches!(p, Payload::Sa(_))));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 )]
 
 mod charon;
+mod children;
 mod crypto;
 mod handshake;
 mod hostile;
@@ -18,6 +19,8 @@ mod mobility;
 )]
 mod peer;
 mod rekey;
+mod scenarios_child;
+mod scenarios_ike;
 mod sim;
 mod support;
 mod wire;

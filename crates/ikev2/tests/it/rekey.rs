@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What one side starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+pub(crate) enum Action {
     RekeyChild,
     DeleteChild,
     RekeyIke,
@@ -22,7 +22,7 @@ enum Action {
     Probe,
 }
 
-use Action::{CloseIke, CreateChild, DeleteChild, Probe, RekeyChild, RekeyIke};
+pub(crate) use Action::{CloseIke, CreateChild, DeleteChild, Probe, RekeyChild, RekeyIke};
 
 const ALL: [Action; 6] = [
     RekeyChild,
@@ -33,7 +33,7 @@ const ALL: [Action; 6] = [
     Probe,
 ];
 
-fn start(world: &mut World, side: usize, action: Action) {
+pub(crate) fn start(world: &mut World, side: usize, action: Action) {
     let now = world.now;
     let ike: IkeId = world.sides[side].ike();
     let child = world.sides[side].children()[0];
@@ -231,21 +231,21 @@ fn collide(actions: [Option<Action>; 2], order: u32, seed: u64) -> World {
             start(&mut world, side, action);
         }
     }
-    for bit in 0..24 {
-        let to = (order >> bit & 1) as usize;
-        let (first, second) = (world.take(to), to);
-        match first {
-            Some(packet) => world.deliver(&packet),
-            None => {
-                if let Some(packet) = world.take(1 - second) {
-                    world.deliver(&packet);
-                }
-            }
-        }
-    }
+    deliver(&mut world, order, 24);
     world.manual = false;
     world.run(Duration::from_secs(300));
     world
+}
+
+/// Delivers `count` datagrams, to the sides that the bits of `order` name, or to the other if none is on
+/// its way there.
+pub(crate) fn deliver(world: &mut World, order: u32, count: u32) {
+    for bit in 0..count {
+        let to = (order >> bit & 1) as usize;
+        if let Some(packet) = world.take(to).or_else(|| world.take(1 - to)) {
+            world.deliver(&packet);
+        }
+    }
 }
 
 fn describe(actions: [Action; 2], order: u32, seed: u64) -> String {
