@@ -16,12 +16,13 @@ CHARON = "/usr/lib/ipsec/charon"
 OURS, THEIRS = OUTSIDE["client"], OUTSIDE["server"]
 NETS = {"ours": "10.5.1.0/24", "theirs": "10.5.2.0/24"}
 SECRET = "a secret for this test only"
+PASSWORD = "a password for this test only"
 IKE = "aes128gcm16-prfsha256-x25519"
 ESP = "aes128gcm16-x25519"
 
 STRONGSWAN = """
 charon {
-  load = random drbg nonce aes sha1 sha2 hmac kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey kernel-libipsec kernel-netlink socket-default vici
+  load = random drbg nonce aes sha1 sha2 md5 hmac kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey eap-identity eap-mschapv2 eap-tls kernel-libipsec kernel-netlink socket-default vici
   delete_rekeyed_delay = 1
   retransmit_timeout = 1.0
   retransmit_base = 1.3
@@ -56,13 +57,15 @@ connections {
     %(ppk)s
     %(addresses)s
     local {
-      auth = %(auth)s
+      auth = %(local_auth)s
       id = theirs.example.org
       %(cert)s
+      %(local_eap)s
     }
     remote {
-      auth = %(auth)s
-      id = ours.example.org
+      auth = %(remote_auth)s
+      id = %(remote_id)s
+      %(remote_eap)s
     }
     children {
       net {
@@ -81,6 +84,10 @@ pools {
 secrets {
   ike-1 {
     secret = "%(secret)s"
+  }
+  eap-1 {
+    id = officer-4711
+    secret = "%(password)s"
   }
   ppk-1 {
     id-1 = lab
@@ -105,8 +112,10 @@ class Charon:
         config = self.folder / "strongswan.conf"
         config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
         names = {"ike": ike, "esp": esp, "ours": OURS, "theirs": THEIRS, "secret": secret}
-        names |= options
-        names |= {"auth": "pubkey" if pki else "psk", "cert": "certs = theirs.pem" if pki else ""}
+        auth = "pubkey" if pki else "psk"
+        names |= {"local_auth": auth, "remote_auth": auth, "remote_id": "ours.example.org"}
+        names |= {"local_eap": "", "remote_eap": "", "password": PASSWORD}
+        names |= {"cert": "certs = theirs.pem" if pki else ""} | options
         (swanctl / "swanctl.conf").write_text(CONNECTION % names)
         if pki:
             for source, target in [("ca.pem", "x509ca"), ("theirs.pem", "x509"), ("theirs.key", "private")]:
@@ -140,12 +149,12 @@ class Charon:
 class Peer:
     """Our example peer; its lines come into a list."""
 
-    def __init__(self, lab, ike, esp, pki, secret=SECRET, extra=(), nets=NETS):
+    def __init__(self, lab, ike, esp, pki, secret=SECRET, extra=(), nets=NETS, remote="theirs.example.org"):
         auth = ["--psk", secret]
         if pki:
             auth = ["--cert", pki / "ours.pem", "--key", pki / "ours.key", "--ca", pki / "ca.pem"]
         command = [PEER, "--local", OURS, "--remote", THEIRS, "--local-id", "ours.example.org"]
-        command += ["--remote-id", "theirs.example.org", "--ike", ike, "--esp", esp, *auth]
+        command += ["--remote-id", remote, "--ike", ike, "--esp", esp, *auth]
         command += ["--local-ts", nets["ours"], "--remote-ts", nets["theirs"], *extra]
         line = lab.network.command("client", *(str(part) for part in command))
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -362,6 +371,45 @@ def post_quantum(suite, lab):
                 pair.rekey_all()
 
 
+def eap(suite, lab):
+    """Name and password, or TLS, inside IKE_AUTH; the gateway has a certificate."""
+    pki = lab.pki("ecdsa")
+    user = ["--user", "officer-4711", "--password", PASSWORD]
+    for method in ["mschapv2", "tls"]:
+        name = f"eap-{method}"
+        extra = ["--eap-client", method, "--user", "officer-4711", "--password", PASSWORD]
+        charon = {"remote_auth": name, "remote_eap": "eap_id = %any", "remote_id": "%any"}
+        if method == "tls":
+            extra[3] = "ours.example.org"
+        with suite.case(f"{name}: we log in at charon"):
+            with Pair(lab, pki=pki, extra=extra, charon=charon) as pair:
+                pair.up("ours")
+                contains(pair.charon.log(), f"EAP method EAP_{method.upper()} succeeded, MSK established")
+                pair.rekey_all()
+        extra = ["--eap-server", method, *user]
+        charon = {"local_auth": name, "local_eap": "eap_id = officer-4711", "cert": ""}
+        if method == "tls":
+            charon = {"local_auth": name}
+        with suite.case(f"{name}: charon logs in at us"):
+            with Pair(lab, pki=pki, extra=extra, charon=charon, remote="any") as pair:
+                pair.up("theirs")
+                who = "officer-4711" if method == "mschapv2" else "theirs.example.org"
+                pair.peer.expect(f"ike-up KEY_ID:{who}")
+                pair.rekey_all()
+    with suite.case("eap-mschapv2: a wrong password is refused by both"):
+        extra = ["--eap-client", "mschapv2", "--user", "officer-4711", "--password", "another"]
+        charon = {"remote_auth": "eap-mschapv2", "remote_eap": "eap_id = %any", "remote_id": "%any"}
+        with Pair(lab, pki=pki, extra=extra, charon=charon) as pair:
+            pair.peer.tell("initiate")
+            pair.peer.expect("ike-down authentication failed: EAP: refused by the server")
+        extra = ["--eap-server", "mschapv2", *user]
+        charon = {"local_auth": "eap-mschapv2", "local_eap": "eap_id = officer-4711", "cert": ""}
+        charon |= {"password": "another"}
+        with Pair(lab, pki=pki, extra=extra, charon=charon, remote="any") as pair:
+            pair.charon.control("--initiate", "--child", "net", "--timeout", "20", code=None)
+            pair.peer.expect("ike-down authentication failed: EAP: wrong user or password")
+
+
 def mobility(suite, lab):
     """We change our address; charon follows (RFC 4555)."""
     other = "10.207.0.3"
@@ -422,6 +470,7 @@ def run(suite):
     suites(suite, lab)
     addresses(suite, lab)
     post_quantum(suite, lab)
+    eap(suite, lab)
     mobility(suite, lab)
     refusals(suite, lab)
     storm(suite, lab)

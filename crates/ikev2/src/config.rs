@@ -1,8 +1,11 @@
 //! What the caller wants.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 use zeroize::Zeroizing;
 
 use crate::select::{EspProposal, IkeProposal};
@@ -53,6 +56,38 @@ pub enum LocalAuth {
         /// The kind of our key.
         key: KeyKind,
     },
+    /// With EAP; only as initiator, and only towards a responder with certificate or shared secret.
+    Eap {
+        /// The name under which we log in.
+        identity: String,
+        /// How.
+        method: ClientMethod,
+    },
+}
+
+/// A method with which we log in as client of EAP.
+#[derive(Clone)]
+pub enum ClientMethod {
+    /// Name and password ([`crate::Ask::Password`]).
+    MsChapV2,
+    /// A certificate. Its key and the check of the server's certificate are in the configuration; TLS
+    /// takes its random bytes from the crypto library, and the time from the configuration.
+    Tls {
+        /// TLS 1.2 or 1.3.
+        config: Arc<ClientConfig>,
+        /// The name that the server's certificate must have.
+        server: ServerName<'static>,
+    },
+}
+
+/// A method that we offer as server of EAP.
+#[derive(Clone)]
+pub enum ServerMethod {
+    /// Name and password ([`crate::Ask::Password`]).
+    MsChapV2,
+    /// A certificate. The configuration must demand one; besides what it checks, the caller validates
+    /// the chain ([`crate::Ask::VerifyPeer`], with the name that the client gave as identity).
+    Tls(Arc<ServerConfig>),
 }
 
 /// How the peer has to prove who it is.
@@ -65,6 +100,13 @@ pub enum RemoteAuth {
         /// SHA-1 of the public keys (SubjectPublicKeyInfo) of the authorities that we trust, for the
         /// certificate request (RFC 7296 §3.7).
         authorities: Vec<[u8; 20]>,
+    },
+    /// With EAP; only as responder. The identity in IKE proves nothing then: who the peer is comes out
+    /// of EAP. [`PeerId::Exactly`] wants both to be that name; clients that put an address into IKE
+    /// need [`PeerId::Any`].
+    Eap {
+        /// Preferred first.
+        methods: Vec<ServerMethod>,
     },
 }
 

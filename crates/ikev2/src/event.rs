@@ -6,6 +6,7 @@ use offload::{KeyMaterial, Suite};
 
 use crate::auth::Scheme;
 use crate::config::Mode;
+use crate::eap::NtHash;
 use crate::sa::IkeId;
 use crate::select::NegotiationFailure;
 use crate::wire::{Identification, NotifyType, TrafficSelector};
@@ -46,6 +47,14 @@ pub enum Ask {
         /// Who the peer says it is.
         id: Identification,
     },
+    /// Give the password of a user for EAP-MSCHAPv2: as initiator our own, as responder the client's.
+    /// For a user that does not exist or may not come in, refuse: it looks like a wrong password.
+    Password {
+        /// Name of the connection.
+        connection: String,
+        /// The user.
+        user: String,
+    },
     /// Choose addresses for a peer that has proved who it is. They are free again with
     /// [`Event::IkeDown`] of this IKE SA or its last successor.
     Addresses {
@@ -70,6 +79,8 @@ pub enum Answer {
     /// The chain is good; here is the public key of its first certificate as DER
     /// SubjectPublicKeyInfo.
     PeerKey(Vec<u8>),
+    /// The password, hashed.
+    Password(NtHash),
     /// Addresses for the peer, and servers of names.
     Addresses {
         /// At most one of each family.

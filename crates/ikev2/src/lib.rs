@@ -73,7 +73,7 @@
 //!
 //! - [`wire`] turns bytes into typed payloads and back; it holds no state.
 //! - [`crypto`] is key derivation, key exchange and the protection of messages.
-//! - [`auth`] proves who the peer is.
+//! - [`auth`] proves who the peer is, [`eap`] with a name and a password or by TLS.
 //! - [`config`] says what is wanted, [`select`] compares it with what the peer wants.
 //! - [`sa`] is one IKE SA with its Child SAs, [`endpoint`] the table of them.
 
@@ -81,6 +81,7 @@ mod admission;
 pub mod auth;
 pub mod config;
 pub mod crypto;
+pub mod eap;
 pub mod endpoint;
 pub mod event;
 pub mod sa;
@@ -97,8 +98,9 @@ pub use time::Timestamp;
 /// Where random bytes come from: the system's generator in production, a seeded one in tests.
 ///
 /// Long-term secrets never come from here, but nonces, SPIs, initialisation vectors and the private
-/// values of the key exchanges do, so an implementation must be a cryptographic generator. One thing
-/// does not: ML-KEM's randomness is the crypto library's own, which takes none from outside.
+/// values of the key exchanges do, so an implementation must be a cryptographic generator. Two things
+/// do not: ML-KEM's and TLS's randomness (in EAP-TLS) is the crypto library's own, which takes none from
+/// outside.
 pub trait Random {
     /// Fills `out` with random bytes.
     fn fill(&mut self, out: &mut [u8]);

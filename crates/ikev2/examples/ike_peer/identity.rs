@@ -1,5 +1,6 @@
 //! A certificate with its key, and the validation of the peer's.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::rand::SystemRandom;
@@ -8,6 +9,8 @@ use ikev2::Answer;
 use ikev2::auth::Scheme;
 use ikev2::config::KeyKind;
 use ikev2::wire::Identification;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
@@ -84,6 +87,32 @@ impl Identity {
             }
         };
         Ok(Answer::Signature(signature))
+    }
+
+    fn roots(&self) -> Result<Arc<RootCertStore>, Failure> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.ca.clone())?;
+        Ok(Arc::new(roots))
+    }
+
+    pub(crate) fn tls_client(&self) -> Result<Arc<ClientConfig>, Failure> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(self.roots()?)
+            .with_client_auth_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+        Ok(Arc::new(config))
+    }
+
+    pub(crate) fn tls_server(&self) -> Result<Arc<ServerConfig>, Failure> {
+        let provider = || Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(self.roots()?, provider()).build()?;
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+        Ok(Arc::new(config))
     }
 
     /// The chain leads to our authority and the certificate is for that name.

@@ -7,6 +7,9 @@
 //!     --local-ts 10.5.1.0/24 --remote-ts 10.5.2.0/24 [--cert a.pem --key a.key --ca ca.pem]
 //! ```
 //!
+//! `--eap-client mschapv2 --user NAME --password PASSWORD` logs in with EAP, `--eap-server` takes it;
+//! `tls` instead of `mschapv2` uses the certificate. `--remote-id any` takes anybody.
+//!
 //! Commands come line by line on standard input (`initiate`, `rekey-child`, `rekey-ike`,
 //! `delete-child`, `close`, `quit`), events go to standard output.
 #![allow(clippy::print_stdout, reason = "standard output is its interface")]
@@ -21,6 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use identity::Identity;
+use ikev2::eap::NtHash;
 use ikev2::{Answer, Ask, Endpoint, Event, IkeId, Random, Timestamp};
 use options::Options;
 
@@ -183,6 +187,13 @@ impl Peer {
         }
     }
 
+    fn password(&self, user: &str) -> Result<Answer, String> {
+        let known = self.options.get("user") == Some(user);
+        let password = self.options.get("password").filter(|_| known);
+        let password = password.ok_or("no such user")?;
+        Ok(Answer::Password(NtHash::of_password(password)))
+    }
+
     fn event(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Ask(id, Ask::Addresses { .. }) => {
@@ -211,6 +222,7 @@ impl Peer {
                         scheme, message, ..
                     } => identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, id, .. } => identity.verify(&chain, &id),
+                    Ask::Password { user, .. } => self.password(&user),
                     Ask::Addresses { .. } => Err("asked elsewhere".into()),
                 };
                 let now = self.now();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Ppk, Psk, RemoteAuth};
+use ikev2::config::{
+    Addresses, ClientMethod, LocalAuth, Mode, PeerId, Ppk, Psk, RemoteAuth, ServerMethod,
+};
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
@@ -63,6 +65,21 @@ impl Options {
         limits
     }
 
+    fn eap_client(&self, method: &str, identity: Option<&Identity>) -> Result<LocalAuth, Failure> {
+        let identity = identity.ok_or("EAP wants a certificate")?;
+        let method = match method {
+            "mschapv2" => ClientMethod::MsChapV2,
+            _ => ClientMethod::Tls {
+                config: identity.tls_client()?,
+                server: self.need("remote-id")?.to_owned().try_into()?,
+            },
+        };
+        Ok(LocalAuth::Eap {
+            identity: self.need("user")?.into(),
+            method,
+        })
+    }
+
     pub(crate) fn connection(&self, identity: Option<&Identity>) -> Result<Connection, Failure> {
         let (local_auth, remote_auth) = match identity {
             Some(identity) => (
@@ -78,6 +95,15 @@ impl Options {
                 let psk = Psk::new(self.need("psk")?.as_bytes());
                 (LocalAuth::Psk(psk.clone()), RemoteAuth::Psk(psk))
             }
+        };
+        let (local_auth, remote_auth) = match (self.get("eap-client"), self.get("eap-server")) {
+            (Some(method), _) => (self.eap_client(method, identity)?, remote_auth),
+            (_, Some(method)) => (local_auth, eap_server(method, identity)?),
+            _ => (local_auth, remote_auth),
+        };
+        let remote_id = match self.need("remote-id")? {
+            "any" => PeerId::Any,
+            name => PeerId::Exactly(Identification::fqdn(name)),
         };
         let selector = |name: &str| -> Result<TrafficSelector, Failure> {
             let (address, prefix) = self.need(name)?.split_once('/').ok_or("no prefix")?;
@@ -100,7 +126,7 @@ impl Options {
             name: "peer".into(),
             remote_address: None,
             local_id: Identification::fqdn(self.need("local-id")?),
-            remote_id: PeerId::Exactly(Identification::fqdn(self.need("remote-id")?)),
+            remote_id,
             local_auth,
             remote_auth,
             ppk: self.get("ppk").map(|secret| Ppk {
@@ -122,6 +148,16 @@ impl Options {
             liveness: None,
         })
     }
+}
+
+fn eap_server(method: &str, identity: Option<&Identity>) -> Result<RemoteAuth, Failure> {
+    let identity = identity.ok_or("EAP wants a certificate")?;
+    let method = match method {
+        "mschapv2" => ServerMethod::MsChapV2,
+        _ => ServerMethod::Tls(identity.tls_server()?),
+    };
+    let methods = vec![method];
+    Ok(RemoteAuth::Eap { methods })
 }
 
 #[derive(Default)]

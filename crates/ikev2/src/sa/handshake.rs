@@ -7,8 +7,10 @@ use zeroize::Zeroizing;
 use super::addresses::Assigned;
 use super::child::Offer;
 use super::core::Core;
+use super::eap_initiator::ClientRun;
+use super::eap_responder::ServerRun;
 use crate::auth::{HASHES, IntermediateAuth, OurProof, PeerVerified, Scheme, SignedOctets};
-use crate::config::{Connection, LocalAuth};
+use crate::config::{Connection, LocalAuth, Psk};
 use crate::crypto::{Group, IkeKeys, Inputs, Pending};
 use crate::event::AskId;
 use crate::select::IkeSuite;
@@ -31,8 +33,43 @@ pub(crate) enum Step {
         ours: OurProof,
         response: Vec<Payload>,
     },
+    /// Initiator with EAP: the first IKE_AUTH is out.
+    EapStarted(Box<ClientRun>),
+    /// Initiator with EAP: the caller validates the peer's certificates.
+    EapVerifying {
+        ask: AskId,
+        run: Box<ClientRun>,
+        response: Vec<Payload>,
+    },
+    /// Initiator with EAP: the caller fetches the password.
+    EapPassword { ask: AskId, run: Box<ClientRun> },
+    /// Initiator with EAP: an EAP response is out.
+    EapSent(Box<ClientRun>),
+    /// Initiator with EAP: our proof with the session key is out.
+    EapProved {
+        run: Box<ClientRun>,
+        ours: OurProof,
+        key: Psk,
+    },
     /// Responder: the next request is to come.
     Expecting,
+    /// Responder with EAP: the caller signs.
+    EapSigning {
+        ask: AskId,
+        scheme: Scheme,
+        run: Box<ServerRun>,
+        first: Vec<u8>,
+    },
+    /// Responder with EAP: the client's turn.
+    EapExpecting(Box<ServerRun>),
+    /// Responder with EAP: the caller looks for the password, or validates certificates.
+    EapAsking { ask: AskId, run: Box<ServerRun> },
+    /// Responder with EAP: the peer's proof with the session key is to come.
+    EapSucceeded {
+        run: Box<ServerRun>,
+        key: Psk,
+        who: Identification,
+    },
     /// Responder: the caller validates the peer's certificates.
     VerifyingInitiator { ask: AskId, request: Vec<Payload> },
     /// Responder: the caller chooses addresses.
@@ -72,6 +109,10 @@ pub(crate) struct Handshake {
     pub(crate) assigned: Option<Assigned>,
     /// Responder: connections that the peer may turn out to mean.
     pub(crate) candidates: Vec<std::sync::Arc<Connection>>,
+    /// Number of the first IKE_AUTH request, once there are several.
+    pub(crate) auth_id: Option<u32>,
+    /// Responder: with what we prove ourselves after EAP.
+    pub(crate) eap_key: Option<Psk>,
 }
 
 impl Handshake {
@@ -81,9 +122,18 @@ impl Handshake {
             | Step::VerifyingResponder { ask, .. }
             | Step::VerifyingInitiator { ask, .. }
             | Step::Assigning { ask, .. }
+            | Step::EapVerifying { ask, .. }
+            | Step::EapPassword { ask, .. }
+            | Step::EapSigning { ask, .. }
+            | Step::EapAsking { ask, .. }
             | Step::SigningResponse { ask, .. } => ask.0 == id.0,
             _ => false,
         }
+    }
+
+    /// Whether we wait for the client's next EAP message.
+    pub(crate) const fn is_in_eap(&self) -> bool {
+        matches!(self.step, Step::EapExpecting(_))
     }
 
     pub(crate) fn take_step(&mut self) -> Step {
@@ -99,9 +149,10 @@ impl Handshake {
         }
     }
 
-    /// What the initiator signs.
+    /// What the initiator signs. `message_id` is that of the first IKE_AUTH request, where
+    /// [`Self::auth_id`] does not know it.
     pub(crate) fn octets_i(&self, id: &Identification, message_id: u32) -> SignedOctets {
-        let extra = self.intermediate.octets(message_id);
+        let extra = self.intermediate.octets(self.auth_id.unwrap_or(message_id));
         let (prf, sk_p) = (self.keys.prf, &self.keys.sk_pi);
         SignedOctets::new(
             prf,
@@ -115,7 +166,7 @@ impl Handshake {
 
     /// What the responder signs.
     pub(crate) fn octets_r(&self, id: &Identification, message_id: u32) -> SignedOctets {
-        let extra = self.intermediate.octets(message_id);
+        let extra = self.intermediate.octets(self.auth_id.unwrap_or(message_id));
         let (prf, sk_p) = (self.keys.prf, &self.keys.sk_pr);
         SignedOctets::new(
             prf,

@@ -245,6 +245,8 @@ impl IkeSa {
             childless: has_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED),
             candidates: Vec::new(),
             assigned: None,
+            auth_id: None,
+            eap_key: None,
         }));
         self.adapt(core, spis, payloads);
         if !additional.is_empty() && !intermediate {

@@ -27,6 +27,7 @@ impl IkeSa {
         }
         let octets = handshake.octets_i(&self.connection.local_id, self.channel.next_request());
         match &self.connection.local_auth {
+            LocalAuth::Eap { .. } => self.start_eap(core),
             LocalAuth::Psk(psk) => {
                 let payload = octets.shared_key(handshake.keys.prf, psk);
                 self.send_auth(core, payload);
@@ -53,8 +54,27 @@ impl IkeSa {
     }
 
     fn send_auth(&mut self, core: &mut Core, proof: Authentication) {
+        let ours = OurProof::new(&proof);
+        let Some(payloads) = self.auth_payloads(core, Some(proof)) else {
+            return;
+        };
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
+        };
+        handshake.step = Step::AuthSent { ours };
+        self.channel
+            .request(core, ExchangeType::IKE_AUTH, &payloads);
+    }
+
+    /// The payloads of the first IKE_AUTH request; without proof where EAP follows. None if there can be
+    /// none; then the IKE SA is down.
+    pub(super) fn auth_payloads(
+        &mut self,
+        core: &mut Core,
+        proof: Option<Authentication>,
+    ) -> Option<Vec<Payload>> {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return None;
         };
         let connection = &self.connection;
         let mut payloads = vec![Payload::IdI(connection.local_id.clone())];
@@ -71,8 +91,7 @@ impl IkeSa {
         if let PeerId::Exactly(id) = &connection.remote_id {
             payloads.push(Payload::IdR(id.clone()));
         }
-        let ours = OurProof::new(&proof);
-        payloads.push(Payload::Auth(proof));
+        payloads.extend(proof.map(Payload::Auth));
         payloads.extend(addresses::request(connection.addresses));
         payloads.extend(connection.ppk.as_ref().map(|ppk| ppk_identity(&ppk.id)));
         if connection.mobility {
@@ -81,17 +100,15 @@ impl IkeSa {
         if let Some(child) = connection.children.first() {
             let Some(offer) = Offer::new(core, connection, 0, false, None, None) else {
                 self.down(core, Reason::Protocol("offer"));
-                return;
+                return None;
             };
             payloads.extend(offer.payloads(child, None));
             handshake.offer = Some(offer);
         } else if !handshake.childless {
             self.down(core, Reason::Protocol("peer wants a Child SA in IKE_AUTH"));
-            return;
+            return None;
         }
-        handshake.step = Step::AuthSent { ours };
-        self.channel
-            .request(core, ExchangeType::IKE_AUTH, &payloads);
+        Some(payloads)
     }
 
     pub(super) fn on_initiator_answer(&mut self, core: &mut Core, answer: Answer) {
@@ -108,6 +125,12 @@ impl IkeSa {
             (Step::VerifyingResponder { .. }, Answer::Refused(reason)) => {
                 self.refuse_responder(core, reason);
             }
+            (Step::EapVerifying { run, response, .. }, Answer::PeerKey(key)) => {
+                self.trust_responder(core, run, &response, Some(&key));
+            }
+            (Step::EapPassword { run, .. }, Answer::Password(password)) => {
+                self.on_own_password(core, run, &password);
+            }
             (_, Answer::Refused(reason)) => self.down(core, Reason::Authentication(reason)),
             _ => self.down(core, Reason::Authentication("wrong kind of answer".into())),
         }
@@ -117,9 +140,9 @@ impl IkeSa {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
         };
-        let Step::AuthSent { ours } = handshake.take_step() else {
-            self.down(core, Reason::Protocol("unexpected IKE_AUTH"));
-            return;
+        let ours = match handshake.take_step() {
+            Step::AuthSent { ours } => ours,
+            step => return self.on_eap_response(core, step, response),
         };
         let (Some(id), Some(proof)) = (
             find!(response, Payload::IdR),
@@ -138,7 +161,10 @@ impl IkeSa {
             return;
         }
         match &self.connection.remote_auth {
-            RemoteAuth::Psk(_) => self.check_responder(core, ours, &response, None),
+            // With EAP as its proof nobody can be a responder; the check says no.
+            RemoteAuth::Psk(_) | RemoteAuth::Eap { .. } => {
+                self.check_responder(core, ours, &response, None);
+            }
             RemoteAuth::Certificate { .. } => {
                 let method = proof.method;
                 let chain = peer_certificates(&response);
@@ -165,7 +191,7 @@ impl IkeSa {
         }
     }
 
-    fn verify_responder(
+    pub(super) fn verify_responder(
         &self,
         handshake: &Handshake,
         response: &[Payload],
@@ -197,22 +223,29 @@ impl IkeSa {
         response: &[Payload],
         key: Option<&[u8]>,
     ) {
+        let Phase::Handshake(handshake) = &self.phase else {
+            return;
+        };
+        match self.verify_responder(handshake, response, key) {
+            Ok(peer) => self.finish_initiator(core, peer, ours, response),
+            Err(reason) => self.refuse_responder(core, reason),
+        }
+    }
+
+    /// Both have proved who they are.
+    pub(super) fn finish_initiator(
+        &mut self,
+        core: &mut Core,
+        peer: PeerVerified,
+        ours: OurProof,
+        response: &[Payload],
+    ) {
         let phase = std::mem::replace(&mut self.phase, Phase::Closed);
         let Phase::Handshake(mut handshake) = phase else {
             return;
         };
-        let verified = self.verify_responder(&handshake, response, key);
         let offer = handshake.offer.take();
-        let (peer, proof) = match verified {
-            Ok(peer) => (peer, ours),
-            Err(reason) => {
-                handshake.offer = offer;
-                self.phase = Phase::Handshake(handshake);
-                self.refuse_responder(core, reason);
-                return;
-            }
-        };
-        let auth = Authenticated::new(peer, proof);
+        let auth = Authenticated::new(peer, ours);
         let given = Assigned::from_reply(response);
         core.event(Event::IkeUp {
             ike: self.id,
@@ -282,7 +315,7 @@ impl IkeSa {
     }
 
     /// The responder believes that the IKE SA is up, so it is told that it is not (§2.21.2).
-    fn refuse_responder(&mut self, core: &mut Core, reason: String) {
+    pub(super) fn refuse_responder(&mut self, core: &mut Core, reason: String) {
         let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
         self.channel
             .request(core, ExchangeType::INFORMATIONAL, &[notify]);

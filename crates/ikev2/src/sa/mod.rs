@@ -3,6 +3,7 @@
 //! ```text
 //! initiator   InitSent ──► Handshake: [IntermediateSent]* ─ Signing ─ AuthSent ─ Verifying ─┐
 //! responder              ► Handshake: Expecting ─ Verifying ─ Signing ──────────────────────┤
+//!                          (both: with EAP in between, see `eap_initiator`)                 │
 //!                                                                                           ▼
 //!             successor of a rekeyed one ─────────────────────────────────────────► Established
 //!                                    anything that ends it ──► Closed (answers repetitions) ─► gone
@@ -15,6 +16,8 @@ mod addresses;
 mod channel;
 mod child;
 mod core;
+mod eap_initiator;
+mod eap_responder;
 mod exchange;
 mod fragments;
 mod handshake;
@@ -173,6 +176,11 @@ impl IkeSa {
             }
             // The responder is further than we are: its IKE_AUTH response is still on its way.
             (Phase::Handshake(_), _, false) if self.channel.initiator => self.channel.ignore(),
+            (Phase::Handshake(handshake), ExchangeType::INFORMATIONAL, false)
+                if handshake.is_in_eap() =>
+            {
+                self.on_eap_given_up(core, &payloads);
+            }
             (Phase::Closed, _, true) => self.gone = true,
             (Phase::Closed, _, false) => self.channel.ignore(),
             (_, exchange, false) => {

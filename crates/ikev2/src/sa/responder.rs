@@ -151,6 +151,8 @@ impl IkeSa {
             childless: true,
             candidates,
             assigned: None,
+            auth_id: None,
+            eap_key: None,
         };
         Ok(Self {
             id: IkeId(spis.1),
@@ -204,21 +206,24 @@ impl IkeSa {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
         };
-        if !matches!(handshake.step, Step::Expecting) || !handshake.additional.is_empty() {
+        if !handshake.additional.is_empty() {
             self.refuse_initiator(core, "additional key exchange was left out".into());
             return;
         }
-        let id = find!(request, Payload::IdI).cloned();
-        let Some((id, proof)) = id.zip(find!(request, Payload::Auth)) else {
-            self.refuse_initiator(core, "no identity or no proof (EAP is not spoken)".into());
-            return;
+        if !matches!(handshake.step, Step::Expecting) {
+            let step = handshake.take_step();
+            return self.on_eap_request(core, step, &request);
+        }
+        let Some(id) = find!(request, Payload::IdI).cloned() else {
+            return self.refuse_initiator(core, "no identity".into());
         };
+        let proof = find!(request, Payload::Auth);
         let wanted = find!(request, Payload::IdR);
         let found = handshake.candidates.iter().find(|connection| {
             fits(connection, &id, wanted, proof) && ppk_fits(connection, &request)
         });
         let Some(connection) = found.cloned() else {
-            let method = proof.method;
+            let method = proof.map_or("EAP".into(), |proof| proof.method.to_string());
             self.refuse_initiator(core, format!("no connection for {id} with {method}"));
             return;
         };
@@ -227,6 +232,7 @@ impl IkeSa {
             handshake.keys.mix(&ppk.secret.0);
         }
         match &self.connection.remote_auth {
+            RemoteAuth::Eap { .. } => self.start_eap_server(core, request),
             RemoteAuth::Psk(_) => self.check_initiator(core, request, None),
             RemoteAuth::Certificate { .. } => {
                 let chain = peer_certificates(&request);
@@ -277,6 +283,13 @@ impl IkeSa {
                 });
                 self.prove_to_initiator(core, peer, request);
             }
+            (
+                Step::EapSigning {
+                    scheme, run, first, ..
+                },
+                Answer::Signature(signature),
+            ) => self.open_eap(core, run, scheme.payload(&signature), first),
+            (Step::EapAsking { run, .. }, answer) => self.on_user_answer(core, run, answer),
             (_, Answer::Refused(reason)) => self.refuse_initiator(core, reason),
             _ => self.refuse_initiator(core, "wrong kind of answer".into()),
         }
@@ -306,10 +319,15 @@ impl IkeSa {
     }
 
     fn check_initiator(&mut self, core: &mut Core, request: Vec<Payload>, key: Option<&[u8]>) {
-        let peer = match self.verify_initiator(&request, key) {
-            Ok(peer) => peer,
-            Err(reason) => return self.refuse_initiator(core, reason),
-        };
+        match self.verify_initiator(&request, key) {
+            Ok(peer) => self.welcome(core, peer, request),
+            Err(reason) => self.refuse_initiator(core, reason),
+        }
+    }
+
+    /// The peer is who it says: addresses for it, then our proof. `request` is the first IKE_AUTH
+    /// request.
+    pub(super) fn welcome(&mut self, core: &mut Core, peer: PeerVerified, request: Vec<Payload>) {
         let (v4, v6) = addresses::requested(&request);
         if self.connection.addresses != Addresses::Assign || !(v4 || v6) {
             return self.prove_to_initiator(core, peer, request);
@@ -335,7 +353,14 @@ impl IkeSa {
             return;
         };
         let octets = handshake.octets_r(&self.connection.local_id, self.channel.next_expected());
+        if let Some(key) = &handshake.eap_key {
+            let proof = octets.shared_key(handshake.keys.prf, key);
+            return self.establish(core, peer, &request, proof);
+        }
         match &self.connection.local_auth {
+            LocalAuth::Eap { .. } => {
+                self.refuse_initiator(core, "a responder does not prove itself with EAP".into());
+            }
             LocalAuth::Psk(psk) => {
                 let proof = octets.shared_key(handshake.keys.prf, psk);
                 self.establish(core, peer, &request, proof);
@@ -378,8 +403,11 @@ impl IkeSa {
         };
         let auth = Authenticated::new(peer, OurProof::new(&proof));
         let given = handshake.assigned.clone().unwrap_or_default();
-        let mut reply = vec![Payload::IdR(self.connection.local_id.clone())];
-        reply.extend(own_certificates(&self.connection));
+        let mut reply = Vec::new();
+        if handshake.eap_key.is_none() {
+            reply.push(Payload::IdR(self.connection.local_id.clone()));
+            reply.extend(own_certificates(&self.connection));
+        }
         reply.push(Payload::Auth(proof));
         if self.connection.ppk.is_some() {
             reply.push(Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY)));
@@ -484,7 +512,7 @@ impl IkeSa {
     }
 
     /// All failures look the same to the peer (§2.21.2).
-    fn refuse_initiator(&mut self, core: &mut Core, reason: String) {
+    pub(super) fn refuse_initiator(&mut self, core: &mut Core, reason: String) {
         let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
         self.channel
             .respond(core, ExchangeType::IKE_AUTH, &[notify]);
@@ -545,11 +573,15 @@ fn fits(
     connection: &Connection,
     id: &Identification,
     wanted: Option<&Identification>,
-    proof: &Authentication,
+    proof: Option<&Authentication>,
 ) -> bool {
-    let shared = proof.method == AuthMethod::SHARED_KEY;
-    let wants_shared = matches!(connection.remote_auth, RemoteAuth::Psk(_));
+    let proves = match (&connection.remote_auth, proof) {
+        (RemoteAuth::Psk(_), Some(proof)) => proof.method == AuthMethod::SHARED_KEY,
+        (RemoteAuth::Certificate { .. }, Some(proof)) => proof.method != AuthMethod::SHARED_KEY,
+        (RemoteAuth::Eap { .. }, None) => connection.ppk.is_none(),
+        _ => false,
+    };
     connection.remote_id.accepts(id)
         && wanted.is_none_or(|wanted| *wanted == connection.local_id)
-        && shared == wants_shared
+        && proves
 }

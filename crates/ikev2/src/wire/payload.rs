@@ -49,7 +49,9 @@ impl std::fmt::Display for Identification {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:", self.kind)?;
         match self.kind {
-            IdType::FQDN | IdType::RFC822_ADDR => write!(f, "{}", self.data.escape_ascii()),
+            IdType::FQDN | IdType::RFC822_ADDR | IdType::KEY_ID => {
+                write!(f, "{}", self.data.escape_ascii())
+            }
             _ => self
                 .data
                 .iter()

@@ -9,6 +9,7 @@
 mod charon;
 mod children;
 mod crypto;
+mod eap;
 mod handshake;
 mod hostile;
 mod mobility;

@@ -10,6 +10,7 @@ use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPa
 use ikev2::auth::Scheme;
 use ikev2::config::{Addresses, KeyKind, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::{Group, Prf};
+use ikev2::eap::NtHash;
 use ikev2::event::{ChildUp, Reason};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
@@ -210,6 +211,8 @@ pub(crate) struct Side {
     /// Inbound SPIs of Child SAs in the order in which they began to send.
     sending: Vec<u32>,
     pub(crate) refuse_peer: bool,
+    /// Of users.
+    pub(crate) passwords: BTreeMap<String, String>,
     /// Addresses and name servers for the other side.
     pub(crate) give: Option<(Vec<IpAddr>, Vec<IpAddr>)>,
 }
@@ -230,6 +233,7 @@ impl Side {
             inbound: BTreeMap::new(),
             sending: Vec::new(),
             refuse_peer: false,
+            passwords: BTreeMap::new(),
             give: None,
         }
     }
@@ -273,12 +277,21 @@ impl Side {
                 self.log.push(format!("sign {scheme:?}"));
                 self.endpoint.answer(now, id, Answer::Signature(signature));
             }
-            Event::Ask(id, Ask::VerifyPeer { chain, .. }) => {
+            Event::Ask(id, Ask::VerifyPeer { chain, id: who, .. }) => {
+                self.log.push(format!("verify {who}"));
                 let answer = if self.refuse_peer {
                     Answer::Refused("revoked".into())
                 } else {
                     Answer::PeerKey(chain[0].clone())
                 };
+                self.endpoint.answer(now, id, answer);
+            }
+            Event::Ask(id, Ask::Password { user, .. }) => {
+                self.log.push(format!("asked for the password of {user}"));
+                let answer = self.passwords.get(&user).map_or_else(
+                    || Answer::Refused("no such user".into()),
+                    |password| Answer::Password(NtHash::of_password(password)),
+                );
                 self.endpoint.answer(now, id, answer);
             }
             Event::Ask(id, Ask::Addresses { v4, v6, .. }) => {
