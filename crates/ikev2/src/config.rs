@@ -210,6 +210,9 @@ pub struct Connection {
 pub struct Limits {
     /// Local UDP port on which messages carry the non-ESP marker (RFC 3948 §2.2).
     pub nat_port: u16,
+    /// Tells peers of a NAT in front of us even where there is none, so that both sides use the port
+    /// for NAT traversal and ESP goes in UDP (RFC 7296 §2.23 leaves the way of finding one open).
+    pub always_udp: bool,
     /// Largest UDP payload that we send before we fragment. The default fits an IPv6 packet of 1280
     /// bytes (RFC 7383 §2.5.1).
     pub datagram_bytes: usize,
@@ -252,6 +255,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             nat_port: 4500,
+            always_udp: false,
             datagram_bytes: 1232,
             fragments: 255,
             fragment_wait: Duration::from_secs(30),

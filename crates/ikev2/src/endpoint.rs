@@ -107,6 +107,11 @@ impl Endpoint {
         }
     }
 
+    /// Forgets a connection: there are no new IKE SAs for it. Those that are up go on.
+    pub fn remove_connection(&mut self, name: &str) {
+        self.core.connections.retain(|other| other.name != name);
+    }
+
     /// Starts an IKE SA. The ports are those of IKE without NAT traversal.
     ///
     /// # Errors

@@ -87,6 +87,10 @@ fn encryption_to_wire(encryption: Encryption) -> Transform {
         Encryption::AesGcm128 => (EncrId::AES_GCM_16, Some(128)),
         Encryption::AesGcm256 => (EncrId::AES_GCM_16, Some(256)),
         Encryption::ChaCha20Poly1305 => (EncrId::CHACHA20_POLY1305, None),
+        #[cfg(feature = "legacy-algorithms")]
+        Encryption::DesCbc => (EncrId(2), None),
+        #[cfg(feature = "legacy-algorithms")]
+        Encryption::TripleDesCbc => (EncrId(3), None),
     };
     Transform {
         key_bits: bits,
@@ -113,6 +117,8 @@ const fn integrity_id(integrity: Integrity) -> IntegId {
         Integrity::HmacSha256_128 => IntegId::HMAC_SHA2_256_128,
         Integrity::HmacSha384_192 => IntegId::HMAC_SHA2_384_192,
         Integrity::HmacSha512_256 => IntegId::HMAC_SHA2_512_256,
+        #[cfg(feature = "legacy-algorithms")]
+        Integrity::HmacMd5_96 => IntegId(1),
     }
 }
 

@@ -42,6 +42,8 @@ impl Cipher {
             Encryption::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
             Encryption::AesCbc128 | Encryption::AesCbc256 => return Self::cbc(suite, keys),
             Encryption::Null => return None,
+            #[cfg(feature = "legacy-algorithms")]
+            Encryption::DesCbc | Encryption::TripleDesCbc => return None,
         };
         let (key, salt) = keys.encryption.split_last_chunk::<SALT>()?;
         let key = aead::UnboundKey::new(algorithm, key).ok()?;
@@ -58,6 +60,8 @@ impl Cipher {
             Integrity::HmacSha256_128 => hmac::HMAC_SHA256,
             Integrity::HmacSha384_192 => hmac::HMAC_SHA384,
             Integrity::HmacSha512_256 => hmac::HMAC_SHA512,
+            #[cfg(feature = "legacy-algorithms")]
+            Integrity::HmacMd5_96 => return None,
         };
         (keys.encryption.len() == suite.encryption.key_len()).then(|| Self::Cbc {
             key: keys.encryption.clone(),

@@ -90,7 +90,8 @@ impl IkeSa {
             Payload::Nonce(init.nonce.clone()),
         ]);
         let spis = (self.channel.spi_i, 0);
-        payloads.extend(nat::notifies(spis, self.channel.local, self.channel.remote));
+        let (local, remote) = (self.channel.local, self.channel.remote);
+        payloads.extend(nat::notifies(core.limits.always_udp, spis, local, remote));
         let additional = self
             .connection
             .ike
@@ -270,7 +271,7 @@ impl IkeSa {
         self.nat = Nat::from_payloads(payloads, spis, local, remote);
         // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
         let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
-        if self.nat.detected() || (self.connection.mobility && floats) {
+        if self.nat.detected() || core.limits.always_udp || (self.connection.mobility && floats) {
             self.channel.local.set_port(core.limits.nat_port);
             self.channel.remote.set_port(core.limits.nat_port);
         }

@@ -40,7 +40,8 @@ impl IkeSa {
         let mut payloads = vec![Payload::Notify(Notify::new(
             NotifyType::UPDATE_SA_ADDRESSES,
         ))];
-        payloads.extend(nat::notifies(self.spis(), path.0, path.1));
+        let always_udp = core.limits.always_udp;
+        payloads.extend(nat::notifies(always_udp, self.spis(), path.0, path.1));
         self.channel
             .request(core, ExchangeType::INFORMATIONAL, &payloads);
     }
@@ -87,7 +88,8 @@ impl IkeSa {
         if follows && has_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES) {
             (self.channel.local, self.channel.remote) = path;
             self.nat = Nat::from_payloads(payloads, self.spis(), path.0, path.1);
-            answer.extend(nat::notifies(self.spis(), path.0, path.1));
+            let always_udp = core.limits.always_udp;
+            answer.extend(nat::notifies(always_udp, self.spis(), path.0, path.1));
             self.announce_path(core);
         }
         // Whoever wants to know whether we are reachable here gets its cookie back (§3.7).

@@ -43,11 +43,19 @@ impl Nat {
     }
 }
 
-/// Our two notifications.
-pub(crate) fn notifies(spis: (u64, u64), local: SocketAddr, remote: SocketAddr) -> [Payload; 2] {
+/// Our two notifications. With `always_udp` the first is about an address that nobody has, so that the
+/// peer finds a NAT in front of us.
+pub(crate) fn notifies(
+    always_udp: bool,
+    spis: (u64, u64),
+    local: SocketAddr,
+    remote: SocketAddr,
+) -> [Payload; 2] {
+    const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
     let notify = |kind, address| Payload::Notify(Notify::new(kind).with_data(hash(spis, address)));
+    let source = if always_udp { NOBODY } else { local };
     [
-        notify(NotifyType::NAT_DETECTION_SOURCE_IP, local),
+        notify(NotifyType::NAT_DETECTION_SOURCE_IP, source),
         notify(NotifyType::NAT_DETECTION_DESTINATION_IP, remote),
     ]
 }

@@ -132,7 +132,7 @@ impl IkeSa {
             }),
             Payload::Nonce(nonces.1.clone()),
         ];
-        reply.extend(nat::notifies(spis, path.0, path.1));
+        reply.extend(nat::notifies(core.limits.always_udp, spis, path.0, path.1));
         reply.extend(capabilities(!suite.additional.is_empty()));
         reply.extend(offers(&candidates, payloads));
         let response = encode_clear(init_header(spis), &reply);
