@@ -79,6 +79,14 @@ impl AddressRange {
         self.first <= address && address <= self.last
     }
 
+    /// The range as networks: address and bits of the prefix, for routes. At most 62 for IPv4, 254 for
+    /// IPv6.
+    pub fn networks(&self) -> Vec<(IpAddr, u8)> {
+        let v4 = self.first.is_ipv4();
+        let of = |(bits, len)| (from_bits(if v4 { bits >> 96 } else { bits }, v4), len);
+        self.prefixes().into_iter().map(of).collect()
+    }
+
     /// The range as prefixes, each the address bits left-aligned in 128 bits and their number.
     pub(crate) fn prefixes(&self) -> Vec<(u128, u8)> {
         let (first, v4) = to_bits(self.first);
@@ -305,6 +313,20 @@ mod tests {
         assert!(selector.matches(&flow));
         selector.remote_ports = PortMatch::Range(0, u16::MAX);
         assert!(!selector.matches(&flow));
+    }
+
+    #[test]
+    fn a_range_is_told_in_networks() {
+        let networks = |first: &str, last: &str| {
+            let range = AddressRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+            let networks = range.networks();
+            let of = |(address, bits): (IpAddr, u8)| format!("{address}/{bits}");
+            networks.into_iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(networks("10.0.0.0", "10.0.1.255"), ["10.0.0.0/23"]);
+        assert_eq!(networks("10.0.0.1", "10.0.0.3"), ["10.0.0.1/32", "10.0.0.2/31"]);
+        assert_eq!(networks("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(networks("fd00::", "fd00::ffff"), ["fd00::/112"]);
     }
 
     proptest! {

@@ -211,6 +211,31 @@ impl DataPlane {
         }
     }
 
+    /// Lets an association that is installed protect the traffic of `policies` from now on. False if
+    /// there is none with this SPI.
+    pub fn bind(&mut self, spi: Spi, policies: &[PolicyId]) -> bool {
+        let is_it = |sa: &Option<OutboundSa>| sa.as_ref().is_some_and(|sa| sa.spi() == spi);
+        let Some(index) = self.outbound.iter().position(is_it) else {
+            return false;
+        };
+        for policy in policies {
+            self.spd.bind(*policy, Some(index));
+            self.acquired.remove(policy);
+        }
+        true
+    }
+
+    /// Lets traffic of a policy without association be reported again ([`Event::Acquire`]), when what
+    /// it led to came to nothing.
+    pub fn forget_acquire(&mut self, policy: PolicyId) {
+        self.acquired.remove(&policy);
+    }
+
+    /// The inbound association with this SPI.
+    pub fn inbound_sa(&self, spi: Spi) -> Option<&InboundSa> {
+        self.inbound.get(*self.by_spi.get(&spi)?)?.as_ref()
+    }
+
     /// Removes the outbound associations with this SPI.
     pub fn remove_outbound(&mut self, spi: Spi) {
         for (index, place) in self.outbound.iter_mut().enumerate() {
