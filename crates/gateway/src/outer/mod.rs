@@ -8,7 +8,7 @@ pub(crate) mod raw;
 pub(crate) mod udp;
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ipsec::batch::{InboundPacket, OutboundBatch};
@@ -22,6 +22,19 @@ use udp::UdpOuter;
 
 /// Bytes asked for as socket buffers: some milliseconds at full rate.
 const SOCKET_BUFFER: usize = 4 * 1024 * 1024;
+
+/// Where packets of an association go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The far side.
+    pub remote: SocketAddr,
+    /// Our address, where a socket has several.
+    pub source: Option<IpAddr>,
+}
+
+/// Gets each message of IKE that came on the port of ESP: our address, the sender's, the datagram with
+/// its non-ESP marker. It must not wait.
+pub type IkeSink = Box<dyn FnMut(IpAddr, SocketAddr, &[u8]) + Send>;
 
 /// Either kind of outer side.
 pub enum Outer {
@@ -47,6 +60,16 @@ impl Outer {
         UdpOuter::bind(local, mark, transport).map(Self::Udp)
     }
 
+    /// ESP in UDP on a socket that is bound already, shared with IKE, whose messages go to `ike`.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn shared_udp(socket: UdpSocket, ike: IkeSink) -> io::Result<Self> {
+        let mut outer = UdpOuter::of(socket, false)?;
+        outer.set_ike(ike);
+        Ok(Self::Udp(outer))
+    }
+
     /// A raw socket for ESP or AH between two addresses.
     ///
     /// # Errors
@@ -61,18 +84,18 @@ impl Outer {
     }
 
     /// Says where packets of an association go.
-    pub(crate) fn add_remote(&mut self, spi: Spi, remote: SocketAddr) {
+    pub(crate) fn add_way(&mut self, spi: Spi, way: Way) {
         match self {
-            Self::Udp(udp) => udp.add_remote(spi, remote),
+            Self::Udp(udp) => udp.add_way(spi, way),
             // A raw socket has one peer.
             Self::Raw(_) => {}
         }
     }
 
     /// Forgets where packets of an association went.
-    pub(crate) fn remove_remote(&mut self, spi: Spi) {
+    pub(crate) fn remove_way(&mut self, spi: Spi) {
         match self {
-            Self::Udp(udp) => udp.remove_remote(spi),
+            Self::Udp(udp) => udp.remove_way(spi),
             Self::Raw(_) => {}
         }
     }
@@ -180,8 +203,13 @@ impl PathMtu {
 
     /// Bytes of the largest outer packet; none where there is no way at all.
     pub fn ask(&self) -> Option<u16> {
-        self.probe.connect(self.remote).ok()?;
-        let mtu = if self.remote.is_ipv4() {
+        self.ask_about(self.remote)
+    }
+
+    /// The same for a path to elsewhere.
+    pub(crate) fn ask_about(&self, remote: SocketAddr) -> Option<u16> {
+        self.probe.connect(remote).ok()?;
+        let mtu = if remote.is_ipv4() {
             rustix::net::sockopt::ip_mtu(&self.probe)
         } else {
             rustix::net::sockopt::ipv6_mtu(&self.probe)

@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, OutboundPacket, Outcome};
 use ipsec::sa::Spi;
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::SockRef;
 
-use super::{Sent, enlarge_buffers, is_broken, is_too_large, wait_writable, would_block};
+use super::{
+    IkeSink, Sent, Way, enlarge_buffers, is_broken, is_too_large, wait_writable, would_block,
+};
 use crate::counters::IoCounters;
 
 /// Buffers for received datagrams, each as large as the kernel joins them to.
@@ -35,10 +38,12 @@ pub struct UdpOuter {
     socket: UdpSocket,
     state: UdpSocketState,
     /// Where packets of an association go.
-    remotes: HashMap<Spi, SocketAddr>,
+    ways: HashMap<Spi, Way>,
     /// Datagrams of one send; 1 where the kernel cannot cut.
     segments: usize,
     received: Vec<u8>,
+    /// Who gets the messages of IKE on this port.
+    ike: Option<IkeSink>,
     /// In transport mode received datagrams are moved apart, to have room in front.
     apart: Option<Vec<u8>>,
     /// Parts of the batch that go in one send.
@@ -48,14 +53,19 @@ pub struct UdpOuter {
 impl UdpOuter {
     pub(super) fn bind(local: SocketAddr, mark: Option<u32>, transport: bool) -> io::Result<Self> {
         let socket = UdpSocket::bind(local)?;
-        let options = SockRef::from(&socket);
         if let Some(mark) = mark {
-            options.set_mark(mark)?;
+            SockRef::from(&socket).set_mark(mark)?;
         }
+        Self::of(socket, transport)
+    }
+
+    /// Around a socket that is bound already.
+    pub(super) fn of(socket: UdpSocket, transport: bool) -> io::Result<Self> {
+        let options = SockRef::from(&socket);
         let state = UdpSocketState::new((&socket).into())?;
         // Not more than the path is known to take, so that what is too large is an error here and the
         // association learns of it.
-        if local.is_ipv4() {
+        if socket.local_addr()?.is_ipv4() {
             rustix::net::sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
         } else {
             rustix::net::sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
@@ -65,19 +75,24 @@ impl UdpOuter {
             segments: state.max_gso_segments().clamp(1, MAX_SEGMENTS),
             socket,
             state,
-            remotes: HashMap::new(),
+            ways: HashMap::new(),
+            ike: None,
             received: vec![0; RECEIVE_BUFFERS * RECEIVE_SIZE],
             apart: transport.then(Vec::new),
             run: Vec::with_capacity(MAX_SEGMENTS),
         })
     }
 
-    pub(super) fn add_remote(&mut self, spi: Spi, remote: SocketAddr) {
-        self.remotes.insert(spi, remote);
+    pub(super) fn add_way(&mut self, spi: Spi, way: Way) {
+        self.ways.insert(spi, way);
     }
 
-    pub(super) fn remove_remote(&mut self, spi: Spi) {
-        self.remotes.remove(&spi);
+    pub(super) fn remove_way(&mut self, spi: Spi) {
+        self.ways.remove(&spi);
+    }
+
+    pub(super) fn set_ike(&mut self, sink: IkeSink) {
+        self.ike = Some(sink);
     }
 
     pub(super) fn buffer(&mut self) -> &mut [u8] {
@@ -95,10 +110,10 @@ impl UdpOuter {
             };
             let count = self.gather(&first, behind);
             rest = behind.get(count..).unwrap_or_default();
-            let Some(remote) = self.remotes.get(&first.spi).copied() else {
+            let Some(way) = self.ways.get(&first.spi).copied() else {
                 continue;
             };
-            sent.too_large |= self.send_run(batch, &first, remote, io);
+            sent.too_large |= self.send_run(batch, &first, way, io);
         }
         sent
     }
@@ -137,7 +152,7 @@ impl UdpOuter {
         &mut self,
         batch: &OutboundBatch,
         first: &Datagram,
-        remote: SocketAddr,
+        way: Way,
         io: &mut IoCounters,
     ) -> bool {
         let mut pieces = [IoSlice::new(&[]); MAX_SEGMENTS];
@@ -151,7 +166,7 @@ impl UdpOuter {
         let len = first.range.len();
         let cut = (total > len).then(|| u16::try_from(len).ok()).flatten();
         loop {
-            match self.send_message(pieces, cut, first.class, remote) {
+            match self.send_message(pieces, cut, first.class, way) {
                 Ok(()) => io.sends += 1,
                 Err(error) if would_block(&error) => {
                     io.send_waits += 1;
@@ -183,25 +198,29 @@ impl UdpOuter {
         pieces: &[IoSlice<'_>],
         cut: Option<u16>,
         class: u8,
-        remote: SocketAddr,
+        way: Way,
     ) -> io::Result<()> {
         let wide = i32::from(class);
-        let class = if remote.is_ipv4() {
+        let class = if way.remote.is_ipv4() {
             ControlMessage::Ipv4Tos(&class)
         } else {
             ControlMessage::Ipv6TClass(&wide)
         };
-        let address = SockaddrStorage::from(remote);
-        let (socket, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
-        match &cut {
-            Some(size) => {
-                let control = [class, ControlMessage::UdpGsoSegments(size)];
-                sendmsg(socket, pieces, &control, flags, Some(&address))?;
-            }
-            None => {
-                sendmsg(socket, pieces, &[class], flags, Some(&address))?;
+        let segments = cut.as_ref().map(ControlMessage::UdpGsoSegments);
+        let source = way.source.map(Source::new);
+        let source = source.as_ref().map(Source::message);
+        let mut control = [class; 3];
+        let mut count = 1;
+        for message in [segments, source].into_iter().flatten() {
+            if let Some(place) = control.get_mut(count) {
+                *place = message;
+                count += 1;
             }
         }
+        let control = control.get(..count).unwrap_or_default();
+        let address = SockaddrStorage::from(way.remote);
+        let (socket, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
+        sendmsg(socket, pieces, control, flags, Some(&address))?;
         Ok(())
     }
 
@@ -255,6 +274,9 @@ impl UdpOuter {
                 io.keepalives += 1;
             } else if datagram.starts_with(&NON_ESP_MARKER) {
                 io.ike += 1;
+                if let Some(ike) = &mut self.ike {
+                    ike(arrival.destination, meta.addr, datagram);
+                }
             } else {
                 let (start, room_before) = match &mut self.apart {
                     Some(apart) => {
@@ -277,6 +299,58 @@ impl UdpOuter {
             start += datagram.len();
         }
     }
+}
+
+/// The address from which a datagram is to be sent.
+enum Source {
+    V4(libc::in_pktinfo),
+    V6(libc::in6_pktinfo),
+}
+
+impl Source {
+    fn new(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::V4(libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(address.octets()),
+                },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            }),
+            IpAddr::V6(address) => Self::V6(libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr {
+                    s6_addr: address.octets(),
+                },
+                ipi6_ifindex: 0,
+            }),
+        }
+    }
+
+    fn message(&self) -> ControlMessage<'_> {
+        match self {
+            Self::V4(info) => ControlMessage::Ipv4PacketInfo(info),
+            Self::V6(info) => ControlMessage::Ipv6PacketInfo(info),
+        }
+    }
+}
+
+/// Sends one datagram from a certain address of this host.
+///
+/// # Errors
+/// Those of `sendmsg`.
+pub(crate) fn send_from(
+    socket: &UdpSocket,
+    source: IpAddr,
+    remote: SocketAddr,
+    payload: &[u8],
+) -> io::Result<()> {
+    let source = (!source.is_unspecified()).then(|| Source::new(source));
+    let control: Vec<_> = source.iter().map(Source::message).collect();
+    let address = SockaddrStorage::from(remote);
+    let pieces = [IoSlice::new(payload)];
+    let flags = MsgFlags::empty();
+    sendmsg(socket.as_raw_fd(), &pieces, &control, flags, Some(&address))?;
+    Ok(())
 }
 
 impl AsFd for UdpOuter {
