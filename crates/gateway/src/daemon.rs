@@ -18,6 +18,7 @@ use offload::KeyMaterial;
 use sys::tun::Tun;
 
 use crate::capture::Capture;
+use crate::children::Children;
 use crate::config::{ConfigError, DscpConfig, Encapsulation, KeyConfig, StaticConfig};
 use crate::kernel::KernelError;
 use crate::link::{self, Link, LinkError, Peer};
@@ -294,7 +295,8 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
         outer,
         plane,
         policies,
-        pair,
+        pair: Some(pair),
+        children: Children::default(),
         rekey: config.rekey,
         path: Path::new(config.path.mtu, learned, overhead),
         capture,

@@ -13,10 +13,12 @@
 
 pub mod backend;
 pub mod capture;
+pub mod children;
 pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod daemon;
+pub mod ike;
 pub mod kernel;
 pub mod link;
 pub mod metrics;

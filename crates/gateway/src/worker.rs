@@ -24,10 +24,11 @@ use sys::tun::{HEADER_LEN, Tun};
 
 use crate::backend::{Backend, BackendError};
 use crate::capture::{Capture, Direction};
+use crate::children::{ChildOrder, Children, Tables};
 use crate::coalesce::{Coalescer, Sink};
 use crate::config::{RekeyConfig, StaticConfig};
 use crate::counters::{IoCounters, Snapshot};
-use crate::outer::{Outer, PathMtu, would_block};
+use crate::outer::{Outer, PathMtu, Way, would_block};
 use crate::rekey::{Rekey, RekeyError};
 use crate::segment::Segments;
 use crate::vnet::VnetHeader;
@@ -50,6 +51,8 @@ const PATH_MTU_AGAIN: Duration = Duration::from_secs(60);
 pub enum Command {
     /// Lets a new pair of associations take over; answers once it is installed.
     Rekey(Box<SaPair>, SyncSender<Result<(), RekeyError>>),
+    /// What changes about Child SAs.
+    Child(ChildOrder),
     /// Answers with the state.
     Snapshot(SyncSender<Snapshot>),
     /// Ends the worker.
@@ -117,6 +120,7 @@ pub struct Worker {
     plane: DataPlane,
     policies: Vec<PolicyId>,
     rekey: Rekey,
+    children: Children,
     path: Path,
     commands: Receiver<Command>,
     wake: UnixStream,
@@ -144,8 +148,10 @@ pub struct WorkerParts {
     pub plane: DataPlane,
     /// Policies whose traffic the associations protect.
     pub policies: Vec<PolicyId>,
-    /// The first associations.
-    pub pair: SaPair,
+    /// The first associations, if keys are manual.
+    pub pair: Option<SaPair>,
+    /// Takes Child SAs, if keys are negotiated.
+    pub children: Children,
     /// How later ones take over.
     pub rekey: RekeyConfig,
     /// What the path takes.
@@ -234,6 +240,7 @@ impl Worker {
             plane: parts.plane,
             policies: parts.policies,
             rekey: Rekey::new(parts.rekey),
+            children: parts.children,
             path: parts.path,
             commands: receiver,
             wake: woken,
@@ -247,7 +254,9 @@ impl Worker {
             events: Vec::new(),
             capture: parts.capture,
         };
-        worker.rekey(parts.pair).map_err(io::Error::other)?;
+        if let Some(pair) = parts.pair {
+            worker.rekey(pair).map_err(io::Error::other)?;
+        }
         Ok((worker, WorkerHandle { commands, wake }))
     }
 
@@ -266,6 +275,8 @@ impl Worker {
                     None => return Ok(()),
                 }
             }
+            // While one side is busy, the other is not asked for by `poll`.
+            ready.network |= turns > 1;
             let now = Instant::now();
             self.take_over(now);
             if ready.network {
@@ -312,6 +323,7 @@ impl Worker {
         let deadlines = [
             self.plane.poll_timeout(),
             self.rekey.deadline(),
+            self.children.deadline(),
             self.path.ask_again,
         ];
         deadlines.into_iter().flatten().min().map(|at| {
@@ -335,6 +347,14 @@ impl Worker {
                     // Nobody waiting any more is no trouble, here and below.
                     let _ = answer.try_send(self.rekey(*pair));
                 }
+                Ok(Command::Child(order)) => {
+                    let mut tables = Tables {
+                        plane: &mut self.plane,
+                        outer: &mut self.outer,
+                        now: Instant::now(),
+                    };
+                    self.children.obey(order, &mut tables);
+                }
                 Ok(Command::Snapshot(answer)) => {
                     self.snapshot.update(&self.plane, self.io, &self.rekey);
                     let _ = answer.try_send(self.snapshot.clone());
@@ -348,7 +368,8 @@ impl Worker {
     fn rekey(&mut self, pair: SaPair) -> Result<(), RekeyError> {
         let now = Instant::now();
         let (spi, remote) = self.rekey.begin(pair, &mut self.plane, now)?;
-        self.outer.add_remote(spi, remote);
+        let source = None;
+        self.outer.add_way(spi, Way { remote, source });
         self.take_over(now);
         Ok(())
     }
@@ -362,17 +383,23 @@ impl Worker {
             self.plane.set_path_mtu(spi, self.path.current);
             for old in old {
                 self.plane.remove_outbound(old);
-                self.outer.remove_remote(old);
+                self.outer.remove_way(old);
             }
             tracing::info!(%spi, "sending with new keys");
         }
-        if self.path.ask_again.is_some_and(|at| at <= now) {
+        if self.path.ask_again.is_some_and(|at| at <= now) || self.children.asks(now) {
             self.ask_path(now);
         }
+        self.children.poll(&mut self.plane, now);
     }
 
     /// Learns what the path takes (RFC 4301 §8.2).
     fn ask_path(&mut self, now: Instant) {
+        if self.children.is_used() {
+            let (probe, mtu) = (&self.path.learned, self.path.configured);
+            self.children.ask_paths(&mut self.plane, probe, mtu, now);
+            return;
+        }
         let Some(learned) = self.path.learned.ask() else {
             return;
         };
@@ -392,6 +419,7 @@ impl Worker {
     fn report_events(&mut self) {
         for event in self.events.drain(..) {
             match event {
+                _ if self.children.is_used() => self.children.report(event),
                 Event::Acquire(_) => tracing::warn!("traffic wants a tunnel that has no keys"),
                 Event::OutboundExpired(spi, expiry) | Event::InboundExpired(spi, expiry) => {
                     tracing::warn!(%spi, ?expiry, "lifetime of an association");
