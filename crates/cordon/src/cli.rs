@@ -453,12 +453,50 @@ pub(crate) enum Vpn {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Show what a running tunnel does.
+    /// Run IPsec tunnels whose keys are negotiated (IKEv2).
+    #[command(after_help = "Example:\n  cordon vpn up --config /etc/cordon-vpn.toml")]
+    Up {
+        /// Peers, certificates, addresses: see docs/vpn.md.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Close a connection, or end the daemon and all its tunnels.
+    #[command(after_help = "Examples:
+  cordon vpn down --config /etc/cordon-vpn.toml headquarters
+  cordon vpn down --config /etc/cordon-vpn.toml")]
+    Down {
+        #[command(flatten)]
+        target: VpnSocket,
+        /// The connection; without it the daemon ends.
+        name: Option<String>,
+    },
+    /// Bring a connection up, also one that was closed by `down`.
+    #[command(
+        after_help = "Example:\n  cordon vpn connect --config /etc/cordon-vpn.toml headquarters"
+    )]
+    Connect {
+        #[command(flatten)]
+        target: VpnSocket,
+        /// The connection.
+        name: String,
+    },
+    /// Show which negotiations failed, what both sides wanted, and where they differ.
+    #[command(after_help = "Example:\n  cordon vpn explain --config /etc/cordon-vpn.toml")]
+    Explain {
+        #[command(flatten)]
+        target: VpnSocket,
+    },
+    /// Take over a changed configuration; tunnels of connections that did not change stay up.
+    #[command(after_help = "Example:\n  cordon vpn reload --config /etc/cordon-vpn.toml")]
+    Reload {
+        #[command(flatten)]
+        target: VpnSocket,
+    },
+    /// Show what running tunnels do.
     #[command(after_help = "Example:\n  cordon vpn status --socket /run/cordon-vpn.sock --json")]
     Status {
-        /// The tunnel's socket: `status` in its configuration.
-        #[arg(long, value_name = "SOCKET")]
-        socket: PathBuf,
+        #[command(flatten)]
+        target: VpnSocket,
         /// How to show it; `--json` is the same as `--format json`.
         #[arg(long, default_value = "text")]
         format: StatusFormat,
@@ -477,6 +515,18 @@ pub(crate) enum Vpn {
     },
     #[command(flatten)]
     Openvpn(crate::commands::openvpn::Openvpn),
+}
+
+/// Which running tunnel is meant.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct VpnSocket {
+    /// Its socket: `status` in its configuration.
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Its configuration.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// How a tunnel's state is shown.

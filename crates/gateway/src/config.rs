@@ -71,7 +71,7 @@ pub struct InterfaceConfig {
     pub offload: bool,
 }
 
-const fn yes() -> bool {
+pub(crate) const fn yes() -> bool {
     true
 }
 
@@ -168,7 +168,7 @@ fn endpoint<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D:
         })
 }
 
-const fn ethernet() -> u16 {
+pub(crate) const fn ethernet() -> u16 {
     1500
 }
 
@@ -294,7 +294,7 @@ impl Default for RekeyConfig {
 }
 
 /// Up to a day.
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let seconds = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(seconds)
         .ok()
@@ -354,7 +354,7 @@ impl<'de> Deserialize<'de> for Prefix {
 }
 
 /// Names of encryption algorithms in configuration files.
-const ENCRYPTION: &[(&str, Encryption)] = &[
+pub(crate) const ENCRYPTION: &[(&str, Encryption)] = &[
     ("aes-256-gcm", Encryption::AesGcm256),
     ("aes-128-gcm", Encryption::AesGcm128),
     ("chacha20-poly1305", Encryption::ChaCha20Poly1305),
@@ -368,7 +368,7 @@ const ENCRYPTION: &[(&str, Encryption)] = &[
 ];
 
 /// Names of integrity algorithms in configuration files.
-const INTEGRITY: &[(&str, Integrity)] = &[
+pub(crate) const INTEGRITY: &[(&str, Integrity)] = &[
     ("hmac-sha2-256-128", Integrity::HmacSha256_128),
     ("hmac-sha2-384-192", Integrity::HmacSha384_192),
     ("hmac-sha2-512-256", Integrity::HmacSha512_256),
@@ -377,7 +377,7 @@ const INTEGRITY: &[(&str, Integrity)] = &[
     ("hmac-md5-96", Integrity::HmacMd5_96),
 ];
 
-fn named<'de, D: Deserializer<'de>, T: Copy>(
+pub(crate) fn named<'de, D: Deserializer<'de>, T: Copy>(
     deserializer: D,
     table: &[(&str, T)],
 ) -> Result<T, D::Error> {

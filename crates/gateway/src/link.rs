@@ -140,7 +140,7 @@ async fn remove_by(handle: &Handle, name: &str) -> Result<(), LinkError> {
     })
 }
 
-async fn index_of(handle: &Handle, name: &str) -> Result<u32, LinkError> {
+pub(crate) async fn index_of(handle: &Handle, name: &str) -> Result<u32, LinkError> {
     let mut found = handle.link().get().match_name(name.to_owned()).execute();
     let found = found
         .try_next()
@@ -231,7 +231,7 @@ fn strict_of(settings: &[(String, u8)]) -> Vec<String> {
         .collect()
 }
 
-fn route_to(address: IpAddr, bits: u8) -> RouteMessage {
+pub(crate) fn route_to(address: IpAddr, bits: u8) -> RouteMessage {
     match address {
         IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(address, bits)
@@ -317,7 +317,7 @@ async fn add_peer(handle: &Handle, peer: &Peer, index: u32) -> Result<(), LinkEr
 }
 
 /// Left by a tunnel that did not end in an orderly way.
-fn existing_is_fine(
+pub(crate) fn existing_is_fine(
     result: Result<(), rtnetlink::Error>,
     what: impl Fn() -> String,
 ) -> Result<(), LinkError> {

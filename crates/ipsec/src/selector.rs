@@ -324,7 +324,10 @@ mod tests {
             networks.into_iter().map(of).collect::<Vec<_>>()
         };
         assert_eq!(networks("10.0.0.0", "10.0.1.255"), ["10.0.0.0/23"]);
-        assert_eq!(networks("10.0.0.1", "10.0.0.3"), ["10.0.0.1/32", "10.0.0.2/31"]);
+        assert_eq!(
+            networks("10.0.0.1", "10.0.0.3"),
+            ["10.0.0.1/32", "10.0.0.2/31"]
+        );
         assert_eq!(networks("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
         assert_eq!(networks("fd00::", "fd00::ffff"), ["fd00::/112"]);
     }

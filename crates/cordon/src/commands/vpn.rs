@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
@@ -16,26 +16,35 @@ use gateway::rekey::UsedKeys;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::vpn_up::{self, Request};
 use super::{field, list, print, read_text, text, write_out};
 use crate::cli::{StatusFormat, Vpn};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::listener::Listener;
 
-/// Answers of a tunnel are no longer than this, in bytes.
-const MAX_STATUS: u64 = 4 * 1024 * 1024;
+/// Bytes of a request to a tunnel at most, and how long it may take.
+const MAX_REQUEST: u64 = 4096;
+const REQUEST: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
     match command {
         Vpn::Static { config } => run_static(&config).await,
-        Vpn::Status { socket, format } => {
+        Vpn::Up { config } => vpn_up::up(&config).await,
+        Vpn::Status { target, format } => {
             let format = if json { StatusFormat::Json } else { format };
-            status(&socket, format).await
+            status(&vpn_up::socket_of(&target)?, format).await
         }
+        Vpn::Explain { target } => vpn_up::explain(&target, json).await,
+        Vpn::Down { target, name } => vpn_up::tell(&target, Request::Down { name }, json).await,
+        Vpn::Connect { target, name } => {
+            vpn_up::tell(&target, Request::Connect { name }, json).await
+        }
+        Vpn::Reload { target } => vpn_up::tell(&target, Request::Reload, json).await,
         Vpn::ExportKeys { config, output } => export_keys(&config, &output),
         Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
     }
@@ -61,12 +70,12 @@ fn read_config(path: &Path) -> Outcome<StaticConfig> {
 
 /// Everything that can be missing besides the tunnel itself. It is bound first: a tunnel that has begun
 /// to route packets is only taken down in an orderly way.
-struct Front {
-    status: Option<UnixListener>,
-    metrics: Option<TcpListener>,
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
+pub(super) struct Front {
+    pub(super) status: Option<UnixListener>,
+    pub(super) metrics: Option<TcpListener>,
+    pub(super) terminate: Signal,
+    pub(super) interrupt: Signal,
+    pub(super) hang_up: Signal,
 }
 
 impl Front {
@@ -79,6 +88,11 @@ impl Front {
             Some(metrics) => Some(bind_metrics(metrics.listen).await?),
             None => None,
         };
+        Self::new(status, metrics)
+    }
+
+    /// Signals beside what is bound.
+    pub(super) fn new(status: Option<UnixListener>, metrics: Option<TcpListener>) -> Outcome<Self> {
         let of = |kind| signal(kind).or_hint("signals", "check that signals are not blocked");
         Ok(Self {
             status,
@@ -146,7 +160,9 @@ async fn serve(
     let thread = thread.or_hint("the tunnel cannot start", "check the limit on threads")?;
     let stop = CancellationToken::new();
     if let Some(listener) = front.metrics.take() {
-        serve_metrics(listener, Arc::clone(&handle), stop.clone());
+        let handle = Arc::clone(&handle);
+        let text = move || Some(gateway::metrics::prometheus(&handle.snapshot()?));
+        serve_metrics(listener, text, stop.clone());
     }
     let status = front.status.take();
     let status = status.map(|listener| tokio::spawn(serve_status(listener, Arc::clone(&handle))));
@@ -226,7 +242,7 @@ fn try_reload(path: &Path, handle: &dyn Backend, keys: &mut Keys) -> Outcome {
     handle.rekey(&config).or_hint("new keys", hint)
 }
 
-fn bind_status(socket: &Path) -> Outcome<UnixListener> {
+pub(super) fn bind_status(socket: &Path) -> Outcome<UnixListener> {
     let what = || format!("status socket {}", socket.display());
     let hint = "choose another path for `status`, in a folder that exists";
     match std::fs::remove_file(socket) {
@@ -241,39 +257,51 @@ fn bind_status(socket: &Path) -> Outcome<UnixListener> {
     Ok(listener)
 }
 
-/// Answers each connection with the tunnel's state.
+/// Answers each connection with the tunnel's state; a tunnel with manual keys takes no other order.
 async fn serve_status(listener: UnixListener, handle: Arc<dyn Backend>) {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {
             continue;
         };
         let handle = Arc::clone(&handle);
-        let snapshot = tokio::task::spawn_blocking(move || handle.snapshot()).await;
-        let Ok(Some(snapshot)) = snapshot else {
-            continue;
-        };
-        let bytes = serde_json::to_vec(&snapshot).unwrap_or_default();
-        if let Err(error) = stream.write_all(&bytes).await {
-            tracing::debug!(%error, "status was not read");
-        }
+        tokio::spawn(async move {
+            let mut request = Vec::new();
+            let mut limited = (&mut stream).take(MAX_REQUEST);
+            let read = limited.read_to_end(&mut request);
+            // Whoever says nothing gets the state as well.
+            let _ = tokio::time::timeout(REQUEST, read).await;
+            let bytes = match serde_json::from_slice(&request) {
+                Ok(Request::Status) | Err(_) => {
+                    let snapshot = tokio::task::spawn_blocking(move || handle.snapshot()).await;
+                    let Ok(Some(snapshot)) = snapshot else { return };
+                    serde_json::to_vec(&snapshot).unwrap_or_default()
+                }
+                Ok(_) => serde_json::json!({
+                    "error": "a tunnel with manual keys negotiates nothing",
+                    "hint": "end it by a signal; give it new keys by SIGHUP",
+                })
+                .to_string()
+                .into_bytes(),
+            };
+            if let Err(error) = stream.write_all(&bytes).await {
+                tracing::debug!(%error, "status was not read");
+            }
+        });
     }
 }
 
 async fn status(socket: &Path, format: StatusFormat) -> Outcome {
-    let what = || format!("no tunnel answers at {}", socket.display());
-    let hint = "name the socket that the tunnel's configuration has as `status`";
-    let mut stream = UnixStream::connect(socket).await.or_hint(what(), hint)?;
-    let mut bytes = Vec::new();
-    (&mut stream)
-        .take(MAX_STATUS)
-        .read_to_end(&mut bytes)
-        .await
-        .or_hint(what(), hint)?;
+    let state = vpn_up::ask(socket, &Request::Status).await?;
     if format == StatusFormat::Prometheus {
-        let state: Snapshot = serde_json::from_slice(&bytes).or_hint(what(), hint)?;
-        return write_out(gateway::metrics::prometheus(&state).as_bytes());
+        let text = if state.get("ike").is_some() {
+            vpn_up::to_prometheus(state)?
+        } else {
+            let state: Snapshot = serde_json::from_value(state)
+                .or_hint("the state", "use the same version on both sides")?;
+            gateway::metrics::prometheus(&state)
+        };
+        return write_out(text.as_bytes());
     }
-    let state: Value = serde_json::from_slice(&bytes).or_hint(what(), hint)?;
     print(format == StatusFormat::Json, &state, &describe(&state))
 }
 
@@ -304,7 +332,7 @@ fn export_keys(_: &Path, _: &Path) -> Outcome {
     ))
 }
 
-async fn bind_metrics(address: SocketAddr) -> Outcome<TcpListener> {
+pub(super) async fn bind_metrics(address: SocketAddr) -> Outcome<TcpListener> {
     if !address.ip().is_loopback() {
         tracing::warn!(%address, "metrics are served to other hosts, in the clear");
     }
@@ -314,15 +342,19 @@ async fn bind_metrics(address: SocketAddr) -> Outcome<TcpListener> {
     )
 }
 
-/// Serves `/metrics` until stopped.
-fn serve_metrics(socket: TcpListener, handle: Arc<dyn Backend>, stop: CancellationToken) {
+/// Serves `/metrics` until stopped; `text` waits for the tunnel and gives nothing once it has ended.
+pub(super) fn serve_metrics(
+    socket: TcpListener,
+    text: impl Fn() -> Option<String> + Clone + Send + Sync + 'static,
+    stop: CancellationToken,
+) {
     let answer = move || {
-        let handle = Arc::clone(&handle);
+        let text = text.clone();
         async move {
-            match tokio::task::spawn_blocking(move || handle.snapshot()).await {
-                Ok(Some(state)) => {
+            match tokio::task::spawn_blocking(text).await {
+                Ok(Some(text)) => {
                     let content = [(CONTENT_TYPE, gateway::metrics::CONTENT_TYPE)];
-                    Ok((content, gateway::metrics::prometheus(&state)))
+                    Ok((content, text))
                 }
                 _ => Err(http::StatusCode::SERVICE_UNAVAILABLE),
             }
@@ -360,6 +392,9 @@ fn describe(state: &Value) -> String {
         format!("sent      {}", amount("sent")),
         format!("received  {}", amount("received")),
     ];
+    if let Some(ike) = state.get("ike") {
+        lines.extend(vpn_up::describe(ike));
+    }
     for sa in list(state, "associations") {
         lines.push(format!(
             "SPI {} {:<3}  {} packets, last number {}",

@@ -1,0 +1,370 @@
+//! The file that describes what the daemon negotiates. Secrets are in files of their own, which it names.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ikev2::crypto::{Group, Prf};
+use ikev2::select::{EspProposal, IkeProposal};
+use offload::{Encryption, Integrity};
+use serde::{Deserialize, Deserializer};
+
+use crate::config::{
+    DebugConfig, DscpConfig, ENCRYPTION, INTEGRITY, InterfaceConfig, MetricsConfig, Prefix,
+    ethernet, named, seconds, yes,
+};
+
+/// Everything that one daemon does.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DaemonConfig {
+    /// A Unix socket that answers `cordon vpn status`, `explain`, `down` and the like.
+    pub status: PathBuf,
+    /// The inner side.
+    pub interface: InterfaceConfig,
+    /// The outer side.
+    #[serde(default)]
+    pub path: OuterConfig,
+    /// Whose certificates are believed.
+    pub trust: Option<TrustConfig>,
+    /// Where it is written down who had a tunnel and who was refused one.
+    pub audit: Option<AuditConfig>,
+    /// Counters over HTTP.
+    pub metrics: Option<MetricsConfig>,
+    /// Switches for finding out what goes wrong.
+    #[serde(default)]
+    pub debug: DebugConfig,
+    /// Addresses for peers.
+    #[serde(default)]
+    pub pool: Vec<PoolConfig>,
+    /// Relations to peers; where several fit, the first counts.
+    #[serde(default)]
+    pub connection: Vec<ConnectionConfig>,
+}
+
+/// The outer side of all tunnels.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct OuterConfig {
+    /// Address on which UDP ports 500 and 4500 are opened; all IPv4 addresses unless given.
+    pub listen: IpAddr,
+    /// Bytes of the largest outer packet.
+    pub mtu: u16,
+    /// DSCP of outer packets.
+    pub dscp: DscpConfig,
+}
+
+impl Default for OuterConfig {
+    fn default() -> Self {
+        Self {
+            listen: Ipv4Addr::UNSPECIFIED.into(),
+            mtu: ethernet(),
+            dscp: DscpConfig::default(),
+        }
+    }
+}
+
+/// Whose certificates are believed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct TrustConfig {
+    /// Files with certificates of authorities (PEM): a peer's certificate must lead to one of them. The
+    /// devices CA alone lets devices in and nobody else.
+    pub anchors: Vec<PathBuf>,
+    /// Files with certificates of authorities that lead to an anchor, where peers do not send them, or
+    /// where there are revocation lists of theirs.
+    #[serde(default)]
+    pub intermediates: Vec<PathBuf>,
+    /// Files with revocation lists (PEM or DER). They are read again when they change.
+    #[serde(default)]
+    pub crls: Vec<PathBuf>,
+    /// Whether a peer is refused when an authority above it has no current revocation list.
+    #[serde(default)]
+    pub require_crl: bool,
+}
+
+/// The audit journal.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct AuditConfig {
+    /// Its folder; made when it is missing.
+    pub folder: PathBuf,
+}
+
+/// Addresses for peers.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Its name, for `pool` of a connection.
+    pub name: String,
+    /// Networks of which peers get addresses.
+    pub addresses: Vec<Prefix>,
+    /// Name servers inside the tunnel.
+    #[serde(default)]
+    pub dns: Vec<IpAddr>,
+}
+
+/// When a connection comes up.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// When the peer wants it, or by `cordon vpn connect`.
+    #[default]
+    None,
+    /// With the daemon, and again whenever it was lost.
+    Start,
+    /// With the first packet for it.
+    Trap,
+}
+
+/// A relation to a peer, or to a kind of peers.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionConfig {
+    /// Its name.
+    pub name: String,
+    /// The peer's address; any unless given. Needed to start it from here.
+    pub remote: Option<IpAddr>,
+    /// Who we are: a host name, an e-mail address, an IP address. With a certificate its subject, unless
+    /// given.
+    pub local_id: Option<String>,
+    /// Who the peer must be, in the same forms; `any` takes whoever has an acceptable certificate.
+    pub remote_id: String,
+    /// File with the secret that both sides share, mode 0600.
+    pub psk_file: Option<PathBuf>,
+    /// File with our certificate, then those of the authorities above it (PEM).
+    pub certificate: Option<PathBuf>,
+    /// File with its key, mode 0600 (PEM, PKCS#8).
+    pub key: Option<PathBuf>,
+    /// File with the passphrase of the key, where it is encrypted.
+    pub passphrase_file: Option<PathBuf>,
+    /// Algorithms, preferred first; a modern choice unless given.
+    #[serde(default)]
+    pub ike: Vec<IkeProposalConfig>,
+    /// Seconds after which the IKE SA gets new keys.
+    #[serde(default = "four_hours", deserialize_with = "seconds")]
+    pub lifetime: Duration,
+    /// Seconds of silence after which the peer is asked whether it lives; 0 never asks.
+    #[serde(default = "half_a_minute", deserialize_with = "seconds")]
+    pub liveness: Duration,
+    /// Whether the tunnel survives a change of addresses (MOBIKE).
+    #[serde(default = "yes")]
+    pub mobike: bool,
+    /// Pool from which the peer gets addresses inside the tunnel.
+    pub pool: Option<String>,
+    /// Addresses inside the tunnel that we ask the peer for.
+    #[serde(default)]
+    pub request: Vec<Family>,
+    /// When it comes up.
+    #[serde(default)]
+    pub start: Start,
+    /// What goes through it.
+    #[serde(default)]
+    pub child: Vec<ChildConfig>,
+}
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+/// A Child SA.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ChildConfig {
+    /// Its name.
+    pub name: String,
+    /// Networks on our side; with `request` the address that we get, unless given.
+    #[serde(default)]
+    pub local: Vec<Prefix>,
+    /// Networks on the peer's side; with `pool` the address that it gets, unless given.
+    #[serde(default)]
+    pub remote: Vec<Prefix>,
+    /// Upper-layer protocol number; any unless given.
+    pub protocol: Option<u8>,
+    /// Algorithms, preferred first; a modern choice unless given.
+    #[serde(default)]
+    pub esp: Vec<EspProposalConfig>,
+    /// Seconds after which it gets new keys.
+    #[serde(default = "one_hour", deserialize_with = "seconds")]
+    pub lifetime: Duration,
+}
+
+const fn four_hours() -> Duration {
+    Duration::from_secs(4 * 3600)
+}
+
+const fn one_hour() -> Duration {
+    Duration::from_secs(3600)
+}
+
+const fn half_a_minute() -> Duration {
+    Duration::from_secs(30)
+}
+
+/// Alternatives for an IKE SA.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct IkeProposalConfig {
+    encryption: Vec<Named<Encryption>>,
+    #[serde(default)]
+    integrity: Vec<Named<Integrity>>,
+    prf: Vec<Named<Prf>>,
+    groups: Vec<Named<Group>>,
+    /// Further key exchanges after the first, one after the other.
+    #[serde(default)]
+    additional: Vec<Named<Group>>,
+}
+
+/// Alternatives for a Child SA.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct EspProposalConfig {
+    encryption: Vec<Named<Encryption>>,
+    #[serde(default)]
+    integrity: Vec<Named<Integrity>>,
+    /// Key exchanges when it gets new keys; a peer without them is taken as well.
+    #[serde(default)]
+    groups: Vec<Named<Group>>,
+    /// 64-bit sequence numbers: only, or never; either unless given.
+    extended_sequence: Option<bool>,
+}
+
+/// Something that has a name in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Named<T>(T);
+
+impl<T: Copy> Named<T> {
+    fn all(names: &[Self]) -> Vec<T> {
+        names.iter().map(|named| named.0).collect()
+    }
+}
+
+const PRF: &[(&str, Prf)] = &[
+    ("hmac-sha2-256", Prf::HmacSha256),
+    ("hmac-sha2-384", Prf::HmacSha384),
+    ("hmac-sha2-512", Prf::HmacSha512),
+    ("hmac-sha1", Prf::HmacSha1),
+];
+
+const GROUP: &[(&str, Group)] = &[
+    ("x25519", Group::X25519),
+    ("p256", Group::P256),
+    ("p384", Group::P384),
+    ("modp2048", Group::Modp2048),
+    ("modp3072", Group::Modp3072),
+    ("modp4096", Group::Modp4096),
+    ("ml-kem-768", Group::MlKem768),
+];
+
+macro_rules! by_name {
+    ($($kind:ty: $table:expr),*) => {$(
+        impl<'de> Deserialize<'de> for Named<$kind> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                named(deserializer, $table).map(Self)
+            }
+        }
+    )*};
+}
+
+by_name!(Encryption: ENCRYPTION, Integrity: INTEGRITY, Prf: PRF, Group: GROUP);
+
+/// Whether a list of ciphers goes together with one of integrity algorithms.
+fn check_suite(encryption: &[Encryption], integrity: &[Integrity]) -> Result<(), &'static str> {
+    let combined = encryption
+        .iter()
+        .filter(|cipher| cipher.is_combined())
+        .count();
+    match (combined, encryption.len(), integrity.is_empty()) {
+        (_, 0, _) => Err("`encryption` is empty"),
+        (some, all, _) if some != 0 && some != all => {
+            Err("ciphers that authenticate and others need proposals of their own")
+        }
+        (0, _, true) => Err("these ciphers need `integrity`"),
+        (1.., _, false) => Err("these ciphers take no `integrity`"),
+        _ => Ok(()),
+    }
+}
+
+impl IkeProposalConfig {
+    pub(super) fn proposal(&self) -> Result<IkeProposal, &'static str> {
+        let (encryption, integrity) = (Named::all(&self.encryption), Named::all(&self.integrity));
+        check_suite(&encryption, &integrity)?;
+        if encryption.contains(&Encryption::Null) {
+            return Err("IKE needs encryption");
+        }
+        let groups = Named::all(&self.groups);
+        if groups.is_empty() || self.prf.is_empty() {
+            return Err("`groups` and `prf` must not be empty");
+        }
+        if groups.iter().any(|group| !group.is_first()) {
+            return Err("ml-kem-768 is for `additional` only");
+        }
+        let additional = Named::all(&self.additional);
+        Ok(IkeProposal {
+            encryption,
+            integrity,
+            prf: Named::all(&self.prf),
+            groups,
+            additional: additional.into_iter().map(|group| vec![group]).collect(),
+        })
+    }
+}
+
+impl EspProposalConfig {
+    pub(super) fn proposal(&self) -> Result<EspProposal, &'static str> {
+        let (encryption, integrity) = (Named::all(&self.encryption), Named::all(&self.integrity));
+        check_suite(&encryption, &integrity)?;
+        let groups = Named::all(&self.groups);
+        if groups.iter().any(|group| !group.is_first()) {
+            return Err("ml-kem-768 is for `additional` of `ike` only");
+        }
+        Ok(EspProposal {
+            encryption,
+            integrity,
+            groups,
+            without_group: true,
+            extended_sequence: match self.extended_sequence {
+                Some(only) => vec![only],
+                None => vec![true, false],
+            },
+        })
+    }
+}
+
+/// What we propose and accept without `ike`: with a key exchange against quantum computers where the
+/// peer knows it, else without.
+pub(super) fn usual_ike() -> Vec<IkeProposal> {
+    let with = |additional| IkeProposal {
+        encryption: usual_ciphers(),
+        integrity: vec![],
+        prf: vec![Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512],
+        groups: vec![Group::X25519, Group::P256, Group::P384],
+        additional,
+    };
+    vec![with(vec![vec![Group::MlKem768]]), with(vec![])]
+}
+
+/// What we propose and accept without `esp`.
+pub(super) fn usual_esp() -> Vec<EspProposal> {
+    vec![EspProposal {
+        encryption: usual_ciphers(),
+        integrity: vec![],
+        groups: vec![Group::X25519, Group::P256, Group::P384],
+        without_group: true,
+        extended_sequence: vec![true, false],
+    }]
+}
+
+fn usual_ciphers() -> Vec<Encryption> {
+    vec![
+        Encryption::AesGcm256,
+        Encryption::AesGcm128,
+        Encryption::ChaCha20Poly1305,
+    ]
+}

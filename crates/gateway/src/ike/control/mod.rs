@@ -1,0 +1,630 @@
+//! What the daemon does about what the protocol half says: installs, routes, retries, explains.
+//!
+//! Nothing here opens a socket or reads a clock. What is to be done comes out as [`Effect`]s:
+//!
+//! ```text
+//! datagram, answer, note, order, tick ──► Control ──► poll_transmit, poll_effect, poll_timeout
+//! ```
+
+mod events;
+mod orders;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ikev2::auth::Scheme;
+use ikev2::event::{Reason, Transmit};
+use ikev2::wire::Identification;
+use ikev2::{Answer, AskId, Endpoint, IkeId, Limits, Random, Timestamp};
+use ipsec::lifetime::Expiry;
+
+pub use orders::{Order, Reply};
+
+use super::config::{OuterConfig, PoolConfig, Start};
+use super::plan::Plan;
+use super::pool::Pools;
+use super::report::{Explanation, IkeCounters};
+use super::signer::SigningKey;
+use super::trust::{Accepted, Trust};
+use crate::children::{ChildOrder, Note};
+use crate::config::Prefix;
+
+/// UDP port of IKE (RFC 7296 §2).
+pub(super) const IKE_PORT: u16 = 500;
+/// UDP port of IKE and ESP behind NATs (RFC 3948 §2.1).
+pub(super) const NAT_PORT: u16 = 4500;
+/// Longest pause between attempts.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// First pause; it doubles with each failure.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// How often we look whether our own address has changed.
+const LOOK_AT_PATHS: Duration = Duration::from_secs(1);
+/// Failed negotiations that are remembered.
+const EXPLANATIONS: usize = 64;
+/// How long the acceptance of a certificate waits for the handshake to end, and how many of one peer.
+const ACCEPTANCE: Duration = Duration::from_secs(60);
+const ACCEPTANCES: usize = 4;
+/// Failures that strangers can cause and that are logged and audited, per second; the rest is counted.
+const LOUD: u32 = 10;
+
+/// A moment on the two clocks in use, which advance together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) stamp: Timestamp,
+    pub(super) instant: Instant,
+}
+
+impl Now {
+    pub(super) fn since(start: Instant, instant: Instant) -> Self {
+        let stamp = Timestamp::new(instant.saturating_duration_since(start));
+        Self { stamp, instant }
+    }
+}
+
+/// Addresses and routes of the inner interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkOrder {
+    /// Adds an address.
+    AddAddress(IpAddr),
+    /// Removes it.
+    RemoveAddress(IpAddr),
+    /// Routes a network into the tunnel.
+    AddRoute(Prefix),
+    /// No more.
+    RemoveRoute(Prefix),
+}
+
+/// What the audit journal is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AuditNote {
+    /// What happened: `tunnel.up` and the like.
+    pub(super) action: &'static str,
+    /// Whether it is a success.
+    pub(super) good: bool,
+    /// The peer, as far as it proved who it is.
+    pub(super) peer: Option<String>,
+    /// The connection.
+    pub(super) connection: Option<String>,
+    /// Why.
+    pub(super) reason: Option<String>,
+    /// The peer's address.
+    pub(super) remote: Option<String>,
+    /// What exactly.
+    pub(super) detail: Option<String>,
+}
+
+/// Something for others to do.
+pub(super) enum Effect {
+    Sign(AskId, String, Scheme, Vec<u8>),
+    Verify(AskId, Vec<Vec<u8>>, Identification),
+    SetKey(String, Option<SigningKey>),
+    SetTrust(Option<Trust>),
+    Child(ChildOrder),
+    Link(LinkOrder),
+    Audit(AuditNote),
+}
+
+/// Which of our addresses packets to another one leave from.
+pub(super) type SourceOf = Box<dyn Fn(IpAddr) -> Option<IpAddr> + Send>;
+
+/// Connection and identity that somebody claims.
+type Claim = (String, Identification);
+
+/// An IKE SA that is up.
+struct IkeState {
+    connection: String,
+    peer: Identification,
+    suite: String,
+    since: Timestamp,
+    rekeyed: Timestamp,
+    initiator: bool,
+    /// Inside the tunnel.
+    addresses: Vec<IpAddr>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    accepted: Vec<Arc<Accepted>>,
+}
+
+/// A Child SA.
+struct ChildState {
+    ike: IkeId,
+    name: String,
+    spi_out: u32,
+    suite: String,
+    local: String,
+    remote: String,
+    since: Timestamp,
+    sending: bool,
+    routes: Vec<Prefix>,
+}
+
+/// What we want of a connection.
+#[derive(Default)]
+struct Wish {
+    /// What we started last.
+    ike: Option<IkeId>,
+    failures: u32,
+    /// Closed by order, until the next order.
+    held: bool,
+}
+
+/// Why to wake up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// To start a connection.
+    Start(String),
+    /// To tell of traffic again.
+    Rearm(String),
+    /// To make a Child SA that is missing.
+    Child(IkeId, String),
+    /// To replace a Child SA for which it failed.
+    RekeyChild(IkeId, u32),
+    /// To replace an IKE SA for which it failed.
+    RekeyIke(IkeId),
+    /// To see whether our address has changed.
+    Paths,
+}
+
+/// The daemon's decisions.
+pub(super) struct Control {
+    endpoint: Endpoint,
+    plans: Vec<Plan>,
+    path: OuterConfig,
+    source_of: SourceOf,
+    pools: Pools,
+    ikes: BTreeMap<IkeId, IkeState>,
+    children: BTreeMap<u32, ChildState>,
+    wishes: BTreeMap<String, Wish>,
+    timers: BTreeSet<(Timestamp, Timer)>,
+    /// Certificates accepted in handshakes that have not ended yet, by connection and identity.
+    accepted: BTreeMap<Claim, Vec<(Timestamp, Arc<Accepted>)>>,
+    /// Questions about certificates that are out.
+    verifying: BTreeMap<AskId, Claim>,
+    /// Who caused the questions that are out.
+    askers: BTreeMap<AskId, SocketAddr>,
+    /// How many want a network routed into the tunnel.
+    routes: BTreeMap<(IpAddr, u8), usize>,
+    explanations: VecDeque<(Timestamp, Explanation)>,
+    counters: IkeCounters,
+    effects: VecDeque<Effect>,
+    /// Sender of the datagram that is being handled.
+    sender: Option<SocketAddr>,
+    loud: (Timestamp, u32),
+    stopping: bool,
+}
+
+impl Control {
+    /// Sets up the connections; [`Self::begin`] starts them.
+    pub(super) fn new(
+        path: OuterConfig,
+        random: Box<dyn Random + Send>,
+        source_of: SourceOf,
+        now: Now,
+    ) -> Self {
+        let limits = Limits {
+            nat_port: NAT_PORT,
+            // One way for packets whatever lies between: see docs/vpn.md.
+            always_udp: true,
+            ..Limits::default()
+        };
+        Self {
+            endpoint: Endpoint::new(limits, random, now.stamp),
+            plans: Vec::new(),
+            path,
+            source_of,
+            pools: Pools::default(),
+            ikes: BTreeMap::new(),
+            children: BTreeMap::new(),
+            wishes: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            accepted: BTreeMap::new(),
+            verifying: BTreeMap::new(),
+            askers: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            explanations: VecDeque::new(),
+            counters: IkeCounters::default(),
+            effects: VecDeque::new(),
+            sender: None,
+            loud: (now.stamp, 0),
+            stopping: false,
+        }
+    }
+
+    /// Takes the connections and starts those that start by themselves.
+    pub(super) fn begin(&mut self, plans: Vec<Plan>, pools: &[PoolConfig], now: Now) {
+        self.pools.configure(pools);
+        for plan in plans {
+            self.add(plan, now);
+        }
+        self.settle(now);
+    }
+
+    fn add(&mut self, mut plan: Plan, now: Now) {
+        let name = plan.name().to_owned();
+        self.endpoint.add_connection(plan.connection.clone());
+        let key = plan.key.take();
+        self.effects.push_back(Effect::SetKey(name.clone(), key));
+        for child in &plan.children {
+            for route in child.routes.clone() {
+                self.add_route(route);
+            }
+        }
+        let start = plan.start;
+        if start == Start::Trap {
+            for child in &plan.children {
+                let (order, selectors) = (child.order, child.selectors.clone());
+                let trap = ChildOrder::Trap(order, order, selectors);
+                self.effects.push_back(Effect::Child(trap));
+            }
+        }
+        self.plans.push(plan);
+        self.wishes.entry(name.clone()).or_default();
+        if start == Start::Start {
+            self.at(now.stamp, Timer::Start(name));
+        }
+    }
+
+    fn plan(&self, name: &str) -> Option<&Plan> {
+        self.plans.iter().find(|plan| plan.name() == name)
+    }
+
+    fn at(&mut self, at: Timestamp, timer: Timer) {
+        self.timers.retain(|(_, other)| *other != timer);
+        self.timers.insert((at, timer));
+    }
+
+    pub(super) fn datagram(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        bytes: &[u8],
+        now: Now,
+    ) {
+        self.sender = Some(remote);
+        self.endpoint
+            .handle_datagram(now.stamp, local, remote, bytes);
+        self.settle(now);
+        self.sender = None;
+    }
+
+    /// A signature.
+    pub(super) fn signed(&mut self, ask: AskId, result: Result<Vec<u8>, String>, now: Now) {
+        let answer = result.map_or_else(Answer::Refused, Answer::Signature);
+        self.answer(ask, answer, now);
+    }
+
+    fn answer(&mut self, ask: AskId, answer: Answer, now: Now) {
+        self.sender = self.askers.remove(&ask);
+        self.endpoint.answer(now.stamp, ask, answer);
+        self.settle(now);
+        self.sender = None;
+    }
+
+    /// The judgement about a certificate.
+    pub(super) fn verified(
+        &mut self,
+        ask: AskId,
+        result: Result<(Vec<u8>, Accepted), String>,
+        now: Now,
+    ) {
+        let about = self.verifying.remove(&ask);
+        let answer = match (result, about) {
+            (Ok((key, accepted)), Some(about)) => {
+                let known = self.accepted.entry(about).or_default();
+                // Strangers can present other people's certificates; all that were accepted under a
+                // name count later.
+                if known.len() >= ACCEPTANCES {
+                    known.remove(0);
+                }
+                known.push((now.stamp, Arc::new(accepted)));
+                Answer::PeerKey(key)
+            }
+            (Ok(_), None) => Answer::Refused("nobody asked".into()),
+            (Err(reason), _) => Answer::Refused(reason),
+        };
+        self.answer(ask, answer, now);
+    }
+
+    /// What the packet path tells.
+    pub(super) fn note(&mut self, note: Note, now: Now) {
+        match note {
+            Note::FirstInbound(spi) => {
+                if let Some(child) = self.children.get(&spi.get()) {
+                    self.endpoint.note_inbound(now.stamp, child.ike, spi.get());
+                }
+            }
+            Note::Acquire(trap) => {
+                let wanted = |plan: &&Plan| plan.children.iter().any(|child| child.order == trap);
+                let name = self
+                    .plans
+                    .iter()
+                    .find(wanted)
+                    .map(|plan| plan.name().to_owned());
+                if let Some(name) = name {
+                    tracing::info!(conn = %name, "traffic wants a tunnel");
+                    self.want(&name, now);
+                }
+            }
+            Note::Expired(spi_out, expiry) => self.expired(spi_out.get(), expiry, now),
+        }
+        self.settle(now);
+    }
+
+    fn expired(&mut self, spi_out: u32, expiry: Expiry, now: Now) {
+        let found = self
+            .children
+            .iter()
+            .find(|(_, child)| child.spi_out == spi_out);
+        let Some((spi_in, ike)) = found.map(|(spi_in, child)| (*spi_in, child.ike)) else {
+            return;
+        };
+        // An IKE SA that is being replaced hands its children on, and is asked again then.
+        let _ = match expiry {
+            Expiry::Soft => self.endpoint.rekey_child(now.stamp, ike, spi_in),
+            Expiry::Hard => {
+                tracing::warn!(esp_spi = %format_args!("{spi_in:08x}"), "keys are too old to be used on");
+                self.endpoint.delete_child(now.stamp, ike, spi_in)
+            }
+        };
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, now: Now) {
+        self.endpoint.handle_timeout(now.stamp);
+        self.settle(now);
+        while let Some((at, timer)) = self.timers.first().cloned() {
+            if at > now.stamp {
+                break;
+            }
+            self.timers.remove(&(at, timer.clone()));
+            self.due(timer, now);
+            self.settle(now);
+        }
+    }
+
+    fn due(&mut self, timer: Timer, now: Now) {
+        match timer {
+            Timer::Start(name) => self.want(&name, now),
+            Timer::Rearm(name) => {
+                let orders = self.plan(&name).map(|plan| {
+                    let orders = plan.children.iter().map(|child| child.order);
+                    orders.collect::<Vec<_>>()
+                });
+                for order in orders.unwrap_or_default() {
+                    let order = ChildOrder::Rearm(order);
+                    self.effects.push_back(Effect::Child(order));
+                }
+            }
+            Timer::Child(ike, name) => {
+                let there = |child: &ChildState| child.ike == ike && child.name == name;
+                if !self.children.values().any(there) {
+                    let _ = self.endpoint.create_child(now.stamp, ike, &name);
+                }
+            }
+            Timer::RekeyChild(ike, spi_in) => {
+                let _ = self.endpoint.rekey_child(now.stamp, ike, spi_in);
+            }
+            Timer::RekeyIke(ike) => {
+                let _ = self.endpoint.rekey_ike(now.stamp, ike);
+            }
+            Timer::Paths => self.look_at_paths(now),
+        }
+    }
+
+    /// Brings a connection up unless it is, or is on its way.
+    fn want(&mut self, name: &str, now: Now) {
+        let Some(plan) = self.plan(name) else { return };
+        let Some(remote) = plan.remote else { return };
+        let missing: Vec<String> = plan
+            .children
+            .iter()
+            .map(|child| child.name.clone())
+            .collect();
+        let wish = self.wishes.entry(name.to_owned()).or_default();
+        if self.stopping || wish.held {
+            return;
+        }
+        if let Some(ike) = wish.ike {
+            // It is up, but not all of it.
+            if self.ikes.contains_key(&ike) {
+                for child in missing {
+                    self.due(Timer::Child(ike, child), now);
+                }
+            }
+            return;
+        }
+        let Some(local) = (self.source_of)(remote) else {
+            tracing::warn!(conn = %name, peer = %remote, "there is no way to the peer");
+            self.try_again(name, now);
+            return;
+        };
+        let path = [local, remote].map(|address| SocketAddr::new(address, IKE_PORT));
+        match self.endpoint.initiate(now.stamp, name, path[0], path[1]) {
+            Ok(ike) => {
+                tracing::info!(conn = %name, peer = %remote, "connecting");
+                self.wishes.entry(name.to_owned()).or_default().ike = Some(ike);
+            }
+            Err(error) => tracing::error!(conn = %name, %error, "cannot connect"),
+        }
+    }
+
+    /// Plans the next attempt, if there is to be one.
+    fn try_again(&mut self, name: &str, now: Now) {
+        let Some(start) = self.plan(name).map(|plan| plan.start) else {
+            return;
+        };
+        let wish = self.wishes.entry(name.to_owned()).or_default();
+        if wish.held || self.stopping {
+            return;
+        }
+        let pause = RETRY_FIRST
+            .saturating_mul(1 << wish.failures.min(6))
+            .min(RETRY_MAX);
+        wish.failures = wish.failures.saturating_add(1);
+        let at = now.stamp.after(pause);
+        match start {
+            Start::Start => self.at(at, Timer::Start(name.to_owned())),
+            Start::Trap => self.at(at, Timer::Rearm(name.to_owned())),
+            Start::None => {}
+        }
+    }
+
+    /// Moves tunnels that we started when our address towards the peer is another one now.
+    fn look_at_paths(&mut self, now: Now) {
+        let ours: Vec<_> = self
+            .ikes
+            .iter()
+            .filter(|(_, state)| state.initiator)
+            .map(|(ike, state)| (*ike, state.local, state.remote))
+            .collect();
+        if ours.is_empty() {
+            return;
+        }
+        self.at(now.stamp.after(LOOK_AT_PATHS), Timer::Paths);
+        for (ike, local, remote) in ours {
+            let Some(source) = (self.source_of)(remote.ip()).filter(|ip| *ip != local.ip()) else {
+                continue;
+            };
+            let new = SocketAddr::new(source, NAT_PORT);
+            tracing::info!(from = %local, to = %new, "our address has changed");
+            if self
+                .endpoint
+                .change_path(now.stamp, ike, new, remote)
+                .is_ok()
+            {
+                self.moved(ike, new, remote);
+            } else {
+                // Without MOBIKE the old address is lost and the tunnel with it.
+                let _ = self.endpoint.close(now.stamp, ike);
+            }
+        }
+    }
+
+    pub(super) fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.endpoint.poll_transmit()
+    }
+
+    pub(super) fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
+        let timers = self.timers.first().map(|(at, _)| *at);
+        self.endpoint.poll_timeout().into_iter().chain(timers).min()
+    }
+
+    /// Looks at the certificates of all peers again.
+    pub(super) fn recheck(&mut self, judge: &dyn Fn(&Accepted) -> Result<(), String>, now: Now) {
+        let bad = |state: &IkeState| {
+            let mut all = state.accepted.iter();
+            all.find_map(|accepted| judge(accepted).err())
+        };
+        let bad: Vec<(IkeId, String)> = self
+            .ikes
+            .iter()
+            .filter_map(|(ike, state)| Some((*ike, bad(state)?)))
+            .collect();
+        for (ike, reason) in bad {
+            self.counters.revoked = self.counters.revoked.saturating_add(1);
+            self.audit_ike("tunnel.revoke", false, ike, Some(reason.clone()));
+            tracing::warn!(ike_spi = %format_args!("{:016x}", ike.spi()), reason, "closing a tunnel");
+            // Its children stop at once, whether the peer answers or not.
+            self.silence(ike);
+            let _ = self.endpoint.close(now.stamp, ike);
+        }
+        self.settle(now);
+    }
+
+    /// Takes the Child SAs of an IKE SA away from the packet path.
+    fn silence(&mut self, ike: IkeId) {
+        let of = self.children.iter().filter(|(_, child)| child.ike == ike);
+        let spis: Vec<u32> = of.map(|(spi, _)| *spi).collect();
+        for spi in spis {
+            self.remove_child(spi, Duration::ZERO);
+        }
+    }
+
+    /// Remembers and logs what failed. What strangers cause is only counted beyond [`LOUD`] a second.
+    fn explain(
+        &mut self,
+        what: &str,
+        connection: Option<&str>,
+        child: Option<&str>,
+        reason: &Reason,
+        now: Now,
+    ) -> bool {
+        self.counters.fail(reason);
+        let remote = self.sender.or_else(|| {
+            let plan = self.plan(connection?)?;
+            Some(SocketAddr::new(plan.remote?, IKE_PORT))
+        });
+        let explanation = Explanation {
+            connection: connection.map(str::to_owned),
+            child: child.map(str::to_owned),
+            remote: remote.map(|remote| remote.to_string()),
+            ..Explanation::of(what, reason)
+        };
+        if now.stamp.since(self.loud.0) >= Duration::from_secs(1) {
+            self.loud = (now.stamp, 0);
+        }
+        self.loud.1 = self.loud.1.saturating_add(1);
+        let loud = self.loud.1 <= LOUD;
+        if loud {
+            tracing::warn!(
+                conn = explanation.connection,
+                child = explanation.child,
+                peer = explanation.remote,
+                reason = %explanation.reason,
+                theirs = explanation.theirs,
+                ours = explanation.ours,
+                "negotiation of {what} failed"
+            );
+        }
+        if self.explanations.len() >= EXPLANATIONS {
+            self.explanations.pop_front();
+        }
+        self.explanations.push_back((now.stamp, explanation));
+        loud
+    }
+
+    fn audit_ike(&mut self, action: &'static str, good: bool, ike: IkeId, reason: Option<String>) {
+        let state = self.ikes.get(&ike);
+        let note = AuditNote {
+            action,
+            good,
+            peer: state.map(|state| super::identity::show(&state.peer)),
+            connection: state.map(|state| state.connection.clone()),
+            reason,
+            remote: state.map(|state| state.remote.to_string()),
+            detail: Some(format!("ike_spi={:016x}", ike.spi())),
+        };
+        self.effects.push_back(Effect::Audit(note));
+    }
+
+    fn add_route(&mut self, route: Prefix) {
+        let count = self.routes.entry((route.address, route.bits)).or_default();
+        *count = count.saturating_add(1);
+        if *count == 1 {
+            self.effects
+                .push_back(Effect::Link(LinkOrder::AddRoute(route)));
+        }
+    }
+
+    fn remove_route(&mut self, route: Prefix) {
+        let key = (route.address, route.bits);
+        let Some(count) = self.routes.get_mut(&key) else {
+            return;
+        };
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.routes.remove(&key);
+            self.effects
+                .push_back(Effect::Link(LinkOrder::RemoveRoute(route)));
+        }
+    }
+}

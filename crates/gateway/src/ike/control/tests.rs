@@ -1,0 +1,415 @@
+//! Two daemons' decisions in virtual time, with nothing but a function between them.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::ike::plan::Loaded;
+
+const CAMERA: &str = r#"
+status = "s"
+interface = { name = "t" }
+[[connection]]
+name = "headquarters"
+remote = "192.0.2.1"
+local_id = "camera-17.example.org"
+remote_id = "gateway.example.org"
+psk_file = "psk"
+start = "start"
+lifetime = 300.0
+[[connection.child]]
+name = "net"
+local = ["10.5.1.0/24"]
+remote = ["10.5.2.0/24"]
+lifetime = 60.0
+"#;
+
+const GATEWAY: &str = r#"
+status = "s"
+interface = { name = "t" }
+[[connection]]
+name = "cameras"
+local_id = "gateway.example.org"
+remote_id = "camera-17.example.org"
+psk_file = "psk"
+[[connection.child]]
+name = "net"
+local = ["10.5.2.0/24"]
+remote = ["10.5.1.0/24"]
+"#;
+
+struct Seeded(u64);
+
+impl Random for Seeded {
+    fn fill(&mut self, out: &mut [u8]) {
+        for byte in out {
+            // SplitMix64: no secret depends on it here.
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            *byte = (z ^ (z >> 31)).to_le_bytes()[0];
+        }
+    }
+}
+
+/// What a side did to its packet path, routes and journal.
+#[derive(Default)]
+struct Done {
+    installed: Vec<u32>,
+    removed: Vec<(u32, Duration)>,
+    moved: usize,
+    links: Vec<LinkOrder>,
+    audit: Vec<AuditNote>,
+}
+
+struct Side {
+    control: Control,
+    done: Done,
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    start: Instant,
+    elapsed: Duration,
+    /// Camera, gateway.
+    sides: [Side; 2],
+    cut: bool,
+}
+
+const ADDRESSES: [&str; 2] = ["192.0.2.7", "192.0.2.1"];
+
+impl World {
+    fn new(camera: &str, gateway: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("psk");
+        std::fs::write(&secret, "a secret for this test only").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let start = Instant::now();
+        let side = |text: &str, number: usize| {
+            let loaded = Loaded::read(text, folder.path()).unwrap();
+            let own: IpAddr = ADDRESSES[number].parse().unwrap();
+            let now = Now::since(start, start);
+            let random = Box::new(Seeded(number as u64));
+            let path = loaded.config.path.clone();
+            let mut control = Control::new(path, random, Box::new(move |_| Some(own)), now);
+            control.begin(loaded.plans, &loaded.config.pool, now);
+            let done = Done::default();
+            Side { control, done }
+        };
+        let sides = [side(camera, 0), side(gateway, 1)];
+        Self {
+            start,
+            elapsed: Duration::ZERO,
+            sides,
+            cut: false,
+            folder,
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now::since(self.start, self.start + self.elapsed)
+    }
+
+    /// Lets time pass, and everything happen that happens in it.
+    fn run(&mut self, duration: Duration) {
+        let end = self.elapsed + duration;
+        loop {
+            self.exchange();
+            let next = self
+                .sides
+                .iter()
+                .filter_map(|side| side.control.poll_timeout());
+            let next = next.map(Timestamp::since_start).min();
+            match next.filter(|at| *at <= end) {
+                Some(at) => self.elapsed = self.elapsed.max(at),
+                None => break,
+            }
+            let now = self.now();
+            self.sides
+                .iter_mut()
+                .for_each(|side| side.control.tick(now));
+        }
+        self.elapsed = end;
+    }
+
+    fn exchange(&mut self) {
+        let now = self.now();
+        loop {
+            let mut quiet = true;
+            for at in 0..2 {
+                while let Some(effect) = self.sides[at].control.poll_effect() {
+                    self.sides[at].done.take(effect);
+                }
+                while let Some(transmit) = self.sides[at].control.poll_transmit() {
+                    quiet = false;
+                    if !self.cut {
+                        let other = &mut self.sides[1 - at].control;
+                        other.datagram(transmit.remote, transmit.local, &transmit.payload, now);
+                    }
+                }
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn order(&mut self, at: usize, order: Order) -> Reply {
+        let now = self.now();
+        self.sides[at].control.obey(order, now)
+    }
+
+    fn status(&mut self, at: usize) -> crate::ike::report::IkeStatus {
+        match self.order(at, Order::Status) {
+            Reply::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn reasons(&mut self, at: usize) -> Vec<String> {
+        match self.order(at, Order::Explain) {
+            Reply::Explanations(all) => all.into_iter().map(|one| one.reason).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Every side has one child, and they are the two ends of the same.
+    fn check_up(&mut self) {
+        let ends = [0, 1].map(|at| {
+            let status = self.status(at);
+            let children: Vec<_> = status
+                .sas
+                .iter()
+                .flat_map(|sa| sa.children.clone())
+                .collect();
+            assert_eq!((status.sas.len(), children.len()), (1, 1), "side {at}");
+            (children[0].spi_in.clone(), children[0].spi_out.clone())
+        });
+        assert_eq!((&ends[0].0, &ends[0].1), (&ends[1].1, &ends[1].0));
+    }
+}
+
+impl Done {
+    fn take(&mut self, effect: Effect) {
+        match effect {
+            Effect::Child(ChildOrder::Install(install)) => {
+                self.installed.push(install.inbound.spi().get());
+            }
+            Effect::Child(ChildOrder::Remove(spi, drain)) => self.removed.push((spi.get(), drain)),
+            Effect::Child(ChildOrder::Move(..)) => self.moved += 1,
+            Effect::Link(order) => self.links.push(order),
+            Effect::Audit(note) => self.audit.push(note),
+            _ => {}
+        }
+    }
+
+    fn actions(&self) -> Vec<&'static str> {
+        self.audit.iter().map(|note| note.action).collect()
+    }
+}
+
+#[test]
+fn a_tunnel_comes_up_gets_new_keys_and_ends() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    world.check_up();
+    assert_eq!(
+        world.sides[0].done.actions(),
+        ["tunnel.up", "tunnel.child-up"]
+    );
+    let route = LinkOrder::AddRoute("10.5.2.0/24".parse().unwrap());
+    assert_eq!(
+        world.sides[0].done.links,
+        [route],
+        "once, for the connection and its child"
+    );
+    world.run(Duration::from_secs(700));
+    world.check_up();
+    let counters = world.status(0).counters;
+    assert!(
+        counters.child_rekeys >= 10 && counters.ike_rekeys >= 2,
+        "{counters:?}"
+    );
+    assert_eq!(counters.established, 1);
+    for side in &world.sides {
+        let drains: Vec<Duration> = side.done.removed.iter().map(|(_, drain)| *drain).collect();
+        assert_eq!(drains.len() + 1, side.done.installed.len());
+        assert!(drains.iter().all(|drain| *drain == Duration::from_secs(5)));
+    }
+    let now = world.now();
+    world.sides[0].control.stop(now);
+    world.run(Duration::from_secs(1));
+    assert!(world.sides.iter().all(|side| side.control.is_over()));
+    // The peer's packets are no longer taken, at once.
+    assert_eq!(
+        world.sides[1].done.removed.last().unwrap().1,
+        Duration::ZERO
+    );
+    let gone = LinkOrder::RemoveRoute("10.5.1.0/24".parse().unwrap());
+    assert!(world.sides[1].done.links.contains(&gone));
+}
+
+#[test]
+fn a_silent_peer_is_tried_again_with_longer_pauses() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.cut = true;
+    world.run(Duration::from_secs(300));
+    let tries = world.status(0).counters.failed_timeout;
+    // A handshake may take 30 s; pauses grow from 1 s to 60 s.
+    assert!((4..=8).contains(&tries), "{tries}");
+    assert_eq!(world.reasons(0)[0], "peer does not answer");
+    world.cut = false;
+    world.run(Duration::from_secs(61));
+    world.check_up();
+    assert!(world.sides[0].done.actions().contains(&"tunnel.refuse"));
+}
+
+#[test]
+fn a_lost_peer_is_noticed_and_found_again() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    world.cut = true;
+    world.run(Duration::from_secs(200));
+    assert_eq!(world.status(0).sas.len(), 0);
+    // Routes stay, so that nothing goes in the clear meanwhile.
+    let gone = LinkOrder::RemoveRoute("10.5.2.0/24".parse().unwrap());
+    assert!(!world.sides[0].done.links.contains(&gone));
+    world.cut = false;
+    world.run(Duration::from_secs(100));
+    world.check_up();
+}
+
+#[test]
+fn what_was_closed_by_order_stays_closed() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    let reply = world.order(0, Order::Down("headquarters".into()));
+    assert!(matches!(reply, Reply::Closing(1)));
+    world.run(Duration::from_secs(600));
+    let status = world.status(0);
+    assert_eq!(
+        (status.sas.len(), status.connections[0].state.as_str()),
+        (0, "down")
+    );
+    let reply = world.order(0, Order::Connect("headquarters".into()));
+    assert!(matches!(reply, Reply::Connecting));
+    world.run(Duration::from_secs(1));
+    world.check_up();
+    let reply = world.order(0, Order::Down("nobody".into()));
+    assert!(matches!(reply, Reply::Refused(why) if why.contains("nobody")));
+}
+
+#[test]
+fn a_peer_that_closes_is_asked_again() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    world.order(1, Order::Down("cameras".into()));
+    world.run(Duration::from_secs(5));
+    world.check_up();
+    assert_eq!(world.status(0).counters.established, 2);
+}
+
+#[test]
+fn a_reload_touches_what_changed_and_nothing_else() {
+    let second = CAMERA.split_once("[[connection]]").unwrap().1;
+    let second = second
+        .replace("headquarters", "second")
+        .replace("\"start\"", "\"none\"");
+    let both = format!("{CAMERA}[[connection]]{second}");
+    let mut world = World::new(&both, GATEWAY);
+    world.run(Duration::from_secs(1));
+    let spi = world.status(0).sas[0].spi.clone();
+    let reload = |world: &mut World, text: &str| {
+        let loaded = Loaded::read(text, world.folder.path()).unwrap();
+        match world.order(0, Order::Reload(Box::new(loaded))) {
+            Reply::Reloaded {
+                added,
+                changed,
+                removed,
+            } => (added.join(" "), changed.join(" "), removed.join(" ")),
+            other => panic!("{other:?}"),
+        }
+    };
+    let none = String::new;
+    assert_eq!(reload(&mut world, &both), (none(), none(), none()));
+    assert_eq!(
+        reload(&mut world, CAMERA),
+        (none(), none(), "second".into())
+    );
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.status(0).sas[0].spi, spi);
+    let changed = CAMERA.replace("lifetime = 60.0", "lifetime = 50.0");
+    assert_eq!(reload(&mut world, &changed).1, "headquarters");
+    world.run(Duration::from_secs(5));
+    world.check_up();
+    assert_ne!(world.status(0).sas[0].spi, spi);
+}
+
+#[test]
+fn refusals_are_explained_to_both_operators() {
+    let gateway = GATEWAY.replace("10.5.2.0/24", "10.6.2.0/24");
+    let mut world = World::new(CAMERA, &gateway);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.reasons(1), ["no traffic selectors in common"]);
+    assert_eq!(world.reasons(0), ["peer refused with TS_UNACCEPTABLE"]);
+    assert!(
+        world.sides[1]
+            .done
+            .actions()
+            .contains(&"tunnel.child-refuse")
+    );
+    // The IKE SA stays, and the child is asked for again.
+    world.run(Duration::from_secs(30));
+    assert!(world.reasons(1).len() > 2);
+    assert_eq!(world.status(0).counters.established, 1);
+}
+
+#[test]
+fn strangers_cannot_fill_log_and_journal() {
+    let gateway = GATEWAY.replace(
+        "psk_file",
+        "ike = [{ encryption = [\"aes-128-gcm\"], prf = [\"hmac-sha1\"], groups = [\"modp2048\"] }]\npsk_file",
+    );
+    let mut world = World::new(CAMERA, &gateway);
+    let now = world.now();
+    world.sides[0].control.tick(now);
+    let first = world.sides[0].control.poll_transmit().unwrap();
+    for port in 1..200 {
+        let sender = SocketAddr::new("198.51.100.9".parse().unwrap(), port);
+        world.sides[1]
+            .control
+            .datagram(first.remote, sender, &first.payload, now);
+    }
+    world.exchange();
+    let refused = world.sides[1].done.actions();
+    assert_eq!(refused.len(), usize::try_from(LOUD).unwrap());
+    assert_eq!(world.status(1).counters.failed_proposal, 199);
+    assert_eq!(world.reasons(1).len(), EXPLANATIONS);
+}
+
+#[test]
+fn our_new_address_moves_the_tunnel() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    let other: IpAddr = "192.0.2.8".parse().unwrap();
+    world.sides[0].control.source_of = Box::new(move |_| Some(other));
+    world.run(Duration::from_secs(3));
+    world.check_up();
+    assert_eq!(world.status(0).sas[0].local, "192.0.2.8:4500");
+    assert_eq!(world.status(1).sas[0].remote, "192.0.2.8:4500");
+    assert!(world.sides.iter().all(|side| side.done.moved > 0));
+    assert_eq!(world.status(0).counters.established, 1);
+}
+
+#[test]
+fn without_mobike_a_new_address_means_a_new_tunnel() {
+    let camera = CAMERA.replace("start = ", "mobike = false\nstart = ");
+    let mut world = World::new(&camera, GATEWAY);
+    world.run(Duration::from_secs(1));
+    let other: IpAddr = "192.0.2.8".parse().unwrap();
+    world.sides[0].control.source_of = Box::new(move |_| Some(other));
+    world.run(Duration::from_secs(30));
+    world.check_up();
+    assert_eq!(world.status(0).sas[0].local, "192.0.2.8:4500");
+    assert_eq!(world.status(0).counters.established, 2);
+}

@@ -1,0 +1,30 @@
+//! Negotiated tunnels: the daemon around `ikev2` and the worker.
+//!
+//! ```text
+//! UDP 500 ─ port500 ┐                        ┌─ keys      private keys sign
+//! UDP 4500 ─ worker ┼─► ike: Control, ikev2 ─┼─ verify    certificates, revocation
+//!   TUN ────┘   ▲   │                        ├─ links     addresses, routes (CAP_NET_ADMIN)
+//!               └───┴── Child SAs ◄──────────┴─ audit     journal
+//! ```
+//!
+//! Each box is a thread; what goes between them is a few small messages. All but `links` give up every
+//! capability before they see the first byte from outside. Only `keys` has private keys.
+//!
+//! - [`config`] is the file, `plan` what it means together with the files that it names.
+//! - `control` decides, without sockets and clocks; [`daemon`] does.
+//! - [`report`] is what the operator sees.
+
+pub mod config;
+mod control;
+pub mod daemon;
+mod identity;
+mod journal;
+mod links;
+mod plan;
+mod pool;
+pub mod report;
+mod signer;
+mod trust;
+
+pub use control::{Order, Reply};
+pub use plan::{Fixed, Loaded, PlanError};

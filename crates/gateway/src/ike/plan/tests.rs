@@ -1,0 +1,194 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+const FILE: &str = r#"
+status = "control.sock"
+[interface]
+name = "tunnel0"
+[[pool]]
+name = "inside"
+addresses = ["10.9.0.0/24"]
+[[connection]]
+name = "headquarters"
+remote = "192.0.2.1"
+local_id = "camera-17.example.org"
+remote_id = "gateway.example.org"
+psk_file = "psk"
+start = "start"
+[[connection.child]]
+name = "net"
+local = ["10.5.1.0/24"]
+remote = ["10.5.2.0/24"]
+"#;
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_secret(&folder, "a secret for this test only\n", 0o600);
+    folder
+}
+
+fn write_secret(folder: &tempfile::TempDir, text: &str, mode: u32) {
+    let path = folder.path().join("psk");
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn refused(folder: &tempfile::TempDir, from: &str, to: &str) -> String {
+    assert!(FILE.contains(from), "{from}");
+    let text = FILE.replace(from, to);
+    match Loaded::read(&text, folder.path()) {
+        Ok(_) => panic!("{to} was taken"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_connection_is_read_with_what_it_names() {
+    let folder = folder();
+    let loaded = Loaded::read(FILE, folder.path()).unwrap();
+    let [plan] = loaded.plans.as_slice() else {
+        panic!("one connection");
+    };
+    assert_eq!(plan.connection.ike.len(), 2);
+    assert_eq!(plan.children[0].routes, ["10.5.2.0/24".parse().unwrap()]);
+    assert_eq!(plan.children[0].selectors.len(), 1);
+    assert_eq!(plan.connection.liveness, Some(Duration::from_secs(30)));
+}
+
+#[test]
+fn mistakes_are_named() {
+    let folder = folder();
+    for (from, to, expected) in [
+        ("psk_file", "psk_fil", "unknown field `psk_fil`"),
+        ("status =", "state =", "unknown field `state`"),
+        ("\"start\"", "\"now\"", "unknown variant `now`"),
+        ("\"psk\"", "\"other\"", "other: No such file"),
+        (
+            "psk_file = \"psk\"",
+            "",
+            "either `psk_file` or `certificate`",
+        ),
+        (
+            "psk_file = \"psk\"",
+            "certificate = \"c.pem\"",
+            "`certificate` and `key` go together",
+        ),
+        (
+            "psk_file = \"psk\"",
+            "certificate = \"c.pem\"\nkey = \"c.key\"",
+            "certificates need [trust]",
+        ),
+        (
+            "remote = \"192.0.2.1\"",
+            "",
+            "only be started with `remote`",
+        ),
+        ("\"192.0.2.1\"", "\"2001:db8::1\"", "another address family"),
+        ("\"gateway.example.org\"", "\"any\"", "name the peer"),
+        ("\"gateway.example.org\"", "\"two words\"", "no identity"),
+        (
+            "local_id = \"camera-17.example.org\"",
+            "",
+            "needs `local_id`",
+        ),
+        ("local = [\"10.5.1.0/24\"]", "", "`local` is missing"),
+        (
+            "10.5.2.0/24",
+            "0.0.0.0/0",
+            "contains the peer's own address",
+        ),
+        ("10.5.2.0/24", "10.5.2.0/33", "10.5.2.0/33"),
+        (
+            "start = \"start\"",
+            "pool = \"inside\"\nstart = \"start\"",
+            "`pool` is for peers",
+        ),
+        (
+            "start = \"start\"",
+            "pool = \"outside\"",
+            "no [[pool]] of that name",
+        ),
+        (
+            "start = \"start\"",
+            "pool = \"inside\"\nrequest = [\"ipv4\"]",
+            "not both",
+        ),
+        (
+            "start = \"start\"",
+            "start = \"trap\"\nrequest = [\"ipv4\"]",
+            "start = \"trap\" needs an address",
+        ),
+        ("start = \"start\"", "lifetime = 0.5", "below one second"),
+        (
+            "start = \"start\"",
+            "lifetime = 100000.0",
+            "from 0 to 86400",
+        ),
+        (
+            "start = \"start\"",
+            "ike = [{ encryption = [\"aes-128-gcm\"], prf = [\"hmac-sha2-256\"], groups = [\"ml-kem-768\"] }]",
+            "ml-kem-768 is for `additional` only",
+        ),
+        (
+            "start = \"start\"",
+            "ike = [{ encryption = [\"aes-128-cbc\"], prf = [\"hmac-sha2-256\"], groups = [\"p256\"] }]",
+            "need `integrity`",
+        ),
+        (
+            "start = \"start\"",
+            "ike = [{ encryption = [\"null\"], integrity = [\"hmac-sha2-256-128\"], prf = [\"hmac-sha2-256\"], groups = [\"p256\"] }]",
+            "IKE needs encryption",
+        ),
+        (
+            "start = \"start\"",
+            "ike = [{ encryption = [\"rot13\"], prf = [\"hmac-sha2-256\"], groups = [\"p256\"] }]",
+            "unknown algorithm \"rot13\"",
+        ),
+    ] {
+        let error = refused(&folder, from, to);
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}
+
+#[test]
+fn secrets_must_be_secret_and_long() {
+    let folder = folder();
+    write_secret(&folder, "a secret for this test only", 0o640);
+    assert!(refused(&folder, "name", "name").contains("others may read it (mode 640)"));
+    write_secret(&folder, "12345678901\n", 0o600);
+    assert!(refused(&folder, "name", "name").contains("less than 12 bytes"));
+    write_secret(&folder, "123456789012\n", 0o600);
+    Loaded::read(FILE, folder.path()).unwrap();
+}
+
+#[test]
+fn what_changed_is_found() {
+    let folder = folder();
+    let fingerprint = |text: &str| Loaded::read(text, folder.path()).unwrap().plans[0].fingerprint;
+    let first = fingerprint(FILE);
+    assert_eq!(first, fingerprint(&format!("# a comment\n{FILE}")));
+    assert_ne!(
+        first,
+        fingerprint(&FILE.replace("10.5.2.0/24", "10.5.3.0/24"))
+    );
+    write_secret(&folder, "another secret for this test", 0o600);
+    assert_ne!(first, fingerprint(FILE));
+}
+
+#[test]
+fn pairs_that_no_packet_belongs_to_are_left_out() {
+    let network = |text: &str, bits| TrafficSelector::network(text.parse().unwrap(), bits).unwrap();
+    let tcp = network("10.0.0.0", 8).with_ports(6, 80, 90).unwrap();
+    let udp = network("10.0.0.0", 8).with_ports(17, 0, u16::MAX).unwrap();
+    let any = network("10.0.0.0", 8);
+    let v6 = network("fd00::", 8);
+    assert_eq!(selectors(&[any], &[v6]).len(), 0);
+    assert_eq!(selectors(&[tcp], &[udp]).len(), 0);
+    let [one] = selectors(&[tcp], &[any, v6])[..] else {
+        panic!("one pair");
+    };
+    assert_eq!(one.protocol, Some(6));
+    assert_eq!(one.local_ports, ipsec::selector::PortMatch::Range(80, 90));
+    assert_eq!(one.remote_ports, ipsec::selector::PortMatch::Any);
+}

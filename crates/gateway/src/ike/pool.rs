@@ -1,0 +1,236 @@
+//! Addresses for peers.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ikev2::IkeId;
+
+use super::config::PoolConfig;
+use crate::config::Prefix;
+
+/// Peers whose last address is remembered.
+const REMEMBERED: usize = 10_000;
+/// Addresses of one network that are looked at, so that a full one is found out in bounded time.
+const LOOKED_AT: u128 = 1 << 20;
+
+/// A pool and who has what of it.
+#[derive(Debug)]
+pub(super) struct Pool {
+    config: PoolConfig,
+    taken: BTreeSet<IpAddr>,
+    /// The same peer gets the same address where it is free.
+    last: HashMap<(Vec<u8>, bool), IpAddr>,
+}
+
+impl Pool {
+    fn new(config: PoolConfig) -> Self {
+        Self {
+            config,
+            taken: BTreeSet::new(),
+            last: HashMap::new(),
+        }
+    }
+
+    fn take(&mut self, peer: &[u8], v6: bool) -> Option<IpAddr> {
+        let key = (peer.to_vec(), v6);
+        let inside = |address: &IpAddr| {
+            let networks = &self.config.addresses;
+            networks
+                .iter()
+                .any(|network| network.range().contains(*address))
+        };
+        let known = self.last.get(&key).copied().filter(inside);
+        let free = known.filter(|address| !self.taken.contains(address));
+        let address = free.or_else(|| {
+            let networks = self.config.addresses.iter();
+            networks
+                .filter(|network| network.address.is_ipv6() == v6)
+                .flat_map(hosts)
+                .find(|address| !self.taken.contains(address))
+        })?;
+        self.taken.insert(address);
+        if self.last.len() >= REMEMBERED {
+            self.last.clear();
+        }
+        self.last.insert(key, address);
+        Some(address)
+    }
+}
+
+/// The addresses of a network that hosts can have: for IPv4 without the first and last one, except in
+/// networks of one or two.
+fn hosts(network: &Prefix) -> impl Iterator<Item = IpAddr> + use<> {
+    let range = network.range();
+    let (first, last, wide) = match (range.first(), range.last()) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            let (first, last) = (u128::from(first.to_bits()), u128::from(last.to_bits()));
+            (first, last, false)
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits(), true),
+        // A range is of one family.
+        _ => (1, 0, false),
+    };
+    let edge = u128::from(last.saturating_sub(first) > 1);
+    let end = if wide {
+        last
+    } else {
+        last.saturating_sub(edge)
+    };
+    (first.saturating_add(edge)..=end)
+        .take(usize::try_from(LOOKED_AT).unwrap_or(usize::MAX))
+        .map(move |bits| match wide {
+            true => Ipv6Addr::from_bits(bits).into(),
+            false => Ipv4Addr::from_bits(u32::try_from(bits).unwrap_or(0)).into(),
+        })
+}
+
+/// All pools, and which IKE SA holds what.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    pools: BTreeMap<String, Pool>,
+    held: BTreeMap<IkeId, (String, Vec<IpAddr>)>,
+}
+
+impl Pools {
+    /// The pools as configured; what peers hold they keep.
+    pub(super) fn configure(&mut self, configs: &[PoolConfig]) {
+        let mut old = std::mem::take(&mut self.pools);
+        for config in configs {
+            let mut pool = Pool::new(config.clone());
+            if let Some(old) = old.remove(&config.name) {
+                (pool.taken, pool.last) = (old.taken, old.last);
+            }
+            self.pools.insert(config.name.clone(), pool);
+        }
+    }
+
+    /// Addresses and name servers for the peer of an IKE SA; none if there are none left.
+    pub(super) fn assign(
+        &mut self,
+        pool: &str,
+        ike: IkeId,
+        peer: &[u8],
+        wanted: (bool, bool),
+    ) -> Option<(Vec<IpAddr>, Vec<IpAddr>)> {
+        let of = self.pools.get_mut(pool)?;
+        let families = [(wanted.0, false), (wanted.1, true)];
+        let addresses: Vec<IpAddr> = families
+            .into_iter()
+            .filter(|(wanted, _)| *wanted)
+            .filter_map(|(_, v6)| of.take(peer, v6))
+            .collect();
+        let dns = of.config.dns.clone();
+        if addresses.is_empty() {
+            return None;
+        }
+        self.held.insert(ike, (pool.to_owned(), addresses.clone()));
+        Some((addresses, dns))
+    }
+
+    /// An IKE SA has a successor.
+    pub(super) fn inherit(&mut self, old: IkeId, new: IkeId) {
+        if let Some(held) = self.held.remove(&old) {
+            self.held.insert(new, held);
+        }
+    }
+
+    /// What an IKE SA had is free again.
+    pub(super) fn release(&mut self, ike: IkeId) {
+        let Some((pool, addresses)) = self.held.remove(&ike) else {
+            return;
+        };
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            for address in addresses {
+                pool.taken.remove(&address);
+            }
+        }
+    }
+
+    /// For each pool its name and how many addresses are taken.
+    pub(super) fn usage(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.pools
+            .iter()
+            .map(|(name, pool)| (name.as_str(), pool.taken.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids() -> Vec<IkeId> {
+        // An endpoint is the only place where they come from.
+        struct Counting(u8);
+        impl ikev2::Random for Counting {
+            fn fill(&mut self, out: &mut [u8]) {
+                self.0 = self.0.wrapping_add(1);
+                out.fill(self.0);
+            }
+        }
+        let now = ikev2::Timestamp::default();
+        let limits = ikev2::Limits::default();
+        let mut endpoint = ikev2::Endpoint::new(limits, Box::new(Counting(0)), now);
+        endpoint.add_connection(ikev2::Connection {
+            name: "c".into(),
+            remote_address: None,
+            local_id: ikev2::wire::Identification::fqdn("a"),
+            remote_id: ikev2::config::PeerId::Any,
+            local_auth: ikev2::config::LocalAuth::Psk(ikev2::config::Psk::new(b"secret")),
+            remote_auth: ikev2::config::RemoteAuth::Psk(ikev2::config::Psk::new(b"secret")),
+            ppk: None,
+            mobility: false,
+            addresses: ikev2::config::Addresses::None,
+            ike: super::super::config::usual_ike().split_off(1),
+            children: vec![],
+            rekey_after: None,
+            liveness: None,
+        });
+        let path = (
+            "192.0.2.1:500".parse().unwrap(),
+            "192.0.2.2:500".parse().unwrap(),
+        );
+        (0..3)
+            .map(|_| endpoint.initiate(now, "c", path.0, path.1).unwrap())
+            .collect()
+    }
+
+    fn pools(networks: &[&str]) -> Pools {
+        let mut pools = Pools::default();
+        pools.configure(&[PoolConfig {
+            name: "p".into(),
+            addresses: networks.iter().map(|text| text.parse().unwrap()).collect(),
+            dns: vec![],
+        }]);
+        pools
+    }
+
+    #[test]
+    fn addresses_are_given_once_and_come_back() {
+        let (mut pools, ids) = (pools(&["10.9.0.0/30"]), ids());
+        let take = |pools: &mut Pools, id: usize, peer: &[u8]| {
+            let taken = pools.assign("p", ids[id], peer, (true, false));
+            taken.map(|(addresses, _)| addresses[0].to_string())
+        };
+        assert_eq!(take(&mut pools, 0, b"a").as_deref(), Some("10.9.0.1"));
+        assert_eq!(take(&mut pools, 1, b"b").as_deref(), Some("10.9.0.2"));
+        assert_eq!(take(&mut pools, 2, b"c"), None);
+        pools.release(ids[0]);
+        pools.release(ids[1]);
+        // Each gets its own again.
+        assert_eq!(take(&mut pools, 1, b"b").as_deref(), Some("10.9.0.2"));
+        assert_eq!(take(&mut pools, 0, b"a").as_deref(), Some("10.9.0.1"));
+        assert_eq!(pools.usage().collect::<Vec<_>>(), [("p", 2)]);
+    }
+
+    #[test]
+    fn a_successor_holds_what_its_predecessor_held() {
+        let (mut pools, ids) = (pools(&["10.9.0.0/30", "fd09::/126"]), ids());
+        let (addresses, _) = pools.assign("p", ids[0], b"a", (true, true)).unwrap();
+        assert_eq!(addresses.len(), 2);
+        pools.inherit(ids[0], ids[1]);
+        pools.release(ids[0]);
+        assert_eq!(pools.usage().next(), Some(("p", 2)));
+        pools.release(ids[1]);
+        assert_eq!(pools.usage().next(), Some(("p", 0)));
+    }
+}
