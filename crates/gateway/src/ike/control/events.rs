@@ -137,6 +137,11 @@ impl Control {
                 let effect = Effect::Verify(id, chain, peer);
                 self.effects.push_back(effect);
             }
+            Ask::Password { user, .. } => {
+                // No connection is configured to take passwords.
+                let reason = format!("there is no password for {user:?}");
+                self.endpoint.answer(now.stamp, id, Answer::Refused(reason));
+            }
             Ask::Addresses {
                 connection,
                 ike,
