@@ -1,13 +1,17 @@
 """IKEv2 against strongSwan's charon, in both roles: secrets, certificates, suites, rekeying, loss."""
 
+import base64
+import json
 import os
+import plistlib
 import re
+import shutil
 import subprocess
 import threading
 import time
 from pathlib import Path
 
-from tests.harness import ROOT, contains, equal, run as execute, wait_for
+from tests.harness import ROOT, Site, contains, cordon, equal, run as execute, wait_for
 from tests.namespaces import OUTSIDE, Network
 
 PEER = Path(os.environ.get("IKE_PEER", ROOT / "target/debug/examples/ike_peer"))
@@ -100,7 +104,7 @@ secrets {
 class Charon:
     """One strongSwan daemon with ESP in user space."""
 
-    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, **options):
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, profile=None, **options):
         options = {"addresses": "", "mobike": "no", "ppk": ""} | options
         options = {"local": NETS["theirs"], "remote": NETS["ours"]} | options
         lab.count += 1
@@ -109,9 +113,32 @@ class Charon:
         swanctl = self.folder / "swanctl"
         for name in ["private", "x509", "x509ca"]:
             (swanctl / name).mkdir(parents=True)
+        if profile:
+            shutil.copytree(profile, swanctl, dirs_exist_ok=True)
         config = self.folder / "strongswan.conf"
         config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
-        names = {"ike": ike, "esp": esp, "ours": OURS, "theirs": THEIRS, "secret": secret}
+        if profile:
+            # Somebody else's configuration as it is.
+            shutil.copytree(profile, swanctl, dirs_exist_ok=True)
+        else:
+            self.configure(swanctl, pki, {"ike": ike, "esp": esp, "secret": secret} | options)
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{OURS} ours.example.org\n")
+        command = f"mount -t tmpfs tmpfs /run; mount --bind {hosts} /etc/hosts; STRONGSWAN_CONF={config} exec {CHARON}"
+        line = lab.network.command("server", "unshare", "-m", "sh", "-c", command)
+        self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.uri = f"unix://{self.folder}/vici.sock"
+        wait_for((self.folder / "vici.sock").exists, "charon's socket")
+        self.swanctl = swanctl
+        self.load()
+
+    def load(self):
+        environment = dict(os.environ, SWANCTL_DIR=str(self.swanctl))
+        execute("swanctl", "--load-all", "--noprompt", "--uri", self.uri, env=environment)
+
+    @staticmethod
+    def configure(swanctl, pki, options):
+        names = {"ours": OURS, "theirs": THEIRS}
         auth = "pubkey" if pki else "psk"
         names |= {"local_auth": auth, "remote_auth": auth, "remote_id": "ours.example.org"}
         names |= {"local_eap": "", "remote_eap": "", "password": PASSWORD}
@@ -120,13 +147,6 @@ class Charon:
         if pki:
             for source, target in [("ca.pem", "x509ca"), ("theirs.pem", "x509"), ("theirs.key", "private")]:
                 (swanctl / target / source).write_bytes((pki / source).read_bytes())
-        command = f"mount -t tmpfs tmpfs /run; STRONGSWAN_CONF={config} exec {CHARON}"
-        line = lab.network.command("server", "unshare", "-m", "sh", "-c", command)
-        self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.uri = f"unix://{self.folder}/vici.sock"
-        wait_for((self.folder / "vici.sock").exists, "charon's socket")
-        environment = dict(os.environ, SWANCTL_DIR=str(swanctl))
-        execute("swanctl", "--load-all", "--noprompt", "--uri", self.uri, env=environment)
 
     def control(self, *arguments, code=0):
         return execute("swanctl", *arguments, "--uri", self.uri, code=code, timeout=60).stdout
@@ -410,6 +430,73 @@ def eap(suite, lab):
             pair.peer.expect("ike-down authentication failed: EAP: wrong user or password")
 
 
+def profiles(suite, lab):
+    """What `cordon vpn profile` writes, given to those for whom it is."""
+    site = Site(suite).start()
+    folder = suite.folder / "openvpn"
+    # A certificate for the gateway: OpenVPN's server has the same kind.
+    site.ask("vpn", "openvpn-profile", "--server", "ours.example.org", "--device", "unused", "--out", folder)
+    server = (folder / "server.conf").read_text()
+    pki = suite.folder / "site-pki"
+    pki.mkdir()
+    for tag, name in [("cert", "ours.pem"), ("key", "ours.key"), ("ca", "ca.pem")]:
+        (pki / name).write_text(server.split(f"<{tag}>\n")[1].split(f"</{tag}>")[0])
+    with suite.case("profiles of a device"):
+        out = suite.folder / "camera-18"
+        common = ["--gateway", "ours.example.org", "--network", NETS["ours"], "--local", NETS["theirs"]]
+        site.ask("vpn", "profile", "--device", "camera-18", *common, "--out", out)
+        password = (out / "camera-18.p12.password").read_text().strip()
+        plist = plistlib.loads((out / "camera-18.mobileconfig").read_bytes())
+        kinds = {payload["PayloadType"]: payload for payload in plist["PayloadContent"]}
+        vpn = kinds["com.apple.vpn.managed"]["IKEv2"]
+        equal(vpn["PayloadCertificateUUID"], kinds["com.apple.security.pkcs12"]["PayloadUUID"])
+        equal(vpn["LocalIdentifier"], "C=EU, O=LEA-EU, CN=camera-18")
+        android = json.loads((out / "camera-18.sswan").read_text())
+        p12 = (out / "camera-18.p12").read_bytes()
+        equal(base64.b64decode(android["local"]["p12"]), p12)
+        equal(kinds["com.apple.security.pkcs12"]["PayloadContent"], p12)
+        show = ["openssl", "pkcs12", "-in", out / "camera-18.p12", "-nokeys", "-passin", f"pass:{password}"]
+        contains(execute(*show).stdout, "CN = camera-18")
+        root = base64.b64decode(android["remote"]["cert"])
+        equal(kinds["com.apple.security.root"]["PayloadContent"], root)
+        script = (out / "camera-18.ps1").read_text()
+        contains(script, f"FromBase64String('{base64.b64encode(root).decode()}')")
+        for file in out.rglob("*"):
+            equal(file.is_dir() or file.stat().st_mode & 0o77 == 0, True, f"{file} is nobody else's")
+    with suite.case("strongSwan with the profile of a device connects to us"):
+        peer = {"remote": "any", "charon": {"profile": out / "swanctl"}}
+        esp, ike = "aes256gcm16-x25519", "aes256gcm16-prfsha256-x25519"
+        with Pair(lab, ike, esp, pki=pki, **peer) as pair:
+            pair.charon.control("--initiate", "--child", "tunnel", "--timeout", "20")
+            pair.peer.expect("child-up")
+            contains(pair.charon.sas(), "CN=camera-18'")
+            pair.charon.control("--rekey", "--child", "tunnel")
+            pair.peer.expect("child-down")
+            pair.check_spis()
+    with suite.case("profiles of a user hold no secret"):
+        out = suite.folder / "officer"
+        site.ask("vpn", "profile", "--user", "officer-4711", *common, "--out", out)
+        names = sorted(file.name for file in out.rglob("*") if file.is_file())
+        equal(names, ["officer-4711.mobileconfig", "officer-4711.ps1", "officer-4711.sswan", "root.pem", "swanctl.conf"])
+        equal(json.loads((out / "officer-4711.sswan").read_text())["type"], "ikev2-eap")
+        plist = plistlib.loads((out / "officer-4711.mobileconfig").read_bytes())
+        equal(plist["PayloadContent"][-1]["IKEv2"]["AuthName"], "officer-4711")
+        charon = {"profile": out / "swanctl"}
+        with Pair(lab, ike, esp, pki=pki, remote="any", charon=charon,
+                  extra=["--eap-server", "mschapv2", "--user", "officer-4711", "--password", PASSWORD]) as pair:
+            secrets = pair.charon.folder / "swanctl" / "swanctl.conf"
+            text = f'secrets {{\n eap-1 {{\n id = officer-4711\n secret = "{PASSWORD}"\n }}\n}}\n'
+            secrets.write_text(secrets.read_text() + text)
+            pair.charon.load()
+            pair.charon.control("--initiate", "--child", "tunnel", "--timeout", "20")
+            pair.peer.expect("ike-up KEY_ID:officer-4711")
+    with suite.case("a profile is not written over another, nor for names with quotes"):
+        for name, where in [("camera-18", out), ("a'b", suite.folder / "new"), ("a b", suite.folder / "new")]:
+            line = ["vpn", "profile", "--device", name, *common, "--out", where]
+            cordon(*line, *site.arguments(), code=1 if where == out else 2)
+        equal((suite.folder / "new").exists(), False)
+
+
 def mobility(suite, lab):
     """We change our address; charon follows (RFC 4555)."""
     other = "10.207.0.3"
@@ -471,6 +558,7 @@ def run(suite):
     addresses(suite, lab)
     post_quantum(suite, lab)
     eap(suite, lab)
+    profiles(suite, lab)
     mobility(suite, lab)
     refusals(suite, lab)
     storm(suite, lab)

@@ -513,6 +513,14 @@ pub(crate) enum Vpn {
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
     },
+    /// Write configurations for other people's IKEv2 clients: strongSwan on Linux and Android, Apple,
+    /// Windows.
+    #[command(after_help = "Example:
+  cordon vpn profile --data /var/lib/cordon --device camera-18 --gateway vpn.example.org \\
+    --network 10.2.0.0/16 --out camera-18
+The folder holds a private key: carry each file to its device, and the password of the .p12 by another
+way.")]
+    Profile(crate::commands::vpn_profile::ProfileArgs),
     #[command(flatten)]
     Openvpn(crate::commands::openvpn::Openvpn),
 }

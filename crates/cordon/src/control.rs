@@ -218,7 +218,10 @@ pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
         Request::Disable { uid } => disable(site, &uid).await,
         Request::Export { id, out } => crate::export::by_console(site, &id, &out).await,
         Request::Openvpn(order) => crate::openvpn::issue(site, order, console(), now).await,
-        Request::Crls => Ok(json!({ "crl_pem": site.crls_pem().concat() })),
+        Request::Crls => Ok(json!({
+            "crl_pem": site.crls_pem().concat(),
+            "root_pem": site.root_pem()?,
+        })),
     }
 }
 

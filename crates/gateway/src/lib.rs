@@ -24,6 +24,7 @@ pub mod link;
 pub mod metrics;
 pub mod outer;
 pub mod privileges;
+pub mod profiles;
 pub mod rekey;
 pub mod segment;
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub(crate) mod pki;
 pub(crate) mod registry;
 pub(crate) mod up;
 pub(crate) mod vpn;
+pub(crate) mod vpn_profile;
 pub(crate) mod vpn_up;
 
 use std::io::{Read as _, Write as _};

@@ -197,7 +197,7 @@ async fn make_server(args: &Profile, settings: &Settings) -> Outcome<Vec<PathBuf
 }
 
 /// Makes a key here and has the site certify it.
-async fn certify(
+pub(crate) async fn certify(
     site: &SiteArgs,
     subject: &Subject,
     names: &[AltName],

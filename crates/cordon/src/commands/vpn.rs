@@ -46,6 +46,7 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
         }
         Vpn::Reload { target } => vpn_up::tell(&target, Request::Reload, json).await,
         Vpn::ExportKeys { config, output } => export_keys(&config, &output),
+        Vpn::Profile(args) => super::vpn_profile::run(&args, json).await,
         Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
     }
 }

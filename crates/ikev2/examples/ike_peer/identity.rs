@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair};
 use ikev2::Answer;
 use ikev2::auth::Scheme;
 use ikev2::config::KeyKind;
-use ikev2::wire::Identification;
+use ikev2::wire::{IdType, Identification};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
@@ -19,7 +19,7 @@ use crate::Failure;
 use crate::options::Options;
 
 pub(crate) struct Identity {
-    certificate: CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     kind: KeyKind,
     ca: CertificateDer<'static>,
@@ -40,7 +40,7 @@ impl Identity {
             KeyKind::EcdsaP256
         };
         Ok(Some(Self {
-            certificate: CertificateDer::from_pem_file(certificate)?,
+            chain: CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?,
             kind,
             key,
             ca: CertificateDer::from_pem_file(options.get("ca").ok_or("--ca is missing")?)?,
@@ -48,7 +48,7 @@ impl Identity {
     }
 
     pub(crate) fn chain(&self) -> Vec<Vec<u8>> {
-        vec![self.certificate.to_vec()]
+        self.chain.iter().map(|der| der.to_vec()).collect()
     }
 
     pub(crate) const fn kind(&self) -> KeyKind {
@@ -100,7 +100,7 @@ impl Identity {
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_root_certificates(self.roots()?)
-            .with_client_auth_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
         Ok(Arc::new(config))
     }
 
@@ -111,7 +111,7 @@ impl Identity {
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+            .with_single_cert(self.chain.clone(), self.key.clone_key())?;
         Ok(Arc::new(config))
     }
 
@@ -131,6 +131,14 @@ impl Identity {
         let usage = KeyUsage::client_auth();
         leaf.verify_for_usage(algorithms, &[anchor], rest, now, usage, None, None)
             .map_err(text)?;
+        if id.kind == IdType::DER_ASN1_DN {
+            // The subject without the header of its sequence.
+            let header = id.data.len().saturating_sub(leaf.subject().len());
+            if !id.data.ends_with(leaf.subject()) || header > 4 {
+                return Err("the certificate is somebody else's".into());
+            }
+            return Ok(Answer::PeerKey(leaf.subject_public_key_info().to_vec()));
+        }
         let name = String::from_utf8(id.data.clone()).map_err(|_| "no name")?;
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
         leaf.verify_is_valid_for_subject_name(&name).map_err(text)?;
