@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+from tests import dissect
 from tests.harness import ROOT, Site, contains, cordon, equal, run as execute, wait_for
 from tests.namespaces import OUTSIDE, Network
 
@@ -225,7 +226,7 @@ class Lab:
             "rsa": ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
             "ecdsa": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
             "ed25519": ["-algorithm", "ED25519"],
-        }[kind]
+        }[kind.rstrip("2")]
         inside = {"cwd": folder}
         for name in ["ca", "ours", "theirs"]:
             execute("openssl", "genpkey", *options, "-out", f"{name}.key", **inside)
@@ -515,6 +516,34 @@ def mobility(suite, lab):
             equal(pair.peer.count("ike-down"), 0, "IKE SAs that went down")
 
 
+def dissection(suite, lab):
+    """tshark, with the keys from charon's log, reads what both sides say."""
+    user = ["--user", "officer-4711", "--password", PASSWORD]
+    eap = {"remote_auth": "eap-mschapv2", "remote_eap": "eap_id = %any", "remote_id": "%any"}
+    for title, kind, extra, charon, ike in [
+        ("AES-GCM, certificates, fragments", "rsa2", ["--datagram", "600"], {}, IKE),
+        ("AES-CBC with SHA-2, EAP", "ecdsa2", ["--eap-client", "mschapv2", *user], eap, "aes256-sha256-prfsha256-modp2048"),
+    ]:
+        with suite.case(f"tshark reads all that is said ({title})"):
+            pki = lab.pki(kind)
+            capture = dissect.Capture(lab, suite.folder / f"{kind}.pcap")
+            try:
+                with Pair(lab, ike=ike, pki=pki, extra=extra, charon={"level": 4} | charon) as pair:
+                    pair.up("ours")
+                    pair.rekey_all()
+                    pair.peer.tell("delete-child")
+                    pair.peer.expect("child-down", 4)
+                    pair.peer.tell("create-child")
+                    pair.peer.expect("child-up", 5)
+                    pair.peer.tell("close")
+                    dissect.settled(pair)
+                    log = pair.charon.log()
+            finally:
+                capture.stop()
+            messages, protected, sas = dissect.check(capture.file, log)
+            print(f"        {messages} messages, {protected} of them protected, {sas} IKE SAs", flush=True)
+
+
 def refusals(suite, lab):
     with suite.case("a wrong secret is refused by both"), Pair(lab, secret="another") as pair:
         pair.peer.tell("initiate")
@@ -560,5 +589,6 @@ def run(suite):
     eap(suite, lab)
     profiles(suite, lab)
     mobility(suite, lab)
+    dissection(suite, lab)
     refusals(suite, lab)
     storm(suite, lab)
