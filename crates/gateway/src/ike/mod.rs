@@ -22,8 +22,10 @@ mod journal;
 mod links;
 mod plan;
 mod pool;
+mod protocol;
 pub mod report;
 mod signer;
+mod threads;
 mod trust;
 
 pub use control::{Order, Reply};

@@ -1,0 +1,113 @@
+//! What is written down: failures for the operator, tunnels for the audit; and what ends a tunnel that was
+//! accepted before.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ikev2::IkeId;
+use ikev2::event::Reason;
+
+use super::{AuditNote, Control, EXPLANATIONS, Effect, IKE_PORT, IkeState, LOUD, Now};
+use crate::ike::identity;
+use crate::ike::report::Explanation;
+use crate::ike::trust::Accepted;
+
+impl Control {
+    /// Looks at the certificates of all peers again.
+    pub(in crate::ike) fn recheck(
+        &mut self,
+        judge: &dyn Fn(&Accepted) -> Result<(), String>,
+        now: Now,
+    ) {
+        let bad = |state: &IkeState| {
+            let mut all = state.accepted.iter();
+            all.find_map(|accepted| judge(accepted).err())
+        };
+        let bad: Vec<(IkeId, String)> = self
+            .ikes
+            .iter()
+            .filter_map(|(ike, state)| Some((*ike, bad(state)?)))
+            .collect();
+        for (ike, reason) in bad {
+            self.counters.revoked = self.counters.revoked.saturating_add(1);
+            self.audit_ike("tunnel.revoke", false, ike, Some(reason.clone()));
+            tracing::warn!(ike_spi = %format_args!("{:016x}", ike.spi()), reason, "closing a tunnel");
+            // Its children stop at once, whether the peer answers or not.
+            self.silence(ike);
+            let _ = self.endpoint.close(now.stamp, ike);
+        }
+        self.settle(now);
+    }
+
+    /// Takes the Child SAs of an IKE SA away from the packet path.
+    pub(super) fn silence(&mut self, ike: IkeId) {
+        let of = self.children.iter().filter(|(_, child)| child.ike == ike);
+        let spis: Vec<u32> = of.map(|(spi, _)| *spi).collect();
+        for spi in spis {
+            self.remove_child(spi, Duration::ZERO);
+        }
+    }
+
+    /// Remembers and logs what failed. What strangers cause is only counted beyond [`LOUD`] a second.
+    pub(super) fn explain(
+        &mut self,
+        what: &str,
+        connection: Option<&str>,
+        child: Option<&str>,
+        reason: &Reason,
+        now: Now,
+    ) -> bool {
+        self.counters.fail(reason);
+        let remote = self.sender.or_else(|| {
+            let plan = self.plan(connection?)?;
+            Some(SocketAddr::new(plan.remote?, IKE_PORT))
+        });
+        let explanation = Explanation {
+            connection: connection.map(str::to_owned),
+            child: child.map(str::to_owned),
+            remote: remote.map(|remote| remote.to_string()),
+            ..Explanation::of(what, reason)
+        };
+        if now.stamp.since(self.loud.0) >= Duration::from_secs(1) {
+            self.loud = (now.stamp, 0);
+        }
+        self.loud.1 = self.loud.1.saturating_add(1);
+        let loud = self.loud.1 <= LOUD;
+        if loud {
+            tracing::warn!(
+                conn = explanation.connection,
+                child = explanation.child,
+                peer = explanation.remote,
+                reason = %explanation.reason,
+                theirs = explanation.theirs,
+                ours = explanation.ours,
+                "negotiation of {what} failed"
+            );
+        }
+        if self.explanations.len() >= EXPLANATIONS {
+            self.explanations.pop_front();
+        }
+        self.explanations.push_back((now.stamp, explanation));
+        loud
+    }
+
+    pub(super) fn audit_ike(
+        &mut self,
+        action: &'static str,
+        good: bool,
+        ike: IkeId,
+        reason: Option<String>,
+    ) {
+        let state = self.ikes.get(&ike);
+        let note = AuditNote {
+            action,
+            good,
+            peer: state.map(|state| identity::show(&state.peer)),
+            connection: state.map(|state| state.connection.clone()),
+            reason,
+            remote: state.map(|state| state.remote.to_string()),
+            detail: Some(format!("ike_spi={:016x}", ike.spi())),
+        };
+        self.effects.push_back(Effect::Audit(note));
+    }
+}

@@ -1,0 +1,196 @@
+//! The thread of the protocol half: between [`Control`] and everybody else.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use ikev2::Random;
+use time::OffsetDateTime;
+
+use super::control::{AuditNote, Control, Effect, LinkOrder, NAT_PORT, Now};
+use super::daemon::source_of;
+use super::plan::Loaded;
+use super::threads::{Inbox, Input, KeyJob, SharedTrust, TrustJob};
+use super::trust::Accepted;
+use crate::outer::udp::send_from;
+use crate::worker::{Command, WorkerHandle};
+
+/// How often certificates of peers are looked at again, apart from new revocation lists.
+const RECHECK: Duration = Duration::from_secs(5);
+/// How long peers get to confirm that the daemon ends.
+const FAREWELL: Duration = Duration::from_millis(1500);
+
+struct System;
+
+impl Random for System {
+    fn fill(&mut self, out: &mut [u8]) {
+        // Without random numbers nothing here is safe; going on would be worse than ending.
+        aws_lc_rs::rand::fill(out).unwrap_or_else(|_| std::process::abort());
+    }
+}
+
+/// The protocol half's thread.
+pub(super) struct Protocol {
+    pub(super) inputs: Receiver<Input>,
+    pub(super) inbox: Inbox,
+    pub(super) worker: Arc<WorkerHandle>,
+    pub(super) keys: SyncSender<KeyJob>,
+    pub(super) trust: SyncSender<TrustJob>,
+    pub(super) shared: SharedTrust,
+    pub(super) links: Sender<LinkOrder>,
+    pub(super) notes: Option<SyncSender<AuditNote>>,
+    pub(super) audit_errors: Arc<AtomicU64>,
+    /// On port 500, on port 4500.
+    pub(super) sockets: (UdpSocket, UdpSocket),
+    pub(super) over: Arc<AtomicBool>,
+    pub(super) stop_at: Option<Instant>,
+    pub(super) start: Instant,
+}
+
+impl Protocol {
+    fn now(&self) -> Now {
+        Now::since(self.start, Instant::now())
+    }
+
+    pub(super) fn run(mut self, loaded: Loaded) -> io::Result<()> {
+        let path = loaded.config.path.clone();
+        let listen = path.listen;
+        let source = Box::new(move |remote| source_of(listen, remote));
+        let mut control = Control::new(path, Box::new(System), source, self.now());
+        control.begin(loaded.plans, &loaded.config.pool, self.now());
+        let mut recheck = Instant::now() + RECHECK;
+        loop {
+            let now = self.now();
+            control.tick(now);
+            if now.instant >= recheck {
+                self.recheck(&mut control, now);
+                recheck = now.instant + RECHECK;
+            }
+            self.flush(&mut control, now);
+            if self
+                .stop_at
+                .is_some_and(|at| control.is_over() || at <= now.instant)
+            {
+                break;
+            }
+            let next = control.poll_timeout().map(|at| at.since(now.stamp));
+            let deadlines = [Some(recheck), self.stop_at].into_iter().flatten();
+            let other = deadlines.map(|at| at.saturating_duration_since(now.instant));
+            let wait = other.chain(next).min().unwrap_or(RECHECK);
+            match self.inputs.recv_timeout(wait) {
+                Ok(input) => self.handle(&mut control, input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.over.store(true, Ordering::Relaxed);
+        self.worker.send(Command::Stop);
+        let _ = self.trust.send(TrustJob::End);
+        Ok(())
+    }
+
+    fn handle(&mut self, control: &mut Control, input: Input) {
+        let now = self.now();
+        match input {
+            Input::Datagram(local, remote, bytes) => {
+                self.inbox.waiting.fetch_sub(1, Ordering::Relaxed);
+                control.datagram(local, remote, &bytes, now);
+            }
+            Input::Note(note) => control.note(note, now),
+            Input::Signed(ask, result) => control.signed(ask, result, now),
+            Input::Verified(ask, result) => control.verified(ask, result, now),
+            Input::Recheck => self.recheck(control, now),
+            Input::Order(order, answer) => {
+                let busy = self.inbox.busy.load(Ordering::Relaxed);
+                control.lost(busy, self.audit_errors.load(Ordering::Relaxed));
+                // Who does not wait any more is no trouble.
+                let _ = answer.try_send(control.obey(order, now));
+            }
+            Input::Stop => {
+                self.stop_at = self.stop_at.or(Some(now.instant + FAREWELL));
+                control.stop(now);
+            }
+        }
+    }
+
+    fn recheck(&self, control: &mut Control, now: Now) {
+        let trust = self
+            .shared
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let Some(trust) = trust else { return };
+        let utc = OffsetDateTime::now_utc();
+        let judge = |accepted: &Accepted| {
+            trust
+                .recheck(accepted, utc)
+                .map_err(|error| error.to_string())
+        };
+        control.recheck(&judge, now);
+    }
+
+    /// Carries out what the control wants.
+    fn flush(&self, control: &mut Control, now: Now) {
+        loop {
+            while let Some(transmit) = control.poll_transmit() {
+                let socket = match transmit.local.port() {
+                    NAT_PORT => &self.sockets.1,
+                    _ => &self.sockets.0,
+                };
+                let source = transmit.local.ip();
+                // What does not go out is repeated like what gets lost.
+                if let Err(error) = send_from(socket, source, transmit.remote, &transmit.payload) {
+                    tracing::debug!(%error, remote = %transmit.remote, "IKE message not sent");
+                }
+            }
+            let Some(effect) = control.poll_effect() else {
+                return;
+            };
+            self.carry_out(control, effect, now);
+        }
+    }
+
+    fn carry_out(&self, control: &mut Control, effect: Effect, now: Now) {
+        let busy = || "too many handshakes at once".to_owned();
+        match effect {
+            Effect::Sign(ask, name, scheme, message) => {
+                if self
+                    .keys
+                    .try_send(KeyJob::Sign(ask, name, scheme, message))
+                    .is_err()
+                {
+                    control.signed(ask, Err(busy()), now);
+                }
+            }
+            Effect::Verify(ask, chain, id) => {
+                if self
+                    .trust
+                    .try_send(TrustJob::Verify(ask, chain, id))
+                    .is_err()
+                {
+                    control.verified(ask, Err(busy()), now);
+                }
+            }
+            // Rare, and must not be lost.
+            Effect::SetKey(name, key) => drop(self.keys.send(KeyJob::Set(name, key))),
+            Effect::SetTrust(trust) => {
+                let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+                *shared = trust.map(Arc::new);
+            }
+            Effect::Child(order) => drop(self.worker.send(Command::Child(order))),
+            Effect::Link(order) => drop(self.links.send(order)),
+            Effect::Audit(note) => {
+                let lost = self
+                    .notes
+                    .as_ref()
+                    .is_some_and(|notes| notes.try_send(note).is_err());
+                if lost {
+                    self.audit_errors.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The daemon's threads apart from the worker and the protocol half, and what they say to one another.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ikev2::AskId;
+use ikev2::auth::Scheme;
+use ikev2::wire::Identification;
+use quinn_udp::{RecvMeta, UdpSocketState};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use time::OffsetDateTime;
+
+use super::control::{Order, Reply};
+use super::signer::SigningKey;
+use super::trust::{Accepted, Trust};
+use crate::children::Note;
+use crate::outer::would_block;
+
+/// Messages that wait for the protocol half at most; further ones are dropped, and peers repeat them.
+const WAITING: usize = 4096;
+
+/// What reaches the protocol half.
+pub(super) enum Input {
+    Datagram(SocketAddr, SocketAddr, Vec<u8>),
+    Note(Note),
+    Signed(AskId, Result<Vec<u8>, String>),
+    Verified(AskId, Result<(Vec<u8>, Accepted), String>),
+    /// Revocation lists were taken over.
+    Recheck,
+    Order(Order, SyncSender<Reply>),
+    Stop,
+}
+
+/// The way to the protocol half; bounds what strangers can put into it.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    pub(super) sender: Sender<Input>,
+    pub(super) waiting: Arc<AtomicUsize>,
+    pub(super) busy: Arc<AtomicU64>,
+}
+
+impl Inbox {
+    pub(super) fn datagram(&self, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.busy.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.send(Input::Datagram(local, remote, bytes.to_vec()));
+    }
+
+    pub(super) fn send(&self, input: Input) {
+        // Nobody there any more means that the daemon ends.
+        let _ = self.sender.send(input);
+    }
+}
+
+pub(super) enum KeyJob {
+    Set(String, Option<SigningKey>),
+    Sign(AskId, String, Scheme, Vec<u8>),
+}
+
+pub(super) enum TrustJob {
+    Verify(AskId, Vec<Vec<u8>>, Identification),
+    Crls(Vec<Vec<u8>>),
+    /// The daemon ends, though others can still ask.
+    End,
+}
+
+pub(super) type SharedTrust = Arc<RwLock<Option<Arc<Trust>>>>;
+
+pub(super) fn accept(trust: &Trust, lists: &[Vec<u8>]) {
+    for list in lists {
+        match trust.accept_crl(list, OffsetDateTime::now_utc()) {
+            Ok(()) | Err(pki::crl::CrlError::Rollback) => {}
+            Err(error) => tracing::error!(%error, "a revocation list is not taken over"),
+        }
+    }
+}
+
+/// The thread with the private keys.
+pub(super) fn sign(jobs: &Receiver<KeyJob>, inbox: &Inbox) -> io::Result<()> {
+    let mut keys: BTreeMap<String, SigningKey> = BTreeMap::new();
+    while let Ok(job) = jobs.recv() {
+        match job {
+            KeyJob::Set(name, Some(key)) => drop(keys.insert(name, key)),
+            KeyJob::Set(name, None) => drop(keys.remove(&name)),
+            KeyJob::Sign(ask, name, scheme, message) => {
+                let result = match keys.get(&name) {
+                    Some(key) => key
+                        .sign(scheme, &message)
+                        .map_err(|error| error.to_string()),
+                    None => Err("the connection has no key".to_owned()),
+                };
+                inbox.send(Input::Signed(ask, result));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The thread that judges certificates.
+pub(super) fn judge(
+    jobs: &Receiver<TrustJob>,
+    shared: &SharedTrust,
+    inbox: &Inbox,
+) -> io::Result<()> {
+    while let Ok(job) = jobs.recv() {
+        let trust = shared
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        match (job, trust) {
+            (TrustJob::Verify(ask, chain, id), Some(trust)) => {
+                let result = trust.verify(&chain, &id, OffsetDateTime::now_utc());
+                inbox.send(Input::Verified(
+                    ask,
+                    result.map_err(|error| error.to_string()),
+                ));
+            }
+            (TrustJob::Verify(ask, ..), None) => {
+                let result = Err("no authority is trusted".to_owned());
+                inbox.send(Input::Verified(ask, result));
+            }
+            (TrustJob::Crls(lists), Some(trust)) => {
+                accept(&trust, &lists);
+                inbox.send(Input::Recheck);
+            }
+            (TrustJob::Crls(_), None) => {}
+            (TrustJob::End, _) => break,
+        }
+    }
+    Ok(())
+}
+
+/// The thread that reads UDP port 500.
+pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -> io::Result<()> {
+    let state = UdpSocketState::new(socket.into())?;
+    let local = socket.local_addr()?;
+    let mut buffer = vec![0; 65_536];
+    while !over.load(Ordering::Relaxed) {
+        // Woken now and then to see whether it is over.
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: 250_000_000,
+        };
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut meta = [RecvMeta::default()];
+        let received = state.recv(
+            socket.into(),
+            &mut [IoSliceMut::new(&mut buffer)],
+            &mut meta,
+        );
+        let [meta] = meta;
+        match received {
+            Ok(_) => {
+                let to = SocketAddr::new(meta.dst_ip.unwrap_or(local.ip()), local.port());
+                let bytes = buffer.get(..meta.len).unwrap_or_default();
+                for datagram in bytes.chunks(meta.stride.max(1)) {
+                    inbox.datagram(to, meta.addr, datagram);
+                }
+            }
+            Err(error) if would_block(&error) => {}
+            // About datagrams sent earlier: anybody who can send ICMP can cause these.
+            Err(error) => tracing::debug!(%error, "receiving on port 500"),
+        }
+    }
+    Ok(())
+}
