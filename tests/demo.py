@@ -52,8 +52,12 @@ def demo(suite, data):
         for person in result["people"]:
             for name in ("pkcs12", "password_file"):
                 equal(Path(person[name]).stat().st_mode & 0o777, 0o600, name)
+        if os.geteuid() == 0:
+            equal((result["tunnel"], result["tunnel_moves"]), (True, 1), "tunnel and its moves")
     with suite.case("a second run is as good"):
         once(60)
+    with suite.case("nothing of the tunnel is left"):
+        nothing_left()
     with suite.case("the audit log holds, and continues the first run's"):
         earlier = suite.folder / "earlier-checkpoint"
         earlier.write_text(checkpoints[0])
@@ -65,6 +69,12 @@ def demo(suite, data):
         earlier = suite.folder / "forged-checkpoint"
         earlier.write_text(note)
         cordon("audit", "verify", data / "audit/log", "--since", earlier, code=1)
+
+
+def nothing_left():
+    """Interfaces of the demo's tunnel go with it, if not at once."""
+    shown = lambda: subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
+    wait_for(lambda: not re.search(r" (cd[ab][0-9]+|cordon-demo)[@:]", shown()), shown)
 
 
 def interrupted(suite):
@@ -88,6 +98,7 @@ def interrupted(suite):
         contains(process.tail(), "to do: start again: nothing is lost")
         equal(code, 1, "exit code of a demo without all receipts")
         assert seconds < 15, f"took {seconds:.1f} s to end"
+        nothing_left()
     with suite.case("the next run receipts what was left as well"):
         left = len(list((data / "camera-17/incoming").glob("*.jpg")))
         left += len(list((data / "camera-17/spool/blocks").glob("*.block")))
@@ -96,6 +107,19 @@ def interrupted(suite):
         for folder in ("incoming", "spool/blocks", "rejected"):
             equal(os.listdir(data / "camera-17" / folder), [], f"{folder} (with {left} left before)")
         cordon_json("audit", "verify", data / "audit/log", "--journals", data / "audit/journal")
+    with suite.case("without privileges the demo says so and goes on over mTLS alone"):
+        command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", CORDON, "demo", "--data", data]
+        command += ["--violations", "1", "--once", "--json"]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
+        equal(done.returncode, 0, done.stderr)
+        equal(json.loads(done.stdout)["tunnel"], False, "tunnel")
+        contains(done.stderr, "goes without tunnel, over mTLS alone")
+    with suite.case("a killed demo leaves nothing either"):
+        process = start(20_000, "demo-3.log")
+        suite.finally_do(process.kill)
+        wait_for(lambda: "block receipted" in process.tail(), process.tail, 60)
+        process.kill()
+        nothing_left()
     with suite.case("SIGTERM of a demo that shows its portal ends it with 0"):
         process = start(1, "demo-2.log")
         suite.finally_do(process.kill)

@@ -22,6 +22,7 @@ pub mod ike;
 pub mod kernel;
 pub mod link;
 pub mod metrics;
+pub mod namespace;
 pub mod outer;
 pub mod privileges;
 pub mod profiles;

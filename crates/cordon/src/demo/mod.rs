@@ -7,13 +7,14 @@ mod canvas;
 mod glyphs;
 mod people;
 mod scene;
+mod tunnel;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use camera::{Agent, Clock, Environment, NoEvents};
+use camera::{Agent, AgentError, Clock, Environment, NoEvents};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -27,6 +28,7 @@ use crate::control::{Request, execute};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
 use crate::up::{Running, stop_on_signals};
+use tunnel::Tunnel;
 
 /// Name of the demo's camera.
 const DEVICE: &str = "camera-17";
@@ -43,15 +45,27 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     if args.site.config.is_none() {
         free_ports(&mut site);
     }
+    let mut tunnel = lay_tunnel(&mut site, args).await;
     let running = Running::start(&site).await?;
     stop_on_signals(running.stop_token())?;
     let people = people::ensure(&site).await?;
     let camera = DemoCamera::prepare(&site, &running).await?;
-
-    let received = camera.send(args.violations, &running, json).await;
+    let connected = match &mut tunnel {
+        Some(tunnel) => tunnel.connect(&site, &site.data.join(DEVICE)).await,
+        None => Ok(()),
+    };
+    let received = match connected {
+        Ok(()) => {
+            let tunnel = tunnel.as_ref();
+            camera.send(args.violations, &running, tunnel, json).await
+        }
+        Err(failure) => Err(failure),
+    };
+    let (used, moves) = (tunnel.is_some(), tunnel.as_ref().map_or(0, Tunnel::moves));
     let receipts = match received {
         Ok(receipts) => receipts,
         Err(failure) => {
+            tunnel.into_iter().for_each(Tunnel::end);
             running.stop_token().cancel();
             let stopped = running.until_stopped().await;
             return Err(failure).or_else(|failure: Failure| stopped.and(Err(failure)));
@@ -70,6 +84,8 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
         "audit_events": view.size(),
         "people": people.files(),
         "data": site.data,
+        "tunnel": used,
+        "tunnel_moves": moves,
         "seconds": started.elapsed().as_secs_f32(),
     });
     let text = summary(&site, &people, receipts, &url, args.once);
@@ -77,7 +93,33 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     if args.once {
         running.stop_token().cancel();
     }
-    running.until_stopped().await
+    let outcome = running.until_stopped().await;
+    tunnel.into_iter().for_each(Tunnel::end);
+    outcome
+}
+
+/// The tunnel between camera and centre, where this host lets us: it takes root. The centre then listens
+/// behind it and nowhere else.
+async fn lay_tunnel(site: &mut Site, args: &Demo) -> Option<Tunnel> {
+    if args.site.config.is_some() {
+        tracing::info!(
+            "the camera goes without tunnel: the configuration says where the centre is"
+        );
+        return None;
+    }
+    let own = site.data.join("passphrase");
+    let passphrase = args.site.passphrase_file.as_ref().unwrap_or(&own);
+    match Tunnel::prepare(site, passphrase).await {
+        Ok(tunnel) => {
+            site.config.listen.intake.set_ip(Tunnel::centre());
+            Some(tunnel)
+        }
+        Err(failure) => {
+            let reason = failure.message();
+            tracing::warn!(reason, "the camera goes without tunnel, over mTLS alone");
+            None
+        }
+    }
 }
 
 /// Takes any free port where a default one is taken: two demos on one machine must not collide.
@@ -174,13 +216,22 @@ impl DemoCamera {
     }
 
     /// Lets the camera see `count` violations and waits for all receipts; returns how many came.
-    async fn send(self, count: u64, running: &Running, json: bool) -> Outcome<u64> {
+    ///
+    /// With a tunnel the camera has no other way, and half-way its first cable is cut.
+    async fn send(
+        self,
+        count: u64,
+        running: &Running,
+        tunnel: Option<&Tunnel>,
+        json: bool,
+    ) -> Outcome<u64> {
         let metrics = self.agent.metrics();
         // What an earlier, interrupted run left is receipted as well.
         let left = metrics.snapshot().waiting_blocks + pictures(&self.incoming);
         let wanted = left + count;
         let stop = running.stop_token();
-        let agent = tokio::spawn(self.agent.run(stop.clone().cancelled_owned()));
+        let agent = start_agent(self.agent, stop.clone(), tunnel)?;
+        let mut to_cut = tunnel;
         let (incoming, first) = (self.incoming, self.first);
         let halt = stop.clone();
         let drawing = tokio::task::spawn_blocking(move || draw(&incoming, first, count, &halt));
@@ -205,6 +256,11 @@ impl DemoCamera {
             }
             if now.receipted >= wanted {
                 break;
+            }
+            if now.receipted * 2 >= wanted
+                && let Some(tunnel) = to_cut.take()
+            {
+                tunnel.cut()?;
             }
             if agent.is_finished() || stop.is_cancelled() {
                 bar.abandon();
@@ -231,6 +287,38 @@ impl DemoCamera {
     }
 }
 
+/// Runs the agent here, or in the camera's own network.
+fn start_agent(
+    agent: Agent,
+    stop: CancellationToken,
+    tunnel: Option<&Tunnel>,
+) -> Outcome<JoinHandle<Result<(), AgentError>>> {
+    let Some(tunnel) = tunnel else {
+        return Ok(tokio::spawn(agent.run(stop.cancelled_owned())));
+    };
+    let (ended, end) = tokio::sync::oneshot::channel();
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let result = match runtime {
+            Ok(runtime) => runtime.block_on(agent.run(stop.cancelled_owned())),
+            Err(error) => Err(AgentError::Watch(error)),
+        };
+        // Whoever does not wait any more is no trouble.
+        let _ = ended.send(result);
+    };
+    let start = move || {
+        let thread = std::thread::Builder::new().name(DEVICE.into());
+        thread.spawn(run).map(drop)
+    };
+    tunnel
+        .inside(start)?
+        .or_hint("the camera's thread", "check the limit on threads")?;
+    let died = AgentError::TaskEnded { task: "camera" };
+    Ok(tokio::spawn(async move { end.await.unwrap_or(Err(died)) }))
+}
+
 fn write(path: &Path, bytes: &[u8]) -> Outcome {
     store::durable::write_atomic(path, bytes, 0o600).or_hint(
         format!("cannot write {}", path.display()),
@@ -250,7 +338,7 @@ fn settings(folder: &Path, running: &Running) -> String {
          [spool]\nfolder = {}\nmax_bytes = 4000000000\n\
          [identity]\ndevice = \"{DEVICE}\"\nfile = {}\n\
          [trust]\nroots = {}\nauthorities = {}\nrecipients = {}\n\
-         [centre]\nhost = \"127.0.0.1\"\nport = {}\n\
+         [centre]\nhost = \"{}\"\nserver_name = \"127.0.0.1\"\nport = {}\n\
          [uplink]\nbackoff_min_ms = 200\nbackoff_max_ms = 5000\n\
          [enrolment]\nhost = \"127.0.0.1\"\nport = {}\ncode_file = {}\n",
         path("incoming"),
@@ -260,6 +348,7 @@ fn settings(folder: &Path, running: &Running) -> String {
         path("root.pem"),
         path("authorities.pem"),
         path("recipients.pem"),
+        running.intake.ip(),
         running.intake.port(),
         running.enrolment.port(),
         path("code"),

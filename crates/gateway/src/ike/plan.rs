@@ -421,6 +421,8 @@ impl<'a> Reader<'a> {
         let unusable =
             move |what: &dyn std::fmt::Display| wrong(place.clone(), format!("{shown}: {what}"));
         let text = std::str::from_utf8(&text).map_err(|error| unusable(&error))?;
+        // A camera's identity has certificates in the same file.
+        let text = pem_key(text).ok_or_else(|| unusable(&"there is no PKCS#8 key in it"))?;
         if text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
             let Some(passphrase) = &self.config.passphrase_file else {
                 return Err(unusable(
@@ -433,9 +435,7 @@ impl<'a> Reader<'a> {
         let (label, der) = der::pem::decode_vec(text.as_bytes()).map_err(|e| unusable(&e))?;
         let der = Zeroizing::new(der);
         if label != "PRIVATE KEY" {
-            return Err(unusable(
-                &"not a PKCS#8 key: convert it with `openssl pkcs8 -topk8`",
-            ));
+            return Err(unusable(&"there is no PKCS#8 key in it"));
         }
         PrivateKey::from_pkcs8_der(&der).map_err(|error| unusable(&error))
     }
@@ -512,6 +512,20 @@ impl<'a> Reader<'a> {
         };
         Ok((made, plan))
     }
+}
+
+/// The PKCS#8 key among the parts of a PEM file.
+fn pem_key(text: &str) -> Option<&str> {
+    ["PRIVATE KEY", "ENCRYPTED PRIVATE KEY"]
+        .iter()
+        .find_map(|label| {
+            let (begin, end) = (
+                format!("-----BEGIN {label}-----"),
+                format!("-----END {label}-----"),
+            );
+            let rest = text.get(text.find(&begin)?..)?;
+            rest.get(..rest.find(&end)?.checked_add(end.len())?)
+        })
 }
 
 fn traffic_selector(network: &Prefix, protocol: Option<u8>) -> Option<TrafficSelector> {

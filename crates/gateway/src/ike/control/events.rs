@@ -102,12 +102,7 @@ impl Control {
             }
             Event::PathChanged {
                 ike, local, remote, ..
-            } => {
-                tracing::info!(ike_spi = %format_args!("{:016x}", ike.spi()), %local, %remote,
-                    "the tunnel has moved");
-                self.counters.moves = self.counters.moves.saturating_add(1);
-                self.moved(ike, local, remote);
-            }
+            } => self.moved(ike, local, remote),
             Event::PathRefused { ike, reason } => {
                 let name = self.ikes.get(&ike).map(|state| state.connection.clone());
                 self.explain("path", name.as_deref(), None, &reason, now);
@@ -468,9 +463,17 @@ impl Control {
 
     /// An IKE SA and its children go another way from now on.
     pub(super) fn moved(&mut self, ike: IkeId, local: SocketAddr, remote: SocketAddr) {
-        if let Some(state) = self.ikes.get_mut(&ike) {
-            (state.local, state.remote) = (local, remote);
+        let Some(state) = self.ikes.get_mut(&ike) else {
+            return;
+        };
+        let old = (state.local, state.remote);
+        if old == (local, remote) {
+            return;
         }
+        (state.local, state.remote) = (local, remote);
+        self.counters.moves = self.counters.moves.saturating_add(1);
+        tracing::info!(ike_spi = %format_args!("{:016x}", ike.spi()), %local, %remote,
+            "the tunnel moves");
         let of = self.children.iter().filter(|(_, child)| child.ike == ike);
         let spis = of.filter_map(|(spi, _)| Spi::new(*spi)).collect();
         let order = ChildOrder::Move(spis, way(local, remote));

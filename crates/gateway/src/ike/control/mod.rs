@@ -510,6 +510,11 @@ impl Control {
     }
 
     pub(super) fn poll_effect(&mut self) -> Option<Effect> {
+        if self.stopping {
+            // They go with the interface, which may be gone already.
+            self.effects
+                .retain(|effect| !matches!(effect, Effect::Link(_)));
+        }
         self.effects.pop_front()
     }
 

@@ -397,7 +397,8 @@ fn our_new_address_moves_the_tunnel() {
     world.check_up();
     assert_eq!(world.status(0).sas[0].local, "192.0.2.8:4500");
     assert_eq!(world.status(1).sas[0].remote, "192.0.2.8:4500");
-    assert!(world.sides.iter().all(|side| side.done.moved > 0));
+    assert!(world.sides.iter().all(|side| side.done.moved == 1));
+    assert_eq!([0, 1].map(|at| world.status(at).counters.moves), [1, 1]);
     assert_eq!(world.status(0).counters.established, 1);
 }
 

@@ -163,6 +163,22 @@ fn secrets_must_be_secret_and_long() {
 }
 
 #[test]
+fn the_key_is_found_beside_certificates() {
+    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----";
+    let other = "-----BEGIN CERTIFICATE-----\nBBBB\n-----END CERTIFICATE-----";
+    assert_eq!(pem_key(&format!("{other}\n{key}\n{other}")), Some(key));
+    assert_eq!(pem_key(key), Some(key));
+    for none in [
+        other,
+        "",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+    ] {
+        assert_eq!(pem_key(none), None);
+    }
+}
+
+#[test]
 fn what_changed_is_found() {
     let folder = folder();
     let fingerprint = |text: &str| Loaded::read(text, folder.path()).unwrap().plans[0].fingerprint;
