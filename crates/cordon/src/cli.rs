@@ -84,6 +84,9 @@ pub(crate) enum Command {
     /// The INDECT Block Cipher: broken, research only.
     #[command(subcommand)]
     Ibc(crate::ibc::args::IbcCommand),
+    /// Published measurements repeated on this machine, beside others' programs.
+    #[command(subcommand)]
+    Lab(crate::commands::lab::Lab),
     /// Check a configuration file.
     Config {
         #[command(subcommand)]

@@ -103,6 +103,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::Registry(command) => commands::registry::run(command, json).await,
         Command::Directory(command) => commands::directory::run(command, json).await,
         Command::Ibc(command) => ibc::run(command, json).await,
+        Command::Lab(command) => commands::lab::run(command, json).await,
         Command::Config { command } => commands::config::run(command, json),
         Command::Openapi => commands::openapi(),
         Command::Completions { shell } => commands::completions(shell),

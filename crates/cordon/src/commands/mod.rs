@@ -5,6 +5,7 @@ pub(crate) mod camera;
 pub(crate) mod config;
 pub(crate) mod directory;
 pub(crate) mod evidence;
+pub(crate) mod lab;
 pub(crate) mod openvpn;
 pub(crate) mod pki;
 pub(crate) mod registry;

@@ -1,0 +1,54 @@
+//! What an experiment is.
+
+use std::path::PathBuf;
+
+use crate::LabError;
+use crate::session::Session;
+
+/// A program of others that takes part.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its file name.
+    pub name: &'static str,
+    /// The Debian package that has it.
+    pub package: &'static str,
+    /// Arguments that make it print its version in the first line that has a digit.
+    pub(crate) version: &'static [&'static str],
+}
+
+impl Program {
+    /// Where it lies; programs for administrators are not on everybody's path.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let known = ["/usr/sbin", "/sbin", "/usr/lib/ipsec"].map(PathBuf::from);
+        std::env::split_paths(&path)
+            .chain(known)
+            .map(|folder| folder.join(self.name))
+            .find(|file| file.is_file())
+    }
+
+    /// Whether it is installed.
+    pub fn is_installed(&self) -> bool {
+        self.path().is_some()
+    }
+}
+
+/// One measurement, described.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Heading.
+    pub title: &'static str,
+    /// What it answers.
+    pub question: &'static str,
+    /// Whose measurement it repeats, with table or figure.
+    pub source: &'static str,
+    /// Without these it is not run.
+    pub needs: &'static [Program],
+    /// Without these some cases are missing.
+    pub wants: &'static [Program],
+    /// About how long it takes, in seconds: quick and full.
+    pub seconds: (u32, u32),
+    pub(crate) run: fn(&mut Session<'_>) -> Result<(), LabError>,
+}

@@ -1,0 +1,29 @@
+//! All experiments. Those that are not complete are not here.
+
+mod block_size;
+mod ced;
+mod ibc;
+mod latency;
+mod suites;
+mod timing;
+mod vpn_ciphers;
+
+use crate::experiment::{Experiment, Program};
+
+/// All experiments, quick ones first.
+pub fn all() -> &'static [&'static Experiment] {
+    &[
+        &ced::EXPERIMENT,
+        &ibc::EXPERIMENT,
+        &block_size::EXPERIMENT,
+        &latency::EXPERIMENT,
+        &vpn_ciphers::EXPERIMENT,
+    ]
+}
+
+/// OpenSSL's command.
+pub(crate) const OPENSSL: Program = Program {
+    name: "openssl",
+    package: "openssl",
+    version: &["version"],
+};

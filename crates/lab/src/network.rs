@@ -1,0 +1,113 @@
+//! Two network namespaces with a cable between them.
+
+use std::ffi::OsStr;
+use std::net::Ipv4Addr;
+
+use crate::LabError;
+use crate::experiment::Program;
+use crate::process::Call;
+
+/// What makes them.
+pub(crate) const IP: Program = Program {
+    name: "ip",
+    package: "iproute2",
+    version: &["-V"],
+};
+
+/// An end of the cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+impl Side {
+    pub(crate) const BOTH: [Self; 2] = [Self::Server, Self::Client];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        }
+    }
+
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Server => Self::Client,
+            Self::Client => Self::Server,
+        }
+    }
+
+    /// Address of the cable's end.
+    pub(crate) const fn outside(self) -> Ipv4Addr {
+        match self {
+            Self::Server => Ipv4Addr::new(10, 207, 0, 1),
+            Self::Client => Ipv4Addr::new(10, 207, 0, 2),
+        }
+    }
+
+    /// Address inside of a tunnel.
+    pub(crate) const fn inside(self) -> Ipv4Addr {
+        match self {
+            Self::Server => Ipv4Addr::new(10, 208, 0, 1),
+            Self::Client => Ipv4Addr::new(10, 208, 0, 2),
+        }
+    }
+}
+
+/// The two namespaces; they end with this.
+pub(crate) struct Network(());
+
+impl Network {
+    pub(crate) fn new() -> Result<Self, LabError> {
+        let network = Self(());
+        for side in Side::BOTH {
+            ip(&["netns", "add", side.name()])?;
+            ip(&["-n", side.name(), "link", "set", "lo", "up"])?;
+        }
+        let pair = "-n server link add cable type veth peer name cable netns client";
+        ip(&pair.split(' ').collect::<Vec<_>>())?;
+        for side in Side::BOTH {
+            let address = format!("{}/24", side.outside());
+            ip(&[
+                "-n",
+                side.name(),
+                "address",
+                "add",
+                &address,
+                "dev",
+                "cable",
+            ])?;
+            ip(&["-n", side.name(), "link", "set", "cable", "up"])?;
+        }
+        Ok(network)
+    }
+
+    /// A program in one of the namespaces.
+    pub(crate) fn call(&self, side: Side, program: impl AsRef<OsStr>) -> Call {
+        let ip = IP.path().unwrap_or_else(|| IP.name.into());
+        Call::new(ip)
+            .args(["netns", "exec", side.name()])
+            .arg(program)
+    }
+
+    /// `ip` with arguments for one of the namespaces.
+    pub(crate) fn ip(&self, side: Side, words: &[&str]) -> Result<(), LabError> {
+        ip(&[&["-n", side.name()], words].concat())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for side in Side::BOTH {
+            // What is left goes with the sandbox.
+            let _ = ip(&["netns", "delete", side.name()]);
+        }
+    }
+}
+
+fn ip(words: &[&str]) -> Result<(), LabError> {
+    let ip = IP.path().unwrap_or_else(|| IP.name.into());
+    Call::new(ip).args(words).run()?;
+    Ok(())
+}

@@ -1,0 +1,576 @@
+//! One experiment under way: cases that take turns in rounds, values, and how long it still takes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::LabError;
+use crate::experiment::{Experiment, Program};
+use crate::host;
+use crate::process::Usage;
+use crate::record::{
+    Better, Figure, Finding, Measured, Missing, Outcome, ProcessUse, Published, Row, State,
+};
+use crate::stats::spread;
+
+/// What a figure will show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    pub(crate) x_label: Option<&'static str>,
+    pub(crate) logarithmic: bool,
+    pub(crate) base: Option<&'static str>,
+    /// Published values by case, in the order of the publication.
+    pub(crate) published: &'static [(&'static str, f64)],
+    /// Publication and table of these values; empty without any.
+    pub(crate) source: &'static str,
+}
+
+impl Plan {
+    /// A bar chart of which nothing was published.
+    pub(crate) const fn bars(
+        id: &'static str,
+        title: &'static str,
+        unit: &'static str,
+        better: Better,
+    ) -> Self {
+        Self {
+            id,
+            title,
+            unit,
+            better,
+            x_label: None,
+            logarithmic: false,
+            base: None,
+            published: &[],
+            source: "",
+        }
+    }
+
+    pub(crate) const fn base(mut self, case: &'static str) -> Self {
+        self.base = Some(case);
+        self
+    }
+
+    pub(crate) const fn over(mut self, x_label: &'static str) -> Self {
+        self.x_label = Some(x_label);
+        self
+    }
+
+    pub(crate) const fn logarithmic(mut self) -> Self {
+        self.logarithmic = true;
+        self
+    }
+
+    pub(crate) const fn published(
+        mut self,
+        values: &'static [(&'static str, f64)],
+        source: &'static str,
+    ) -> Self {
+        self.published = values;
+        self.source = source;
+        self
+    }
+}
+
+/// How far it is, for people.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    pub(crate) text: String,
+    /// Seconds until this experiment ends.
+    pub(crate) left: f64,
+}
+
+/// What one case gave in one round.
+#[derive(Default)]
+pub(crate) struct Lap {
+    /// From 1; 0 for the warm-up.
+    pub(crate) round: u32,
+    values: Vec<(&'static str, Option<f64>, f64)>,
+    used: Vec<(String, Usage)>,
+}
+
+impl Lap {
+    /// A value of a figure.
+    pub(crate) fn put(&mut self, figure: &'static str, value: f64) {
+        self.values.push((figure, None, value));
+    }
+
+    /// A value of a line chart.
+    pub(crate) fn put_at(&mut self, figure: &'static str, x: f64, value: f64) {
+        self.values.push((figure, Some(x), value));
+    }
+
+    /// What a process used in this round.
+    pub(crate) fn used(&mut self, process: &str, usage: Usage) {
+        self.used.push((process.to_owned(), usage));
+    }
+}
+
+/// How rounds are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounds {
+    /// How many count.
+    pub(crate) count: u32,
+    /// One more before them, which does not.
+    pub(crate) warm_up: bool,
+}
+
+type Key = (&'static str, String, Option<u64>);
+
+/// One experiment under way.
+pub(crate) struct Session<'a> {
+    pub(crate) quick: bool,
+    /// For files; it goes with the sandbox.
+    pub(crate) folder: PathBuf,
+    progress: &'a mut dyn FnMut(Progress),
+    began: Instant,
+    expected: f64,
+    outcome: Outcome,
+    plans: Vec<Plan>,
+    /// Names of cases in the order in which they appeared.
+    cases: Vec<String>,
+    /// Values by figure, case, bits of `x`; one for each round.
+    samples: BTreeMap<Key, Vec<Option<f64>>>,
+    used: BTreeMap<(String, String), Vec<Usage>>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        experiment: &Experiment,
+        quick: bool,
+        folder: &Path,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Self {
+        let (short, long) = experiment.seconds;
+        Self {
+            quick,
+            folder: folder.to_owned(),
+            progress,
+            began: Instant::now(),
+            expected: f64::from(if quick { short } else { long }),
+            outcome: empty(experiment),
+            plans: Vec::new(),
+            cases: Vec::new(),
+            samples: BTreeMap::new(),
+            used: BTreeMap::new(),
+        }
+    }
+
+    /// One of two settings.
+    pub(crate) fn pick<T>(&self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Notes what was set.
+    pub(crate) fn parameter(&mut self, name: &str, value: impl ToString) {
+        self.outcome
+            .parameters
+            .insert(name.to_owned(), value.to_string());
+    }
+
+    /// Adds a figure, empty so far.
+    pub(crate) fn plan(&mut self, plan: Plan) {
+        self.plans.push(plan);
+    }
+
+    /// Notes that a case cannot be measured here.
+    pub(crate) fn missing(&mut self, case: &str, reason: &str, package: Option<&str>) {
+        let missing = Missing {
+            case: case.to_owned(),
+            reason: reason.to_owned(),
+            package: package.map(str::to_owned),
+        };
+        if !self.outcome.missing.contains(&missing) {
+            self.outcome.missing.push(missing);
+        }
+    }
+
+    /// Whether all of some programs are here; notes a missing case for each that is not.
+    pub(crate) fn has(&mut self, case: &str, programs: &[Program]) -> bool {
+        let missing: Vec<_> = programs.iter().filter(|p| !p.is_installed()).collect();
+        for program in &missing {
+            let reason = format!("there is no {}", program.name);
+            self.missing(case, &reason, Some(program.package));
+        }
+        missing.is_empty()
+    }
+
+    /// Notes a case that only laboratory builds know.
+    pub(crate) fn lacks_legacy(&mut self, case: &str) {
+        let reason = "this binary knows no broken algorithms and no tunnel without protection; in a \
+                      laboratory, build with `cargo build --release --features lab`";
+        self.missing(case, reason, None);
+    }
+
+    /// Notes what follows from the figures.
+    pub(crate) fn finding(&mut self, text: impl Into<String>, holds: Option<bool>) {
+        let text = text.into();
+        self.outcome.findings.push(Finding { text, holds });
+    }
+
+    /// Notes what to keep in mind.
+    pub(crate) fn caveat(&mut self, text: &str) {
+        self.outcome.caveats.push(text.to_owned());
+    }
+
+    /// Says what is being prepared, before there are rounds.
+    pub(crate) fn preparing(&mut self, what: &str) {
+        let left = (self.expected - self.began.elapsed().as_secs_f64()).max(0.0);
+        let text = what.to_owned();
+        (self.progress)(Progress { text, left });
+    }
+
+    /// Measures all cases in each round, forwards and backwards in turn so that no case always runs
+    /// after the same other one. A case that fails is noted as missing and not tried again.
+    pub(crate) fn rounds<T>(
+        &mut self,
+        rounds: Rounds,
+        cases: &[(String, T)],
+        mut measure: impl FnMut(&T, &mut Lap) -> Result<(), LabError>,
+    ) {
+        self.outcome.rounds = self.outcome.rounds.max(rounds.count);
+        let warm_up = if rounds.warm_up {
+            "one round"
+        } else {
+            "inside each case"
+        };
+        self.parameter("warm-up", warm_up);
+        for (name, _) in cases {
+            if !self.cases.contains(name) {
+                self.cases.push(name.clone());
+            }
+        }
+        let first = u32::from(!rounds.warm_up);
+        let total = (rounds.count + 1 - first) as usize * cases.len();
+        let began = Instant::now();
+        let mut done = 0_usize;
+        let mut failed = vec![false; cases.len()];
+        for round in first..=rounds.count {
+            let mut order: Vec<_> = cases.iter().zip(&mut failed).collect();
+            if round % 2 == 0 {
+                order.reverse();
+            }
+            for ((name, what), failed) in order {
+                let left = match done {
+                    0 => self.expected - self.began.elapsed().as_secs_f64(),
+                    _ => began.elapsed().as_secs_f64() / done as f64 * (total - done) as f64,
+                };
+                let text = match round {
+                    0 => format!("warm-up, {name}"),
+                    _ => format!("round {round} of {}, {name}", rounds.count),
+                };
+                let left = left.max(0.0);
+                (self.progress)(Progress { text, left });
+                done += 1;
+                if *failed {
+                    continue;
+                }
+                let mut lap = Lap {
+                    round,
+                    ..Lap::default()
+                };
+                match measure(what, &mut lap) {
+                    Ok(()) if round > 0 => self.keep(round, name, lap),
+                    Ok(()) => {}
+                    Err(error) => {
+                        *failed = true;
+                        self.missing(name, &error.line(), None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, round: u32, case: &str, lap: Lap) {
+        let index = round as usize - 1;
+        for (figure, x, value) in lap.values {
+            let key = (figure, case.to_owned(), x.map(f64::to_bits));
+            let values = self.samples.entry(key).or_default();
+            // A round in which a case failed leaves a gap, so that ratios stay within rounds.
+            values.resize(values.len().max(index + 1), None);
+            if let Some(place) = values.get_mut(index) {
+                *place = Some(value);
+            }
+        }
+        for (process, usage) in lap.used {
+            let key = (case.to_owned(), process);
+            self.used.entry(key).or_default().push(usage);
+        }
+    }
+
+    /// A figure as it stands now.
+    pub(crate) fn figure(&self, id: &str) -> Option<Figure> {
+        self.plans
+            .iter()
+            .find(|plan| plan.id == id)
+            .map(|plan| self.draw(plan))
+    }
+
+    fn draw(&self, plan: &Plan) -> Figure {
+        let published = |case: &str| plan.published.iter().find(|(name, _)| *name == case);
+        let mut names: Vec<&str> = plan.published.iter().map(|(name, _)| *name).collect();
+        for case in &self.cases {
+            if !names.contains(&case.as_str()) {
+                names.push(case);
+            }
+        }
+        let base = plan.base.and_then(published).map(|(_, value)| *value);
+        let mut rows = Vec::new();
+        for case in names {
+            let published = published(case).map(|(_, value)| Published {
+                value: *value,
+                ratio: base.map(|base| value / base),
+                source: plan.source.to_owned(),
+            });
+            let measured = self.rows_of(plan, case);
+            if measured.is_empty() && published.is_some() {
+                rows.push(Row {
+                    case: case.to_owned(),
+                    x: None,
+                    measured: None,
+                    ratio: None,
+                    published,
+                });
+                continue;
+            }
+            rows.extend(measured.into_iter().map(|row| Row {
+                published: published.clone(),
+                ..row
+            }));
+        }
+        Figure {
+            id: plan.id.to_owned(),
+            title: plan.title.to_owned(),
+            unit: plan.unit.to_owned(),
+            better: plan.better,
+            x_label: plan.x_label.map(str::to_owned),
+            logarithmic: plan.logarithmic,
+            base: plan.base.map(str::to_owned),
+            rows,
+        }
+    }
+
+    /// The measured rows of a case, by `x`.
+    fn rows_of(&self, plan: &Plan, case: &str) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for ((figure, name, x), values) in &self.samples {
+            if *figure != plan.id || name != case {
+                continue;
+            }
+            let Some(range) = spread(values.iter().flatten().copied()) else {
+                continue;
+            };
+            let base = plan
+                .base
+                .and_then(|base| self.samples.get(&(plan.id, base.to_owned(), *x)));
+            let ratio = base.and_then(|base| {
+                let pairs = values.iter().zip(base);
+                spread(pairs.filter_map(|(value, base)| Some((*value)? / (*base)?)))
+            });
+            rows.push(Row {
+                case: case.to_owned(),
+                x: x.map(f64::from_bits),
+                measured: Some(Measured {
+                    values: values.iter().flatten().copied().collect(),
+                    spread: range,
+                }),
+                ratio,
+                published: None,
+            });
+        }
+        rows.sort_by(|a, b| a.x.unwrap_or_default().total_cmp(&b.x.unwrap_or_default()));
+        rows
+    }
+
+    /// Ends the experiment.
+    pub(crate) fn finish(
+        mut self,
+        experiment: &Experiment,
+        result: Result<(), LabError>,
+    ) -> Outcome {
+        self.outcome.figures = self.plans.iter().map(|plan| self.draw(plan)).collect();
+        self.outcome.processes = self
+            .used
+            .iter()
+            .filter_map(|((case, process), usages)| {
+                Some(ProcessUse {
+                    case: case.clone(),
+                    process: process.clone(),
+                    cpu_seconds: spread(usages.iter().map(|usage| usage.cpu))?,
+                    peak_mib: usages
+                        .iter()
+                        .map(|usage| usage.peak_mib)
+                        .fold(0.0, f64::max),
+                })
+            })
+            .collect();
+        for program in experiment.needs.iter().chain(experiment.wants) {
+            if let Some(version) = host::version(program) {
+                self.outcome
+                    .versions
+                    .insert(program.name.to_owned(), version);
+            }
+        }
+        self.outcome.seconds = self.began.elapsed().as_secs_f64();
+        match result {
+            Err(error) => {
+                self.outcome.state = State::Failed;
+                self.outcome.reason = Some(error.line());
+            }
+            Ok(()) if self.samples.is_empty() => {
+                self.outcome.state = State::Failed;
+                self.outcome.reason = Some("no case could be measured".to_owned());
+            }
+            Ok(()) => self.outcome.state = State::Measured,
+        }
+        self.outcome
+    }
+}
+
+/// An experiment without what it needs: what is missing, and which packages have it.
+pub(crate) fn not_run(experiment: &Experiment) -> Option<Outcome> {
+    let missing: Vec<_> = experiment
+        .needs
+        .iter()
+        .filter(|p| !p.is_installed())
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let names: Vec<_> = missing.iter().map(|program| program.name).collect();
+    let mut packages: Vec<_> = missing.iter().map(|p| p.package.to_owned()).collect();
+    packages.dedup();
+    Some(Outcome {
+        state: State::NotRun,
+        reason: Some(format!("this machine has no {}", names.join(", "))),
+        packages,
+        ..empty(experiment)
+    })
+}
+
+fn empty(experiment: &Experiment) -> Outcome {
+    Outcome {
+        name: experiment.name.to_owned(),
+        title: experiment.title.to_owned(),
+        question: experiment.question.to_owned(),
+        source: experiment.source.to_owned(),
+        state: State::NotRun,
+        reason: None,
+        packages: Vec::new(),
+        seconds: 0.0,
+        rounds: 0,
+        parameters: BTreeMap::new(),
+        versions: BTreeMap::new(),
+        figures: Vec::new(),
+        missing: Vec::new(),
+        processes: Vec::new(),
+        findings: Vec::new(),
+        caveats: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPERIMENT: Experiment = Experiment {
+        name: "test",
+        title: "",
+        question: "",
+        source: "",
+        needs: &[],
+        wants: &[],
+        seconds: (1, 1),
+        run: |_| Ok(()),
+    };
+    const PLAN: Plan = Plan::bars("speed", "", "", Better::More)
+        .base("a")
+        .published(&[("c", 6.0), ("a", 3.0)], "Table I");
+
+    fn run(measure: impl FnMut(&u32, &mut Lap) -> Result<(), LabError>) -> Outcome {
+        let mut progress = |_| {};
+        let mut session = Session::new(&EXPERIMENT, true, Path::new("/"), &mut progress);
+        session.plan(PLAN);
+        let cases = [("a".to_owned(), 1), ("b".to_owned(), 2)];
+        let rounds = Rounds {
+            count: 3,
+            warm_up: true,
+        };
+        session.rounds(rounds, &cases, measure);
+        session.finish(&EXPERIMENT, Ok(()))
+    }
+
+    #[test]
+    fn cases_take_turns_and_the_warm_up_does_not_count() {
+        let mut order = String::new();
+        let outcome = run(|case, lap| {
+            order.push_str(&case.to_string());
+            lap.put("speed", order.len() as f64);
+            Ok(())
+        });
+        assert_eq!(order, "21122112");
+        let figure = outcome.figures.first().unwrap();
+        let names: Vec<_> = figure.rows.iter().map(|row| row.case.as_str()).collect();
+        assert_eq!(names, ["c", "a", "b"]);
+        let a = figure.row("a", None).unwrap();
+        assert_eq!(a.measured.as_ref().unwrap().values, [3.0, 6.0, 7.0]);
+        assert_eq!(a.published.as_ref().unwrap().ratio, Some(1.0));
+        assert_eq!(
+            figure
+                .row("c", None)
+                .unwrap()
+                .published
+                .as_ref()
+                .unwrap()
+                .ratio,
+            Some(2.0)
+        );
+        // 4/3, 5/6, 8/7: within each round.
+        let ratio = figure.row("b", None).unwrap().ratio.unwrap();
+        assert_eq!((ratio.low, ratio.high), (5.0 / 6.0, 4.0 / 3.0));
+    }
+
+    #[test]
+    fn a_case_that_fails_is_told_and_not_tried_again() {
+        let mut tries = 0;
+        let outcome = run(|case, lap| {
+            if *case == 2 {
+                tries += 1;
+                return Err(LabError::Unexpected("broken".to_owned()));
+            }
+            lap.put("speed", 1.0);
+            Ok(())
+        });
+        assert_eq!(tries, 1);
+        assert_eq!(outcome.state, State::Measured);
+        assert_eq!(outcome.missing.first().unwrap().reason, "broken");
+    }
+
+    #[test]
+    fn without_any_value_the_experiment_failed() {
+        let outcome = run(|_, _| Err(LabError::Unexpected("broken".to_owned())));
+        assert_eq!(outcome.state, State::Failed);
+        assert_eq!(outcome.missing.len(), 2);
+    }
+
+    #[test]
+    fn what_needs_an_absent_program_names_its_package() {
+        const ABSENT: &[Program] = &[Program {
+            name: "no-such-program",
+            package: "no-such-package",
+            version: &[],
+        }];
+        let outcome = not_run(&Experiment {
+            needs: ABSENT,
+            ..EXPERIMENT
+        })
+        .unwrap();
+        assert_eq!(outcome.state, State::NotRun);
+        assert_eq!(outcome.packages, ["no-such-package"]);
+        assert!(not_run(&EXPERIMENT).is_none());
+    }
+}
