@@ -18,13 +18,16 @@ mod process;
 pub mod record;
 pub mod report;
 pub mod sandbox;
+mod servers;
 mod session;
 mod stats;
+pub mod tool;
 mod tunnels;
 
 pub use experiment::{Experiment, Program};
 pub use experiments::all;
 pub use process::ProcessError;
+pub use servers::{Key, PLAIN_PORT};
 
 /// Why an experiment could not be measured.
 #[derive(Debug, thiserror::Error)]

@@ -190,6 +190,12 @@ impl Drop for Sandbox {
 /// # Errors
 /// The request makes no sense, or the sandbox cannot be set up.
 pub fn serve() -> Result<(), LabError> {
+    // Refuses to touch the host's own mounts: in a namespace of processes we are the first.
+    if std::process::id() != 1 {
+        return Err(LabError::Unexpected(
+            "the worker is not in a sandbox; it is for `cordon lab run`".to_owned(),
+        ));
+    }
     let mut input = BufReader::new(io::stdin());
     let mut line = String::new();
     input
@@ -269,12 +275,6 @@ fn tell(event: &Event) -> Result<(), LabError> {
 /// Puts memory over `/run`, so that neither files, sockets nor names of network namespaces of the host
 /// are in reach.
 fn furnish() -> Result<PathBuf, LabError> {
-    // Refuses to touch the host's own mounts: in a namespace of processes we are the first.
-    if std::process::id() != 1 {
-        return Err(LabError::Unexpected(
-            "the worker is not in a sandbox; it is for `cordon lab run`".to_owned(),
-        ));
-    }
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("cordon-lab", "/run", "tmpfs", flags, Some(c"mode=0755"))
         .map_err(|error| LabError::io("memory for files")(error.into()))?;

@@ -1,20 +1,33 @@
 //! `cordon lab`: measurements. The crate `lab` makes them; here is what people see.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use axum::Router;
+use axum::routing::get;
 use clap::Subcommand;
 use lab::Experiment;
 use lab::record::{Outcome as Measured, Results, SCHEMA, State};
 use lab::sandbox::{Event, Sandbox, Stopper};
+use pkcs8::SecretDocument;
+use pki::cert::CertificateChain;
+use pki::key::PrivateKey;
+use pki::path::{Purpose, TrustStore};
+use pki::tls::{ClientAuth, ServerIdentity, ServerTls};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::{print, read_text};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::listener::Listener;
 
 /// `cordon lab …`.
 #[derive(Debug, Subcommand)]
@@ -64,6 +77,22 @@ pub(crate) enum Lab {
     /// The part of `run` inside of its sandbox.
     #[command(hide = true)]
     Worker,
+    /// The lab's client for web servers.
+    #[command(hide = true)]
+    Load,
+    /// Our listener and TLS with one page, for the lab's client.
+    #[command(hide = true)]
+    PageServer {
+        /// Folder with keys and certificates that the lab made.
+        #[arg(long)]
+        pki: PathBuf,
+        /// The page.
+        #[arg(long)]
+        page: PathBuf,
+        /// Where to listen.
+        #[arg(long)]
+        address: IpAddr,
+    },
 }
 
 /// Runs the command.
@@ -77,6 +106,8 @@ pub(crate) async fn run(command: Lab, json: bool) -> Outcome {
             markdown,
         } => report(&results, html, markdown, json),
         Lab::Compare { first, second } => compare(&first, &second, json),
+        Lab::Load => lab::tool::load().or_hint("the lab's client", "use `cordon lab run`"),
+        Lab::PageServer { pki, page, address } => serve_page(&pki, &page, address).await,
         Lab::Worker => lab::sandbox::serve().or_hint("the lab's worker", "use `cordon lab run`"),
     }
 }
@@ -405,4 +436,52 @@ fn compare(first: &Path, second: &Path, json: bool) -> Outcome {
         &json!({ "lines": lines }),
         &lab::compare::table(&lines),
     )
+}
+
+/// Serves one page as the portal would, in the clear and with each kind of key.
+async fn serve_page(folder: &Path, page: &Path, address: IpAddr) -> Outcome {
+    const HINT: &str = "use `cordon lab run`";
+    let page = std::fs::read(page).or_hint("the page", HINT)?;
+    let page = axum::body::Bytes::from(page);
+    let router = Router::new().route("/", get(move || std::future::ready(page.clone())));
+    let root = CertificateChain::from_pem(&read_text(&folder.join("root.pem"))?);
+    let root = root.or_hint("the root", HINT)?;
+    let trust = TrustStore::new(root.certificates(), &[]).or_hint("the root", HINT)?;
+    let mut sockets = vec![(lab::PLAIN_PORT, None)];
+    for key in lab::Key::ALL {
+        let file = |end: &str| folder.join(format!("server-{}.{end}", key.file()));
+        let chain = CertificateChain::from_pem(&read_text(&file("pem"))?);
+        let (_, der) = SecretDocument::read_pem_file(file("key")).or_hint("a key", HINT)?;
+        let private = PrivateKey::from_pkcs8_der(der.as_bytes()).or_hint("a key", HINT)?;
+        let identity = ServerIdentity::new(&chain.or_hint("a certificate", HINT)?, &private);
+        let tls = ServerTls::new(identity.or_hint("a certificate", HINT)?);
+        for client in [false, true] {
+            let tls = tls.clone();
+            let tls = match client {
+                true => tls.with_client_auth(ClientAuth::Required, trust.clone(), Purpose::Client),
+                false => tls,
+            };
+            sockets.push((key.port(client), Some(tls.build().or_hint("TLS", HINT)?)));
+        }
+    }
+    let stop = CancellationToken::new();
+    let mut servers = JoinSet::new();
+    for (port, tls) in sockets {
+        let socket = TcpListener::bind((address, port))
+            .await
+            .or_hint("a port", HINT)?;
+        let (name, router) = ("page", router.clone());
+        servers.spawn(
+            Listener {
+                name,
+                socket,
+                tls,
+                router,
+            }
+            .serve(stop.clone()),
+        );
+    }
+    // None of them ends by itself; the lab kills this process.
+    while servers.join_next().await.is_some() {}
+    Ok(())
 }

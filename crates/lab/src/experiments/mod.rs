@@ -2,6 +2,7 @@
 
 mod block_size;
 mod ced;
+mod https;
 mod ibc;
 mod latency;
 mod suites;
@@ -17,6 +18,7 @@ pub fn all() -> &'static [&'static Experiment] {
         &ibc::EXPERIMENT,
         &block_size::EXPERIMENT,
         &latency::EXPERIMENT,
+        &https::EXPERIMENT,
         &vpn_ciphers::EXPERIMENT,
     ]
 }

@@ -176,7 +176,7 @@ fn lines(figure: &Figure) -> Option<String> {
     const HEIGHT: f64 = 330.0;
     const SIDE: f64 = 64.0;
     const BOTTOM: f64 = HEIGHT - 46.0;
-    const END: f64 = WIDTH - 20.0;
+    const END: f64 = WIDTH - 30.0;
     let points: Vec<(&str, f64, Spread)> = figure
         .rows
         .iter()
