@@ -21,6 +21,7 @@ pub mod sandbox;
 mod servers;
 mod session;
 mod stats;
+mod tls;
 pub mod tool;
 mod tunnels;
 

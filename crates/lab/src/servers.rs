@@ -40,6 +40,8 @@ const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 pub enum Key {
     /// RSA with 2048 bits, as published.
     Rsa2048,
+    /// RSA with 4096 bits.
+    Rsa4096,
     /// ECDSA on the curve P-256.
     EcdsaP256,
     /// EdDSA on Curve25519.
@@ -48,11 +50,12 @@ pub enum Key {
 
 impl Key {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Rsa2048, Self::EcdsaP256, Self::Ed25519];
+    pub const ALL: [Self; 4] = [Self::Rsa2048, Self::Rsa4096, Self::EcdsaP256, Self::Ed25519];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rsa2048 => "RSA-2048",
+            Self::Rsa4096 => "RSA-4096",
             Self::EcdsaP256 => "ECDSA P-256",
             Self::Ed25519 => "Ed25519",
         }
@@ -61,7 +64,8 @@ impl Key {
     /// In names of files.
     pub const fn file(self) -> &'static str {
         match self {
-            Self::Rsa2048 => "rsa",
+            Self::Rsa2048 => "rsa2048",
+            Self::Rsa4096 => "rsa4096",
             Self::EcdsaP256 => "ecdsa",
             Self::Ed25519 => "ed25519",
         }
@@ -70,6 +74,7 @@ impl Key {
     const fn openssl(self) -> &'static [&'static str] {
         match self {
             Self::Rsa2048 => &["rsa:2048"],
+            Self::Rsa4096 => &["rsa:4096"],
             Self::EcdsaP256 => &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
             Self::Ed25519 => &["ed25519"],
         }
@@ -81,6 +86,7 @@ impl Key {
             Self::Rsa2048 => 8443,
             Self::EcdsaP256 => 8453,
             Self::Ed25519 => 8463,
+            Self::Rsa4096 => 8473,
         };
         if client { first + 1 } else { first }
     }
@@ -89,10 +95,11 @@ impl Key {
 /// Keys and certificates as published: servers' under two RSA-4096 authorities, clients' under one.
 pub(crate) struct Pki {
     pub(crate) folder: PathBuf,
+    keys: Vec<Key>,
 }
 
 impl Pki {
-    pub(crate) fn make(folder: &Path) -> Result<Self, LabError> {
+    pub(crate) fn make(folder: &Path, keys: &[Key]) -> Result<Self, LabError> {
         std::fs::create_dir_all(folder).map_err(LabError::io("a folder in memory"))?;
         let config = format!(
             "[req]\ndistinguished_name=dn\n[dn]\n\
@@ -109,11 +116,12 @@ impl Pki {
         write_private(&folder.join("openssl.cnf"), &config)?;
         let pki = Self {
             folder: folder.to_owned(),
+            keys: keys.to_vec(),
         };
         pki.issue("root", "ca", None, &["rsa:4096"])?;
         pki.issue("services", "issued", Some("root"), &["rsa:4096"])?;
         let services = pki.read("services.pem")?;
-        for key in Key::ALL {
+        for &key in keys {
             let name = format!("server-{}", key.file());
             pki.issue(&name, "server", Some("services"), key.openssl())?;
             let chain = pki.read(&format!("{name}.pem"))? + &services;
@@ -207,7 +215,7 @@ impl Server {
         // Processes of the last server may take a moment to go.
         wait(|| listening(network) == 0)?;
         let mut daemon = call.start(&folder.join("log"))?;
-        let wanted = 1 + 2 * Key::ALL.len();
+        let wanted = 1 + 2 * pki.keys.len();
         daemon.wait_for(LIMIT, |_| listening(network) >= wanted)?;
         Ok(daemon)
     }
@@ -253,7 +261,7 @@ fn nginx(network: &Network, pki: &Pki, folder: &Path) -> Result<Call, LabError> 
         "server {{ listen {}; root {at}/pages; }}\n",
         address(None, false)
     );
-    for key in Key::ALL {
+    for &key in &pki.keys {
         for client in [false, true] {
             let verify = if client {
                 format!(
@@ -298,7 +306,7 @@ fn apache(network: &Network, pki: &Pki, folder: &Path) -> Result<Call, LabError>
          SSLProtocol -all +TLSv1.2 +TLSv1.3\nMaxKeepAliveRequests 0\nListen {}\n",
         address(None, false)
     );
-    for key in Key::ALL {
+    for &key in &pki.keys {
         for client in [false, true] {
             let listen = address(Some(key), client);
             let verify = if client {

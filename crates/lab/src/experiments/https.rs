@@ -1,18 +1,14 @@
 //! What TLS, client certificates and session reuse cost a web server: the published Table II, and
 //! today's suites.
 
-use std::time::Duration;
-
 use crate::LabError;
 use crate::experiment::Experiment;
 use crate::experiments::OPENSSL;
-use crate::network::{IP, Network, Side};
-use crate::process::ProcessError;
+use crate::network::{IP, Network};
 use crate::record::Better;
-use crate::servers::{APACHE, Key, NGINX, PAGE_BYTES, Pki, Server, address};
+use crate::servers::{APACHE, Key, NGINX, PAGE_BYTES, Pki, Server};
 use crate::session::{Lap, Plan, Rounds, Session};
-use crate::tool::{Load, Loaded, Tls};
-use crate::tunnels::ourselves;
+use crate::tls::{Column, load};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "https",
@@ -75,19 +71,10 @@ const SUBJECTS: [Subject; 3] = [
         latency: "cordon-latency",
     },
 ];
+/// RSA-4096 is a matter of `handshakes`.
+const KEYS: [Key; 3] = [Key::Rsa2048, Key::EcdsaP256, Key::Ed25519];
 const TODAY: &str = "today";
 const BASE: &str = "nginx, RSA-2048, X25519";
-
-/// One kind of connection.
-#[derive(Clone, Copy)]
-struct Column {
-    key: Option<Key>,
-    client: bool,
-    reuse: bool,
-    /// Today's TLS 1.3 instead of the published 1.2.
-    today: bool,
-    hybrid: bool,
-}
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     let requests = session.pick(150, 2000);
@@ -125,7 +112,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         }
     }
     session.preparing("making RSA-4096 keys");
-    let pki = Pki::make(&session.folder.join("pki"))?;
+    let pki = Pki::make(&session.folder.join("pki"), &KEYS)?;
     let network = Network::new()?;
     let rounds = Rounds {
         count: session.pick(2, 5),
@@ -215,7 +202,7 @@ fn columns() -> Vec<(String, Column)> {
 
 fn suites(server: Server) -> Vec<(String, Column)> {
     let mut suites = Vec::new();
-    for key in Key::ALL {
+    for key in KEYS {
         let column = |hybrid| Column {
             key: Some(key),
             client: true,
@@ -242,7 +229,7 @@ fn measure(
     lap: &mut Lap,
 ) -> Result<(), LabError> {
     let server = subject.server.start(network, pki)?;
-    let loaded = load(network, pki, column, requests, lap)?;
+    let loaded = load(network, pki, column, requests, THREADS, lap)?;
     if column.today {
         lap.put(TODAY, loaded.rate);
     } else {
@@ -257,58 +244,4 @@ fn measure(
     }
     lap.used(subject.server.name(), server.usage());
     Ok(())
-}
-
-fn load(
-    network: &Network,
-    pki: &Pki,
-    column: Column,
-    requests: u32,
-    lap: &mut Lap,
-) -> Result<Loaded, LabError> {
-    let tls = match column.key {
-        None => None,
-        Some(key) => {
-            let file = |end| pki.read(&format!("client-{}.{end}", key.file()));
-            Some(Tls {
-                roots: pki.read("root.pem")?,
-                identity: if column.client {
-                    Some((file("pem")?, file("key")?))
-                } else {
-                    None
-                },
-                reuse: column.reuse,
-                old: !column.today,
-                hybrid: column.hybrid,
-            })
-        }
-    };
-    let load = Load {
-        address: address(column.key, column.client),
-        requests,
-        threads: THREADS,
-        body: PAGE_BYTES,
-        tls,
-    };
-    let text = serde_json::to_string(&load).map_err(|e| LabError::Unexpected(e.to_string()))?;
-    let done = network
-        .call(Side::Client, ourselves()?)
-        .args(["lab", "load"])
-        .input(text)
-        .limit(Duration::from_secs(300))
-        .run()
-        .map_err(|error| LabError::Unexpected(reason(&error)))?;
-    lap.used("client", done.usage);
-    serde_json::from_str(&done.stdout).map_err(|error| LabError::Unexpected(error.to_string()))
-}
-
-/// What our own client said, without what is meant for people who start it by hand.
-fn reason(error: &ProcessError) -> String {
-    let text = error.to_string();
-    let text = text
-        .split_once("client: ")
-        .map_or(text.as_str(), |(_, rest)| rest);
-    text.split_once(" to do: ")
-        .map_or(text, |(reason, _)| reason)
-        .to_owned()
 }

@@ -2,6 +2,7 @@
 
 mod block_size;
 mod ced;
+mod handshakes;
 mod https;
 mod ibc;
 mod latency;
@@ -19,6 +20,7 @@ pub fn all() -> &'static [&'static Experiment] {
         &block_size::EXPERIMENT,
         &latency::EXPERIMENT,
         &https::EXPERIMENT,
+        &handshakes::EXPERIMENT,
         &vpn_ciphers::EXPERIMENT,
     ]
 }

@@ -96,6 +96,16 @@ impl Identity {
         })
     }
 
+    /// Folder of `key.pem` and `cert.pem`.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What the other end must show.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
     /// The ciphers that this OpenVPN lists.
     pub(crate) fn ciphers(&self, provider: Provider) -> Result<Vec<String>, LabError> {
         let done = Call::new(OPENVPN.path().unwrap_or_else(|| OPENVPN.name.into()))
