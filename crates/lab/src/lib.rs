@@ -12,6 +12,8 @@
 pub mod compare;
 mod experiment;
 mod experiments;
+mod files;
+pub mod ftp;
 mod host;
 mod network;
 mod process;

@@ -1,7 +1,7 @@
 //! `cordon lab`: measurements. The crate `lab` makes them; here is what people see.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -80,6 +80,22 @@ pub(crate) enum Lab {
     /// The lab's client for web servers.
     #[command(hide = true)]
     Load,
+    /// A server that takes files and throws them away.
+    #[command(hide = true)]
+    FtpServer {
+        /// Where to listen.
+        #[arg(long)]
+        address: IpAddr,
+    },
+    /// A client that sends files to it.
+    #[command(hide = true)]
+    FtpClient {
+        /// Where the server is.
+        #[arg(long)]
+        server: SocketAddr,
+        /// The files.
+        files: Vec<PathBuf>,
+    },
     /// Our listener and TLS with one page, for the lab's client.
     #[command(hide = true)]
     PageServer {
@@ -107,6 +123,12 @@ pub(crate) async fn run(command: Lab, json: bool) -> Outcome {
         } => report(&results, html, markdown, json),
         Lab::Compare { first, second } => compare(&first, &second, json),
         Lab::Load => lab::tool::load().or_hint("the lab's client", "use `cordon lab run`"),
+        Lab::FtpServer { address } => {
+            lab::ftp::serve(address).or_hint("the lab's FTP server", "use `cordon lab run`")
+        }
+        Lab::FtpClient { server, files } => {
+            lab::ftp::send(server, &files).or_hint("the lab's FTP client", "use `cordon lab run`")
+        }
         Lab::PageServer { pki, page, address } => serve_page(&pki, &page, address).await,
         Lab::Worker => lab::sandbox::serve().or_hint("the lab's worker", "use `cordon lab run`"),
     }

@@ -5,9 +5,11 @@ mod ced;
 mod handshakes;
 mod https;
 mod ibc;
+mod ipsec_modes;
 mod latency;
 mod suites;
 mod timing;
+mod transfer;
 mod vpn_ciphers;
 
 use crate::experiment::{Experiment, Program};
@@ -22,6 +24,8 @@ pub fn all() -> &'static [&'static Experiment] {
         &https::EXPERIMENT,
         &handshakes::EXPERIMENT,
         &vpn_ciphers::EXPERIMENT,
+        &ipsec_modes::EXPERIMENT,
+        &transfer::EXPERIMENT,
     ]
 }
 

@@ -1,0 +1,223 @@
+//! Files by FTP through ESP and AH in tunnel and transport mode: the published Tables I and II of RSMAD.
+
+use super::suites::{
+    AES_128_CBC, AES_128_GCM, AES_256_CBC, AES_256_GCM, CHACHA20, DES, MD5, SHA1, SHA2_256,
+    TRIPLE_DES,
+};
+use crate::LabError;
+use crate::experiment::Experiment;
+use crate::files::Files;
+use crate::network::{IP, Network};
+use crate::record::Better;
+use crate::session::{Plan, Rounds, Session};
+use crate::tunnels::{Cordon, Kind, PING};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "ipsec-modes",
+    title: "Files through IPsec by protocol, mode and algorithms",
+    question: "How fast do 500 pictures, and one file as large as all of them, go through each kind of \
+               IPsec?",
+    source: "Sokol, Gajewski, Gajewska, Staszkiewicz, Security and Performance Analysis of IPsec-based VPNs \
+             in RSMAD, Tables I and II",
+    needs: &[IP, PING],
+    wants: &[],
+    seconds: (90, 1500),
+    run,
+};
+
+const TABLE_1: &str =
+    "RSMAD, Table I: tunnel mode, two ZyXEL ZyWALL 2 Plus (24 Mbit/s at most), FTP";
+const TABLE_2: &str =
+    "RSMAD, Table II: transport mode, two ZyXEL ZyWALL 2 Plus (24 Mbit/s at most), FTP";
+/// Mbit/s: tunnel mode with files and with one file, transport mode likewise.
+const TUNNEL_FILES: &[(&str, f64)] = &[
+    ("ESP, SHA-1, DES", 18.80),
+    ("ESP, SHA-1, 3DES", 17.12),
+    ("ESP, SHA-1, AES-128", 18.48),
+    ("ESP, SHA-1, AES-256", 18.00),
+    ("ESP, MD5, DES", 18.56),
+    ("ESP, MD5, 3DES", 16.64),
+    ("ESP, MD5, AES-128", 18.08),
+    ("ESP, MD5, AES-256", 17.92),
+    ("AH, SHA-1", 21.28),
+    ("AH, MD5", 21.04),
+];
+const TUNNEL_FILE: &[(&str, f64)] = &[
+    ("ESP, SHA-1, DES", 21.44),
+    ("ESP, SHA-1, 3DES", 19.36),
+    ("ESP, SHA-1, AES-128", 20.64),
+    ("ESP, SHA-1, AES-256", 20.32),
+    ("ESP, MD5, DES", 21.36),
+    ("ESP, MD5, 3DES", 19.60),
+    ("ESP, MD5, AES-128", 20.88),
+    ("ESP, MD5, AES-256", 20.24),
+    ("AH, SHA-1", 22.48),
+    ("AH, MD5", 22.08),
+];
+const TRANSPORT_FILES: &[(&str, f64)] = &[
+    ("ESP, SHA-1, DES", 19.24),
+    ("ESP, SHA-1, 3DES", 17.98),
+    ("ESP, SHA-1, AES-128", 18.99),
+    ("ESP, SHA-1, AES-256", 18.49),
+    ("ESP, MD5, DES", 19.01),
+    ("ESP, MD5, 3DES", 17.03),
+    ("ESP, MD5, AES-128", 18.60),
+    ("ESP, MD5, AES-256", 18.49),
+    ("AH, SHA-1", 21.88),
+    ("AH, MD5", 21.60),
+];
+const TRANSPORT_FILE: &[(&str, f64)] = &[
+    ("ESP, SHA-1, DES", 21.93),
+    ("ESP, SHA-1, 3DES", 19.89),
+    ("ESP, SHA-1, AES-128", 21.12),
+    ("ESP, SHA-1, AES-256", 20.89),
+    ("ESP, MD5, DES", 21.86),
+    ("ESP, MD5, 3DES", 20.20),
+    ("ESP, MD5, AES-128", 21.34),
+    ("ESP, MD5, AES-256", 20.74),
+    ("AH, SHA-1", 22.99),
+    ("AH, MD5", 22.68),
+];
+/// What the authors chose.
+const BASE: &str = "ESP, SHA-1, AES-128";
+/// Bytes of a picture.
+const PICTURE: usize = 640_000;
+
+type Algorithm = Option<(&'static str, usize)>;
+
+/// Name, encryption, integrity, and whether only laboratory builds know it.
+const SUITES: [(&str, Algorithm, Algorithm, bool); 15] = [
+    ("ESP, SHA-1, DES", Some(DES), Some(SHA1), true),
+    ("ESP, SHA-1, 3DES", Some(TRIPLE_DES), Some(SHA1), true),
+    ("ESP, SHA-1, AES-128", Some(AES_128_CBC), Some(SHA1), false),
+    ("ESP, SHA-1, AES-256", Some(AES_256_CBC), Some(SHA1), false),
+    ("ESP, MD5, DES", Some(DES), Some(MD5), true),
+    ("ESP, MD5, 3DES", Some(TRIPLE_DES), Some(MD5), true),
+    ("ESP, MD5, AES-128", Some(AES_128_CBC), Some(MD5), true),
+    ("ESP, MD5, AES-256", Some(AES_256_CBC), Some(MD5), true),
+    ("AH, SHA-1", None, Some(SHA1), false),
+    ("AH, MD5", None, Some(MD5), true),
+    ("ESP, AES-128-GCM", Some(AES_128_GCM), None, false),
+    ("ESP, AES-256-GCM", Some(AES_256_GCM), None, false),
+    ("ESP, ChaCha20-Poly1305", Some(CHACHA20), None, false),
+    (
+        "ESP, SHA-256, AES-128",
+        Some(AES_128_CBC),
+        Some(SHA2_256),
+        false,
+    ),
+    ("AH, SHA-256", None, Some(SHA2_256), false),
+];
+
+/// A mode with its figures.
+#[derive(Clone, Copy)]
+struct Mode {
+    transport: bool,
+    files: &'static str,
+    file: &'static str,
+}
+
+const MODES: [Mode; 2] = [
+    Mode {
+        transport: false,
+        files: "tunnel-files",
+        file: "tunnel-file",
+    },
+    Mode {
+        transport: true,
+        files: "transport-files",
+        file: "transport-file",
+    },
+];
+
+fn run(session: &mut Session<'_>) -> Result<(), LabError> {
+    let count = session.pick(20, 500);
+    session.parameter("pictures", count);
+    session.parameter("bytes of a picture", PICTURE);
+    session.parameter(
+        "encapsulation",
+        "none (IP protocols 50 and 51), as published",
+    );
+    let [tunnel, transport] = MODES;
+    for (id, title, values, source) in [
+        (
+            tunnel.files,
+            "Tunnel mode, many files (test I)",
+            TUNNEL_FILES,
+            TABLE_1,
+        ),
+        (
+            tunnel.file,
+            "Tunnel mode, one file (test II)",
+            TUNNEL_FILE,
+            TABLE_1,
+        ),
+        (
+            transport.files,
+            "Transport mode, many files (test I)",
+            TRANSPORT_FILES,
+            TABLE_2,
+        ),
+        (
+            transport.file,
+            "Transport mode, one file (test II)",
+            TRANSPORT_FILE,
+            TABLE_2,
+        ),
+    ] {
+        let plan = Plan::bars(id, title, "Mbit/s", Better::More);
+        session.plan(plan.base(BASE).published(values, source));
+    }
+    let cases = cases(session);
+    let pictures = Files::make(&session.folder.join("pictures"), count, PICTURE)?;
+    let film = Files::make(&session.folder.join("film"), 1, PICTURE * count)?;
+    let folder = session.folder.clone();
+    let network = Network::new()?;
+    let rounds = Rounds {
+        count: session.pick(2, 3),
+        warm_up: false,
+    };
+    session.rounds(rounds, &cases, |(mode, kind), lap| {
+        let tunnel = kind.start(&network, &folder)?;
+        let sent = pictures.send(&tunnel, lap)?;
+        lap.put(mode.files, sent.rate);
+        let sent = film.send(&tunnel, lap)?;
+        lap.put(mode.file, sent.rate);
+        tunnel.account(lap);
+        Ok(())
+    });
+    session.caveat(
+        "The gateways of the publication are limited by their hardware to 24 Mbit/s, so all their values \
+         lie close together. Both ends of FTP are our own, because others wait 40 ms and more for \
+         each file. Nothing touches a disk.",
+    );
+    session.caveat(
+        "ESP without UDP moves packets one by one; in UDP, which Cordon prefers, it is several times as \
+         fast (vpn-ciphers). DES, 3DES and MD5 are broken or worn out and stand here to repeat the tables.",
+    );
+    Ok(())
+}
+
+fn cases(session: &mut Session<'_>) -> Vec<(String, (Mode, Kind))> {
+    let mut cases = Vec::new();
+    for (name, encryption, integrity, legacy) in SUITES {
+        if legacy && !cfg!(feature = "legacy") {
+            session.lacks_legacy(name);
+            continue;
+        }
+        for mode in MODES {
+            let kind = Cordon {
+                encryption,
+                integrity,
+                ah: encryption.is_none(),
+                transport: mode.transport,
+                bare: true,
+            };
+            cases.push((name.to_owned(), (mode, Kind::Cordon(kind))));
+        }
+    }
+    for mode in MODES {
+        cases.push(("no protection".to_owned(), (mode, Kind::Plain)));
+    }
+    cases
+}
