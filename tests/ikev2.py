@@ -224,6 +224,7 @@ class Lab:
         folder.mkdir()
         options = {
             "rsa": ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+            "rsa4096": ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:4096"],
             "ecdsa": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
             "ed25519": ["-algorithm", "ED25519"],
         }[kind.rstrip("2")]

@@ -11,7 +11,7 @@
 //! `tls` instead of `mschapv2` uses the certificate. `--remote-id any` takes anybody.
 //!
 //! Commands come line by line on standard input (`initiate`, `rekey-child`, `rekey-ike`,
-//! `delete-child`, `close`, `quit`), events go to standard output.
+//! `delete-child`, `close`, `storm COUNT`, `quit`), events go to standard output.
 #![allow(clippy::print_stdout, reason = "standard output is its interface")]
 
 mod identity;
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use identity::Identity;
 use ikev2::eap::NtHash;
+use ikev2::event::Reason;
 use ikev2::{Answer, Ask, Endpoint, Event, IkeId, Random, Timestamp};
 use options::Options;
 
@@ -49,6 +50,8 @@ struct Peer {
     identity: Option<Identity>,
     sockets: Vec<(SocketAddr, Arc<UdpSocket>)>,
     start: Instant,
+    /// Handshakes that are still to be made, one after the other.
+    storm: u32,
 }
 
 fn main() -> Result<(), Failure> {
@@ -83,6 +86,7 @@ fn main() -> Result<(), Failure> {
         identity,
         sockets,
         start: Instant::now(),
+        storm: 0,
     }
     .run(&receiver)
 }
@@ -129,14 +133,44 @@ impl Peer {
         Some((ike, children.first().map(|(spi_in, _)| *spi_in)))
     }
 
-    fn command(&mut self, command: &str) -> Result<(), Failure> {
-        let now = self.now();
-        if command == "initiate" {
-            let local = SocketAddr::new(self.options.local, 500);
-            let remote = SocketAddr::new(self.options.remote, 500);
-            self.endpoint.initiate(now, "peer", local, remote)?;
-            return Ok(());
+    fn initiate(&mut self) -> Result<(), Failure> {
+        let local = SocketAddr::new(self.options.local, 500);
+        let remote = SocketAddr::new(self.options.remote, 500);
+        self.endpoint.initiate(self.now(), "peer", local, remote)?;
+        Ok(())
+    }
+
+    /// In a storm each tunnel is closed once it is up, and then comes the next.
+    fn storm(&mut self, event: &Event) -> Result<bool, Failure> {
+        match event {
+            _ if self.storm == 0 => return Ok(false),
+            Event::ChildUp(up) => self.endpoint.close(self.now(), up.ike)?,
+            Event::IkeDown { reason, .. } if *reason != Reason::Local => {
+                return Err(format!("a handshake failed: {reason}").into());
+            }
+            Event::IkeDown { .. } => {
+                self.storm = self.storm.saturating_sub(1);
+                if self.storm > 0 {
+                    self.initiate()?;
+                } else {
+                    println!("storm-over");
+                }
+            }
+            Event::Ask(..) => return Ok(false),
+            _ => {}
         }
+        Ok(true)
+    }
+
+    fn command(&mut self, command: &str) -> Result<(), Failure> {
+        if command == "initiate" {
+            return self.initiate();
+        }
+        if let Some(count) = command.strip_prefix("storm ") {
+            self.storm = count.parse()?;
+            return self.initiate();
+        }
+        let now = self.now();
         let Some((ike, child)) = self.current() else {
             println!("nothing is up");
             return Ok(());
@@ -195,6 +229,9 @@ impl Peer {
     }
 
     fn event(&mut self, event: Event) -> Result<(), Failure> {
+        if self.storm(&event)? {
+            return Ok(());
+        }
         match event {
             Event::Ask(id, Ask::Addresses { .. }) => {
                 let address = self

@@ -166,6 +166,7 @@ struct Words {
     integrity: Vec<Integrity>,
     prf: Vec<Prf>,
     groups: Vec<Group>,
+    additional: Vec<Vec<Group>>,
     esn: bool,
 }
 
@@ -192,6 +193,7 @@ fn words(text: &str) -> Result<Words, Failure> {
             "modp2048" => out.groups.push(Group::Modp2048),
             "modp3072" => out.groups.push(Group::Modp3072),
             "modp4096" => out.groups.push(Group::Modp4096),
+            "ke1_mlkem768" => out.additional = vec![vec![Group::MlKem768]],
             "esn" => out.esn = true,
             other => return Err(format!("unknown algorithm {other}").into()),
         }
@@ -206,7 +208,7 @@ fn ike_proposal(text: &str) -> Result<IkeProposal, Failure> {
         integrity: words.integrity,
         prf: words.prf,
         groups: words.groups,
-        additional: vec![],
+        additional: words.additional,
     })
 }
 

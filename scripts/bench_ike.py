@@ -1,0 +1,207 @@
+"""Handshakes of IKE responders compared: see scripts/bench-ike."""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.measure import machine  # noqa: E402
+from tests import ikev2  # noqa: E402
+from tests.runner import Suite  # noqa: E402
+
+TICK = os.sysconf("SC_CLK_TCK")
+# Name, kind of certificate, IKE proposal, and whether charon 5.9 has it.
+KINDS = [
+    ("P-256, X25519", "ecdsa", "aes128gcm16-prfsha256-x25519", True),
+    ("RSA-2048, MODP-2048", "rsa", "aes128gcm16-prfsha256-modp2048", True),
+    ("RSA-4096, MODP-2048", "rsa4096", "aes128gcm16-prfsha256-modp2048", True),
+    ("P-256, X25519 + ML-KEM-768", "ecdsa", "aes128gcm16-prfsha256-x25519-ke1_mlkem768", False),
+]
+ESP = "aes128gcm16-x25519"
+SPOOFED = 100_000
+
+
+def cpu(pid):
+    """Seconds that the process and all its threads have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def resident(pid):
+    """KiB in memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+class Ours:
+    """Our responder, on charon's side of the network."""
+
+    def __init__(self, lab, ike, pki, extra=()):
+        files = ["--cert", pki / "theirs.pem", "--key", pki / "theirs.key", "--ca", pki / "ca.pem"]
+        line = [ikev2.PEER, "--local", ikev2.THEIRS, "--remote", ikev2.OURS, "--local-id", "theirs.example.org"]
+        line += ["--remote-id", "ours.example.org", "--ike", ike, "--esp", ESP, *files]
+        line += ["--local-ts", ikev2.NETS["theirs"], "--remote-ts", ikev2.NETS["ours"], *extra]
+        line = lab.network.command("server", *(str(part) for part in line))
+        # What it says is not read in time to matter, so it goes nowhere.
+        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        time.sleep(0.5)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(10)
+        self.process.stdin.close()
+
+
+def measure(lab, responder, ike, pki, count):
+    """Seconds of processor time for one handshake, the end of the tunnel included, and by the clock."""
+    peer = ikev2.Peer(lab, ike, ESP, pki)
+    try:
+        # The first one loads what is loaded once.
+        peer.tell("storm 3")
+        peer.expect("storm-over", 1, 30)
+        before, start = cpu(responder.process.pid), time.monotonic()
+        peer.tell(f"storm {count}")
+        peer.expect("storm-over", 2, 600)
+        return (cpu(responder.process.pid) - before) / count, (time.monotonic() - start) / count
+    finally:
+        peer.stop()
+
+
+def first_message(number):
+    """An IKE_SA_INIT request with another SPI each time (RFC 7296, sections 3.1 to 3.4)."""
+    def payload(following, body):
+        return bytes([following, 0]) + (4 + len(body)).to_bytes(2, "big") + body
+
+    def transform(last, kind, ident, attributes=b""):
+        body = bytes([kind, 0]) + ident.to_bytes(2, "big") + attributes
+        return bytes([0 if last else 3, 0]) + (4 + len(body)).to_bytes(2, "big") + body
+
+    # AES-GCM with 128 bits, HMAC-SHA2-256, Curve25519.
+    transforms = transform(False, 1, 20, bytes.fromhex("800e0080"))
+    transforms += transform(False, 2, 5) + transform(True, 4, 31)
+    proposal = bytes([0, 0]) + (8 + len(transforms)).to_bytes(2, "big") + bytes([1, 1, 0, 3]) + transforms
+    key = (31).to_bytes(2, "big") + bytes(2) + os.urandom(32)
+    body = payload(34, proposal) + payload(40, key) + payload(0, os.urandom(32))
+    spi = (number + 1).to_bytes(8, "big")
+    return spi + bytes(8) + bytes([33, 0x20, 34, 8]) + bytes(4) + (28 + len(body)).to_bytes(4, "big") + body
+
+
+# Runs inside the initiator's namespace: reads addresses and messages, sends them with false senders.
+SPOOFER = """
+import socket, sys
+out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+target = socket.inet_aton(sys.argv[1])
+while head := sys.stdin.buffer.read(6):
+    message = sys.stdin.buffer.read(int.from_bytes(head[4:], "big"))
+    udp = (500).to_bytes(2, "big") * 2 + (8 + len(message)).to_bytes(2, "big") + bytes(2) + message
+    ip = bytes([0x45, 0]) + (20 + len(udp)).to_bytes(2, "big") + bytes(4) + bytes([64, 17, 0, 0]) + head[:4] + target
+    out.sendto(ip + udp, (sys.argv[1], 0))
+"""
+
+
+def flood(lab, pki):
+    """KiB of our responder before and after spoofed first messages from many networks; and one handshake
+    of an honest peer meanwhile."""
+    ike = KINDS[0][2]
+    responder = Ours(lab, ike, pki)
+    try:
+        honest = ikev2.Peer(lab, ike, ESP, pki)
+        before, used = resident(responder.process.pid), cpu(responder.process.pid)
+        command = lab.network.command("client", sys.executable, "-c", SPOOFER, ikev2.THEIRS)
+        spoofer = subprocess.Popen(command, stdin=subprocess.PIPE)
+        for number in range(SPOOFED):
+            # 172.16.0.0/12: no answer finds its way.
+            sender = socket.inet_aton("172.16.0.0")[:1] + (0x100000 + number * 10 % 0x100000).to_bytes(3, "big")
+            message = first_message(number)
+            spoofer.stdin.write(sender + len(message).to_bytes(2, "big") + message)
+            if number == SPOOFED // 2:
+                honest.tell("storm 1")
+        spoofer.stdin.close()
+        spoofer.wait()
+        honest.expect("storm-over", 1, 60)
+        honest.stop()
+        time.sleep(1)
+        after, spent = resident(responder.process.pid), cpu(responder.process.pid) - used
+        return {"messages": SPOOFED, "kib_before": before, "kib_after": after, "cpu_seconds": round(spent, 2),
+                "honest_handshake": True}
+    finally:
+        responder.stop()
+
+
+def rounds(lab, arguments):
+    results = []
+    for name, kind, ike, both in KINDS:
+        if kind not in lab.made:
+            lab.made[kind] = lab.pki(kind)
+        pki, found = lab.made[kind], {"ours": [], "charon": []}
+        for _ in range(arguments.rounds):
+            responder = Ours(lab, ike, pki)
+            try:
+                found["ours"].append(measure(lab, responder, ike, pki, arguments.count))
+            finally:
+                responder.stop()
+            if both:
+                responder = ikev2.Charon(lab, ike, ESP, pki, level=0)
+                try:
+                    found["charon"].append(measure(lab, responder, ike, pki, arguments.count))
+                finally:
+                    responder.stop()
+        entry = {"kind": name}
+        for who, values in found.items():
+            if values:
+                seconds = [value[0] for value in values]
+                entry[who] = {
+                    "cpu_ms": round(1000 * statistics.median(seconds), 3),
+                    "cpu_ms_all": [round(1000 * second, 3) for second in seconds],
+                    "per_second_of_one_core": round(1 / max(statistics.median(seconds), 1e-6)),
+                    "connection_ms": round(1000 * statistics.median(value[1] for value in values), 2),
+                }
+        if both:
+            entry["ratio"] = round(entry["charon"]["cpu_ms"] / max(entry["ours"]["cpu_ms"], 1e-3), 2)
+        results.append(entry)
+    return results
+
+
+def show(results, flood_result):
+    print("responder, processor time for one handshake (median) | ours | charon | ratio of rates")
+    for entry in results:
+        charon = entry.get("charon")
+        theirs = f"{charon['cpu_ms']} ms, {charon['per_second_of_one_core']}/s" if charon else "does not have it"
+        ours = f"{entry['ours']['cpu_ms']} ms, {entry['ours']['per_second_of_one_core']}/s"
+        print(f"{entry['kind']} | {ours} | {theirs} | {entry.get('ratio', '')}")
+    print("connection time by the clock, initiator ours (ms): " + ", ".join(
+        f"{entry['kind']} {entry['ours']['connection_ms']}" for entry in results))
+    print(f"{flood_result['messages']} spoofed first messages: {flood_result['kib_before']} KiB before, "
+          f"{flood_result['kib_after']} KiB after, {flood_result['cpu_seconds']} s of processor time")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Compares IKE responders.")
+    parser.add_argument("--count", type=int, default=200, help="handshakes of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    suite = Suite("bench-ike")
+    try:
+        lab = ikev2.Lab(suite)
+        lab.made = {}
+        results = rounds(lab, arguments)
+        flood_result = flood(lab, lab.made["ecdsa"])
+    finally:
+        suite.close()
+    if arguments.json:
+        print(json.dumps({"machine": machine(), "handshakes": results, "spoofed": flood_result}))
+    else:
+        show(results, flood_result)
+
+
+if __name__ == "__main__":
+    main()
