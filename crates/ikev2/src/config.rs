@@ -241,6 +241,9 @@ pub struct Limits {
     /// How long we leave a Child SA alone that we made in a response, unless the peer shows before
     /// that it has the response: it would not know what we talk about.
     pub unconfirmed: Duration,
+    /// How long an SA may outlive the time at which it was to be replaced, before it is deleted; it lives
+    /// on if none. Replacing takes a few seconds, or as long as the peer refuses.
+    pub overdue: Option<Duration>,
     /// How long an IKE SA that was closed or replaced still answers.
     pub linger: Duration,
     /// Pause between keepalives behind a NAT (RFC 3948 §4).
@@ -269,6 +272,7 @@ impl Default for Limits {
             transmissions: 9,
             retry_pause: Duration::from_secs(1),
             unconfirmed: Duration::from_secs(60),
+            overdue: None,
             linger: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),
             children: 64,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Random;
 use crate::admission::{Cookies, Network};
@@ -10,7 +11,7 @@ use crate::config::{Connection, Limits};
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Refused, Transfer, init_notify};
 use crate::time::Timestamp;
-use crate::wire::{Datagram, ExchangeType, Notify, NotifyType, Payload};
+use crate::wire::{Datagram, ExchangeType, Notify, NotifyType, Payload, encode_clear};
 
 /// Why the caller cannot have what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +60,12 @@ pub struct Endpoint {
     networks: BTreeMap<Network, usize>,
     cookies: Cookies,
     counters: Counters,
+    /// INVALID_IKE_SPI sent since then.
+    told: (Timestamp, u32),
 }
+
+/// INVALID_IKE_SPI notifications in a second.
+const UNKNOWN_PER_SECOND: u32 = 10;
 
 impl Endpoint {
     /// An endpoint without connections.
@@ -87,6 +93,7 @@ impl Endpoint {
             networks: BTreeMap::new(),
             cookies: Cookies::new(now),
             counters: Counters::default(),
+            told: (now, 0),
         };
         endpoint.cookies.fill(&mut endpoint.core);
         endpoint
@@ -177,10 +184,33 @@ impl Endpoint {
         };
         let Some(mut sa) = self.table.remove(&IkeId(ours)) else {
             self.counters.unknown_spi = self.counters.unknown_spi.saturating_add(1);
+            self.on_unknown(local, remote, &datagram);
             return;
         };
         sa.handle(&mut self.core, (local, remote), &datagram, bytes);
         self.settle(sa);
+    }
+
+    /// Tells a peer that we have forgotten its IKE SA (RFC 7296 §1.5). The message is shorter than its
+    /// cause and goes out ten times in a second at most, so it is no weapon.
+    fn on_unknown(&mut self, local: SocketAddr, remote: SocketAddr, datagram: &Datagram) {
+        if datagram.header.flags.response || datagram.encrypted.is_none() {
+            return;
+        }
+        let (since, count) = &mut self.told;
+        if self.core.now.since(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (self.core.now, 0);
+        }
+        if *count >= UNKNOWN_PER_SECOND {
+            return;
+        }
+        *count = count.saturating_add(1);
+        let mut header = datagram.header;
+        header.flags.response = true;
+        header.flags.initiator = !header.flags.initiator;
+        let notify = Payload::Notify(Notify::new(NotifyType::INVALID_IKE_SPI));
+        let message = encode_clear(header, &[notify]);
+        self.core.transmit(local, remote, &message);
     }
 
     fn on_first(

@@ -104,6 +104,9 @@ pub enum Reason {
     /// It was replaced, and its successor carries the traffic.
     #[error("replaced")]
     Replaced,
+    /// It could not be replaced in time ([`crate::Limits::overdue`]).
+    #[error("not replaced in time")]
+    Overdue,
     /// Both sides replaced it at once; this is the surplus successor.
     #[error("surplus after simultaneous rekeying")]
     Redundant,

@@ -1,7 +1,7 @@
 //! Child SAs: traffic selectors, installation, what one side offers and the other takes.
 
 use super::core::Core;
-use super::exchange::rekey_time;
+use super::exchange::{end_time, rekey_time};
 use super::{IkeId, find};
 use crate::config::{ChildConfig, Connection, Mode};
 use crate::crypto::{Group, IkeKeys, Pending, Shared, child_keys, respond};
@@ -37,6 +37,8 @@ pub(crate) struct ChildSa {
     /// at most.
     pub(crate) unconfirmed: Option<Timestamp>,
     pub(crate) rekey_at: Option<Timestamp>,
+    /// When it ends if it is not replaced.
+    pub(crate) ends_at: Option<Timestamp>,
 }
 
 /// Our offer for a Child SA.
@@ -453,5 +455,6 @@ fn install(core: &mut Core, making: &Making<'_>, new: Negotiated) -> Result<Chil
         sending: making.send_now,
         unconfirmed: (!new.initiator).then(|| core.now.after(core.limits.unconfirmed)),
         rekey_at,
+        ends_at: end_time(core, child.rekey_after),
     })
 }

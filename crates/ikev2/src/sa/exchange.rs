@@ -134,6 +134,8 @@ pub(crate) struct Established {
     /// A successor made by the peer that takes over once the answer is out.
     pub(crate) heir: Option<IkeId>,
     pub(crate) rekey_at: Option<Timestamp>,
+    /// When it ends if it is not replaced.
+    pub(crate) ends_at: Option<Timestamp>,
 }
 
 impl Established {
@@ -144,6 +146,7 @@ impl Established {
         keys: IkeKeys,
     ) -> Self {
         let rekey_at = rekey_time(core, connection.rekey_after);
+        let ends_at = end_time(core, connection.rekey_after);
         Self {
             auth,
             keys,
@@ -155,6 +158,7 @@ impl Established {
             peer_traffic: None,
             heir: None,
             rekey_at,
+            ends_at,
         }
     }
 
@@ -245,6 +249,11 @@ pub(crate) fn rekey_time(core: &mut Core, life: Option<Duration>) -> Option<Time
     Some(core.now.after(life.saturating_sub(earlier)))
 }
 
+/// When something of this life ends, if it is not replaced.
+pub(crate) fn end_time(core: &Core, life: Option<Duration>) -> Option<Timestamp> {
+    Some(core.now.after(life?).after(core.limits.overdue?))
+}
+
 impl IkeSa {
     /// Adds an intention of the caller; false if this IKE SA is not the one to carry it out.
     pub(crate) fn want(&mut self, core: &mut Core, intent: Intent) -> bool {
@@ -300,7 +309,8 @@ impl IkeSa {
     pub(super) fn established_timeout(&self, established: &Established) -> Option<Timestamp> {
         let children = established.children.values();
         let rekeys = children.filter(|child| child.state == ChildState::Live);
-        let rekeys = rekeys.filter_map(|child| child.rekey_at);
+        let rekeys = rekeys.flat_map(|child| [child.rekey_at, child.ends_at]);
+        let rekeys = rekeys.flatten();
         let live = established.role == Role::Live;
         let probes = live || established.role == Role::Replaced;
         let idle = self.channel.is_idle();
@@ -316,6 +326,7 @@ impl IkeSa {
         [
             rekeys.min().filter(|_| live),
             established.rekey_at.filter(|_| live),
+            established.ends_at.filter(|_| live),
             queued.min().filter(|_| idle && live),
             quiet.filter(|_| idle && probes),
             keepalive.filter(|_| live),
@@ -346,8 +357,12 @@ impl IkeSa {
         if established.role != Role::Live {
             return;
         }
-        let mut rekey = Vec::new();
+        let (mut rekey, mut over) = (Vec::new(), Vec::new());
         for child in established.children.values_mut() {
+            if child.state == ChildState::Live && due(child.ends_at) {
+                child.ends_at = None;
+                over.push(child.spi_in);
+            }
             if child.state == ChildState::Live && due(child.rekey_at) {
                 child.rekey_at = None;
                 rekey.push(child.spi_in);
@@ -356,6 +371,14 @@ impl IkeSa {
         let now = core.now;
         for spi_in in rekey {
             established.enqueue(core, Intent::RekeyChild(spi_in), now);
+        }
+        for spi_in in over {
+            let intent = Intent::DeleteChild(spi_in, Reason::Overdue);
+            established.enqueue(core, intent, now);
+        }
+        if due(established.ends_at) {
+            established.ends_at = None;
+            established.enqueue(core, Intent::DeleteIke(Reason::Overdue), now);
         }
         if due(established.rekey_at) {
             established.rekey_at = None;
@@ -375,6 +398,7 @@ impl IkeSa {
     /// Takes over what belongs to a replaced IKE SA.
     pub(crate) fn inherit(&mut self, core: &mut Core, old: IkeId, estate: Estate) {
         let rekey_at = rekey_time(core, self.connection.rekey_after);
+        let ends_at = end_time(core, self.connection.rekey_after);
         let Phase::Established(established) = &mut self.phase else {
             // The successor is gone already; so are the Child SAs.
             estate.release(core, old);
@@ -383,6 +407,7 @@ impl IkeSa {
         established.role = Role::Live;
         // Its age counts from the start of its duty.
         established.rekey_at = rekey_at;
+        established.ends_at = ends_at;
         self.deadline = None;
         established.children.extend(estate.children);
         established.queue.extend(estate.queue);

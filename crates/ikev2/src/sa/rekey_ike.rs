@@ -331,6 +331,7 @@ impl IkeSa {
             peer_traffic: old.peer_traffic.clone(),
             heir: None,
             rekey_at: None,
+            ends_at: None,
         };
         Some(Self {
             id: IkeId(if initiator { spis.0 } else { spis.1 }),

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ikev2::event::Reason;
 use ikev2::wire::{
     Datagram, Delete, ExchangeType, Flags, Header, Identification, KeyExchange, KeyExchangeId,
     Notify, NotifyType, Payload, PayloadType, Protocol, TransformType, encode_clear,
@@ -185,6 +186,65 @@ fn a_peer_that_lost_the_child_gets_a_new_one() {
     assert!(!next[0].header.flags.response);
     assert!(notify_in(&next).is_empty());
     assert!(next[0].payloads.iter().any(|p| matches!(p, Payload::Sa(_))));
+}
+
+#[test]
+fn a_request_for_an_unknown_ike_sa_is_answered_ten_times_in_a_second() {
+    let mut world = World::up(1);
+    world.watch = false;
+    let (now, ike) = (world.now, world.sides[0].ike());
+    world.sides[0].endpoint.probe(now, ike).unwrap();
+    world.manual = true;
+    world.collect();
+    let request = world.take(1).unwrap();
+    // Side 1 has forgotten everything.
+    world.restart(1, connection(1), Limits::default(), 9);
+    let answers = |world: &mut World, count: usize| {
+        for _ in 0..count {
+            world.deliver(&request);
+        }
+        std::iter::from_fn(|| world.take(0)).collect::<Vec<_>>()
+    };
+    let told = answers(&mut world, 11);
+    assert_eq!(told.len(), 10);
+    let datagram = Datagram::parse(&told[0].payload).unwrap();
+    assert!(matches!(
+        datagram.clear.as_slice(),
+        [Payload::Notify(notify)] if notify.kind == NotifyType::INVALID_IKE_SPI
+    ));
+    assert!(told[0].payload.len() < request.payload.len());
+    world.run(Duration::from_secs(1));
+    std::iter::from_fn(|| world.take(1)).count();
+    assert_eq!(answers(&mut world, 1).len(), 1);
+    // Nobody believes it, nor answers it: it is not authenticated.
+    world.deliver(&told[0]);
+    assert_eq!(world.sides[0].endpoint.established().count(), 1);
+    assert!(world.wire.is_empty());
+}
+
+#[test]
+fn an_ike_sa_that_the_peer_never_lets_us_replace_ends() {
+    let limits = Limits {
+        overdue: Some(Duration::from_secs(60)),
+        ..Limits::default()
+    };
+    let mut peer = HostilePeer::with(true, limits);
+    let refusal = [Payload::Notify(Notify::new(NotifyType::NO_PROPOSAL_CHOSEN))];
+    // The endpoint wants to replace it after 1000 s.
+    for _ in 0..107 {
+        for heard in peer.wait(Duration::from_secs(10)) {
+            let (exchange, id) = (heard.header.exchange, heard.header.message_id);
+            let replaces = exchange == ExchangeType::CREATE_CHILD_SA;
+            let answer = if replaces { &refusal[..] } else { &[] };
+            peer.say(exchange, true, id, answer);
+        }
+    }
+    assert!(!is_up(&peer));
+    let down = peer.events.iter().find_map(|event| match event {
+        Event::IkeDown { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(down, Some(&Reason::Overdue));
 }
 
 #[test]

@@ -106,9 +106,14 @@ pub struct Heard {
 impl HostilePeer {
     /// Has done IKE_SA_INIT, and if `authenticate` IKE_AUTH as well.
     pub fn new(authenticate: bool) -> Self {
+        Self::with(authenticate, Limits::default())
+    }
+
+    /// The same towards an endpoint with other limits.
+    pub fn with(authenticate: bool, limits: Limits) -> Self {
         let mut random = Counter(1);
         let now = Timestamp::default();
-        let mut endpoint = Endpoint::new(Limits::default(), Box::new(Counter(2)), now);
+        let mut endpoint = Endpoint::new(limits, Box::new(Counter(2)), now);
         endpoint.add_connection(connection());
         let (local, remote) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let (local, remote) = (SocketAddr::new(local, 500), SocketAddr::new(remote, 500));

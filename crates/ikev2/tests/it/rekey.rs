@@ -144,6 +144,40 @@ fn a_peer_without_perfect_forward_secrecy_does_not_lose_the_tunnel_at_the_first_
 }
 
 #[test]
+fn what_cannot_be_replaced_ends() {
+    let minute = Duration::from_secs(60);
+    for (overdue, ends) in [(Some(minute), true), (None, false)] {
+        // Side 0 wants what side 1 never has.
+        let mut connections = [connection(0), connection(1)];
+        connections[0].children[0].rekey_after = Some(10 * minute);
+        connections[0].children[0].esp[0].without_group = false;
+        connections[1].children[0].esp[0].groups.clear();
+        connections[1].rekey_after = Some(30 * minute);
+        let limits = Limits {
+            overdue,
+            ..Limits::default()
+        };
+        let mut world = World::with(connections, limits, 1);
+        world.initiate();
+        world.run(10 * minute + minute / 2);
+        let refused = "child failed peer refused with NO_PROPOSAL_CHOSEN";
+        assert_eq!(world.sides[0].saw(refused), 1);
+        assert_eq!(world.sides[0].children().len(), 1);
+        world.run(minute);
+        let left = usize::from(!ends);
+        assert!(world.sides.iter().all(|side| side.children().len() == left));
+        assert_eq!(
+            world.sides[0].saw("child down not replaced in time"),
+            1 - left
+        );
+        // The IKE SA can be replaced, by its own timer, and lives as long as one likes.
+        world.run(100 * minute);
+        assert!(world.sides.iter().all(|side| side.saw("ike rekeyed") >= 3));
+        assert_eq!(world.sides[0].endpoint.established().count(), 1);
+    }
+}
+
+#[test]
 fn another_group_for_the_child_is_asked_for_and_tried() {
     let mut connections = [connection(0), connection(1)];
     connections[0].children[0].esp[0].groups = vec![Group::X25519, Group::P256];
