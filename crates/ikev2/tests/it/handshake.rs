@@ -360,6 +360,45 @@ fn without_nat_esp_is_bare() {
 }
 
 #[test]
+fn esp_goes_in_udp_where_one_side_wants_it() {
+    let limits = Limits {
+        always_udp: true,
+        ..Limits::default()
+    };
+    let mut world = World::with([connection(0), connection(1)], limits, 6);
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
+    for side in &world.sides {
+        let up = side.outbound().unwrap();
+        assert!(up.udp_encapsulation);
+        assert_eq!((up.path.0.port(), up.path.1.port()), (4500, 4500));
+    }
+}
+
+#[test]
+fn a_removed_connection_keeps_its_tunnel_and_takes_no_new_one() {
+    let mut world = World::up(8);
+    world.sides[1].endpoint.remove_connection("tunnel");
+    world.run(Duration::from_secs(5));
+    world.assert_up();
+    let mut fresh = World::new(8);
+    fresh.sides[1].endpoint.remove_connection("tunnel");
+    fresh.initiate();
+    fresh.run(Duration::from_secs(5));
+    assert_eq!(
+        fresh.sides[0].saw("down peer refused with NO_PROPOSAL_CHOSEN"),
+        1
+    );
+    assert!(
+        fresh
+            .sides
+            .iter()
+            .all(|side| side.endpoint.established().count() == 0)
+    );
+}
+
+#[test]
 fn a_restarted_peer_replaces_its_old_ike_sa() {
     let mut world = World::up(7);
     world.watch = false;
