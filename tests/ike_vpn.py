@@ -303,7 +303,7 @@ def nat(suite, lab):
                 execute("ip", "-n", name, "address", "add", address, "dev", link)
                 execute("ip", "-n", name, "link", "set", link, "up")
             execute("ip", "-n", inner, "route", "add", "default", "via", "10.208.0.1")
-            lab.network.run("client", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+            lab.network.run("client", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
             rules = "add table ip n; add chain ip n p { type nat hook postrouting priority 100; };"
             rules += ' add rule ip n p oifname "cable" ip saddr 10.208.0.0/24 masquerade random'
             lab.network.run("client", "nft", rules)

@@ -7,8 +7,9 @@
 //!               └───┴── Child SAs ◄──────────┴─ audit     journal
 //! ```
 //!
-//! Each box is a thread; what goes between them is a few small messages. All but `links` give up every
-//! capability before they see the first byte from outside. Only `keys` has private keys.
+//! Each box is a thread; what goes between them is a few small messages (`threads`, `protocol`). All but
+//! `links` give up every capability before they see the first byte from outside. Only `keys` has private
+//! keys; shared secrets are with `ike`.
 //!
 //! - [`config`] is the file, `plan` what it means together with the files that it names.
 //! - `control` decides, without sockets and clocks; [`daemon`] does.

@@ -370,6 +370,10 @@ impl<'a> Reader<'a> {
         };
         let chain = chain(&self.folder.join(certificate), &self.place)?;
         chain.ders().iter().for_each(|der| self.seen.update(der));
+        // Whoever was let in by an authority that is gone must come again.
+        for authority in trust.key_hashes() {
+            self.seen.update(&authority);
+        }
         let key = SigningKey::new(self.key(key)?);
         let own = chain.leaf().clone();
         let public = der::Encode::to_der(&own.tbs_certificate.subject_public_key_info);
