@@ -11,7 +11,7 @@ use crate::report::text::number;
 
 const WIDTH: f64 = 760.0;
 /// Room for names, in letters and their width.
-const MOST: usize = 36;
+const MOST: usize = 40;
 const LETTER: f64 = 7.3;
 /// Room for values.
 const RIGHT: f64 = 90.0;
