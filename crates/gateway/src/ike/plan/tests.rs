@@ -208,3 +208,48 @@ fn pairs_that_no_packet_belongs_to_are_left_out() {
     assert_eq!(one.local_ports, ipsec::selector::PortMatch::Range(80, 90));
     assert_eq!(one.remote_ports, ipsec::selector::PortMatch::Any);
 }
+
+#[test]
+fn other_authorities_change_a_connection_with_certificates() {
+    use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
+    use pki::name::Subject;
+    use pki::profile::Profile;
+
+    let folder = tempfile::tempdir().unwrap();
+    let now = time::OffsetDateTime::now_utc();
+    let root = |name: &str| {
+        let key = PrivateKey::generate(pki::KeyAlgorithm::EcdsaP256).unwrap();
+        let validity = Validity::starting(now, time::Duration::DAY);
+        let request =
+            CertificateRequest::new(Profile::Root, Subject::new(name), key.spki(), validity);
+        let arc = pki::oid::ExtensionArc::default();
+        let root = CertificateAuthority::create_root(&request, key.clone(), arc).unwrap();
+        let chain = CertificateChain::new(vec![root.certificate().clone()]).unwrap();
+        let file = folder.path().join(format!("{name}.pem"));
+        pki::file::save_chain(&file, &chain).unwrap();
+        key
+    };
+    // Whose certificate is ours does not matter here: that of an authority does.
+    let key = root("one");
+    root("two");
+    write_secret(&folder, "the passphrase of the key", 0o600);
+    let file = folder.path().join("one.key");
+    pki::file::save_private(&file, &key, b"the passphrase of the key").unwrap();
+    let text = FILE.replace(
+        "psk_file = \"psk\"",
+        "certificate = \"one.pem\"\nkey = \"one.key\"\npassphrase_file = \"psk\"",
+    );
+    let text = text.replace("local_id = \"camera-17.example.org\"\n", "");
+    let with = |anchors: &str| {
+        let text = format!("trust = {{ anchors = [{anchors}] }}\n{text}");
+        Loaded::read(&text, folder.path()).unwrap().plans[0].fingerprint
+    };
+    assert_eq!(with("\"one.pem\""), with("\"one.pem\""));
+    assert_ne!(with("\"one.pem\""), with("\"one.pem\", \"two.pem\""));
+    let wrong = text.replace("one.key", "psk");
+    let error = Loaded::read(
+        &format!("trust = {{ anchors = [\"one.pem\"] }}\n{wrong}"),
+        folder.path(),
+    );
+    assert!(error.is_err_and(|error| error.to_string().contains("no PKCS#8 key")));
+}
