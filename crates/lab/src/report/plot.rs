@@ -12,7 +12,7 @@ use crate::report::text::number;
 const WIDTH: f64 = 760.0;
 /// Room for names, in letters and their width.
 const MOST: usize = 40;
-const LETTER: f64 = 7.3;
+const LETTER: f64 = 8.6;
 /// Room for values.
 const RIGHT: f64 = 90.0;
 const BAR: f64 = 15.0;

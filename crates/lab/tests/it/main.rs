@@ -8,7 +8,7 @@ use lab::report;
 const GOLDEN: &str = include_str!("../data/results.json");
 
 fn golden() -> Results {
-    Results::parse(GOLDEN).unwrap()
+    Results::parse(GOLDEN).expect("the golden file is in this form")
 }
 
 #[test]
