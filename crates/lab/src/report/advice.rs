@@ -189,7 +189,7 @@ fn line(rule: &Rule, results: &Results) -> Option<Vec<String>> {
         if equal.is_empty() {
             "none".to_owned()
         } else {
-            equal.join(", ")
+            equal.join("; ")
         },
         from,
     ])
