@@ -3,6 +3,8 @@
 #![no_main]
 #![allow(clippy::unwrap_used, reason = "a panic is how a target fails")]
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use ikev2::config::{ClientMethod, ServerMethod};
@@ -56,14 +58,24 @@ fn frame(frame: u8, code: u8, id: u8, content: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Challenges that depend on the whole input: it could hold the right proof for any other.
+fn challenge(data: &[u8]) -> [u8; 16] {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(data);
+    u128::from(hasher.finish()).to_be_bytes()
+}
+
 fn towards_client(method: &ClientMethod, mut data: &[u8]) {
     let mut client = Client::new("user", method).unwrap();
+    let challenge = challenge(data);
     let mut id = 0;
     while let Some((choice, content)) = next(&mut data) {
         id += 1;
         match client.handle(&frame(choice, 1, id, content)) {
             Ok(ClientOutput::NeedPassword) => {
-                client.password([7; 16], &NtHash::of_password("password")).unwrap();
+                client
+                    .password(challenge, &NtHash::of_password("password"))
+                    .unwrap();
             }
             Ok(ClientOutput::Send(_)) => {}
             // The fuzzer knows neither the password nor a trusted key.
@@ -78,10 +90,11 @@ fn towards_client(method: &ClientMethod, mut data: &[u8]) {
 
 fn towards_server(methods: &[ServerMethod], mut data: &[u8]) {
     let (mut server, _) = Server::new(methods);
+    let challenge = challenge(data);
     let mut id = 0;
     while let Some((choice, content)) = next(&mut data) {
         id += 1;
-        let mut output = server.handle(&frame(choice, 2, id, content), [5; 16]);
+        let mut output = server.handle(&frame(choice, 2, id, content), challenge);
         if let ServerOutput::NeedPassword(user) = &output {
             let password = NtHash::of_password("password");
             output = server.password((user.len() % 2 == 0).then_some(&password), [6; 16]);

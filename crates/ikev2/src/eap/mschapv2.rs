@@ -1,5 +1,7 @@
 //! EAP-MSCHAPv2 (draft-kamath-pppext-eap-mschapv2): its packets and both sides.
 
+use subtle::ConstantTimeEq;
+
 use super::mschap::{NtHash, Run, session_key};
 use super::{EapError, SessionKey};
 use crate::wire::Reader;
@@ -74,7 +76,8 @@ impl Client {
             }
             (SUCCESS, Self::Answered { expected, key }) => {
                 // "S=" and 40 digits, then perhaps a message.
-                if !body.starts_with(expected.as_bytes()) {
+                let proof = body.get(..expected.len()).unwrap_or_default();
+                if !bool::from(proof.ct_eq(expected.as_bytes())) {
                     return Err(EapError::Protocol("the server does not know the password"));
                 }
                 *self = Self::Done(key.clone());
