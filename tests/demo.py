@@ -167,8 +167,8 @@ def help_texts(suite):
                 words = line.split()[1:]
                 cordon(*words, "--help")
                 count += 1
-                # Servers do not end; attacks take their time and have a suite of their own.
-                long = words[:2] in (["camera", "run"], ["ibc", "analyse"])
+                # Servers do not end; attacks and measurements take their time and have suites of their own.
+                long = words[:2] in (["camera", "run"], ["ibc", "analyse"], ["lab", "run"])
                 if words[0] in ("up", "demo", "COMMAND") or long:
                     continue
                 # Nothing it names exists here: it may fail, but not for its form.
