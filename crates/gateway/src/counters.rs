@@ -150,7 +150,7 @@ impl Snapshot {
                 packets: sa.usage().packets(),
                 bytes: sa.usage().bytes(),
             },
-            sequence: sa.window().top(),
+            sequence: sa.sequence(),
         });
         self.associations = out.chain(inward).collect();
     }

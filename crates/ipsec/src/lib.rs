@@ -42,6 +42,7 @@ pub mod lifetime;
 pub mod replay;
 pub mod sa;
 pub mod selector;
+mod shared;
 pub mod spd;
 mod transport;
 pub mod tunnel;

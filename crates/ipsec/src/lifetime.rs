@@ -1,6 +1,9 @@
 //! How long and for how much a security association may be used (RFC 4301 §4.4.2.1).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::shared::SharedVolume;
 
 /// Bounds on the use of an association; none means unbounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,11 +39,21 @@ pub enum Expiry {
 pub struct Usage {
     lifetime: Lifetime,
     since: Instant,
+    /// Of all workers, as far as known here.
     bytes: u64,
     packets: u64,
+    shared: Option<Shared>,
     reported: Option<Expiry>,
     /// Whether a limit of volume was noticed and not yet reported.
     noticed: bool,
+}
+
+/// How an association's volume is counted by several workers.
+#[derive(Clone, Debug)]
+struct Shared {
+    volume: Arc<SharedVolume>,
+    /// Totals when this worker looked last; what it counted since is not in the volume yet.
+    known: (u64, u64),
 }
 
 impl Usage {
@@ -51,19 +64,44 @@ impl Usage {
             since: now,
             bytes: 0,
             packets: 0,
+            shared: None,
             reported: None,
             noticed: false,
         }
     }
 
+    /// Counts together with all that have the same volume.
+    pub(crate) fn share(&mut self, volume: Arc<SharedVolume>) {
+        let known = (self.bytes, self.packets);
+        self.shared = Some(Shared { volume, known });
+    }
+
+    /// Tells the other workers what this one counted, and learns what they did: before and behind each
+    /// group of packets. Meanwhile each counts alone, so a limit of volume may be passed by what the
+    /// other workers have in hand at that moment.
+    pub(crate) fn settle(&mut self) {
+        if let Some(Shared { volume, known }) = &mut self.shared {
+            let (bytes, packets) = *known;
+            *known = volume.add(self.bytes - bytes, self.packets - packets);
+            (self.bytes, self.packets) = *known;
+        }
+    }
+
     /// Bytes carried.
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
+    pub fn bytes(&self) -> u64 {
+        self.totals().0
     }
 
     /// Packets carried.
-    pub const fn packets(&self) -> u64 {
-        self.packets
+    pub fn packets(&self) -> u64 {
+        self.totals().1
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        match &self.shared {
+            Some(shared) => shared.volume.totals(),
+            None => (self.bytes, self.packets),
+        }
     }
 
     /// Whether a hard limit was reached.
@@ -97,6 +135,7 @@ impl Usage {
     /// Whether [`poll`](Self::poll) has a limit of bytes or packets to report; true once until it is
     /// called.
     pub(crate) fn take_volume_due(&mut self) -> bool {
+        self.settle();
         let reached = if self.carried(&self.lifetime.hard) {
             Some(Expiry::Hard)
         } else if self.carried(&self.lifetime.soft) {

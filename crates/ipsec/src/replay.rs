@@ -47,6 +47,16 @@ impl ReplayWindow {
         }
     }
 
+    /// No window, in the place of one that is elsewhere: refuses everything.
+    pub(crate) fn absent() -> Self {
+        Self {
+            words: Box::default(),
+            size: 0,
+            top: u64::MAX,
+            extended: false,
+        }
+    }
+
     /// Packets the window is wide.
     pub const fn size(&self) -> u64 {
         self.size

@@ -1,6 +1,8 @@
 //! Security associations: one direction of protected traffic each (RFC 4301 §4.1).
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Instant;
 
 use offload::transform::Direction;
@@ -10,6 +12,7 @@ use crate::ah;
 use crate::lifetime::{Lifetime, Usage};
 use crate::replay::ReplayWindow;
 use crate::selector::Selector;
+use crate::shared::{Numbers, SharedVolume, SharedWindow};
 use crate::tunnel::Tunnel;
 
 /// Security Parameters Index. Values below 256 are reserved (RFC 4303 §2.1).
@@ -178,7 +181,7 @@ pub struct OutboundSa {
     pub(crate) options: OutboundOptions,
     pub(crate) usage: Usage,
     extended: bool,
-    sequence: u64,
+    numbers: Numbers,
 }
 
 impl OutboundSa {
@@ -204,8 +207,33 @@ impl OutboundSa {
             options,
             usage: Usage::new(parameters.lifetime, now),
             extended: parameters.extended_sequence,
-            sequence: 0,
+            numbers: Numbers::Own(0),
         })
+    }
+
+    /// The same association for several workers: they take sequence numbers from one counter and
+    /// count against one lifetime.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_workers(
+        parameters: &SaParameters,
+        options: OutboundOptions,
+        now: Instant,
+        workers: NonZeroUsize,
+    ) -> Result<Vec<Self>, SaError> {
+        if workers.get() == 1 {
+            return Ok(vec![Self::new(parameters, options, now)?]);
+        }
+        let volume = Arc::new(SharedVolume::default());
+        Numbers::shared(workers.get())
+            .map(|numbers| {
+                let mut sa = Self::new(parameters, options, now)?;
+                sa.usage.share(Arc::clone(&volume));
+                sa.numbers = numbers;
+                Ok(sa)
+            })
+            .collect()
     }
 
     /// The SPI.
@@ -219,28 +247,34 @@ impl OutboundSa {
     }
 
     /// The sequence number sent last; zero before the first.
-    pub const fn sequence(&self) -> u64 {
-        self.sequence
+    pub fn sequence(&self) -> u64 {
+        self.numbers.newest()
     }
 
     /// Sets the number sent last, where an association continues one from elsewhere. Going back
     /// would use a nonce twice, so only larger numbers are taken.
     pub fn advance_to(&mut self, sequence: u64) {
-        self.sequence = self.sequence.max(sequence);
+        self.numbers.advance_to(sequence);
+    }
+
+    /// Largest sequence number (RFC 4303 §3.3.3).
+    fn last_sequence(&self) -> u64 {
+        if self.extended {
+            u64::MAX
+        } else {
+            u64::from(u32::MAX)
+        }
+    }
+
+    /// Announces how many packets will ask for [`next_sequence`](Self::next_sequence).
+    pub(crate) fn begin_group(&mut self, packets: usize) {
+        self.usage.settle();
+        self.numbers.take(packets, self.last_sequence());
     }
 
     /// The next sequence number; none when they are used up (RFC 4303 §3.3.3).
     pub(crate) fn next_sequence(&mut self) -> Option<u64> {
-        let limit = if self.extended {
-            u64::MAX
-        } else {
-            u64::from(u32::MAX)
-        };
-        if self.sequence >= limit {
-            return None;
-        }
-        self.sequence += 1;
-        Some(self.sequence)
+        self.numbers.next(self.last_sequence())
     }
 
     /// Bytes of the outer IP and UDP headers.
@@ -356,7 +390,10 @@ pub struct InboundSa {
     pub(crate) encapsulation: Option<UdpEncapsulation>,
     pub(crate) options: InboundOptions,
     pub(crate) usage: Usage,
+    /// Packets of the replay window stand here while there is one worker; with several, only while
+    /// [`with_window`](Self::with_window) works.
     pub(crate) window: ReplayWindow,
+    shared_window: Option<SharedWindow>,
 }
 
 impl InboundSa {
@@ -379,8 +416,49 @@ impl InboundSa {
             mode: parameters.mode,
             encapsulation: parameters.encapsulation,
             window: ReplayWindow::new(window, parameters.extended_sequence),
+            shared_window: None,
             usage: Usage::new(parameters.lifetime, now),
             options,
+        })
+    }
+
+    /// The same association for several workers: a sequence number that one accepted is a replay for
+    /// all, and they count against one lifetime.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_workers(
+        parameters: &SaParameters,
+        options: &InboundOptions,
+        now: Instant,
+        workers: NonZeroUsize,
+    ) -> Result<Vec<Self>, SaError> {
+        let mut sas = Vec::with_capacity(workers.get());
+        for _ in 0..workers.get() {
+            sas.push(Self::new(parameters, options.clone(), now)?);
+        }
+        if let [first, _, ..] = sas.as_mut_slice() {
+            let window = std::mem::replace(&mut first.window, ReplayWindow::absent());
+            let (window, volume) = (SharedWindow::new(window), Arc::default());
+            for sa in &mut sas {
+                sa.window = ReplayWindow::absent();
+                sa.shared_window = Some(window.clone());
+                sa.usage.share(Arc::clone(&volume));
+            }
+        }
+        Ok(sas)
+    }
+
+    /// Lets `work` check and move the window, alone where several workers do.
+    pub(crate) fn with_window<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let Some(shared) = self.shared_window.clone() else {
+            return work(self);
+        };
+        shared.with(|window| {
+            std::mem::swap(window, &mut self.window);
+            let result = work(self);
+            std::mem::swap(window, &mut self.window);
+            result
         })
     }
 
@@ -394,17 +472,22 @@ impl InboundSa {
         &self.usage
     }
 
-    /// The replay window.
-    pub const fn window(&self) -> &ReplayWindow {
-        &self.window
+    /// The highest sequence number received; zero before the first.
+    pub fn sequence(&self) -> u64 {
+        match &self.shared_window {
+            Some(shared) => shared.with(|window| window.top()),
+            None => self.window.top(),
+        }
     }
 
     /// Takes numbers up to this one as received, where an association continues one from elsewhere.
     /// Smaller numbers than the newest change nothing.
     pub fn advance_to(&mut self, sequence: u64) {
-        if sequence > self.window.top() {
-            // Cannot fail: the number is newer than all others.
-            let _ = self.window.accept(sequence);
-        }
+        self.with_window(|sa| {
+            if sequence > sa.window.top() {
+                // Cannot fail: the number is newer than all others.
+                let _ = sa.window.accept(sequence);
+            }
+        });
     }
 }

@@ -76,40 +76,42 @@ fn open_group(
     now: Instant,
 ) {
     scratch.slots.clear();
-    for (_, index) in group {
-        let Some(packet) = packets.get_mut(*index) else {
-            continue;
-        };
-        let slot = match prepare(sa, buffer, packet, now) {
-            Ok(slot) => slot,
-            Err(cause) => {
+    sa.usage.settle();
+    sa.with_window(|sa| {
+        for (_, index) in group {
+            let Some(packet) = packets.get_mut(*index) else {
+                continue;
+            };
+            let slot = prepare(sa, buffer, packet, now).unwrap_or_else(|cause| {
                 packet.outcome = Arrived::Dropped(cause);
                 Slot {
                     valid: false,
                     ..Slot::new(0, 0, 0)
                 }
-            }
-        };
-        scratch.slots.push(slot);
-    }
+            });
+            scratch.slots.push(slot);
+        }
+    });
     match &sa.protection {
         Protection::Esp(transform) => transform.open(buffer, &mut scratch.slots),
         Protection::Ah(mac) => {
             authentication::verify(mac, buffer, scratch);
         }
     }
-    for ((_, index), slot) in group.iter().zip(&scratch.slots) {
-        let Some(packet) = packets.get_mut(*index) else {
-            continue;
-        };
-        if packet.outcome != Arrived::Pending {
-            continue;
+    sa.with_window(|sa| {
+        for ((_, index), slot) in group.iter().zip(&scratch.slots) {
+            let Some(packet) = packets.get_mut(*index) else {
+                continue;
+            };
+            if packet.outcome != Arrived::Pending {
+                continue;
+            }
+            packet.outcome = match finish(sa, buffer, packet, slot, now) {
+                Ok(()) => Arrived::Delivered { spi: sa.spi },
+                Err(cause) => Arrived::Dropped(cause),
+            };
         }
-        packet.outcome = match finish(sa, buffer, packet, slot, now) {
-            Ok(()) => Arrived::Delivered { spi: sa.spi },
-            Err(cause) => Arrived::Dropped(cause),
-        };
-    }
+    });
 }
 
 fn read_spi(buffer: &[u8], packet: &InboundPacket) -> Option<u32> {

@@ -118,6 +118,7 @@ fn protect(
         buffer, packets, ..
     } = batch;
     scratch.slots.clear();
+    sa.begin_group(group.len());
     for (_, index) in group {
         let Some(packet) = packets.get_mut(*index) else {
             continue;

@@ -69,7 +69,7 @@ fn a_wrong_spi_is_dropped_and_touches_no_association() {
         );
     }
     let sa = receiver.inbound_sas().next().unwrap();
-    assert_eq!((sa.window().top(), sa.usage().packets()), (0, 0));
+    assert_eq!((sa.sequence(), sa.usage().packets()), (0, 0));
     assert!(open(&mut receiver, &outer).is_ok());
 }
 

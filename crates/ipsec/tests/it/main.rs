@@ -15,3 +15,4 @@ mod round_trip;
 mod scapy;
 mod storm;
 mod support;
+mod workers;
