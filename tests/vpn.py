@@ -6,6 +6,7 @@ import secrets
 import signal
 import sys
 import time
+from pathlib import Path
 
 from tests.harness import CORDON, Process, contains, cordon, cordon_json, equal, run as run_command, wait_for
 from tests.namespaces import OUTSIDE, Network
@@ -89,8 +90,8 @@ class Tunnel:
         self.ends = {}
         self.starts = 0
 
-    def configure(self, encryption, integrity, spis=SPIS, sa="", path="", top="", outside=OUTSIDE):
-        """Writes both files; `sa`, `path` and `top` are further lines of these sections."""
+    def configure(self, encryption, integrity, spis=SPIS, sa="", path="", top="", interface="", outside=OUTSIDE):
+        """Writes both files; `sa`, `path`, `top`, `interface` are further lines of these sections."""
         sizes = SUITES[encryption, integrity]
         keys = {side: [secrets.token_hex(size) for size in sizes] for side in spis}
 
@@ -113,6 +114,7 @@ status = "{self.socket(side)}"
 [interface]
 name = "tunnel0"
 {"" if "transport" in sa else addresses}
+{interface}
 [path]
 local = "{outside[side]}"
 remote = "{outside[other]}"
@@ -329,6 +331,47 @@ def rekeying(suite, network, tunnel):
         equal(tunnel.stop(), [0, 0], "exit codes")
 
 
+def busy_workers(pid):
+    """How many of a process's workers have worked for more than a tick."""
+    busy = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name, times = (task / "comm").read_text(), (task / "stat").read_text().rpartition(")")[2].split()
+        busy += name.startswith("vpn-worker") and int(times[11]) + int(times[12]) > 1
+    return busy
+
+
+def several_workers(suite, network, tunnel):
+    with suite.case("three workers: a stream and pings over four changes of keys, both directions shared out"):
+        interface = "workers = 3"
+        tunnel.configure("aes-256-gcm", None, interface=interface)
+        tunnel.start()
+        command = ["ping", "-n", "-q", "-c", 300, "-i", "0.01", "-W", "2", INSIDE["client"]]
+        pings = Process(network.command("server", *command), suite.folder / "ping.log")
+        with Sink(network, suite.folder):
+            for generation in range(1, 5):
+                assert send(network, MEGABYTES), "what arrived is not what was sent"
+                spis = {side: 0x5000 + 2 * generation + index for index, side in enumerate(OTHER)}
+                tunnel.configure("aes-256-gcm", None, spis, interface=interface)
+                for side in OTHER:
+                    os.kill(tunnel.ends[side].child.pid, signal.SIGHUP)
+                wait_for(lambda: tunnel.outbound("client") == {f"{spis['client']:08x}"}, "the new keys")
+            assert send(network, MEGABYTES), "what arrived is not what was sent"
+        contains(pings.child.stdout.read().decode(), "300 packets transmitted, 300 received")
+        pings.kill()
+        for side in OTHER:
+            state = tunnel.status(side)
+            equal((state["workers"], state["inbound_drops"]), (3, []), "workers and drops")
+            busy = busy_workers(tunnel.ends[side].child.pid)
+            assert busy >= 2, f"{busy} worker of the {side} did it all"
+        equal(tunnel.stop(), [0, 0], "exit codes")
+
+    with suite.case("several workers where there can be only one are refused"):
+        for lines in ({"path": 'encapsulation = "none"'}, {"top": 'backend = "kernel"'}):
+            tunnel.configure("aes-256-gcm", None, interface="workers = 2", **lines)
+            done = cordon("vpn", "static", "--config", tunnel.config("client"), code=1)
+            contains(done.stderr, "[interface] workers")
+
+
 def looking_inside(suite, network, tunnel):
     with suite.case("figures for Prometheus, by command and over HTTP"):
         tunnel.configure("aes-256-gcm", None, top='metrics = { listen = "127.0.0.1:9400" }')
@@ -483,6 +526,7 @@ def run(suite):
     modes(suite, network, tunnel)
     path(suite, network, tunnel)
     rekeying(suite, network, tunnel)
+    several_workers(suite, network, tunnel)
     looking_inside(suite, network, tunnel)
     hostile(suite, network, tunnel)
     kernel(suite, network, tunnel)

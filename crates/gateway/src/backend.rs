@@ -52,9 +52,8 @@ pub async fn start(
 ) -> Result<(Run, Arc<dyn Backend>), StartError> {
     match config.backend {
         BackendConfig::User => {
-            let (mut worker, handle) = daemon::start(config, seed).await?;
-            let run = move || crate::privileges::drop_all().and_then(|()| worker.run());
-            Ok((Box::new(run), Arc::new(handle)))
+            let (workers, handle) = daemon::start(config, seed).await?;
+            Ok((Box::new(move || workers.run()), Arc::new(handle)))
         }
         BackendConfig::Kernel => {
             let (worker, handle) = crate::kernel::start(config).await?;

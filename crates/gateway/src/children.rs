@@ -28,10 +28,9 @@ pub type TrapId = u32;
 
 /// Both directions of a Child SA.
 pub struct Install {
-    /// For what is received; its SPI is the Child SA's name from now on.
-    pub inbound: InboundSa,
-    /// For what is sent.
-    pub outbound: OutboundSa,
+    /// For what is received, whose SPI is the Child SA's name from now on, and for what is sent: a pair
+    /// for each worker.
+    pub pairs: Vec<(InboundSa, OutboundSa)>,
     /// Where to.
     pub way: Way,
     /// Place among other policies: smaller ones come first.
@@ -58,6 +57,42 @@ pub enum ChildOrder {
     Rearm(TrapId),
     /// Tell of them no more.
     Untrap(TrapId),
+}
+
+impl ChildOrder {
+    /// The same for each of several workers.
+    pub(crate) fn for_workers(self, workers: usize) -> Vec<Self> {
+        let all = 0..workers;
+        match self {
+            Self::Install(install) => {
+                let Install {
+                    pairs,
+                    way,
+                    order,
+                    selectors,
+                    send_now,
+                } = *install;
+                let of_worker = |pair| {
+                    Self::Install(Box::new(Install {
+                        pairs: vec![pair],
+                        way,
+                        order,
+                        selectors: selectors.clone(),
+                        send_now,
+                    }))
+                };
+                pairs.into_iter().map(of_worker).collect()
+            }
+            Self::Switch(spi) => all.map(|_| Self::Switch(spi)).collect(),
+            Self::Remove(spi, drain) => all.map(|_| Self::Remove(spi, drain)).collect(),
+            Self::Move(spis, way) => all.map(|_| Self::Move(spis.clone(), way)).collect(),
+            Self::Trap(trap, order, selectors) => all
+                .map(|_| Self::Trap(trap, order, selectors.clone()))
+                .collect(),
+            Self::Rearm(trap) => all.map(|_| Self::Rearm(trap)).collect(),
+            Self::Untrap(trap) => all.map(|_| Self::Untrap(trap)).collect(),
+        }
+    }
 }
 
 /// What a worker tells.
@@ -149,16 +184,19 @@ impl Children {
         }
     }
 
-    fn install(&mut self, install: Install, tables: &mut Tables<'_>) {
-        let spi = install.inbound.spi();
+    fn install(&mut self, mut install: Install, tables: &mut Tables<'_>) {
+        let Some((inbound, outbound)) = install.pairs.pop() else {
+            return;
+        };
+        let spi = inbound.spi();
         // A number that was just given up may come again.
         self.draining.retain(|(_, draining)| *draining != spi);
-        tables.plane.install_inbound(install.inbound);
+        tables.plane.install_inbound(inbound);
         let order = install.order;
         let rules = install.selectors.into_iter().map(|s| (order, s)).collect();
         let child = Child {
-            outbound: install.outbound.spi(),
-            pending: Some(install.outbound),
+            outbound: outbound.spi(),
+            pending: Some(outbound),
             way: install.way,
             rules,
         };

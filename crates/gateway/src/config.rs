@@ -1,7 +1,7 @@
 //! The file that describes a tunnel with manual keys.
 
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -69,6 +69,31 @@ pub struct InterfaceConfig {
     /// Whether large packets are handed over uncut. Off only for kernels where that is broken.
     #[serde(default = "yes")]
     pub offload: bool,
+    /// Threads that move packets, each with a queue of the interface: 1 unless given, up to 64. Peers
+    /// are spread over them, so more than one is for many peers.
+    #[serde(default = "one", deserialize_with = "workers")]
+    pub workers: NonZeroUsize,
+}
+
+impl InterfaceConfig {
+    /// Refuses several workers where there can be only one.
+    const fn one_worker(&self, why: &'static str) -> Result<(), ConfigError> {
+        match self.workers.get() {
+            1 => Ok(()),
+            _ => Err(ConfigError::Workers(why)),
+        }
+    }
+}
+
+pub(crate) const fn one() -> NonZeroUsize {
+    NonZeroUsize::MIN
+}
+
+fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZeroUsize, D::Error> {
+    let workers = usize::deserialize(deserializer)?;
+    NonZeroUsize::new(workers)
+        .filter(|workers| workers.get() <= 64)
+        .ok_or_else(|| D::Error::custom("workers is a number from 1 to 64"))
 }
 
 pub(crate) const fn yes() -> bool {
@@ -263,6 +288,16 @@ pub struct DebugConfig {
     pub capture_limit: u64,
 }
 
+impl DebugConfig {
+    /// Whether it goes together with an interface.
+    pub(crate) fn check(&self, interface: &InterfaceConfig) -> Result<(), ConfigError> {
+        match &self.capture {
+            Some(_) => interface.one_worker("cannot write one capture"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Default for DebugConfig {
     fn default() -> Self {
         Self {
@@ -440,6 +475,9 @@ pub enum ConfigError {
     /// In transport mode the packets' addresses are the outer ones.
     #[error("[interface]: transport mode has neither addresses nor routes")]
     InnerAddresses,
+    /// Several workers share a UDP port; the rest they cannot share.
+    #[error("[interface] workers: more than one {0}")]
+    Workers(&'static str),
     /// The kernel's IPsec cannot do it.
     #[error("backend = \"kernel\": {0}")]
     Kernel(&'static str),
@@ -485,9 +523,15 @@ impl StaticConfig {
         if shared(|keys| &keys.encryption_key) {
             return Err(ConfigError::SharedKey);
         }
+        if config.encapsulation() == Encapsulation::None {
+            interface
+                .one_worker("needs encapsulation in UDP: every raw socket gets every packet")?;
+        }
         if kernel {
+            interface.one_worker("is not for the kernel, which uses all cores anyway")?;
             config.check_kernel()?;
         }
+        config.debug.check(interface)?;
         Ok(config)
     }
 

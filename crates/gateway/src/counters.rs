@@ -17,6 +17,13 @@ pub struct Amount {
     pub bytes: u64,
 }
 
+impl Amount {
+    const fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
 /// Counters of the input and output around the data plane.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct IoCounters {
@@ -49,6 +56,22 @@ pub struct IoCounters {
 }
 
 impl IoCounters {
+    const fn add(&mut self, other: &Self) {
+        self.interface_reads += other.interface_reads;
+        self.interface_writes += other.interface_writes;
+        self.interface_write_errors += other.interface_write_errors;
+        self.interface_unreadable += other.interface_unreadable;
+        self.sends += other.sends;
+        self.send_errors += other.send_errors;
+        self.send_waits += other.send_waits;
+        self.receives += other.receives;
+        self.receive_errors += other.receive_errors;
+        self.unreadable += other.unreadable;
+        self.transport_too_big += other.transport_too_big;
+        self.keepalives += other.keepalives;
+        self.ike += other.ike;
+    }
+
     /// Each counter with its name.
     pub(crate) const fn events(&self) -> [(&'static str, u64); 13] {
         [
@@ -113,13 +136,30 @@ pub struct Snapshot {
     pub associations: Vec<SaState>,
     /// Whether new keys wait until the far side has them.
     pub rekey_pending: bool,
-    /// Processor time of the worker, in seconds.
+    /// Threads that move packets.
+    pub workers: usize,
+    /// Processor time of all of them, in seconds.
     pub worker_cpu_seconds: f64,
     /// Input and output.
     pub io: IoCounters,
 }
 
 impl Snapshot {
+    /// The state of two workers of one tunnel together. What associations carried is known to each of
+    /// them already.
+    #[must_use]
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.sent.add(other.sent);
+        self.received.add(other.received);
+        add_drops(&mut self.outbound_drops, other.outbound_drops);
+        add_drops(&mut self.inbound_drops, other.inbound_drops);
+        self.rekey_pending |= other.rekey_pending;
+        self.workers += other.workers;
+        self.worker_cpu_seconds += other.worker_cpu_seconds;
+        self.io.add(&other.io);
+        self
+    }
+
     /// Takes over a data plane's counters.
     pub(crate) fn update(&mut self, plane: &DataPlane, io: IoCounters, rekey: &Rekey) {
         let statistics = plane.statistics();
@@ -133,6 +173,7 @@ impl Snapshot {
         self.inbound_drops = drops(&statistics.inbound_drops);
         self.io = io;
         self.rekey_pending = rekey.is_pending();
+        self.workers = 1;
         self.worker_cpu_seconds = thread_cpu_seconds();
         let out = plane.outbound_sas().map(|sa| SaState {
             spi: sa.spi().to_string(),
@@ -163,6 +204,16 @@ fn thread_cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// Adds counters of the same causes.
+fn add_drops(drops: &mut Vec<Drop>, others: Vec<Drop>) {
+    for other in others {
+        match drops.iter_mut().find(|drop| drop.cause == other.cause) {
+            Some(drop) => drop.packets += other.packets,
+            None => drops.push(other),
+        }
+    }
+}
+
 fn drops(counters: &DropCounters) -> Vec<Drop> {
     let counted = counters.iter().filter(|(_, packets)| *packets > 0);
     counted
@@ -171,4 +222,45 @@ fn drops(counters: &DropCounters) -> Vec<Drop> {
             packets,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_workers_together() {
+        let drop = |cause: &'static str, packets| Drop {
+            cause: cause.into(),
+            packets,
+        };
+        let of = |n: u64, drops| Snapshot {
+            interface: "tunnel0".into(),
+            sent: Amount {
+                packets: n,
+                bytes: 10 * n,
+            },
+            inbound_drops: drops,
+            rekey_pending: n == 2,
+            workers: 1,
+            io: IoCounters {
+                sends: n,
+                ike: 1,
+                ..IoCounters::default()
+            },
+            ..Snapshot::default()
+        };
+        let one = of(1, vec![drop("replay_old", 1)]);
+        let both = one.and(of(2, vec![drop("truncated", 2), drop("replay_old", 3)]));
+        assert_eq!((both.sent.packets, both.sent.bytes), (3, 30));
+        let drops: Vec<(&str, u64)> = both
+            .inbound_drops
+            .iter()
+            .map(|drop| (&*drop.cause, drop.packets))
+            .collect();
+        assert_eq!(drops, [("replay_old", 4), ("truncated", 2)]);
+        assert_eq!((both.io.sends, both.io.ike, both.workers), (3, 2, 2));
+        assert!(both.rekey_pending);
+        assert_eq!(both.interface, "tunnel0");
+    }
 }

@@ -12,18 +12,19 @@ use ipsec::sa::{
     SaParameters, UdpEncapsulation,
 };
 use ipsec::selector::{AddressRange, Selector};
-use ipsec::spd::{Action, Policy};
+use ipsec::spd::{Action, Policy, PolicyId};
 use ipsec::tunnel::{Dscp, Tunnel};
 use offload::KeyMaterial;
-use sys::tun::Tun;
 
 use crate::capture::Capture;
 use crate::children::Children;
-use crate::config::{ConfigError, DscpConfig, Encapsulation, KeyConfig, StaticConfig};
+use crate::config::{ConfigError, DebugConfig, DscpConfig, Encapsulation, KeyConfig, StaticConfig};
 use crate::kernel::KernelError;
 use crate::link::{self, Link, LinkError, Peer};
+use crate::outer::udp::bind_each;
 use crate::outer::{Outer, PathMtu};
-use crate::worker::{Path, SaPair, Worker, WorkerHandle, WorkerParts};
+use crate::worker::{Path, Worker, WorkerParts};
+use crate::workers::{self, SaPair, Workers, WorkersHandle};
 
 /// Bytes of the largest uncut packet: protected, it still fits one send.
 const UNCUT: u32 = 60_000;
@@ -71,11 +72,12 @@ pub enum StartError {
     Kernel(#[from] KernelError),
 }
 
-/// The pair of associations that a configuration describes.
+/// The pair of associations that a configuration describes, for each worker.
 ///
 /// # Errors
 /// Where algorithms and keys do not go together.
-pub fn associations(config: &StaticConfig, now: Instant) -> Result<SaPair, StartError> {
+pub fn associations(config: &StaticConfig, now: Instant) -> Result<Vec<SaPair>, StartError> {
+    let workers = config.interface.workers;
     let (local, remote) = (config.path.local, config.path.remote);
     let protocol = config.protocol()?;
     let in_udp = config.encapsulation() == Encapsulation::Udp;
@@ -111,18 +113,21 @@ pub fn associations(config: &StaticConfig, now: Instant) -> Result<SaPair, Start
         path_mtu: Some(config.path.mtu),
         ..OutboundOptions::default()
     };
-    let outbound = OutboundSa::new(&parameters(&config.sa.outbound), options, now)?;
+    let outbound = parameters(&config.sa.outbound);
+    let outbound = OutboundSa::for_workers(&outbound, options, now, workers)?;
     let options = InboundOptions {
         replay_window: config.sa.replay_window,
         selectors: selectors(config),
         ..InboundOptions::default()
     };
-    let inbound = InboundSa::new(&parameters(&config.sa.inbound), options, now)?;
-    Ok(SaPair {
+    let inbound = parameters(&config.sa.inbound);
+    let inbound = InboundSa::for_workers(&inbound, &options, now, workers)?;
+    let pair = |(outbound, inbound)| SaPair {
         outbound,
         inbound,
         remote,
-    })
+    };
+    Ok(outbound.into_iter().zip(inbound).map(pair).collect())
 }
 
 /// What goes through the tunnel.
@@ -171,32 +176,42 @@ fn transport_overhead(config: &StaticConfig) -> Result<u16, ConfigError> {
 }
 
 /// Bytes of the largest inner packet.
-pub(crate) fn inner_mtu(config: &StaticConfig, pair: &SaPair) -> Result<u16, ConfigError> {
+pub(crate) fn inner_mtu(config: &StaticConfig, pairs: &[SaPair]) -> Result<u16, ConfigError> {
+    let in_tunnel = pairs.iter().map(|pair| pair.outbound.inner_mtu()).min();
     let largest = match config.is_transport() {
         true => config.path.mtu.saturating_sub(transport_overhead(config)?),
-        false => u16::try_from(pair.outbound.inner_mtu()).unwrap_or(u16::MAX),
+        false => in_tunnel
+            .and_then(|mtu| u16::try_from(mtu).ok())
+            .unwrap_or(u16::MAX),
     };
     Ok(config.interface.mtu.unwrap_or(largest))
 }
 
-/// The sockets that carry what is protected.
-fn outer(config: &StaticConfig) -> Result<Outer, StartError> {
+/// The sockets that carry what is protected, one for each worker.
+fn outers(config: &StaticConfig) -> Result<Vec<Outer>, StartError> {
     let (local, remote) = (config.path.local, config.path.remote);
     let mark = outer_mark(config);
-    let (kind, opened) = match (config.encapsulation(), config.protocol()?) {
-        (Encapsulation::Udp, _) => ("UDP", Outer::udp(local, mark, config.is_transport())),
-        (Encapsulation::None, Protocol::Esp(_)) => {
-            ("raw ESP", Outer::raw(local, remote, protocol::ESP, mark))
-        }
-        (Encapsulation::None, Protocol::Ah(_)) => {
-            ("raw AH", Outer::raw(local, remote, protocol::AH, mark))
+    let failed = |kind| {
+        move |source| StartError::Socket {
+            kind,
+            address: local,
+            source,
         }
     };
-    opened.map_err(|source| StartError::Socket {
-        kind,
-        address: local,
-        source,
-    })
+    let (kind, protocol) = match (config.encapsulation(), config.protocol()?) {
+        (Encapsulation::Udp, _) => {
+            let sockets = bind_each(local, config.interface.workers)?.into_iter();
+            return sockets
+                .map(|socket| {
+                    Outer::udp(socket, mark, config.is_transport()).map_err(failed("UDP"))
+                })
+                .collect();
+        }
+        (Encapsulation::None, Protocol::Esp(_)) => ("raw ESP", protocol::ESP),
+        (Encapsulation::None, Protocol::Ah(_)) => ("raw AH", protocol::AH),
+    };
+    let opened = Outer::raw(local, remote, protocol, mark);
+    Ok(vec![opened.map_err(failed(kind))?])
 }
 
 /// The mark of outer packets: only where they go to the same address as inner ones.
@@ -228,44 +243,22 @@ pub async fn clean_up(config: &StaticConfig) -> Result<(), LinkError> {
 ///
 /// # Errors
 /// [`StartError`], naming what could not be had.
-pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHandle), StartError> {
-    let name = &config.interface.name;
+pub async fn start(
+    config: &StaticConfig,
+    seed: u64,
+) -> Result<(Workers, WorkersHandle), StartError> {
     let interface = |source| StartError::Interface {
-        name: name.clone(),
+        name: config.interface.name.clone(),
         source,
     };
-    let pair = associations(config, Instant::now())?;
-    let overhead = match config.is_transport() {
-        true => Some(transport_overhead(config)?),
-        false => None,
-    };
-    let mtu = inner_mtu(config, &pair)?;
-    let outer = outer(config)?;
-    let (local, remote) = (config.path.local, config.path.remote);
-    let learned =
-        PathMtu::new(local, remote, outer_mark(config)).map_err(|source| StartError::Socket {
-            kind: "UDP",
-            address: local,
-            source,
-        })?;
-    let capture = match &config.debug.capture {
-        Some(path) => {
-            tracing::warn!(
-                file = %path.display(),
-                "everything the tunnel carries is written to a file IN THE CLEAR"
-            );
-            let limit = config.debug.capture_limit;
-            let capture = Capture::create(path, limit).map_err(|source| StartError::Capture {
-                path: path.clone(),
-                source,
-            })?;
-            Some(capture)
-        }
-        None => None,
-    };
-    let tun = Tun::create(name, config.interface.offload).map_err(interface)?;
+    let pairs = associations(config, Instant::now())?;
+    let mtu = inner_mtu(config, &pairs)?;
+    let outers = outers(config)?;
+    let mut capture = capture(&config.debug)?;
+    let queues = workers::queues(&config.interface).map_err(interface)?;
+    let name = queues.first().map(|(tun, _)| tun.name().to_owned());
     link::configure(&Link {
-        name: tun.name(),
+        name: &name.unwrap_or_default(),
         mtu,
         uncut: UNCUT,
         addresses: &config.interface.addresses,
@@ -273,11 +266,49 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
         peer: peer(config),
     })
     .await?;
-    if config.is_transport() && local.is_ipv4() {
+    if config.is_transport() && config.path.local.is_ipv4() {
         for interface in link::strict_interfaces() {
             tracing::warn!(%interface, "rp_filter = 1 drops what the peer sends there: set it to 2");
         }
     }
+    let mut made = Vec::with_capacity(pairs.len());
+    for ((queues, outer), pair) in queues.into_iter().zip(outers).zip(pairs) {
+        let (plane, policies) = plane(config, seed);
+        let parts = WorkerParts {
+            queues,
+            mtu,
+            outer,
+            plane,
+            policies,
+            pair: Some(pair),
+            children: Children::default(),
+            rekey: config.rekey,
+            path: path(config)?,
+            capture: capture.take(),
+        };
+        made.push(Worker::new(parts).map_err(interface)?);
+    }
+    Workers::new(made).map_err(interface)
+}
+
+/// The file for inner packets, if there is to be one.
+pub(crate) fn capture(debug: &DebugConfig) -> Result<Option<Capture>, StartError> {
+    let Some(path) = &debug.capture else {
+        return Ok(None);
+    };
+    tracing::warn!(
+        file = %path.display(),
+        "everything the tunnel carries is written to a file IN THE CLEAR"
+    );
+    let capture = Capture::create(path, debug.capture_limit);
+    Ok(Some(capture.map_err(|source| StartError::Capture {
+        path: path.clone(),
+        source,
+    })?))
+}
+
+/// Policies of a data plane, whose traffic the associations will protect.
+fn plane(config: &StaticConfig, seed: u64) -> (DataPlane, Vec<PolicyId>) {
     let mut plane = DataPlane::new(seed);
     let policies = selectors(config)
         .into_iter()
@@ -289,17 +320,20 @@ pub async fn start(config: &StaticConfig, seed: u64) -> Result<(Worker, WorkerHa
             })
         })
         .collect();
-    let parts = WorkerParts {
-        tun,
-        mtu,
-        outer,
-        plane,
-        policies,
-        pair: Some(pair),
-        children: Children::default(),
-        rekey: config.rekey,
-        path: Path::new(config.path.mtu, learned, overhead),
-        capture,
+    (plane, policies)
+}
+
+fn path(config: &StaticConfig) -> Result<Path, StartError> {
+    let (local, remote) = (config.path.local, config.path.remote);
+    let overhead = match config.is_transport() {
+        true => Some(transport_overhead(config)?),
+        false => None,
     };
-    Worker::new(parts).map_err(interface)
+    let learned = PathMtu::new(local, remote, outer_mark(config));
+    let learned = learned.map_err(|source| StartError::Socket {
+        kind: "UDP",
+        address: local,
+        source,
+    })?;
+    Ok(Path::new(config.path.mtu, learned, overhead))
 }

@@ -1,15 +1,15 @@
 #![forbid(unsafe_code)]
 //! The tunnel daemon: a TUN interface on one side, UDP or raw sockets on the other, IPsec between them.
 //!
-//! [`daemon::start`] makes a tunnel from a [`config::StaticConfig`]; [`worker::Worker::run`] moves its
-//! packets. The kernel hands packets over uncut ([`segment`]) and takes them put together
+//! [`daemon::start`] makes a tunnel from a [`config::StaticConfig`]; [`workers::Workers::run`] moves
+//! its packets. The kernel hands packets over uncut ([`segment`]) and takes them put together
 //! ([`coalesce`]); both and the same on the UDP side are what makes it fast.
 //!
 //! With [`backend`] "kernel" none of that happens here: [`kernel`] gives the same associations and
 //! policies to Linux.
 //!
 //! What this crate is not: protection, policies and counting of drops are in `ipsec`; system calls
-//! without a safe crate are in `sys`. Keys are manual: nothing is negotiated here yet.
+//! without a safe crate are in `sys`. Keys are manual, or negotiated by [`ike`].
 
 pub mod backend;
 pub mod capture;
@@ -34,3 +34,4 @@ pub mod vnet;
 #[cfg(feature = "lab")]
 pub mod wireshark;
 pub mod worker;
+pub mod workers;

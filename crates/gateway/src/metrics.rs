@@ -47,8 +47,10 @@ pub fn prometheus(state: &Snapshot) -> String {
         "1 while new keys wait for the far side.",
     );
     text.sample("rekey_pending", &[], u8::from(state.rekey_pending));
+    text.family("workers", "gauge", "Threads that move packets.");
+    text.sample("workers", &[], state.workers);
     let name = "worker_cpu_seconds_total";
-    text.family(name, "counter", "Processor time of the worker.");
+    text.family(name, "counter", "Processor time of the workers.");
     text.sample(name, &[], state.worker_cpu_seconds);
     text.out
 }
@@ -146,6 +148,7 @@ mod tests {
                 sends: 2,
                 ..IoCounters::default()
             },
+            workers: 2,
             worker_cpu_seconds: 1.5,
             ..Snapshot::default()
         };
@@ -156,6 +159,7 @@ mod tests {
             r#"cordon_vpn_drops_total{interface="a\"b",direction="out",cause="unknown_spi"} 0"#,
             r#"cordon_vpn_sa_sequence{interface="a\"b",spi="00001001",direction="out"} 9"#,
             r#"cordon_vpn_io_total{interface="a\"b",event="sends"} 2"#,
+            r#"cordon_vpn_workers{interface="a\"b"} 2"#,
             r#"cordon_vpn_worker_cpu_seconds_total{interface="a\"b"} 1.5"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

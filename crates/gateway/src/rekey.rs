@@ -22,7 +22,7 @@ use ipsec::dataplane::DataPlane;
 use ipsec::sa::{OutboundSa, Spi};
 
 use crate::config::{KeyConfig, RekeyConfig};
-use crate::worker::SaPair;
+use crate::workers::SaPair;
 
 /// Old inbound associations that are kept at most. Who gives new keys faster than the far side takes
 /// them loses what it sends under older ones.

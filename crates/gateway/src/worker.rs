@@ -2,36 +2,35 @@
 //! between them.
 //!
 //! One thread does both directions: on a machine that also runs what uses the tunnel, more threads
-//! only add wake-ups. It works as long as there is work and sleeps in `poll` when both sides are
+//! only add wake-ups. Where there are many peers and cores, there can be several ([`crate::workers`]). It works as long as there is work and sleeps in `poll` when both sides are
 //! empty. Nothing is queued here: a full socket makes it wait, and the kernel's queues in front of it
 //! are bounded.
 
-use std::io::{self, IoSlice, Read as _, Write as _};
-use std::net::SocketAddr;
+use std::io::{self, IoSlice, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant, SystemTime};
 
 use ipsec::batch::{Arrived, HEADROOM, InboundPacket, OutboundBatch, Outcome, TAILROOM};
 use ipsec::dataplane::{DataPlane, Event};
 use ipsec::drops::DropCause;
 use ipsec::ip::IpHeader;
-use ipsec::sa::{InboundSa, OutboundSa, Spi};
+use ipsec::sa::{OutboundSa, Spi};
 use ipsec::spd::PolicyId;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::tun::{HEADER_LEN, Tun};
 
-use crate::backend::{Backend, BackendError};
 use crate::capture::{Capture, Direction};
-use crate::children::{ChildOrder, Children, Tables};
+use crate::children::{Children, Tables};
 use crate::coalesce::{Coalescer, Sink};
-use crate::config::{RekeyConfig, StaticConfig};
+use crate::config::RekeyConfig;
 use crate::counters::{IoCounters, Snapshot};
 use crate::outer::{Outer, PathMtu, Way, would_block};
 use crate::rekey::{Rekey, RekeyError};
 use crate::segment::Segments;
 use crate::vnet::VnetHeader;
+use crate::workers::{Command, Post, SaPair};
 
 /// Packets read from the interface before they are sent: small packets are dear one by one.
 const READ_BUDGET: usize = 64;
@@ -47,75 +46,11 @@ const ARRIVED: usize = 256;
 /// How often the path's MTU is asked for again while it is smaller than configured.
 const PATH_MTU_AGAIN: Duration = Duration::from_secs(60);
 
-/// What a worker can be told.
-pub enum Command {
-    /// Lets a new pair of associations take over; answers once it is installed.
-    Rekey(Box<SaPair>, SyncSender<Result<(), RekeyError>>),
-    /// What changes about Child SAs.
-    Child(ChildOrder),
-    /// Answers with the state.
-    Snapshot(SyncSender<Snapshot>),
-    /// Ends the worker.
-    Stop,
-}
-
-/// Two associations that belong together.
-pub struct SaPair {
-    /// For what is sent.
-    pub outbound: OutboundSa,
-    /// For what is received.
-    pub inbound: InboundSa,
-    /// Where it is sent.
-    pub remote: SocketAddr,
-}
-
-/// Tells a worker what to do.
-#[derive(Debug)]
-pub struct WorkerHandle {
-    commands: Sender<Command>,
-    wake: UnixStream,
-}
-
-impl WorkerHandle {
-    /// Sends a command and wakes the worker. False when it has ended.
-    pub fn send(&self, command: Command) -> bool {
-        // A full wake-up socket is as good as one more byte in it.
-        self.commands.send(command).is_ok() && (&self.wake).write(&[1]).map_or(true, |n| n == 1)
-    }
-
-    /// Lets a new pair of associations take over.
-    ///
-    /// # Errors
-    /// [`RekeyError`]; what was in use stays in use.
-    fn install(&self, pair: SaPair) -> Result<(), RekeyError> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        self.send(Command::Rekey(Box::new(pair), sender));
-        let answer = receiver.recv_timeout(Duration::from_secs(2));
-        answer.unwrap_or(Err(RekeyError::Ended))
-    }
-}
-
-impl Backend for WorkerHandle {
-    fn rekey(&self, config: &StaticConfig) -> Result<(), BackendError> {
-        let pair = crate::daemon::associations(config, Instant::now())?;
-        Ok(self.install(pair)?)
-    }
-
-    fn snapshot(&self) -> Option<Snapshot> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        self.send(Command::Snapshot(sender));
-        receiver.recv_timeout(Duration::from_secs(2)).ok()
-    }
-
-    fn stop(&self) {
-        // One that has ended needs no order.
-        self.send(Command::Stop);
-    }
-}
-
 /// The packet mover.
 pub struct Worker {
     tun: Tun,
+    /// Where packets for the host are written.
+    host: Tun,
     outer: Outer,
     plane: DataPlane,
     policies: Vec<PolicyId>,
@@ -138,8 +73,8 @@ pub struct Worker {
 
 /// What a worker works with.
 pub struct WorkerParts {
-    /// The interface.
-    pub tun: Tun,
+    /// A queue of the interface to read from, and the one to write to: see [`crate::workers`].
+    pub queues: (Tun, Tun),
     /// Largest inner packet, in bytes; shown in the state.
     pub mtu: u16,
     /// The sockets.
@@ -217,14 +152,15 @@ impl Worker {
     ///
     /// # Errors
     /// Those of making a pair of sockets.
-    pub fn new(parts: WorkerParts) -> io::Result<(Self, WorkerHandle)> {
+    pub(crate) fn new(parts: WorkerParts) -> io::Result<(Self, Post)> {
         let (commands, receiver) = mpsc::channel();
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let offload = parts.tun.offload();
+        let (tun, host) = parts.queues;
+        let offload = tun.offload();
         let snapshot = Snapshot {
-            interface: parts.tun.name().to_owned(),
+            interface: tun.name().to_owned(),
             offload: match offload {
                 sys::tun::Offload::None => "none",
                 sys::tun::Offload::Tcp => "tcp",
@@ -235,7 +171,8 @@ impl Worker {
             ..Snapshot::default()
         };
         let mut worker = Self {
-            tun: parts.tun,
+            tun,
+            host,
             outer: parts.outer,
             plane: parts.plane,
             policies: parts.policies,
@@ -257,7 +194,7 @@ impl Worker {
         if let Some(pair) = parts.pair {
             worker.rekey(pair).map_err(io::Error::other)?;
         }
-        Ok((worker, WorkerHandle { commands, wake }))
+        Ok((worker, Post { commands, wake }))
     }
 
     /// Moves packets until told to stop.
@@ -497,7 +434,7 @@ impl Worker {
         {
             self.io.transport_too_big += 1;
             let mut sink = TunSink {
-                tun: &self.tun,
+                tun: &self.host,
                 io: &mut self.io,
             };
             answer_too_big(packet, limit, &mut sink);
@@ -528,7 +465,7 @@ impl Worker {
             return;
         };
         let mut sink = TunSink {
-            tun: &self.tun,
+            tun: &self.host,
             io: &mut self.io,
         };
         answer_too_big(self.out.bytes(packet), mtu, &mut sink);
@@ -541,7 +478,7 @@ impl Worker {
         let buffer = self.outer.buffer();
         self.plane.inbound(buffer, &mut self.arrived, now);
         let mut sink = TunSink {
-            tun: &self.tun,
+            tun: &self.host,
             io: &mut self.io,
         };
         for packet in &self.arrived {

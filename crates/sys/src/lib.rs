@@ -4,10 +4,12 @@
 //! - [`tun`]: a network interface whose other end is this process.
 //! - [`option`]: socket options of the kernel's IPsec.
 //! - [`checksum`]: the Internet checksum.
+//! - [`memory`]: giving back what only setting up needed.
 //!
 //! What this crate is not: it decides nothing. Each function is one system call or one instruction
 //! set made safe.
 
 pub mod checksum;
+pub mod memory;
 pub mod option;
 pub mod tun;

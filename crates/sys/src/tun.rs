@@ -8,6 +8,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
@@ -25,6 +26,7 @@ const TUNSETOFFLOAD: Opcode = ioctl::opcode::write::<u32>(b'T', 208);
 const IFF_TUN: u16 = 0x0001;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_VNET_HDR: u16 = 0x4000;
+const IFF_MULTI_QUEUE: u16 = 0x0100;
 const TUN_F_CSUM: usize = 0x01;
 const TUN_F_TSO4: usize = 0x02;
 const TUN_F_TSO6: usize = 0x04;
@@ -43,7 +45,7 @@ pub enum Offload {
     TcpAndUdp,
 }
 
-/// An open TUN interface. It disappears when this is dropped.
+/// A queue of an open TUN interface, which disappears when its last queue is dropped.
 #[derive(Debug)]
 pub struct Tun {
     file: OwnedFd,
@@ -60,8 +62,8 @@ struct InterfaceRequest {
 }
 
 impl Tun {
-    /// Creates a TUN interface. A `%d` in the name is replaced by a number; `offload` asks for
-    /// segmentation offload, as far as the kernel has it.
+    /// Creates a TUN interface with one queue. A `%d` in the name is replaced by a number; `offload`
+    /// asks for segmentation offload, as far as the kernel has it.
     ///
     /// Reads and writes never block.
     ///
@@ -69,30 +71,36 @@ impl Tun {
     /// Those of the system calls: without `CAP_NET_ADMIN`, `PermissionDenied`; for a name that is
     /// too long or contains a zero byte, `InvalidInput`.
     pub fn create(name: &str, offload: bool) -> io::Result<Self> {
+        Self::open(name, offload, 0)
+    }
+
+    /// The same with several queues. The kernel spreads flows over them, and what answers what was
+    /// written to one comes from the same (tun driver, "automatic steering").
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); `E2BIG` for more queues than the kernel has (256).
+    pub fn create_queues(name: &str, offload: bool, queues: NonZeroUsize) -> io::Result<Vec<Self>> {
+        if queues.get() == 1 {
+            return Ok(vec![Self::create(name, offload)?]);
+        }
+        let first = Self::open(name, offload, IFF_MULTI_QUEUE)?;
+        // A pattern in the name was replaced by now.
+        let name = first.name.clone();
+        let further = (1..queues.get()).map(|_| Self::open(&name, offload, IFF_MULTI_QUEUE));
+        std::iter::once(Ok(first)).chain(further).collect()
+    }
+
+    fn open(name: &str, offload: bool, flags: u16) -> io::Result<Self> {
         let mut request = InterfaceRequest {
-            name: [0; MAX_NAME + 1],
-            flags: IFF_TUN | IFF_NO_PI | IFF_VNET_HDR,
+            name: interface_name(name)?,
+            flags: IFF_TUN | IFF_NO_PI | IFF_VNET_HDR | flags,
             rest: [0; 22],
         };
-        let place = request
-            .name
-            .get_mut(..name.len())
-            .filter(|place| place.len() <= MAX_NAME);
-        match place {
-            Some(place) if !name.bytes().any(|byte| byte == 0) => {
-                place.copy_from_slice(name.as_bytes());
-            }
-            _ => {
-                let text =
-                    format!("interface name {name:?}: at most {MAX_NAME} bytes, no zero byte");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-            }
-        }
-        let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open_flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file: OwnedFd = OpenOptions::new()
             .read(true)
             .write(true)
-            .custom_flags(i32::try_from(flags.bits()).unwrap_or(0))
+            .custom_flags(i32::try_from(open_flags.bits()).unwrap_or(0))
             .open("/dev/net/tun")?
             .into();
         // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which `InterfaceRequest` is as large
@@ -113,6 +121,18 @@ impl Tun {
             file,
             name: String::from_utf8_lossy(name).into_owned(),
             offload,
+        })
+    }
+
+    /// Another handle of the same queue.
+    ///
+    /// # Errors
+    /// Those of copying a descriptor.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone()?,
+            name: self.name.clone(),
+            offload: self.offload,
         })
     }
 
@@ -147,6 +167,24 @@ impl Tun {
 impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// A name as the kernel takes it, with a zero byte behind it.
+fn interface_name(name: &str) -> io::Result<[u8; MAX_NAME + 1]> {
+    let mut field = [0; MAX_NAME + 1];
+    let place = field
+        .get_mut(..name.len())
+        .filter(|place| place.len() <= MAX_NAME);
+    match place {
+        Some(place) if !name.bytes().any(|byte| byte == 0) => {
+            place.copy_from_slice(name.as_bytes());
+            Ok(field)
+        }
+        _ => {
+            let text = format!("interface name {name:?}: at most {MAX_NAME} bytes, no zero byte");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
     }
 }
 

@@ -65,14 +65,14 @@ impl Bench {
             outer_headers: OuterHeaders::BySocket,
             ..OutboundOptions::default()
         };
+        let inbound = InboundSa::new(
+            &parameters(spi(number)),
+            InboundOptions::default(),
+            self.now,
+        );
+        let outbound = OutboundSa::new(&parameters(spi(number + 1000)), options, self.now);
         let install = Install {
-            inbound: InboundSa::new(
-                &parameters(spi(number)),
-                InboundOptions::default(),
-                self.now,
-            )
-            .unwrap(),
-            outbound: OutboundSa::new(&parameters(spi(number + 1000)), options, self.now).unwrap(),
+            pairs: vec![(inbound.unwrap(), outbound.unwrap())],
             way: Way {
                 remote: "127.0.0.1:9".parse().unwrap(),
                 source: None,

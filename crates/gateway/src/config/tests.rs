@@ -159,3 +159,34 @@ fn the_kernel_refuses_what_it_cannot_do() {
     let refused = StaticConfig::parse(&format!("backend = \"kernel\"\n{wildcard}"));
     assert!(matches!(refused, Err(ConfigError::Wildcard(_))));
 }
+
+#[test]
+fn several_workers_only_where_they_can_share() {
+    let of = |interface: &str, path: &str, end: &str| {
+        let text = EXAMPLE.replace("[interface]\n", &format!("[interface]\n{interface}\n"));
+        let text = text.replace("[path]\n", &format!("[path]\n{path}\n"));
+        StaticConfig::parse(&format!("{text}\n{end}"))
+    };
+    assert_eq!(of("", "", "").unwrap().interface.workers.get(), 1);
+    assert_eq!(
+        of("workers = 4", "", "").unwrap().interface.workers.get(),
+        4
+    );
+    for number in ["0", "65", "-1", "\"all\""] {
+        let refused = of(&format!("workers = {number}"), "", "").unwrap_err();
+        assert!(
+            matches!(refused, ConfigError::Syntax(_)),
+            "{number}: {refused}"
+        );
+    }
+    let capture = "[debug]\ncapture = \"inner.pcapng\"";
+    let raw = "encapsulation = \"none\"";
+    for (path, end) in [(raw, ""), ("", capture)] {
+        assert!(of("", path, end).is_ok(), "{path} {end}");
+        let refused = of("workers = 2", path, end).unwrap_err();
+        assert!(
+            matches!(refused, ConfigError::Workers(_)),
+            "{path} {end}: {refused}"
+        );
+    }
+}

@@ -21,13 +21,14 @@ use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
 use super::threads::{Inbox, Input, SharedTrust, TrustJob, accept, judge, listen_ike, sign};
 use crate::backend::Backend as _;
-use crate::capture::Capture;
 use crate::children::Children;
-use crate::daemon::StartError;
+use crate::daemon::{StartError, capture};
 use crate::link::{self, Link};
+use crate::outer::udp::{bind, bind_each};
 use crate::outer::{Outer, PathMtu};
 use crate::privileges;
-use crate::worker::{Path, Worker, WorkerHandle, WorkerParts};
+use crate::worker::{Path, Worker, WorkerParts};
+use crate::workers::{Post, Workers, WorkersHandle, queues};
 
 /// Bytes of the largest uncut packet: protected, it still fits one send.
 const UNCUT: u32 = 60_000;
@@ -42,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct DaemonHandle {
     inbox: Inbox,
-    worker: Arc<WorkerHandle>,
+    workers: Arc<WorkersHandle>,
     trust: SyncSender<TrustJob>,
 }
 
@@ -59,7 +60,7 @@ impl DaemonHandle {
         let Some(Reply::Status(mut ike)) = self.order(Order::Status) else {
             return None;
         };
-        let path = self.worker.snapshot()?;
+        let path = self.workers.snapshot()?;
         let bytes: BTreeMap<(&str, &str), u64> = path
             .associations
             .iter()
@@ -153,28 +154,6 @@ fn inner_mtu(path: &OuterConfig) -> u16 {
     (room - room % 16).saturating_sub(2)
 }
 
-fn bind(address: IpAddr, port: u16) -> Result<UdpSocket, StartError> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let address = SocketAddr::new(address, port);
-    let open = || {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::DGRAM,
-            Some(Protocol::UDP),
-        )?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        socket.bind(&address.into())?;
-        Ok(socket.into())
-    };
-    open().map_err(|source| StartError::Socket {
-        kind: "UDP",
-        address,
-        source,
-    })
-}
-
 /// Our address towards another one, as the kernel's routes have it.
 pub(super) fn source_of(listen: IpAddr, remote: IpAddr) -> Option<IpAddr> {
     if !listen.is_unspecified() {
@@ -201,16 +180,23 @@ pub async fn start(
         name: config.interface.name.clone(),
         source,
     };
-    let (esp, ike) = (bind(listen, NAT_PORT)?, bind(listen, IKE_PORT)?);
-    let sender = esp.try_clone().map_err(failed)?;
+    let workers = config.interface.workers;
+    let esp = bind_each(SocketAddr::new(listen, NAT_PORT), workers)?;
+    let ike = bind(SocketAddr::new(listen, IKE_PORT), false)?;
+    let sender = match esp.first() {
+        Some(socket) => socket.try_clone().map_err(failed)?,
+        None => return Err(failed(io::Error::other("no worker"))),
+    };
     let answering = ike.try_clone().map_err(failed)?;
-    let tun = Tun::create(&config.interface.name, config.interface.offload).map_err(failed)?;
+    let queues = queues(&config.interface).map_err(failed)?;
+    let name = queues.first().map(|(tun, _)| tun.name().to_owned());
+    let name = name.unwrap_or_default();
     let mtu = config
         .interface
         .mtu
         .unwrap_or_else(|| inner_mtu(&config.path));
     link::configure(&Link {
-        name: tun.name(),
+        name: &name,
         mtu,
         uncut: UNCUT,
         addresses: &config.interface.addresses,
@@ -232,8 +218,9 @@ pub async fn start(
         waiting: Arc::default(),
         busy: Arc::default(),
     };
-    let name = tun.name().to_owned();
-    let (mut worker, handle) = worker(&loaded, tun, esp, mtu, &inbox, seed)?;
+    let made = queues.into_iter().zip(esp);
+    let made = made.map(|(queues, socket)| worker(&loaded, queues, socket, mtu, &inbox, seed));
+    let (workers, handle) = Workers::new(made.collect::<Result<_, _>>()?).map_err(failed)?;
     let handle = Arc::new(handle);
     let (keys, key_jobs) = mpsc::sync_channel(JOBS);
     let (trust, trust_jobs) = mpsc::sync_channel(JOBS);
@@ -245,7 +232,7 @@ pub async fn start(
     let protocol = Protocol {
         inputs,
         inbox: inbox.clone(),
-        worker: Arc::clone(&handle),
+        workers: Arc::clone(&handle),
         keys,
         trust: trust.clone(),
         shared: Arc::clone(&shared),
@@ -259,7 +246,7 @@ pub async fn start(
     };
     let (key_inbox, trust_inbox, port_inbox) = (inbox.clone(), inbox.clone(), inbox.clone());
     let mut threads: Vec<Thread> = vec![
-        ("vpn-worker", quiet(move || worker.run())),
+        ("vpn-worker", quiet(move || workers.run())),
         ("vpn-keys", quiet(move || sign(&key_jobs, &key_inbox))),
         (
             "vpn-verify",
@@ -287,7 +274,7 @@ pub async fn start(
     }
     let handle = DaemonHandle {
         inbox,
-        worker: handle,
+        workers: handle,
         trust,
     };
     Ok((threads, handle))
@@ -295,12 +282,12 @@ pub async fn start(
 
 fn worker(
     loaded: &Loaded,
-    tun: Tun,
+    queues: (Tun, Tun),
     socket: UdpSocket,
     mtu: u16,
     inbox: &Inbox,
     seed: u64,
-) -> Result<(Worker, WorkerHandle), StartError> {
+) -> Result<(Worker, Post), StartError> {
     let config = &loaded.config;
     let address = SocketAddr::new(config.path.listen, NAT_PORT);
     let failed = |source| StartError::Socket {
@@ -308,25 +295,14 @@ fn worker(
         address,
         source,
     };
-    let capture = match &config.debug.capture {
-        Some(path) => {
-            tracing::warn!(file = %path.display(),
-                "everything the tunnels carry is written to a file IN THE CLEAR");
-            let made = Capture::create(path, config.debug.capture_limit);
-            Some(made.map_err(|source| StartError::Capture {
-                path: path.clone(),
-                source,
-            })?)
-        }
-        None => None,
-    };
+    let capture = capture(&config.debug)?;
     let (ike, notes) = (inbox.clone(), inbox.clone());
     let sink = Box::new(move |local: IpAddr, remote: SocketAddr, bytes: &[u8]| {
         ike.datagram(SocketAddr::new(local, NAT_PORT), remote, bytes);
     });
     let nowhere = SocketAddr::new(config.path.listen, 0);
     let parts = WorkerParts {
-        tun,
+        queues,
         mtu,
         outer: Outer::shared_udp(socket, sink).map_err(failed)?,
         plane: DataPlane::new(seed),

@@ -113,6 +113,8 @@ impl Loaded {
     /// [`PlanError`].
     pub fn read(text: &str, folder: &Path) -> Result<Self, PlanError> {
         let config: DaemonConfig = toml::from_str(text)?;
+        let debug = config.debug.check(&config.interface);
+        debug.map_err(|error| wrong("[debug]", error.to_string()))?;
         let trust = match &config.trust {
             Some(trust) => {
                 let read = |files: &[PathBuf]| certificates(files, folder);
@@ -152,9 +154,10 @@ impl Loaded {
             routes,
             mtu,
             offload,
+            workers,
         } = &self.config.interface;
         Fixed {
-            interface: format!("{name} {addresses:?} {routes:?} {mtu:?} {offload}"),
+            interface: format!("{name} {addresses:?} {routes:?} {mtu:?} {offload} {workers}"),
             path: self.config.path.clone(),
             status: self.config.status.clone(),
         }

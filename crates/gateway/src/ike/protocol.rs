@@ -15,8 +15,9 @@ use super::daemon::source_of;
 use super::plan::Loaded;
 use super::threads::{Inbox, Input, KeyJob, SharedTrust, TrustJob};
 use super::trust::Accepted;
+use crate::backend::Backend as _;
 use crate::outer::udp::send_from;
-use crate::worker::{Command, WorkerHandle};
+use crate::workers::WorkersHandle;
 
 /// How often certificates of peers are looked at again, apart from new revocation lists.
 const RECHECK: Duration = Duration::from_secs(5);
@@ -36,7 +37,7 @@ impl Random for System {
 pub(super) struct Protocol {
     pub(super) inputs: Receiver<Input>,
     pub(super) inbox: Inbox,
-    pub(super) worker: Arc<WorkerHandle>,
+    pub(super) workers: Arc<WorkersHandle>,
     pub(super) keys: SyncSender<KeyJob>,
     pub(super) trust: SyncSender<TrustJob>,
     pub(super) shared: SharedTrust,
@@ -57,9 +58,9 @@ impl Protocol {
 
     pub(super) fn run(mut self, loaded: Loaded) -> io::Result<()> {
         let path = loaded.config.path.clone();
-        let listen = path.listen;
+        let (listen, workers) = (path.listen, loaded.config.interface.workers);
         let source = Box::new(move |remote| source_of(listen, remote));
-        let mut control = Control::new(path, Box::new(System), source, self.now());
+        let mut control = Control::new(path, workers, Box::new(System), source, self.now());
         control.begin(loaded.plans, &loaded.config.pool, self.now());
         let mut recheck = Instant::now() + RECHECK;
         loop {
@@ -87,7 +88,7 @@ impl Protocol {
             }
         }
         self.over.store(true, Ordering::Relaxed);
-        self.worker.send(Command::Stop);
+        self.workers.stop();
         let _ = self.trust.send(TrustJob::End);
         Ok(())
     }
@@ -180,7 +181,7 @@ impl Protocol {
                 let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
                 *shared = trust.map(Arc::new);
             }
-            Effect::Child(order) => drop(self.worker.send(Command::Child(order))),
+            Effect::Child(order) => drop(self.workers.child(order)),
             Effect::Link(order) => drop(self.links.send(order)),
             Effect::Audit(note) => {
                 let lost = self

@@ -52,12 +52,12 @@ pub(crate) struct Sent {
 }
 
 impl Outer {
-    /// A UDP socket. With `mark`, its packets carry it.
+    /// ESP in UDP on a socket that is bound already. With `mark`, its packets carry it.
     ///
     /// # Errors
     /// Those of the system calls.
-    pub fn udp(local: SocketAddr, mark: Option<u32>, transport: bool) -> io::Result<Self> {
-        UdpOuter::bind(local, mark, transport).map(Self::Udp)
+    pub fn udp(socket: UdpSocket, mark: Option<u32>, transport: bool) -> io::Result<Self> {
+        UdpOuter::of(socket, mark, transport).map(Self::Udp)
     }
 
     /// ESP in UDP on a socket that is bound already, shared with IKE, whose messages go to `ike`.
@@ -65,7 +65,7 @@ impl Outer {
     /// # Errors
     /// Those of the system calls.
     pub fn shared_udp(socket: UdpSocket, ike: IkeSink) -> io::Result<Self> {
-        let mut outer = UdpOuter::of(socket, false)?;
+        let mut outer = UdpOuter::of(socket, None, false)?;
         outer.set_ike(ike);
         Ok(Self::Udp(outer))
     }

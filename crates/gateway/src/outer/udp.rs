@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
@@ -13,12 +14,13 @@ use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::{
     IkeSink, Sent, Way, enlarge_buffers, is_broken, is_too_large, wait_writable, would_block,
 };
 use crate::counters::IoCounters;
+use crate::daemon::StartError;
 
 /// Buffers for received datagrams, each as large as the kernel joins them to.
 const RECEIVE_BUFFERS: usize = 4;
@@ -32,6 +34,37 @@ const TRANSPORT_ROOM: usize = 40;
 /// The first bytes of an IKE message on the port it shares with ESP (RFC 3948 §2.2).
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
 const KEEPALIVE: [u8; 1] = [0xFF];
+
+/// Sockets on one address and port, over which the kernel spreads peers.
+///
+/// # Errors
+/// [`StartError::Socket`], naming the address.
+pub(crate) fn bind_each(
+    address: SocketAddr,
+    count: NonZeroUsize,
+) -> Result<Vec<UdpSocket>, StartError> {
+    let shared = count.get() > 1;
+    (0..count.get()).map(|_| bind(address, shared)).collect()
+}
+
+/// A socket; with `shared`, others may have the same address and port.
+pub(crate) fn bind(address: SocketAddr, shared: bool) -> Result<UdpSocket, StartError> {
+    let open = || {
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_port(shared)?;
+        socket.bind(&address.into())?;
+        Ok(socket.into())
+    };
+    open().map_err(|source| StartError::Socket {
+        kind: "UDP",
+        address,
+        source,
+    })
+}
 
 /// A UDP socket and its buffers.
 pub struct UdpOuter {
@@ -51,17 +84,12 @@ pub struct UdpOuter {
 }
 
 impl UdpOuter {
-    pub(super) fn bind(local: SocketAddr, mark: Option<u32>, transport: bool) -> io::Result<Self> {
-        let socket = UdpSocket::bind(local)?;
-        if let Some(mark) = mark {
-            SockRef::from(&socket).set_mark(mark)?;
-        }
-        Self::of(socket, transport)
-    }
-
-    /// Around a socket that is bound already.
-    pub(super) fn of(socket: UdpSocket, transport: bool) -> io::Result<Self> {
+    /// Around a socket that is bound already. With `mark`, its packets carry it.
+    pub(super) fn of(socket: UdpSocket, mark: Option<u32>, transport: bool) -> io::Result<Self> {
         let options = SockRef::from(&socket);
+        if let Some(mark) = mark {
+            options.set_mark(mark)?;
+        }
         let state = UdpSocketState::new((&socket).into())?;
         // Not more than the path is known to take, so that what is too large is an error here and the
         // association learns of it.

@@ -1,6 +1,7 @@
 //! The packet path: policies and associations applied to batches.
 //!
-//! One [`DataPlane`] belongs to one worker, which owns it: no locks. Packets of a batch are grouped
+//! One [`DataPlane`] belongs to one worker, which owns it: no locks, but for what several workers share of an
+//! association, once per group. Packets of a batch are grouped
 //! by association, and each group goes to the crypto engine at once.
 
 mod authentication;

@@ -1,6 +1,7 @@
 //! The protocol half's events.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use ikev2::event::{Ask, ChildUp, Event, Reason};
@@ -299,6 +300,7 @@ impl Control {
                     lifetime,
                     self.path.mtu,
                     self.path.dscp,
+                    self.workers,
                     now,
                 )
                 .map_err(|error| error.to_string())
@@ -539,6 +541,7 @@ fn associations(
     lifetime: Duration,
     mtu: u16,
     dscp: DscpConfig,
+    workers: NonZeroUsize,
     now: Now,
 ) -> Result<Install, SaError> {
     let (local, remote) = up.path;
@@ -589,16 +592,14 @@ fn associations(
         path_mtu: Some(mtu),
         ..OutboundOptions::default()
     };
+    let inbound_options = InboundOptions {
+        selectors: selectors.clone(),
+        ..InboundOptions::default()
+    };
+    let inbound = InboundSa::for_workers(&inbound, &inbound_options, now.instant, workers)?;
+    let outbound = OutboundSa::for_workers(&outbound, options, now.instant, workers)?;
     Ok(Install {
-        outbound: OutboundSa::new(&outbound, options, now.instant)?,
-        inbound: InboundSa::new(
-            &inbound,
-            InboundOptions {
-                selectors: selectors.clone(),
-                ..InboundOptions::default()
-            },
-            now.instant,
-        )?,
+        pairs: inbound.into_iter().zip(outbound).collect(),
         way: way(local, remote),
         order,
         selectors,

@@ -14,6 +14,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -175,6 +176,8 @@ pub(super) struct Control {
     endpoint: Endpoint,
     plans: Vec<Plan>,
     path: OuterConfig,
+    /// Each gets every Child SA.
+    workers: NonZeroUsize,
     source_of: SourceOf,
     pools: Pools,
     ikes: BTreeMap<IkeId, IkeState>,
@@ -202,6 +205,7 @@ impl Control {
     /// Sets up the connections; [`Self::begin`] starts them.
     pub(super) fn new(
         path: OuterConfig,
+        workers: NonZeroUsize,
         random: Box<dyn Random + Send>,
         source_of: SourceOf,
         now: Now,
@@ -216,6 +220,7 @@ impl Control {
             endpoint: Endpoint::new(limits, random, now.stamp),
             plans: Vec::new(),
             path,
+            workers,
             source_of,
             pools: Pools::default(),
             ikes: BTreeMap::new(),

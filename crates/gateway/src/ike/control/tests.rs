@@ -91,7 +91,13 @@ impl World {
             let now = Now::since(start, start);
             let random = Box::new(Seeded(number as u64));
             let path = loaded.config.path.clone();
-            let mut control = Control::new(path, random, Box::new(move |_| Some(own)), now);
+            let mut control = Control::new(
+                path,
+                NonZeroUsize::MIN,
+                random,
+                Box::new(move |_| Some(own)),
+                now,
+            );
             control.begin(loaded.plans, &loaded.config.pool, now);
             let done = Done::default();
             Side { control, done }
@@ -193,7 +199,7 @@ impl Done {
     fn take(&mut self, effect: Effect) {
         match effect {
             Effect::Child(ChildOrder::Install(install)) => {
-                self.installed.push(install.inbound.spi().get());
+                self.installed.push(install.pairs[0].0.spi().get());
             }
             Effect::Child(ChildOrder::Remove(spi, drain)) => self.removed.push((spi.get(), drain)),
             Effect::Child(ChildOrder::Move(..)) => self.moved += 1,

@@ -1,0 +1,87 @@
+//! Memory that a long-running program does not need any more.
+#![expect(unsafe_code, reason = "madvise")]
+
+use std::ffi::c_void;
+use std::io;
+
+use rustix::mm::{Advice, madvise};
+
+/// Gives back the pages of this program's code; those that are still needed come back from the file at
+/// their next use. What only setting up needed stays away, which is most of a large program. Returns
+/// how many bytes of mappings it concerned.
+///
+/// # Errors
+/// Those of reading `/proc/self/maps` and of `madvise`.
+pub fn release_code() -> io::Result<usize> {
+    let program = std::fs::read_link("/proc/self/exe")?;
+    let mut released = 0;
+    for line in std::fs::read_to_string("/proc/self/maps")?.lines() {
+        let Some((start, len)) = code_mapping(line, &program.to_string_lossy()) else {
+            continue;
+        };
+        let start = std::ptr::without_provenance_mut::<c_void>(start);
+        // SAFETY: the range is a private mapping of the program's file that can be read and executed but
+        // not written, so every page of it equals the file's. The kernel takes the pages away, and
+        // reads them from the file again when they are touched: nothing observable changes.
+        unsafe { madvise(start, len, Advice::LinuxDontNeed) }?;
+        released += len;
+    }
+    Ok(released)
+}
+
+/// Start and length of a line of `/proc/self/maps`, if it is executable code of `program` that cannot
+/// be written. Read-only data is left alone: relocated data is among it, which differs from the file.
+fn code_mapping(line: &str, program: &str) -> Option<(usize, usize)> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    if words.next()? != "r-xp" || !line.ends_with(&format!(" {program}")) {
+        return None;
+    }
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let start = address(start)?;
+    Some((start, address(end)?.checked_sub(start)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_code_of_the_program_is_meant() {
+        let of = |line| code_mapping(line, "/usr/bin/cordon");
+        let code = "5592bfa7f000-5592bfa81000 r-xp 00021000 fe:00 1057 /usr/bin/cordon";
+        assert_eq!(of(code), Some((0x5592_bfa7_f000, 0x2000)));
+        for other in [
+            "5592bfa7f000-5592bfa81000 r--p 00021000 fe:00 1057 /usr/bin/cordon",
+            "5592bfa7f000-5592bfa81000 rwxp 00021000 fe:00 1057 /usr/bin/cordon",
+            "5592bfa7f000-5592bfa81000 r-xp 00021000 fe:00 1057 /usr/bin/cordon2",
+            "5592bfa7f000-5592bfa81000 r-xp 00000000 00:00 0 [vdso]",
+            "5592bfa81000-5592bfa7f000 r-xp 00021000 fe:00 1057 /usr/bin/cordon",
+            "",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_program_goes_on_without_the_pages() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let exe = std::fs::read_link("/proc/self/exe").unwrap();
+            let mut ours = false;
+            let mut kib = 0;
+            for line in text.lines() {
+                if line.contains('-') && line.contains(" r") {
+                    ours = code_mapping(line, &exe.to_string_lossy()).is_some();
+                } else if ours && let Some(rss) = line.strip_prefix("Rss:") {
+                    kib += rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap();
+                }
+            }
+            kib
+        };
+        let before = resident();
+        assert!(release_code().unwrap() > 0);
+        let after = resident();
+        assert!(after < before, "{before} KiB before, {after} KiB after");
+    }
+}
