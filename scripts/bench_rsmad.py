@@ -1,6 +1,7 @@
 """The two published tables of RSMAD, on this machine: see scripts/bench-rsmad."""
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -47,6 +48,9 @@ CIPHERS = {
 }
 HASHES = {"SHA-1": ("hmac-sha1-96", 20), "MD5": ("hmac-md5-96", 16), "SHA-256": ("hmac-sha2-256-128", 32), "-": (None, 0)}
 MODES = ["tunnel", "transport"]
+# Mbit/s of the published gateways: what a small file costs more depends on what a large one costs.
+LINK = 24
+NAMES = {"upload": "Our own uploader, folder to receipt", "ftp": "FTP"}
 # A server that waits for nothing between its replies; those of C wait for a delayed acknowledgement.
 SERVER = """
 import logging, sys, warnings
@@ -113,7 +117,7 @@ def measure(arguments, folder):
     rows = [*PUBLISHED, *MODERN]
     if arguments.rows:
         rows = [row for row in rows if "/".join(row) in arguments.rows]
-    results = {}
+    results, uploads = {}, {}
     network = Network()
     try:
         network.create()
@@ -127,14 +131,35 @@ def measure(arguments, folder):
                     for test, rate in rates.items():
                         results.setdefault((row, mode, test), []).append(rate)
                     print(f"round {number + 1}  {mode:<9} {label:<22} I {rates['I']:7.0f}  II {rates['II']:7.0f} Mbit/s", file=sys.stderr)
-        uploads = upload(network, folder, source, names) if not arguments.no_upload else None
+        if not arguments.no_upload:
+            uploads["this machine"] = {"upload": upload(network, folder, source, names)}
+        if not arguments.no_link:
+            with slow(network):
+                with tunnel(network, folder, ("esp", "-", "AES-256-GCM"), "tunnel", "udp") as at:
+                    ftp = {test: transfer(at, files, source) for test, files in tests.items()}
+                uploads[f"{LINK} Mbit/s"] = {"ftp": ftp, "upload": upload(network, folder, source, names)}
     finally:
         network.remove()
     return rows, {key: statistics.median(values) for key, values in results.items()}, uploads
 
 
+@contextlib.contextmanager
+def slow(network):
+    """Lets the cable carry no more than the published gateways did."""
+    def limit(*words):
+        for side in ("client", "server"):
+            network.run(side, "tc", "qdisc", *words)
+
+    limit("add", "dev", "cable", "root", "tbf", "rate", f"{LINK}mbit", "burst", "32k", "latency", "50ms")
+    try:
+        yield
+    finally:
+        limit("delete", "dev", "cable", "root")
+
+
 def upload(network, folder, source, names):
     """Mbit/s from folder to receipt by our own uploader, through an AES-256-GCM tunnel."""
+    folder = Path(tempfile.mkdtemp(dir=folder))
     with Cordon(network, folder, "upload", "aes-256-gcm") as tunnel:
         address = tunnel.address["server"]
         config = folder / "cordon.toml"
@@ -211,9 +236,10 @@ def print_tables(entries, results, uploads):
                 line += (f" {entry['published_files_mbit_per_s']:6.2f} {entry['published_file_mbit_per_s']:6.2f}   "
                          f"{-entry['published_small_file_penalty_percent']:+6.1f} %")
             print(line)
-    if uploads:
-        print(f"\nOur own uploader, folder to receipt, AES-256-GCM tunnel: files {uploads['I']:.0f}, file {uploads['II']:.0f} Mbit/s, "
-              f"small files {-penalty(uploads['I'], uploads['II']):+.1f} %")
+    for link, rates in uploads.items():
+        for kind, rate in rates.items():
+            print(f"\n{NAMES[kind]}, AES-256-GCM tunnel, link: {link}: files {rate['I']:.1f}, file {rate['II']:.1f} Mbit/s, "
+                  f"small files {-penalty(rate['I'], rate['II']):+.1f} %")
     print("""
 Everything shares this machine's processors. DES, 3DES, MD5 are broken or old and exist in laboratory
 builds only, to repeat the table.""")
@@ -226,6 +252,7 @@ def main():
                         help="of ESP: none as published (IP protocol 50), udp as we prefer it")
     parser.add_argument("--rows", nargs="+", metavar="PROTOCOL/HASH/CIPHER", help="only these, such as esp/SHA-1/AES-128")
     parser.add_argument("--no-upload", action="store_true", help="leave out our own uploader")
+    parser.add_argument("--no-link", action="store_true", help=f"leave out the link of {LINK} Mbit/s, which takes eight minutes")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     # An interrupt of either kind unwinds, so that daemons and namespaces go.

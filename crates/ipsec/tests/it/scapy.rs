@@ -112,6 +112,10 @@ const fn encryption_name(encryption: Encryption) -> &'static str {
         Encryption::AesCbc128 | Encryption::AesCbc256 => "AES-CBC",
         Encryption::AesGcm128 | Encryption::AesGcm256 => "AES-GCM",
         Encryption::ChaCha20Poly1305 => "CHACHA20-POLY1305",
+        #[cfg(feature = "legacy-algorithms")]
+        Encryption::DesCbc => "DES",
+        #[cfg(feature = "legacy-algorithms")]
+        Encryption::TripleDesCbc => "3DES",
     }
 }
 
@@ -121,6 +125,8 @@ const fn integrity_name(integrity: Integrity) -> &'static str {
         Integrity::HmacSha256_128 => "SHA2-256-128",
         Integrity::HmacSha384_192 => "SHA2-384-192",
         Integrity::HmacSha512_256 => "SHA2-512-256",
+        #[cfg(feature = "legacy-algorithms")]
+        Integrity::HmacMd5_96 => "HMAC-MD5-96",
     }
 }
 

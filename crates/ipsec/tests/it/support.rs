@@ -42,6 +42,14 @@ pub(crate) fn all_cases() -> Vec<Case> {
         protocols.extend(macs.map(|mac| Protocol::Esp(Suite::new(encryption, Some(mac)).unwrap())));
     }
     protocols.extend(macs.map(Protocol::Ah));
+    #[cfg(feature = "legacy-algorithms")]
+    {
+        for encryption in [DesCbc, TripleDesCbc, AesCbc128] {
+            let of = |mac| Protocol::Esp(Suite::new(encryption, Some(mac)).unwrap());
+            protocols.extend([HmacSha1_96, HmacMd5_96].map(of));
+        }
+        protocols.push(Protocol::Ah(HmacMd5_96));
+    }
     let mut cases = Vec::new();
     for protocol in protocols {
         for bits in 0..16 {
