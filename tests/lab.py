@@ -11,7 +11,9 @@ import os
 import random
 import re
 import secrets
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ SCHEMA = ROOT / "crates/lab/schema.json"
 SCREENSHOTS = ROOT / "target" / "screenshots"
 # Without network and with: short ones.
 MEASURED = ["ced", "latency"]
+ALL = ["ced", "ibc", "block-size", "latency", "https", "handshakes", "vpn-ciphers", "ipsec-modes", "transfer", "cctv"]
 FEW = 5
 # Interrupts come within this many seconds: into the start, the first tunnels and the last.
 LONGEST = 8.0
@@ -39,6 +42,9 @@ def run(suite):
     results = measured(suite)
     missing(suite)
     usage(suite)
+    cameras(suite)
+    kept(suite)
+    unprivileged(suite)
     if results:
         pages(suite, results)
         compared(suite, results)
@@ -96,7 +102,7 @@ def missing(suite):
 def usage(suite):
     with suite.case("every experiment is listed with question, source and what it needs"):
         listed = cordon_json("lab", "list")["experiments"]
-        assert {"ced", "ibc", "block-size", "latency", "https", "vpn-ciphers"} <= {one["name"] for one in listed}
+        equal([one["name"] for one in listed], ALL, "names")
         assert all(one["question"].endswith("?") and one["source"] for one in listed)
     with suite.case("an ordinary binary says what it lacks"):
         ordinary = not cordon_json("lab", "list")["laboratory"]
@@ -108,8 +114,121 @@ def usage(suite):
         contains(cordon("lab", "run", "--quick", "--out", taken, "ced", code=1).stderr, "name a new file")
         contains(cordon("lab", "report", taken, code=1).stderr, "not results of the lab")
     with suite.case("the worker touches no mounts outside of its sandbox"):
-        contains(run_command(CORDON, "lab", "worker", code=1, input='{"names":[],"quick":true}\n').stderr, "not in a sandbox")
+        order = '{"names":[],"quick":true,"bare":null}\n'
+        contains(run_command(CORDON, "lab", "worker", code=1, input=order).stderr, "not in a sandbox")
         assert not Path("/run/cordon-lab").exists()
+
+
+def cameras(suite):
+    """A viewer and cameras on one machine, without a network: the rule for late and lost frames."""
+    folder = suite.folder / "cameras"
+    folder.mkdir()
+    film = folder / "film.ts"
+    source = "testsrc2=size=320x180:rate=25"
+    run_command("ffmpeg", "-loglevel", "error", "-f", "lavfi", "-i", source, "-t", "2", "-c:v", "libx264",
+                "-preset", "ultrafast", "-g", "25", "-f", "mpegts", film)
+
+    def both(frames, expected, limit):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % free.getsockname()[1]
+        viewer = subprocess.Popen([CORDON, "lab", "viewer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            order = {"address": address, "cameras": 3, "frames": expected, "limit_ms": limit}
+            viewer.stdin.write(json.dumps(order) + "\n")
+            viewer.stdin.flush()
+            equal(viewer.stdout.readline(), "listening\n", "the viewer")
+            order = {"viewer": address, "film": str(film), "cameras": 3, "frames": frames}
+            filmed = json.loads(run_command(CORDON, "lab", "cameras", input=json.dumps(order) + "\n").stdout)
+            return filmed, json.loads(viewer.stdout.readline())
+        finally:
+            viewer.kill()
+            viewer.wait()
+            viewer.stdin.close()
+            viewer.stdout.close()
+
+    with suite.case("every frame of a real film comes whole and in time"):
+        filmed, viewed = both(60, 60, 5000)
+        equal((viewed["frames"], viewed["late"], viewed["lost"], filmed["dropped"]), (180, False, 0, 0), "frames")
+        assert 0 < viewed["worst_ms"] < 5000, viewed
+    with suite.case("frames that do not come are lost, those after their limit late"):
+        equal(both(10, 12, 500)[1]["lost"], 6, "lost")
+        equal(both(10, 10, 0)[1]["late"], True, "late")
+    with suite.case("a film that is none is refused"):
+        film.write_bytes(b"no film")
+        order = {"viewer": "127.0.0.1:9", "film": str(film), "cameras": 1, "frames": 1}
+        contains(run_command(CORDON, "lab", "cameras", code=1, input=json.dumps(order) + "\n").stderr,
+                 "not a transport stream")
+
+
+def kept(suite):
+    """What was measured before an interrupt is stored."""
+    with suite.case("an interrupted run keeps what was measured, and says so"):
+        path = suite.folder / "kept.json"
+        child = subprocess.Popen([CORDON, "lab", "run", "--quick", "--out", path, "ced", "latency", "https"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        said = ""
+        for line in child.stderr:
+            said += line
+            if "measured in" in line:
+                break
+        child.send_signal(signal.SIGINT)
+        said += child.stderr.read()
+        equal(child.wait(20), 1, "exit code")
+        child.stderr.close()
+        contains(said, "interrupted; what was measured until then is stored in")
+        results = json.loads(path.read_text())
+        schema().validate(results)
+        equal(results["complete"], False, "complete")
+        states = {one["name"]: one["state"] for one in results["experiments"]}
+        equal(states, {"ced": "measured", "latency": "interrupted", "https": "interrupted"}, "states")
+        cordon("lab", "report", path)
+        contains(path.with_suffix(".html").read_text(), "This run was interrupted")
+
+
+def unprivileged(suite):
+    """As a user whom the kernel gives no namespaces."""
+    with suite.case("without namespaces, what needs none is measured, and the rest says what is missing"):
+        folder = suite.folder / "refused"
+        folder.mkdir()
+        # Stands in for a kernel that refuses; what else it would do never happens.
+        fake = folder / "unshare"
+        fake.write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n")
+        fake.chmod(0o755)
+        path = suite.folder / "refused.json"
+        environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        cordon("lab", "run", "--quick", "--out", path, "ced", "latency", env=environment)
+        results = json.loads(path.read_text())
+        schema().validate(results)
+        states = {one["name"]: one["state"] for one in results["experiments"]}
+        equal(states, {"ced": "measured", "latency": "not_run"}, "states")
+        reason = results["experiments"][1]["reason"]
+        contains(reason, "run as root")
+        contains(reason, "Operation not permitted")
+        assert not Path("/run/cordon-lab").exists(), "a folder outside of a sandbox"
+    with suite.case("an ordinary user measures networks where the kernel lets users make them"):
+        home = suite.folder / "user"
+        home.mkdir()
+        home.chmod(0o777)
+        user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        program = home / "cordon"
+        shutil.copy(CORDON, program)
+        flags = ["--user", "--map-root-user", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
+        allowed = subprocess.run([*user, "unshare", *flags, "true"], capture_output=True)
+        # The way to it may be closed to others: a test's folder is its owner's.
+        opened = [folder for folder in [home, *home.parents] if not folder.stat().st_mode & 1]
+        modes = {folder: folder.stat().st_mode & 0o7777 for folder in opened}
+        for folder, mode in modes.items():
+            folder.chmod(mode | 0o1)
+        try:
+            run_command(*user, program, "lab", "run", "--quick", "--out", home / "results.json", "latency", timeout=300)
+        finally:
+            for folder, mode in modes.items():
+                folder.chmod(mode)
+        results = json.loads((home / "results.json").read_text())
+        schema().validate(results)
+        expected = "measured" if allowed.returncode == 0 else "not_run"
+        equal(results["experiments"][0]["state"], expected, "state")
 
 
 def pages(suite, results):
@@ -167,8 +286,10 @@ def opened(browser, html, scheme, width, picture):
 
 def compared(suite, results):
     with suite.case("a run agrees with itself"):
-        lines = cordon_json("lab", "compare", results, results)["lines"]
-        assert len(lines) > 20 and all(line["agrees"] and line["change"] in (1, None) for line in lines)
+        compared = cordon_json("lab", "compare", "--same", results, results)
+        lines = compared["lines"]
+        equal(compared["agree"], compared["ratios"], "ratios that agree")
+        assert compared["ratios"] > 20 and all(line["agrees"] and line["change"] in (1, None) for line in lines)
     with suite.case("a change beyond the spread is told with its direction"):
         slower = json.loads(results.read_text())
         slow(slower)
@@ -178,6 +299,9 @@ def compared(suite, results):
         changed = [line for line in lines if not line["agrees"]]
         assert changed and not any(line["better"] for line in changed), changed
         equal({line["figure"] for line in changed}, {"average"}, "figures")
+        failed = cordon("lab", "compare", "--same", results, other, code=1)
+        contains(failed.stderr, f"{len(changed)} of ")
+        contains(failed.stdout, "  worse")
 
 
 def slow(results):
@@ -196,7 +320,7 @@ def interrupted(suite, times, seed):
     with suite.case(f"{times} interrupts at random moments leave nothing"):
         for number in range(times):
             kind = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL][number % 3]
-            name = dice.choice(["latency", "https", "vpn-ciphers", "block-size"])
+            name = dice.choice(ALL)
             interrupt(suite.folder / f"interrupt-{number}", kind, name, dice.uniform(0.0, LONGEST))
 
 
@@ -221,6 +345,9 @@ def interrupt(folder, kind, name, seconds):
     if kind == signal.SIGKILL:
         with contextlib.suppress(AssertionError):
             wait_for(lambda: not marked(marker), "the end", GRACE)
+    elif code == 0:
+        # It was done before.
+        assert name in ("ced", "ibc"), f"done already, {what}"
     elif seconds > 1:
         # Earlier, the program may not have got as far as to catch signals.
         equal(code, 1, f"exit code, {what}\n{text}")
@@ -229,6 +356,13 @@ def interrupt(folder, kind, name, seconds):
         with contextlib.suppress(AssertionError):
             wait_for(lambda: not marked(marker), "the end", GRACE)
     equal(marked(marker), [], f"processes after {what}")
+    stored = folder / "results.json"
+    if stored.exists():
+        # Whole rounds that were over.
+        results = json.loads(stored.read_text())
+        schema().validate(results)
+        assert results["complete"] == (code == 0) and results["experiments"][0]["figures"], f"results after {what}"
+        stored.unlink()
     equal(sorted(path.name for path in folder.iterdir()), ["log", "temporary"], f"files after {what}")
     equal(list(temporary.iterdir()), [], f"temporary files after {what}")
     assert "cordon-lab" not in Path("/proc/self/mounts").read_text(), f"mounts after {what}"

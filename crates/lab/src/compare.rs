@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::record::{Better, Results, Row, Spread};
-use crate::report::number;
+use crate::report::{number, range};
 
 /// One value of both runs.
 #[derive(Clone, Debug, Serialize)]
@@ -59,7 +59,9 @@ pub fn compare(first: &Results, second: &Results) -> Vec<Line> {
                 // A base's ratio to itself says nothing.
                 let is_base = figure.base.as_ref() == Some(&row.case);
                 let pair = match (&row.ratio, &other.ratio) {
-                    (Some(one), Some(two)) if !is_base => Some((What::Ratio, *one, *two)),
+                    (Some(one), Some(two)) if !is_base => {
+                        Some((What::Ratio, one.spread, two.spread))
+                    }
                     _ => None,
                 };
                 let values = row.measured.as_ref().zip(other.measured.as_ref());
@@ -87,10 +89,21 @@ pub fn compare(first: &Results, second: &Results) -> Vec<Line> {
     lines
 }
 
+/// How many ratios there are, and how many of them agree.
+pub fn ratios(lines: &[Line]) -> (usize, usize) {
+    count(lines, What::Ratio)
+}
+
+fn count(lines: &[Line], what: What) -> (usize, usize) {
+    let all = lines.iter().filter(|line| line.what == what);
+    let agree = all.clone().filter(|line| line.agrees).count();
+    (all.count(), agree)
+}
+
 /// The lines for people, and what they come to.
 pub fn table(lines: &[Line]) -> String {
     let mut text = format!(
-        "{:<54} {:>10} {:>10} {:>7}\n",
+        "{:<60} {:>26} {:>26} {:>7}\n",
         "experiment, figure, case", "first", "second", "change"
     );
     for line in lines {
@@ -109,9 +122,9 @@ pub fn table(lines: &[Line]) -> String {
             ""
         };
         text += &format!(
-            "{name:<54} {:>10} {:>10} {:>7.2}{verdict}{ratio}\n",
-            number(line.first.median),
-            number(line.second.median),
+            "{name:<60} {:>26} {:>26} {:>7.2}{ratio}{verdict}\n",
+            range(&line.first),
+            range(&line.second),
             line.change,
         );
     }
@@ -119,9 +132,7 @@ pub fn table(lines: &[Line]) -> String {
         (What::Ratio, "ratios"),
         (What::Value, "values without a base"),
     ] {
-        let all = lines.iter().filter(|line| line.what == what);
-        let agree = all.clone().filter(|line| line.agrees).count();
-        let all = all.count();
+        let (all, agree) = count(lines, what);
         if all != 0 {
             text +=
                 &format!("{agree} of {all} {name} agree within the spread that the runs state\n");

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use crate::LabError;
-use crate::session::Session;
+use crate::network::IP;
+use crate::record::{Outcome, State};
+use crate::session::{Session, empty};
 
 /// A program of others that takes part.
 #[derive(Clone, Copy, Debug)]
@@ -51,4 +53,20 @@ pub struct Experiment {
     /// About how long it takes, in seconds: quick and full.
     pub seconds: (u32, u32),
     pub(crate) run: fn(&mut Session<'_>) -> Result<(), LabError>,
+}
+
+impl Experiment {
+    /// What is stored of it when a run is ended before its turn.
+    pub fn interrupted(&self) -> Outcome {
+        Outcome {
+            state: State::Interrupted,
+            reason: Some("interrupted before anything of it was measured".to_owned()),
+            ..empty(self)
+        }
+    }
+
+    /// Whether it needs networks of its own, and with them rights or a kernel that gives them.
+    pub(crate) fn needs_network(&self) -> bool {
+        self.needs.iter().any(|program| program.name == IP.name)
+    }
 }

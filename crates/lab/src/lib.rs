@@ -9,12 +9,16 @@
 //! Cordon uses. It starts other programs, Cordon's own tunnel and page server among them, and never
 //! imports a service.
 
+pub mod cameras;
 pub mod compare;
 mod experiment;
 mod experiments;
 mod files;
+mod film;
 pub mod ftp;
 mod host;
+pub mod ike;
+mod ike_servers;
 mod network;
 mod process;
 pub mod record;
@@ -26,6 +30,7 @@ mod stats;
 mod tls;
 pub mod tool;
 mod tunnels;
+mod uploader;
 
 pub use experiment::{Experiment, Program};
 pub use experiments::all;

@@ -65,6 +65,17 @@ pub(crate) struct Usage {
     pub(crate) peak_mib: f64,
 }
 
+impl Usage {
+    /// What this process used so far, without its children.
+    pub(crate) fn own() -> Self {
+        let pid = std::process::id();
+        Self {
+            cpu: scheduled(pid),
+            peak_mib: peak_mib(pid),
+        }
+    }
+}
+
 /// A program to be started.
 pub(crate) struct Call {
     words: Vec<OsString>,
@@ -227,6 +238,22 @@ impl Call {
     /// # Errors
     /// [`ProcessError::Start`].
     pub(crate) fn start(self, log: &Path) -> Result<Daemon, ProcessError> {
+        self.spawn(Stdio::null(), log)
+    }
+
+    /// The same, with a file to read.
+    ///
+    /// # Errors
+    /// [`ProcessError::Start`].
+    pub(crate) fn start_reading(self, input: &Path, log: &Path) -> Result<Daemon, ProcessError> {
+        let file = File::open(input).map_err(|source| ProcessError::Start {
+            program: self.name(),
+            source,
+        })?;
+        self.spawn(file.into(), log)
+    }
+
+    fn spawn(self, input: Stdio, log: &Path) -> Result<Daemon, ProcessError> {
         let program = self.name();
         let start = |source| ProcessError::Start {
             program: program.clone(),
@@ -236,7 +263,7 @@ impl Call {
         let copy = out.try_clone().map_err(start)?;
         let child = self
             .command()
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(out)
             .stderr(copy)
             .spawn()
@@ -349,7 +376,7 @@ impl Group {
             }
             if ended || handle.is_none() {
                 // Its times stand in /proc until it is waited for.
-                let cpu = cpu_seconds(id);
+                let cpu = cpu_seconds(id).max(scheduled(id));
                 if let Ok(Some(status)) = self.0.try_wait() {
                     return Some((
                         status,
@@ -394,6 +421,20 @@ fn cpu_seconds(pid: u32) -> f64 {
     stat(&format!("/proc/{pid}/stat")).map_or(0.0, |stat| stat.ticks / ticks_per_second())
 }
 
+/// Processor seconds of the threads that a process has now, by the scheduler's clock of nanoseconds; 0 on
+/// kernels that do not tell. Threads and children that ended are not in it, in `stat` they are.
+fn scheduled(pid: u32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let spent = threads.filter_map(|thread| {
+        let text = read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    spent.sum::<f64>() / 1e9
+}
+
 struct Stat {
     parent: u32,
     ticks: f64,
@@ -426,6 +467,22 @@ fn peak_mib(pid: u32) -> f64 {
     kib.unwrap_or_default() / 1024.0
 }
 
+/// Kills the process groups of all children of this process.
+pub(crate) fn kill_children() {
+    let own = std::process::id();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        if stat(&format!("/proc/{pid}/stat")).is_some_and(|stat| stat.parent == own)
+            && let Some(pid) = Pid::from_raw(pid)
+        {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
 /// What a process and everything below it used.
 fn usage_of_tree(root: u32) -> Usage {
     let mut stats = BTreeMap::new();
@@ -445,7 +502,7 @@ fn usage_of_tree(root: u32) -> Usage {
         let Some(stat) = stats.get(&pid) else {
             continue;
         };
-        usage.cpu += stat.ticks / ticks_per_second();
+        usage.cpu += (stat.ticks / ticks_per_second()).max(scheduled(pid));
         usage.peak_mib += peak_mib(pid);
         todo.extend(
             stats

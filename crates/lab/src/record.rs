@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Version of the stored form; a change that old readers cannot follow raises it.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// One run of the lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,6 +21,8 @@ pub struct Results {
     pub seconds: f64,
     /// Few and short rounds.
     pub quick: bool,
+    /// Whether it ran to its end; else it was interrupted, and has what was measured until then.
+    pub complete: bool,
     /// How the measuring program was built.
     pub build: Build,
     /// What it ran on.
@@ -109,6 +111,8 @@ pub enum State {
     NotRun,
     /// It was tried and went wrong; `reason` says how.
     Failed,
+    /// The run was ended before this was done; figures are those of the rounds until then.
+    Interrupted,
 }
 
 /// What one experiment gave.
@@ -205,31 +209,31 @@ pub struct Row {
     pub x: Option<f64>,
     /// What was measured here.
     pub measured: Option<Measured>,
-    /// To the figure's base in the same round.
-    pub ratio: Option<Spread>,
+    /// To the figure's base in the same round, with the interval in which another run's must meet it.
+    pub ratio: Option<Measured>,
     /// What was published.
     pub published: Option<Published>,
 }
 
-/// Values of the rounds.
+/// Values, or ratios, of the rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
     /// One for each round, in order.
     pub values: Vec<f64>,
-    /// Their middle and their range.
+    /// Their middle; and the range of values, or what is stated of ratios.
     #[serde(flatten)]
     pub spread: Spread,
 }
 
-/// Median and range of the rounds.
+/// Median and range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The middle.
     pub median: f64,
-    /// The least.
+    /// The least; of ratios the lower end of what is stated.
     pub low: f64,
-    /// The greatest.
+    /// The greatest; of ratios the upper end of what is stated.
     pub high: f64,
 }
 

@@ -22,9 +22,9 @@ use rustix::mount::{MountFlags, mount};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Program};
-use crate::record::{Build, Host, Outcome};
-use crate::session::{Progress, Session, not_run};
-use crate::{LabError, experiments, host};
+use crate::record::{Build, Host, Outcome, State};
+use crate::session::{Progress, Session, empty, not_run};
+use crate::{LabError, experiments, host, process};
 
 /// What makes the namespaces.
 pub const UNSHARE: Program = Program {
@@ -42,6 +42,8 @@ const GRACE: Duration = Duration::from_secs(10);
 struct Request {
     names: Vec<String>,
     quick: bool,
+    /// Why there are no namespaces, if there are none.
+    bare: Option<String>,
 }
 
 /// What the worker tells, one line each.
@@ -59,6 +61,8 @@ pub enum Event {
         /// Seconds until everything asked for is done, about.
         left: f64,
     },
+    /// What a running experiment has until now, in case the run is interrupted.
+    Partial(Box<Outcome>),
     /// An experiment ended.
     Outcome(Box<Outcome>),
     /// All of them did.
@@ -100,7 +104,8 @@ impl Stopper {
 }
 
 impl Sandbox {
-    /// Starts `worker` (a program and arguments that end in [`serve`]) in namespaces of its own.
+    /// Starts `worker` (a program and arguments that end in [`serve`]) in namespaces of its own. Where the
+    /// kernel refuses these, it measures what needs none, and says of the rest why not.
     ///
     /// # Errors
     /// The program for it is missing, or the machine refuses.
@@ -111,21 +116,21 @@ impl Sandbox {
                 "unshare (package util-linux) is not installed",
             )
         })?;
-        let mut command = Command::new(unshare);
-        if !rustix::process::geteuid().is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
+        let bare = refusal(&unshare, worker)?;
+        let mut command = match (&bare, worker) {
+            (None, _) => {
+                let mut command = Command::new(unshare);
+                command.args(namespaces()).args(worker);
+                command
+            }
+            (Some(_), [program, words @ ..]) => {
+                let mut command = Command::new(program);
+                command.args(words);
+                command
+            }
+            (Some(_), []) => return Err(io::Error::other("no worker")),
+        };
         let mut child = command
-            .args([
-                "--mount",
-                "--net",
-                "--ipc",
-                "--pid",
-                "--fork",
-                "--kill-child=KILL",
-                "--mount-proc",
-            ])
-            .args(worker)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // A terminal's Ctrl-C is for the command, which closes the pipe.
@@ -137,6 +142,7 @@ impl Sandbox {
         let request = Request {
             names: names.iter().map(|&name| name.to_owned()).collect(),
             quick,
+            bare,
         };
         // A worker that is gone already is told by `next_event`.
         let _ = writeln!(input, "{}", serde_json::to_string(&request)?);
@@ -168,6 +174,39 @@ impl Sandbox {
     }
 }
 
+/// Arguments that make the namespaces.
+fn namespaces() -> Vec<&'static str> {
+    let mut words = vec![
+        "--mount",
+        "--net",
+        "--ipc",
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+        "--mount-proc",
+    ];
+    if !rustix::process::geteuid().is_root() {
+        words.extend(["--user", "--map-root-user"]);
+    }
+    words
+}
+
+/// What the kernel says when it is asked for namespaces; nothing if it gives them. The worker's own
+/// program has something to do there that does nothing.
+fn refusal(unshare: &Path, worker: &[&Path]) -> io::Result<Option<String>> {
+    let done = Command::new(unshare)
+        .args(namespaces())
+        .args(worker.iter().take(1))
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()?;
+    if done.status.success() {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    Ok(Some(said.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.stopper.close();
@@ -190,24 +229,29 @@ impl Drop for Sandbox {
 /// # Errors
 /// The request makes no sense, or the sandbox cannot be set up.
 pub fn serve() -> Result<(), LabError> {
-    // Refuses to touch the host's own mounts: in a namespace of processes we are the first.
-    if std::process::id() != 1 {
-        return Err(LabError::Unexpected(
-            "the worker is not in a sandbox; it is for `cordon lab run`".to_owned(),
-        ));
-    }
     let mut input = BufReader::new(io::stdin());
     let mut line = String::new();
     input
         .read_line(&mut line)
         .map_err(LabError::io("the request"))?;
-    std::thread::spawn(move || {
-        let _ = io::copy(&mut input.by_ref(), &mut io::sink());
-        std::process::exit(1);
-    });
     let request: Request =
         serde_json::from_str(&line).map_err(|error| LabError::Unexpected(error.to_string()))?;
-    let folder = furnish()?;
+    // Refuses to touch the host's own mounts: in a namespace of processes we are the first.
+    if request.bare.is_none() && std::process::id() != 1 {
+        return Err(LabError::Unexpected(
+            "the worker is not in a sandbox; it is for `cordon lab run`".to_owned(),
+        ));
+    }
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut input.by_ref(), &mut io::sink());
+        // In a namespace the kernel ends them; without one there is at most one that computes.
+        process::kill_children();
+        std::process::exit(1);
+    });
+    let folder = match request.bare {
+        None => Some(furnish()?),
+        Some(_) => None,
+    };
     let build = Build {
         optimised: !cfg!(debug_assertions),
         laboratory: cfg!(feature = "legacy"),
@@ -224,7 +268,10 @@ pub fn serve() -> Result<(), LabError> {
             .skip(index + 1)
             .filter(|e| not_run(e).is_none());
         let later: f64 = later.map(|e| f64::from(seconds(e, request.quick))).sum();
-        let outcome = one(experiment, request.quick, &folder, later)?;
+        let outcome = match (&folder, &request.bare) {
+            (None, Some(why)) if experiment.needs_network() => without_network(experiment, why),
+            _ => one(experiment, request.quick, folder.as_deref(), later)?,
+        };
         tell(&Event::Outcome(Box::new(outcome)))?;
     }
     tell(&Event::End)
@@ -236,31 +283,52 @@ fn seconds(experiment: &Experiment, quick: bool) -> u32 {
     if quick { short } else { long }
 }
 
+/// What needs networks cannot be run where the kernel gives none.
+fn without_network(experiment: &Experiment, why: &str) -> Outcome {
+    Outcome {
+        state: State::NotRun,
+        reason: Some(format!(
+            "it needs network namespaces, which this kernel gives to root only: run as root ({why})"
+        )),
+        ..empty(experiment)
+    }
+}
+
+/// Without namespaces there is no folder; who has no network needs none.
 fn one(
     experiment: &Experiment,
     quick: bool,
-    folder: &Path,
+    folder: Option<&Path>,
     later: f64,
 ) -> Result<Outcome, LabError> {
     if let Some(outcome) = not_run(experiment) {
         return Ok(outcome);
     }
-    let folder = folder.join(experiment.name);
-    std::fs::create_dir(&folder).map_err(LabError::io("a folder in memory"))?;
+    let folder = folder.map(|folder| folder.join(experiment.name));
+    if let Some(folder) = &folder {
+        std::fs::create_dir(folder).map_err(LabError::io("a folder in memory"))?;
+    }
+    let folder = folder.unwrap_or_default();
     let mut progress = |progress: Progress| {
+        let event = match progress.so_far {
+            Some(outcome) => Event::Partial(outcome),
+            None => Event::Progress {
+                experiment: experiment.name.to_owned(),
+                text: progress.text,
+                left: progress.left + later,
+            },
+        };
         // Without a reader the watcher of the input ends us.
-        let _ = tell(&Event::Progress {
-            experiment: experiment.name.to_owned(),
-            text: progress.text,
-            left: progress.left + later,
-        });
+        let _ = tell(&event);
     };
     let mut session = Session::new(experiment, quick, &folder, &mut progress);
     session.preparing("preparing");
     let result = (experiment.run)(&mut session);
-    let outcome = session.finish(experiment, result);
-    // The memory is for the next one.
-    let _ = std::fs::remove_dir_all(&folder);
+    let outcome = session.finish(result);
+    if !folder.as_os_str().is_empty() {
+        // The memory is for the next one.
+        let _ = std::fs::remove_dir_all(&folder);
+    }
     Ok(outcome)
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::LabError;
 use crate::experiment::Program;
 use crate::experiments::OPENSSL;
+use crate::ike::client_name;
 use crate::network::{Network, Side};
 use crate::process::{Call, Daemon};
 use crate::tool::SERVER_NAME;
@@ -27,6 +28,8 @@ pub(crate) const APACHE: Program = Program {
 /// The extension by which Cordon's authorities say what they issue (crate `pki`, `ExtensionArc`); without
 /// it our own server lets no client in.
 const OUR_KIND: &str = "1.3.6.1.4.1.99999.1.3";
+/// Clients that one certificate for tunnels names.
+pub(crate) const CLIENTS: u8 = 10;
 /// Bytes of the page, as published.
 pub(crate) const PAGE_BYTES: usize = 177;
 /// Where a server listens without TLS.
@@ -101,6 +104,8 @@ pub(crate) struct Pki {
 impl Pki {
     pub(crate) fn make(folder: &Path, keys: &[Key]) -> Result<Self, LabError> {
         std::fs::create_dir_all(folder).map_err(LabError::io("a folder in memory"))?;
+        let clients = (0..CLIENTS.into()).map(|number| format!("DNS:{}", client_name(number)));
+        let clients = clients.collect::<Vec<_>>().join(",");
         let config = format!(
             "[req]\ndistinguished_name=dn\n[dn]\n\
              [ca]\nbasicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n\
@@ -111,7 +116,13 @@ impl Pki {
              extendedKeyUsage=serverAuth\nsubjectAltName=DNS:{SERVER_NAME}\n\
              subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n\
              [client]\nbasicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n\
-             extendedKeyUsage=clientAuth\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+             extendedKeyUsage=clientAuth\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n\
+             [tunnels]\nbasicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n\
+             extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=DNS:{SERVER_NAME}\n\
+             subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n\
+             [dialling]\nbasicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n\
+             extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName={clients}\n\
+             subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
         );
         write_private(&folder.join("openssl.cnf"), &config)?;
         let pki = Self {
@@ -134,6 +145,17 @@ impl Pki {
             )?;
         }
         Ok(pki)
+    }
+
+    /// Certificates for tunnels: the server's, and one for all clients.
+    pub(crate) fn add_tunnels(&self) -> Result<(), LabError> {
+        for key in &self.keys {
+            for (name, kind) in [("ike-server", "tunnels"), ("ike-client", "dialling")] {
+                let name = format!("{name}-{}", key.file());
+                self.issue(&name, kind, Some("root"), key.openssl())?;
+            }
+        }
+        Ok(())
     }
 
     fn issue(

@@ -11,7 +11,7 @@ use crate::process::Usage;
 use crate::record::{
     Better, Figure, Finding, Measured, Missing, Outcome, ProcessUse, Published, Row, State,
 };
-use crate::stats::spread;
+use crate::stats::{spread, stated};
 
 /// What a figure will show.
 #[derive(Clone, Copy, Debug)]
@@ -76,13 +76,19 @@ impl Plan {
     }
 }
 
-/// How far it is, for people.
-#[derive(Clone, Debug)]
+/// How far it is.
 pub(crate) struct Progress {
+    /// For people.
     pub(crate) text: String,
     /// Seconds until this experiment ends.
     pub(crate) left: f64,
+    /// After each round: what there is until now.
+    pub(crate) so_far: Option<Box<Outcome>>,
 }
+
+/// What ratios cannot tell unless an experiment says otherwise: what another start of the same programs,
+/// at other places in memory, changes.
+const RESOLUTION: f64 = 0.01;
 
 /// What one case gave in one round.
 #[derive(Default)]
@@ -104,9 +110,16 @@ impl Lap {
         self.values.push((figure, Some(x), value));
     }
 
-    /// What a process used in this round.
+    /// What a process used in this round. Of several by the same name, one after the other, the time is
+    /// added up.
     pub(crate) fn used(&mut self, process: &str, usage: Usage) {
-        self.used.push((process.to_owned(), usage));
+        match self.used.iter_mut().find(|(name, _)| name == process) {
+            Some((_, sum)) => {
+                sum.cpu += usage.cpu;
+                sum.peak_mib = sum.peak_mib.max(usage.peak_mib);
+            }
+            None => self.used.push((process.to_owned(), usage)),
+        }
     }
 }
 
@@ -136,6 +149,7 @@ pub(crate) struct Session<'a> {
     /// Values by figure, case, bits of `x`; one for each round.
     samples: BTreeMap<Key, Vec<Option<f64>>>,
     used: BTreeMap<(String, String), Vec<Usage>>,
+    resolution: f64,
 }
 
 impl<'a> Session<'a> {
@@ -146,18 +160,30 @@ impl<'a> Session<'a> {
         progress: &'a mut dyn FnMut(Progress),
     ) -> Self {
         let (short, long) = experiment.seconds;
+        let mut outcome = empty(experiment);
+        for program in experiment.needs.iter().chain(experiment.wants) {
+            if let Some(version) = host::version(program) {
+                outcome.versions.insert(program.name.to_owned(), version);
+            }
+        }
         Self {
             quick,
             folder: folder.to_owned(),
             progress,
             began: Instant::now(),
             expected: f64::from(if quick { short } else { long }),
-            outcome: empty(experiment),
+            outcome,
             plans: Vec::new(),
             cases: Vec::new(),
             samples: BTreeMap::new(),
             used: BTreeMap::new(),
+            resolution: RESOLUTION,
         }
+    }
+
+    /// Sets how much, relative, ratios of this experiment cannot tell.
+    pub(crate) fn resolution(&mut self, resolution: f64) {
+        self.resolution = resolution.max(RESOLUTION);
     }
 
     /// One of two settings.
@@ -220,8 +246,15 @@ impl<'a> Session<'a> {
     /// Says what is being prepared, before there are rounds.
     pub(crate) fn preparing(&mut self, what: &str) {
         let left = (self.expected - self.began.elapsed().as_secs_f64()).max(0.0);
-        let text = what.to_owned();
-        (self.progress)(Progress { text, left });
+        self.tell(what.to_owned(), left);
+    }
+
+    fn tell(&mut self, text: String, left: f64) {
+        (self.progress)(Progress {
+            text,
+            left,
+            so_far: None,
+        });
     }
 
     /// Measures all cases in each round, forwards and backwards in turn so that no case always runs
@@ -263,8 +296,7 @@ impl<'a> Session<'a> {
                     0 => format!("warm-up, {name}"),
                     _ => format!("round {round} of {}, {name}", rounds.count),
                 };
-                let left = left.max(0.0);
-                (self.progress)(Progress { text, left });
+                self.tell(text, left.max(0.0));
                 done += 1;
                 if *failed {
                     continue;
@@ -273,7 +305,15 @@ impl<'a> Session<'a> {
                     round,
                     ..Lap::default()
                 };
-                match measure(what, &mut lap) {
+                let before = Usage::own();
+                let result = measure(what, &mut lap);
+                if lap.used.is_empty() {
+                    // No other process: the work was done here.
+                    let after = Usage::own();
+                    let cpu = after.cpu - before.cpu;
+                    lap.used("cordon lab", Usage { cpu, ..after });
+                }
+                match result {
                     Ok(()) if round > 0 => self.keep(round, name, lap),
                     Ok(()) => {}
                     Err(error) => {
@@ -282,7 +322,23 @@ impl<'a> Session<'a> {
                     }
                 }
             }
+            if (1..rounds.count).contains(&round) {
+                self.keep_until_now(round, rounds.count);
+            }
         }
+    }
+
+    /// Hands out what there is after a round, in case there is no more.
+    fn keep_until_now(&mut self, round: u32, count: u32) {
+        let mut outcome = self.drawn();
+        outcome.state = State::Interrupted;
+        outcome.rounds = round;
+        outcome.reason = Some(format!("interrupted after round {round} of {count}"));
+        (self.progress)(Progress {
+            text: format!("round {round} of {count} is over"),
+            left: 0.0,
+            so_far: Some(Box::new(outcome)),
+        });
     }
 
     fn keep(&mut self, round: u32, case: &str, lap: Lap) {
@@ -369,7 +425,21 @@ impl<'a> Session<'a> {
                 .and_then(|base| self.samples.get(&(plan.id, base.to_owned(), *x)));
             let ratio = base.and_then(|base| {
                 let pairs = values.iter().zip(base);
-                spread(pairs.filter_map(|(value, base)| Some((*value)? / (*base)?)))
+                let ratios: Vec<f64> = pairs
+                    .filter_map(|(value, base)| Some((*value)? / (*base)?))
+                    .filter(|ratio| ratio.is_finite())
+                    .collect();
+                // A case is itself in every run.
+                let fine = if plan.base == Some(case) {
+                    0.0
+                } else {
+                    self.resolution
+                };
+                let spread = stated(ratios.iter().copied(), fine)?;
+                Some(Measured {
+                    values: ratios,
+                    spread,
+                })
             });
             rows.push(Row {
                 case: case.to_owned(),
@@ -386,14 +456,11 @@ impl<'a> Session<'a> {
         rows
     }
 
-    /// Ends the experiment.
-    pub(crate) fn finish(
-        mut self,
-        experiment: &Experiment,
-        result: Result<(), LabError>,
-    ) -> Outcome {
-        self.outcome.figures = self.plans.iter().map(|plan| self.draw(plan)).collect();
-        self.outcome.processes = self
+    /// What there is, with its figures.
+    fn drawn(&self) -> Outcome {
+        let mut outcome = self.outcome.clone();
+        outcome.figures = self.plans.iter().map(|plan| self.draw(plan)).collect();
+        outcome.processes = self
             .used
             .iter()
             .filter_map(|((case, process), usages)| {
@@ -408,26 +475,25 @@ impl<'a> Session<'a> {
                 })
             })
             .collect();
-        for program in experiment.needs.iter().chain(experiment.wants) {
-            if let Some(version) = host::version(program) {
-                self.outcome
-                    .versions
-                    .insert(program.name.to_owned(), version);
-            }
-        }
-        self.outcome.seconds = self.began.elapsed().as_secs_f64();
+        outcome.seconds = self.began.elapsed().as_secs_f64();
+        outcome
+    }
+
+    /// Ends the experiment.
+    pub(crate) fn finish(self, result: Result<(), LabError>) -> Outcome {
+        let mut outcome = self.drawn();
         match result {
             Err(error) => {
-                self.outcome.state = State::Failed;
-                self.outcome.reason = Some(error.line());
+                outcome.state = State::Failed;
+                outcome.reason = Some(error.line());
             }
             Ok(()) if self.samples.is_empty() => {
-                self.outcome.state = State::Failed;
-                self.outcome.reason = Some("no case could be measured".to_owned());
+                outcome.state = State::Failed;
+                outcome.reason = Some("no case could be measured".to_owned());
             }
-            Ok(()) => self.outcome.state = State::Measured,
+            Ok(()) => outcome.state = State::Measured,
         }
-        self.outcome
+        outcome
     }
 }
 
@@ -452,7 +518,8 @@ pub(crate) fn not_run(experiment: &Experiment) -> Option<Outcome> {
     })
 }
 
-fn empty(experiment: &Experiment) -> Outcome {
+/// An outcome without anything in it.
+pub(crate) fn empty(experiment: &Experiment) -> Outcome {
     Outcome {
         name: experiment.name.to_owned(),
         title: experiment.title.to_owned(),
@@ -501,7 +568,7 @@ mod tests {
             warm_up: true,
         };
         session.rounds(rounds, &cases, measure);
-        session.finish(&EXPERIMENT, Ok(()))
+        session.finish(Ok(()))
     }
 
     #[test]
@@ -530,8 +597,49 @@ mod tests {
             Some(2.0)
         );
         // 4/3, 5/6, 8/7: within each round.
-        let ratio = figure.row("b", None).unwrap().ratio.unwrap();
-        assert_eq!((ratio.low, ratio.high), (5.0 / 6.0, 4.0 / 3.0));
+        let ratio = figure.row("b", None).unwrap().ratio.clone().unwrap();
+        assert_eq!(ratio.values, [4.0 / 3.0, 5.0 / 6.0, 8.0 / 7.0]);
+        // Three rounds: by the whole width further on both sides, and by a hundredth.
+        let width = (4.0 / 3.0) / (5.0 / 6.0);
+        let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+        assert!(
+            close(ratio.spread.low, 5.0 / 6.0 / width / 1.01),
+            "{ratio:?}"
+        );
+        assert!(
+            close(ratio.spread.high, 4.0 / 3.0 * width * 1.01),
+            "{ratio:?}"
+        );
+        let itself = figure.row("a", None).unwrap().ratio.clone().unwrap();
+        assert_eq!((itself.spread.low, itself.spread.high), (1.0, 1.0));
+    }
+
+    #[test]
+    fn every_round_leaves_what_there_is() {
+        let mut parts: Vec<Outcome> = Vec::new();
+        let mut progress = |told: Progress| parts.extend(told.so_far.map(|outcome| *outcome));
+        let mut session = Session::new(&EXPERIMENT, true, Path::new("/"), &mut progress);
+        session.plan(PLAN);
+        let cases = [("a".to_owned(), 1)];
+        let rounds = Rounds {
+            count: 3,
+            warm_up: true,
+        };
+        session.rounds(rounds, &cases, |_, lap| {
+            lap.put("speed", f64::from(lap.round));
+            Ok(())
+        });
+        let whole = session.finish(Ok(()));
+        let of = |outcome: &Outcome| {
+            let row = outcome.figures.first().unwrap().row("a", None).unwrap();
+            row.measured.clone().unwrap().values
+        };
+        assert_eq!(
+            parts.iter().map(of).collect::<Vec<_>>(),
+            [vec![1.0], vec![1.0, 2.0]]
+        );
+        assert!(parts.iter().all(|part| part.state == State::Interrupted));
+        assert_eq!((of(&whole), whole.rounds), (vec![1.0, 2.0, 3.0], 3));
     }
 
     #[test]

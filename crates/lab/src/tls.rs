@@ -71,7 +71,7 @@ pub(crate) fn load(
 }
 
 /// What our own client said, without what is meant for people who start it by hand.
-fn reason(error: &ProcessError) -> String {
+pub(crate) fn reason(error: &ProcessError) -> String {
     let text = error.to_string();
     let text = text
         .split_once("client: ")

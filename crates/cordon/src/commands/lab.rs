@@ -65,7 +65,9 @@ pub(crate) enum Lab {
         markdown: Option<PathBuf>,
     },
     /// Two machines or two dates: what changed beyond the spread of the runs.
-    #[command(after_help = "Example:\n  cordon lab compare old.json new.json")]
+    #[command(after_help = "Examples:
+  cordon lab compare old.json new.json
+  cordon lab compare --same first.json again.json")]
     Compare {
         /// Results of `cordon lab run`.
         #[arg(value_name = "RESULTS")]
@@ -73,6 +75,10 @@ pub(crate) enum Lab {
         /// Others.
         #[arg(value_name = "OTHERS")]
         second: PathBuf,
+        /// Both are of the same machine and the same kind: fail unless all ratios agree within the
+        /// spread that the runs state.
+        #[arg(long)]
+        same: bool,
     },
     /// The part of `run` inside of its sandbox.
     #[command(hide = true)]
@@ -80,6 +86,15 @@ pub(crate) enum Lab {
     /// The lab's client for web servers.
     #[command(hide = true)]
     Load,
+    /// Cameras that send a film.
+    #[command(hide = true)]
+    Cameras,
+    /// Who looks at them.
+    #[command(hide = true)]
+    Viewer,
+    /// The lab's clients for tunnels by IKEv2.
+    #[command(hide = true)]
+    IkeClients,
     /// A server that takes files and throws them away.
     #[command(hide = true)]
     FtpServer {
@@ -121,18 +136,28 @@ pub(crate) async fn run(command: Lab, json: bool) -> Outcome {
             html,
             markdown,
         } => report(&results, html, markdown, json),
-        Lab::Compare { first, second } => compare(&first, &second, json),
-        Lab::Load => lab::tool::load().or_hint("the lab's client", "use `cordon lab run`"),
+        Lab::Compare {
+            first,
+            second,
+            same,
+        } => compare(&first, &second, same, json),
+        Lab::Load => lab::tool::load().or_hint("the lab's client", INSIDE),
+        Lab::Cameras => lab::cameras::film().or_hint("the lab's cameras", INSIDE),
+        Lab::Viewer => lab::cameras::view().or_hint("the lab's viewer", INSIDE),
+        Lab::IkeClients => lab::ike::dial().or_hint("the lab's client", INSIDE),
         Lab::FtpServer { address } => {
-            lab::ftp::serve(address).or_hint("the lab's FTP server", "use `cordon lab run`")
+            lab::ftp::serve(address).or_hint("the lab's FTP server", INSIDE)
         }
         Lab::FtpClient { server, files } => {
-            lab::ftp::send(server, &files).or_hint("the lab's FTP client", "use `cordon lab run`")
+            lab::ftp::send(server, &files).or_hint("the lab's FTP client", INSIDE)
         }
         Lab::PageServer { pki, page, address } => serve_page(&pki, &page, address).await,
-        Lab::Worker => lab::sandbox::serve().or_hint("the lab's worker", "use `cordon lab run`"),
+        Lab::Worker => lab::sandbox::serve().or_hint("the lab's worker", INSIDE),
     }
 }
+
+/// For who starts by hand what belongs to a run.
+const INSIDE: &str = "use `cordon lab run`";
 
 fn list(json: bool) -> Outcome {
     let mut text = String::new();
@@ -222,25 +247,30 @@ async fn measure(quick: bool, out: Option<PathBuf>, names: &[String], json: bool
     let collected = tokio::task::spawn_blocking(move || collect(sandbox));
     let collected = collected.await.or_hint("the lab", "report this")?;
     task.abort();
-    if stopper.stopped() {
+    let stopped = stopper.stopped();
+    let collected = collected?;
+    let nothing =
+        collected.about.is_none() || collected.experiments.iter().all(|o| o.figures.is_empty());
+    if stopped && nothing {
         return Err(Failure::new(
-            anyhow::anyhow!("interrupted; nothing was stored and nothing is left running"),
+            anyhow::anyhow!(
+                "interrupted before anything was measured; nothing was stored, nothing is left running"
+            ),
             "start it again; --quick takes less time",
         ));
     }
-    let (host, build, experiments) = collected?;
-    let results = Results {
-        schema: SCHEMA,
-        cordon: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        seconds: began.elapsed().as_secs_f64(),
-        quick,
-        build,
-        host,
-        experiments,
-    };
+    let results = collected.results(started, began.elapsed().as_secs_f64(), quick, &chosen)?;
     let text = results.to_json().or_hint("the results", "report this")?;
     store(&out, &text)?;
+    if stopped {
+        return Err(Failure::new(
+            anyhow::anyhow!(
+                "interrupted; what was measured until then is stored in {}, nothing is left running",
+                out.display()
+            ),
+            "`cordon lab report` shows it",
+        ));
+    }
     show(&out, &results, json)
 }
 
@@ -260,48 +290,111 @@ fn stop_on_signals(stopper: Stopper) -> Outcome<tokio::task::JoinHandle<()>> {
     }))
 }
 
-type Collected = (lab::record::Host, lab::record::Build, Vec<Measured>);
+const WORKER_HINT: &str = "see the log above; without rights for namespaces run as root";
 
-/// Reads the worker's events to the end, and says how far it is.
+/// What the worker told.
+#[derive(Default)]
+struct Collected {
+    about: Option<(lab::record::Host, lab::record::Build)>,
+    experiments: Vec<Measured>,
+    /// Whether it did all that it was asked for.
+    complete: bool,
+}
+
+impl Collected {
+    /// All of it. What was asked for and has no outcome was interrupted.
+    fn results(
+        mut self,
+        started: String,
+        seconds: f64,
+        quick: bool,
+        chosen: &[&Experiment],
+    ) -> Outcome<Results> {
+        let about = self
+            .about
+            .ok_or_else(|| anyhow::anyhow!("it did not begin"));
+        let (host, build) = about.or_hint("the lab's worker", WORKER_HINT)?;
+        for experiment in chosen {
+            if !self
+                .experiments
+                .iter()
+                .any(|outcome| outcome.name == experiment.name)
+            {
+                self.experiments.push(experiment.interrupted());
+            }
+        }
+        Ok(Results {
+            schema: SCHEMA,
+            cordon: env!("CARGO_PKG_VERSION").to_owned(),
+            started,
+            seconds,
+            quick,
+            complete: self.complete,
+            build,
+            host,
+            experiments: self.experiments,
+        })
+    }
+}
+
+/// Reads the worker's events to the end, and says how far it is. A worker that was stopped leaves what
+/// it told until then.
 fn collect(mut sandbox: Sandbox) -> Outcome<Collected> {
-    const HINT: &str = "see the log above; without rights for namespaces run as root";
     let mut line = StatusLine::new();
-    let mut about = None;
-    let mut experiments = Vec::new();
-    while let Some(event) = sandbox.next_event().or_hint("the lab's worker", HINT)? {
+    let mut collected = Collected::default();
+    let mut partial: Option<Measured> = None;
+    loop {
+        let event = sandbox.next_event();
+        let stopped = sandbox.stopper().stopped();
+        let event = match event {
+            // Its last line may be cut off.
+            Err(_) if stopped => None,
+            event => event.or_hint("the lab's worker", WORKER_HINT)?,
+        };
         match event {
-            Event::Began(what) => about = Some(*what),
-            Event::Progress {
+            Some(Event::Began(what)) => collected.about = Some(*what),
+            Some(Event::Progress {
                 experiment,
                 text,
                 left,
-            } => line.show(&experiment, &text, left),
-            Event::Outcome(outcome) => {
+            }) => line.show(&experiment, &text, left),
+            Some(Event::Partial(outcome)) => partial = Some(*outcome),
+            Some(Event::Outcome(outcome)) => {
                 line.say(&summary(&outcome));
-                experiments.push(*outcome);
+                collected.experiments.push(*outcome);
+                partial = None;
             }
-            Event::End => {
-                let about = about.ok_or_else(|| anyhow::anyhow!("it did not begin"));
-                let (host, build) = about.or_hint("the lab's worker", HINT)?;
-                return Ok((host, build, experiments));
+            Some(Event::End) => {
+                collected.complete = true;
+                return Ok(collected);
+            }
+            None if stopped => {
+                collected.experiments.extend(partial);
+                return Ok(collected);
+            }
+            None => {
+                return Err(Failure::new(
+                    anyhow::anyhow!("the lab's worker ended too early"),
+                    WORKER_HINT,
+                ));
             }
         }
     }
-    Err(Failure::new(
-        anyhow::anyhow!("the lab's worker ended too early"),
-        HINT,
-    ))
 }
 
 fn summary(outcome: &Measured) -> String {
     let state = match (outcome.state, &outcome.reason) {
         (State::Measured, _) => format!("measured in {:.0} s", outcome.seconds),
+        (State::NotRun, reason) if outcome.packages.is_empty() => {
+            format!("not run: {}", reason.as_deref().unwrap_or_default())
+        }
         (State::NotRun, reason) => format!(
             "not run: {} (install {})",
             reason.as_deref().unwrap_or_default(),
             outcome.packages.join(", ")
         ),
         (State::Failed, reason) => format!("failed: {}", reason.as_deref().unwrap_or_default()),
+        (State::Interrupted, reason) => reason.clone().unwrap_or_default(),
     };
     let mut lines = vec![format!("{:<13} {state}", outcome.name)];
     for missing in &outcome.missing {
@@ -445,7 +538,7 @@ fn report(path: &Path, html: Option<PathBuf>, markdown: Option<PathBuf>, json: b
     print(json, &json!({ "html": html, "markdown": markdown }), &text)
 }
 
-fn compare(first: &Path, second: &Path, json: bool) -> Outcome {
+fn compare(first: &Path, second: &Path, same: bool, json: bool) -> Outcome {
     let lines = lab::compare::compare(&read(first)?, &read(second)?);
     if lines.is_empty() {
         return Err(Failure::new(
@@ -453,11 +546,19 @@ fn compare(first: &Path, second: &Path, json: bool) -> Outcome {
             "run the same experiments in both",
         ));
     }
+    let (ratios, agree) = lab::compare::ratios(&lines);
     print(
         json,
-        &json!({ "lines": lines }),
+        &json!({ "lines": lines, "ratios": ratios, "agree": agree }),
         &lab::compare::table(&lines),
-    )
+    )?;
+    if !same || ratios == agree {
+        return Ok(());
+    }
+    Err(Failure::new(
+        anyhow::anyhow!("{} of {ratios} ratios do not agree", ratios - agree),
+        "repeat both runs on an idle machine; what disagrees again has changed",
+    ))
 }
 
 /// Serves one page as the portal would, in the clear and with each kind of key.

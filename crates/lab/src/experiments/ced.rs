@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              section 3, Fig. 3 and Fig. 4",
     needs: &[],
     wants: &[],
-    seconds: (10, 60),
+    seconds: (8, 40),
     run,
 };
 
@@ -35,7 +35,7 @@ const SPREAD: &str = "spread";
 const MOST: u8 = 8;
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
-    let blocks = session.pick(1000, 20_000);
+    let blocks = session.pick(1000, 8000);
     session.parameter("blocks for each value", blocks);
     session.parameter("cipher", "INDECT-128 (level low, 8 rounds), key 00 01 … 0f");
     let average = |id, title| Plan::bars(id, title, "detected errors per block", Better::More);
@@ -230,7 +230,7 @@ mod tests {
         let mut progress = |_| {};
         let mut session = Session::new(&EXPERIMENT, true, Path::new("/"), &mut progress);
         run(&mut session).unwrap();
-        let outcome = session.finish(&EXPERIMENT, Ok(()));
+        let outcome = session.finish(Ok(()));
         assert_eq!(outcome.state, State::Measured);
         assert_eq!(outcome.findings.len(), 5);
         for finding in &outcome.findings {

@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 use crate::LabError;
 use crate::experiment::Experiment;
 use crate::experiments::OPENSSL;
+use crate::ike::Dialled;
+use crate::ike_servers::{IkeServer, add_clients, dialling};
 use crate::network::{IP, Network, Side};
-use crate::process::Daemon;
+use crate::process::{Daemon, Usage};
 use crate::record::Better;
-use crate::servers::{Key, NGINX, Pki, Server};
+use crate::servers::{self, Key, NGINX, Pki, Server};
 use crate::session::{Lap, Plan, Rounds, Session};
-use crate::tls::{Column, load};
-use crate::tunnels::{Identity, OPENVPN};
+use crate::stats::spread;
+use crate::tls::{Column, load, reason};
+use crate::tunnels::{CHARON, Identity, OPENVPN, SWANCTL, ourselves};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "handshakes",
@@ -20,8 +23,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                by kind and size of the server's key?",
     source: "High-level cryptographic protocols on a system on chip (thesis), Tables 5.1 and 5.2",
     needs: &[IP, OPENSSL],
-    wants: &[OPENVPN, NGINX],
-    seconds: (60, 420),
+    wants: &[OPENVPN, NGINX, CHARON, SWANCTL],
+    seconds: (75, 200),
     run,
 };
 
@@ -29,6 +32,9 @@ const TIME: &str = "openvpn-time";
 const RATE: &str = "openvpn-rate";
 const CPU: &str = "openvpn-cpu";
 const TLS: &str = "tls-rate";
+const IKE_TIME: &str = "ike-time";
+const IKE_RATE: &str = "ike-rate";
+const IKE_CPU: &str = "ike-cpu";
 const TABLE_1: &str =
     "SoC crypto offload thesis, Table 5.1, software: dual Cortex-A9 at 800 MHz, OpenVPN with DHE";
 const TABLE_2: &str = "SoC crypto offload thesis, Table 5.2, software: dual Cortex-A9 at 800 MHz, ten clients that \
@@ -47,21 +53,26 @@ const RATES: &[(&str, f64)] = &[
 ];
 const BASE: &str = "OpenVPN, RSA-2048";
 const TLS_BASE: &str = "nginx, RSA-2048, X25519";
+const IKE_BASE: &str = "Cordon (IKEv2), RSA-2048, X25519";
 /// As published.
-const CLIENTS: u32 = 10;
+const CLIENTS: u8 = servers::CLIENTS;
+/// Tunnels of one client alone, of which the time is taken.
+const ALONE: u32 = 15;
 /// No connection takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 enum Work {
     OpenVpn(Identity),
     Tls(Server, Column),
+    /// With ML-KEM-768 or without.
+    Ike(IkeServer, Key, bool),
 }
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
-    let seconds = session.pick(1, 5);
-    let requests = session.pick(100, 1000);
+    let seconds = 1;
+    let requests = session.pick(100, 300);
     session.parameter("clients at a time", CLIENTS);
-    session.parameter("seconds of OpenVPN connections", seconds);
+    session.parameter("seconds of OpenVPN and IKEv2 connections", seconds);
     session.parameter("TLS connections in a round", requests);
     let bars = Plan::bars;
     session.plan(
@@ -83,12 +94,32 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     session.plan(bars(CPU, title, "ms", Better::Less).base(BASE));
     let title = "HTTPS with TLS 1.3, full handshakes without client certificate, ten clients";
     session.plan(bars(TLS, title, "connections per minute", Better::More).base(TLS_BASE));
+    for (id, title, unit, better) in [
+        (IKE_TIME, "IKEv2, time of one tunnel", "ms", Better::Less),
+        (
+            IKE_RATE,
+            "IKEv2, ten clients",
+            "tunnels per minute",
+            Better::More,
+        ),
+        (
+            IKE_CPU,
+            "IKEv2 server, processor time of a tunnel, its end included",
+            "ms",
+            Better::Less,
+        ),
+    ] {
+        session.plan(bars(id, title, unit, better).base(IKE_BASE));
+    }
     session.preparing("making keys");
     let mut cases = openvpn(session)?;
     cases.extend(tls(session));
+    cases.extend(ike(session));
     let pki = Pki::make(&session.folder.join("pki"), &Key::ALL)?;
+    pki.add_tunnels()?;
     let folder = session.folder.clone();
     let network = Network::new()?;
+    add_clients(&network, CLIENTS)?;
     let rounds = Rounds {
         count: session.pick(2, 5),
         warm_up: false,
@@ -101,9 +132,38 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         }
         Work::Tls(server, column) => {
             let daemon = server.start(&network, &pki)?;
-            let loaded = load(&network, &pki, *column, requests, CLIENTS, lap)?;
+            let clients = CLIENTS.into();
+            let unseen = &mut Lap::default();
+            load(&network, &pki, *column, requests / 10, clients, unseen)?;
+            let loaded = load(&network, &pki, *column, requests, clients, lap)?;
             lap.put(TLS, loaded.rate * 60.0);
             lap.used(server.name(), daemon.usage());
+            Ok(())
+        }
+        Work::Ike(server, key, hybrid) => {
+            let dial = |clients, count, seconds, lap: &mut Lap| {
+                dial(
+                    &network,
+                    &pki,
+                    (*key, *hybrid),
+                    (clients, count, seconds),
+                    lap,
+                )
+            };
+            let daemon = server.start(&network, &pki, &folder, *key, *hybrid)?;
+            // The first ones load what is loaded once.
+            dial(1, Some(3), 0.0, &mut Lap::default())?;
+            let alone = dial(1, Some(ALONE), 0.0, &mut Lap::default())?;
+            if let Some(times) = spread(alone.times) {
+                lap.put(IKE_TIME, times.median * 1000.0);
+            }
+            let before = daemon.usage().cpu;
+            let all = dial(CLIENTS, None, seconds as f64, lap)?;
+            let count = f64::from(all.count);
+            lap.put(IKE_RATE, count / all.seconds * 60.0);
+            lap.put(IKE_CPU, (daemon.usage().cpu - before) * 1000.0 / count);
+            lap.used(&format!("{}, server", daemon.name), daemon.usage());
+            daemon.stop();
             Ok(())
         }
     });
@@ -115,7 +175,13 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     );
     session.caveat(
         "The key exchange is X25519, where the thesis has finite-field Diffie-Hellman. RSA-1024 has been \
-         too short for years: OpenVPN takes it when told that anything goes, our TLS client not at all.",
+         too short for years: OpenVPN takes it when told that anything goes, TLS and IKEv2 of ours not at all.",
+    );
+    session.caveat(
+        "IKEv2: ten clients of ours, each with an address of its own, make a tunnel with certificates on both \
+         sides, close it and begin again, with `cordon vpn up` and with strongSwan's charon (ESP in user \
+         space, kernel-libipsec) as server. Clients and server share the processors, so the rate is that \
+         of both; the server's processor time is its own.",
     );
     Ok(())
 }
@@ -161,6 +227,52 @@ fn tls(session: &mut Session<'_>) -> Vec<(String, Work)> {
             if server == Server::Cordon {
                 add("X25519MLKEM768", true);
             }
+        }
+    }
+    cases
+}
+
+/// Lets IKEv2 clients make and close tunnels: how many clients, how many times or for how long.
+fn dial(
+    network: &Network,
+    pki: &Pki,
+    (key, hybrid): (Key, bool),
+    (clients, count, seconds): (u8, Option<u32>, f64),
+    lap: &mut Lap,
+) -> Result<Dialled, LabError> {
+    let unclear = |error: serde_json::Error| LabError::Unexpected(error.to_string());
+    let text = dialling(pki, key, hybrid, clients, count, seconds)?;
+    let done = network
+        .call(Side::Client, ourselves()?)
+        .args(["lab", "ike-clients"])
+        .input(serde_json::to_string(&text).map_err(unclear)?)
+        .run()
+        .map_err(|error| LabError::Unexpected(reason(&error)))?;
+    lap.used("clients", done.usage);
+    serde_json::from_str(&done.stdout).map_err(unclear)
+}
+
+fn ike(session: &mut Session<'_>) -> Vec<(String, Work)> {
+    let mut kinds = vec![IkeServer::Cordon];
+    if session.has("strongSwan (IKEv2)", &[CHARON, SWANCTL]) {
+        kinds.push(IkeServer::StrongSwan);
+    }
+    let mut cases = Vec::new();
+    for server in kinds {
+        let name =
+            |key: Key, exchange| format!("{} (IKEv2), {}, {exchange}", server.name(), key.name());
+        for key in Key::ALL {
+            cases.push((name(key, "X25519"), Work::Ike(server, key, false)));
+        }
+        let (key, exchange) = (Key::EcdsaP256, "X25519 + ML-KEM-768");
+        if server == IkeServer::Cordon {
+            cases.push((name(key, exchange), Work::Ike(server, key, true)));
+        } else {
+            session.missing(
+                &name(key, exchange),
+                "strongSwan has several key exchanges from version 6 on, Debian 12 has 5.9",
+                None,
+            );
         }
     }
     cases
@@ -241,37 +353,41 @@ fn connections(
     connect(network, identity)?;
     let mut alone = Vec::new();
     for _ in 0..5 {
-        alone.push(connect(network, identity)?);
+        alone.push(connect(network, identity)?.0);
     }
-    let median = crate::stats::spread(alone).map_or(f64::NAN, |spread| spread.median);
+    let median = spread(alone).map_or(f64::NAN, |spread| spread.median);
     lap.put(TIME, median);
     let before = server.usage().cpu;
     let began = Instant::now();
-    let counts = std::thread::scope(|scope| {
+    let clients = std::thread::scope(|scope| {
         let client = || {
-            let mut count = 0_u32;
+            let mut done = Vec::new();
             while began.elapsed() < time {
-                connect(network, identity)?;
-                count += 1;
+                done.push(connect(network, identity)?.1);
             }
-            Ok::<_, LabError>(count)
+            Ok::<_, LabError>(done)
         };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
         let lost = |_| LabError::Unexpected("a client thread died".to_owned());
         clients
             .into_iter()
             .map(|c| c.join().map_err(lost)?)
-            .sum::<Result<u32, _>>()
+            .collect::<Result<Vec<_>, _>>()
     })?;
-    let count = f64::from(counts);
+    let clients = clients.concat();
+    let count = clients.len() as f64;
     lap.put(RATE, count / began.elapsed().as_secs_f64() * 60.0);
     lap.put(CPU, (server.usage().cpu - before) * 1000.0 / count);
+    for usage in clients {
+        lap.used("openvpn, clients", usage);
+    }
     lap.used("openvpn, server", server.usage());
     Ok(())
 }
 
-/// Connects once and gives the seconds from the first packet to the verified peer, by the client's log.
-fn connect(network: &Network, identity: &Identity) -> Result<f64, LabError> {
+/// Connects once and gives the seconds from the first packet to the verified peer, by the client's log, and
+/// what the client used.
+fn connect(network: &Network, identity: &Identity) -> Result<(f64, Usage), LabError> {
     let program = OPENVPN.path().unwrap_or_else(|| OPENVPN.name.into());
     let server = Side::Server.outside().to_string();
     // Without an interface it ends by itself as soon as the server gives it an address for one.
@@ -297,7 +413,7 @@ fn connect(network: &Network, identity: &Identity) -> Result<f64, LabError> {
         line.split_whitespace().next()?.parse::<f64>().ok()
     };
     match (at("link remote"), at("Peer Connection Initiated")) {
-        (Some(start), Some(end)) => Ok(end - start),
+        (Some(start), Some(end)) => Ok((end - start, done.usage)),
         _ => {
             let last = done.stdout.lines().last().unwrap_or_default();
             Err(LabError::Unexpected(format!(

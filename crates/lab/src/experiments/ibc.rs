@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              (INDECT, Table III)",
     needs: &[],
     wants: &[OPENSSL],
-    seconds: (40, 120),
+    seconds: (40, 80),
     run,
 };
 
@@ -69,7 +69,8 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     session.plan(
         Plan::bars(SIZE, "By size of the request", "Gbit/s", Better::More)
             .over("bytes of a request")
-            .logarithmic(),
+            .logarithmic()
+            .base("AES-256-GCM, aws-lc-rs"),
     );
     let mut cases = own()?;
     cases.extend(libraries()?);

@@ -6,7 +6,7 @@ use crate::experiment::Experiment;
 use crate::experiments::OPENSSL;
 use crate::network::{IP, Network};
 use crate::record::Better;
-use crate::session::{Plan, Rounds, Session};
+use crate::session::{Lap, Plan, Rounds, Session};
 use crate::tunnels::{
     CHARON, Cordon, Identity, Kind, OPENVPN, OpenVpn, PING, Provider, SWANCTL, StrongSwan, WG,
     WIREGUARD, WireGuard, round_trips,
@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              values are not in the text",
     needs: &[IP, PING],
     wants: &[OPENSSL, OPENVPN, WIREGUARD, WG, CHARON, SWANCTL],
-    seconds: (45, 240),
+    seconds: (30, 90),
     run,
 };
 
@@ -35,7 +35,7 @@ const PLAIN: &str = "no tunnel";
 const SIZES: [usize; 8] = [16, 64, 256, 1024, 1400, 4096, 16_384, 65_000];
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
-    let count = session.pick(100, 1000);
+    let count = session.pick(100, 500);
     session.parameter(
         "echo requests for each size, as fast as they come back",
         count,
@@ -58,9 +58,9 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     session.rounds(rounds, &cases, |kind, lap| {
         let tunnel = kind.start(&network, &folder)?;
         // The first packets fill caches and queues.
-        round_trips(&tunnel, 64, count)?;
+        round_trips(&tunnel, 64, count, &mut Lap::default())?;
         for size in SIZES {
-            let times = round_trips(&tunnel, size, count)?;
+            let times = round_trips(&tunnel, size, count, lap)?;
             for ((id, _), time) in FIGURES.into_iter().zip(times) {
                 lap.put_at(id, size as f64, time);
             }

@@ -1,6 +1,7 @@
 //! All experiments. Those that are not complete are not here.
 
 mod block_size;
+mod cctv;
 mod ced;
 mod handshakes;
 mod https;
@@ -26,6 +27,7 @@ pub fn all() -> &'static [&'static Experiment] {
         &vpn_ciphers::EXPERIMENT,
         &ipsec_modes::EXPERIMENT,
         &transfer::EXPERIMENT,
+        &cctv::EXPERIMENT,
     ]
 }
 

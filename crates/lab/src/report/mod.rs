@@ -2,6 +2,7 @@
 
 mod advice;
 mod html;
+mod load;
 mod markdown;
 mod page;
 mod plot;
@@ -9,7 +10,7 @@ mod text;
 
 use crate::record::Results;
 
-pub(crate) use text::number;
+pub(crate) use text::{number, range};
 
 /// One HTML page that needs nothing else: no network, no script, no other file. The results themselves
 /// are inside, in the element `results`.

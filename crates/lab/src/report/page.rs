@@ -2,7 +2,7 @@
 
 use crate::record::{Better, Figure, Finding, Outcome, Results, Row, State};
 use crate::report::text::{duration, number, range};
-use crate::report::{advice, plot};
+use crate::report::{advice, load, plot};
 
 /// A part of the page. All text is plain.
 pub(super) enum Part {
@@ -84,6 +84,12 @@ fn opening(parts: &mut Vec<Part>, results: &Results) {
             number(host.load)
         )));
     }
+    if !results.complete {
+        parts.push(Part::Warning(
+            "This run was interrupted: it has what was measured until then, and no more."
+                .to_owned(),
+        ));
+    }
     if results.quick {
         parts.push(Part::Text(
             "A quick run shows orders of magnitude. Quote figures of a full run.".to_owned(),
@@ -94,6 +100,7 @@ fn opening(parts: &mut Vec<Part>, results: &Results) {
             State::Measured => format!("measured in {}", duration(outcome.seconds)),
             State::NotRun => format!("not run: {}", why(outcome)),
             State::Failed => format!("failed: {}", why(outcome)),
+            State::Interrupted => why(outcome),
         };
         vec![outcome.name.clone(), outcome.question.clone(), state]
     });
@@ -128,10 +135,10 @@ fn experiment(parts: &mut Vec<Part>, outcome: &Outcome) {
     parts.push(Part::Text(outcome.question.clone()));
     parts.push(Part::Text(format!("Published: {}.", outcome.source)));
     if outcome.state != State::Measured {
-        let state = if outcome.state == State::NotRun {
-            "Not run"
-        } else {
-            "Failed"
+        let state = match outcome.state {
+            State::NotRun => "Not run",
+            State::Interrupted => "Not complete",
+            State::Failed | State::Measured => "Failed",
         };
         parts.push(Part::Warning(format!("{state}: {}.", why(outcome))));
     }
@@ -145,6 +152,7 @@ fn experiment(parts: &mut Vec<Part>, outcome: &Outcome) {
     {
         figure(parts, shown);
     }
+    load::write(parts, outcome);
     processes(parts, outcome);
     if !outcome.missing.is_empty() {
         parts.push(Part::Text("Without figures:".to_owned()));
@@ -167,7 +175,7 @@ fn finding(finding: &Finding) -> String {
 }
 
 fn conditions(parts: &mut Vec<Part>, outcome: &Outcome) {
-    if outcome.state != State::Measured {
+    if outcome.figures.is_empty() {
         return;
     }
     let mut facts = vec![("rounds".to_owned(), outcome.rounds.to_string())];
@@ -230,7 +238,11 @@ fn by_case(figure: &Figure) -> Table {
                 .map_or_else(dash, |m| range(&m.spread)),
         );
         if ratios {
-            cells.push(row.ratio.as_ref().map_or_else(dash, range));
+            cells.push(
+                row.ratio
+                    .as_ref()
+                    .map_or_else(dash, |ratio| range(&ratio.spread)),
+            );
         }
         if published {
             let value = row.published.as_ref();
@@ -313,8 +325,11 @@ fn method(parts: &mut Vec<Part>) {
             "All cases of an experiment take turns in every round, forwards and backwards, so that a slow \
              minute hits all alike. A warm-up comes before what counts.",
             "A value is the median of the rounds; the range beside it is the least and the greatest of \
-             them. A ratio is made within each round, to the case that its column names, and then treated \
-             the same way.",
+             them. A ratio is made within each round, to the case that its column names; its median has \
+             an interval beside it that reaches further than the rounds did: on either side by 2/(n - 1) \
+             of their width on a logarithmic scale with n rounds, and by one per cent or the step of the \
+             measurement. Another run of the same kind on the same machine has to meet it: \
+             `cordon lab compare --same` looks.",
             "Everything, both ends of a connection included, shares the processors of this one machine. \
              Absolute values of a network with two machines are other ones; ratios carry further.",
             "Processor seconds are those of the process and its children, user and system, with a clock \

@@ -9,12 +9,12 @@ use crate::record::{Figure, Row, Spread};
 use crate::report::html::escape;
 use crate::report::text::number;
 
-const WIDTH: f64 = 760.0;
+pub(super) const WIDTH: f64 = 760.0;
 /// Room for names, in letters and their width.
 const MOST: usize = 40;
-const LETTER: f64 = 8.6;
+pub(super) const LETTER: f64 = 8.6;
 /// Room for values.
-const RIGHT: f64 = 90.0;
+pub(super) const RIGHT: f64 = 90.0;
 const BAR: f64 = 15.0;
 const GAP: f64 = 9.0;
 /// Number of colours in the style sheet.
@@ -50,7 +50,7 @@ pub(super) fn draw(figure: &Figure) -> Vec<String> {
 fn ratio(row: &Row) -> Bars<'_> {
     Bars {
         name: &row.case,
-        here: row.ratio,
+        here: row.ratio.as_ref().map(|ratio| ratio.spread),
         published: row.published.as_ref().and_then(|published| published.ratio),
     }
 }
@@ -154,7 +154,8 @@ fn whisker(body: &mut String, low: f64, high: f64, y: f64) {
     }
 }
 
-fn frame(height: f64, title: &str, body: &str) -> String {
+/// A picture of a height, with a name for those who do not see it.
+pub(super) fn frame(height: f64, title: &str, body: &str) -> String {
     format!(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height:.0}' role='img' \
          aria-label='{}'>\n{body}</svg>",

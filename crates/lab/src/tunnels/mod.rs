@@ -17,7 +17,7 @@ use crate::session::Lap;
 
 pub(crate) use cordon::Cordon;
 pub(crate) use openvpn::{Identity, OPENVPN, OpenVpn, Provider};
-pub(crate) use strongswan::{CHARON, SWANCTL, StrongSwan};
+pub(crate) use strongswan::{CHARON, SWANCTL, StrongSwan, control};
 pub(crate) use wireguard::{WG, WIREGUARD, WireGuard};
 
 pub(crate) const PING: Program = Program {
@@ -177,6 +177,7 @@ pub(crate) fn round_trips(
     tunnel: &Tunnel<'_>,
     bytes: usize,
     count: u32,
+    lap: &mut Lap,
 ) -> Result<[f64; 3], LabError> {
     let done = tunnel
         .network
@@ -191,6 +192,7 @@ pub(crate) fn round_trips(
         ])
         .arg(tunnel.server.to_string())
         .run()?;
+    lap.used("ping", done.usage);
     // rtt min/avg/max/mdev = 0.020/0.031/0.210/0.011 ms
     let unclear = || LabError::Unexpected(format!("ping gave no times: {}", done.stdout.trim()));
     let (_, times) = done.stdout.rsplit_once(" = ").ok_or_else(unclear)?;

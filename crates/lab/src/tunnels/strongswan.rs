@@ -87,7 +87,8 @@ impl StrongSwan {
     }
 }
 
-fn control(home: &Path, words: &[&str]) -> Result<(), LabError> {
+/// Tells the daemon that has its files in `home`.
+pub(crate) fn control(home: &Path, words: &[&str]) -> Result<(), LabError> {
     Call::new(SWANCTL.path().unwrap_or_else(|| SWANCTL.name.into()))
         .args(words)
         .arg("--uri")

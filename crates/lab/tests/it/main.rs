@@ -1,10 +1,10 @@
 //! Stored results: read again, shown, compared.
 
-use lab::compare::{What, compare, table};
-use lab::record::{ReadError, Results};
+use lab::compare::{What, compare, ratios, table};
+use lab::record::{ReadError, Results, State};
 use lab::report;
 
-/// The stored form, version 1.
+/// The stored form, version 2.
 const GOLDEN: &str = include_str!("../data/results.json");
 
 fn golden() -> Results {
@@ -18,8 +18,8 @@ fn the_stored_form_stays_as_it_is() {
 
 #[test]
 fn other_versions_and_other_files_are_refused() {
-    let other = GOLDEN.replacen("\"schema\": 1", "\"schema\": 2", 1);
-    assert!(matches!(Results::parse(&other), Err(ReadError::Version(2))));
+    let other = GOLDEN.replacen("\"schema\": 2", "\"schema\": 1", 1);
+    assert!(matches!(Results::parse(&other), Err(ReadError::Version(1))));
     let unknown = GOLDEN.replacen("\"quick\"", "\"quicker\"", 1);
     assert!(matches!(Results::parse(&unknown), Err(ReadError::Form(_))));
 }
@@ -67,7 +67,7 @@ fn the_choice_follows_its_rule() {
 fn two_runs_are_compared_by_ratios_where_there_are_some() {
     let mut second = golden();
     let row = &mut second.experiments[0].figures[0].rows[1];
-    let ratio = row.ratio.as_mut().unwrap();
+    let ratio = &mut row.ratio.as_mut().unwrap().spread;
     (ratio.median, ratio.low, ratio.high) = (2.0, 1.9, 2.1);
     let lines = compare(&golden(), &second);
     let whats: Vec<_> = lines.iter().map(|line| line.what).collect();
@@ -77,4 +77,26 @@ fn two_runs_are_compared_by_ratios_where_there_are_some() {
     assert!(changed[0].better && changed[0].case == "OpenVPN, AES-256-GCM");
     let text = table(&lines);
     assert!(text.contains("1 of 2 ratios agree"), "{text}");
+    assert_eq!(ratios(&lines), (2, 1));
+}
+
+#[test]
+fn an_interrupted_run_says_so_on_its_page() {
+    let mut results = golden();
+    results.complete = false;
+    let outcome = &mut results.experiments[0];
+    outcome.state = State::Interrupted;
+    outcome.reason = Some("interrupted after round 2 of 5".to_owned());
+    for page in [report::html(&results), report::markdown(&results)] {
+        assert!(page.contains("This run was interrupted"), "{page}");
+        assert!(
+            page.contains("Not complete: interrupted after round 2 of 5"),
+            "{page}"
+        );
+        // What there is stands there all the same, with its conditions.
+        assert!(
+            page.contains("850 (800 … 900)") && page.contains("OpenVPN 2.6.14"),
+            "{page}"
+        );
+    }
 }
