@@ -37,13 +37,9 @@ impl Film {
     /// noise, because the encoder makes next to nothing of a still one.
     pub(crate) fn encode(folder: &Path, megabits: u32, seconds: u32) -> Result<Self, LabError> {
         let path = folder.join(format!("film-{megabits}.ts"));
-        let size = if megabits <= 2 {
-            "1280x720"
-        } else {
-            "1920x1080"
-        };
         let rate = format!("{megabits}M");
-        let source = format!("testsrc2=size={size}:rate={FRAMES_PER_SECOND},noise=alls=20:allf=t");
+        let source =
+            format!("testsrc2=size=1280x720:rate={FRAMES_PER_SECOND},noise=alls=20:allf=t");
         let program = FFMPEG.path().unwrap_or_else(|| FFMPEG.name.into());
         Call::new(program)
             .args([

@@ -78,14 +78,13 @@ pub(crate) fn dialling(
     count: Option<u32>,
     seconds: f64,
 ) -> Result<Dialling, LabError> {
-    let file = |end| pki.read(&format!("ike-client-{}.{end}", key.file()));
     Ok(Dialling {
         server: Side::Server.outside(),
         clients: (0..clients).map(client).collect(),
         inside: Side::Server.inside(),
         root: pki.read("root.pem")?,
-        certificate: file("pem")?,
-        key: file("key")?,
+        certificate: pki.read(&format!("ike-client-{}.pem", key.file()))?,
+        key: pki.read(&format!("client-{}.key", key.file()))?,
         hybrid,
         count,
         seconds,
@@ -109,7 +108,7 @@ fn cordon(
         "status = \"control.sock\"\n[interface]\nname = \"tunnel0\"\naddresses = [\"{inside}/32\"]\n\
          [trust]\nanchors = [\"{keys}/root.pem\"]\n[[connection]]\nname = \"clients\"\n\
          local_id = \"{SERVER_NAME}\"\nremote_id = \"any\"\n\
-         certificate = \"{keys}/ike-server-{file}.pem\"\nkey = \"{keys}/ike-server-{file}.key\"\n\
+         certificate = \"{keys}/ike-server-{file}.pem\"\nkey = \"{keys}/server-{file}.key\"\n\
          ike = [{{ encryption = [\"aes-128-gcm\"], prf = [\"hmac-sha2-256\"], groups = [\"x25519\"]{additional} }}]\n\
          [[connection.child]]\nname = \"net\"\nlocal = [\"{inside}/32\"]\nremote = [\"10.208.1.0/24\"]\n\
          esp = [{{ encryption = [\"aes-128-gcm\"], groups = [\"x25519\"], extended_sequence = false }}]\n",
@@ -131,10 +130,10 @@ fn cordon(
 fn strongswan(network: &Network, pki: &Pki, home: &Path, key: Key) -> Result<Daemon, LabError> {
     let failed = || LabError::io("charon's files");
     let swanctl = home.join("swanctl");
-    let server = format!("ike-server-{}", key.file());
+    let server = format!("server-{}", key.file());
     for (name, folder, target) in [
         ("root.pem", "x509ca", "root.pem"),
-        (&format!("{server}.pem"), "x509", "server.pem"),
+        (&format!("ike-{server}.pem"), "x509", "server.pem"),
         (&format!("{server}.key"), "private", "server.key"),
     ] {
         let folder = swanctl.join(folder);

@@ -147,18 +147,37 @@ impl Pki {
         Ok(pki)
     }
 
-    /// Certificates for tunnels: the server's, and one for all clients.
+    /// Certificates for tunnels: the server's, and one for all clients; with the keys that they have for
+    /// TLS, because large ones take long to find.
     pub(crate) fn add_tunnels(&self) -> Result<(), LabError> {
         for key in &self.keys {
-            for (name, kind) in [("ike-server", "tunnels"), ("ike-client", "dialling")] {
-                let name = format!("{name}-{}", key.file());
-                self.issue(&name, kind, Some("root"), key.openssl())?;
+            for (side, kind) in [("server", "tunnels"), ("client", "dialling")] {
+                let name = format!("ike-{side}-{}", key.file());
+                let file = format!("{side}-{}.key", key.file());
+                self.certify(&name, kind, Some("root"), &["-key", &file])?;
             }
         }
         Ok(())
     }
 
     fn issue(
+        &self,
+        name: &str,
+        kind: &str,
+        issuer: Option<&str>,
+        key: &[&str],
+    ) -> Result<(), LabError> {
+        let keyout = format!("{name}.key");
+        self.certify(
+            name,
+            kind,
+            issuer,
+            &[&["-keyout", &keyout, "-newkey"], key].concat(),
+        )
+    }
+
+    /// A certificate for the key that the last words name.
+    fn certify(
         &self,
         name: &str,
         kind: &str,
@@ -183,11 +202,11 @@ impl Pki {
                 "-extensions",
                 kind,
             ])
-            .args(["-keyout", &file(name, "key"), "-out", &file(name, "pem")]);
+            .args(["-out", &file(name, "pem")]);
         if let Some(issuer) = issuer {
             call = call.args(["-CA", &file(issuer, "pem"), "-CAkey", &file(issuer, "key")]);
         }
-        call.arg("-newkey").args(key).run()?;
+        call.args(key).run()?;
         Ok(())
     }
 

@@ -53,8 +53,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What all trials have in common.
 struct Trials<'a> {
     folder: &'a Path,
-    /// Seconds of a trial, and steps within a doubling of the number of cameras.
-    seconds: u32,
+    /// Frames of each camera in a trial, and steps within a doubling of the number of cameras.
+    frames: u32,
     steps: u32,
 }
 
@@ -78,9 +78,10 @@ enum End {
 }
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
-    let seconds = 1;
+    // A trial is long enough for an overload by a step of the search to pile up.
+    let frames = session.pick(15, FRAMES_PER_SECOND);
     let steps = session.pick(4, 8);
-    session.parameter("seconds of a trial", seconds);
+    session.parameter("frames of a trial from each camera", frames);
     session.parameter("steps of the search within a doubling", steps);
     session.parameter("frames per second", FRAMES_PER_SECOND);
     session.parameter(
@@ -94,7 +95,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     for (rate, id, title) in RATES {
         session.plan(Plan::bars(id, title, "cameras", Better::More).base(PLAIN));
         session.preparing(&format!("encoding {rate} Mbit/s"));
-        let film = Film::encode(&folder, rate, 4)?;
+        let film = Film::encode(&folder, rate, 2)?;
         session.parameter(
             &format!("Mbit/s of a film of {rate} as encoded"),
             crate::report::number(film.rate),
@@ -109,7 +110,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     };
     let trials = Trials {
         folder: &folder,
-        seconds,
+        frames,
         steps,
     };
     // A search begins where the last one for the same ended, and has to find the border again.
@@ -288,7 +289,7 @@ impl Trials<'_> {
         let text = |value: serde_json::Result<String>| {
             value.map_err(|error| LabError::Unexpected(error.to_string()))
         };
-        let frames = self.seconds * FRAMES_PER_SECOND;
+        let frames = self.frames;
         let viewing = Viewing {
             address: SocketAddr::new(tunnel.server.into(), PORT),
             cameras,

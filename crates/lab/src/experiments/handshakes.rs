@@ -69,7 +69,7 @@ enum Work {
 }
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
-    let seconds = 1;
+    let seconds = session.pick(0.5, 1.0);
     let requests = session.pick(100, 300);
     session.parameter("clients at a time", CLIENTS);
     session.parameter("seconds of OpenVPN and IKEv2 connections", seconds);
@@ -126,7 +126,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     };
     session.rounds(rounds, &cases, |work, lap| match work {
         Work::OpenVpn(identity) => {
-            let seconds = Duration::from_secs(seconds);
+            let seconds = Duration::from_secs_f64(seconds);
             let server = server(&network, identity, &folder)?;
             connections(&network, identity, &server, seconds, lap)
         }
@@ -158,7 +158,12 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
                 lap.put(IKE_TIME, times.median * 1000.0);
             }
             let before = daemon.usage().cpu;
-            let all = dial(CLIENTS, None, seconds as f64, lap)?;
+            let all = dial(CLIENTS, None, seconds, lap)?;
+            if all.count == 0 {
+                return Err(LabError::Unexpected(
+                    "no tunnel was made in time".to_owned(),
+                ));
+            }
             let count = f64::from(all.count);
             lap.put(IKE_RATE, count / all.seconds * 60.0);
             lap.put(IKE_CPU, (daemon.usage().cpu - before) * 1000.0 / count);
@@ -375,6 +380,11 @@ fn connections(
             .collect::<Result<Vec<_>, _>>()
     })?;
     let clients = clients.concat();
+    if clients.is_empty() {
+        return Err(LabError::Unexpected(
+            "no connection was made in time".to_owned(),
+        ));
+    }
     let count = clients.len() as f64;
     lap.put(RATE, count / began.elapsed().as_secs_f64() * 60.0);
     lap.put(CPU, (server.usage().cpu - before) * 1000.0 / count);

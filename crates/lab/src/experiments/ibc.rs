@@ -99,7 +99,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         session.missing(BASE, "there is no openssl", Some(OPENSSL.package));
     }
     let rounds = Rounds {
-        count: session.pick(3, 5),
+        count: session.pick(2, 5),
         warm_up: true,
     };
     session.rounds(rounds, &cases, |work, lap| {
