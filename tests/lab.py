@@ -301,7 +301,8 @@ def compared(suite, results):
         assert changed and not any(line["better"] for line in changed), changed
         equal({line["figure"] for line in changed}, {"average"}, "figures")
         failed = cordon("lab", "compare", "--same", results, other, code=1)
-        contains(failed.stderr, f"{len(changed)} of ")
+        ratios = [line for line in changed if line["what"] == "ratio"]
+        contains(failed.stderr, f"{len(ratios)} of ")
         contains(failed.stdout, "  worse")
 
 
