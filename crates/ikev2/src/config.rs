@@ -241,6 +241,9 @@ pub struct Limits {
     /// How long we leave a Child SA alone that we made in a response, unless the peer shows before
     /// that it has the response: it would not know what we talk about.
     pub unconfirmed: Duration,
+    /// How long the peer may take for the next of several key exchanges (RFC 9370 §2.2.4), before what
+    /// it has begun is forgotten.
+    pub followup: Duration,
     /// How long an SA may outlive the time at which it was to be replaced, before it is deleted; it lives
     /// on if none. Replacing takes a few seconds, or as long as the peer refuses.
     pub overdue: Option<Duration>,
@@ -272,6 +275,7 @@ impl Default for Limits {
             transmissions: 9,
             retry_pause: Duration::from_secs(1),
             unconfirmed: Duration::from_secs(60),
+            followup: Duration::from_secs(60),
             overdue: None,
             linger: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),

@@ -34,8 +34,10 @@ pub struct EspProposal {
     pub integrity: Vec<Integrity>,
     /// Key exchanges when the Child SA is made or replaced later (perfect forward secrecy).
     pub groups: Vec<Group>,
-    /// Whether it may also be replaced without a key exchange. A peer that did not plan for one
-    /// refuses the first rekeying otherwise, an hour after all seemed well.
+    /// Further key exchanges (RFC 9370) after the one with `groups`, in order: alternatives for each.
+    pub additional: Vec<Vec<Group>>,
+    /// Whether it may also be replaced without a key exchange, or without the further ones. A peer that
+    /// did not plan for one refuses the first rekeying otherwise, an hour after all seemed well.
     pub without_group: bool,
     /// Sequence numbers: `true` for 64 bits, in order of preference.
     pub extended_sequence: Vec<bool>,
@@ -57,12 +59,14 @@ pub struct IkeSuite {
 }
 
 /// The algorithms of a Child SA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EspSuite {
     /// Encryption and integrity.
     pub suite: Suite,
     /// Key exchange of its own.
     pub group: Option<Group>,
+    /// Further key exchanges.
+    pub additional: Vec<Group>,
     /// 64-bit sequence numbers.
     pub extended_sequence: bool,
 }
@@ -153,9 +157,8 @@ fn prf_from_id(id: u16) -> Option<Prf> {
     .find(|prf| prf_id(*prf).0 == id)
 }
 
-fn additional_kind(index: usize) -> Option<TransformType> {
-    let index = u8::try_from(index).ok().filter(|index| *index < 7)?;
-    Some(TransformType(TransformType::ADDKE1.0.saturating_add(index)))
+fn additional_kinds() -> impl Iterator<Item = TransformType> {
+    (TransformType::ADDKE1.0..=TransformType::ADDKE7.0).map(TransformType)
 }
 
 fn group_transforms(kind: TransformType, groups: &[Group]) -> impl Iterator<Item = Transform> {
@@ -184,10 +187,8 @@ impl IkeProposal {
                 .map(|prf| Transform::new(TransformType::PRF, prf_id(*prf).0)),
         );
         transforms.extend(group_transforms(TransformType::KE, &self.groups));
-        for (index, groups) in self.additional.iter().enumerate() {
-            if let Some(kind) = additional_kind(index) {
-                transforms.extend(group_transforms(kind, groups));
-            }
+        for (kind, groups) in additional_kinds().zip(&self.additional) {
+            transforms.extend(group_transforms(kind, groups));
         }
         Proposal {
             number,
@@ -214,9 +215,13 @@ impl EspProposal {
                 .map(|i| Transform::new(TransformType::INTEG, integrity_id(*i).0)),
         );
         if with_groups {
-            transforms.extend(group_transforms(TransformType::KE, &self.groups));
-            if self.without_group && !self.groups.is_empty() {
-                transforms.push(Transform::new(TransformType::KE, KeyExchangeId::NONE.0));
+            let further = additional_kinds().zip(self.additional.iter().map(Vec::as_slice));
+            let first = (TransformType::KE, self.groups.as_slice());
+            for (kind, groups) in std::iter::once(first).chain(further) {
+                transforms.extend(group_transforms(kind, groups));
+                if self.without_group && !groups.is_empty() {
+                    transforms.push(Transform::new(kind, KeyExchangeId::NONE.0));
+                }
             }
         }
         transforms.extend(
@@ -428,6 +433,18 @@ fn group_of(proposal: &Proposal, kind: TransformType) -> Option<Option<Group>> {
     }
 }
 
+/// The further key exchanges, which need a first one; no method comes twice (RFC 9370 §2.2.2).
+fn additional_of(chosen: &Proposal, first: Option<Group>) -> Option<Vec<Group>> {
+    let mut seen: Vec<Group> = first.into_iter().collect();
+    for kind in additional_kinds() {
+        match group_of(chosen, kind)? {
+            Some(group) if seen.is_empty() || seen.contains(&group) => return None,
+            group => seen.extend(group),
+        }
+    }
+    Some(seen.split_off(usize::from(first.is_some())))
+}
+
 fn integrity_of(proposal: &Proposal) -> Option<Option<Integrity>> {
     match one(proposal, TransformType::INTEG).map(|transform| transform.id) {
         None | Some(0) => Some(None),
@@ -444,16 +461,13 @@ impl IkeSuite {
         if encryption == Encryption::Null || Suite::new(encryption, integrity).is_err() {
             return None;
         }
-        let mut additional = Vec::new();
-        for kind in (0..7).filter_map(additional_kind) {
-            additional.extend(group_of(chosen, kind)?);
-        }
+        let group = group_of(chosen, TransformType::KE)??;
         Some(Self {
             encryption,
             integrity,
             prf: prf_from_id(one(chosen, TransformType::PRF)?.id)?,
-            group: group_of(chosen, TransformType::KE)??,
-            additional,
+            group,
+            additional: additional_of(chosen, Some(group))?,
         })
     }
 }
@@ -462,9 +476,11 @@ impl EspSuite {
     /// The suite of a chosen proposal; none if it has algorithms that do not go together.
     pub fn from_wire(chosen: &Proposal) -> Option<Self> {
         let encryption = encryption_from_wire(one(chosen, TransformType::ENCR)?)?;
+        let group = group_of(chosen, TransformType::KE)?;
         Some(Self {
             suite: Suite::new(encryption, integrity_of(chosen)?).ok()?,
-            group: group_of(chosen, TransformType::KE)?,
+            group,
+            additional: additional_of(chosen, group)?,
             extended_sequence: one(chosen, TransformType::ESN).is_some_and(|esn| esn.id == 1),
         })
     }

@@ -231,6 +231,9 @@ pub struct EspProposalConfig {
     /// Key exchanges when it gets new keys; a peer without them is taken as well.
     #[serde(default)]
     groups: Vec<Named<Group>>,
+    /// Further key exchanges after the first, one after the other; a peer without them is taken as well.
+    #[serde(default)]
+    additional: Vec<Named<Group>>,
     /// 64-bit sequence numbers: only, or never; either unless given.
     extended_sequence: Option<bool>,
 }
@@ -322,12 +325,17 @@ impl EspProposalConfig {
         check_suite(&encryption, &integrity)?;
         let groups = Named::all(&self.groups);
         if groups.iter().any(|group| !group.is_first()) {
-            return Err("ml-kem-768 is for `additional` of `ike` only");
+            return Err("ml-kem-768 is for `additional` only");
+        }
+        let additional = Named::all(&self.additional);
+        if groups.is_empty() && !additional.is_empty() {
+            return Err("`additional` needs `groups`");
         }
         Ok(EspProposal {
             encryption,
             integrity,
             groups,
+            additional: additional.into_iter().map(|group| vec![group]).collect(),
             without_group: true,
             extended_sequence: match self.extended_sequence {
                 Some(only) => vec![only],
@@ -356,6 +364,7 @@ pub(super) fn usual_esp() -> Vec<EspProposal> {
         encryption: usual_ciphers(),
         integrity: vec![],
         groups: vec![Group::X25519, Group::P256, Group::P384],
+        additional: vec![],
         without_group: true,
         extended_sequence: vec![true, false],
     }]

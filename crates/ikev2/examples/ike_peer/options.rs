@@ -219,6 +219,7 @@ fn esp_proposal(text: &str) -> Result<EspProposal, Failure> {
         integrity: words.integrity,
         without_group: words.groups.is_empty(),
         groups: words.groups,
+        additional: words.additional,
         extended_sequence: vec![words.esn],
     })
 }

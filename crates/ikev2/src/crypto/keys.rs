@@ -3,6 +3,7 @@
 use offload::{KeyMaterial, Suite};
 use zeroize::Zeroizing;
 
+use super::exchange::Shared;
 use super::prf::Prf;
 use crate::select::IkeSuite;
 
@@ -52,9 +53,14 @@ impl IkeKeys {
     }
 
     /// Keys of the IKE SA that replaces this one: SKEYSEED = prf(SK_d (old), g^ir | Ni | Nr) with the
-    /// old pseudorandom function (§2.18).
-    pub fn rekeyed(&self, suite: &IkeSuite, shared: &[u8], inputs: Inputs<'_>) -> Option<Self> {
-        self.updated(suite, shared, inputs)
+    /// old pseudorandom function (§2.18); secrets after the first of `shared` come from further key
+    /// exchanges, and behind the nonces (RFC 9370 §2.2.4).
+    pub fn rekeyed(&self, suite: &IkeSuite, shared: &[Shared], inputs: Inputs<'_>) -> Option<Self> {
+        let (first, further) = shared.split_first()?;
+        let mut parts = vec![first.as_slice(), inputs.nonce_i, inputs.nonce_r];
+        parts.extend(further.iter().map(|shared| shared.as_slice()));
+        let skeyseed = self.prf.compute(&self.sk_d, &parts);
+        Self::expand(suite, &skeyseed, inputs)
     }
 
     /// Mixes a post-quantum preshared key into what authenticates and into what later keys derive from
@@ -103,17 +109,20 @@ impl IkeKeys {
 }
 
 /// Keys of a Child SA, first those with which the exchange's initiator sends:
-/// KEYMAT = prf+(SK_d, [g^ir] | Ni | Nr), with encryption before integrity (§2.17).
+/// KEYMAT = prf+(SK_d, [g^ir] | Ni | Nr), with encryption before integrity (§2.17). Secrets after the
+/// first of `shared` come from further key exchanges, and behind the nonces (RFC 9370 §2.2.4).
 pub fn child_keys(
     keys: &IkeKeys,
     suite: Suite,
-    shared: Option<&[u8]>,
+    shared: &[Shared],
     nonces: (&[u8], &[u8]),
 ) -> Option<(KeyMaterial, KeyMaterial)> {
     let encryption = suite.encryption().key_len();
     let integrity = suite.integrity().map_or(0, offload::Integrity::key_len);
     let one = encryption.saturating_add(integrity);
-    let seed = [shared.unwrap_or_default(), nonces.0, nonces.1];
+    let mut secrets = shared.iter().map(|shared| shared.as_slice());
+    let mut seed = vec![secrets.next().unwrap_or_default(), nonces.0, nonces.1];
+    seed.extend(secrets);
     let stream = keys.prf.plus(&keys.sk_d, &seed, one.saturating_mul(2));
     let (initiator, responder) = stream.split_at_checked(one)?;
     let split = |half: &[u8]| {

@@ -163,13 +163,12 @@ impl Offer {
         out
     }
 
-    /// Installs the Child SA that the peer's response describes.
+    /// What the peer's response agrees to.
     pub(crate) fn accept(
         &self,
-        core: &mut Core,
         making: &Making<'_>,
         response: &[Payload],
-    ) -> Result<ChildSa, Reason> {
+    ) -> Result<Negotiated, Reason> {
         let child = making
             .connection
             .children
@@ -194,12 +193,12 @@ impl Offer {
             return Err(Reason::Selectors { theirs, ours });
         }
         let shared = match (suite.group, &self.pending, find!(response, Payload::Ke)) {
-            (None, _, _) => None,
+            (None, _, _) => Vec::new(),
             (Some(group), Some(pending), Some(ke))
                 if pending.group() == group && ke.method == group.id() =>
             {
                 let shared = pending.finish(&ke.data);
-                Some(shared.map_err(|_| Reason::Protocol("public value"))?)
+                vec![shared.map_err(|_| Reason::Protocol("public value"))?]
             }
             _ => return Err(Reason::Protocol("key exchange of the Child SA")),
         };
@@ -209,7 +208,7 @@ impl Offer {
         } else {
             Mode::Tunnel
         };
-        let negotiated = Negotiated {
+        Ok(Negotiated {
             config: self.config,
             spis: (self.spi_in, spi_out),
             suite,
@@ -217,8 +216,7 @@ impl Offer {
             selectors: (ts_i.clone(), ts_r.clone()),
             mode,
             initiator: true,
-        };
-        install(core, making, negotiated)
+        })
     }
 }
 
@@ -237,8 +235,8 @@ pub(crate) fn selectors(
     ))
 }
 
-/// Answers the peer's request for a Child SA: installs it and gives the payloads of the response,
-/// without the nonce.
+/// Answers the peer's request for a Child SA: what is to be installed, and the payloads of the
+/// response without the nonce.
 ///
 /// `with_groups` is false in IKE_AUTH; `only` restricts the choice to the child that is replaced.
 pub(crate) fn answer(
@@ -247,7 +245,7 @@ pub(crate) fn answer(
     request: &[Payload],
     with_groups: bool,
     only: Option<usize>,
-) -> Result<(ChildSa, Vec<Payload>), Refusal> {
+) -> Result<(Negotiated, Vec<Payload>), Refusal> {
     let syntax = || {
         Refusal::new(
             NotifyType::INVALID_SYNTAX,
@@ -323,7 +321,7 @@ fn answer_with(
     (index, child): (usize, &ChildConfig),
     (spi_in, offered, with_groups): (u32, &[Proposal], bool),
     (local, remote): (Vec<TrafficSelector>, Vec<TrafficSelector>),
-) -> Result<(ChildSa, Vec<Payload>), Refusal> {
+) -> Result<(Negotiated, Vec<Payload>), Refusal> {
     let ke = find!(request, Payload::Ke);
     let ours: Vec<_> = child
         .esp
@@ -353,6 +351,7 @@ fn answer_with(
         payloads.push(Payload::Ke(ke));
         shared
     });
+    let shared = shared.into_iter().collect();
     payloads.push(Payload::TsI(remote.clone()));
     payloads.push(Payload::TsR(local.clone()));
     let transport =
@@ -373,9 +372,7 @@ fn answer_with(
         },
         initiator: false,
     };
-    let sa = install(core, making, negotiated)
-        .map_err(|reason| Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN, reason))?;
-    Ok((sa, payloads))
+    Ok((negotiated, payloads))
 }
 
 /// Our half of a key exchange, or the demand for the right group (RFC 7296 §1.3).
@@ -401,26 +398,48 @@ pub(crate) fn invalid_ke(method: KeyExchangeId) -> Notify {
     Notify::new(NotifyType::INVALID_KE_PAYLOAD).with_data(method.0.to_be_bytes())
 }
 
-struct Negotiated {
+/// A Child SA that both sides have agreed to.
+pub(crate) struct Negotiated {
     config: usize,
     /// Ours, theirs.
-    spis: (u32, u32),
-    suite: EspSuite,
-    shared: Option<Shared>,
+    pub(crate) spis: (u32, u32),
+    pub(crate) suite: EspSuite,
+    /// The secrets of its own key exchanges so far.
+    pub(crate) shared: Vec<Shared>,
     /// Of the exchange's initiator, of its responder.
     selectors: (Vec<TrafficSelector>, Vec<TrafficSelector>),
     mode: Mode,
     initiator: bool,
 }
 
-fn install(core: &mut Core, making: &Making<'_>, new: Negotiated) -> Result<ChildSa, Reason> {
+/// Installs what was promised or asked for, as responder.
+pub(crate) fn grant(
+    core: &mut Core,
+    making: &Making<'_>,
+    new: Negotiated,
+) -> Result<ChildSa, Refusal> {
+    let spi_in = new.spis.0;
+    install(core, making, new).map_err(|reason| {
+        core.free_esp_spi(spi_in);
+        Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN, reason)
+    })
+}
+
+/// Hands a Child SA to the data plane, once all key exchanges are through.
+pub(crate) fn install(
+    core: &mut Core,
+    making: &Making<'_>,
+    new: Negotiated,
+) -> Result<ChildSa, Reason> {
+    if !is_free(new.spis.1, making) {
+        return Err(Reason::Protocol("SPI of the Child SA"));
+    }
     let child = making
         .connection
         .children
         .get(new.config)
         .ok_or(Reason::Local)?;
-    let shared = new.shared.as_ref().map(|shared| shared.as_slice());
-    let (key_i, key_r) = child_keys(making.keys, new.suite.suite, shared, making.nonces)
+    let (key_i, key_r) = child_keys(making.keys, new.suite.suite, &new.shared, making.nonces)
         .ok_or(Reason::Protocol("key material"))?;
     let (ts_i, ts_r) = new.selectors;
     let ((outbound, inbound), (local, remote)) = if new.initiator {

@@ -11,7 +11,8 @@
 //! | delete IKE | ok | ok | ok | ok | ok |
 //!
 //! "Later" is TEMPORARY_FAILURE; whoever gets it tries again after a pause with a random part. For a
-//! child other than C, deleting and rekeying are independent of each other.
+//! child other than C, deleting and rekeying are independent of each other. With several key exchanges
+//! (`followup.rs`) a request is out from CREATE_CHILD_SA to the last IKE_FOLLOWUP_KE.
 //!
 //! A Child SA that is rekeyed receives from the start on both sides. The one who asked for it sends
 //! with it once the response is there; the other once the old one is deleted, or the caller reports
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use super::child::{ChildSa, ChildState};
 use super::core::Core;
+use super::followup::Promise;
 use super::rekey_child::ChildRequest;
 use super::rekey_ike::IkeRequest;
 use super::{IkeId, IkeSa, Phase};
@@ -126,6 +128,8 @@ pub(crate) struct Established {
     pub(crate) keys: IkeKeys,
     pub(crate) children: BTreeMap<u32, ChildSa>,
     pub(crate) request: Option<Request>,
+    /// What the peer gets after its further key exchanges.
+    pub(crate) promise: Option<Box<Promise>>,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) role: Role,
     pub(crate) mobility: Mobility,
@@ -152,6 +156,7 @@ impl Established {
             keys,
             children: BTreeMap::new(),
             request: None,
+            promise: None,
             queue: VecDeque::new(),
             role: Role::Live,
             mobility: Mobility::default(),
@@ -189,7 +194,11 @@ impl Established {
             _ => None,
         };
         let unconfirmed = child.and_then(|child| child.unconfirmed);
-        unconfirmed.unwrap_or_default().max(queued.not_before)
+        let promise = self.promise.as_ref();
+        let promised = promise.filter(|promise| promise.blocks(&queued.intent));
+        let promised = promised.map(|promise| promise.expires);
+        let waits = unconfirmed.max(promised).unwrap_or_default();
+        waits.max(queued.not_before)
     }
 
     /// Adds an intention, unless it is there already. Beyond [`crate::Limits::queue`] it is dropped:
@@ -216,7 +225,8 @@ impl Established {
     }
 
     /// Lets the Child SAs and SPIs go.
-    pub(crate) fn release(self, core: &mut Core, ike: IkeId, reason: &Reason) {
+    pub(crate) fn release(mut self, core: &mut Core, ike: IkeId, reason: &Reason) {
+        self.void_promise(core);
         match self.request {
             Some(Request::Child(request)) => core.free_esp_spi(request.offer.spi_in),
             Some(Request::Disown(spi_in)) => core.free_esp_spi(spi_in),
@@ -323,7 +333,9 @@ impl IkeSa {
             .liveness
             .map(|after| self.channel.last_heard.after(after));
         let keepalive = self.keepalive_at();
+        let promise = established.promise.as_ref().map(|promise| promise.expires);
         [
+            promise,
             rekeys.min().filter(|_| live),
             established.rekey_at.filter(|_| live),
             established.ends_at.filter(|_| live),
@@ -345,7 +357,11 @@ impl IkeSa {
         let Phase::Established(established) = &mut self.phase else {
             return;
         };
-        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= core.now);
+        let now = core.now;
+        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        if due(established.promise.as_ref().map(|promise| promise.expires)) {
+            established.void_promise(core);
+        }
         let quiet = self
             .connection
             .liveness
@@ -368,7 +384,6 @@ impl IkeSa {
                 rekey.push(child.spi_in);
             }
         }
-        let now = core.now;
         for spi_in in rekey {
             established.enqueue(core, Intent::RekeyChild(spi_in), now);
         }

@@ -23,6 +23,7 @@ impl IkeSa {
         let Phase::Established(established) = &mut self.phase else {
             return;
         };
+        established.void_promise(core);
         established.request = Some(Request::DeleteIke(reason));
         let payloads = [Payload::Delete(Delete::Ike)];
         self.channel
@@ -36,6 +37,7 @@ impl IkeSa {
         if !established.children.contains_key(&spi_in) {
             return;
         }
+        established.void_promise_about(core, spi_in);
         established.request = Some(Request::DeleteChild(spi_in, reason));
         let delete = Delete::Children {
             protocol: Protocol::ESP,

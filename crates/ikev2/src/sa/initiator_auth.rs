@@ -1,7 +1,7 @@
 //! IKE_AUTH as initiator (RFC 7296 §1.2, §2.15).
 
 use super::addresses::{self, Assigned};
-use super::child::{Making, Offer, has_notify};
+use super::child::{Making, Offer, has_notify, install};
 use super::core::Core;
 use super::exchange::{Established, Intent};
 use super::handshake::{
@@ -289,7 +289,9 @@ impl IkeSa {
         };
         let result = match error_notify(response) {
             Some(error) => Err(Reason::Refused(error)),
-            None => offer.accept(core, &making, response),
+            None => offer
+                .accept(&making, response)
+                .and_then(|new| install(core, &making, new)),
         };
         match result {
             Ok(child) => drop(established.children.insert(child.spi_in, child)),

@@ -19,6 +19,7 @@ mod core;
 mod eap_initiator;
 mod eap_responder;
 mod exchange;
+mod followup;
 mod fragments;
 mod handshake;
 mod informational;
@@ -167,6 +168,12 @@ impl IkeSa {
             }
             (Phase::Established(_), ExchangeType::CREATE_CHILD_SA, false) => {
                 self.on_create_child_request(core, &payloads);
+            }
+            (Phase::Established(_), ExchangeType::IKE_FOLLOWUP_KE, true) => {
+                self.on_followup_response(core, &payloads);
+            }
+            (Phase::Established(_), ExchangeType::IKE_FOLLOWUP_KE, false) => {
+                self.on_followup_request(core, &payloads);
             }
             (Phase::Established(_), ExchangeType::INFORMATIONAL, true) => {
                 self.on_informational_response(core, &payloads);
@@ -321,6 +328,7 @@ impl IkeSa {
             return None;
         };
         let child = established.children.remove(&spi_in)?;
+        established.void_promise_about(core, spi_in);
         core.free_esp_spi(spi_in);
         let (ike, spi_out) = (self.id, child.spi_out);
         core.event(Event::ChildDown {

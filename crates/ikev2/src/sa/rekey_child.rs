@@ -1,8 +1,9 @@
 //! CREATE_CHILD_SA for Child SAs: making and replacing (RFC 7296 §1.3.1, §1.3.3, §2.8).
 
-use super::child::{ChildState, Making, Offer, Refusal, answer};
+use super::child::{ChildState, Making, Negotiated, Offer, Refusal, answer, grant, install};
 use super::core::Core;
 use super::exchange::{Established, Intent, Request};
+use super::followup::{Followup, Promised};
 use super::handshake::error_notify;
 use super::{IkeSa, Phase, find};
 use crate::config::Connection;
@@ -31,6 +32,14 @@ pub(crate) struct ChildRequest {
     /// The peer deleted what we are replacing.
     pub(crate) old_gone: bool,
     group_changes: u8,
+    /// What the response agreed to, while further key exchanges are under way.
+    further: Option<Further>,
+}
+
+struct Further {
+    new: Negotiated,
+    nonce_r: Vec<u8>,
+    followup: Followup,
 }
 
 impl Established {
@@ -46,6 +55,38 @@ impl Established {
                 }
             }
         }
+    }
+
+    /// The peer's rekeying of the same Child SA: its lowest nonce, and what it has made, if it is through.
+    /// One whose Child SA the peer deleted already has lost.
+    fn rival<'a>(&'a self, request: &'a ChildRequest) -> Option<(&'a [u8], Option<u32>)> {
+        let old = request.rekeys?;
+        let alive = |peer: &&PeerRekey| self.children.contains_key(&peer.spi_in);
+        let made = request.peer_rekey.as_ref().filter(alive);
+        let promise = self.promise.as_ref().filter(|p| p.replaces() == Some(old));
+        let made = made.map(|peer| (peer.lowest.as_slice(), Some(peer.spi_in)));
+        made.or_else(|| promise.map(|promise| (promise.lowest(), None)))
+    }
+
+    /// The peer replaces the Child SA that we wanted to replace: it has made the successor, or will. Should
+    /// it not come to that, it is our turn again.
+    fn leave_to_peer(&mut self, core: &Core, request: &ChildRequest, made: Option<u32>) {
+        let Some(old) = request.rekeys else {
+            return;
+        };
+        match (made, self.children.get_mut(&old)) {
+            (_, None) => {}
+            (Some(made), Some(child)) => child.state = ChildState::Replaced(made),
+            (None, Some(_)) => self.enqueue(core, Intent::RekeyChild(old), core.now),
+        }
+    }
+
+    /// Whether the exchange with the lowest of the four nonces is ours: it loses (§2.8.1). If the peer
+    /// has deleted the old one, it has decided for its own.
+    fn loses(&self, request: &ChildRequest, nonce_r: &Vec<u8>) -> bool {
+        let lowest = (&request.nonce).min(nonce_r);
+        self.rival(request)
+            .is_some_and(|(theirs, _)| lowest.as_slice() < theirs || request.old_gone)
     }
 }
 
@@ -105,6 +146,7 @@ impl IkeSa {
             peer_rekey: None,
             old_gone: false,
             group_changes: group.map_or(0, |(_, changes)| changes),
+            further: None,
         })));
         self.channel
             .request(core, ExchangeType::CREATE_CHILD_SA, &payloads);
@@ -126,71 +168,176 @@ impl IkeSa {
         }
     }
 
-    fn on_child_created(&mut self, core: &mut Core, request: ChildRequest, payloads: &[Payload]) {
-        let Phase::Established(established) = &mut self.phase else {
+    fn on_child_created(
+        &mut self,
+        core: &mut Core,
+        mut request: ChildRequest,
+        payloads: &[Payload],
+    ) {
+        let Phase::Established(established) = &self.phase else {
             return;
         };
-        let Some(nonce_r) = find!(payloads, Payload::Nonce) else {
+        let Some(nonce_r) = find!(payloads, Payload::Nonce).cloned() else {
             self.down(core, Reason::Protocol("no nonce"));
             return;
         };
-        // The exchange with the lowest of the four nonces loses (§2.8.1); one whose Child SA the peer
-        // deleted already has lost anyway.
-        let lowest = (&request.nonce).min(nonce_r);
-        let rival = request.peer_rekey.as_ref();
-        let rival = rival.filter(|peer| established.children.contains_key(&peer.spi_in));
-        // If the peer has deleted the old one, it has decided for its own.
-        let lost = rival.is_some_and(|peer| *lowest < peer.lowest || request.old_gone);
-        let making = Making {
+        let making = self.making(
+            established,
+            (&request.nonce, &nonce_r),
+            request.rekeys,
+            true,
+        );
+        let new = match request.offer.accept(&making, payloads) {
+            Ok(new) => new,
+            Err(reason) => return self.disown(core, &request.offer, reason),
+        };
+        if new.suite.additional.is_empty() {
+            return self.complete_child(core, &request, new, &nonce_r);
+        }
+        if established.loses(&request, &nonce_r) {
+            return self.yield_child(core, &request);
+        }
+        match Followup::start(core, new.suite.additional.clone().into(), payloads) {
+            Ok(followup) => {
+                request.further = Some(Further {
+                    new,
+                    nonce_r,
+                    followup,
+                });
+                self.go_on_with_child(core, request);
+            }
+            Err(reason) => self.disown(core, &request.offer, reason),
+        }
+    }
+
+    fn go_on_with_child(&mut self, core: &mut Core, request: ChildRequest) {
+        if let Some(further) = &request.further {
+            self.send_followup(core, &further.followup);
+        }
+        if let Phase::Established(established) = &mut self.phase {
+            established.request = Some(Request::Child(Box::new(request)));
+        }
+    }
+
+    /// A response to one of the further key exchanges.
+    pub(super) fn on_child_followup(
+        &mut self,
+        core: &mut Core,
+        mut request: ChildRequest,
+        payloads: &[Payload],
+    ) {
+        if let Some(error) = error_notify(payloads) {
+            return self.on_child_error(core, request, error, payloads);
+        }
+        let Phase::Established(established) = &self.phase else {
+            return;
+        };
+        let Some(mut further) = request.further.take() else {
+            return self.down(core, Reason::Protocol("response to another exchange"));
+        };
+        match further.followup.finish(core, payloads) {
+            Err(reason) => self.disown(core, &request.offer, reason),
+            Ok((shared, next)) => {
+                further.new.shared.push(shared);
+                let Some(followup) = next else {
+                    return self.complete_child(core, &request, further.new, &further.nonce_r);
+                };
+                if request.old_gone || established.loses(&request, &further.nonce_r) {
+                    return self.yield_child(core, &request);
+                }
+                request.further = Some(Further {
+                    followup,
+                    ..further
+                });
+                self.go_on_with_child(core, request);
+            }
+        }
+    }
+
+    fn making<'a>(
+        &'a self,
+        established: &'a Established,
+        nonces: (&'a [u8], &'a [u8]),
+        replaces: Option<u32>,
+        send_now: bool,
+    ) -> Making<'a> {
+        Making {
             ike: self.id,
             connection: &self.connection,
             keys: &established.keys,
-            nonces: (&request.nonce, nonce_r),
-            path: (self.channel.local, self.channel.remote),
-            encapsulation: self.nat.detected(),
-            replaces: request.rekeys,
-            send_now: !lost,
+            nonces,
+            path: self.path(),
+            encapsulation: self.encapsulation(),
+            replaces,
+            send_now,
             taken: established.spis_out(),
             peer: established.peer_traffic.as_deref(),
+        }
+    }
+
+    /// The peer may have made what we cannot accept.
+    fn disown(&mut self, core: &mut Core, offer: &Offer, reason: Reason) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
         };
-        let mut child = match request.offer.accept(core, &making, payloads) {
+        established.enqueue(core, Intent::Disown(offer.spi_in), core.now);
+        let child = self.connection.children.get(offer.config);
+        core.event(Event::ChildFailed {
+            ike: self.id,
+            child: child.map(|child| child.name.clone()),
+            reason,
+        });
+    }
+
+    /// All key exchanges of ours are through, and the peer has made its half.
+    fn complete_child(
+        &mut self,
+        core: &mut Core,
+        request: &ChildRequest,
+        new: Negotiated,
+        nonce_r: &Vec<u8>,
+    ) {
+        let Phase::Established(established) = &self.phase else {
+            return;
+        };
+        let lost = established.loses(request, nonce_r);
+        let rival = established.rival(request).and_then(|(_, made)| made);
+        let nonces = (request.nonce.as_slice(), nonce_r.as_slice());
+        let making = self.making(established, nonces, request.rekeys, !lost);
+        let mut child = match install(core, &making, new) {
             Ok(child) => child,
-            Err(reason) => {
-                let name = self.connection.children.get(request.offer.config);
-                let child = name.map(|child| child.name.clone());
-                // The peer has made it.
-                established.enqueue(core, Intent::Disown(request.offer.spi_in), core.now);
-                core.event(Event::ChildFailed {
-                    ike: self.id,
-                    child,
-                    reason,
-                });
-                return;
-            }
+            Err(reason) => return self.disown(core, &request.offer, reason),
+        };
+        let Phase::Established(established) = &mut self.phase else {
+            return;
         };
         let (now, new) = (core.now, child.spi_in);
         if lost {
             child.state = ChildState::Redundant;
-            if let Some((peer_spi, old)) = rival.map(|peer| peer.spi_in).zip(request.rekeys)
-                && let Some(old) = established.children.get_mut(&old)
-            {
-                old.state = ChildState::Replaced(peer_spi);
-            }
             established.children.insert(new, child);
             established.enqueue(core, Intent::DeleteChild(new, Reason::Redundant), now);
+            established.leave_to_peer(core, request, rival);
             return;
         }
-        if let Some(peer) = rival
-            && let Some(theirs) = established.children.get_mut(&peer.spi_in)
-        {
+        if let Some(theirs) = rival.and_then(|peer| established.children.get_mut(&peer)) {
             theirs.state = ChildState::Redundant;
         }
         established.children.insert(new, child);
-        if let Some(old) = request.rekeys
-            && let Some(old_child) = established.children.get_mut(&old)
-        {
-            old_child.state = ChildState::Replaced(new);
-            established.enqueue(core, Intent::DeleteChild(old, Reason::Replaced), now);
+        if let Some(old) = request.rekeys {
+            established.void_promise_about(core, old);
+            if let Some(old_child) = established.children.get_mut(&old) {
+                old_child.state = ChildState::Replaced(new);
+                established.enqueue(core, Intent::DeleteChild(old, Reason::Replaced), now);
+            }
+        }
+    }
+
+    /// Leaves the rest of our key exchanges out: the peer has made nothing yet, and forgets.
+    fn yield_child(&mut self, core: &mut Core, request: &ChildRequest) {
+        core.free_esp_spi(request.offer.spi_in);
+        if let Phase::Established(established) = &mut self.phase {
+            let rival = established.rival(request).and_then(|(_, made)| made);
+            established.leave_to_peer(core, request, rival);
         }
     }
 
@@ -206,22 +353,18 @@ impl IkeSa {
         let Phase::Established(established) = &mut self.phase else {
             return;
         };
-        let replaced = request.peer_rekey.is_some() || request.old_gone;
-        if let (NotifyType::INVALID_KE_PAYLOAD, false) = (error, replaced)
+        let made = request.peer_rekey.as_ref().map(|peer| peer.spi_in);
+        let replaced = made.is_some() || request.old_gone || established.rival(&request).is_some();
+        if let (NotifyType::INVALID_KE_PAYLOAD, false, None) = (error, replaced, &request.further)
             && let Some(group) = acceptable_group(&self.connection, &request, payloads)
         {
             let changes = request.group_changes.saturating_add(1);
             self.start_child(core, config, request.rekeys, Some((group, changes)));
             return;
         }
-        // The peer's own rekeying has done it, whatever became of ours.
-        if let Some(peer) = &request.peer_rekey
-            && let Some(old) = request.rekeys
-            && let Some(child) = established.children.get_mut(&old)
-        {
-            child.state = ChildState::Replaced(peer.spi_in);
-        }
+        // The peer's own rekeying does it, whatever became of ours.
         if replaced {
+            established.leave_to_peer(core, &request, made);
             return;
         }
         let pause = core.jittered(core.limits.retry_pause);
@@ -230,7 +373,9 @@ impl IkeSa {
             .rekeys
             .map_or(Intent::CreateChild(config), Intent::RekeyChild);
         match (error, request.rekeys) {
-            (NotifyType::TEMPORARY_FAILURE, _) => established.enqueue(core, again, later),
+            (NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND, _) => {
+                established.enqueue(core, again, later);
+            }
             (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
                 // The peer has forgotten it: make a new one (§2.25).
                 established.enqueue(core, Intent::CreateChild(config), core.now);
@@ -257,6 +402,8 @@ impl IkeSa {
         let exchange = ExchangeType::CREATE_CHILD_SA;
         if let Phase::Established(established) = &mut self.phase {
             established.confirm();
+            // The peer has given up what it did not finish.
+            established.void_promise(core);
         }
         let protocol = find!(payloads, Payload::Sa)
             .and_then(|sa| sa.first())
@@ -289,7 +436,7 @@ impl IkeSa {
         core: &mut Core,
         payloads: &[Payload],
     ) -> Result<Vec<Payload>, Refusal> {
-        let Phase::Established(established) = &mut self.phase else {
+        let Phase::Established(established) = &self.phase else {
             return Err(later());
         };
         let busy = matches!(
@@ -302,36 +449,46 @@ impl IkeSa {
         let syntax = || Refusal::new(NotifyType::INVALID_SYNTAX, Reason::Protocol("no nonce"));
         let nonce_i = find!(payloads, Payload::Nonce).ok_or_else(syntax)?;
         let old = rekeyed_child(core, established, payloads)?;
-        let nonce_r = core.nonce();
-        let making = Making {
-            ike: self.id,
-            connection: &self.connection,
-            keys: &established.keys,
-            nonces: (nonce_i, &nonce_r),
-            path: (self.channel.local, self.channel.remote),
-            encapsulation: self.nat.detected(),
-            replaces: old.map(|(spi_in, _)| spi_in),
-            // A new Child SA is used at once, a successor when the old one goes.
-            send_now: old.is_none(),
-            taken: established.spis_out(),
-            peer: established.peer_traffic.as_deref(),
-        };
+        let replaces = old.map(|(spi_in, _)| spi_in);
+        let nonces = (nonce_i.clone(), core.nonce());
+        let making = self.making(established, (&nonces.0, &nonces.1), replaces, false);
         let only = old.map(|(_, config)| config);
-        let (child, mut reply) = answer(core, &making, payloads, true, only)?;
-        let new = child.spi_in;
-        reply.insert(1, Payload::Nonce(nonce_r.clone()));
-        established.children.insert(new, child);
-        if let Some((old, _)) = old {
-            let lowest = nonce_i.min(&nonce_r).clone();
-            established.replaced_by_peer(
-                old,
-                PeerRekey {
-                    spi_in: new,
-                    lowest,
-                },
-            );
+        let (new, mut reply) = answer(core, &making, payloads, true, only)?;
+        reply.insert(1, Payload::Nonce(nonces.1.clone()));
+        if new.suite.additional.is_empty() {
+            self.make_child(core, new, nonces, replaces)?;
+        } else if let Phase::Established(established) = &mut self.phase {
+            let what = Promised::Child(new, replaces);
+            reply.push(established.promise(core, nonces, what));
         }
         Ok(reply)
+    }
+
+    /// Makes the Child SA that the peer has asked for, after all its key exchanges.
+    pub(super) fn make_child(
+        &mut self,
+        core: &mut Core,
+        new: Negotiated,
+        nonces: (Vec<u8>, Vec<u8>),
+        replaces: Option<u32>,
+    ) -> Result<(), Refusal> {
+        let Phase::Established(established) = &self.phase else {
+            return Err(later());
+        };
+        // A new Child SA is used at once, a successor when the old one goes.
+        let send_now = replaces.is_none();
+        let making = self.making(established, (&nonces.0, &nonces.1), replaces, send_now);
+        let child = grant(core, &making, new)?;
+        let Phase::Established(established) = &mut self.phase else {
+            return Err(later());
+        };
+        let spi_in = child.spi_in;
+        established.children.insert(spi_in, child);
+        if let Some(old) = replaces {
+            let lowest = nonces.0.min(nonces.1);
+            established.replaced_by_peer(old, PeerRekey { spi_in, lowest });
+        }
+        Ok(())
     }
 }
 

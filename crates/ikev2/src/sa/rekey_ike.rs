@@ -4,11 +4,12 @@ use super::channel::Channel;
 use super::child::{Refusal, answer_exchange};
 use super::core::{Core, Transfer};
 use super::exchange::{Established, Intent, Request, Role};
+use super::followup::{Followup, Promised};
 use super::handshake::error_notify;
 use super::rekey_child::demanded_group;
 use super::{IkeId, IkeSa, Phase, find};
 use crate::config::Connection;
-use crate::crypto::{Group, IkeKeys, Inputs, Pending};
+use crate::crypto::{Group, IkeKeys, Inputs, Pending, Shared};
 use crate::event::{Event, Reason};
 use crate::select::{IkeSuite, check_choice, choose};
 use crate::wire::{ExchangeType, KeyExchange, NotifyType, Payload, Proposal};
@@ -31,19 +32,60 @@ pub(crate) struct IkeRequest {
     proposals: Vec<Proposal>,
     peer_rekey: Option<PeerIkeRekey>,
     group_changes: u8,
+    /// While further key exchanges are under way: the one that is out, and what the response agreed to.
+    further: Option<(Followup, Agreed)>,
 }
 
-/// Additional key exchanges are left out: they would need IKE_FOLLOWUP_KE, and the keys derive from
-/// those that had them.
+/// What the response to our request agreed to.
+struct Agreed {
+    suite: IkeSuite,
+    spi_r: u64,
+    nonce_r: Vec<u8>,
+    shared: Vec<Shared>,
+}
+
 fn proposals(connection: &Connection, spi: u64) -> Vec<Proposal> {
-    let plain = |ike: &crate::select::IkeProposal| {
-        let mut ike = ike.clone();
-        ike.additional.clear();
-        ike
-    };
-    let wire = (1..=u8::MAX).zip(connection.ike.iter().map(plain));
+    let wire = (1..=u8::MAX).zip(&connection.ike);
     wire.map(|(number, ike)| ike.to_wire(number, &spi.to_be_bytes()))
         .collect()
+}
+
+impl Established {
+    /// The peer's rekeying while ours is out: its lowest nonce, and its successor, if it is through.
+    fn ike_rival<'a>(&'a self, request: &'a IkeRequest) -> Option<(&'a [u8], Option<IkeId>)> {
+        if let Some(peer) = &request.peer_rekey {
+            return Some((&peer.lowest, Some(peer.successor)));
+        }
+        let promise = self.promise.as_ref().filter(|promise| promise.is_ike())?;
+        Some((promise.lowest(), None))
+    }
+
+    /// Whether the exchange with the lowest of the four nonces is ours: it loses (§2.8.2).
+    fn loses_ike(&self, request: &IkeRequest, nonce_r: &Vec<u8>) -> bool {
+        let lowest = (&request.nonce).min(nonce_r).as_slice();
+        self.ike_rival(request)
+            .is_some_and(|(theirs, _)| lowest < theirs)
+    }
+}
+
+impl IkeRequest {
+    /// Checks the response to CREATE_CHILD_SA.
+    fn agreed(&self, payloads: &[Payload]) -> Option<Agreed> {
+        let answer = find!(payloads, Payload::Sa)?;
+        let ke = find!(payloads, Payload::Ke)?;
+        let chosen = check_choice(&self.proposals, answer).ok()?;
+        let suite = IkeSuite::from_wire(&chosen)?;
+        let group = self.pending.group();
+        if suite.group != group || ke.method != group.id() {
+            return None;
+        }
+        Some(Agreed {
+            suite,
+            spi_r: chosen.spi64().filter(|spi| *spi != 0)?,
+            nonce_r: find!(payloads, Payload::Nonce)?.clone(),
+            shared: vec![self.pending.finish(&ke.data).ok()?],
+        })
+    }
 }
 
 impl IkeSa {
@@ -82,6 +124,7 @@ impl IkeSa {
             proposals,
             peer_rekey: None,
             group_changes,
+            further: None,
         };
         established.request = Some(Request::RekeyIke(Box::new(request)));
         self.channel
@@ -127,38 +170,56 @@ impl IkeSa {
         let spi_i = chosen.spi64().filter(|spi| *spi != 0).ok_or_else(syntax)?;
         let (public, shared) =
             answer_exchange(core, Some(suite.group), Some(ke))?.ok_or_else(syntax)?;
-        let (spi_r, nonce_r) = (core.ike_spi(), core.nonce());
-        let inputs = Inputs {
-            nonce_i,
-            nonce_r: &nonce_r,
-            spi_i,
-            spi_r,
+        let (spis, nonces) = ((spi_i, core.ike_spi()), (nonce_i.clone(), core.nonce()));
+        let mut reply = vec![
+            Payload::Sa(vec![Proposal {
+                spi: spis.1.to_be_bytes().to_vec(),
+                ..chosen
+            }]),
+            Payload::Nonce(nonces.1.clone()),
+            Payload::Ke(public),
+        ];
+        if suite.additional.is_empty() {
+            self.make_successor(core, &suite, spis, &nonces, &[shared])?;
+        } else {
+            let what = Promised::Ike(suite, spis, vec![shared]);
+            reply.push(established.promise(core, nonces, what));
+        }
+        Ok(reply)
+    }
+
+    /// Makes the successor that the peer has asked for, after all its key exchanges.
+    pub(super) fn make_successor(
+        &mut self,
+        core: &mut Core,
+        suite: &IkeSuite,
+        spis: (u64, u64),
+        nonces: &(Vec<u8>, Vec<u8>),
+        shared: &[Shared],
+    ) -> Result<(), Refusal> {
+        let syntax = || Refusal::new(NotifyType::INVALID_SYNTAX, Reason::Protocol("IKE rekeying"));
+        let Phase::Established(established) = &mut self.phase else {
+            return Err(syntax());
         };
-        let keys = established
-            .keys
-            .rekeyed(&suite, &shared, inputs)
-            .ok_or_else(syntax)?;
-        let successor = IkeId(spi_r);
+        let inputs = Inputs {
+            nonce_i: &nonces.0,
+            nonce_r: &nonces.1,
+            spi_i: spis.0,
+            spi_r: spis.1,
+        };
+        let keys = established.keys.rekeyed(suite, shared, inputs);
+        let keys = keys.ok_or_else(syntax)?;
+        let successor = IkeId(spis.1);
         match &mut established.request {
             Some(Request::RekeyIke(request)) => {
-                let lowest = nonce_i.min(&nonce_r).clone();
+                let lowest = (&nonces.0).min(&nonces.1).clone();
                 request.peer_rekey = Some(PeerIkeRekey { successor, lowest });
             }
             _ => established.heir = Some(successor),
         }
-        let sa = self
-            .successor(core, (spi_i, spi_r), false, &suite, keys)
-            .ok_or_else(syntax)?;
-        core.spawned.push(sa);
-        let answer = Proposal {
-            spi: spi_r.to_be_bytes().to_vec(),
-            ..chosen
-        };
-        Ok(vec![
-            Payload::Sa(vec![answer]),
-            Payload::Nonce(nonce_r),
-            Payload::Ke(public),
-        ])
+        let sa = self.successor(core, spis, false, suite, keys);
+        core.spawned.push(sa.ok_or_else(syntax)?);
+        Ok(())
     }
 
     /// Once the answer to the peer's rekeying is out, the successor takes over.
@@ -176,6 +237,7 @@ impl IkeSa {
         let Phase::Established(established) = &mut self.phase else {
             return;
         };
+        established.void_promise(core);
         let estate = Box::new(established.give_away());
         established.role = Role::Replaced;
         self.deadline = Some(
@@ -205,24 +267,102 @@ impl IkeSa {
     pub(super) fn on_ike_rekey_response(
         &mut self,
         core: &mut Core,
-        request: IkeRequest,
+        mut request: IkeRequest,
         payloads: &[Payload],
     ) {
         if let Some(error) = error_notify(payloads) {
             self.on_ike_rekey_error(core, &request, error, payloads);
             return;
         }
-        let Some((sa, lowest)) = self.made_successor(core, &request, payloads) else {
+        let Some(agreed) = request.agreed(payloads) else {
             self.down(core, Reason::Protocol("answer to IKE rekeying"));
             return;
         };
-        // The exchange with the lowest of the four nonces loses (§2.8.2).
-        let winner = request.peer_rekey.filter(|peer| lowest < peer.lowest);
+        let Phase::Established(established) = &self.phase else {
+            return;
+        };
+        if agreed.suite.additional.is_empty() {
+            return self.complete_ike(core, &request, &agreed);
+        }
+        if established.loses_ike(&request, &agreed.nonce_r) {
+            return self.yield_ike(core, &request);
+        }
+        match Followup::start(core, agreed.suite.additional.clone().into(), payloads) {
+            Ok(followup) => {
+                request.further = Some((followup, agreed));
+                self.go_on_with_ike(core, request);
+            }
+            Err(reason) => self.down(core, reason),
+        }
+    }
+
+    fn go_on_with_ike(&mut self, core: &mut Core, request: IkeRequest) {
+        if let Some((followup, _)) = &request.further {
+            self.send_followup(core, followup);
+        }
+        if let Phase::Established(established) = &mut self.phase {
+            established.request = Some(Request::RekeyIke(Box::new(request)));
+        }
+    }
+
+    /// A response to one of the further key exchanges.
+    pub(super) fn on_ike_followup(
+        &mut self,
+        core: &mut Core,
+        mut request: IkeRequest,
+        payloads: &[Payload],
+    ) {
+        if let Some(error) = error_notify(payloads) {
+            return self.on_ike_rekey_error(core, &request, error, payloads);
+        }
+        let Phase::Established(established) = &self.phase else {
+            return;
+        };
+        let Some((followup, mut agreed)) = request.further.take() else {
+            return self.down(core, Reason::Protocol("response to another exchange"));
+        };
+        match followup.finish(core, payloads) {
+            Err(reason) => self.down(core, reason),
+            Ok((shared, next)) => {
+                agreed.shared.push(shared);
+                let Some(followup) = next else {
+                    return self.complete_ike(core, &request, &agreed);
+                };
+                if established.loses_ike(&request, &agreed.nonce_r) {
+                    return self.yield_ike(core, &request);
+                }
+                request.further = Some((followup, agreed));
+                self.go_on_with_ike(core, request);
+            }
+        }
+    }
+
+    /// All key exchanges of ours are through, and the peer has made its half.
+    fn complete_ike(&mut self, core: &mut Core, request: &IkeRequest, agreed: &Agreed) {
+        let Phase::Established(established) = &self.phase else {
+            return;
+        };
+        let inputs = Inputs {
+            nonce_i: &request.nonce,
+            nonce_r: &agreed.nonce_r,
+            spi_i: request.spi,
+            spi_r: agreed.spi_r,
+        };
+        let lost = established.loses_ike(request, &agreed.nonce_r);
+        let keys = established
+            .keys
+            .rekeyed(&agreed.suite, &agreed.shared, inputs);
+        let spis = (request.spi, agreed.spi_r);
+        let sa = keys.and_then(|keys| self.successor(core, spis, true, &agreed.suite, keys));
+        let Some(sa) = sa else {
+            self.down(core, Reason::Protocol("answer to IKE rekeying"));
+            return;
+        };
         let ours = sa.id;
         core.spawned.push(sa);
-        if let Some(peer) = winner {
+        if lost {
             core.transfers.push(Transfer::Discard(ours));
-            self.bequeath(core, peer.successor);
+            self.yield_ike(core, request);
             return;
         }
         self.bequeath(core, ours);
@@ -231,35 +371,15 @@ impl IkeSa {
         }
     }
 
-    fn made_successor(
-        &self,
-        core: &Core,
-        request: &IkeRequest,
-        payloads: &[Payload],
-    ) -> Option<(Self, Vec<u8>)> {
-        let Phase::Established(established) = &self.phase else {
-            return None;
-        };
-        let answer = find!(payloads, Payload::Sa)?;
-        let ke = find!(payloads, Payload::Ke)?;
-        let nonce_r = find!(payloads, Payload::Nonce)?;
-        let chosen = check_choice(&request.proposals, answer).ok()?;
-        let suite = IkeSuite::from_wire(&chosen)?;
-        let group = request.pending.group();
-        if suite.group != group || ke.method != group.id() {
-            return None;
+    /// Leaves it to the peer, which has made the successor or will. Should it not come to that, it is our
+    /// turn again.
+    fn yield_ike(&mut self, core: &mut Core, request: &IkeRequest) {
+        if let Some(peer) = &request.peer_rekey {
+            return self.bequeath(core, peer.successor);
         }
-        let spi_r = chosen.spi64().filter(|spi| *spi != 0)?;
-        let shared = request.pending.finish(&ke.data).ok()?;
-        let inputs = Inputs {
-            nonce_i: &request.nonce,
-            nonce_r,
-            spi_i: request.spi,
-            spi_r,
-        };
-        let keys = established.keys.rekeyed(&suite, &shared, inputs)?;
-        let sa = self.successor(core, (request.spi, spi_r), true, &suite, keys)?;
-        Some((sa, (&request.nonce).min(nonce_r).clone()))
+        if let Phase::Established(established) = &mut self.phase {
+            established.enqueue(core, Intent::RekeyIke, core.now);
+        }
     }
 
     fn on_ike_rekey_error(
@@ -269,12 +389,14 @@ impl IkeSa {
         error: NotifyType,
         payloads: &[Payload],
     ) {
-        if let Some(peer) = &request.peer_rekey {
-            let successor = peer.successor;
-            self.bequeath(core, successor);
+        let Phase::Established(established) = &self.phase else {
             return;
+        };
+        if established.ike_rival(request).is_some() {
+            return self.yield_ike(core, request);
         }
         if error == NotifyType::INVALID_KE_PAYLOAD
+            && request.further.is_none()
             && let Some(group) = demanded_group(payloads)
         {
             let offered = self
@@ -293,7 +415,8 @@ impl IkeSa {
         let Phase::Established(established) = &mut self.phase else {
             return;
         };
-        if error == NotifyType::TEMPORARY_FAILURE {
+        let again = [NotifyType::TEMPORARY_FAILURE, NotifyType::STATE_NOT_FOUND];
+        if again.contains(&error) {
             established.enqueue(core, Intent::RekeyIke, later);
         } else {
             core.event(Event::IkeRekeyFailed {
@@ -325,6 +448,7 @@ impl IkeSa {
             keys,
             children: std::collections::BTreeMap::new(),
             request: None,
+            promise: None,
             queue: std::collections::VecDeque::new(),
             role: Role::Limbo,
             mobility: old.mobility,

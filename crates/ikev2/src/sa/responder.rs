@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::addresses::{self, Assigned};
 use super::channel::Channel;
-use super::child::{Making, answer, answer_exchange, has_notify, invalid_ke};
+use super::child::{Making, answer, answer_exchange, grant, has_notify, invalid_ke};
 use super::core::{Core, Transfer};
 use super::exchange::Established;
 use super::handshake::{
@@ -490,7 +490,8 @@ impl IkeSa {
                 taken: Vec::new(),
                 peer: established.peer_traffic.as_deref(),
             };
-            match answer(core, &making, first.request, false, None) {
+            let answer = answer(core, &making, first.request, false, None);
+            match answer.and_then(|(new, reply)| Ok((grant(core, &making, new)?, reply))) {
                 Ok((mut child, payloads)) => {
                     // An initiator without our response takes no request, so none can surprise it.
                     child.unconfirmed = None;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ikev2::auth::SignedOctets;
 use ikev2::config::Psk;
-use ikev2::crypto::{Group, IkeKeys, Inputs, Prf, child_keys};
+use ikev2::crypto::{Group, IkeKeys, Inputs, Prf, Shared, child_keys};
 use ikev2::select::IkeSuite;
 use ikev2::wire::{Datagram, IdType, Identification, Payload};
 use offload::{Encryption, Integrity, Suite};
@@ -85,11 +85,11 @@ fn check(known: &Known, suite: &IkeSuite, esp: Suite) {
         assert_eq!(signed.shared_key(keys.prf, &psk).data, known.get(proof));
     }
 
-    let (i, r) = child_keys(&keys, esp, None, (&nonce_i, &nonce_r)).unwrap();
+    let (i, r) = child_keys(&keys, esp, &[], (&nonce_i, &nonce_r)).unwrap();
     let seed = known.get("rekeyed_seed");
-    let shared = known.get("rekeyed_shared");
+    let shared = Shared::new(known.get("rekeyed_shared").to_vec());
     let nonces = seed[shared.len()..].split_at(32);
-    let (i2, r2) = child_keys(&keys, esp, Some(shared), nonces).unwrap();
+    let (i2, r2) = child_keys(&keys, esp, &[shared], nonces).unwrap();
     for (prefix, i, r) in [("child", i, r), ("rekeyed", i2, r2)] {
         let known = |name: &str| known.opt(&format!("{prefix}_{name}")).to_vec();
         assert_eq!(*i.encryption, known("encryption_initiator"));

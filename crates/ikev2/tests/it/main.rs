@@ -20,8 +20,10 @@ mod mobility;
 )]
 mod peer;
 mod rekey;
+mod scenarios;
 mod scenarios_child;
 mod scenarios_ike;
+mod scenarios_several;
 mod sim;
 mod support;
 mod wire;

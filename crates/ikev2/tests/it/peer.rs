@@ -47,6 +47,7 @@ fn esp() -> EspProposal {
         encryption: vec![Encryption::AesGcm128],
         integrity: vec![],
         groups: vec![Group::X25519],
+        additional: vec![],
         without_group: true,
         extended_sequence: vec![false],
     }

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use ikev2::Limits;
-
-use crate::rekey::{CloseIke, RekeyChild, RekeyIke, deliver, start};
-use crate::scenarios_child::{SECOND, disagreeing, either, finish, in_any_order, late};
+use crate::rekey::{CloseIke, RekeyChild, RekeyIke, start};
+use crate::scenarios::{One, SECOND, Scene, closed, finish};
 use crate::support::World;
 
+/// An IKE SA is replaced with one key exchange.
+pub(crate) const IKE: Scene = Scene {
+    action: RekeyIke,
+    exchanges: One,
+    judge: once,
+};
+
 /// One IKE SA took over from the first, the Child SA is the same, and requests go both ways.
-fn once(world: &World) {
+pub(crate) fn once(world: &World) {
     world.assert_settled();
     for side in &world.sides {
         assert_eq!(side.saw("ike rekeyed"), 1, "{:?}", side.log);
@@ -19,21 +24,14 @@ fn once(world: &World) {
     }
 }
 
-fn closed(world: &World) {
-    for side in &world.sides {
-        assert!(side.endpoint.is_empty(), "{:?}", side.log);
-        assert_eq!(side.saw("child up"), side.saw("child down"));
-    }
-}
-
 #[test]
 fn a_rekeys_and_b_answers() {
-    in_any_order(|world, a, _| start(world, a, RekeyIke), once);
+    IKE.a_rekeys_and_b_answers();
 }
 
 #[test]
 fn the_successor_carries_requests_of_both() {
-    either(|mut world, a, b| {
+    IKE.either(|mut world, a, b| {
         start(&mut world, a, RekeyIke);
         world.manual = false;
         world.run(SECOND);
@@ -47,83 +45,27 @@ fn the_successor_carries_requests_of_both() {
 
 #[test]
 fn b_demands_another_group() {
-    for a in [0, 1] {
-        let mut connections = disagreeing();
-        connections[1 - a].ike[0].groups.truncate(1);
-        if a == 1 {
-            // The first IKE SA, started by side 0, takes the only group that it has.
-            connections[1].ike[0].groups.reverse();
-        }
-        let mut world = World::with(connections, Limits::default(), 1);
-        world.initiate();
-        world.run(SECOND);
-        world.watch = true;
-        start(&mut world, a, RekeyIke);
-        finish(&mut world);
-        once(&world);
-    }
+    IKE.b_demands_another_group();
 }
 
 #[test]
 fn both_rekey() {
-    in_any_order(
-        |world, a, b| {
-            start(world, a, RekeyIke);
-            start(world, b, RekeyIke);
-        },
-        once,
-    );
+    IKE.both_rekey(once);
 }
 
 #[test]
 fn both_rekey_and_both_demand_another_group() {
-    for order in 0..32 {
-        for late_retry in [false, true] {
-            for seed in 1..=4 {
-                let mut world = World::with(disagreeing(), Limits::default(), seed);
-                world.initiate();
-                world.run(SECOND);
-                world.manual = true;
-                world.watch = true;
-                start(&mut world, 0, RekeyIke);
-                start(&mut world, 1, RekeyIke);
-                if late_retry {
-                    for to in [0, 1, 0, 1] {
-                        world.pass(to);
-                    }
-                    let to = (order & 1) as usize;
-                    if let Some(held) = world.take(to) {
-                        late(&mut world, &held, order >> 1, order >> 2);
-                    }
-                }
-                deliver(&mut world, order, 24);
-                finish(&mut world);
-                once(&world);
-            }
-        }
-    }
+    IKE.both_rekey_and_both_demand_another_group();
 }
 
 #[test]
 fn both_rekey_and_one_answer_comes_late() {
-    for order in 0..8 {
-        for after in 0..5 {
-            either(|mut world, a, b| {
-                start(&mut world, a, RekeyIke);
-                start(&mut world, b, RekeyIke);
-                world.pass(b);
-                world.pass(a);
-                let held = world.take(a).unwrap();
-                late(&mut world, &held, order, after);
-                once(&world);
-            });
-        }
-    }
+    IKE.both_rekey_and_one_answer_comes_late(|_, _| (), once);
 }
 
 #[test]
 fn both_rekey_and_one_request_is_lost() {
-    either(|mut world, a, b| {
+    IKE.either(|mut world, a, b| {
         start(&mut world, a, RekeyIke);
         world.lose(b);
         start(&mut world, b, RekeyIke);
@@ -134,22 +76,12 @@ fn both_rekey_and_one_request_is_lost() {
 
 #[test]
 fn both_rekey_and_one_request_comes_late() {
-    for order in 0..8 {
-        for after in 0..6 {
-            either(|mut world, a, b| {
-                start(&mut world, a, RekeyIke);
-                let held = world.take(b).unwrap();
-                start(&mut world, b, RekeyIke);
-                late(&mut world, &held, order, after);
-                once(&world);
-            });
-        }
-    }
+    IKE.both_rekey_and_one_request_comes_late();
 }
 
 #[test]
 fn both_rekey_and_one_request_and_the_deletion_come_late() {
-    either(|mut world, a, b| {
+    IKE.either(|mut world, a, b| {
         start(&mut world, a, RekeyIke);
         let request = world.take(b).unwrap();
         start(&mut world, b, RekeyIke);
@@ -167,7 +99,7 @@ fn both_rekey_and_one_request_and_the_deletion_come_late() {
 
 #[test]
 fn a_rekeys_what_b_closes() {
-    in_any_order(
+    IKE.in_any_order(
         |world, a, b| {
             world.watch = false;
             start(world, a, RekeyIke);
@@ -180,7 +112,7 @@ fn a_rekeys_what_b_closes() {
 #[test]
 fn a_rekeys_what_b_closes_and_one_of_the_requests_is_lost() {
     for lost in [0, 1] {
-        either(|mut world, a, b| {
+        IKE.either(|mut world, a, b| {
             world.watch = false;
             start(&mut world, a, RekeyIke);
             start(&mut world, b, CloseIke);

@@ -1,12 +1,14 @@
 //! Seeded runs: both sides do things at random moments while the network loses, repeats and reorders,
-//! NATs change their minds, clocks go wrong and daemons restart.
+//! NATs change their minds, clocks go wrong, daemons restart and one side moves to other addresses.
 //!
 //! A failing seed is added to `tests/seeds.txt`, which the normal tests replay;
 //! `SEED=n cargo test -p ikev2 --test it one_seed -- --ignored` repeats one.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ikev2::crypto::Group;
 use ikev2::{Connection, Limits};
 
 use crate::support::{Clock, Seeded, Weather, World, connection};
@@ -19,6 +21,8 @@ struct Plan {
     clocks: [Clock; 2],
     /// Which side starts anew, and before which action.
     restart: Option<(usize, u64)>,
+    /// Whether side 0 changes its address now and then.
+    moves: bool,
 }
 
 const ACTIONS: u64 = 10;
@@ -72,6 +76,38 @@ impl Plan {
             nat,
             clocks,
             restart,
+            moves: false,
+        }
+    }
+
+    /// Chooses what came later, from numbers of its own, so that half of the seeds mean what they meant.
+    fn extend(&mut self, random: &mut Seeded) {
+        if random.below(2) == 0 {
+            return;
+        }
+        // One further key exchange or two, in one of the SAs or both; or each side prefers another way.
+        let further = [vec![Group::MlKem768], vec![Group::P256]];
+        let count = 1 + random.below(2) as usize;
+        let (ike, esp) = (random.below(4), random.below(4));
+        for (side, connection) in self.connections.iter_mut().enumerate() {
+            let child = &mut connection.children[0];
+            if ike != 0 {
+                let mut several = connection.ike[0].clone();
+                several.additional = further[..count].to_vec();
+                let place = if ike == 1 { side } else { 0 };
+                connection.ike.insert(place, several);
+            }
+            if esp != 0 {
+                let mut several = child.esp[0].clone();
+                several.groups = vec![Group::X25519];
+                several.additional = further[..count].to_vec();
+                let place = if esp == 1 { side } else { 0 };
+                child.esp.insert(place, several);
+            }
+        }
+        self.moves = !self.nat && random.below(2) == 0;
+        for connection in &mut self.connections {
+            connection.mobility = self.moves;
         }
     }
 }
@@ -80,7 +116,9 @@ impl Plan {
 /// often at once.
 fn run(seed: u64) {
     let mut random = Seeded(seed.wrapping_mul(0x9e37_79b9));
-    let plan = Plan::new(&mut random);
+    let mut plan = Plan::new(&mut random);
+    let mut others = Seeded(seed.wrapping_mul(0xa076_1d65) ^ 0x0b5e);
+    plan.extend(&mut others);
     let limits = plan.limits.clone();
     let mut world = World::with_clocks(plan.connections.clone(), limits, seed, plan.clocks);
     let address = plan.nat.then(|| "203.0.113.9".parse().unwrap());
@@ -104,6 +142,9 @@ fn run(seed: u64) {
         if both {
             act(&mut world, 1 - side, &mut random);
         }
+        if plan.moves && others.below(3) == 0 {
+            depart(&mut world, action);
+        }
         if plan.nat && random.below(4) == 0 {
             world.weather.nat_port = 1024 + random.below(1000) as u16;
         }
@@ -120,6 +161,27 @@ fn run(seed: u64) {
     // Long enough that everything waiting for a lost datagram is over, timers apart.
     world.run(Duration::from_secs(300));
     world.assert_up();
+}
+
+/// Side 0 is at another address from now on, and its old one is dead.
+fn depart(world: &mut World, action: u64) {
+    let old = world.sides[0].address;
+    let new = SocketAddr::new([192, 0, 2, 100 + action as u8].into(), 500);
+    let local = SocketAddr::new(new.ip(), 4500);
+    let remote = SocketAddr::new(world.sides[1].address.ip(), 4500);
+    let now = world.sides[0].clock.local(world.now);
+    let Some((ike, _)) = world.sides[0].endpoint.established().next() else {
+        return;
+    };
+    if world.sides[0]
+        .endpoint
+        .change_path(now, ike, local, remote)
+        .is_ok()
+    {
+        world.sides[0].address = new;
+        world.dead.insert(old.ip());
+    }
+    world.collect();
 }
 
 /// One side forgets everything. Side 0, which can reach the other, tries until the tunnel is up; it

@@ -116,6 +116,7 @@ pub(crate) fn esp_default() -> EspProposal {
         encryption: vec![Encryption::AesGcm128],
         integrity: vec![],
         groups: vec![Group::X25519],
+        additional: vec![],
         without_group: true,
         extended_sequence: vec![true, false],
     }
@@ -458,6 +459,7 @@ impl World {
     ) {
         let clock = self.sides[index].clock;
         let mut side = Side::new(index, limits, seed, clock, self.now);
+        side.address = self.sides[index].address;
         side.endpoint.add_connection(connection);
         side.log.push("restarted".into());
         self.sides[index] = side;
