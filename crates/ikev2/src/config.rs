@@ -192,6 +192,9 @@ pub struct Connection {
     /// As initiator: change addresses with MOBIKE, if the peer speaks it. As responder: follow a peer
     /// that does.
     pub mobility: bool,
+    /// Addresses of ours besides the one in use, at which the peer can reach us as well. With MOBIKE it
+    /// is told, and who decides tries them when the path fails.
+    pub further_addresses: Vec<IpAddr>,
     /// Addresses inside the tunnel.
     pub addresses: Addresses,
     /// Algorithms, preferred first.
@@ -236,6 +239,8 @@ pub struct Limits {
     pub retransmit_max: Duration,
     /// Transmissions of a request after which the peer counts as gone.
     pub transmissions: u32,
+    /// The same for one path, while there are others to be tried (MOBIKE).
+    pub path_transmissions: u32,
     /// Pause after TEMPORARY_FAILURE, to which up to as much again is added at random.
     pub retry_pause: Duration,
     /// How long we leave a Child SA alone that we made in a response, unless the peer shows before
@@ -273,6 +278,7 @@ impl Default for Limits {
             retransmit_first: Duration::from_millis(500),
             retransmit_max: Duration::from_secs(16),
             transmissions: 9,
+            path_transmissions: 4,
             retry_pause: Duration::from_secs(1),
             unconfirmed: Duration::from_secs(60),
             followup: Duration::from_secs(60),

@@ -1,7 +1,7 @@
 //! The table of IKE SAs, and what comes before there is one: cookies, limits, demultiplexing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,11 +60,11 @@ pub struct Endpoint {
     networks: BTreeMap<Network, usize>,
     cookies: Cookies,
     counters: Counters,
-    /// INVALID_IKE_SPI sent since then.
+    /// INVALID_IKE_SPI and INVALID_SPI sent since then.
     told: (Timestamp, u32),
 }
 
-/// INVALID_IKE_SPI notifications in a second.
+/// INVALID_IKE_SPI and INVALID_SPI notifications in a second.
 const UNKNOWN_PER_SECOND: u32 = 10;
 
 impl Endpoint {
@@ -197,14 +197,9 @@ impl Endpoint {
         if datagram.header.flags.response || datagram.encrypted.is_none() {
             return;
         }
-        let (since, count) = &mut self.told;
-        if self.core.now.since(*since) >= Duration::from_secs(1) {
-            (*since, *count) = (self.core.now, 0);
-        }
-        if *count >= UNKNOWN_PER_SECOND {
+        if !self.may_tell() {
             return;
         }
-        *count = count.saturating_add(1);
         let mut header = datagram.header;
         header.flags.response = true;
         header.flags.initiator = !header.flags.initiator;
@@ -440,6 +435,53 @@ impl Endpoint {
         let taken = sa.change_path(&mut self.core, (local, remote));
         self.settle(sa);
         taken.then_some(()).ok_or(Misuse::IkeSa)
+    }
+
+    /// Tells the peer at which further addresses it can reach us (MOBIKE); those before are forgotten.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`], also if the peer does not speak MOBIKE.
+    pub fn set_addresses(
+        &mut self,
+        now: Timestamp,
+        ike: IkeId,
+        addresses: Vec<IpAddr>,
+    ) -> Result<(), Misuse> {
+        self.core.now = now;
+        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        let taken = sa.set_addresses(&mut self.core, addresses);
+        self.settle(sa);
+        taken.then_some(()).ok_or(Misuse::IkeSa)
+    }
+
+    /// Tells a peer that packets with an SPI that we do not know came from its address, ten times in a
+    /// second at most; whether to is the caller's policy. Without an IKE SA with that address nobody is
+    /// told: an unprotected message would be believed by nobody, and could be aimed at others.
+    pub fn note_unknown_spi(&mut self, now: Timestamp, remote: IpAddr, spi: u32) {
+        self.core.now = now;
+        let here = |sa: &&IkeSa| sa.is_live() && sa.path().1.ip() == remote;
+        let Some(id) = self.table.values().find(here).map(|sa| sa.id) else {
+            return;
+        };
+        if self.may_tell()
+            && let Some(mut sa) = self.table.remove(&id)
+        {
+            sa.tell_invalid_spi(&mut self.core, spi);
+            self.settle(sa);
+        }
+    }
+
+    /// Whether another unasked-for notification is allowed in this second.
+    fn may_tell(&mut self) -> bool {
+        let (since, count) = &mut self.told;
+        if self.core.now.since(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (self.core.now, 0);
+        }
+        if *count >= UNKNOWN_PER_SECOND {
+            return false;
+        }
+        *count = count.saturating_add(1);
+        true
     }
 
     /// Tells that packets came through a Child SA that does not send yet. See [`Event::ChildUp`].

@@ -49,6 +49,7 @@
 //!     remote_auth: RemoteAuth::Psk(secret),
 //!     ppk: None,
 //!     mobility: true,
+//!     further_addresses: vec![],
 //!     addresses: Addresses::None,
 //!     ike: vec![IkeProposal {
 //!         encryption: vec![Encryption::AesGcm256],

@@ -280,6 +280,7 @@ impl<'a> Reader<'a> {
                 remote_auth,
                 ppk: None,
                 mobility: config.mobike,
+                further_addresses: vec![],
                 addresses,
                 ike,
                 children,

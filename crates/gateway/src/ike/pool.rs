@@ -179,6 +179,7 @@ mod tests {
             remote_auth: ikev2::config::RemoteAuth::Psk(ikev2::config::Psk::new(b"secret")),
             ppk: None,
             mobility: false,
+            further_addresses: vec![],
             addresses: ikev2::config::Addresses::None,
             ike: super::super::config::usual_ike().split_off(1),
             children: vec![],

@@ -134,6 +134,11 @@ impl Options {
                 secret: Psk::new(secret.as_bytes()),
             }),
             mobility: self.get("mobike").is_some(),
+            further_addresses: self
+                .get("also")
+                .and_then(|ip| ip.parse().ok())
+                .into_iter()
+                .collect(),
             addresses,
             ike: vec![ike_proposal(self.need("ike")?)?],
             children: vec![ChildConfig {

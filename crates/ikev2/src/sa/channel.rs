@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::core::Core;
 use super::fragments::Reassembly;
+use super::mobility::Path;
 use crate::crypto::{IkeKeys, OpeningKey, SealingKey};
 use crate::event::Transmit;
 use crate::select::IkeSuite;
@@ -64,8 +65,8 @@ pub(crate) struct Channel {
     keys: Option<(SealingKey, OpeningKey)>,
     next_request: u32,
     next_expected: u32,
-    /// Digest of the peer's request that is being worked on.
-    current: Option<(u32, [u8; 32])>,
+    /// Digest of the peer's request that is being worked on, and the path over which it came.
+    current: Option<(u32, [u8; 32], Path)>,
     in_flight: Option<InFlight>,
     answered: Option<Answered>,
     reassembly: [Reassembly; 2],
@@ -258,7 +259,7 @@ impl Channel {
         exchange: ExchangeType,
         payloads: &[Payload],
     ) -> Option<()> {
-        let (message_id, _) = self.current?;
+        let (message_id, ..) = self.current?;
         let header = self.header(exchange, true, message_id);
         let datagrams = self.protect(core, header, payloads)?;
         self.answer(core, datagrams);
@@ -267,15 +268,19 @@ impl Channel {
 
     /// Answers a first request, which is unprotected.
     pub(crate) fn respond_clear(&mut self, core: &mut Core, request: &[u8], response: Vec<u8>) {
-        self.current = Some((0, digest_of(request)));
+        self.current = Some((0, digest_of(request), (self.local, self.remote)));
         self.answer(core, vec![response]);
     }
 
     fn answer(&mut self, core: &mut Core, datagrams: Vec<Vec<u8>>) {
-        let Some((message_id, request)) = self.current.take() else {
+        // Where the request came from is where its answer goes (RFC 7296 §2.11).
+        let Some((message_id, request, path)) = self.current.take() else {
             return;
         };
-        self.transmit(core, &datagrams);
+        self.last_sent = core.now;
+        for datagram in &datagrams {
+            core.transmit(path.0, path.1, datagram);
+        }
         self.next_expected = message_id.wrapping_add(1);
         self.answered = Some(Answered {
             message_id,
@@ -355,6 +360,14 @@ impl Channel {
         }
     }
 
+    /// Begins anew with the transmissions of the request, over the path as it is now.
+    pub(crate) fn begin_again(&mut self, core: &mut Core) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.sent = 1;
+        }
+        self.hurry(core);
+    }
+
     /// Takes the request off the wire: its response is here, or nobody wants it any more.
     pub(crate) fn land(&mut self) {
         self.in_flight = None;
@@ -429,7 +442,7 @@ impl Channel {
         };
         self.last_heard = core.now;
         if !response {
-            self.current = Some((header.message_id, request));
+            self.current = Some((header.message_id, request, path));
         }
         Some(Received {
             exchange: header.exchange,
@@ -451,16 +464,15 @@ impl Channel {
         self.in_flight.as_ref().map(|in_flight| in_flight.next)
     }
 
-    /// Repeats the request if it is time to.
-    pub(crate) fn tick(&mut self, core: &mut Core) -> Tick {
+    /// Repeats the request if it is time to, until it was sent `most` times.
+    pub(crate) fn tick(&mut self, core: &mut Core, most: u32) -> Tick {
         let Some(in_flight) = &mut self.in_flight else {
             return Tick::Nothing;
         };
         if in_flight.next > core.now {
             return Tick::Nothing;
         }
-        if in_flight.sent >= core.limits.transmissions {
-            self.in_flight = None;
+        if in_flight.sent >= most {
             return Tick::PeerGone;
         }
         in_flight.sent = in_flight.sent.saturating_add(1);

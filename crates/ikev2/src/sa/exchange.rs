@@ -20,12 +20,13 @@
 //! can open what the other sends.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::child::{ChildSa, ChildState};
 use super::core::Core;
 use super::followup::Promise;
+use super::mobility::{Mobility, Path};
+use super::nat::Nat;
 use super::rekey_child::ChildRequest;
 use super::rekey_ike::IkeRequest;
 use super::{IkeId, IkeSa, Phase};
@@ -53,6 +54,12 @@ pub(crate) enum Intent {
     DeleteIke(Reason),
     /// Tell the peer where we are.
     UpdateAddresses,
+    /// See whether the peer receives at its new address.
+    CheckPath,
+    /// Tell the peer where else it can reach us.
+    AnnounceAddresses,
+    /// Tell the peer that it sends with this SPI, which we do not know.
+    TellInvalidSpi(u32),
     /// See whether the peer lives.
     Liveness,
 }
@@ -70,17 +77,12 @@ pub(crate) enum Request {
     Disown(u32),
     RekeyIke(Box<IkeRequest>),
     DeleteIke(Reason),
-    UpdateAddresses((SocketAddr, SocketAddr)),
+    UpdateAddresses(Path),
+    /// Cookie and path.
+    CheckPath([u8; 16], Path),
+    /// Its answer says no more than that it was heard.
+    Notice,
     Liveness,
-}
-
-/// Who may change addresses (RFC 4555 §3.1).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mobility {
-    /// We do.
-    pub(crate) decides: bool,
-    /// The peer does.
-    pub(crate) follows: bool,
 }
 
 /// What an IKE SA is good for.
@@ -98,6 +100,9 @@ pub(crate) enum Role {
 
 /// What a successor takes over.
 pub(crate) struct Estate {
+    pub(crate) path: Path,
+    pub(crate) nat: Nat,
+    pub(crate) mobility: Mobility,
     pub(crate) children: BTreeMap<u32, ChildSa>,
     pub(crate) queue: VecDeque<Queued>,
 }
@@ -211,14 +216,27 @@ impl Established {
     }
 
     /// Hands children and intentions over; intentions about the IKE SA itself stay.
-    pub(crate) fn give_away(&mut self) -> Estate {
+    pub(crate) fn give_away(&mut self, path: Path, nat: Nat) -> Estate {
         let children = std::mem::take(&mut self.children);
         let queue = std::mem::take(&mut self.queue);
-        let (own, rest): (VecDeque<_>, _) = queue
+        let (own, mut rest): (VecDeque<_>, VecDeque<_>) = queue
             .into_iter()
             .partition(|queued| matches!(queued.intent, Intent::RekeyIke | Intent::Liveness));
         drop(own);
+        // The answer to these would come to the old one.
+        let again = match self.request {
+            Some(Request::UpdateAddresses(_)) => Some(Intent::UpdateAddresses),
+            Some(Request::CheckPath(..)) => Some(Intent::CheckPath),
+            _ => None,
+        };
+        rest.extend(again.map(|intent| Queued {
+            intent,
+            not_before: Timestamp::default(),
+        }));
         Estate {
+            path,
+            nat,
+            mobility: std::mem::take(&mut self.mobility),
             children,
             queue: rest,
         }
@@ -311,6 +329,9 @@ impl IkeSa {
                 Intent::RekeyIke => self.start_ike_rekey(core, None),
                 Intent::DeleteIke(reason) => self.start_close(core, reason),
                 Intent::UpdateAddresses => self.start_update(core),
+                Intent::CheckPath => self.start_checking_path(core),
+                Intent::AnnounceAddresses => self.start_announcing(core),
+                Intent::TellInvalidSpi(spi) => self.start_telling(core, spi),
                 Intent::Liveness => self.start_liveness(core),
             }
         }
@@ -420,6 +441,9 @@ impl IkeSa {
             return;
         };
         established.role = Role::Live;
+        established.mobility = estate.mobility;
+        (self.channel.local, self.channel.remote) = estate.path;
+        self.nat = estate.nat;
         // Its age counts from the start of its duty.
         established.rekey_at = rekey_at;
         established.ends_at = ends_at;

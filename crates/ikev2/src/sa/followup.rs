@@ -133,7 +133,13 @@ impl Promise {
     /// or it would be about what is being replaced.
     pub(super) fn blocks(&self, intent: &Intent) -> bool {
         match (&self.what, intent) {
-            (_, Intent::DeleteIke(_) | Intent::Liveness | Intent::UpdateAddresses) => false,
+            (
+                _,
+                Intent::DeleteIke(_)
+                | Intent::Liveness
+                | Intent::UpdateAddresses
+                | Intent::CheckPath,
+            ) => false,
             (Promised::Ike(..), _) | (Promised::Child(..), Intent::RekeyIke) => true,
             (Promised::Child(_, replaces), Intent::RekeyChild(spi_in)) => {
                 *replaces == Some(*spi_in)

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use super::child::ChildState;
 use super::core::Core;
-use super::exchange::{Request, Role};
+use super::exchange::{Intent, Request, Role};
 use super::handshake::error_notify;
 use super::{IkeSa, Phase};
 use crate::event::Reason;
-use crate::wire::{Delete, ExchangeType, NotifyType, Payload, Protocol};
+use crate::wire::{Delete, ExchangeType, Notify, NotifyType, Payload, Protocol};
 
 impl IkeSa {
     pub(super) fn start_liveness(&mut self, core: &mut Core) {
@@ -85,6 +85,10 @@ impl IkeSa {
             }
             Some(Request::Disown(spi_in)) => core.free_esp_spi(spi_in),
             Some(Request::UpdateAddresses(path)) => self.on_updated(core, path, payloads),
+            Some(Request::CheckPath(cookie, path)) => {
+                self.on_path_checked(core, &cookie, path, payloads);
+            }
+            Some(Request::Notice) => {}
             Some(Request::Liveness) => {
                 if let Some(error) =
                     error_notify(payloads).filter(|e| *e == NotifyType::INVALID_SYNTAX)
@@ -136,6 +140,7 @@ impl IkeSa {
             self.down(core, Reason::Refused(error));
             return;
         }
+        self.on_invalid_spi(core, payloads);
         let mut answer = Vec::new();
         for payload in payloads {
             if let Payload::Delete(Delete::Children {
@@ -160,6 +165,51 @@ impl IkeSa {
         };
         reply.extend(self.follow_update(core, path, payloads));
         self.channel.respond(core, exchange, &reply);
+    }
+
+    /// The caller got packets for an SPI that is not in use: the peer hears of it (RFC 7296 §1.5).
+    pub(crate) fn tell_invalid_spi(&mut self, core: &mut Core, spi: u32) {
+        let now = core.now;
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        if !established.children.contains_key(&spi) {
+            established.enqueue(core, Intent::TellInvalidSpi(spi), now);
+            self.pump(core);
+        }
+    }
+
+    pub(super) fn start_telling(&mut self, core: &mut Core, spi: u32) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        established.request = Some(Request::Notice);
+        let notify = Notify::new(NotifyType::INVALID_SPI).with_data(spi.to_be_bytes());
+        let payloads = [Payload::Notify(notify)];
+        self.channel
+            .request(core, ExchangeType::INFORMATIONAL, &payloads);
+    }
+
+    /// The peer says that it does not know what we send with. It may be wrong, or late, so the Child SA
+    /// is replaced rather than given up: whoever does not know it says so then.
+    fn on_invalid_spi(&mut self, core: &Core, payloads: &[Payload]) {
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        for payload in payloads {
+            let Payload::Notify(notify) = payload else {
+                continue;
+            };
+            if notify.kind != NotifyType::INVALID_SPI {
+                continue;
+            }
+            let spi = notify.data.as_slice().try_into().map(u32::from_be_bytes);
+            let child = spi.ok().and_then(|spi| established.child_by_outbound(spi));
+            let live = child.filter(|child| child.state == ChildState::Live && child.sending);
+            if let Some(spi_in) = live.map(|child| child.spi_in) {
+                established.enqueue(core, Intent::RekeyChild(spi_in), core.now);
+            }
+        }
     }
 
     /// Removes a Child SA that the peer deletes, named by the peer's SPI; gives ours, unless we are

@@ -7,6 +7,7 @@ use super::exchange::{Established, Intent};
 use super::handshake::{
     Handshake, NO_PPK, Step, error_notify, own_certificates, peer_certificates, ppk_identity,
 };
+use super::mobility::address_notifies;
 use super::{IkeSa, Phase, find};
 use crate::auth::{
     Authenticated, OurProof, PeerVerified, Scheme, verify_shared_key, verify_signature,
@@ -96,6 +97,7 @@ impl IkeSa {
         payloads.extend(connection.ppk.as_ref().map(|ppk| ppk_identity(&ppk.id)));
         if connection.mobility {
             payloads.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
+            payloads.extend(address_notifies(&connection.further_addresses));
         }
         if let Some(child) = connection.children.first() {
             let Some(offer) = Offer::new(core, connection, 0, false, None, None) else {
@@ -257,8 +259,12 @@ impl IkeSa {
         });
         let Handshake { keys, nonces, .. } = *handshake;
         let mut established = Established::new(core, &self.connection, auth, keys);
-        established.mobility.decides =
-            self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED);
+        if self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED) {
+            let ours = &self.connection.further_addresses;
+            established.mobility.decides = true;
+            established.mobility.ours.clone_from(ours);
+            established.mobility.learn(response);
+        }
         if let Some(offer) = offer {
             self.accept_first_child(core, &offer, &nonces, &mut established, response);
         }

@@ -135,6 +135,9 @@ impl IkeSa {
         let Some(received) = self.channel.receive(core, path, datagram, bytes) else {
             return;
         };
+        if let Phase::Established(established) = &mut self.phase {
+            established.path_works();
+        }
         self.follow(core, path);
         match &received.payloads {
             Ok(_) => self.on_message(core, path, received),
@@ -279,8 +282,11 @@ impl IkeSa {
             }
             return;
         }
-        if let Tick::PeerGone = self.channel.tick(core) {
-            self.on_peer_gone(core);
+        let most = self.transmissions(core);
+        if let Tick::PeerGone = self.channel.tick(core, most) {
+            if !self.try_another_path(core) {
+                self.on_peer_gone(core);
+            }
             return;
         }
         self.established_tick(core);
@@ -288,6 +294,7 @@ impl IkeSa {
     }
 
     fn on_peer_gone(&mut self, core: &mut Core) {
+        self.channel.land();
         if matches!(self.phase, Phase::Established(_)) {
             self.bequeath_to_limbo(core);
         }

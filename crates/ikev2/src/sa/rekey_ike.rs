@@ -153,7 +153,13 @@ impl IkeSa {
                 | Request::Disown(_)
                 | Request::DeleteIke(_),
             ) => true,
-            Some(Request::Liveness | Request::UpdateAddresses(_)) | None => false,
+            Some(
+                Request::Liveness
+                | Request::UpdateAddresses(_)
+                | Request::CheckPath(..)
+                | Request::Notice,
+            )
+            | None => false,
         };
         if busy || established.role != Role::Live || established.heir.is_some() {
             return Err(later());
@@ -238,7 +244,8 @@ impl IkeSa {
             return;
         };
         established.void_promise(core);
-        let estate = Box::new(established.give_away());
+        let path = (self.channel.local, self.channel.remote);
+        let estate = Box::new(established.give_away(path, self.nat));
         established.role = Role::Replaced;
         self.deadline = Some(
             core.now
@@ -451,7 +458,7 @@ impl IkeSa {
             promise: None,
             queue: std::collections::VecDeque::new(),
             role: Role::Limbo,
-            mobility: old.mobility,
+            mobility: old.mobility.clone(),
             peer_traffic: old.peer_traffic.clone(),
             heir: None,
             rekey_at: None,

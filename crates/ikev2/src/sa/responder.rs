@@ -11,6 +11,7 @@ use super::exchange::Established;
 use super::handshake::{
     Handshake, Step, announced_hashes, capabilities, own_certificates, peer_certificates, ppk_fits,
 };
+use super::mobility::{address_notifies, unexpected_nat};
 use super::nat::{self, Nat};
 use super::{IkeId, IkeSa, Phase, find};
 use crate::auth::{
@@ -209,6 +210,13 @@ impl IkeSa {
         if !handshake.additional.is_empty() {
             self.refuse_initiator(core, "additional key exchange was left out".into());
             return;
+        }
+        if unexpected_nat((self.channel.local, self.channel.remote), &request) {
+            let notify = Notify::new(NotifyType::UNEXPECTED_NAT_DETECTED);
+            let exchange = ExchangeType::IKE_AUTH;
+            self.channel
+                .respond(core, exchange, &[Payload::Notify(notify)]);
+            return self.down(core, Reason::Protocol("a NAT, where the peer wants none"));
         }
         if !matches!(handshake.step, Step::Expecting) {
             let step = handshake.take_step();
@@ -435,9 +443,13 @@ impl IkeSa {
         } = *handshake;
         let mut established = Established::new(core, &self.connection, auth, keys);
         let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
-        established.mobility.follows = mobile;
         if mobile {
+            let ours = &self.connection.further_addresses;
+            established.mobility.follows = true;
+            established.mobility.ours.clone_from(ours);
+            established.mobility.learn(request);
             reply.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
+            reply.extend(address_notifies(ours));
         }
         let first = FirstChild {
             nonces,

@@ -573,3 +573,53 @@ fn a_request_repeated_in_other_fragments_gets_the_same_answer_once_per_repetitio
             .is_empty()
     );
 }
+
+#[test]
+fn what_the_peer_says_not_to_know_is_replaced_and_nothing_else() {
+    let mut peer = HostilePeer::new(true);
+    let invalid = |spi: u32| {
+        let notify = Notify::new(NotifyType::INVALID_SPI).with_data(spi.to_be_bytes());
+        vec![Payload::Notify(notify)]
+    };
+    let rekeys = |heard: &[Heard]| {
+        let exchange = ExchangeType::CREATE_CHILD_SA;
+        heard
+            .iter()
+            .any(|message| message.header.exchange == exchange)
+    };
+    let odd = vec![Payload::Notify(
+        Notify::new(NotifyType::INVALID_SPI).with_data([1]),
+    )];
+    for unknown in [invalid(0x4711), invalid(peer.child.unwrap()), odd] {
+        let heard = peer.ask(ExchangeType::INFORMATIONAL, &unknown);
+        assert!(!rekeys(&heard));
+    }
+    // 0x1000 is where we receive.
+    let heard = peer.ask(ExchangeType::INFORMATIONAL, &invalid(0x1000));
+    assert!(rekeys(&heard));
+    assert_eq!(peer.endpoint.established().count(), 1);
+}
+
+#[test]
+fn packets_with_unknown_spis_are_reported_within_a_limit() {
+    let mut peer = HostilePeer::new(true);
+    let (now, ip) = (peer.now, peer.remote.ip());
+    // One that is in use, and one from somebody else, are nobody's business.
+    let child = peer.child.unwrap();
+    peer.endpoint.note_unknown_spi(now, ip, child);
+    peer.endpoint
+        .note_unknown_spi(now, [203, 0, 113, 5].into(), 0x4711);
+    assert!(peer.wait(Duration::ZERO).is_empty());
+    peer.endpoint.note_unknown_spi(now, ip, 0x4711);
+    let heard = peer.wait(Duration::ZERO);
+    let notify = Notify::new(NotifyType::INVALID_SPI).with_data([0, 0, 0x47, 0x11]);
+    assert_eq!(heard[0].payloads, [Payload::Notify(notify)]);
+    let mut told = 1;
+    for spi in 1..100 {
+        peer.endpoint.note_unknown_spi(now, ip, spi);
+        let id = told - 1;
+        let heard = peer.say(ExchangeType::INFORMATIONAL, true, id, &[]);
+        told += u32::try_from(heard.len()).unwrap();
+    }
+    assert!(told <= 10, "{told}");
+}

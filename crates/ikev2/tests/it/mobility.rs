@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ikev2::{Limits, Timestamp};
+use ikev2::wire::{Delete, ExchangeType, Notify, NotifyType, Payload};
+use ikev2::{Event, Limits, Timestamp};
 
+use crate::peer::{Heard, HostilePeer};
 use crate::support::{World, connection};
 
 fn mobile(mobility: [bool; 2]) -> World {
@@ -122,4 +124,172 @@ fn a_move_behind_a_nat_turns_encapsulation_on_and_off() {
             .all(|side| side.log.last().unwrap().ends_with("udp false"))
     );
     world.assert_settled();
+}
+
+/// Side 1 can be reached at two further addresses, of which it names one later.
+fn several_addresses() -> World {
+    let mut connections = [connection(0), connection(1)];
+    for connection in &mut connections {
+        connection.mobility = true;
+        connection.liveness = Some(Duration::from_secs(10));
+    }
+    connections[1].further_addresses = vec!["198.51.100.2".parse().unwrap()];
+    let mut world = World::with(connections, Limits::default(), 1);
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
+    world.watch = true;
+    world
+}
+
+#[test]
+fn other_addresses_of_the_peer_are_tried_when_the_path_fails() {
+    let mut world = several_addresses();
+    world.dead.insert("198.51.100.1".parse().unwrap());
+    world.run(Duration::from_secs(30));
+    let moved = "path 198.51.100.2:4500 from 192.0.2.1:4500 udp false";
+    assert_eq!(world.sides[0].saw(moved), 1, "{:?}", world.sides[0].log);
+    let seen = "path 192.0.2.1:4500 from 198.51.100.2:4500 udp false";
+    assert_eq!(world.sides[1].saw(seen), 1, "{:?}", world.sides[1].log);
+    world.assert_settled();
+    // A list that changes later replaces the first.
+    let (now, ike) = (world.now, world.sides[1].ike());
+    let third = vec!["198.51.100.3".parse().unwrap()];
+    let endpoint = &mut world.sides[1].endpoint;
+    endpoint.set_addresses(now, ike, third).unwrap();
+    world.collect();
+    world.run(Duration::from_secs(1));
+    world.dead.insert("198.51.100.2".parse().unwrap());
+    world.run(Duration::from_secs(30));
+    let moved = "path 198.51.100.3:4500 from 192.0.2.1:4500 udp false";
+    assert_eq!(world.sides[0].saw(moved), 1, "{:?}", world.sides[0].log);
+    world.assert_settled();
+    // None at all: then it ends like any other.
+    let (now, ike) = (world.now, world.sides[1].ike());
+    let endpoint = &mut world.sides[1].endpoint;
+    endpoint.set_addresses(now, ike, vec![]).unwrap();
+    world.collect();
+    world.run(Duration::from_secs(1));
+    world.watch = false;
+    world.weather.loss = 100;
+    world.run(Duration::from_secs(150));
+    assert_eq!(world.sides[0].saw("down peer does not answer"), 2);
+}
+
+#[test]
+fn other_addresses_of_ours_are_tried_and_in_the_end_the_first_again() {
+    let mut connections = [connection(0), connection(1)];
+    for connection in &mut connections {
+        connection.mobility = true;
+    }
+    connections[0].liveness = Some(Duration::from_secs(10));
+    connections[0].further_addresses = vec!["192.0.2.2".parse().unwrap()];
+    let mut world = World::with(connections, Limits::default(), 1);
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.watch = true;
+    world.dead.insert("192.0.2.1".parse().unwrap());
+    world.run(Duration::from_secs(30));
+    let moved = "path 198.51.100.1:4500 from 192.0.2.2:4500 udp false";
+    assert_eq!(world.sides[0].saw(moved), 1, "{:?}", world.sides[0].log);
+    // Both are dead for longer than the other is tried, and then the one in use comes back.
+    world.dead.insert("192.0.2.2".parse().unwrap());
+    world.run(Duration::from_secs(45));
+    world.dead.remove(&"192.0.2.2".parse().unwrap());
+    world.run(Duration::from_secs(30));
+    world.assert_settled();
+    assert_eq!(world.sides[0].saw("down"), 0);
+}
+
+fn notify(kind: NotifyType, data: &[u8]) -> Payload {
+    Payload::Notify(Notify::new(kind).with_data(data))
+}
+
+fn paths(peer: &HostilePeer) -> usize {
+    let path = |event: &&Event| matches!(event, Event::PathChanged { .. });
+    peer.events.iter().filter(path).count()
+}
+
+/// The cookie that the endpoint wants back, and the number of its request.
+fn cookie(heard: &[Heard]) -> Option<(u32, Vec<u8>)> {
+    heard
+        .iter()
+        .find_map(|message| match &message.payloads[..] {
+            [Payload::Notify(notify)] if notify.kind == NotifyType::COOKIE2 => {
+                Some((message.header.message_id, notify.data.clone()))
+            }
+            _ => None,
+        })
+}
+
+#[test]
+fn nothing_is_sent_to_a_new_address_before_the_peer_has_shown_that_it_is_there() {
+    for honest in [true, false] {
+        let mut peer = HostilePeer::new(true);
+        peer.remote = "203.0.113.5:500".parse().unwrap();
+        let update = [notify(NotifyType::UPDATE_SA_ADDRESSES, &[])];
+        let heard = peer.ask(ExchangeType::INFORMATIONAL, &update);
+        let (id, mut value) = cookie(&heard).expect("a cookie");
+        assert!((8..=64).contains(&value.len()));
+        assert_eq!(paths(&peer), 0);
+        if !honest {
+            value[0] ^= 1;
+        }
+        let answer = [notify(NotifyType::COOKIE2, &value)];
+        let heard = peer.say(ExchangeType::INFORMATIONAL, true, id, &answer);
+        assert_eq!(paths(&peer), usize::from(honest));
+        let closes = |message: &Heard| message.payloads == [Payload::Delete(Delete::Ike)];
+        assert_eq!(heard.iter().any(closes), !honest);
+    }
+}
+
+#[test]
+fn a_move_during_the_check_is_checked_again() {
+    let mut peer = HostilePeer::new(true);
+    let update = [notify(NotifyType::UPDATE_SA_ADDRESSES, &[])];
+    peer.remote = "203.0.113.5:500".parse().unwrap();
+    let (id, value) = cookie(&peer.ask(ExchangeType::INFORMATIONAL, &update)).unwrap();
+    peer.remote = "203.0.113.6:500".parse().unwrap();
+    peer.ask(ExchangeType::INFORMATIONAL, &update);
+    let answer = [notify(NotifyType::COOKIE2, &value)];
+    let heard = peer.say(ExchangeType::INFORMATIONAL, true, id, &answer);
+    assert_eq!(
+        paths(&peer),
+        0,
+        "the first address proves nothing of the second"
+    );
+    let (id, value) = cookie(&heard).unwrap();
+    let answer = [notify(NotifyType::COOKIE2, &value)];
+    peer.say(ExchangeType::INFORMATIONAL, true, id, &answer);
+    assert_eq!(paths(&peer), 1);
+}
+
+#[test]
+fn a_nat_that_the_peer_does_not_want_is_reported_to_it() {
+    // Source, destination, their ports: as they are, then with another source.
+    let right = [203, 0, 113, 5, 192, 0, 2, 1, 1, 244, 1, 244];
+    let mut wrong = right;
+    wrong[3] = 6;
+    for (data, refused) in [(right, false), (wrong, true)] {
+        let mut peer = HostilePeer::new(true);
+        peer.remote = "203.0.113.5:500".parse().unwrap();
+        let update = [
+            notify(NotifyType::UPDATE_SA_ADDRESSES, &[]),
+            notify(NotifyType::NO_NATS_ALLOWED, &data),
+        ];
+        let heard = peer.ask(ExchangeType::INFORMATIONAL, &update);
+        let no = [notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[])];
+        assert_eq!(heard[0].payloads == no, refused);
+        assert_eq!(cookie(&heard).is_none(), refused);
+    }
+}
+
+#[test]
+fn lists_of_addresses_are_bounded_and_odd_ones_are_skipped() {
+    let mut peer = HostilePeer::new(true);
+    let mut list = vec![notify(NotifyType::ADDITIONAL_IP4_ADDRESS, &[1, 2, 3])];
+    list.extend((0..60).map(|n| notify(NotifyType::ADDITIONAL_IP4_ADDRESS, &[10, 0, 0, n])));
+    let heard = peer.ask(ExchangeType::INFORMATIONAL, &list);
+    assert!(heard[0].payloads.is_empty());
+    assert_eq!(peer.endpoint.established().count(), 1);
 }

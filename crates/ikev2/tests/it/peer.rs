@@ -9,8 +9,8 @@ use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::{Group, IkeKeys, Inputs, OpeningKey, Pending, Prf, SealingKey};
 use ikev2::select::{EspProposal, IkeProposal, IkeSuite};
 use ikev2::wire::{
-    Datagram, ExchangeType, Flags, Header, Identification, KeyExchange, Payload, PayloadType,
-    TrafficSelector, decode_chain, encode_chain, encode_clear,
+    Datagram, ExchangeType, Flags, Header, Identification, KeyExchange, Notify, NotifyType,
+    Payload, PayloadType, TrafficSelector, decode_chain, encode_chain, encode_clear,
 };
 use ikev2::{ChildConfig, Connection, Endpoint, Event, Limits, Random, Timestamp};
 use offload::Encryption;
@@ -67,6 +67,7 @@ fn connection() -> Connection {
         remote_auth: RemoteAuth::Psk(Psk::new(SECRET)),
         ppk: None,
         mobility: true,
+        further_addresses: vec![],
         addresses: Addresses::None,
         ike: vec![ike()],
         children: vec![ChildConfig {
@@ -95,7 +96,8 @@ pub struct HostilePeer {
     spis: (u64, u64),
     random: Counter,
     local: SocketAddr,
-    remote: SocketAddr,
+    /// Our address as the endpoint sees it.
+    pub remote: SocketAddr,
 }
 
 /// What the endpoint sent, opened.
@@ -189,6 +191,7 @@ impl HostilePeer {
                     Payload::Sa(vec![esp().to_wire(1, 0x1000, false)]),
                     Payload::TsI(vec![network([10, 1, 0, 0])]),
                     Payload::TsR(vec![network([10, 2, 0, 0])]),
+                    Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)),
                 ],
             );
             peer.child = peer
@@ -204,7 +207,6 @@ impl HostilePeer {
 
     /// A CREATE_CHILD_SA request that replaces our Child SA `old`, or asks for a further one.
     pub fn child_request(&mut self, old: Option<u32>, spi: u32) -> Vec<Payload> {
-        use ikev2::wire::{Notify, NotifyType};
         let pending = Pending::start(Group::X25519, &mut self.random).unwrap();
         let rekey = old.map(|spi| Payload::Notify(Notify::about_esp(NotifyType::REKEY_SA, spi)));
         let mut payloads: Vec<_> = rekey.into_iter().collect();

@@ -150,6 +150,7 @@ pub(crate) fn connection(me: usize) -> Connection {
         remote_auth: RemoteAuth::Psk(Psk::new(b"a secret for this test")),
         ppk: None,
         mobility: false,
+        further_addresses: vec![],
         addresses: Addresses::None,
         ike: vec![ike_default()],
         children: vec![ChildConfig {
