@@ -563,6 +563,25 @@ impl Endpoint {
                     self.put(sa);
                 }
             }
+            Transfer::Moved {
+                connection,
+                from,
+                to,
+            } => {
+                let settled = |sa: &&IkeSa| sa.is_established() && !sa.is_live();
+                let old: Vec<_> = self
+                    .table
+                    .values()
+                    .filter(settled)
+                    .map(|sa| sa.id)
+                    .collect();
+                for id in old {
+                    if let Some(mut sa) = self.table.remove(&id) {
+                        sa.move_along(&mut self.core, &connection, (from, to));
+                        self.put(sa);
+                    }
+                }
+            }
             Transfer::InitialContact {
                 keep,
                 connection,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::mobility::Path;
 use super::{Estate, IkeId, IkeSa};
 use crate::Random;
 use crate::config::{Connection, Limits};
@@ -22,6 +23,12 @@ pub(crate) enum Transfer {
     },
     /// This one lost against the peer's and is to be deleted.
     Discard(IkeId),
+    /// Whatever else of this connection goes over the first path goes over the second.
+    Moved {
+        connection: Arc<Connection>,
+        from: Path,
+        to: Path,
+    },
     /// The peer of this IKE SA has forgotten all others with it.
     InitialContact {
         keep: IkeId,

@@ -223,20 +223,25 @@ impl Established {
             .into_iter()
             .partition(|queued| matches!(queued.intent, Intent::RekeyIke | Intent::Liveness));
         drop(own);
-        // The answer to these would come to the old one.
-        let again = match self.request {
-            Some(Request::UpdateAddresses(_)) => Some(Intent::UpdateAddresses),
-            Some(Request::CheckPath(..)) => Some(Intent::CheckPath),
-            _ => None,
-        };
-        rest.extend(again.map(|intent| Queued {
+        let at_once = |intent| Queued {
             intent,
             not_before: Timestamp::default(),
-        }));
+        };
+        // The answer to these would come to the old one.
+        match self.request {
+            Some(Request::UpdateAddresses(_)) => rest.push_back(at_once(Intent::UpdateAddresses)),
+            Some(Request::CheckPath(..)) => rest.push_back(at_once(Intent::CheckPath)),
+            _ => {}
+        }
+        // The peer may still wait at our old address for the answer that made the successor.
+        let moved = |queued: &Queued| queued.intent == Intent::UpdateAddresses;
+        if rest.iter().any(moved) {
+            self.queue.push_back(at_once(Intent::UpdateAddresses));
+        }
         Estate {
             path,
             nat,
-            mobility: std::mem::take(&mut self.mobility),
+            mobility: self.mobility.clone(),
             children,
             queue: rest,
         }
@@ -311,8 +316,11 @@ impl IkeSa {
             let may = |queued: &Queued| match established.role {
                 Role::Live => established.ready_at(queued) <= core.now,
                 // The peer may not have our answer to its rekeying, and behind a NAT may not be able
-                // to ask again before it hears from us.
-                Role::Replaced if queued.intent == Intent::Liveness => true,
+                // to ask again before it hears from us; nor does it, if we are elsewhere now.
+                Role::Replaced => matches!(
+                    queued.intent,
+                    Intent::Liveness | Intent::UpdateAddresses | Intent::DeleteIke(_)
+                ),
                 _ => matches!(queued.intent, Intent::DeleteIke(_)),
             };
             let Some(index) = established.queue.iter().position(may) else {

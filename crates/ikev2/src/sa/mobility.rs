@@ -14,11 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use subtle::ConstantTimeEq;
 
 use super::child::has_notify;
-use super::core::Core;
+use super::core::{Core, Transfer};
 use super::exchange::{Established, Intent, Request, Role};
 use super::handshake::error_notify;
 use super::nat::{self, Nat};
 use super::{IkeSa, Phase};
+use crate::config::Connection;
 use crate::event::{Event, Reason};
 use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
 
@@ -156,11 +157,44 @@ impl IkeSa {
         if established.role != Role::Live || !established.mobility.decides {
             return false;
         }
-        (self.channel.local, self.channel.remote) = path;
         established.enqueue(core, Intent::UpdateAddresses, now);
+        self.go_over(core, path);
         self.channel.hurry(core);
         self.pump(core);
         true
+    }
+
+    /// Takes what was replaced along: the peer may wait there for our answer to its rekeying, and not know
+    /// the successor yet.
+    fn go_over(&mut self, core: &mut Core, path: Path) {
+        core.transfers.push(Transfer::Moved {
+            connection: std::sync::Arc::clone(&self.connection),
+            from: self.path(),
+            to: path,
+        });
+        (self.channel.local, self.channel.remote) = path;
+    }
+
+    /// Follows the IKE SA that took this one's place, if it is about this path.
+    pub(crate) fn move_along(
+        &mut self,
+        core: &mut Core,
+        connection: &Connection,
+        (from, to): (Path, Path),
+    ) {
+        let now = core.now;
+        let path = self.path();
+        let Phase::Established(established) = &mut self.phase else {
+            return;
+        };
+        let same = std::ptr::eq(&raw const *self.connection, connection) && path == from;
+        if established.role == Role::Live || !established.mobility.decides || !same {
+            return;
+        }
+        (self.channel.local, self.channel.remote) = to;
+        established.enqueue(core, Intent::UpdateAddresses, now);
+        self.channel.hurry(core);
+        self.pump(core);
     }
 
     /// Tells the peer our further addresses; false if it does not speak MOBIKE.
@@ -193,6 +227,17 @@ impl IkeSa {
         established.request = Some(Request::Notice);
         self.channel
             .request(core, ExchangeType::INFORMATIONAL, &payloads);
+    }
+
+    /// Where the answer goes to what came over `path`: back (RFC 7296 §2.11), but not from an address that we
+    /// have left.
+    pub(super) fn way_back(&self, path: Path) -> Path {
+        match &self.phase {
+            Phase::Established(established) if established.mobility.decides => {
+                (self.channel.local, path.1)
+            }
+            _ => path,
+        }
     }
 
     /// How often a request is sent over the path in use.
@@ -233,8 +278,8 @@ impl IkeSa {
         let Some(next) = search.and_then(VecDeque::pop_front) else {
             return false;
         };
-        (self.channel.local, self.channel.remote) = next;
         established.enqueue(core, Intent::UpdateAddresses, core.now);
+        self.go_over(core, next);
         self.channel.begin_again(core);
         true
     }

@@ -132,7 +132,8 @@ impl IkeSa {
         if (datagram.header.spi_i, datagram.header.spi_r) != self.spis() {
             return;
         }
-        let Some(received) = self.channel.receive(core, path, datagram, bytes) else {
+        let back = self.way_back(path);
+        let Some(received) = self.channel.receive(core, back, datagram, bytes) else {
             return;
         };
         if let Phase::Established(established) = &mut self.phase {
