@@ -401,6 +401,21 @@ def post_quantum(suite, lab):
                 pair.up(by)
                 contains(pair.charon.log(), "using PPK")
                 pair.rekey_all()
+    charon = {"ppk": "ppk_id = lab\n    ppk_required = no"}
+    extra += ["--ppk-optional", "yes"]
+    for title, charon, extra, pki, used in [
+        ("on both sides", charon, extra, None, True),
+        ("on both sides, with certificates", charon, extra, lab.pki("ecdsa"), True),
+        ("with different names", charon, [*extra, "--ppk-id", "other"], lab.pki("ecdsa"), False),
+        ("on our side alone", {}, extra, None, False),
+        ("on charon's side alone", charon, [], None, False),
+    ]:
+        for by in ["ours", "theirs"]:
+            with suite.case(f"optional post-quantum preshared key {title}, started by {by}"):
+                with Pair(lab, pki=pki, charon=charon, extra=extra) as pair:
+                    pair.up(by)
+                    equal("using PPK" in pair.charon.log(), used, pair.charon.log()[-3000:])
+                    pair.rekey_all()
 
 
 def eap(suite, lab):

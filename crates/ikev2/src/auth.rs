@@ -33,11 +33,15 @@ pub enum Scheme {
     EcdsaP384,
     /// The same as 96 bytes r and s, for method 10 (RFC 4754).
     EcdsaP384Fixed,
+    /// ECDSA on P-521 with SHA-512, DER; only of peers.
+    EcdsaP521,
+    /// The same as 132 bytes r and s, for method 11 (RFC 4754).
+    EcdsaP521Fixed,
     /// Ed25519.
     Ed25519,
 }
 
-const ALL: [Scheme; 11] = [
+const ALL: [Scheme; 13] = [
     Scheme::RsaPssSha256,
     Scheme::RsaPssSha384,
     Scheme::RsaPssSha512,
@@ -46,9 +50,11 @@ const ALL: [Scheme; 11] = [
     Scheme::RsaPkcs1Sha512,
     Scheme::EcdsaP256,
     Scheme::EcdsaP384,
+    Scheme::EcdsaP521,
     Scheme::Ed25519,
     Scheme::EcdsaP256Fixed,
     Scheme::EcdsaP384Fixed,
+    Scheme::EcdsaP521Fixed,
 ];
 
 /// DER AlgorithmIdentifiers (RFC 7427 Appendix A, RFC 8420 §3). Those of RSASSA-PSS are the explicit
@@ -70,6 +76,7 @@ const PSS_SHA512: &[u8] = b"\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a
     \x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x03\x05\x00\xa2\x03\x02\x01\x40";
 const ECDSA_SHA256: &[u8] = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02";
 const ECDSA_SHA384: &[u8] = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x03";
+const ECDSA_SHA512: &[u8] = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x04";
 const ED25519: &[u8] = b"\x30\x05\x06\x03\x2b\x65\x70";
 
 impl Scheme {
@@ -83,8 +90,9 @@ impl Scheme {
             Self::RsaPssSha512 => PSS_SHA512,
             Self::EcdsaP256 => ECDSA_SHA256,
             Self::EcdsaP384 => ECDSA_SHA384,
+            Self::EcdsaP521 => ECDSA_SHA512,
             Self::Ed25519 => ED25519,
-            Self::EcdsaP256Fixed | Self::EcdsaP384Fixed => return None,
+            Self::EcdsaP256Fixed | Self::EcdsaP384Fixed | Self::EcdsaP521Fixed => return None,
         })
     }
 
@@ -96,7 +104,9 @@ impl Scheme {
             Self::RsaPkcs1Sha384 | Self::RsaPssSha384 | Self::EcdsaP384 | Self::EcdsaP384Fixed => {
                 HashId::SHA2_384
             }
-            Self::RsaPkcs1Sha512 | Self::RsaPssSha512 => HashId::SHA2_512,
+            Self::RsaPkcs1Sha512 | Self::RsaPssSha512 | Self::EcdsaP521 | Self::EcdsaP521Fixed => {
+                HashId::SHA2_512
+            }
             Self::Ed25519 => HashId::IDENTITY,
         }
     }
@@ -130,6 +140,8 @@ impl Scheme {
             Self::EcdsaP256Fixed => &signature::ECDSA_P256_SHA256_FIXED,
             Self::EcdsaP384 => &signature::ECDSA_P384_SHA384_ASN1,
             Self::EcdsaP384Fixed => &signature::ECDSA_P384_SHA384_FIXED,
+            Self::EcdsaP521 => &signature::ECDSA_P521_SHA512_ASN1,
+            Self::EcdsaP521Fixed => &signature::ECDSA_P521_SHA512_FIXED,
             Self::Ed25519 => &signature::ED25519,
         }
     }
@@ -153,6 +165,7 @@ impl Scheme {
         let method = match self {
             Self::EcdsaP256Fixed => AuthMethod::ECDSA_P256_SHA256,
             Self::EcdsaP384Fixed => AuthMethod::ECDSA_P384_SHA384,
+            Self::EcdsaP521Fixed => AuthMethod::ECDSA_P521_SHA512,
             _ => AuthMethod::DIGITAL_SIGNATURE,
         };
         let mut data = Vec::new();
@@ -169,6 +182,7 @@ impl Scheme {
         match payload.method {
             AuthMethod::ECDSA_P256_SHA256 => Some((Self::EcdsaP256Fixed, &payload.data)),
             AuthMethod::ECDSA_P384_SHA384 => Some((Self::EcdsaP384Fixed, &payload.data)),
+            AuthMethod::ECDSA_P521_SHA512 => Some((Self::EcdsaP521Fixed, &payload.data)),
             AuthMethod::DIGITAL_SIGNATURE => {
                 let (len, rest) = payload.data.split_first()?;
                 let (identifier, signature) = rest.split_at_checked(usize::from(*len))?;

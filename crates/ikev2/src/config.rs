@@ -22,13 +22,16 @@ impl Psk {
     }
 }
 
-/// A post-quantum preshared key (RFC 8784). It is always required: a peer without it is refused.
+/// A post-quantum preshared key (RFC 8784).
 #[derive(Clone)]
 pub struct Ppk {
     /// Its name on the wire (type PPK_ID_FIXED).
     pub id: Vec<u8>,
     /// The secret, at least 32 bytes of randomness.
     pub secret: Psk,
+    /// Whether a peer without it is refused. Else it is used where the peer has it too, which protects
+    /// nobody from an attacker who can break the key exchange while it happens.
+    pub required: bool,
 }
 
 /// Kinds of keys that sign.
@@ -44,18 +47,28 @@ pub enum KeyKind {
     Ed25519,
 }
 
+/// A certificate of ours; its key stays with the caller ([`crate::Ask::Sign`]).
+#[derive(Clone)]
+pub struct Credential {
+    /// DER, our own first, then the issuers up to, but without, the anchor.
+    pub chain: Vec<Vec<u8>>,
+    /// The kind of our key.
+    pub key: KeyKind,
+    /// SHA-1 of the public keys of the authorities above it, the anchor's too, by which a peer asks for
+    /// it (RFC 7296 §3.7). Without any it is taken for what every peer asks for.
+    pub authorities: Vec<[u8; 20]>,
+    /// What an OCSP responder said of it (DER), for peers that ask (RFC 4806).
+    pub ocsp: Option<Vec<u8>>,
+}
+
 /// How we prove who we are.
 #[derive(Clone)]
 pub enum LocalAuth {
     /// With a shared secret.
     Psk(Psk),
-    /// With a certificate; the key stays with the caller ([`crate::Ask::Sign`]).
-    Certificate {
-        /// DER, our own first, then the issuers up to, but without, the anchor.
-        chain: Vec<Vec<u8>>,
-        /// The kind of our key.
-        key: KeyKind,
-    },
+    /// With one of these certificates, preferred first: one whose authority the peer asks for and whose
+    /// signatures it can check. If it asks for none of ours, the first that it can check.
+    Certificates(Vec<Credential>),
     /// With EAP; only as initiator, and only towards a responder with certificate or shared secret.
     Eap {
         /// The name under which we log in.
@@ -100,6 +113,9 @@ pub enum RemoteAuth {
         /// SHA-1 of the public keys (SubjectPublicKeyInfo) of the authorities that we trust, for the
         /// certificate request (RFC 7296 §3.7).
         authorities: Vec<[u8; 20]>,
+        /// Whether to ask for what an OCSP responder says (RFC 4806). It comes with the question; to
+        /// insist on it is the caller's policy.
+        ocsp: bool,
     },
     /// With EAP; only as responder. The identity in IKE proves nothing then: who the peer is comes out
     /// of EAP. [`PeerId::Exactly`] wants both to be that name; clients that put an address into IKE

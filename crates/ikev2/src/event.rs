@@ -33,6 +33,8 @@ pub enum Ask {
     Sign {
         /// Name of the connection.
         connection: String,
+        /// Which of its credentials.
+        credential: usize,
         /// Algorithm and encoding.
         scheme: Scheme,
         /// The whole message, not its hash.
@@ -42,10 +44,14 @@ pub enum Ask {
     VerifyPeer {
         /// Name of the connection.
         connection: String,
+        /// The IKE SA that comes up if the answer is good.
+        ike: IkeId,
         /// DER, the peer's own first, then what else it sent. Nothing of it is trusted yet.
         chain: Vec<Vec<u8>>,
         /// Who the peer says it is.
         id: Identification,
+        /// OCSP responses that the peer sent along (DER, RFC 4806). Not trusted either.
+        ocsp: Vec<Vec<u8>>,
     },
     /// Give the password of a user for EAP-MSCHAPv2: as initiator our own, as responder the client's.
     /// For a user that does not exist or may not come in, refuse: it looks like a wrong password.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, Credential, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
 use ikev2::wire::TrafficSelector;
 use ikev2::{ChildConfig, Connection};
 use ipsec::selector::{AddressRange, Selector};
@@ -387,12 +387,17 @@ impl<'a> Reader<'a> {
         // The peer has its own copy of self-signed authorities and believes no other.
         let sent = chain.certificates().iter().zip(chain.ders());
         let sent = sent.filter(|(c, _)| c.tbs_certificate.subject != c.tbs_certificate.issuer);
-        let local = LocalAuth::Certificate {
+        let local = LocalAuth::Certificates(vec![Credential {
             chain: sent.map(|(_, der)| der.to_vec()).collect(),
             key: key.kind(),
-        };
+            authorities: vec![],
+            ocsp: None,
+        }]);
         let authorities = trust.key_hashes();
-        let remote = RemoteAuth::Certificate { authorities };
+        let remote = RemoteAuth::Certificate {
+            authorities,
+            ocsp: false,
+        };
         Ok((local, remote, Some(own), Some(key)))
     }
 

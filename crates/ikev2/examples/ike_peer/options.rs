@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ikev2::config::{
-    Addresses, ClientMethod, LocalAuth, Mode, PeerId, Ppk, Psk, RemoteAuth, ServerMethod,
+    Addresses, ClientMethod, Credential, LocalAuth, Mode, PeerId, Ppk, Psk, RemoteAuth,
+    ServerMethod,
 };
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
@@ -83,12 +84,15 @@ impl Options {
     pub(crate) fn connection(&self, identity: Option<&Identity>) -> Result<Connection, Failure> {
         let (local_auth, remote_auth) = match identity {
             Some(identity) => (
-                LocalAuth::Certificate {
+                LocalAuth::Certificates(vec![Credential {
                     chain: identity.chain(),
                     key: identity.kind(),
-                },
+                    authorities: vec![],
+                    ocsp: None,
+                }]),
                 RemoteAuth::Certificate {
                     authorities: vec![],
+                    ocsp: false,
                 },
             ),
             None => {
@@ -130,8 +134,9 @@ impl Options {
             local_auth,
             remote_auth,
             ppk: self.get("ppk").map(|secret| Ppk {
-                id: b"lab".to_vec(),
+                id: self.get("ppk-id").unwrap_or("lab").as_bytes().to_vec(),
                 secret: Psk::new(secret.as_bytes()),
+                required: self.get("ppk-optional").is_none(),
             }),
             mobility: self.get("mobike").is_some(),
             further_addresses: self

@@ -23,6 +23,9 @@ pub struct IkeKeys {
     pub sk_pr: Zeroizing<Vec<u8>>,
 }
 
+/// Keys as they were before a post-quantum preshared key.
+pub struct Unmixed([Zeroizing<Vec<u8>>; 3]);
+
 /// What both sides contributed to an IKE SA.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
@@ -64,12 +67,19 @@ impl IkeKeys {
     }
 
     /// Mixes a post-quantum preshared key into what authenticates and into what later keys derive from
-    /// (RFC 8784 §3).
-    pub fn mix(&mut self, ppk: &[u8]) {
+    /// (RFC 8784 §3); gives back what was there before.
+    pub fn mix(&mut self, ppk: &[u8]) -> Unmixed {
         let len = self.prf.output_len();
-        for key in [&mut self.sk_d, &mut self.sk_pi, &mut self.sk_pr] {
-            *key = self.prf.plus(ppk, &[key], len);
-        }
+        let keys = [&mut self.sk_d, &mut self.sk_pi, &mut self.sk_pr];
+        Unmixed(keys.map(|key| {
+            let mixed = self.prf.plus(ppk, &[key], len);
+            std::mem::replace(key, mixed)
+        }))
+    }
+
+    /// Undoes [`Self::mix`]: the peer does without.
+    pub fn unmix(&mut self, unmixed: Unmixed) {
+        [self.sk_d, self.sk_pi, self.sk_pr] = unmixed.0;
     }
 
     fn expand(suite: &IkeSuite, skeyseed: &[u8], inputs: Inputs<'_>) -> Option<Self> {

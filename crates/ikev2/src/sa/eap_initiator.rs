@@ -10,7 +10,7 @@
 //! ```
 
 use super::core::Core;
-use super::handshake::{Handshake, Step, error_notify, peer_certificates};
+use super::handshake::{Handshake, Step, error_notify, verification};
 use super::{IkeSa, Phase, find};
 use crate::auth::{OurProof, PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, Psk, RemoteAuth};
@@ -89,15 +89,9 @@ impl IkeSa {
         if !matches!(self.connection.remote_auth, RemoteAuth::Certificate { .. }) {
             return self.trust_responder(core, run, &response, None);
         }
-        let (connection, id) = (self.connection.name.clone(), id.clone());
-        let chain = peer_certificates(&response);
-        if chain.is_empty() {
+        let question = verification(self.id, &self.connection, id, &response);
+        let Some(question) = question else {
             return self.down(core, Reason::Authentication("no certificate came".into()));
-        }
-        let question = Ask::VerifyPeer {
-            connection,
-            chain,
-            id,
         };
         let ask = core.ask(self.id, question);
         handshake.step = Step::EapVerifying { ask, run, response };

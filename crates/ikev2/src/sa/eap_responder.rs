@@ -1,9 +1,9 @@
 //! IKE_AUTH with EAP as responder (RFC 7296 §2.16); `eap_initiator` draws the messages.
 
 use super::core::Core;
-use super::handshake::{Step, error_notify, own_certificates};
+use super::handshake::{Step, error_notify};
 use super::{IkeSa, Phase, find};
-use crate::auth::{PeerVerified, Scheme, verify_shared_key};
+use crate::auth::{PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, PeerId, Psk, RemoteAuth};
 use crate::eap::{NtHash, Server, ServerOutput};
 use crate::event::{Answer, Ask, Reason};
@@ -35,13 +35,14 @@ impl IkeSa {
                 let proof = octets.shared_key(handshake.keys.prf, psk);
                 self.open_eap(core, run, proof, first);
             }
-            LocalAuth::Certificate { key, .. } => {
-                let Some(scheme) = Scheme::for_peer(*key, handshake.peer_hashes.as_deref()) else {
+            LocalAuth::Certificates(ours) => {
+                let Some(scheme) = handshake.choose_credential(ours) else {
                     let reason = "peer knows no signature algorithm of our key".into();
                     return self.refuse_initiator(core, reason);
                 };
                 let question = Ask::Sign {
                     connection: self.connection.name.clone(),
+                    credential: handshake.credential,
                     scheme,
                     message: octets.as_bytes().to_vec(),
                 };
@@ -65,8 +66,11 @@ impl IkeSa {
         proof: Authentication,
         first: Vec<u8>,
     ) {
+        let Phase::Handshake(handshake) = &self.phase else {
+            return;
+        };
         let mut reply = vec![Payload::IdR(self.connection.local_id.clone())];
-        reply.extend(own_certificates(&self.connection));
+        reply.extend(handshake.own_certificates(&self.connection));
         reply.extend([Payload::Auth(proof), Payload::Eap(first)]);
         self.reply_eap(core, run, &reply);
     }
@@ -141,8 +145,10 @@ impl IkeSa {
             ServerOutput::NeedPassword(user) => Ask::Password { connection, user },
             ServerOutput::NeedCertificate(chain, name) => Ask::VerifyPeer {
                 connection,
+                ike: self.id,
                 chain,
                 id: identification(&name),
+                ocsp: Vec::new(),
             },
         };
         let ask = core.ask(self.id, question);

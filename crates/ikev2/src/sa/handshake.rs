@@ -4,17 +4,20 @@ use std::collections::VecDeque;
 
 use zeroize::Zeroizing;
 
+use super::IkeId;
 use super::addresses::Assigned;
 use super::child::Offer;
 use super::core::Core;
 use super::eap_initiator::ClientRun;
 use super::eap_responder::ServerRun;
 use crate::auth::{HASHES, IntermediateAuth, OurProof, PeerVerified, Scheme, SignedOctets};
-use crate::config::{Connection, LocalAuth, Psk};
-use crate::crypto::{Group, IkeKeys, Inputs, Pending};
-use crate::event::AskId;
+use crate::config::{Connection, Credential, LocalAuth, Ppk, Psk, RemoteAuth};
+use crate::crypto::{Group, IkeKeys, Inputs, Pending, Unmixed};
+use crate::event::{Ask, AskId};
 use crate::select::IkeSuite;
-use crate::wire::{CertEncoding, Certificate, HashId, Identification, Notify, NotifyType, Payload};
+use crate::wire::{
+    CertEncoding, CertRequest, Certificate, HashId, Identification, Notify, NotifyType, Payload,
+};
 
 /// Where a handshake stands, with what is needed to go on.
 pub(crate) enum Step {
@@ -23,8 +26,12 @@ pub(crate) enum Step {
         pending: Box<Pending>,
         request: Zeroizing<Vec<u8>>,
     },
-    /// Initiator: the caller signs.
-    Signing { ask: AskId, scheme: Scheme },
+    /// Initiator: the caller signs, `fallback` what is for a responder without our post-quantum key.
+    Signing {
+        ask: AskId,
+        scheme: Scheme,
+        fallback: bool,
+    },
     /// Initiator: IKE_AUTH is out.
     AuthSent { ours: OurProof },
     /// Initiator: the caller validates the peer's certificates.
@@ -113,6 +120,48 @@ pub(crate) struct Handshake {
     pub(crate) auth_id: Option<u32>,
     /// Responder: with what we prove ourselves after EAP.
     pub(crate) eap_key: Option<Psk>,
+    /// Authorities that the peer asks for, 20 bytes each, and whether it asks for OCSP responses.
+    pub(crate) wanted: Wanted,
+    /// Index of the credential with which we prove ourselves.
+    pub(crate) credential: usize,
+    /// Whether both sides use the post-quantum preshared key, as far as is known.
+    pub(crate) ppk: bool,
+    /// Initiator: keys and proof for a responder that turns out not to have it.
+    pub(crate) unmixed: Option<Unmixed>,
+    pub(crate) fallback: Option<Vec<u8>>,
+}
+
+/// What the peer wants of our certificates (RFC 7296 §3.7, RFC 4806).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    authorities: Vec<u8>,
+    ocsp: bool,
+}
+
+impl Wanted {
+    /// Reads the certificate requests of a message.
+    pub(crate) fn by(payloads: &[Payload]) -> Self {
+        let mut out = Self::default();
+        for payload in payloads {
+            match payload {
+                Payload::CertReq(request) if request.encoding == CertEncoding::X509_SIGNATURE => {
+                    out.authorities.extend(&request.authorities);
+                }
+                Payload::CertReq(request) if request.encoding == CertEncoding::OCSP_CONTENT => {
+                    out.ocsp = true;
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
+    fn includes(&self, credential: &Credential) -> bool {
+        let (asked, _) = self.authorities.as_chunks::<20>();
+        asked.is_empty()
+            || credential.authorities.is_empty()
+            || asked.iter().any(|one| credential.authorities.contains(one))
+    }
 }
 
 impl Handshake {
@@ -146,6 +195,33 @@ impl Handshake {
             nonce_r: &self.nonces.1,
             spi_i: self.spis.0,
             spi_r: self.spis.1,
+        }
+    }
+
+    /// Chooses one of our certificates, with the scheme in which it signs for this peer.
+    pub(crate) fn choose_credential(&mut self, ours: &[Credential]) -> Option<Scheme> {
+        let usable = |(index, one): (usize, &Credential)| {
+            let scheme = Scheme::for_peer(one.key, self.peer_hashes.as_deref())?;
+            Some((index, scheme, self.wanted.includes(one)))
+        };
+        let usable: Vec<_> = ours.iter().enumerate().filter_map(usable).collect();
+        let wanted = usable.iter().find(|(_, _, wanted)| *wanted);
+        let (index, scheme, _) = *wanted.or_else(|| usable.first())?;
+        self.credential = index;
+        Some(scheme)
+    }
+
+    /// Mixes the post-quantum preshared key in.
+    pub(crate) fn mix(&mut self, ppk: &Ppk) {
+        self.ppk = true;
+        self.unmixed = Some(self.keys.mix(&ppk.secret.0));
+    }
+
+    /// Goes on without the post-quantum preshared key, which the peer has not.
+    pub(crate) fn do_without_ppk(&mut self) {
+        self.ppk = false;
+        if let Some(unmixed) = self.unmixed.take() {
+            self.keys.unmix(unmixed);
         }
     }
 
@@ -197,13 +273,41 @@ pub(crate) fn ppk_identity(id: &[u8]) -> Payload {
     Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY).with_data(data))
 }
 
-/// Whether the peer names the key of this connection, or none where there is none.
-pub(crate) fn ppk_fits(connection: &Connection, request: &[Payload]) -> bool {
-    let expected = connection.ppk.as_ref().map(|ppk| ppk_identity(&ppk.id));
+/// How an initiator and a connection get along about their post-quantum preshared keys (RFC 8784 §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PpkUse {
+    /// Both have the same.
+    Mixed,
+    /// The initiator names none, and need not.
+    Plain,
+    /// The initiator names one that we do not have, and can do without: its proof for that counts.
+    Fallback,
+}
+
+/// How the initiator's request fits a connection; none if it does not.
+pub(crate) fn ppk_use(connection: &Connection, request: &[Payload]) -> Option<PpkUse> {
+    let ours = connection.ppk.as_ref();
+    let required = ours.is_some_and(|ppk| ppk.required);
     let named = request.iter().find(|payload| {
         matches!(payload, Payload::Notify(notify) if notify.kind == NotifyType::PPK_IDENTITY)
     });
-    expected.as_ref() == named
+    let same = ours.is_some_and(|ppk| named == Some(&ppk_identity(&ppk.id)));
+    match named {
+        Some(_) if same => Some(PpkUse::Mixed),
+        _ if required => None,
+        Some(_) => fallback_proof(request).map(|_| PpkUse::Fallback),
+        None => Some(PpkUse::Plain),
+    }
+}
+
+/// The initiator's proof without its post-quantum preshared key. Its method is that of AUTH.
+pub(crate) fn fallback_proof(request: &[Payload]) -> Option<&[u8]> {
+    request.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == NotifyType::NO_PPK_AUTH => {
+            Some(notify.data.as_slice())
+        }
+        _ => None,
+    })
 }
 
 /// What we can do, said in both IKE_SA_INIT messages. IKE_INTERMEDIATE is only announced where it
@@ -239,29 +343,71 @@ pub(crate) fn announced_hashes(payloads: &[Payload]) -> Option<Vec<HashId>> {
     })
 }
 
-/// Our certificates, where we prove ourselves with one.
-pub(crate) fn own_certificates(connection: &Connection) -> Vec<Payload> {
-    let LocalAuth::Certificate { chain, .. } = &connection.local_auth else {
-        return Vec::new();
-    };
-    let cert = |data: &Vec<u8>| {
-        Payload::Cert(Certificate {
-            encoding: CertEncoding::X509_SIGNATURE,
-            data: data.clone(),
-        })
-    };
-    chain.iter().map(cert).collect()
+impl Handshake {
+    /// Our certificates, where we prove ourselves with one, and behind them the OCSP response that the
+    /// peer asked for (RFC 4806 §3.2).
+    pub(crate) fn own_certificates(&self, connection: &Connection) -> Vec<Payload> {
+        let LocalAuth::Certificates(ours) = &connection.local_auth else {
+            return Vec::new();
+        };
+        let Some(credential) = ours.get(self.credential) else {
+            return Vec::new();
+        };
+        let cert = |encoding, data: &Vec<u8>| {
+            let data = data.clone();
+            Payload::Cert(Certificate { encoding, data })
+        };
+        let chain = credential.chain.iter();
+        let ocsp = credential.ocsp.iter().filter(|_| self.wanted.ocsp);
+        chain
+            .map(|der| cert(CertEncoding::X509_SIGNATURE, der))
+            .chain(ocsp.map(|der| cert(CertEncoding::OCSP_CONTENT, der)))
+            .collect()
+    }
 }
 
-/// The peer's X.509 certificates; other encodings are ignored.
-pub(crate) fn peer_certificates(payloads: &[Payload]) -> Vec<Vec<u8>> {
-    let x509 = |payload: &Payload| match payload {
-        Payload::Cert(cert) if cert.encoding == CertEncoding::X509_SIGNATURE => {
-            Some(cert.data.clone())
-        }
+/// What we want of the peer's certificates.
+pub(crate) fn certificate_requests(connection: &Connection) -> Vec<Payload> {
+    let RemoteAuth::Certificate { authorities, ocsp } = &connection.remote_auth else {
+        return Vec::new();
+    };
+    let request = |encoding, authorities| {
+        Payload::CertReq(CertRequest {
+            encoding,
+            authorities,
+        })
+    };
+    let mut out = vec![request(CertEncoding::X509_SIGNATURE, authorities.concat())];
+    if *ocsp {
+        // No hashes: any responder that the peer has a response of.
+        out.push(request(CertEncoding::OCSP_CONTENT, Vec::new()));
+    }
+    out
+}
+
+fn certificates_in(payloads: &[Payload], encoding: CertEncoding) -> Vec<Vec<u8>> {
+    let data = |payload: &Payload| match payload {
+        Payload::Cert(cert) if cert.encoding == encoding => Some(cert.data.clone()),
         _ => None,
     };
-    payloads.iter().filter_map(x509).collect()
+    payloads.iter().filter_map(data).collect()
+}
+
+/// The question about the peer's certificates in a message; none if there are none.
+pub(crate) fn verification(
+    ike: IkeId,
+    connection: &Connection,
+    id: &Identification,
+    payloads: &[Payload],
+) -> Option<Ask> {
+    let chain = certificates_in(payloads, CertEncoding::X509_SIGNATURE);
+    (!chain.is_empty()).then(|| Ask::VerifyPeer {
+        connection: connection.name.clone(),
+        ike,
+        chain,
+        id: id.clone(),
+        ocsp: certificates_in(payloads, CertEncoding::OCSP_CONTENT),
+    })
 }
 
 /// The first error among the notifications.

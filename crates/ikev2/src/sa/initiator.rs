@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::channel::Channel;
 use super::child::has_notify;
 use super::core::Core;
-use super::handshake::{Handshake, NO_PPK, Step, announced_hashes, capabilities, error_notify};
+use super::handshake::{
+    Handshake, NO_PPK, Step, Wanted, announced_hashes, capabilities, error_notify,
+};
 use super::nat::{self, Nat};
 use super::{IkeId, IkeSa, Phase, find};
 use crate::auth::IntermediateAuth;
@@ -248,6 +250,11 @@ impl IkeSa {
             assigned: None,
             auth_id: None,
             eap_key: None,
+            wanted: Wanted::by(payloads),
+            credential: 0,
+            ppk: self.connection.ppk.is_some() && has_notify(payloads, NotifyType::USE_PPK),
+            unmixed: None,
+            fallback: None,
         }));
         self.adapt(core, spis, payloads);
         if !additional.is_empty() && !intermediate {
@@ -257,7 +264,8 @@ impl IkeSa {
             );
             return;
         }
-        if self.connection.ppk.is_some() && !has_notify(payloads, NotifyType::USE_PPK) {
+        let required = self.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
+        if required && !has_notify(payloads, NotifyType::USE_PPK) {
             self.down(core, Reason::Authentication(NO_PPK.into()));
             return;
         }

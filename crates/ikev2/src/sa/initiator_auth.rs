@@ -5,52 +5,77 @@ use super::child::{Making, Offer, has_notify, install};
 use super::core::Core;
 use super::exchange::{Established, Intent};
 use super::handshake::{
-    Handshake, NO_PPK, Step, error_notify, own_certificates, peer_certificates, ppk_identity,
+    Handshake, NO_PPK, Step, certificate_requests, error_notify, ppk_identity, verification,
 };
 use super::mobility::address_notifies;
 use super::{IkeSa, Phase, find};
-use crate::auth::{
-    Authenticated, OurProof, PeerVerified, Scheme, verify_shared_key, verify_signature,
-};
+use crate::auth::{Authenticated, OurProof, PeerVerified, verify_shared_key, verify_signature};
 use crate::config::{LocalAuth, PeerId, RemoteAuth};
 use crate::event::{Answer, Ask, Event, Reason};
-use crate::wire::{
-    Authentication, CertEncoding, CertRequest, ExchangeType, Notify, NotifyType, Payload,
-};
+use crate::wire::{Authentication, ExchangeType, Notify, NotifyType, Payload};
 
 impl IkeSa {
+    /// Proves who we are. Where the responder may turn out not to have our post-quantum preshared key,
+    /// there are two proofs, the one without it first (RFC 8784 §3).
     pub(super) fn prove(&mut self, core: &mut Core) {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
         };
-        if let Some(ppk) = &self.connection.ppk {
-            handshake.keys.mix(&ppk.secret.0);
+        if let LocalAuth::Eap { .. } = &self.connection.local_auth {
+            return self.start_eap(core);
         }
+        if let Some(ppk) = self.connection.ppk.as_ref().filter(|_| handshake.ppk) {
+            if !ppk.required && handshake.fallback.is_none() {
+                return self.make_proof(core, true);
+            }
+            handshake.mix(ppk);
+        }
+        self.make_proof(core, false);
+    }
+
+    /// A proof with the keys as they are now.
+    fn make_proof(&mut self, core: &mut Core, fallback: bool) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
         let octets = handshake.octets_i(&self.connection.local_id, self.channel.next_request());
         match &self.connection.local_auth {
-            LocalAuth::Eap { .. } => self.start_eap(core),
+            LocalAuth::Eap { .. } => {}
             LocalAuth::Psk(psk) => {
-                let payload = octets.shared_key(handshake.keys.prf, psk);
-                self.send_auth(core, payload);
+                let proof = octets.shared_key(handshake.keys.prf, psk);
+                self.on_proof(core, proof, fallback);
             }
-            LocalAuth::Certificate { key, .. } => {
-                let Some(scheme) = Scheme::for_peer(*key, handshake.peer_hashes.as_deref()) else {
+            LocalAuth::Certificates(ours) => {
+                let Some(scheme) = handshake.choose_credential(ours) else {
                     let reason = "peer knows no signature algorithm of our key".into();
                     self.down(core, Reason::Authentication(reason));
                     return;
                 };
-                let connection = self.connection.name.clone();
-                let message = octets.as_bytes().to_vec();
-                let ask = core.ask(
-                    self.id,
-                    Ask::Sign {
-                        connection,
-                        scheme,
-                        message,
-                    },
-                );
-                handshake.step = Step::Signing { ask, scheme };
+                let question = Ask::Sign {
+                    connection: self.connection.name.clone(),
+                    credential: handshake.credential,
+                    scheme,
+                    message: octets.as_bytes().to_vec(),
+                };
+                let ask = core.ask(self.id, question);
+                handshake.step = Step::Signing {
+                    ask,
+                    scheme,
+                    fallback,
+                };
             }
+        }
+    }
+
+    fn on_proof(&mut self, core: &mut Core, proof: Authentication, fallback: bool) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
+        if fallback {
+            handshake.fallback = Some(proof.data);
+            self.prove(core);
+        } else {
+            self.send_auth(core, proof);
         }
     }
 
@@ -79,22 +104,20 @@ impl IkeSa {
         };
         let connection = &self.connection;
         let mut payloads = vec![Payload::IdI(connection.local_id.clone())];
-        payloads.extend(own_certificates(connection));
+        payloads.extend(handshake.own_certificates(connection));
         payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT)));
-        if let RemoteAuth::Certificate { authorities } = &connection.remote_auth {
-            let authorities = authorities.concat();
-            let encoding = CertEncoding::X509_SIGNATURE;
-            payloads.push(Payload::CertReq(CertRequest {
-                encoding,
-                authorities,
-            }));
-        }
+        payloads.extend(certificate_requests(connection));
         if let PeerId::Exactly(id) = &connection.remote_id {
             payloads.push(Payload::IdR(id.clone()));
         }
         payloads.extend(proof.map(Payload::Auth));
         payloads.extend(addresses::request(connection.addresses));
-        payloads.extend(connection.ppk.as_ref().map(|ppk| ppk_identity(&ppk.id)));
+        if let Some(ppk) = connection.ppk.as_ref().filter(|_| handshake.ppk) {
+            payloads.push(ppk_identity(&ppk.id));
+            payloads.extend(handshake.fallback.take().map(|proof| {
+                Payload::Notify(Notify::new(NotifyType::NO_PPK_AUTH).with_data(proof))
+            }));
+        }
         if connection.mobility {
             payloads.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
             payloads.extend(address_notifies(&connection.further_addresses));
@@ -118,9 +141,12 @@ impl IkeSa {
             return;
         };
         match (handshake.take_step(), answer) {
-            (Step::Signing { scheme, .. }, Answer::Signature(signature)) => {
-                self.send_auth(core, scheme.payload(&signature));
-            }
+            (
+                Step::Signing {
+                    scheme, fallback, ..
+                },
+                Answer::Signature(signature),
+            ) => self.on_proof(core, scheme.payload(&signature), fallback),
             (Step::VerifyingResponder { ours, response, .. }, Answer::PeerKey(key)) => {
                 self.check_responder(core, ours, &response, Some(&key));
             }
@@ -162,6 +188,11 @@ impl IkeSa {
             self.refuse_responder(core, reason);
             return;
         }
+        // A responder that does not confirm the post-quantum preshared key has taken the other proof.
+        let required = self.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
+        if !required && !has_notify(&response, NotifyType::PPK_IDENTITY) {
+            handshake.do_without_ppk();
+        }
         match &self.connection.remote_auth {
             // With EAP as its proof nobody can be a responder; the check says no.
             RemoteAuth::Psk(_) | RemoteAuth::Eap { .. } => {
@@ -169,21 +200,12 @@ impl IkeSa {
             }
             RemoteAuth::Certificate { .. } => {
                 let method = proof.method;
-                let chain = peer_certificates(&response);
-                if chain.is_empty() {
+                let question = verification(self.id, &self.connection, id, &response);
+                let Some(question) = question else {
                     self.refuse_responder(core, format!("no certificate came ({method})"));
                     return;
-                }
-                let connection = self.connection.name.clone();
-                let id = id.clone();
-                let ask = core.ask(
-                    self.id,
-                    Ask::VerifyPeer {
-                        connection,
-                        chain,
-                        id,
-                    },
-                );
+                };
+                let ask = core.ask(self.id, question);
                 handshake.step = Step::VerifyingResponder {
                     ask,
                     ours,
@@ -201,7 +223,8 @@ impl IkeSa {
     ) -> Result<PeerVerified, String> {
         let id = find!(response, Payload::IdR).ok_or("no identity")?;
         let proof = find!(response, Payload::Auth).ok_or("no proof")?;
-        if self.connection.ppk.is_some() && !has_notify(response, NotifyType::PPK_IDENTITY) {
+        let required = self.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
+        if required && !has_notify(response, NotifyType::PPK_IDENTITY) {
             return Err(NO_PPK.into());
         }
         // IKE_AUTH was our latest request.

@@ -9,13 +9,14 @@ use super::child::{Making, answer, answer_exchange, grant, has_notify, invalid_k
 use super::core::{Core, Transfer};
 use super::exchange::Established;
 use super::handshake::{
-    Handshake, Step, announced_hashes, capabilities, own_certificates, peer_certificates, ppk_fits,
+    Handshake, PpkUse, Step, Wanted, announced_hashes, capabilities, certificate_requests,
+    fallback_proof, ppk_use, verification,
 };
 use super::mobility::{address_notifies, unexpected_nat};
 use super::nat::{self, Nat};
 use super::{IkeId, IkeSa, Phase, find};
 use crate::auth::{
-    AuthError, Authenticated, IntermediateAuth, OurProof, PeerVerified, Scheme, verify_shared_key,
+    AuthError, Authenticated, IntermediateAuth, OurProof, PeerVerified, verify_shared_key,
     verify_signature,
 };
 use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth};
@@ -23,8 +24,8 @@ use crate::crypto::{IkeKeys, Inputs, respond};
 use crate::event::{Answer, Ask, Event, Reason};
 use crate::select::{IkeSuite, NegotiationFailure, choose};
 use crate::wire::{
-    AuthMethod, Authentication, CertEncoding, CertRequest, Datagram, ExchangeType, Flags, Header,
-    Identification, KeyExchange, Notify, NotifyType, Payload, PayloadType, Proposal, encode_clear,
+    AuthMethod, Authentication, Datagram, ExchangeType, Flags, Header, Identification, KeyExchange,
+    Notify, NotifyType, Payload, PayloadType, Proposal, encode_clear,
 };
 
 /// A first request that gets no IKE SA.
@@ -154,6 +155,11 @@ impl IkeSa {
             assigned: None,
             auth_id: None,
             eap_key: None,
+            wanted: Wanted::default(),
+            credential: 0,
+            ppk: false,
+            unmixed: None,
+            fallback: None,
         };
         Ok(Self {
             id: IkeId(spis.1),
@@ -203,7 +209,7 @@ impl IkeSa {
         }
     }
 
-    pub(super) fn on_auth_request(&mut self, core: &mut Core, request: Vec<Payload>) {
+    pub(super) fn on_auth_request(&mut self, core: &mut Core, mut request: Vec<Payload>) {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
         };
@@ -227,36 +233,32 @@ impl IkeSa {
         };
         let proof = find!(request, Payload::Auth);
         let wanted = find!(request, Payload::IdR);
-        let found = handshake.candidates.iter().find(|connection| {
-            fits(connection, &id, wanted, proof) && ppk_fits(connection, &request)
+        let found = handshake.candidates.iter().find_map(|connection| {
+            let ppk = ppk_use(connection, &request)?;
+            fits(connection, &id, wanted, proof).then(|| (Arc::clone(connection), ppk))
         });
-        let Some(connection) = found.cloned() else {
+        let Some((connection, ppk)) = found else {
             let method = proof.map_or("EAP".into(), |proof| proof.method.to_string());
             self.refuse_initiator(core, format!("no connection for {id} with {method}"));
             return;
         };
         self.connection = connection;
-        if let Some(ppk) = &self.connection.ppk {
-            handshake.keys.mix(&ppk.secret.0);
+        handshake.wanted = Wanted::by(&request);
+        match (ppk, &self.connection.ppk) {
+            (PpkUse::Mixed, Some(ppk)) => handshake.mix(ppk),
+            (PpkUse::Fallback, _) => take_fallback(&mut request),
+            _ => {}
         }
         match &self.connection.remote_auth {
             RemoteAuth::Eap { .. } => self.start_eap_server(core, request),
             RemoteAuth::Psk(_) => self.check_initiator(core, request, None),
             RemoteAuth::Certificate { .. } => {
-                let chain = peer_certificates(&request);
-                if chain.is_empty() {
+                let question = verification(self.id, &self.connection, &id, &request);
+                let Some(question) = question else {
                     self.refuse_initiator(core, "no certificate came".into());
                     return;
-                }
-                let connection = self.connection.name.clone();
-                let ask = core.ask(
-                    self.id,
-                    Ask::VerifyPeer {
-                        connection,
-                        chain,
-                        id,
-                    },
-                );
+                };
+                let ask = core.ask(self.id, question);
                 if let Phase::Handshake(handshake) = &mut self.phase {
                     handshake.step = Step::VerifyingInitiator { ask, request };
                 }
@@ -373,21 +375,18 @@ impl IkeSa {
                 let proof = octets.shared_key(handshake.keys.prf, psk);
                 self.establish(core, peer, &request, proof);
             }
-            LocalAuth::Certificate { key, .. } => {
-                let Some(scheme) = Scheme::for_peer(*key, handshake.peer_hashes.as_deref()) else {
+            LocalAuth::Certificates(ours) => {
+                let Some(scheme) = handshake.choose_credential(ours) else {
                     let reason = "peer knows no signature algorithm of our key".into();
                     return self.refuse_initiator(core, reason);
                 };
-                let connection = self.connection.name.clone();
-                let message = octets.as_bytes().to_vec();
-                let ask = core.ask(
-                    self.id,
-                    Ask::Sign {
-                        connection,
-                        scheme,
-                        message,
-                    },
-                );
+                let question = Ask::Sign {
+                    connection: self.connection.name.clone(),
+                    credential: handshake.credential,
+                    scheme,
+                    message: octets.as_bytes().to_vec(),
+                };
+                let ask = core.ask(self.id, question);
                 handshake.step = Step::SigningResponse {
                     ask,
                     scheme,
@@ -414,10 +413,10 @@ impl IkeSa {
         let mut reply = Vec::new();
         if handshake.eap_key.is_none() {
             reply.push(Payload::IdR(self.connection.local_id.clone()));
-            reply.extend(own_certificates(&self.connection));
+            reply.extend(handshake.own_certificates(&self.connection));
         }
         reply.push(Payload::Auth(proof));
-        if self.connection.ppk.is_some() {
+        if handshake.ppk {
             reply.push(Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY)));
         }
         core.event(Event::IkeUp {
@@ -541,12 +540,22 @@ fn offers(candidates: &[Arc<Connection>], request: &[Payload]) -> Vec<Payload> {
     if ppk && has_notify(request, NotifyType::USE_PPK) {
         out.push(notify(NotifyType::USE_PPK));
     }
-    out.extend(
-        candidates
-            .first()
-            .and_then(|connection| certificate_request(connection)),
-    );
+    if let Some(connection) = candidates.first() {
+        out.extend(certificate_requests(connection));
+    }
     out
+}
+
+/// Puts the proof without post-quantum preshared key where the other was.
+fn take_fallback(request: &mut [Payload]) {
+    let Some(proof) = fallback_proof(request).map(<[u8]>::to_vec) else {
+        return;
+    };
+    for payload in request {
+        if let Payload::Auth(auth) = payload {
+            auth.data.clone_from(&proof);
+        }
+    }
 }
 
 fn init_header(spis: (u64, u64)) -> Header {
@@ -569,17 +578,6 @@ pub(crate) fn init_notify(request: &Datagram, notify: Notify) -> Vec<u8> {
         init_header((request.header.spi_i, 0)),
         &[Payload::Notify(notify)],
     )
-}
-
-fn certificate_request(connection: &Connection) -> Option<Payload> {
-    let RemoteAuth::Certificate { authorities } = &connection.remote_auth else {
-        return None;
-    };
-    let (encoding, authorities) = (CertEncoding::X509_SIGNATURE, authorities.concat());
-    Some(Payload::CertReq(CertRequest {
-        encoding,
-        authorities,
-    }))
 }
 
 fn fits(

@@ -17,19 +17,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
 use time::OffsetDateTime;
 
-use crate::support::{Key, Weather, World, connection};
+use crate::support::{Key, Weather, World, certified_by, connection, credential};
 
 const USER: &str = "officer-4711";
 
 /// Side 0 logs in as a user, side 1 has a certificate.
 fn with_eap(client: ClientMethod, servers: Vec<ServerMethod>) -> [Connection; 2] {
     let mut connections = [connection(0), connection(1)];
-    let authorities = vec![];
     connections[0].local_auth = LocalAuth::Eap {
         identity: USER.into(),
         method: client,
     };
-    connections[0].remote_auth = RemoteAuth::Certificate { authorities };
+    connections[0].remote_auth = certified_by(&[]);
     // What telephones and Windows put there is of no use.
     connections[1].remote_id = PeerId::Any;
     connections[1].remote_auth = RemoteAuth::Eap { methods: servers };
@@ -39,10 +38,8 @@ fn with_eap(client: ClientMethod, servers: Vec<ServerMethod>) -> [Connection; 2]
 fn world(mut connections: [Connection; 2], passwords: [Option<&str>; 2]) -> World {
     let key = Key::generate(KeyKind::EcdsaP256);
     if let RemoteAuth::Certificate { .. } = connections[0].remote_auth {
-        connections[1].local_auth = LocalAuth::Certificate {
-            chain: vec![key.public()],
-            key: KeyKind::EcdsaP256,
-        };
+        let ours = credential(&key, KeyKind::EcdsaP256);
+        connections[1].local_auth = LocalAuth::Certificates(vec![ours]);
     }
     let mut world = World::with(connections, Limits::default(), 1);
     world.sides[1].key = Some(key);

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use ikev2::config::{KeyKind, LocalAuth, PeerId, Ppk, Psk, RemoteAuth};
+use ikev2::config::{KeyKind, LocalAuth, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::Group;
 use ikev2::select::IkeProposal;
 use ikev2::wire::Identification;
 use ikev2::{Connection, Limits};
 use offload::{Encryption, Integrity};
 
-use crate::support::{Key, Weather, World, cbc_ike, connection, esp_default, ike_default};
+use crate::support::{
+    Key, Weather, World, cbc_ike, certified_by, connection, credential, esp_default, ike_default,
+};
 
 pub(crate) fn run(connections: [Connection; 2]) -> World {
     let mut world = World::with(connections, Limits::default(), 1);
@@ -161,14 +163,9 @@ fn certificates(kinds: [KeyKind; 2]) -> World {
     let keys = kinds.map(Key::generate);
     let mut connections = [connection(0), connection(1)];
     for (index, connection) in connections.iter_mut().enumerate() {
-        let chain = vec![keys[index].public()];
-        connection.local_auth = LocalAuth::Certificate {
-            chain,
-            key: kinds[index],
-        };
-        connection.remote_auth = RemoteAuth::Certificate {
-            authorities: vec![[7; 20]],
-        };
+        let ours = credential(&keys[index], kinds[index]);
+        connection.local_auth = LocalAuth::Certificates(vec![ours]);
+        connection.remote_auth = certified_by(&[[7; 20]]);
     }
     let mut world = World::with(connections, Limits::default(), 1);
     for (side, key) in world.sides.iter_mut().zip(keys) {
@@ -422,14 +419,10 @@ fn many_small_fragments_are_put_together() {
     let mut connections = [connection(0), connection(1)];
     for (index, connection) in connections.iter_mut().enumerate() {
         // A long chain, as if of large certificates.
-        let chain = vec![generated[index].public(), vec![1; 3000], vec![2; 3000]];
-        connection.local_auth = LocalAuth::Certificate {
-            chain,
-            key: KeyKind::Rsa,
-        };
-        connection.remote_auth = RemoteAuth::Certificate {
-            authorities: vec![],
-        };
+        let mut ours = credential(&generated[index], KeyKind::Rsa);
+        ours.chain.extend([vec![1; 3000], vec![2; 3000]]);
+        connection.local_auth = LocalAuth::Certificates(vec![ours]);
+        connection.remote_auth = certified_by(&[]);
     }
     let mut world = World::with(connections, limits, 1);
     for (side, key) in world.sides.iter_mut().zip(generated) {
@@ -483,39 +476,4 @@ fn cookies_are_demanded_when_many_are_half_open_and_answered() {
     world.assert_settled();
     assert_eq!(world.sides[1].endpoint.counters().cookies_sent, 1);
     assert_eq!(world.sizes.len(), 6);
-}
-
-fn ppk(id: &str, secret: &str) -> Option<Ppk> {
-    Some(Ppk {
-        id: id.into(),
-        secret: Psk::new(secret.as_bytes()),
-    })
-}
-
-#[test]
-fn a_post_quantum_preshared_key_is_mixed_in_or_nothing_comes_up() {
-    let good = ppk("lab", "32 bytes of randomness, say we.");
-    for (theirs, comes_up) in [
-        (good.clone(), true),
-        (ppk("lab", "another"), false),
-        (ppk("other", "32 bytes of randomness, say we."), false),
-        (None, false),
-    ] {
-        for swapped in [false, true] {
-            let mut connections = [connection(0), connection(1)];
-            connections[usize::from(swapped)].ppk = good.clone();
-            connections[usize::from(!swapped)].ppk = theirs.clone();
-            let world = run(connections);
-            let up = world
-                .sides
-                .iter()
-                .all(|side| side.endpoint.established().count() == 1);
-            assert_eq!(up, comes_up, "{:?}", world.sides[1].log);
-            if comes_up {
-                world.assert_settled();
-            } else {
-                assert!(world.sides.iter().all(|side| side.children().is_empty()));
-            }
-        }
-    }
 }

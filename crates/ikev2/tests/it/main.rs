@@ -8,6 +8,7 @@
 
 mod charon;
 mod children;
+mod credentials;
 mod crypto;
 mod eap;
 mod handshake;

@@ -120,6 +120,8 @@ impl Control {
                 connection,
                 scheme,
                 message,
+                // There is one.
+                credential: _,
             } => {
                 let effect = Effect::Sign(id, connection, scheme, message);
                 self.effects.push_back(effect);
@@ -128,6 +130,7 @@ impl Control {
                 connection,
                 chain,
                 id: peer,
+                ..
             } => {
                 self.verifying.insert(id, (connection, peer.clone()));
                 let effect = Effect::Verify(id, chain, peer);

@@ -1,0 +1,238 @@
+//! One of the two sides: its clock, its endpoint, and a data plane that only counts.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ikev2::eap::NtHash;
+use ikev2::event::{ChildUp, Reason};
+use ikev2::{Answer, Ask, Endpoint, Event, IkeId, Limits, Timestamp};
+
+use super::{Key, Seeded};
+
+/// How long a replaced Child SA still receives.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How one side's clock differs from the world's: where it starts, and how fast it goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock {
+    pub(crate) ahead: Duration,
+    /// 1000 is right.
+    pub(crate) permille: u32,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self {
+            ahead: Duration::ZERO,
+            permille: 1000,
+        }
+    }
+}
+
+impl Clock {
+    /// What this clock shows.
+    pub(crate) fn local(self, world: Timestamp) -> Timestamp {
+        Timestamp::new(self.ahead + world.since_start() * self.permille / 1000)
+    }
+
+    /// The first moment of the world at which this clock shows `local`.
+    pub(crate) fn world(self, local: Timestamp) -> Timestamp {
+        let since = local.since_start().saturating_sub(self.ahead).as_nanos() * 1000;
+        let nanos = since.div_ceil(u128::from(self.permille));
+        Timestamp::new(Duration::from_nanos(nanos as u64))
+    }
+}
+
+/// One side: endpoint, data plane, what it saw.
+pub(crate) struct Side {
+    pub(crate) clock: Clock,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) address: SocketAddr,
+    pub(crate) key: Option<Key>,
+    /// Those of further credentials.
+    pub(crate) more_keys: Vec<Key>,
+    pub(crate) log: Vec<String>,
+    pub(crate) ups: BTreeMap<u32, ChildUp>,
+    /// Inbound SPIs that open packets, until when (if they are on their way out).
+    inbound: BTreeMap<u32, Option<Timestamp>>,
+    /// Inbound SPIs of Child SAs in the order in which they began to send.
+    sending: Vec<u32>,
+    pub(crate) refuse_peer: bool,
+    /// The IKE SA of the last question about a certificate.
+    pub(crate) asked_about: Option<IkeId>,
+    /// Of users.
+    pub(crate) passwords: BTreeMap<String, String>,
+    /// Addresses and name servers for the other side.
+    pub(crate) give: Option<(Vec<IpAddr>, Vec<IpAddr>)>,
+}
+
+impl Side {
+    pub(super) fn new(
+        index: usize,
+        limits: Limits,
+        seed: u64,
+        clock: Clock,
+        now: Timestamp,
+    ) -> Self {
+        let address = ["192.0.2.1:500", "198.51.100.1:500"][index]
+            .parse()
+            .unwrap();
+        let random = Box::new(Seeded(seed.wrapping_mul(2).wrapping_add(index as u64)));
+        Self {
+            endpoint: Endpoint::new(limits, random, clock.local(now)),
+            clock,
+            address,
+            key: None,
+            more_keys: Vec::new(),
+            log: Vec::new(),
+            ups: BTreeMap::new(),
+            inbound: BTreeMap::new(),
+            sending: Vec::new(),
+            refuse_peer: false,
+            asked_about: None,
+            passwords: BTreeMap::new(),
+            give: None,
+        }
+    }
+
+    pub(crate) fn ike(&self) -> IkeId {
+        let all: Vec<_> = self.endpoint.established().map(|(id, _)| id).collect();
+        assert_eq!(all.len(), 1, "one IKE SA is up");
+        all[0]
+    }
+
+    /// Inbound SPIs of the Child SAs.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        self.endpoint
+            .established()
+            .flat_map(|(_, c)| c)
+            .map(|(spi_in, _)| spi_in)
+            .collect()
+    }
+
+    /// The Child SA with which this side sends.
+    pub(crate) fn outbound(&self) -> Option<&ChildUp> {
+        self.ups.get(self.sending.last()?)
+    }
+
+    pub(crate) fn receives(&self, spi: u32, now: Timestamp) -> bool {
+        self.inbound
+            .get(&spi)
+            .is_some_and(|until| until.is_none_or(|until| now <= until))
+    }
+
+    pub(super) fn on_event(&mut self, event: Event, world: Timestamp) {
+        let now = self.clock.local(world);
+        match event {
+            Event::Ask(
+                id,
+                Ask::Sign {
+                    credential,
+                    scheme,
+                    message,
+                    ..
+                },
+            ) => {
+                let mut keys = self.key.iter().chain(&self.more_keys);
+                let signature = keys.nth(credential).unwrap().sign(scheme, &message);
+                self.log.push(format!("sign {scheme:?} with {credential}"));
+                self.endpoint.answer(now, id, Answer::Signature(signature));
+            }
+            Event::Ask(
+                id,
+                Ask::VerifyPeer {
+                    chain,
+                    id: who,
+                    ike,
+                    ocsp,
+                    ..
+                },
+            ) => {
+                self.log.push(format!("verify {who}"));
+                self.log
+                    .extend(ocsp.iter().map(|der| format!("ocsp {der:?}")));
+                self.asked_about = Some(ike);
+                let answer = if self.refuse_peer {
+                    Answer::Refused("revoked".into())
+                } else {
+                    Answer::PeerKey(chain[0].clone())
+                };
+                self.endpoint.answer(now, id, answer);
+            }
+            Event::Ask(id, Ask::Password { user, .. }) => {
+                self.log.push(format!("asked for the password of {user}"));
+                let answer = self.passwords.get(&user).map_or_else(
+                    || Answer::Refused("no such user".into()),
+                    |password| Answer::Password(NtHash::of_password(password)),
+                );
+                self.endpoint.answer(now, id, answer);
+            }
+            Event::Ask(id, Ask::Addresses { v4, v6, .. }) => {
+                let answer = self.give.clone().map(|(addresses, dns)| {
+                    self.log.push(format!("asked for addresses {v4} {v6}"));
+                    Answer::Addresses { addresses, dns }
+                });
+                let answer = answer.unwrap_or_else(|| Answer::Refused("none left".into()));
+                self.endpoint.answer(now, id, answer);
+            }
+            Event::IkeUp {
+                peer,
+                suite,
+                addresses,
+                dns,
+                ..
+            } => {
+                self.log.push(format!("up {peer} {suite}"));
+                if !addresses.is_empty() {
+                    self.log.push(format!("addresses {addresses:?} {dns:?}"));
+                }
+            }
+            Event::IkeRekeyed { .. } => self.log.push("ike rekeyed".into()),
+            Event::IkeRekeyFailed { reason, .. } => {
+                self.log.push(format!("ike rekey failed {reason}"))
+            }
+            Event::IkeDown { reason, .. } => self.log.push(format!("down {reason}")),
+            Event::ChildUp(up) => {
+                self.log.push(format!(
+                    "child up {}",
+                    up.replaces.map_or("new", |_| "rekeyed")
+                ));
+                self.inbound.insert(up.spi_in, None);
+                if up.send_now {
+                    self.sending.push(up.spi_in);
+                }
+                self.ups.insert(up.spi_in, *up);
+            }
+            Event::ChildOutbound { spi_in, .. } => {
+                self.log.push("child outbound".into());
+                self.sending.push(spi_in);
+            }
+            Event::ChildDown { spi_in, reason, .. } => {
+                self.log.push(format!("child down {reason}"));
+                self.sending.retain(|spi| *spi != spi_in);
+                if reason == Reason::Replaced {
+                    self.inbound.insert(spi_in, Some(world.after(LINGER)));
+                } else {
+                    self.inbound.remove(&spi_in);
+                }
+            }
+            Event::ChildFailed { reason, .. } => self.log.push(format!("child failed {reason}")),
+            Event::PathChanged {
+                local,
+                remote,
+                udp_encapsulation,
+                ..
+            } => {
+                self.log.push(format!(
+                    "path {remote} from {local} udp {udp_encapsulation}"
+                ));
+            }
+            Event::PathRefused { reason, .. } => self.log.push(format!("path refused {reason}")),
+        }
+    }
+
+    pub(crate) fn saw(&self, text: &str) -> usize {
+        self.log.iter().filter(|line| line.contains(text)).count()
+    }
+}
