@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use ikev2::Limits;
+use ikev2::crypto::Group;
 use ikev2::wire::{Delete, ExchangeType, Notify, NotifyType, Payload, Protocol, encode_chain};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,13 +17,14 @@ mod peer;
 
 use peer::HostilePeer;
 
-const EXCHANGES: [ExchangeType; 6] = [
+const EXCHANGES: [ExchangeType; 7] = [
     ExchangeType::IKE_SA_INIT,
     ExchangeType::IKE_AUTH,
     ExchangeType::CREATE_CHILD_SA,
     ExchangeType::INFORMATIONAL,
     ExchangeType::IKE_INTERMEDIATE,
     ExchangeType(99),
+    ExchangeType::IKE_FOLLOWUP_KE,
 ];
 
 fn template(peer: &mut HostilePeer, choice: u8) -> Vec<Payload> {
@@ -33,7 +35,7 @@ fn template(peer: &mut HostilePeer, choice: u8) -> Vec<Payload> {
             spis,
         })]
     };
-    match choice % 12 {
+    match choice % 18 {
         0 => peer.child_request(Some(0x1000), 0x2000 + u32::from(choice)),
         1 => peer.child_request(None, 0x3000 + u32::from(choice)),
         2 => peer.ike_request(),
@@ -47,6 +49,18 @@ fn template(peer: &mut HostilePeer, choice: u8) -> Vec<Payload> {
         )],
         9 => notify(NotifyType::INITIAL_CONTACT),
         10 => peer.child_request(Some(0x2000), 0x2001),
+        11 => peer.several_child_request(Some(0x1000), 0x4000 + u32::from(choice)),
+        12 => peer.several_ike_request(),
+        13 => peer.followup(Group::P256),
+        14 => peer.followup(Group::P384),
+        15 => {
+            let mut update = notify(NotifyType::UPDATE_SA_ADDRESSES);
+            update.extend(notify(NotifyType::NO_ADDITIONAL_ADDRESSES));
+            update
+        }
+        16 => vec![Payload::Notify(
+            Notify::new(NotifyType::INVALID_SPI).with_data([0, 0, 0x10, 0]),
+        )],
         _ => Vec::new(),
     }
 }

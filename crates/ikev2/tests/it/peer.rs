@@ -53,6 +53,22 @@ fn esp() -> EspProposal {
     }
 }
 
+/// The same with two further key exchanges.
+fn several_ike() -> IkeProposal {
+    IkeProposal {
+        additional: vec![vec![Group::P256], vec![Group::P384]],
+        ..ike()
+    }
+}
+
+fn several_esp() -> EspProposal {
+    EspProposal {
+        additional: vec![vec![Group::P256], vec![Group::P384]],
+        without_group: false,
+        ..esp()
+    }
+}
+
 fn network(address: [u8; 4]) -> TrafficSelector {
     TrafficSelector::network(address.into(), 16).unwrap()
 }
@@ -69,13 +85,13 @@ fn connection() -> Connection {
         mobility: true,
         further_addresses: vec![],
         addresses: Addresses::None,
-        ike: vec![ike()],
+        ike: vec![ike(), several_ike()],
         children: vec![ChildConfig {
             name: "net".into(),
             mode: Mode::Tunnel,
             local: vec![network([10, 2, 0, 0])],
             remote: vec![network([10, 1, 0, 0])],
-            esp: vec![esp()],
+            esp: vec![esp(), several_esp()],
             rekey_after: Some(Duration::from_secs(600)),
         }],
         rekey_after: Some(Duration::from_secs(1000)),
@@ -91,6 +107,8 @@ pub struct HostilePeer {
     /// SPI at which the endpoint's Child SA from IKE_AUTH receives, once there is one.
     pub child: Option<u32>,
     pub events: Vec<Event>,
+    /// With what a further key exchange would go on.
+    pub link: Vec<u8>,
     sealing: SealingKey,
     opening: OpeningKey,
     spis: (u64, u64),
@@ -172,6 +190,7 @@ impl HostilePeer {
             next_id: 1,
             child: None,
             events: Vec::new(),
+            link: Vec::new(),
             sealing: SealingKey::new(&suite, &keys.initiator).unwrap(),
             opening: OpeningKey::new(&suite, &keys.responder).unwrap(),
             spis,
@@ -221,6 +240,31 @@ impl HostilePeer {
             Payload::TsR(vec![network([10, 2, 0, 0])]),
         ]);
         payloads
+    }
+
+    /// The same with further key exchanges.
+    pub fn several_child_request(&mut self, old: Option<u32>, spi: u32) -> Vec<Payload> {
+        let several = Payload::Sa(vec![several_esp().to_wire(1, spi, true)]);
+        with_sa(self.child_request(old, spi), &several)
+    }
+
+    pub fn several_ike_request(&mut self) -> Vec<Payload> {
+        let spi = 0xaaaa_0000_0000_0003_u64.to_be_bytes();
+        let several = Payload::Sa(vec![several_ike().to_wire(1, &spi)]);
+        with_sa(self.ike_request(), &several)
+    }
+
+    /// One of the further key exchanges, with the last link.
+    pub fn followup(&mut self, group: Group) -> Vec<Payload> {
+        let pending = Pending::start(group, &mut self.random).unwrap();
+        let link = Notify::new(NotifyType::ADDITIONAL_KEY_EXCHANGE).with_data(self.link.clone());
+        vec![
+            Payload::Ke(KeyExchange {
+                method: group.id(),
+                data: pending.public().to_vec(),
+            }),
+            Payload::Notify(link),
+        ]
     }
 
     /// A CREATE_CHILD_SA request that replaces the IKE SA.
@@ -310,6 +354,13 @@ impl HostilePeer {
             };
             if encrypted.fragment.is_none() {
                 let payloads = decode_chain(encrypted.first, &chain).unwrap();
+                for payload in &payloads {
+                    if let Payload::Notify(notify) = payload
+                        && notify.kind == NotifyType::ADDITIONAL_KEY_EXCHANGE
+                    {
+                        self.link.clone_from(&notify.data);
+                    }
+                }
                 heard.push(Heard {
                     header: datagram.header,
                     payloads,
@@ -318,4 +369,13 @@ impl HostilePeer {
         }
         heard
     }
+}
+
+fn with_sa(mut payloads: Vec<Payload>, sa: &Payload) -> Vec<Payload> {
+    for payload in &mut payloads {
+        if matches!(payload, Payload::Sa(_)) {
+            payload.clone_from(sa);
+        }
+    }
+    payloads
 }

@@ -7,7 +7,7 @@ use ikev2::crypto::Group;
 use ikev2::wire::{ExchangeType, Notify, NotifyType, Payload};
 use ikev2::{Connection, Limits};
 
-use crate::peer::HostilePeer;
+use crate::peer::{Heard, HostilePeer};
 use crate::rekey::{CloseIke, CreateChild, DeleteChild, RekeyChild, RekeyIke, deliver, start};
 use crate::scenarios::{Mixed, SECOND, Scene, Three, closed, finish, late, same_or_none};
 use crate::scenarios_child::{self, CHILD, no_child, settled};
@@ -335,4 +335,99 @@ fn a_deleted_child_is_not_brought_back_by_the_rest_of_its_rekeying() {
     finish(&mut world);
     no_child(&world);
     assert!(world.sides.iter().all(|side| side.saw("child up") == 1));
+}
+
+const FOLLOWUP: ExchangeType = ExchangeType::IKE_FOLLOWUP_KE;
+
+fn errors(heard: &[Heard]) -> Vec<NotifyType> {
+    let payloads = heard.iter().flat_map(|heard| &heard.payloads);
+    let kinds = payloads.filter_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind.is_error() => Some(notify.kind),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+/// Child SAs of the endpoint after each of these follow-ups, and what it answered with last.
+fn follow(peer: &mut HostilePeer, groups: &[Group]) -> (Vec<usize>, Vec<NotifyType>) {
+    let (mut counts, mut last) = (Vec::new(), Vec::new());
+    for group in groups {
+        let request = peer.followup(*group);
+        last = errors(&peer.ask(FOLLOWUP, &request));
+        counts.push(peer.endpoint.established().map(|(_, c)| c.len()).sum());
+    }
+    (counts, last)
+}
+
+#[test]
+fn a_promise_is_kept_once_and_in_order() {
+    let create = ExchangeType::CREATE_CHILD_SA;
+    let begun = || {
+        let mut peer = HostilePeer::new(true);
+        let request = peer.several_child_request(None, 0x2000);
+        assert!(errors(&peer.ask(create, &request)).is_empty());
+        peer
+    };
+    // In order: there is a second Child SA after the last, and nothing left to follow.
+    let (counts, last) = follow(&mut begun(), &[Group::P256, Group::P384, Group::P384]);
+    assert_eq!(counts, [1, 2, 2]);
+    assert_eq!(last, [NotifyType::STATE_NOT_FOUND]);
+    // Another group than agreed ends it.
+    for wrong in [Group::P384, Group::X25519] {
+        let (counts, last) = follow(&mut begun(), &[wrong]);
+        assert_eq!((counts, last), (vec![1], vec![NotifyType::INVALID_SYNTAX]));
+        let mut peer = begun();
+        follow(&mut peer, &[wrong]);
+        let (_, last) = follow(&mut peer, &[Group::P256]);
+        assert_eq!(last, [NotifyType::STATE_NOT_FOUND]);
+    }
+    // The link of an earlier step, and of a request that another has replaced.
+    let mut peer = begun();
+    let old = peer.link.clone();
+    follow(&mut peer, &[Group::P256]);
+    let new = std::mem::replace(&mut peer.link, old.clone());
+    assert_eq!(
+        follow(&mut peer, &[Group::P384]).1,
+        [NotifyType::STATE_NOT_FOUND]
+    );
+    peer.link = new;
+    assert_eq!(follow(&mut peer, &[Group::P384]).0, [2]);
+    let mut peer = begun();
+    let request = peer.several_child_request(None, 0x2001);
+    peer.ask(create, &request);
+    peer.link = old;
+    assert_eq!(
+        follow(&mut peer, &[Group::P256]).1,
+        [NotifyType::STATE_NOT_FOUND]
+    );
+}
+
+#[test]
+fn an_spi_in_use_is_refused() {
+    let mut peer = HostilePeer::new(true);
+    let request = peer.several_child_request(None, 0x1000);
+    let no = [NotifyType::NO_PROPOSAL_CHOSEN];
+    assert_eq!(
+        errors(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)),
+        no
+    );
+    assert_eq!(
+        peer.endpoint
+            .established()
+            .map(|(_, c)| c.len())
+            .sum::<usize>(),
+        1
+    );
+}
+
+#[test]
+fn a_promised_ike_sa_is_made_after_the_last_exchange() {
+    let mut peer = HostilePeer::new(true);
+    let old = peer.endpoint.established().next().unwrap().0;
+    let request = peer.several_ike_request();
+    peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    follow(&mut peer, &[Group::P256]);
+    assert_eq!(peer.endpoint.established().next().unwrap().0, old);
+    follow(&mut peer, &[Group::P384]);
+    assert_ne!(peer.endpoint.established().next().unwrap().0, old);
 }
