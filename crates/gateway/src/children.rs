@@ -22,6 +22,8 @@ use crate::outer::{Outer, PathMtu, Way};
 
 /// How often a path is asked again while it takes less than configured.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// The same where ESP goes without UDP.
+const ASK_NATIVE: Duration = Duration::from_secs(10);
 
 /// Names a trap to those who set it.
 pub type TrapId = u32;
@@ -33,6 +35,8 @@ pub struct Install {
     pub pairs: Vec<(InboundSa, OutboundSa)>,
     /// Where to.
     pub way: Way,
+    /// Whether ESP goes in UDP; else as an IP protocol of its own.
+    pub in_udp: bool,
     /// Place among other policies: smaller ones come first.
     pub order: u32,
     /// What is protected.
@@ -68,6 +72,7 @@ impl ChildOrder {
                 let Install {
                     pairs,
                     way,
+                    in_udp,
                     order,
                     selectors,
                     send_now,
@@ -76,6 +81,7 @@ impl ChildOrder {
                     Self::Install(Box::new(Install {
                         pairs: vec![pair],
                         way,
+                        in_udp,
                         order,
                         selectors: selectors.clone(),
                         send_now,
@@ -114,6 +120,7 @@ struct Child {
     /// Not yet used for sending.
     pending: Option<OutboundSa>,
     way: Way,
+    in_udp: bool,
     rules: Vec<Rule>,
 }
 
@@ -198,6 +205,7 @@ impl Children {
             outbound: outbound.spi(),
             pending: Some(outbound),
             way: install.way,
+            in_udp: install.in_udp,
             rules,
         };
         self.table.insert(spi, child);
@@ -217,6 +225,7 @@ impl Children {
             return;
         };
         let (way, rules, name) = (child.way, child.rules.clone(), outbound.spi());
+        let in_udp = child.in_udp;
         let policies: Vec<PolicyId> = rules
             .into_iter()
             .map(|rule| {
@@ -226,7 +235,14 @@ impl Children {
             })
             .collect();
         tables.plane.install_outbound(outbound, &policies);
-        tables.outer.add_way(name, way);
+        if in_udp {
+            tables.outer.add_way(name, way);
+        } else {
+            tables.outer.add_native(name, way.remote.ip());
+            // Nobody tells a socket of many peers that a packet was too large.
+            let soon = tables.now + ASK_NATIVE;
+            self.ask_again = Some(self.ask_again.map_or(soon, |at| at.min(soon)));
+        }
         if let Some(mtu) = self.paths.get(&way.remote) {
             tables.plane.set_path_mtu(name, *mtu);
         }
@@ -301,7 +317,8 @@ impl Children {
                 continue;
             };
             child.way = way;
-            if child.pending.is_none() {
+            // Without UDP the addresses are in the packets, and the peer gets new keys for new ones.
+            if child.pending.is_none() && child.in_udp {
                 tables.outer.add_way(child.outbound, way);
             }
         }
@@ -383,7 +400,11 @@ impl Children {
             plane.set_path_mtu(child.outbound, mtu);
         }
         known.retain(|_, mtu| *mtu < configured);
-        self.ask_again = (!known.is_empty()).then(|| now + ASK_AGAIN);
+        let native = self.table.values().any(|child| !child.in_udp);
+        self.ask_again = match native {
+            true => Some(now + ASK_NATIVE),
+            false => (!known.is_empty()).then(|| now + ASK_AGAIN),
+        };
         if self.paths != known {
             tracing::info!(paths = known.len(), "paths take less than configured");
         }

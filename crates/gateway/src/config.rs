@@ -77,7 +77,7 @@ pub struct InterfaceConfig {
 
 impl InterfaceConfig {
     /// Refuses several workers where there can be only one.
-    const fn one_worker(&self, why: &'static str) -> Result<(), ConfigError> {
+    pub(crate) const fn one_worker(&self, why: &'static str) -> Result<(), ConfigError> {
         match self.workers.get() {
             1 => Ok(()),
             _ => Err(ConfigError::Workers(why)),
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for DscpConfig {
 }
 
 /// "CP", for Cordon's policy routing.
-const fn mark() -> NonZeroU32 {
+pub(crate) const fn mark() -> NonZeroU32 {
     match NonZeroU32::new(0x4350) {
         Some(mark) => mark,
         None => NonZeroU32::MIN,
@@ -359,6 +359,15 @@ pub struct Prefix {
 }
 
 impl Prefix {
+    /// One address.
+    pub(crate) const fn host(address: IpAddr) -> Self {
+        let bits = match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        Self { address, bits }
+    }
+
     /// All addresses with this prefix.
     pub fn range(&self) -> AddressRange {
         // The length was checked when the prefix was read.

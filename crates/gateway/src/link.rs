@@ -71,7 +71,7 @@ pub struct Link<'a> {
 /// rules for the peer's address do: marked packets, which are the outer ones, go by the main table,
 /// all others by a table of ours, into the interface. When the interface is gone, that table says
 /// "unreachable": nothing goes out unprotected until the tunnel is taken down in an orderly way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Our address.
     pub local: IpAddr,
@@ -302,7 +302,7 @@ fn peer_rules(handle: &Handle, peer: &Peer) -> [RuleMessage; 2] {
     [outer, inner]
 }
 
-async fn add_peer(handle: &Handle, peer: &Peer, index: u32) -> Result<(), LinkError> {
+pub(crate) async fn add_peer(handle: &Handle, peer: &Peer, index: u32) -> Result<(), LinkError> {
     for route in peer_routes(peer, Some(index)) {
         let added = handle.route().add(route).execute().await;
         existing_is_fine(added, || format!("route to {}", peer.remote))?;
@@ -347,7 +347,7 @@ pub async fn remove_peer(peer: &Peer) -> Result<(), LinkError> {
     result
 }
 
-async fn take_away(handle: &Handle, peer: &Peer) -> Result<(), LinkError> {
+pub(crate) async fn take_away(handle: &Handle, peer: &Peer) -> Result<(), LinkError> {
     let refused = |what: String| move |source| LinkError::Refused { what, source };
     for rule in peer_rules(handle, peer) {
         let removed = handle.rule().del(rule).execute().await;

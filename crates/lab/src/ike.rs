@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair};
 use ikev2::auth::Scheme;
-use ikev2::config::{Addresses, KeyKind, LocalAuth, Mode, PeerId, RemoteAuth};
+use ikev2::config::{Addresses, Credential, KeyKind, LocalAuth, Mode, PeerId, RemoteAuth};
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
@@ -398,15 +398,19 @@ fn connection(
         remote_address: None,
         local_id: Identification::fqdn(&client_name(number)),
         remote_id: PeerId::Exactly(Identification::fqdn(SERVER_NAME)),
-        local_auth: LocalAuth::Certificate {
+        local_auth: LocalAuth::Certificates(vec![Credential {
             chain: identity.chain.clone(),
             key: identity.kind(),
-        },
+            authorities: vec![],
+            ocsp: None,
+        }]),
         remote_auth: RemoteAuth::Certificate {
             authorities: vec![],
+            ocsp: false,
         },
         ppk: None,
         mobility: false,
+        further_addresses: vec![],
         addresses: Addresses::None,
         ike: vec![IkeProposal {
             encryption: vec![Encryption::AesGcm128],
@@ -427,6 +431,7 @@ fn connection(
                 encryption: vec![Encryption::AesGcm128],
                 integrity: vec![],
                 groups: vec![Group::X25519],
+                additional: vec![],
                 without_group: false,
                 extended_sequence: vec![false],
             }],

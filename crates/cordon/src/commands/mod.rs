@@ -11,6 +11,7 @@ pub(crate) mod pki;
 pub(crate) mod registry;
 pub(crate) mod up;
 pub(crate) mod vpn;
+mod vpn_crls;
 pub(crate) mod vpn_profile;
 pub(crate) mod vpn_up;
 

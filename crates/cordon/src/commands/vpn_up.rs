@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::vpn::{Front, bind_metrics, bind_status, serve_metrics};
+use super::vpn_crls::{self, Known};
 use super::{field, list, print, read_text, text};
 use crate::cli::VpnSocket;
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -72,6 +73,7 @@ fn load(path: &Path) -> Outcome<Loaded> {
     let hint = "see docs/vpn.md for what the file holds";
     let mut loaded = Loaded::read(&read_text(path)?, folder_of(path)).or_hint(what(), hint)?;
     loaded.config.status = folder_of(path).join(&loaded.config.status);
+    vpn_crls::check(loaded.crl_urls())?;
     let lists = daemon::read_crls(loaded.crl_files());
     loaded.accept_crls(&lists.or_hint("revocation lists", "correct `crls` of [trust]")?);
     Ok(loaded)
@@ -83,9 +85,17 @@ struct Running {
     fixed: Fixed,
     handle: DaemonHandle,
     crls: Seen,
+    /// Lists that were fetched, and what ends fetching.
+    fetched: Known,
+    fetching: CancellationToken,
 }
 
 impl Running {
+    /// Asks for revocation lists by HTTP from now on.
+    fn fetch(&self, urls: Vec<String>, every: Duration) {
+        vpn_crls::follow(urls, every, &self.handle, &self.fetched, &self.fetching);
+    }
+
     /// New revocation lists, if a file has changed.
     fn look_at_crls(&mut self) {
         let files: Vec<PathBuf> = self.crls.iter().map(|(file, _)| file.clone()).collect();
@@ -112,6 +122,10 @@ impl Running {
             ));
         }
         self.crls = look(loaded.crl_files());
+        loaded.accept_crls(&self.fetched.lists());
+        self.fetching.cancel();
+        self.fetching = CancellationToken::new();
+        self.fetch(loaded.crl_urls().to_vec(), loaded.crl_refresh());
         self.answer(Order::Reload(Box::new(loaded)))
     }
 
@@ -168,6 +182,7 @@ pub(crate) async fn up(path: &Path) -> Outcome {
     };
     let front = Front::new(Some(status), metrics)?;
     let (fixed, crls) = (loaded.fixed(), look(loaded.crl_files()));
+    let (urls, every) = (loaded.crl_urls().to_vec(), loaded.crl_refresh());
     let started = daemon::start(loaded, folder_of(path), u64::from_ne_bytes(seed)).await;
     let result = match started.or_hint(
         "the tunnels cannot start",
@@ -180,7 +195,10 @@ pub(crate) async fn up(path: &Path) -> Outcome {
                 fixed,
                 handle,
                 crls,
+                fetched: Known::default(),
+                fetching: CancellationToken::new(),
             };
+            running.fetch(urls, every);
             serve(running, threads, front).await
         }
         Err(failure) => Err(failure),
@@ -267,6 +285,7 @@ async fn serve(mut running: Running, threads: Vec<Thread>, mut front: Front) -> 
         }
     }
     stop.cancel();
+    running.fetching.cancel();
     result
 }
 

@@ -28,7 +28,7 @@ impl Bench {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         Self {
             plane: DataPlane::new(7),
-            outer: Outer::shared_udp(socket, Box::new(|_, _, _| {})).unwrap(),
+            outer: Outer::shared_udp(socket, false, None, Box::new(|_, _, _| {})).unwrap(),
             children: Children::new(Box::new(move |note| sender.send(note).unwrap())),
             notes,
             now: Instant::now(),
@@ -73,6 +73,7 @@ impl Bench {
         let outbound = OutboundSa::new(&parameters(spi(number + 1000)), options, self.now);
         let install = Install {
             pairs: vec![(inbound.unwrap(), outbound.unwrap())],
+            in_udp: true,
             way: Way {
                 remote: "127.0.0.1:9".parse().unwrap(),
                 source: None,

@@ -1,6 +1,7 @@
 //! The file that describes what the daemon negotiates. Secrets are in files of their own, which it names.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,14 +11,17 @@ use offload::{Encryption, Integrity};
 use serde::{Deserialize, Deserializer};
 
 use crate::config::{
-    DebugConfig, DscpConfig, ENCRYPTION, INTEGRITY, InterfaceConfig, MetricsConfig, Prefix,
-    ethernet, named, seconds, yes,
+    BackendConfig, DebugConfig, DscpConfig, ENCRYPTION, INTEGRITY, InterfaceConfig, MetricsConfig,
+    ModeConfig, Prefix, ethernet, mark, named, seconds, yes,
 };
 
 /// Everything that one daemon does.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DaemonConfig {
+    /// What moves the packets.
+    #[serde(default)]
+    pub backend: BackendConfig,
     /// A Unix socket that answers `cordon vpn status`, `explain`, `down` and the like.
     pub status: PathBuf,
     /// The inner side.
@@ -52,6 +56,24 @@ pub struct OuterConfig {
     pub mtu: u16,
     /// DSCP of outer packets.
     pub dscp: DscpConfig,
+    /// What carries ESP.
+    pub encapsulation: Carrier,
+    /// Mark of outer packets, where there is a child in transport mode: policy routing tells them from
+    /// inner ones by it. Number of the routing table for the latter as well.
+    pub mark: NonZeroU32,
+}
+
+/// What carries ESP of negotiated tunnels.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// UDP, whatever lies between: fast, and addresses may change.
+    #[default]
+    Udp,
+    /// UDP behind address translation, nothing otherwise.
+    Auto,
+    /// Nothing: IP protocol 50. Peers behind address translation are refused.
+    Native,
 }
 
 impl Default for OuterConfig {
@@ -60,6 +82,8 @@ impl Default for OuterConfig {
             listen: Ipv4Addr::UNSPECIFIED.into(),
             mtu: ethernet(),
             dscp: DscpConfig::default(),
+            encapsulation: Carrier::default(),
+            mark: mark(),
         }
     }
 }
@@ -78,6 +102,12 @@ pub struct TrustConfig {
     /// Files with revocation lists (PEM or DER). They are read again when they change.
     #[serde(default)]
     pub crls: Vec<PathBuf>,
+    /// Where revocation lists are fetched from, by plain HTTP: they are signed.
+    #[serde(default)]
+    pub crl_urls: Vec<String>,
+    /// Seconds between two fetches.
+    #[serde(default = "five_minutes", deserialize_with = "seconds")]
+    pub crl_refresh: Duration,
     /// Whether a peer is refused when an authority above it has no current revocation list.
     #[serde(default)]
     pub require_crl: bool,
@@ -138,6 +168,12 @@ pub struct ConnectionConfig {
     pub key: Option<PathBuf>,
     /// File with the passphrase of the key, where it is encrypted.
     pub passphrase_file: Option<PathBuf>,
+    /// We log in at the peer with EAP; `certificate` is for `method = "tls"` then.
+    pub login: Option<LoginConfig>,
+    /// Peers log in with EAP at us, after we have proved ourselves with `certificate`.
+    pub eap: Option<EapConfig>,
+    /// A secret on top of the key exchanges, against quantum computers (RFC 8784).
+    pub ppk: Option<PpkConfig>,
     /// Algorithms, preferred first; a modern choice unless given.
     #[serde(default)]
     pub ike: Vec<IkeProposalConfig>,
@@ -163,6 +199,57 @@ pub struct ConnectionConfig {
     pub child: Vec<ChildConfig>,
 }
 
+impl ConnectionConfig {
+    /// Our address and the peer's, if some child is between these two hosts and both are definite.
+    pub(super) fn hosts(&self, listen: IpAddr) -> Option<(IpAddr, IpAddr)> {
+        let transport = |child: &ChildConfig| child.mode == ModeConfig::Transport;
+        let definite = self.child.iter().any(transport) && !listen.is_unspecified();
+        definite.then(|| Some((listen, self.remote?)))?
+    }
+}
+
+/// A method of EAP.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EapMethod {
+    /// Name and password (EAP-MSCHAPv2).
+    MsChapV2,
+    /// A certificate (EAP-TLS).
+    Tls,
+}
+
+/// How we log in.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct LoginConfig {
+    /// Our name.
+    pub name: String,
+    /// How.
+    pub method: EapMethod,
+    /// File with the password, mode 0600; for `mschapv2`.
+    pub password_file: Option<PathBuf>,
+}
+
+/// How peers log in.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct EapConfig {
+    /// What is offered, preferred first.
+    pub methods: Vec<EapMethod>,
+    /// File with names and passwords, mode 0600; for `mschapv2`.
+    pub users_file: Option<PathBuf>,
+}
+
+/// A secret on top of the key exchanges. Both sides must have it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct PpkConfig {
+    /// Its name.
+    pub id: String,
+    /// File with it, mode 0600.
+    pub secret_file: PathBuf,
+}
+
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -179,6 +266,9 @@ pub enum Family {
 pub struct ChildConfig {
     /// Its name.
     pub name: String,
+    /// What is protected; whole packets unless given.
+    #[serde(default)]
+    pub mode: ModeConfig,
     /// Networks on our side; with `request` the address that we get, unless given.
     #[serde(default)]
     pub local: Vec<Prefix>,
@@ -193,6 +283,10 @@ pub struct ChildConfig {
     /// Seconds after which it gets new keys.
     #[serde(default = "one_hour", deserialize_with = "seconds")]
     pub lifetime: Duration,
+}
+
+const fn five_minutes() -> Duration {
+    Duration::from_secs(300)
 }
 
 const fn four_hours() -> Duration {

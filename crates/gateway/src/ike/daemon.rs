@@ -11,29 +11,37 @@ use std::time::{Duration, Instant};
 
 use audit::journal::{Journal, JournalOptions};
 use ipsec::dataplane::DataPlane;
+use socket2::SockRef;
 use sys::tun::Tun;
 
-use super::config::OuterConfig;
+use super::config::{Carrier, OuterConfig};
 use super::control::{IKE_PORT, NAT_PORT, Order, Reply};
 use super::journal;
 use super::plan::Loaded;
+use super::plane::Plane;
 use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
 use super::threads::{Inbox, Input, SharedTrust, TrustJob, accept, judge, listen_ike, sign};
-use crate::backend::Backend as _;
 use crate::children::Children;
+use crate::config::BackendConfig;
 use crate::daemon::{StartError, capture};
+use crate::kernel;
 use crate::link::{self, Link};
 use crate::outer::udp::{bind, bind_each};
 use crate::outer::{Outer, PathMtu};
 use crate::privileges;
 use crate::worker::{Path, Worker, WorkerParts};
-use crate::workers::{Post, Workers, WorkersHandle, queues};
+use crate::workers::{Post, Workers, queues};
 
 /// Bytes of the largest uncut packet: protected, it still fits one send.
 const UNCUT: u32 = 60_000;
+/// The same where the kernel cuts before it protects.
+const UNCUT_KERNEL: u32 = 65_536;
 /// Signatures and certificates that wait at most; further handshakes are refused.
 const JOBS: usize = 256;
+/// Bytes that transport mode adds at most: UDP, ESP header, IV, padding and trailer, integrity value of
+/// AES-CBC with HMAC-SHA2-512. What fits the interface stays below it.
+const TRANSPORT_OVERHEAD: u16 = 8 + 8 + 16 + 15 + 2 + 32;
 /// Audit events that wait for the disk at most.
 const NOTES: usize = 4096;
 /// How long the operator waits for an answer.
@@ -43,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct DaemonHandle {
     inbox: Inbox,
-    workers: Arc<WorkersHandle>,
+    plane: Plane,
     trust: SyncSender<TrustJob>,
 }
 
@@ -60,7 +68,7 @@ impl DaemonHandle {
         let Some(Reply::Status(mut ike)) = self.order(Order::Status) else {
             return None;
         };
-        let path = self.workers.snapshot()?;
+        let path = self.plane.snapshot()?;
         let bytes: BTreeMap<(&str, &str), u64> = path
             .associations
             .iter()
@@ -117,7 +125,7 @@ pub fn read_crls(files: &[PathBuf]) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// The lists in a file: one in DER, or several in PEM.
-fn split_crls(bytes: Vec<u8>) -> Vec<Vec<u8>> {
+pub fn split_crls(bytes: Vec<u8>) -> Vec<Vec<u8>> {
     const END: &str = "-----END X509 CRL-----";
     let text = std::str::from_utf8(&bytes).ok();
     let Some(text) = text.filter(|text| text.contains(END)) else {
@@ -137,6 +145,20 @@ impl Loaded {
         &self.crls
     }
 
+    /// Addresses of revocation lists.
+    pub fn crl_urls(&self) -> &[String] {
+        let trust = self.config.trust.as_ref();
+        trust.map_or(&[], |trust| &trust.crl_urls)
+    }
+
+    /// How often they are asked for.
+    pub fn crl_refresh(&self) -> Duration {
+        let trust = self.config.trust.as_ref();
+        trust.map_or(Duration::MAX, |trust| {
+            trust.crl_refresh.max(Duration::from_secs(1))
+        })
+    }
+
     /// Takes revocation lists over before the configuration is used.
     pub fn accept_crls(&self, lists: &[Vec<u8>]) {
         if let Some(trust) = &self.trust {
@@ -152,6 +174,13 @@ fn inner_mtu(path: &OuterConfig) -> u16 {
     let ip = if path.listen.is_ipv4() { 20 } else { 40 };
     let room = path.mtu.saturating_sub(ip + UDP_ESP_IV_ICV);
     (room - room % 16).saturating_sub(2)
+}
+
+/// The mark of outer packets: only where they go to the same address as inner ones.
+fn outer_mark(loaded: &Loaded) -> Option<u32> {
+    loaded
+        .has_transport()
+        .then(|| loaded.config.path.mark.get())
 }
 
 /// Our address towards another one, as the kernel's routes have it.
@@ -180,30 +209,22 @@ pub async fn start(
         name: config.interface.name.clone(),
         source,
     };
-    let workers = config.interface.workers;
-    let esp = bind_each(SocketAddr::new(listen, NAT_PORT), workers)?;
+    let mark = outer_mark(&loaded);
+    let esp = bind_each(SocketAddr::new(listen, NAT_PORT), config.interface.workers)?;
     let ike = bind(SocketAddr::new(listen, IKE_PORT), false)?;
+    if let Some(mark) = mark {
+        SockRef::from(&ike).set_mark(mark).map_err(failed)?;
+    }
     let sender = match esp.first() {
         Some(socket) => socket.try_clone().map_err(failed)?,
         None => return Err(failed(io::Error::other("no worker"))),
     };
     let answering = ike.try_clone().map_err(failed)?;
-    let queues = queues(&config.interface).map_err(failed)?;
-    let name = queues.first().map(|(tun, _)| tun.name().to_owned());
-    let name = name.unwrap_or_default();
-    let mtu = config
-        .interface
-        .mtu
-        .unwrap_or_else(|| inner_mtu(&config.path));
-    link::configure(&Link {
-        name: &name,
-        mtu,
-        uncut: UNCUT,
-        addresses: &config.interface.addresses,
-        routes: &config.interface.routes,
-        peer: None,
-    })
-    .await?;
+    if mark.is_some() && listen.is_ipv4() {
+        for interface in link::strict_interfaces() {
+            tracing::warn!(%interface, "rp_filter = 1 drops what the peer sends there: set it to 2");
+        }
+    }
     let journal = match &config.audit {
         Some(audit) => {
             let folder = folder.join(&audit.folder);
@@ -218,21 +239,20 @@ pub async fn start(
         waiting: Arc::default(),
         busy: Arc::default(),
     };
-    let made = queues.into_iter().zip(esp);
-    let made = made.map(|(queues, socket)| worker(&loaded, queues, socket, mtu, &inbox, seed));
-    let (workers, handle) = Workers::new(made.collect::<Result<_, _>>()?).map_err(failed)?;
-    let handle = Arc::new(handle);
+    let name = config.interface.name.clone();
+    let over = Arc::new(AtomicBool::new(false));
+    let (mut threads, plane) = packet_path(&loaded, esp, &inbox, &over, seed).await?;
+    let kernel = config.backend == BackendConfig::Kernel;
     let (keys, key_jobs) = mpsc::sync_channel(JOBS);
     let (trust, trust_jobs) = mpsc::sync_channel(JOBS);
     let (links, link_orders) = mpsc::channel();
     let (notes, audit_notes) = mpsc::sync_channel(NOTES);
     let shared: SharedTrust = Arc::new(RwLock::new(loaded.trust.take().map(Arc::new)));
     let audit_errors = Arc::new(AtomicU64::new(0));
-    let over = Arc::new(AtomicBool::new(false));
     let protocol = Protocol {
         inputs,
         inbox: inbox.clone(),
-        workers: Arc::clone(&handle),
+        plane: plane.clone(),
         keys,
         trust: trust.clone(),
         shared: Arc::clone(&shared),
@@ -245,8 +265,7 @@ pub async fn start(
         start: Instant::now(),
     };
     let (key_inbox, trust_inbox, port_inbox) = (inbox.clone(), inbox.clone(), inbox.clone());
-    let mut threads: Vec<Thread> = vec![
-        ("vpn-worker", quiet(move || workers.run())),
+    let others: [Thread; 5] = [
         ("vpn-keys", quiet(move || sign(&key_jobs, &key_inbox))),
         (
             "vpn-verify",
@@ -260,11 +279,12 @@ pub async fn start(
             "vpn-links",
             Box::new(move || {
                 privileges::keep_net_admin()?;
-                super::links::run(&name, &link_orders)
+                super::links::run(&name, &link_orders, kernel)
             }),
         ),
         ("vpn-ike", quiet(move || protocol.run(loaded))),
     ];
+    threads.extend(others);
     if let Some(journal) = journal {
         let run = move || {
             journal::run(journal, &audit_notes, &audit_errors);
@@ -274,10 +294,72 @@ pub async fn start(
     }
     let handle = DaemonHandle {
         inbox,
-        workers: handle,
+        plane,
         trust,
     };
     Ok((threads, handle))
+}
+
+/// What moves the packets: its threads, and the way to them.
+async fn packet_path(
+    loaded: &Loaded,
+    esp: Vec<UdpSocket>,
+    inbox: &Inbox,
+    over: &Arc<AtomicBool>,
+    seed: u64,
+) -> Result<(Vec<Thread>, Plane), StartError> {
+    let config = &loaded.config;
+    let interface = &config.interface;
+    let mtu = interface.mtu.unwrap_or_else(|| inner_mtu(&config.path));
+    let failed = |source| StartError::Interface {
+        name: interface.name.clone(),
+        source,
+    };
+    let mut wanted = Link {
+        name: &interface.name,
+        mtu,
+        uncut: UNCUT,
+        addresses: &interface.addresses,
+        routes: &interface.routes,
+        peer: None,
+    };
+    match config.backend {
+        BackendConfig::User => {
+            let queues = queues(interface).map_err(failed)?;
+            link::configure(&wanted).await?;
+            let made = queues.into_iter().zip(esp);
+            let made = made
+                .map(|(queues, socket)| worker(loaded, queues, socket, mtu, inbox, seed))
+                .collect::<Result<_, _>>()?;
+            let (workers, handle) = Workers::new(made).map_err(failed)?;
+            let thread: Thread = ("vpn-worker", quiet(move || workers.run()));
+            Ok((vec![thread], Plane::User(Arc::new(handle))))
+        }
+        BackendConfig::Kernel => {
+            wanted.uncut = UNCUT_KERNEL;
+            // There is one: the plan says so.
+            let Some(esp) = esp.into_iter().next() else {
+                return Err(failed(io::Error::other("no worker")));
+            };
+            let number = config.path.mark.get();
+            let (notes, port_inbox, over) = (inbox.clone(), inbox.clone(), Arc::clone(over));
+            let sink = Box::new(move |note| notes.send(Input::Note(note)));
+            let (run, handle) = kernel::start_children(&wanted, number, &esp, sink).await?;
+            let run = move || {
+                // Associations are changed and removed by it.
+                privileges::keep_net_admin()?;
+                run().map_err(io::Error::other)
+            };
+            let threads: Vec<Thread> = vec![
+                ("vpn-kernel", Box::new(run)),
+                (
+                    "vpn-port4500",
+                    quiet(move || listen_ike(&esp, &port_inbox, &over)),
+                ),
+            ];
+            Ok((threads, Plane::Kernel(Arc::new(handle))))
+        }
+    }
 }
 
 fn worker(
@@ -300,11 +382,23 @@ fn worker(
     let sink = Box::new(move |local: IpAddr, remote: SocketAddr, bytes: &[u8]| {
         ike.datagram(SocketAddr::new(local, NAT_PORT), remote, bytes);
     });
+    let (transport, mark) = (loaded.has_transport(), outer_mark(loaded));
+    let outer = match config.path.encapsulation {
+        Carrier::Udp => Outer::shared_udp(socket, transport, mark, sink).map_err(failed)?,
+        Carrier::Auto | Carrier::Native => {
+            let raw = |source| StartError::Socket {
+                kind: "raw ESP",
+                address,
+                source,
+            };
+            Outer::shared_both(socket, transport, mark, sink).map_err(raw)?
+        }
+    };
     let nowhere = SocketAddr::new(config.path.listen, 0);
     let parts = WorkerParts {
         queues,
         mtu,
-        outer: Outer::shared_udp(socket, sink).map_err(failed)?,
+        outer,
         plane: DataPlane::new(seed),
         policies: Vec::new(),
         pair: None,
@@ -312,8 +406,8 @@ fn worker(
         rekey: crate::config::RekeyConfig::default(),
         path: Path::new(
             config.path.mtu,
-            PathMtu::new(nowhere, nowhere, None).map_err(failed)?,
-            None,
+            PathMtu::new(nowhere, nowhere, mark).map_err(failed)?,
+            transport.then_some(TRANSPORT_OVERHEAD),
         ),
         capture,
     };

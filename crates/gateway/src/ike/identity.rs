@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use const_oid::db::rfc4519::COMMON_NAME;
 use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
 use der::{Decode as _, Encode as _};
 use ikev2::wire::{IdType, Identification};
@@ -45,10 +46,15 @@ pub(super) fn of_subject(certificate: &Certificate) -> Option<Identification> {
 }
 
 /// Whether a certificate says that its holder is `id`. Host names and addresses count only in
-/// subjectAltName (RFC 4945 §3.1.2).
+/// subjectAltName (RFC 4945 §3.1.2). A name from EAP (an opaque identity) may be any of them, or the
+/// subject's common name (RFC 5216 §5.2).
 pub(super) fn speaks_for(certificate: &Certificate, id: &Identification) -> bool {
     if id.kind == IdType::DER_ASN1_DN {
         return of_subject(certificate).as_ref() == Some(id);
+    }
+    if id.kind == IdType::KEY_ID && common_names(certificate).any(|name| *name.value() == *id.data)
+    {
+        return true;
     }
     let extensions = certificate.tbs_certificate.extensions.iter().flatten();
     let names = extensions
@@ -57,10 +63,10 @@ pub(super) fn speaks_for(certificate: &Certificate, id: &Identification) -> bool
         .flat_map(|names| names.0);
     let text = std::str::from_utf8(&id.data).ok();
     names.into_iter().any(|name| match (name, id.kind) {
-        (GeneralName::DnsName(name), IdType::FQDN) => {
+        (GeneralName::DnsName(name), IdType::FQDN | IdType::KEY_ID) => {
             text.is_some_and(|text| name.as_str().eq_ignore_ascii_case(text))
         }
-        (GeneralName::Rfc822Name(name), IdType::RFC822_ADDR) => {
+        (GeneralName::Rfc822Name(name), IdType::RFC822_ADDR | IdType::KEY_ID) => {
             text.is_some_and(|text| name.as_str().eq_ignore_ascii_case(text))
         }
         (GeneralName::IpAddress(octets), IdType::IPV4_ADDR | IdType::IPV6_ADDR) => {
@@ -68,6 +74,14 @@ pub(super) fn speaks_for(certificate: &Certificate, id: &Identification) -> bool
         }
         _ => false,
     })
+}
+
+fn common_names(certificate: &Certificate) -> impl Iterator<Item = &der::Any> {
+    let parts = certificate.tbs_certificate.subject.0.iter();
+    let attributes = parts.flat_map(|part| part.0.iter());
+    attributes
+        .filter(|attribute| attribute.oid == COMMON_NAME)
+        .map(|attribute| &attribute.value)
 }
 
 /// An identity for people: without its type, subjects as RFC 4514 writes them. The peer chose it, so
@@ -83,7 +97,7 @@ pub(super) fn show(id: &Identification) -> String {
             let octets = <[u8; 16]>::try_from(id.data.as_slice()).ok();
             octets.map(|octets| IpAddr::from(octets).to_string())
         }
-        IdType::FQDN | IdType::RFC822_ADDR => {
+        IdType::FQDN | IdType::RFC822_ADDR | IdType::KEY_ID => {
             return id.data.escape_ascii().to_string();
         }
         _ => None,

@@ -12,19 +12,22 @@ use rtnetlink::packet_route::route::RouteAttribute;
 
 use super::control::LinkOrder;
 use crate::config::Prefix;
-use crate::link::{LinkError, existing_is_fine, index_of, route_to};
+use crate::link::{LinkError, Peer, add_peer, existing_is_fine, index_of, route_to, take_away};
 
 struct Links {
     handle: Handle,
     index: u32,
     routes: BTreeSet<(IpAddr, u8)>,
+    /// Other hosts of transport mode.
+    peers: Vec<Peer>,
 }
 
-/// Obeys until nobody orders any more.
+/// Obeys until nobody orders any more. With `remove`, the interface does not go with its maker and is
+/// removed then.
 ///
 /// # Errors
 /// Those of setting up netlink; refused orders are logged.
-pub(super) fn run(interface: &str, orders: &Receiver<LinkOrder>) -> io::Result<()> {
+pub(super) fn run(interface: &str, orders: &Receiver<LinkOrder>, remove: bool) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -36,11 +39,21 @@ pub(super) fn run(interface: &str, orders: &Receiver<LinkOrder>) -> io::Result<(
             handle,
             index: index.map_err(io::Error::other)?,
             routes: BTreeSet::new(),
+            peers: Vec::new(),
         };
         // Nothing else runs here: the connection gets its turn while an order is carried out.
         while let Ok(order) = orders.recv() {
             if let Err(error) = links.obey(order).await {
                 tracing::error!(%error, ?order, "the kernel refused");
+            }
+        }
+        if remove && let Err(error) = links.handle.link().del(links.index).execute().await {
+            tracing::error!(%error, interface, "the interface is left");
+        }
+        // Routes go with it, rules do not.
+        for peer in std::mem::take(&mut links.peers) {
+            if let Err(error) = take_away(&links.handle, &peer).await {
+                tracing::error!(%error, peer = %peer.remote, "routing rules are left");
             }
         }
         task.abort();
@@ -84,6 +97,14 @@ impl Links {
                 message.attributes.push(RouteAttribute::Oif(self.index));
                 let removed = self.handle.route().del(message).execute().await;
                 gone_is_fine(removed).map_err(|e| refused("removing the route to", route, e))
+            }
+            LinkOrder::AddPeer(peer) => {
+                self.peers.push(peer);
+                add_peer(&self.handle, &peer, self.index).await
+            }
+            LinkOrder::RemovePeer(peer) => {
+                self.peers.retain(|other| *other != peer);
+                take_away(&self.handle, &peer).await
             }
         }
     }

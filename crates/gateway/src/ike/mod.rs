@@ -18,16 +18,19 @@
 pub mod config;
 mod control;
 pub mod daemon;
+mod eap_tls;
 mod identity;
 mod journal;
 mod links;
 mod plan;
+mod plane;
 mod pool;
 mod protocol;
 pub mod report;
 mod signer;
 mod threads;
 mod trust;
+mod users;
 
 pub use control::{Order, Reply};
 pub use plan::{Fixed, Loaded, PlanError};

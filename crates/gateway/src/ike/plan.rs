@@ -1,34 +1,31 @@
 //! From the file to what the protocol half works with: secrets, certificates, proposals, selectors.
 
+mod proofs;
+
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use ikev2::config::{Addresses, Credential, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
+use ikev2::config::{Addresses, Mode, PeerId};
 use ikev2::wire::TrafficSelector;
 use ikev2::{ChildConfig, Connection};
 use ipsec::selector::{AddressRange, Selector};
-use pki::PrivateKey;
 use pki::cert::CertificateChain;
 use x509_cert::Certificate;
-use zeroize::Zeroizing;
 
 use super::config::{
-    ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, usual_esp, usual_ike,
+    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, usual_esp, usual_ike,
 };
+use super::eap_tls::Way;
 use super::identity;
 use super::signer::SigningKey;
 use super::trust::Trust;
-use crate::config::{InterfaceConfig, Prefix};
+use super::users::Users;
+use crate::config::{BackendConfig, InterfaceConfig, ModeConfig, Prefix};
 
 /// Children of one connection at most; their places among the policies lie side by side.
 const CHILDREN: usize = 64;
-/// Bytes of a shared secret at least: shorter ones are guessed from one recorded handshake.
-const SECRET_MIN: usize = 12;
-/// Bytes of a file with a secret at most.
-const SECRET_MAX: u64 = 16 * 1024;
 
 /// Why a configuration cannot be used: where, and what.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +69,13 @@ pub(super) struct Plan {
     pub(super) remote: Option<IpAddr>,
     pub(super) start: Start,
     pub(super) key: Option<SigningKey>,
+    /// Where TLS finds this key and the trust.
+    pub(super) way: Way,
+    /// Passwords of EAP. Others than before do not make another plan of it.
+    pub(super) users: Users,
     pub(super) pool: Option<String>,
+    /// Our address and the peer's, if some child is in transport mode.
+    pub(super) hosts: Option<(IpAddr, IpAddr)>,
     pub(super) children: Vec<ChildPlan>,
     /// Changes when anything in the file or in the files that it names changes.
     pub(super) fingerprint: [u8; SHA256_OUTPUT_LEN],
@@ -103,6 +106,9 @@ pub struct Fixed {
     interface: String,
     path: OuterConfig,
     status: PathBuf,
+    /// Whether outer packets are marked.
+    transport: bool,
+    backend: BackendConfig,
 }
 
 impl Loaded {
@@ -113,6 +119,15 @@ impl Loaded {
     /// [`PlanError`].
     pub fn read(text: &str, folder: &Path) -> Result<Self, PlanError> {
         let config: DaemonConfig = toml::from_str(text)?;
+        let why = match (config.backend, config.path.encapsulation) {
+            (BackendConfig::Kernel, _) => Some("is for backend = \"user\""),
+            (_, Carrier::Auto | Carrier::Native) => Some("needs encapsulation = \"udp\""),
+            (BackendConfig::User, Carrier::Udp) => None,
+        };
+        if let Some(why) = why {
+            let one = config.interface.one_worker(why);
+            one.map_err(|error| wrong("the file", error.to_string()))?;
+        }
         let debug = config.debug.check(&config.interface);
         debug.map_err(|error| wrong("[debug]", error.to_string()))?;
         let trust = match &config.trust {
@@ -127,6 +142,13 @@ impl Loaded {
             }
             None => None,
         };
+        if config.backend == BackendConfig::Kernel {
+            // `kernel::children` has not been seen under a kernel with IPsec yet.
+            return Err(wrong(
+                "backend",
+                "\"kernel\" is for manual keys only so far",
+            ));
+        }
         let crls = config.trust.iter().flat_map(|trust| &trust.crls);
         let crls = crls.map(|file| folder.join(file)).collect();
         let mut plans: Vec<Plan> = Vec::new();
@@ -146,6 +168,11 @@ impl Loaded {
         })
     }
 
+    /// Whether some child is in transport mode.
+    pub(super) fn has_transport(&self) -> bool {
+        self.plans.iter().any(|plan| plan.hosts.is_some())
+    }
+
     /// What cannot change while the daemon runs.
     pub fn fixed(&self) -> Fixed {
         let InterfaceConfig {
@@ -160,6 +187,8 @@ impl Loaded {
             interface: format!("{name} {addresses:?} {routes:?} {mtu:?} {offload} {workers}"),
             path: self.config.path.clone(),
             status: self.config.status.clone(),
+            transport: self.has_transport(),
+            backend: self.config.backend,
         }
     }
 }
@@ -222,7 +251,8 @@ impl<'a> Reader<'a> {
     fn plan(mut self, index: u32, trust: Option<&Trust>) -> Result<Plan, PlanError> {
         let config = self.config;
         self.check()?;
-        let id = |text: &str| identity::parse(text).map_err(|what| self.wrong(what));
+        let place = self.place.clone();
+        let id = |text: &str| identity::parse(text).map_err(|what| wrong(&*place, what));
         let remote_id = match config.remote_id.as_str() {
             "any" if config.psk_file.is_some() => {
                 return Err(self.wrong("remote_id = \"any\" is for certificates: name the peer"));
@@ -230,12 +260,19 @@ impl<'a> Reader<'a> {
             "any" => PeerId::Any,
             text => PeerId::Exactly(id(text)?),
         };
+        let peer = match &remote_id {
+            PeerId::Exactly(peer) => Some(peer),
+            PeerId::Any => None,
+        };
         let named = match &config.local_id {
             Some(text) => Some(id(text)?),
             None => None,
         };
-        let (local_auth, remote_auth, own, key) = self.authentication(trust)?;
-        let local_id = match (named, &own) {
+        let proofs = self.proofs(trust, peer)?;
+        let ppk = self.ppk()?;
+        let local_id = match (named, &proofs.own) {
+            // EAP proves another name than that.
+            (Some(id), _) if config.login.is_some() => id,
             (Some(id), Some(own)) if !identity::speaks_for(own, &id) => {
                 let shown = identity::show(&id);
                 return Err(self.wrong(format!("our certificate does not say that we are {shown}")));
@@ -243,7 +280,10 @@ impl<'a> Reader<'a> {
             (Some(id), _) => id,
             (None, Some(own)) => identity::of_subject(own)
                 .ok_or_else(|| self.wrong("our certificate's subject is unreadable"))?,
-            (None, None) => return Err(self.wrong("a shared secret needs `local_id`")),
+            (None, None) => match &config.login {
+                Some(login) => id(&login.name)?,
+                None => return Err(self.wrong("a shared secret needs `local_id`")),
+            },
         };
         let ike = config.ike.iter().map(|proposal| {
             let made = proposal.proposal();
@@ -276,10 +316,11 @@ impl<'a> Reader<'a> {
                 remote_address: config.remote,
                 local_id,
                 remote_id,
-                local_auth,
-                remote_auth,
-                ppk: None,
-                mobility: config.mobike,
+                local_auth: proofs.local,
+                remote_auth: proofs.remote,
+                ppk,
+                // Without UDP the addresses are in the packets, so a new one takes a new tunnel.
+                mobility: config.mobike && self.all.path.encapsulation == Carrier::Udp,
                 further_addresses: vec![],
                 addresses,
                 ike,
@@ -289,8 +330,11 @@ impl<'a> Reader<'a> {
             },
             remote: config.remote,
             start: config.start,
-            key,
+            key: proofs.key,
+            way: proofs.way,
+            users: proofs.users,
             pool: config.pool.clone(),
+            hosts: config.hosts(self.all.path.listen),
             children: plans,
             fingerprint,
         })
@@ -302,12 +346,23 @@ impl<'a> Reader<'a> {
         let listen = self.all.path.listen;
         let pool = |name: &String| self.all.pool.iter().any(|pool| pool.name == *name);
         let starts = config.start != Start::None;
+        let ours = config.certificate.is_some() && config.login.is_none();
+        let ways = [config.psk_file.is_some(), ours, config.login.is_some()];
+        let ways = ways.into_iter().filter(|way| *way).count();
+        let transport = config.hosts(listen).is_some();
+        let kernel = self.all.backend == BackendConfig::Kernel;
         let what = match config {
             _ if config.name.is_empty() => "it has no name",
             _ if config.child.is_empty() => "it has no [[connection.child]]",
             _ if config.child.len() > CHILDREN => "it has more than 64 children",
-            _ if config.psk_file.is_some() == config.certificate.is_some() => {
-                "either `psk_file` or `certificate` says how we authenticate"
+            _ if ways != 1 => {
+                "one of `psk_file`, `certificate` and `login` says how we authenticate"
+            }
+            _ if config.login.is_some() && config.eap.is_some() => {
+                "`login` is for those who start a connection, `eap` for those who serve it"
+            }
+            _ if config.eap.is_some() && (starts || config.psk_file.is_some()) => {
+                "`eap` is for peers that start the connection, towards whom a certificate proves us"
             }
             _ if config.certificate.is_some() != config.key.is_some() => {
                 "`certificate` and `key` go together"
@@ -331,126 +386,19 @@ impl<'a> Reader<'a> {
             _ if config.pool.as_ref().is_some_and(|name| !pool(name)) => {
                 "there is no [[pool]] of that name"
             }
+            _ if kernel && config.start == Start::Trap => {
+                "start = \"trap\" is for backend = \"user\""
+            }
+            _ if kernel && config.child.iter().any(|c| c.mode == ModeConfig::Transport) => {
+                "transport mode is for backend = \"user\""
+            }
+            _ if transport && (config.pool.is_some() || !config.request.is_empty()) => {
+                "transport mode has no addresses inside the tunnel"
+            }
             _ if config.lifetime < Duration::from_secs(1) => "`lifetime` is below one second",
             _ => return Ok(()),
         };
         Err(self.wrong(what))
-    }
-
-    /// Both sides' proofs, our certificate and our key.
-    fn authentication(
-        &mut self,
-        trust: Option<&Trust>,
-    ) -> Result<
-        (
-            LocalAuth,
-            RemoteAuth,
-            Option<Certificate>,
-            Option<SigningKey>,
-        ),
-        PlanError,
-    > {
-        if let Some(file) = &self.config.psk_file {
-            let secret = self.secret(file)?;
-            if secret.len() < SECRET_MIN {
-                return Err(self.wrong(format!(
-                    "the secret in {} has less than {SECRET_MIN} bytes",
-                    file.display()
-                )));
-            }
-            let psk = Psk::new(&secret);
-            return Ok((
-                LocalAuth::Psk(psk.clone()),
-                RemoteAuth::Psk(psk),
-                None,
-                None,
-            ));
-        }
-        let (Some(certificate), Some(key)) = (&self.config.certificate, &self.config.key) else {
-            return Err(self.wrong("`certificate` and `key` go together"));
-        };
-        let Some(trust) = trust else {
-            return Err(self.wrong("certificates need [trust]: whose are believed?"));
-        };
-        let chain = chain(&self.folder.join(certificate), &self.place)?;
-        chain.ders().iter().for_each(|der| self.seen.update(der));
-        // Whoever was let in by an authority that is gone must come again.
-        for authority in trust.key_hashes() {
-            self.seen.update(&authority);
-        }
-        let key = SigningKey::new(self.key(key)?);
-        let own = chain.leaf().clone();
-        let public = der::Encode::to_der(&own.tbs_certificate.subject_public_key_info);
-        if public.ok().as_deref() != Some(key.public()) {
-            return Err(self.wrong("`key` is not the key of `certificate`"));
-        }
-        // The peer has its own copy of self-signed authorities and believes no other.
-        let sent = chain.certificates().iter().zip(chain.ders());
-        let sent = sent.filter(|(c, _)| c.tbs_certificate.subject != c.tbs_certificate.issuer);
-        let local = LocalAuth::Certificates(vec![Credential {
-            chain: sent.map(|(_, der)| der.to_vec()).collect(),
-            key: key.kind(),
-            authorities: vec![],
-            ocsp: None,
-        }]);
-        let authorities = trust.key_hashes();
-        let remote = RemoteAuth::Certificate {
-            authorities,
-            ocsp: false,
-        };
-        Ok((local, remote, Some(own), Some(key)))
-    }
-
-    /// The contents of a file that only its owner may read, without the line's end.
-    fn secret(&mut self, file: &Path) -> Result<Zeroizing<Vec<u8>>, PlanError> {
-        let path = self.folder.join(file);
-        let failed = |error: std::io::Error| self.wrong(format!("{}: {error}", path.display()));
-        let metadata = std::fs::metadata(&path).map_err(failed)?;
-        let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(self.wrong(format!(
-                "{} is a secret and others may read it (mode {mode:03o}): chmod 600",
-                path.display()
-            )));
-        }
-        if metadata.len() > SECRET_MAX {
-            return Err(self.wrong(format!("{} is too long", path.display())));
-        }
-        let mut bytes = std::fs::read(&path).map(Zeroizing::new).map_err(failed)?;
-        while bytes
-            .last()
-            .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
-        {
-            bytes.pop();
-        }
-        self.seen.update(&bytes);
-        Ok(bytes)
-    }
-
-    fn key(&mut self, file: &Path) -> Result<PrivateKey, PlanError> {
-        let text = self.secret(file)?;
-        let shown = file.display().to_string();
-        let place = self.place.clone();
-        let unusable =
-            move |what: &dyn std::fmt::Display| wrong(place.clone(), format!("{shown}: {what}"));
-        let text = std::str::from_utf8(&text).map_err(|error| unusable(&error))?;
-        // A camera's identity has certificates in the same file.
-        let text = pem_key(text).ok_or_else(|| unusable(&"there is no PKCS#8 key in it"))?;
-        if text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
-            let Some(passphrase) = &self.config.passphrase_file else {
-                return Err(unusable(
-                    &"the key is encrypted: `passphrase_file` is missing",
-                ));
-            };
-            let passphrase = self.secret(passphrase)?;
-            return PrivateKey::from_encrypted_pem(text, &passphrase).map_err(|e| unusable(&e));
-        }
-        let (label, der) = der::pem::decode_vec(text.as_bytes()).map_err(|e| unusable(&e))?;
-        let der = Zeroizing::new(der);
-        if label != "PRIVATE KEY" {
-            return Err(unusable(&"there is no PKCS#8 key in it"));
-        }
-        PrivateKey::from_pkcs8_der(&der).map_err(|error| unusable(&error))
     }
 
     fn child(&self, index: u32, at: usize) -> Result<(ChildConfig, ChildPlan), PlanError> {
@@ -475,18 +423,35 @@ impl<'a> Reader<'a> {
             config.request.contains(&Family::Ipv4),
             config.request.contains(&Family::Ipv6),
         );
+        let hosts = match (child.mode, config.hosts(self.all.path.listen)) {
+            (ModeConfig::Tunnel, _) => None,
+            (ModeConfig::Transport, Some(hosts)) => Some(hosts),
+            (ModeConfig::Transport, None) => {
+                return Err(wrong(
+                    "transport mode is between two hosts: it needs `remote`, and `listen` of [path]",
+                ));
+            }
+        };
+        if hosts.is_some() && !(child.local.is_empty() && child.remote.is_empty()) {
+            return Err(wrong(
+                "transport mode is between the two hosts themselves: no `local`, no `remote`",
+            ));
+        }
         let local: Vec<Prefix> = match child.local.as_slice() {
+            [] if let Some((ours, _)) = hosts => vec![Prefix::host(ours)],
             [] if !config.request.is_empty() => everything(v4, v6),
             [] => return Err(wrong("`local` is missing")),
             networks => networks.to_vec(),
         };
         let remote: Vec<Prefix> = match child.remote.as_slice() {
+            [] if let Some((_, theirs)) = hosts => vec![Prefix::host(theirs)],
             [] if config.pool.is_some() => everything(true, true),
             [] => return Err(wrong("`remote` is missing")),
             networks => networks.to_vec(),
         };
         let inside = |peer: IpAddr| remote.iter().any(|network| network.range().contains(peer));
-        if config.start != Start::None && config.remote.is_some_and(inside) {
+        let outer = config.remote.filter(|_| hosts.is_none());
+        if config.start != Start::None && outer.is_some_and(inside) {
             return Err(wrong(
                 "`remote` contains the peer's own address: what carries the tunnel would go into it",
             ));
@@ -507,10 +472,14 @@ impl<'a> Reader<'a> {
         let order = index
             .saturating_mul(u32::try_from(CHILDREN).unwrap_or(64))
             .saturating_add(u32::try_from(at).unwrap_or(0));
-        let static_routes = config.start != Start::None;
+        // Two hosts have rules instead.
+        let static_routes = config.start != Start::None && hosts.is_none();
         let made = ChildConfig {
             name: child.name.clone(),
-            mode: Mode::Tunnel,
+            mode: match child.mode {
+                ModeConfig::Tunnel => Mode::Tunnel,
+                ModeConfig::Transport => Mode::Transport,
+            },
             local: traffic(&local),
             remote: traffic(&remote),
             esp,
@@ -525,20 +494,6 @@ impl<'a> Reader<'a> {
         };
         Ok((made, plan))
     }
-}
-
-/// The PKCS#8 key among the parts of a PEM file.
-fn pem_key(text: &str) -> Option<&str> {
-    ["PRIVATE KEY", "ENCRYPTED PRIVATE KEY"]
-        .iter()
-        .find_map(|label| {
-            let (begin, end) = (
-                format!("-----BEGIN {label}-----"),
-                format!("-----END {label}-----"),
-            );
-            let rest = text.get(text.find(&begin)?..)?;
-            rest.get(..rest.find(&end)?.checked_add(end.len())?)
-        })
 }
 
 fn traffic_selector(network: &Prefix, protocol: Option<u8>) -> Option<TrafficSelector> {

@@ -13,11 +13,10 @@ use time::OffsetDateTime;
 use super::control::{AuditNote, Control, Effect, LinkOrder, NAT_PORT, Now};
 use super::daemon::source_of;
 use super::plan::Loaded;
+use super::plane::Plane;
 use super::threads::{Inbox, Input, KeyJob, SharedTrust, TrustJob};
 use super::trust::Accepted;
-use crate::backend::Backend as _;
 use crate::outer::udp::send_from;
-use crate::workers::WorkersHandle;
 
 /// How often certificates of peers are looked at again, apart from new revocation lists.
 const RECHECK: Duration = Duration::from_secs(5);
@@ -37,7 +36,7 @@ impl Random for System {
 pub(super) struct Protocol {
     pub(super) inputs: Receiver<Input>,
     pub(super) inbox: Inbox,
-    pub(super) workers: Arc<WorkersHandle>,
+    pub(super) plane: Plane,
     pub(super) keys: SyncSender<KeyJob>,
     pub(super) trust: SyncSender<TrustJob>,
     pub(super) shared: SharedTrust,
@@ -60,7 +59,9 @@ impl Protocol {
         let path = loaded.config.path.clone();
         let (listen, workers) = (path.listen, loaded.config.interface.workers);
         let source = Box::new(move |remote| source_of(listen, remote));
-        let mut control = Control::new(path, workers, Box::new(System), source, self.now());
+        let backend = loaded.config.backend;
+        let random = Box::new(System);
+        let mut control = Control::new(path, workers, backend, random, source, self.now());
         control.begin(loaded.plans, &loaded.config.pool, self.now());
         let mut recheck = Instant::now() + RECHECK;
         loop {
@@ -88,7 +89,7 @@ impl Protocol {
             }
         }
         self.over.store(true, Ordering::Relaxed);
-        self.workers.stop();
+        self.plane.stop();
         let _ = self.trust.send(TrustJob::End);
         Ok(())
     }
@@ -177,11 +178,13 @@ impl Protocol {
             }
             // Rare, and must not be lost.
             Effect::SetKey(name, key) => drop(self.keys.send(KeyJob::Set(name, key))),
+            Effect::Open(way) => way.open(self.keys.clone(), Arc::clone(&self.shared)),
             Effect::SetTrust(trust) => {
                 let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
                 *shared = trust.map(Arc::new);
             }
-            Effect::Child(order) => drop(self.workers.child(order)),
+            Effect::Child(order) => self.plane.order(order),
+            Effect::KernelChild(child) => self.plane.install(child),
             Effect::Link(order) => drop(self.links.send(order)),
             Effect::Audit(note) => {
                 let lost = self

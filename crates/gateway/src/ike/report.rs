@@ -83,6 +83,10 @@ pub struct ChildStatus {
     pub spi_out: String,
     /// Algorithms.
     pub suite: String,
+    /// "tunnel" or "transport".
+    pub mode: String,
+    /// Whether ESP goes in UDP.
+    pub in_udp: bool,
     /// Traffic on our side.
     pub local: String,
     /// Traffic on the peer's side.

@@ -18,6 +18,7 @@ use super::control::{Order, Reply};
 use super::signer::SigningKey;
 use super::trust::{Accepted, Trust};
 use crate::children::Note;
+use crate::outer::udp::KEEPALIVE;
 use crate::outer::would_block;
 
 /// Messages that wait for the protocol half at most; further ones are dropped, and peers repeat them.
@@ -62,6 +63,8 @@ impl Inbox {
 pub(super) enum KeyJob {
     Set(String, Option<SigningKey>),
     Sign(AskId, String, Scheme, Vec<u8>),
+    /// For TLS, which waits.
+    SignNow(String, Scheme, Vec<u8>, SyncSender<Result<Vec<u8>, String>>),
 }
 
 pub(super) enum TrustJob {
@@ -90,17 +93,28 @@ pub(super) fn sign(jobs: &Receiver<KeyJob>, inbox: &Inbox) -> io::Result<()> {
             KeyJob::Set(name, Some(key)) => drop(keys.insert(name, key)),
             KeyJob::Set(name, None) => drop(keys.remove(&name)),
             KeyJob::Sign(ask, name, scheme, message) => {
-                let result = match keys.get(&name) {
-                    Some(key) => key
-                        .sign(scheme, &message)
-                        .map_err(|error| error.to_string()),
-                    None => Err("the connection has no key".to_owned()),
-                };
-                inbox.send(Input::Signed(ask, result));
+                inbox.send(Input::Signed(
+                    ask,
+                    sign_with(&keys, &name, scheme, &message),
+                ));
+            }
+            KeyJob::SignNow(name, scheme, message, answer) => {
+                // Who does not wait any more is no trouble.
+                let _ = answer.try_send(sign_with(&keys, &name, scheme, &message));
             }
         }
     }
     Ok(())
+}
+
+fn sign_with(
+    keys: &BTreeMap<String, SigningKey>,
+    name: &str,
+    scheme: Scheme,
+    message: &[u8],
+) -> Result<Vec<u8>, String> {
+    let key = keys.get(name).ok_or("the connection has no key")?;
+    key.sign(scheme, message).map_err(|error| error.to_string())
 }
 
 /// The thread that judges certificates.
@@ -137,7 +151,7 @@ pub(super) fn judge(
     Ok(())
 }
 
-/// The thread that reads UDP port 500.
+/// The thread that reads UDP port 500; and port 4500, where the kernel takes ESP out of it.
 pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -> io::Result<()> {
     let state = UdpSocketState::new(socket.into())?;
     let local = socket.local_addr()?;
@@ -165,7 +179,8 @@ pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -
             Ok(_) => {
                 let to = SocketAddr::new(meta.dst_ip.unwrap_or(local.ip()), local.port());
                 let bytes = buffer.get(..meta.len).unwrap_or_default();
-                for datagram in bytes.chunks(meta.stride.max(1)) {
+                let datagrams = bytes.chunks(meta.stride.max(1));
+                for datagram in datagrams.filter(|datagram| *datagram != KEEPALIVE) {
                     inbox.datagram(to, meta.addr, datagram);
                 }
             }

@@ -27,6 +27,7 @@ const XFRM_MSG_DELSA: u16 = 0x11;
 const XFRM_MSG_GETSA: u16 = 0x12;
 const XFRM_MSG_NEWPOLICY: u16 = 0x13;
 const XFRM_MSG_DELPOLICY: u16 = 0x14;
+const XFRM_MSG_UPDPOLICY: u16 = 0x19;
 const XFRMA_ALG_CRYPT: u16 = 2;
 const XFRMA_ENCAP: u16 = 4;
 const XFRMA_TMPL: u16 = 5;
@@ -366,7 +367,16 @@ fn named_sa(kind: u16, flags: u16, sa: &Sa, sequence: u32) -> Message {
 /// Installs a policy; the same must not be there.
 pub(super) fn new_policy(policy: &Policy, sequence: u32) -> Message {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-    let mut message = Message::new(XFRM_MSG_NEWPOLICY, flags, sequence);
+    policy_message(XFRM_MSG_NEWPOLICY, flags, policy, sequence)
+}
+
+/// Installs a policy, or replaces the one with its selector.
+pub(super) fn set_policy(policy: &Policy, sequence: u32) -> Message {
+    policy_message(XFRM_MSG_UPDPOLICY, NLM_F_ACK, policy, sequence)
+}
+
+fn policy_message(kind: u16, flags: u16, policy: &Policy, sequence: u32) -> Message {
+    let mut message = Message::new(kind, flags, sequence);
     message.selector(&policy.selector);
     message.no_limits();
     message.u32(match policy.template {

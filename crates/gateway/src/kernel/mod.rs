@@ -8,6 +8,7 @@
 //! [`message`] is the kernel's binary interface, `socket` its requests and answers, `tables` what is
 //! installed and how new keys take over, `policies` what a configuration means.
 
+pub(crate) mod children;
 mod message;
 mod policies;
 mod socket;
@@ -20,10 +21,12 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use self::children::{ChildCommand, KernelChildren};
 use self::policies::{Pair, pair, policies};
 use self::socket::Socket;
 use self::tables::Tables;
 use crate::backend::{Backend, BackendError};
+use crate::children::NoteSink;
 use crate::config::{Encapsulation, StaticConfig};
 use crate::counters::Snapshot;
 use crate::daemon::{self, StartError};
@@ -243,6 +246,99 @@ fn install(config: &StaticConfig, socket: Socket) -> Result<Tables<Socket>, Star
         number,
         config.rekey,
     )?)
+}
+
+/// Tells the thread of the kernel's Child SAs what to do.
+#[derive(Debug)]
+pub(crate) struct ChildrenHandle {
+    commands: Sender<ChildCommand>,
+}
+
+impl ChildrenHandle {
+    /// Sends a command; one that has ended needs none.
+    pub(crate) fn send(&self, command: ChildCommand) {
+        let _ = self.commands.send(command);
+    }
+
+    /// The state; none when it has ended.
+    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.send(ChildCommand::Snapshot(sender));
+        receiver.recv_timeout(PATIENCE).ok()
+    }
+}
+
+/// What runs on the thread of the kernel's Child SAs; it needs `CAP_NET_ADMIN`.
+pub(crate) type RunChildren = Box<dyn FnOnce() -> Result<(), KernelError> + Send>;
+
+/// Makes the XFRM interface `link` with a number for negotiated keys, after asking whether the kernel has
+/// ESP at all. `udp` is the socket of ESP in UDP, out of whose datagrams the kernel takes ESP from now on.
+///
+/// # Errors
+/// [`StartError`], naming what could not be had; no interface is left then.
+pub(crate) async fn start_children(
+    link: &Link<'_>,
+    number: u32,
+    udp: &UdpSocket,
+    sink: NoteSink,
+) -> Result<(RunChildren, ChildrenHandle), StartError> {
+    let mut socket = Socket::open()?;
+    probe(&mut socket, number)?;
+    let address = udp.local_addr();
+    sys::option::encapsulate_esp(udp).map_err(|source| KernelError::Encapsulation {
+        address: address.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0))),
+        source,
+    })?;
+    link::create_xfrm(link.name, number)
+        .await
+        .map_err(uncreated)?;
+    if let Err(error) = link::configure(link).await {
+        // The error is what the operator needs; the interface is ours.
+        let _ = link::remove(link.name).await;
+        return Err(error.into());
+    }
+    let snapshot = Snapshot {
+        interface: link.name.to_owned(),
+        offload: "kernel".into(),
+        mtu: link.mtu,
+        ..Snapshot::default()
+    };
+    let (commands, receiver) = mpsc::channel();
+    let mut children = KernelChildren::new(socket, number, snapshot, sink);
+    let run = Box::new(move || children.run(&receiver));
+    Ok((run, ChildrenHandle { commands }))
+}
+
+/// Installs an association that nobody uses and removes it: the kernel says whether it has ESP only then.
+fn probe(socket: &mut Socket, number: u32) -> Result<(), KernelError> {
+    use ipsec::sa::{DEFAULT_REPLAY_WINDOW, Protocol, Spi};
+    use offload::{Encryption, Suite};
+
+    let suite = Suite::new(Encryption::AesGcm128, None).ok();
+    // The last number, towards ourselves: peers do not send there.
+    let (Some(suite), Some(spi)) = (suite, Spi::new(u32::MAX)) else {
+        return Ok(());
+    };
+    let mut key = zeroize::Zeroizing::new(vec![0; 20]);
+    aws_lc_rs::rand::fill(&mut key)
+        .map_err(|_| KernelError::Netlink(io::Error::other("no random numbers")))?;
+    let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
+    let sa = message::Sa {
+        source: loopback,
+        destination: loopback,
+        spi,
+        protocol: Protocol::Esp(suite),
+        transport: false,
+        reqid: 0,
+        in_udp: None,
+        extended_sequence: true,
+        window: DEFAULT_REPLAY_WINDOW,
+        copy_dscp: false,
+        encryption_key: key,
+        integrity_key: zeroize::Zeroizing::new(Vec::new()),
+    };
+    socket.add_sa(&sa, Some(number))?;
+    socket.remove_sa(&sa)
 }
 
 /// Removes the interface, with its addresses and routes.

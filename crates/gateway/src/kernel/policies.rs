@@ -109,7 +109,8 @@ fn selectors(config: &StaticConfig) -> Vec<(Prefix, Prefix, Option<u8>)> {
         return config.policy.iter().map(of).collect();
     }
     if config.is_transport() {
-        let [local, remote] = [config.path.local, config.path.remote].map(|end| host(end.ip()));
+        let [local, remote] =
+            [config.path.local, config.path.remote].map(|end| Prefix::host(end.ip()));
         return vec![(local, remote, None)];
     }
     let any = |address| Prefix { address, bits: 0 };
@@ -126,14 +127,6 @@ fn network(prefix: Prefix) -> Prefix {
     }
 }
 
-const fn host(address: IpAddr) -> Prefix {
-    let bits = match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    };
-    Prefix { address, bits }
-}
-
 /// What two hosts exchange as it is although all their packets are protected: what carries the
 /// protected ones, and the questions by which neighbours find one another.
 fn unprotected(config: &StaticConfig) -> Vec<Policy> {
@@ -141,8 +134,8 @@ fn unprotected(config: &StaticConfig) -> Vec<Policy> {
     let pass = |direction, source, destination, protocol, ports| Policy {
         direction,
         selector: Selector {
-            source: host(source),
-            destination: host(destination),
+            source: Prefix::host(source),
+            destination: Prefix::host(destination),
             protocol: Some(protocol),
             ports,
         },

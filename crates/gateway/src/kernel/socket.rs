@@ -71,6 +71,13 @@ impl Socket {
         )
     }
 
+    pub(super) fn set_policy(&mut self, policy: &Policy) -> Result<(), KernelError> {
+        self.order(
+            |sequence| message::set_policy(policy, sequence),
+            || describe(policy),
+        )
+    }
+
     pub(super) fn remove_policy(&mut self, policy: &Policy) -> Result<(), KernelError> {
         self.order(
             |sequence| message::delete_policy(policy, sequence),

@@ -17,10 +17,12 @@ use crate::counters::{Amount, Drop, SaState, Snapshot};
 use crate::rekey::{MAX_OLD, RekeyError};
 
 /// What the kernel is asked to do.
-pub(super) trait Xfrm {
+pub(crate) trait Xfrm {
     fn add_sa(&mut self, sa: &Sa, if_id: Option<u32>) -> Result<(), KernelError>;
     fn remove_sa(&mut self, sa: &Sa) -> Result<(), KernelError>;
     fn add_policy(&mut self, policy: &Policy) -> Result<(), KernelError>;
+    /// Adds a policy, or changes what the one with its selector shows.
+    fn set_policy(&mut self, policy: &Policy) -> Result<(), KernelError>;
     fn remove_policy(&mut self, policy: &Policy) -> Result<(), KernelError>;
     fn usage(&mut self, sa: &Sa) -> Result<Usage, KernelError>;
 }
@@ -36,6 +38,10 @@ impl Xfrm for Socket {
 
     fn add_policy(&mut self, policy: &Policy) -> Result<(), KernelError> {
         Self::add_policy(self, policy)
+    }
+
+    fn set_policy(&mut self, policy: &Policy) -> Result<(), KernelError> {
+        Self::set_policy(self, policy)
     }
 
     fn remove_policy(&mut self, policy: &Policy) -> Result<(), KernelError> {
@@ -241,18 +247,7 @@ impl<X: Xfrm> Tables<X> {
         }
         snapshot.sent = amount(&sent);
         snapshot.received = amount(&received);
-        snapshot.inbound_drops = [
-            ("integrity_failed", received.integrity_failed),
-            ("replay_duplicate", received.duplicate),
-            ("replay_old", received.too_old),
-        ]
-        .into_iter()
-        .filter(|(_, packets)| *packets > 0)
-        .map(|(cause, packets)| Drop {
-            cause: cause.into(),
-            packets,
-        })
-        .collect();
+        snapshot.inbound_drops = drops_of(&received);
         snapshot.rekey_pending = self.pending.is_some();
     }
 }
@@ -260,7 +255,23 @@ impl<X: Xfrm> Tables<X> {
 const OUT: usize = 0;
 const IN: usize = 1;
 
-fn add(total: &mut Usage, more: &Usage) {
+/// What the kernel dropped, by cause.
+pub(super) fn drops_of(received: &Usage) -> Vec<Drop> {
+    [
+        ("integrity_failed", received.integrity_failed),
+        ("replay_duplicate", received.duplicate),
+        ("replay_old", received.too_old),
+    ]
+    .into_iter()
+    .filter(|(_, packets)| *packets > 0)
+    .map(|(cause, packets)| Drop {
+        cause: cause.into(),
+        packets,
+    })
+    .collect()
+}
+
+pub(super) fn add(total: &mut Usage, more: &Usage) {
     total.bytes += more.bytes;
     total.packets += more.packets;
     total.too_old += more.too_old;
@@ -268,7 +279,7 @@ fn add(total: &mut Usage, more: &Usage) {
     total.integrity_failed += more.integrity_failed;
 }
 
-fn state(sa: &Sa, direction: &'static str, usage: &Usage, sequence: u64) -> SaState {
+pub(super) fn state(sa: &Sa, direction: &'static str, usage: &Usage, sequence: u64) -> SaState {
     SaState {
         spi: sa.spi.to_string(),
         direction: direction.into(),
@@ -277,7 +288,7 @@ fn state(sa: &Sa, direction: &'static str, usage: &Usage, sequence: u64) -> SaSt
     }
 }
 
-const fn amount(usage: &Usage) -> Amount {
+pub(super) const fn amount(usage: &Usage) -> Amount {
     Amount {
         packets: usage.packets,
         bytes: usage.bytes,

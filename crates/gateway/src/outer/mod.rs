@@ -3,7 +3,9 @@
 //! - [`udp`]: ESP in UDP. One call carries up to 64 KiB in either direction.
 //! - [`raw`]: ESP and AH as IP protocols of their own. The kernel joins and cuts nothing there: every
 //!   packet walks the stack alone.
+//! - [`both`]: ESP in UDP for some peers, without for others.
 
+pub(crate) mod both;
 pub(crate) mod raw;
 pub(crate) mod udp;
 
@@ -17,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::SockRef;
 
 use crate::counters::IoCounters;
+use both::BothOuter;
 use raw::RawOuter;
 use udp::UdpOuter;
 
@@ -36,12 +39,14 @@ pub struct Way {
 /// its non-ESP marker. It must not wait.
 pub type IkeSink = Box<dyn FnMut(IpAddr, SocketAddr, &[u8]) + Send>;
 
-/// Either kind of outer side.
+/// Either kind of outer side, or both.
 pub enum Outer {
     /// ESP in UDP.
     Udp(UdpOuter),
     /// ESP or AH without UDP.
     Raw(RawOuter),
+    /// ESP in UDP and without.
+    Both(Box<BothOuter>),
 }
 
 /// What sending found out.
@@ -61,13 +66,36 @@ impl Outer {
     }
 
     /// ESP in UDP on a socket that is bound already, shared with IKE, whose messages go to `ike`.
+    /// With `transport`, there is room for what transport mode puts in front of received packets.
     ///
     /// # Errors
     /// Those of the system calls.
-    pub fn shared_udp(socket: UdpSocket, ike: IkeSink) -> io::Result<Self> {
-        let mut outer = UdpOuter::of(socket, None, false)?;
+    pub fn shared_udp(
+        socket: UdpSocket,
+        transport: bool,
+        mark: Option<u32>,
+        ike: IkeSink,
+    ) -> io::Result<Self> {
+        let mut outer = UdpOuter::of(socket, mark, transport)?;
         outer.set_ike(ike);
         Ok(Self::Udp(outer))
+    }
+
+    /// The same, and ESP without UDP from and to anybody.
+    ///
+    /// # Errors
+    /// Those of the system calls; `PermissionDenied` without `CAP_NET_RAW`.
+    pub fn shared_both(
+        socket: UdpSocket,
+        transport: bool,
+        mark: Option<u32>,
+        ike: IkeSink,
+    ) -> io::Result<Self> {
+        let local = socket.local_addr()?.ip();
+        let mut udp = UdpOuter::of(socket, mark, transport)?;
+        udp.set_ike(ike);
+        let raw = RawOuter::open(local, None, ipsec::ip::protocol::ESP, mark)?;
+        Ok(Self::Both(Box::new(BothOuter::new(udp, raw)?)))
     }
 
     /// A raw socket for ESP or AH between two addresses.
@@ -80,15 +108,24 @@ impl Outer {
         protocol: u8,
         mark: Option<u32>,
     ) -> io::Result<Self> {
-        RawOuter::open(local.ip(), remote.ip(), protocol, mark).map(Self::Raw)
+        RawOuter::open(local.ip(), Some(remote.ip()), protocol, mark).map(Self::Raw)
     }
 
     /// Says where packets of an association go.
     pub(crate) fn add_way(&mut self, spi: Spi, way: Way) {
         match self {
             Self::Udp(udp) => udp.add_way(spi, way),
-            // A raw socket has one peer.
+            // This raw socket has one peer.
             Self::Raw(_) => {}
+            Self::Both(both) => both.udp.add_way(spi, way),
+        }
+    }
+
+    /// The same for an association without UDP.
+    pub(crate) fn add_native(&mut self, spi: Spi, remote: IpAddr) {
+        match self {
+            Self::Udp(_) | Self::Raw(_) => {}
+            Self::Both(both) => both.raw.add_way(spi, remote),
         }
     }
 
@@ -97,6 +134,10 @@ impl Outer {
         match self {
             Self::Udp(udp) => udp.remove_way(spi),
             Self::Raw(_) => {}
+            Self::Both(both) => {
+                both.udp.remove_way(spi);
+                both.raw.remove_way(spi);
+            }
         }
     }
 
@@ -105,6 +146,7 @@ impl Outer {
         match self {
             Self::Udp(udp) => udp.send(batch, io),
             Self::Raw(raw) => raw.send(batch, io),
+            Self::Both(both) => both.send(batch, io),
         }
     }
 
@@ -117,6 +159,7 @@ impl Outer {
         match self {
             Self::Udp(udp) => udp.receive(arrived, io),
             Self::Raw(raw) => raw.receive(arrived, io),
+            Self::Both(both) => both.receive(arrived, io),
         }
     }
 
@@ -125,6 +168,7 @@ impl Outer {
         match self {
             Self::Udp(udp) => udp.buffer(),
             Self::Raw(raw) => raw.buffer(),
+            Self::Both(both) => both.buffer(),
         }
     }
 }
@@ -134,6 +178,7 @@ impl AsFd for Outer {
         match self {
             Self::Udp(udp) => udp.as_fd(),
             Self::Raw(raw) => raw.as_fd(),
+            Self::Both(both) => both.as_fd(),
         }
     }
 }

@@ -4,12 +4,15 @@
 //! and IPv6 without: there it is put back from what the kernel tells. Extension headers in front of
 //! AH are lost with it, so such packets fail verification.
 
+use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, Outcome};
+use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, OutboundPacket, Outcome};
 use ipsec::ip::IpHeader;
+use ipsec::sa::Spi;
+use nix::sys::socket::sockopt::Ipv6RecvPacketInfo;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg,
     sendmmsg,
@@ -33,15 +36,31 @@ const HOPS: u8 = 64;
 pub struct RawOuter {
     socket: OwnedFd,
     local: IpAddr,
-    remote: IpAddr,
+    peers: Peers,
     protocol: u8,
     received: Vec<u8>,
 }
 
+/// Whom a raw socket talks to.
+enum Peers {
+    /// This one; the socket is connected.
+    One(IpAddr),
+    /// Each association has its own.
+    Many(HashMap<Spi, IpAddr>),
+}
+
+/// What the kernel tells about a received packet.
+struct Arrived6 {
+    source: IpAddr,
+    destination: IpAddr,
+    class: u8,
+}
+
 impl RawOuter {
+    /// Without `remote` it talks to many.
     pub(super) fn open(
         local: IpAddr,
-        remote: IpAddr,
+        remote: Option<IpAddr>,
         protocol: u8,
         mark: Option<u32>,
     ) -> io::Result<Self> {
@@ -57,18 +76,23 @@ impl RawOuter {
         } else {
             socket.set_header_included_v6(true)?;
             socket.set_recv_tclass_v6(true)?;
+            if remote.is_none() {
+                nix::sys::socket::setsockopt(&socket, Ipv6RecvPacketInfo, &true)?;
+            }
         }
         if let Some(mark) = mark {
             socket.set_mark(mark)?;
         }
         enlarge_buffers(&SockRef::from(&socket));
-        // Connected, it gets only this peer's packets, and ICMP errors about ours.
-        socket.bind(&SockAddr::from(std::net::SocketAddr::new(local, 0)))?;
-        socket.connect(&SockAddr::from(std::net::SocketAddr::new(remote, 0)))?;
+        socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
+        if let Some(remote) = remote {
+            // Connected, it gets only this peer's packets, and ICMP errors about ours.
+            socket.connect(&SockAddr::from(SocketAddr::new(remote, 0)))?;
+        }
         Ok(Self {
             socket: socket.into(),
             local,
-            remote,
+            peers: remote.map_or_else(|| Peers::Many(HashMap::new()), Peers::One),
             protocol,
             received: vec![0; BATCH * SLOT],
         })
@@ -78,18 +102,45 @@ impl RawOuter {
         &mut self.received
     }
 
+    /// Says where packets of an association go.
+    pub(super) fn add_way(&mut self, spi: Spi, remote: IpAddr) {
+        if let Peers::Many(ways) = &mut self.peers {
+            ways.insert(spi, remote);
+        }
+    }
+
+    /// Forgets it.
+    pub(super) fn remove_way(&mut self, spi: Spi) {
+        if let Peers::Many(ways) = &mut self.peers {
+            ways.remove(&spi);
+        }
+    }
+
+    /// Whether a packet goes through here, and to whom unless the socket is connected.
+    fn to(&self, packet: &OutboundPacket) -> Option<Option<SockaddrStorage>> {
+        let Outcome::Protected { spi, .. } = packet.outcome else {
+            return None;
+        };
+        match &self.peers {
+            Peers::One(_) => Some(None),
+            Peers::Many(ways) => {
+                let remote = SocketAddr::new(*ways.get(&spi)?, 0);
+                Some(Some(SockaddrStorage::from(remote)))
+            }
+        }
+    }
+
     /// Sends what is protected, up to [`BATCH`] packets a call.
     pub(super) fn send(&self, batch: &OutboundBatch, io: &mut IoCounters) -> Sent {
         let mut sent = Sent::default();
-        let packets: Vec<[IoSlice<'_>; 1]> = batch
-            .packets
-            .iter()
-            .filter(|packet| matches!(packet.outcome, Outcome::Protected { .. }))
-            .map(|packet| [IoSlice::new(batch.bytes(packet))])
-            .collect();
-        let mut rest = packets.as_slice();
+        let ours = batch.packets.iter();
+        let ours = ours.filter_map(|packet| Some((packet, self.to(packet)?)));
+        let (packets, to): (Vec<_>, Vec<_>) = ours
+            .map(|(packet, to)| ([IoSlice::new(batch.bytes(packet))], to))
+            .unzip();
+        let (mut rest, mut to) = (packets.as_slice(), to.as_slice());
         while !rest.is_empty() {
-            let done = match self.send_some(rest) {
+            let done = match self.send_some(rest, to) {
                 Ok(count) => {
                     io.sends += 1;
                     count
@@ -110,20 +161,24 @@ impl RawOuter {
                 }
             };
             rest = rest.get(done..).unwrap_or_default();
+            to = to.get(done..).unwrap_or_default();
         }
         sent
     }
 
-    fn send_some(&self, packets: &[[IoSlice<'_>; 1]]) -> io::Result<usize> {
+    fn send_some(
+        &self,
+        packets: &[[IoSlice<'_>; 1]],
+        to: &[Option<SockaddrStorage>],
+    ) -> io::Result<usize> {
         let packets = packets.get(..packets.len().min(BATCH)).unwrap_or(packets);
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(packets.len(), None);
-        let connected = [None; BATCH];
         let no_control: [ControlMessage<'_>; 0] = [];
         let results = sendmmsg(
             self.socket.as_raw_fd(),
             &mut headers,
             packets,
-            connected,
+            to,
             no_control,
             MsgFlags::empty(),
         )?;
@@ -136,6 +191,11 @@ impl RawOuter {
         io: &mut IoCounters,
     ) -> io::Result<bool> {
         let v4 = self.local.is_ipv4();
+        let remote = match self.peers {
+            Peers::One(remote) => Some(remote),
+            Peers::Many(_) => None,
+        };
+        let ends = (remote, self.local);
         let headroom = if v4 { 0 } else { V6_HEADER };
         let mut slots: Vec<[IoSliceMut<'_>; 1]> = self
             .received
@@ -147,7 +207,7 @@ impl RawOuter {
             })
             .collect();
         // Made anew each time: what a call leaves in the control buffers' lengths bounds the next.
-        let control = (!v4).then(|| nix::cmsg_space!(i32));
+        let control = (!v4).then(|| nix::cmsg_space!(i32, nix::libc::in6_pktinfo));
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, control);
         let flags = MsgFlags::MSG_DONTWAIT;
         let results = recvmmsg(
@@ -157,9 +217,9 @@ impl RawOuter {
             flags,
             None,
         );
-        let lengths: Vec<(usize, u8)> = match results {
+        let lengths: Vec<(usize, Option<Arrived6>)> = match results {
             Ok(results) => results
-                .map(|message| (message.bytes, class_of(&message)))
+                .map(|message| (message.bytes, arrived6(&message, ends)))
                 .collect(),
             Err(error) => {
                 return match io::Error::from(error) {
@@ -174,12 +234,12 @@ impl RawOuter {
         };
         io.receives += 1;
         let full = lengths.len() == BATCH;
-        for (index, (len, class)) in lengths.into_iter().enumerate() {
+        for (index, (len, told)) in lengths.into_iter().enumerate() {
             let base = index * SLOT;
-            let packet = if v4 {
-                self.v4_packet(base, len)
-            } else {
-                self.v6_packet(base, len, class)
+            let packet = match told {
+                _ if v4 => self.v4_packet(base, len),
+                Some(told) => self.v6_packet(base, len, &told),
+                None => None,
             };
             match packet {
                 Some(packet) => arrived.push(packet),
@@ -207,10 +267,11 @@ impl RawOuter {
     }
 
     /// Puts the header back in front of what follows it.
-    fn v6_packet(&mut self, base: usize, len: usize, class: u8) -> Option<InboundPacket> {
-        let (IpAddr::V6(source), IpAddr::V6(destination)) = (self.remote, self.local) else {
+    fn v6_packet(&mut self, base: usize, len: usize, told: &Arrived6) -> Option<InboundPacket> {
+        let (IpAddr::V6(source), IpAddr::V6(destination)) = (told.source, told.destination) else {
             return None;
         };
+        let class = told.class;
         let header = self.received.get_mut(base..base + V6_HEADER)?;
         let [l0, l1] = u16::try_from(len).ok()?.to_be_bytes();
         let (fixed, addresses) = header.split_first_chunk_mut::<8>()?;
@@ -225,8 +286,8 @@ impl RawOuter {
             ip_header: Some(base),
             room_before: V6_HEADER,
             arrival: Arrival {
-                source: self.remote,
-                destination: self.local,
+                source: told.source,
+                destination: told.destination,
                 traffic_class: class,
                 in_udp: false,
             },
@@ -241,14 +302,30 @@ impl AsFd for RawOuter {
     }
 }
 
-/// The traffic class that came with an IPv6 packet.
-fn class_of(message: &nix::sys::socket::RecvMsg<'_, '_, SockaddrStorage>) -> u8 {
-    let control = message.cmsgs().into_iter().flatten();
-    control
-        .filter_map(|message| match message {
-            ControlMessageOwned::Ipv6TClass(class) => u8::try_from(class).ok(),
-            _ => None,
-        })
-        .next()
-        .unwrap_or(0)
+/// What came with an IPv6 packet; an address that was not told is that of the connected socket.
+fn arrived6(
+    message: &nix::sys::socket::RecvMsg<'_, '_, SockaddrStorage>,
+    ends: (Option<IpAddr>, IpAddr),
+) -> Option<Arrived6> {
+    let from = message.address.as_ref().and_then(|address| {
+        let address = address.as_sockaddr_in6()?;
+        Some(IpAddr::V6(address.ip()))
+    });
+    let mut told = Arrived6 {
+        source: ends.0.or(from)?,
+        destination: ends.1,
+        class: 0,
+    };
+    for part in message.cmsgs().into_iter().flatten() {
+        match part {
+            ControlMessageOwned::Ipv6TClass(class) => {
+                told.class = u8::try_from(class).unwrap_or(0);
+            }
+            ControlMessageOwned::Ipv6PacketInfo(info) => {
+                told.destination = IpAddr::from(info.ipi6_addr.s6_addr);
+            }
+            _ => {}
+        }
+    }
+    Some(told)
 }

@@ -33,7 +33,8 @@ const MAX_SEGMENTS: usize = 64;
 const TRANSPORT_ROOM: usize = 40;
 /// The first bytes of an IKE message on the port it shares with ESP (RFC 3948 §2.2).
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
-const KEEPALIVE: [u8; 1] = [0xFF];
+/// A datagram that keeps address translation alive (RFC 3948 §2.3).
+pub(crate) const KEEPALIVE: [u8; 1] = [0xFF];
 
 /// Sockets on one address and port, over which the kernel spreads peers.
 ///

@@ -6,6 +6,7 @@
 //! datagram, answer, note, order, tick ──► Control ──► poll_transmit, poll_effect, poll_timeout
 //! ```
 
+mod children;
 mod events;
 mod orders;
 mod record;
@@ -26,14 +27,17 @@ use ipsec::lifetime::Expiry;
 
 pub use orders::{Order, Reply};
 
-use super::config::{OuterConfig, PoolConfig, Start};
+use super::config::{Carrier, OuterConfig, PoolConfig, Start};
+use super::eap_tls::Way;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};
 use super::signer::SigningKey;
 use super::trust::{Accepted, Trust};
 use crate::children::{ChildOrder, Note};
-use crate::config::Prefix;
+use crate::config::{BackendConfig, Prefix};
+use crate::kernel::children::KernelChild;
+use crate::link::Peer;
 
 /// UDP port of IKE (RFC 7296 §2).
 pub(super) const IKE_PORT: u16 = 500;
@@ -78,6 +82,10 @@ pub(super) enum LinkOrder {
     AddRoute(Prefix),
     /// No more.
     RemoveRoute(Prefix),
+    /// Routes what is for another host into the interface, but for outer packets.
+    AddPeer(Peer),
+    /// No more.
+    RemovePeer(Peer),
 }
 
 /// What the audit journal is told.
@@ -104,8 +112,12 @@ pub(super) enum Effect {
     Sign(AskId, String, Scheme, Vec<u8>),
     Verify(AskId, Vec<Vec<u8>>, Identification),
     SetKey(String, Option<SigningKey>),
+    /// Says where the threads are that sign and judge for TLS.
+    Open(Way),
     SetTrust(Option<Trust>),
     Child(ChildOrder),
+    /// A new Child SA, where the kernel moves the packets.
+    KernelChild(Box<KernelChild>),
     Link(LinkOrder),
     Audit(AuditNote),
 }
@@ -137,6 +149,8 @@ struct ChildState {
     name: String,
     spi_out: u32,
     suite: String,
+    mode: &'static str,
+    in_udp: bool,
     local: String,
     remote: String,
     since: Timestamp,
@@ -178,6 +192,7 @@ pub(super) struct Control {
     path: OuterConfig,
     /// Each gets every Child SA.
     workers: NonZeroUsize,
+    backend: BackendConfig,
     source_of: SourceOf,
     pools: Pools,
     ikes: BTreeMap<IkeId, IkeState>,
@@ -206,14 +221,14 @@ impl Control {
     pub(super) fn new(
         path: OuterConfig,
         workers: NonZeroUsize,
+        backend: BackendConfig,
         random: Box<dyn Random + Send>,
         source_of: SourceOf,
         now: Now,
     ) -> Self {
         let limits = Limits {
             nat_port: NAT_PORT,
-            // One way for packets whatever lies between: see docs/vpn.md.
-            always_udp: true,
+            always_udp: path.encapsulation == Carrier::Udp,
             ..Limits::default()
         };
         Self {
@@ -221,6 +236,7 @@ impl Control {
             plans: Vec::new(),
             path,
             workers,
+            backend,
             source_of,
             pools: Pools::default(),
             ikes: BTreeMap::new(),
@@ -253,12 +269,14 @@ impl Control {
         let name = plan.name().to_owned();
         self.endpoint.add_connection(plan.connection.clone());
         let key = plan.key.take();
+        self.effects.push_back(Effect::Open(plan.way.clone()));
         self.effects.push_back(Effect::SetKey(name.clone(), key));
         for child in &plan.children {
             for route in child.routes.clone() {
                 self.add_route(route);
             }
         }
+        self.change_peer(&plan, true);
         let start = plan.start;
         if start == Start::Trap {
             for child in &plan.children {
@@ -502,7 +520,7 @@ impl Control {
                 .change_path(now.stamp, ike, new, remote)
                 .is_ok()
             {
-                self.moved(ike, new, remote);
+                self.moved(ike, new, remote, now);
             } else {
                 // Without MOBIKE the old address is lost and the tunnel with it.
                 let _ = self.endpoint.close(now.stamp, ike);
@@ -527,6 +545,25 @@ impl Control {
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let timers = self.timers.first().map(|(at, _)| *at);
         self.endpoint.poll_timeout().into_iter().chain(timers).min()
+    }
+
+    /// Sets up or takes away what two hosts of transport mode need. Another connection may have the same.
+    fn change_peer(&mut self, plan: &Plan, add: bool) {
+        let shared = |other: &Plan| other.name() != plan.name() && other.hosts == plan.hosts;
+        let Some((local, remote)) = plan.hosts.filter(|_| !self.plans.iter().any(shared)) else {
+            return;
+        };
+        let mark = self.path.mark.get();
+        let peer = Peer {
+            local,
+            remote,
+            mark,
+        };
+        let order = match add {
+            true => LinkOrder::AddPeer(peer),
+            false => LinkOrder::RemovePeer(peer),
+        };
+        self.effects.push_back(Effect::Link(order));
     }
 
     fn add_route(&mut self, route: Prefix) {

@@ -2,12 +2,13 @@
 
 use ikev2::IkeId;
 
-use super::{ChildOrder, Control, Effect, Now, Start, Timer};
+use super::{ChildOrder, Control, Effect, IkeState, Now, Start, Timer};
 use crate::ike::identity;
 use crate::ike::plan::{Loaded, Plan};
 use crate::ike::report::{
     ChildStatus, ConnectionStatus, Explanation, IkeSaStatus, IkeStatus, PoolStatus,
 };
+use crate::ike::users::Users;
 
 /// An order of the operator.
 pub enum Order {
@@ -143,7 +144,10 @@ impl Control {
         for plan in loaded.plans {
             let name = plan.name().to_owned();
             match self.plan(&name) {
-                Some(old) if same(old, &plan) => continue,
+                Some(old) if same(old, &plan) => {
+                    self.renew_users(&name, plan.users, now);
+                    continue;
+                }
                 Some(_) => {
                     self.remove(&name);
                     // Handshakes that are going on end as the old file says; then it is tried anew.
@@ -162,6 +166,26 @@ impl Control {
         }
     }
 
+    /// Takes a changed file of users; who is no longer in it, or has another password, must come again.
+    fn renew_users(&mut self, name: &str, users: Users, now: Now) {
+        let Some(plan) = self.plans.iter_mut().find(|plan| plan.name() == name) else {
+            return;
+        };
+        let old = std::mem::replace(&mut plan.users, users);
+        let new = &plan.users;
+        let lost = |state: &IkeState| {
+            let user = String::from_utf8_lossy(&state.peer.data);
+            let was = state.connection == name && old.agrees_with(&old, &user);
+            was && !old.agrees_with(new, &user)
+        };
+        let lost = self.ikes.iter().filter(|(_, state)| lost(state));
+        let lost: Vec<IkeId> = lost.map(|(ike, _)| *ike).collect();
+        for ike in lost {
+            let reason = "the user is gone or has another password";
+            self.revoke(ike, reason.to_owned(), now);
+        }
+    }
+
     /// Forgets a connection's plan; its IKE SAs are the caller's business.
     fn remove(&mut self, name: &str) {
         let Some(at) = self.plans.iter().position(|plan| plan.name() == name) else {
@@ -169,6 +193,7 @@ impl Control {
         };
         let plan = self.plans.remove(at);
         self.endpoint.remove_connection(name);
+        self.change_peer(&plan, false);
         let key = Effect::SetKey(name.to_owned(), None);
         self.effects.push_back(key);
         for child in &plan.children {
@@ -256,6 +281,8 @@ impl Control {
                 spi_in: format!("{spi_in:08x}"),
                 spi_out: format!("{:08x}", child.spi_out),
                 suite: child.suite.clone(),
+                mode: child.mode.to_owned(),
+                in_udp: child.in_udp,
                 local: child.local.clone(),
                 remote: child.remote.clone(),
                 age_seconds: age.as_secs(),

@@ -29,14 +29,19 @@ impl Control {
             .filter_map(|(ike, state)| Some((*ike, bad(state)?)))
             .collect();
         for (ike, reason) in bad {
-            self.counters.revoked = self.counters.revoked.saturating_add(1);
-            self.audit_ike("tunnel.revoke", false, ike, Some(reason.clone()));
-            tracing::warn!(ike_spi = %format_args!("{:016x}", ike.spi()), reason, "closing a tunnel");
-            // Its children stop at once, whether the peer answers or not.
-            self.silence(ike);
-            let _ = self.endpoint.close(now.stamp, ike);
+            self.revoke(ike, reason, now);
         }
         self.settle(now);
+    }
+
+    /// Closes an IKE SA whose peer may no longer be here.
+    pub(super) fn revoke(&mut self, ike: IkeId, reason: String, now: Now) {
+        self.counters.revoked = self.counters.revoked.saturating_add(1);
+        self.audit_ike("tunnel.revoke", false, ike, Some(reason.clone()));
+        tracing::warn!(ike_spi = %format_args!("{:016x}", ike.spi()), reason, "closing a tunnel");
+        // Its children stop at once, whether the peer answers or not.
+        self.silence(ike);
+        let _ = self.endpoint.close(now.stamp, ike);
     }
 
     /// Takes the Child SAs of an IKE SA away from the packet path.

@@ -91,9 +91,11 @@ impl World {
             let now = Now::since(start, start);
             let random = Box::new(Seeded(number as u64));
             let path = loaded.config.path.clone();
+            let backend = loaded.config.backend;
             let mut control = Control::new(
                 path,
                 NonZeroUsize::MIN,
+                backend,
                 random,
                 Box::new(move |_| Some(own)),
                 now,

@@ -1,6 +1,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::proofs::pem_key;
 use super::*;
+use pki::PrivateKey;
 
 const FILE: &str = r#"
 status = "control.sock"
@@ -62,12 +64,17 @@ fn mistakes_are_named() {
     for (from, to, expected) in [
         ("psk_file", "psk_fil", "unknown field `psk_fil`"),
         ("status =", "state =", "unknown field `state`"),
+        (
+            "status =",
+            "backend = \"kernel\"\nstatus =",
+            "for manual keys only",
+        ),
         ("\"start\"", "\"now\"", "unknown variant `now`"),
         ("\"psk\"", "\"other\"", "other: No such file"),
         (
             "psk_file = \"psk\"",
             "",
-            "either `psk_file` or `certificate`",
+            "one of `psk_file`, `certificate` and `login`",
         ),
         (
             "psk_file = \"psk\"",
@@ -142,6 +149,36 @@ fn mistakes_are_named() {
         ),
         (
             "start = \"start\"",
+            "ppk = { id = \"lab\", secret_file = \"psk\" }",
+            "a secret of 32 bytes or more",
+        ),
+        (
+            "start = \"start\"",
+            "eap = { methods = [\"tls\"] }",
+            "a certificate proves us",
+        ),
+        (
+            "start = \"start\"",
+            "login = { name = \"camera-17\", method = \"tls\" }",
+            "one of `psk_file`, `certificate` and `login`",
+        ),
+        (
+            "psk_file = \"psk\"",
+            "login = { name = \"camera-17\", method = \"mschapv2\", password_file = \"psk\" }",
+            "certificates need [trust]",
+        ),
+        (
+            "psk_file = \"psk\"",
+            "login = { name = \"camera-17\", method = \"md5\" }",
+            "unknown variant `md5`",
+        ),
+        (
+            "name = \"net\"",
+            "name = \"net\"\nmode = \"transport\"",
+            "needs `remote`, and `listen` of [path]",
+        ),
+        (
+            "start = \"start\"",
             "ike = [{ encryption = [\"rot13\"], prf = [\"hmac-sha2-256\"], groups = [\"p256\"] }]",
             "unknown algorithm \"rot13\"",
         ),
@@ -149,6 +186,86 @@ fn mistakes_are_named() {
         let error = refused(&folder, from, to);
         assert!(error.contains(expected), "{to}: {error}");
     }
+}
+
+#[test]
+fn transport_mode_is_between_two_definite_hosts() {
+    let folder = folder();
+    let text = FILE.replace(
+        "local = [\"10.5.1.0/24\"]\nremote = [\"10.5.2.0/24\"]",
+        "mode = \"transport\"",
+    );
+    let text = text.replace(
+        "[interface]",
+        "path = { listen = \"192.0.2.7\" }\n[interface]",
+    );
+    let loaded = Loaded::read(&text, folder.path()).unwrap();
+    let plan = &loaded.plans[0];
+    let hosts = ("192.0.2.7".parse().unwrap(), "192.0.2.1".parse().unwrap());
+    assert_eq!(plan.hosts, Some(hosts));
+    assert!(
+        plan.children[0].routes.is_empty(),
+        "rules instead of routes"
+    );
+    assert_eq!(plan.children[0].selectors.len(), 1);
+    assert_eq!(plan.connection.children[0].mode, Mode::Transport);
+    assert!(plan.connection.mobility);
+    for (from, to, expected) in [
+        (
+            "mode =",
+            "local = [\"10.0.0.0/8\"]\nmode =",
+            "no `local`, no `remote`",
+        ),
+        (
+            "start = \"start\"",
+            "pool = \"inside\"",
+            "no addresses inside the tunnel",
+        ),
+        (
+            "remote = \"192.0.2.1\"\n",
+            "",
+            "only be started with `remote`",
+        ),
+    ] {
+        let error = Loaded::read(&text.replace(from, to), folder.path()).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+    // Packets without UDP reach every socket.
+    for (line, expected) in [
+        (
+            "path = { listen = \"192.0.2.7\", encapsulation = \"auto\" }",
+            "more than one needs",
+        ),
+        (
+            "path = { listen = \"192.0.2.7\" }\nbackend = \"kernel\"",
+            "more than one is for",
+        ),
+    ] {
+        let text = text.replace("path = { listen = \"192.0.2.7\" }", line);
+        let two = "name = \"tunnel0\"\nworkers = 2";
+        let text = text.replace("name = \"tunnel0\"", two);
+        let error = Loaded::read(&text, folder.path()).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+    // Addresses stand in the packets then.
+    let native = text.replace("192.0.2.7\"", "192.0.2.7\", encapsulation = \"native\"");
+    let loaded = Loaded::read(&native, folder.path()).unwrap();
+    assert!(!loaded.plans[0].connection.mobility);
+}
+
+#[test]
+fn a_preshared_key_against_quantum_computers_is_taken() {
+    let folder = folder();
+    let ppk = "ppk = { id = \"lab\", secret_file = \"psk\" }\nstart = \"start\"";
+    let text = FILE.replace("start = \"start\"", ppk);
+    write_secret(&folder, "0123456789abcdef0123456789abcde", 0o600);
+    assert!(Loaded::read(&text, folder.path()).is_err(), "31 bytes");
+    write_secret(&folder, "0123456789abcdef0123456789abcdef", 0o600);
+    let loaded = Loaded::read(&text, folder.path()).unwrap();
+    let ppk = loaded.plans[0].connection.ppk.as_ref().unwrap();
+    assert_eq!(ppk.id, b"lab");
 }
 
 #[test]
@@ -252,4 +369,116 @@ fn other_authorities_change_a_connection_with_certificates() {
         folder.path(),
     );
     assert!(error.is_err_and(|error| error.to_string().contains("no PKCS#8 key")));
+}
+
+/// A site with a certificate that is its own authority.
+fn with_certificate() -> (tempfile::TempDir, String) {
+    use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
+    use pki::name::Subject;
+    use pki::profile::Profile;
+
+    let folder = folder();
+    let key = PrivateKey::generate(pki::KeyAlgorithm::EcdsaP256).unwrap();
+    let validity = Validity::starting(time::OffsetDateTime::now_utc(), time::Duration::DAY);
+    let request = CertificateRequest::new(Profile::Root, Subject::new("own"), key.spki(), validity);
+    let arc = pki::oid::ExtensionArc::default();
+    let root = CertificateAuthority::create_root(&request, key.clone(), arc).unwrap();
+    let chain = CertificateChain::new(vec![root.certificate().clone()]).unwrap();
+    pki::file::save_chain(&folder.path().join("own.pem"), &chain).unwrap();
+    let secret = b"a secret for this test only";
+    pki::file::save_private(&folder.path().join("own.key"), &key, secret).unwrap();
+    let text = FILE.replace("local_id = \"camera-17.example.org\"\n", "");
+    let text = format!("trust = {{ anchors = [\"own.pem\"] }}\n{text}");
+    (folder, text)
+}
+
+const OWN: &str = "certificate = \"own.pem\"\nkey = \"own.key\"\npassphrase_file = \"psk\"";
+
+#[test]
+fn ways_to_log_in_are_read_and_those_that_do_not_go_together_refused() {
+    use ikev2::config::{LocalAuth, RemoteAuth};
+
+    let (folder, text) = with_certificate();
+    let read = |lines: &str| {
+        let text = text.replace("psk_file = \"psk\"", lines);
+        Loaded::read(&text, folder.path()).map(|mut loaded| loaded.plans.remove(0))
+    };
+    let password =
+        "login = { name = \"officer-4711\", method = \"mschapv2\", password_file = \"psk\" }";
+    let plan = read(password).unwrap_or_else(|error| panic!("{error}"));
+    assert!(matches!(plan.connection.local_auth, LocalAuth::Eap { .. }));
+    assert!(plan.users.password("officer-4711").is_some() && plan.key.is_none());
+    assert_eq!(identity::show(&plan.connection.local_id), "officer-4711");
+    let tls = "login = { name = \"officer-4711\", method = \"tls\" }";
+    let plan = read(&format!("{OWN}\n{tls}")).unwrap_or_else(|error| panic!("{error}"));
+    assert!(matches!(plan.connection.local_auth, LocalAuth::Eap { .. }) && plan.key.is_some());
+    for (lines, expected) in [
+        (tls.to_owned(), "takes `certificate` and `key`"),
+        (format!("{OWN}\n{password}"), "no certificate"),
+        (
+            format!("{password}\neap = {{ methods = [\"mschapv2\"] }}"),
+            "for those who serve it",
+        ),
+        (
+            format!("{OWN}\n{tls}\nppk = {{ id = \"a\", secret_file = \"psk\" }}"),
+            "not go with EAP",
+        ),
+        (
+            "login = { name = \"o\", method = \"mschapv2\" }".into(),
+            "takes `password_file`",
+        ),
+        (
+            "login = { name = \"o o\", method = \"mschapv2\", password_file = \"psk\" }".into(),
+            "bad name",
+        ),
+    ] {
+        let error = read(&lines).err().map(|error| error.to_string());
+        assert!(
+            error.as_ref().is_some_and(|error| error.contains(expected)),
+            "{lines}: {error:?}"
+        );
+    }
+
+    let served = text
+        .replace("start = \"start\"", "")
+        .replace("gateway.example.org", "any");
+    let serve = |eap: &str| {
+        let text = served.replace("psk_file = \"psk\"", &format!("{OWN}\n{eap}"));
+        Loaded::read(&text, folder.path()).map(|mut loaded| loaded.plans.remove(0))
+    };
+    let users = folder.path().join("users");
+    std::fs::write(&users, "anna:secret\n").unwrap();
+    std::fs::set_permissions(&users, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let both = "eap = { methods = [\"tls\", \"mschapv2\"], users_file = \"users\" }";
+    let plan = serve(both).unwrap_or_else(|error| panic!("{error}"));
+    let RemoteAuth::Eap { methods } = &plan.connection.remote_auth else {
+        panic!("EAP");
+    };
+    assert_eq!(methods.len(), 2);
+    // Another user is not another connection.
+    std::fs::write(&users, "anna:secret\nberta:secret\n").unwrap();
+    let later = serve(both).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plan.fingerprint, later.fingerprint);
+    assert!(plan.users.password("berta").is_none() && later.users.password("berta").is_some());
+    for (eap, expected) in [
+        ("eap = { methods = [] }", "`methods` is empty"),
+        (
+            "eap = { methods = [\"mschapv2\"] }",
+            "`users_file` goes with",
+        ),
+        (
+            "eap = { methods = [\"tls\"], users_file = \"users\" }",
+            "`users_file` goes with",
+        ),
+        (
+            "eap = { methods = [\"mschapv2\"], users_file = \"own.pem\" }",
+            "own.pem",
+        ),
+    ] {
+        let error = serve(eap).err().map(|error| error.to_string());
+        assert!(
+            error.as_ref().is_some_and(|error| error.contains(expected)),
+            "{eap}: {error:?}"
+        );
+    }
 }

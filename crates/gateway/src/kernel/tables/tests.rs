@@ -70,6 +70,10 @@ impl Xfrm for Fake {
         Ok(())
     }
 
+    fn set_policy(&mut self, policy: &Policy) -> Result<(), KernelError> {
+        panic!("manual keys change no policy: {policy:?}");
+    }
+
     fn remove_policy(&mut self, _: &Policy) -> Result<(), KernelError> {
         self.0.borrow_mut().policies -= 1;
         Ok(())

@@ -1,0 +1,465 @@
+//! Child SAs of many peers in the kernel: which association protects what, and how new ones take over.
+//!
+//! The order of things is that of [`crate::children`]. All are for the packets of one XFRM interface.
+//! The kernel finds an association by the addresses in a policy's template and by a number, which is
+//! each Child SA's own and goes on to its successor: two peers behind one address are told apart by it.
+//! Several Child SAs may want the same packets; the policy shows the one that came last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use ipsec::lifetime::Expiry;
+use ipsec::sa::{DEFAULT_REPLAY_WINDOW, Mode, SaParameters, Spi};
+use ipsec::selector::{PortMatch, Selector as Wanted};
+use ipsec::tunnel::Dscp;
+
+use super::message::{Direction, Policy, Sa, Selector, Template, Usage};
+use super::tables::{Xfrm, add, amount, drops_of, state};
+use super::{KernelError, LOOK};
+use crate::children::{Note, NoteSink};
+use crate::config::Prefix;
+use crate::counters::Snapshot;
+
+/// How often sequence numbers of 32 bits are looked at.
+const LOOK_AT_SEQUENCE: Duration = Duration::from_secs(5);
+/// Policies of one Child SA at most: each range of addresses may be many networks.
+const POLICIES: usize = 512;
+
+/// Why a Child SA cannot be in the kernel.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unfit {
+    /// A selector is for some ports of many.
+    #[error("the kernel's policies know one port or all, and the selectors name a range")]
+    Ports,
+    /// Too many networks.
+    #[error("the selectors are more than {POLICIES} policies")]
+    Many,
+    /// The two hosts themselves.
+    #[error("the kernel's IPsec is for tunnel mode here")]
+    Transport,
+}
+
+/// Both directions of a Child SA.
+pub(crate) struct KernelChild {
+    inbound: Sa,
+    outbound: Sa,
+    /// Local and remote side.
+    selectors: Vec<Pair>,
+    /// The Child SA whose place it takes.
+    replaces: Option<Spi>,
+    send_now: bool,
+    /// Number sent from which on new keys are due.
+    worn: Option<u64>,
+}
+
+/// Our side and the peer's of one policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Pair {
+    ours: (std::net::IpAddr, u8),
+    theirs: (std::net::IpAddr, u8),
+    protocol: Option<u8>,
+    ports: [Option<u16>; 2],
+}
+
+impl KernelChild {
+    /// From what the data plane of our own would get.
+    ///
+    /// # Errors
+    /// [`Unfit`].
+    pub(crate) fn new(
+        (inbound, outbound): (&SaParameters, &SaParameters),
+        selectors: &[Wanted],
+        replaces: Option<Spi>,
+        send_now: bool,
+    ) -> Result<Self, Unfit> {
+        let pairs: Vec<Pair> = selectors
+            .iter()
+            .map(pairs)
+            .collect::<Result<Vec<_>, _>>()?
+            .concat();
+        if pairs.len() > POLICIES {
+            return Err(Unfit::Many);
+        }
+        Ok(Self {
+            worn: outbound.lifetime.soft.packets,
+            inbound: association(inbound, false)?,
+            outbound: association(outbound, true)?,
+            selectors: pairs,
+            replaces,
+            send_now,
+        })
+    }
+}
+
+fn association(parameters: &SaParameters, outbound: bool) -> Result<Sa, Unfit> {
+    let Mode::Tunnel(tunnel) = &parameters.mode else {
+        return Err(Unfit::Transport);
+    };
+    let (ours, theirs) = (tunnel.local, tunnel.remote);
+    let ports = parameters.encapsulation.map(|udp| match outbound {
+        true => [udp.local, udp.remote],
+        false => [udp.remote, udp.local],
+    });
+    Ok(Sa {
+        source: if outbound { ours } else { theirs },
+        destination: if outbound { theirs } else { ours },
+        spi: parameters.spi,
+        protocol: parameters.protocol,
+        transport: false,
+        // Set when it is installed.
+        reqid: 0,
+        in_udp: ports,
+        extended_sequence: parameters.extended_sequence,
+        window: DEFAULT_REPLAY_WINDOW,
+        copy_dscp: tunnel.dscp == Dscp::Copy,
+        encryption_key: parameters.keys.encryption.clone(),
+        integrity_key: parameters.keys.integrity.clone(),
+    })
+}
+
+/// A selector as the kernel has them: networks and single ports.
+fn pairs(wanted: &Wanted) -> Result<Vec<Pair>, Unfit> {
+    let port = |ports: PortMatch| match ports {
+        PortMatch::Any => Ok(None),
+        PortMatch::Range(first, last) if first == last => Ok(Some(first)),
+        PortMatch::Range(..) | PortMatch::Opaque => Err(Unfit::Ports),
+    };
+    let ports = [port(wanted.local_ports)?, port(wanted.remote_ports)?];
+    let (ours, theirs) = (wanted.local.networks(), wanted.remote.networks());
+    let pair = |ours, theirs| Pair {
+        ours,
+        theirs,
+        protocol: wanted.protocol,
+        ports,
+    };
+    let all = ours
+        .iter()
+        .flat_map(|ours| theirs.iter().map(move |theirs| (*ours, *theirs)));
+    Ok(all.map(|(ours, theirs)| pair(ours, theirs)).collect())
+}
+
+/// What the thread of the kernel's Child SAs is told.
+pub(crate) enum ChildCommand {
+    /// A new one.
+    Install(Box<KernelChild>),
+    /// Send with it now.
+    Switch(Spi),
+    /// Send with it no more; receive for as long as packets may be on their way.
+    Remove(Spi, Duration),
+    /// Answers with the state.
+    Snapshot(SyncSender<Snapshot>),
+    /// Removes everything and ends.
+    Stop,
+}
+
+struct Child {
+    inbound: Sa,
+    outbound: Sa,
+    selectors: Vec<Pair>,
+    /// Whether the outbound association is installed.
+    sends: bool,
+    worn: Option<u64>,
+}
+
+/// Everything that the daemon has in the kernel.
+pub(crate) struct KernelChildren<X> {
+    kernel: X,
+    if_id: u32,
+    table: BTreeMap<Spi, Child>,
+    /// Who protects what; the last one is shown.
+    owners: BTreeMap<Pair, Vec<Spi>>,
+    awaited: Vec<Spi>,
+    draining: VecDeque<(Instant, Sa)>,
+    next_reqid: u32,
+    look_again: Instant,
+    past: [Usage; 2],
+    snapshot: Snapshot,
+    sink: NoteSink,
+}
+
+impl<X: Xfrm> KernelChildren<X> {
+    pub(super) fn new(kernel: X, if_id: u32, snapshot: Snapshot, sink: NoteSink) -> Self {
+        Self {
+            kernel,
+            if_id,
+            table: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            awaited: Vec::new(),
+            draining: VecDeque::new(),
+            next_reqid: 1,
+            look_again: Instant::now(),
+            past: [Usage::default(); 2],
+            snapshot,
+            sink,
+        }
+    }
+
+    /// Works until it is told to stop, and then removes everything.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub(crate) fn run(&mut self, commands: &Receiver<ChildCommand>) -> Result<(), KernelError> {
+        loop {
+            let wait = match self.awaited.is_empty() && self.draining.is_empty() {
+                true => LOOK_AT_SEQUENCE,
+                false => LOOK,
+            };
+            match commands.recv_timeout(wait) {
+                Ok(ChildCommand::Install(child)) => self.install(*child),
+                Ok(ChildCommand::Switch(spi)) => self.send_with(spi),
+                Ok(ChildCommand::Remove(spi, drain)) => self.remove(spi, Instant::now() + drain),
+                Ok(ChildCommand::Snapshot(answer)) => {
+                    self.describe();
+                    // Nobody waiting any more is no trouble.
+                    let _ = answer.try_send(self.snapshot.clone());
+                }
+                Ok(ChildCommand::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.remove_all();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.poll(Instant::now());
+        }
+    }
+
+    fn install(&mut self, mut child: KernelChild) {
+        let spi = child.inbound.spi;
+        let old = child.replaces.and_then(|old| self.table.get(&old));
+        let reqid = old.map_or(self.next_reqid, |old| old.outbound.reqid);
+        if old.is_none() {
+            // After four thousand million it begins anew; nobody of then is there any more.
+            self.next_reqid = self.next_reqid.checked_add(1).unwrap_or(1);
+        }
+        (child.inbound.reqid, child.outbound.reqid) = (reqid, reqid);
+        if let Err(error) = self.kernel.add_sa(&child.inbound, Some(self.if_id)) {
+            tracing::error!(%spi, %error, "the kernel takes no association");
+            return;
+        }
+        let send_now = child.send_now;
+        let child = Child {
+            inbound: child.inbound,
+            outbound: child.outbound,
+            selectors: child.selectors,
+            sends: false,
+            worn: child.worn,
+        };
+        // Packets under the new keys are let in from now on.
+        for pair in child.selectors.clone() {
+            self.owners.entry(pair).or_default().push(spi);
+            self.show(&child, &pair, &[Direction::In, Direction::Forward]);
+        }
+        self.table.insert(spi, child);
+        match send_now {
+            true => self.send_with(spi),
+            false => self.awaited.push(spi),
+        }
+    }
+
+    fn send_with(&mut self, spi: Spi) {
+        self.awaited.retain(|awaited| *awaited != spi);
+        if self.table.get(&spi).is_none_or(|child| child.sends) {
+            return;
+        }
+        let Some(mut child) = self.table.remove(&spi) else {
+            return;
+        };
+        match self.kernel.add_sa(&child.outbound, Some(self.if_id)) {
+            Ok(()) => child.sends = true,
+            Err(error) => tracing::error!(%spi, %error, "the kernel takes no association"),
+        }
+        for pair in child.selectors.clone() {
+            self.show(&child, &pair, &[Direction::Out]);
+        }
+        // Of several with one number the kernel takes the newest.
+        self.table.insert(spi, child);
+    }
+
+    /// Takes the outbound association away.
+    fn silence(&mut self, spi: Spi) {
+        let Some(child) = self.table.get_mut(&spi).filter(|child| child.sends) else {
+            return;
+        };
+        child.sends = false;
+        let outbound = child.outbound.clone();
+        self.retire(&outbound, OUT);
+    }
+
+    fn remove(&mut self, spi: Spi, until: Instant) {
+        self.awaited.retain(|awaited| *awaited != spi);
+        self.silence(spi);
+        let Some(child) = self.table.remove(&spi) else {
+            return;
+        };
+        for pair in &child.selectors {
+            self.disown(spi, &child, pair);
+        }
+        self.draining.push_back((until, child.inbound));
+    }
+
+    /// A policy gets its next owner, or goes.
+    fn disown(&mut self, spi: Spi, child: &Child, pair: &Pair) {
+        let Some(owners) = self.owners.get_mut(pair) else {
+            return;
+        };
+        let shown = owners.last() == Some(&spi);
+        owners.retain(|owner| *owner != spi);
+        let heir = owners.last().copied();
+        if heir.is_none() {
+            self.owners.remove(pair);
+            for direction in ALL {
+                let policy = self.policy(child, pair, direction);
+                match self.kernel.remove_policy(&policy) {
+                    Err(error) if !error.is_gone() => {
+                        tracing::warn!(%error, "a policy of an old Child SA");
+                    }
+                    _ => {}
+                }
+            }
+        } else if shown && let Some(heir) = heir.and_then(|heir| self.table.remove_entry(&heir)) {
+            let directions = if heir.1.sends { &ALL[..] } else { &ALL[1..] };
+            self.show(&heir.1, pair, directions);
+            self.table.insert(heir.0, heir.1);
+        }
+    }
+
+    fn policy(&self, child: &Child, pair: &Pair, direction: Direction) -> Policy {
+        let prefix = |(address, bits)| Prefix { address, bits };
+        let (ours, theirs) = (prefix(pair.ours), prefix(pair.theirs));
+        let [our_port, their_port] = pair.ports;
+        let out = direction == Direction::Out;
+        let sa = if out { &child.outbound } else { &child.inbound };
+        Policy {
+            direction,
+            selector: Selector {
+                source: if out { ours } else { theirs },
+                destination: if out { theirs } else { ours },
+                protocol: pair.protocol,
+                ports: match out {
+                    true => [our_port, their_port],
+                    false => [their_port, our_port],
+                },
+            },
+            template: Some(Template {
+                source: sa.source,
+                destination: sa.destination,
+                protocol: sa.protocol,
+                transport: false,
+                reqid: sa.reqid,
+            }),
+            if_id: Some(self.if_id),
+        }
+    }
+
+    /// Lets policies show this Child SA.
+    fn show(&mut self, child: &Child, pair: &Pair, directions: &[Direction]) {
+        for direction in directions {
+            let policy = self.policy(child, pair, *direction);
+            if let Err(error) = self.kernel.set_policy(&policy) {
+                tracing::error!(%error, "the kernel takes no policy");
+            }
+        }
+    }
+
+    /// Removes an association and keeps what it did.
+    fn retire(&mut self, sa: &Sa, way: usize) {
+        if let (Ok(usage), Some(past)) = (self.kernel.usage(sa), self.past.get_mut(way)) {
+            add(past, &usage);
+        }
+        match self.kernel.remove_sa(sa) {
+            Err(error) if !error.is_gone() => {
+                tracing::warn!(spi = %sa.spi, %error, "an old association");
+            }
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant) {
+        let mut waiting = VecDeque::new();
+        for (until, sa) in std::mem::take(&mut self.draining) {
+            if until <= now {
+                self.retire(&sa, IN);
+            } else {
+                waiting.push_back((until, sa));
+            }
+        }
+        self.draining = waiting;
+        for spi in self.awaited.clone() {
+            let Some(child) = self.table.get(&spi) else {
+                continue;
+            };
+            let usage = self.kernel.usage(&child.inbound);
+            if usage.is_ok_and(|usage| usage.packets > 0) {
+                self.awaited.retain(|awaited| *awaited != spi);
+                (self.sink)(Note::FirstInbound(spi));
+            }
+        }
+        if now >= self.look_again {
+            self.look_again = now + LOOK_AT_SEQUENCE;
+            self.look_at_sequence();
+        }
+    }
+
+    /// Tells of associations whose short sequence numbers are nearly used up, once.
+    fn look_at_sequence(&mut self) {
+        let mut worn = Vec::new();
+        for (spi, child) in &self.table {
+            let Some(most) = child.worn.filter(|_| child.sends) else {
+                continue;
+            };
+            let usage = self.kernel.usage(&child.outbound);
+            if usage.is_ok_and(|usage| usage.sent >= most) {
+                worn.push((*spi, child.outbound.spi));
+            }
+        }
+        for (spi, outbound) in worn {
+            if let Some(child) = self.table.get_mut(&spi) {
+                child.worn = None;
+            }
+            (self.sink)(Note::Expired(outbound, Expiry::Soft));
+        }
+    }
+
+    fn describe(&mut self) {
+        let [mut sent, mut received] = self.past;
+        self.snapshot.associations.clear();
+        for child in self.table.values() {
+            if child.sends {
+                let usage = self.kernel.usage(&child.outbound).unwrap_or_default();
+                add(&mut sent, &usage);
+                let row = state(&child.outbound, "out", &usage, usage.sent);
+                self.snapshot.associations.push(row);
+            }
+            let usage = self.kernel.usage(&child.inbound).unwrap_or_default();
+            add(&mut received, &usage);
+            let row = state(&child.inbound, "in", &usage, usage.received);
+            self.snapshot.associations.push(row);
+        }
+        self.snapshot.sent = amount(&sent);
+        self.snapshot.received = amount(&received);
+        self.snapshot.inbound_drops = drops_of(&received);
+    }
+
+    fn remove_all(&mut self) -> Result<(), KernelError> {
+        let all: Vec<Spi> = self.table.keys().copied().collect();
+        let now = Instant::now();
+        for spi in all {
+            self.remove(spi, now);
+        }
+        for (_, sa) in std::mem::take(&mut self.draining) {
+            match self.kernel.remove_sa(&sa) {
+                Err(error) if !error.is_gone() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+const OUT: usize = 0;
+const IN: usize = 1;
+/// Outbound first.
+const ALL: [Direction; 3] = [Direction::Out, Direction::In, Direction::Forward];
+
+#[cfg(test)]
+mod tests;
