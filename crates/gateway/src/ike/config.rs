@@ -105,8 +105,8 @@ pub struct TrustConfig {
     /// Where revocation lists are fetched from, by plain HTTP: they are signed.
     #[serde(default)]
     pub crl_urls: Vec<String>,
-    /// Seconds between two fetches.
-    #[serde(default = "five_minutes", deserialize_with = "seconds")]
+    /// Seconds between two fetches, at least 1.
+    #[serde(default = "five_minutes", deserialize_with = "pause")]
     pub crl_refresh: Duration,
     /// Whether a peer is refused when an authority above it has no current revocation list.
     #[serde(default)]
@@ -283,6 +283,15 @@ pub struct ChildConfig {
     /// Seconds after which it gets new keys.
     #[serde(default = "one_hour", deserialize_with = "seconds")]
     pub lifetime: Duration,
+}
+
+/// From a second up to a day: who asks without a pause asks too often.
+fn pause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let pause = seconds(deserializer)?;
+    if pause < Duration::from_secs(1) {
+        return Err(serde::de::Error::custom("a pause of at least 1 second"));
+    }
+    Ok(pause)
 }
 
 const fn five_minutes() -> Duration {
@@ -470,4 +479,19 @@ fn usual_ciphers() -> Vec<Encryption> {
         Encryption::AesGcm128,
         Encryption::ChaCha20Poly1305,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_not_fetched_without_a_pause() {
+        let of = |line: &str| toml::from_str::<TrustConfig>(&format!("anchors = []\n{line}"));
+        let pause = |line| of(line).unwrap().crl_refresh.as_secs();
+        assert_eq!((pause(""), pause("crl_refresh = 1")), (300, 1));
+        for bad in ["0", "0.9", "-1", "86401"] {
+            assert!(of(&format!("crl_refresh = {bad}")).is_err(), "{bad}");
+        }
+    }
 }

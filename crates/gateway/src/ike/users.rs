@@ -21,7 +21,7 @@ const MAX_NAME: usize = 256;
 pub(super) struct User {
     hash: NtHash,
     /// Tells whether the password is another one than before.
-    source: [u8; SHA256_OUTPUT_LEN],
+    source: Zeroizing<[u8; SHA256_OUTPUT_LEN]>,
 }
 
 /// Users by name.
@@ -51,7 +51,7 @@ impl User {
                 NtHash::of_password(std::str::from_utf8(secret).ok().filter(|s| !s.is_empty())?)
             }
         };
-        let mut source = [0; SHA256_OUTPUT_LEN];
+        let mut source = Zeroizing::new([0; SHA256_OUTPUT_LEN]);
         source.copy_from_slice(digest(&SHA256, secret).as_ref());
         Some(Self { hash, source })
     }
@@ -95,7 +95,7 @@ impl Users {
 
     /// Whether a user has the same password there as here.
     pub(super) fn agrees_with(&self, other: &Self, name: &str) -> bool {
-        let source = |users: &Self| users.0.get(name).map(|user| user.source);
+        let source = |users: &Self| users.0.get(name).map(|user| user.source.clone());
         source(self).is_some() && source(self) == source(other)
     }
 }

@@ -198,8 +198,26 @@ impl Handshake {
         }
     }
 
+    /// Chooses one of our certificates for this peer: the scheme of its signature, and the question for
+    /// it. None where the peer can check none of them.
+    pub(crate) fn ask_signature(
+        &mut self,
+        connection: &Connection,
+        ours: &[Credential],
+        octets: &SignedOctets,
+    ) -> Option<(Scheme, Ask)> {
+        let scheme = self.choose_credential(ours)?;
+        let question = Ask::Sign {
+            connection: connection.name.clone(),
+            credential: self.credential,
+            scheme,
+            message: octets.as_bytes().to_vec(),
+        };
+        Some((scheme, question))
+    }
+
     /// Chooses one of our certificates, with the scheme in which it signs for this peer.
-    pub(crate) fn choose_credential(&mut self, ours: &[Credential]) -> Option<Scheme> {
+    fn choose_credential(&mut self, ours: &[Credential]) -> Option<Scheme> {
         let usable = |(index, one): (usize, &Credential)| {
             let scheme = Scheme::for_peer(one.key, self.peer_hashes.as_deref())?;
             Some((index, scheme, self.wanted.includes(one)))

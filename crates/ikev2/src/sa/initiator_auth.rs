@@ -11,7 +11,7 @@ use super::mobility::address_notifies;
 use super::{IkeSa, Phase, find};
 use crate::auth::{Authenticated, OurProof, PeerVerified, verify_shared_key, verify_signature};
 use crate::config::{LocalAuth, PeerId, RemoteAuth};
-use crate::event::{Answer, Ask, Event, Reason};
+use crate::event::{Answer, Event, Reason};
 use crate::wire::{Authentication, ExchangeType, Notify, NotifyType, Payload};
 
 impl IkeSa {
@@ -46,16 +46,11 @@ impl IkeSa {
                 self.on_proof(core, proof, fallback);
             }
             LocalAuth::Certificates(ours) => {
-                let Some(scheme) = handshake.choose_credential(ours) else {
+                let asked = handshake.ask_signature(&self.connection, ours, &octets);
+                let Some((scheme, question)) = asked else {
                     let reason = "peer knows no signature algorithm of our key".into();
                     self.down(core, Reason::Authentication(reason));
                     return;
-                };
-                let question = Ask::Sign {
-                    connection: self.connection.name.clone(),
-                    credential: handshake.credential,
-                    scheme,
-                    message: octets.as_bytes().to_vec(),
                 };
                 let ask = core.ask(self.id, question);
                 handshake.step = Step::Signing {

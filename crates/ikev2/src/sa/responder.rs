@@ -376,15 +376,10 @@ impl IkeSa {
                 self.establish(core, peer, &request, proof);
             }
             LocalAuth::Certificates(ours) => {
-                let Some(scheme) = handshake.choose_credential(ours) else {
+                let asked = handshake.ask_signature(&self.connection, ours, &octets);
+                let Some((scheme, question)) = asked else {
                     let reason = "peer knows no signature algorithm of our key".into();
                     return self.refuse_initiator(core, reason);
-                };
-                let question = Ask::Sign {
-                    connection: self.connection.name.clone(),
-                    credential: handshake.credential,
-                    scheme,
-                    message: octets.as_bytes().to_vec(),
                 };
                 let ask = core.ask(self.id, question);
                 handshake.step = Step::SigningResponse {
