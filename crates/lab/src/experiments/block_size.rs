@@ -23,7 +23,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              break-even \u{201c}around 1024kB\u{201d}, surely 1024 bytes",
     needs: &[],
     wants: &[OPENSSL],
-    seconds: (45, 80),
+    seconds: (20, 60),
     run,
 };
 

@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              section on Table III: the test with video that they left open; no values published",
     needs: &[IP, PING, FFMPEG],
     wants: &[OPENSSL, OPENVPN, WIREGUARD, WG],
-    seconds: (70, 160),
+    seconds: (110, 250),
     run,
 };
 

@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              Table II",
     needs: &[IP, OPENSSL],
     wants: &[NGINX, APACHE],
-    seconds: (60, 170),
+    seconds: (40, 150),
     run,
 };
 

@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
              (INDECT, Table III)",
     needs: &[],
     wants: &[OPENSSL],
-    seconds: (40, 80),
+    seconds: (20, 60),
     run,
 };
 

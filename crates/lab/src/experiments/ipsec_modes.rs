@@ -152,7 +152,7 @@ const MODES: [Mode; 2] = [
 ];
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
-    let count = session.pick(20, 500);
+    let count = session.pick(60, 500);
     session.parameter("pictures", count);
     session.parameter("bytes of a picture", PICTURE);
     session.parameter(

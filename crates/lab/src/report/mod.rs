@@ -1,6 +1,7 @@
 //! Pages for people, made of [`Results`]: HTML in one file, and the same as Markdown.
 
 mod advice;
+mod echo;
 mod html;
 mod load;
 mod markdown;

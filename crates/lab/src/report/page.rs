@@ -2,7 +2,7 @@
 
 use crate::record::{Better, Figure, Finding, Outcome, Results, Row, State};
 use crate::report::text::{duration, number, range};
-use crate::report::{advice, load, plot};
+use crate::report::{advice, echo, load, plot};
 
 /// A part of the page. All text is plain.
 pub(super) enum Part {
@@ -152,6 +152,7 @@ fn experiment(parts: &mut Vec<Part>, outcome: &Outcome) {
     {
         figure(parts, shown);
     }
+    echo::write(parts, outcome);
     load::write(parts, outcome);
     processes(parts, outcome);
     if !outcome.missing.is_empty() {

@@ -277,7 +277,7 @@ fn lines(figure: &Figure) -> Option<String> {
 }
 
 /// Where values lie between 0 and 1.
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
     logarithmic: bool,
@@ -285,7 +285,7 @@ struct Axis {
 
 impl Axis {
     /// An axis for values; linear ones begin at 0. Nothing without values.
-    fn over(values: impl Iterator<Item = f64>, logarithmic: bool) -> Option<Self> {
+    pub(super) fn over(values: impl Iterator<Item = f64>, logarithmic: bool) -> Option<Self> {
         let values: Vec<f64> = values
             .filter(|v| v.is_finite() && (!logarithmic || *v > 0.0))
             .collect();
@@ -308,13 +308,13 @@ impl Axis {
         }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         let (low, high) = (self.scale(self.low), self.scale(self.high));
         ((self.scale(value) - low) / (high - low)).clamp(0.0, 1.0)
     }
 
     /// Round numbers within.
-    fn ticks(&self) -> Vec<f64> {
+    pub(super) fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let power = |exponent| 10_f64.powi(exponent);
             let decades =

@@ -101,7 +101,7 @@ fn every_round_leaves_what_there_is() {
 }
 
 #[test]
-fn a_case_that_fails_is_told_and_not_tried_again() {
+fn a_case_that_fails_twice_is_told_and_not_tried_again() {
     let mut tries = 0;
     let outcome = run(|case, lap| {
         if *case == 2 {
@@ -111,9 +111,51 @@ fn a_case_that_fails_is_told_and_not_tried_again() {
         lap.put("speed", 1.0);
         Ok(())
     });
-    assert_eq!(tries, 1);
+    assert_eq!(tries, 2);
     assert_eq!(outcome.state, State::Measured);
     assert_eq!(outcome.missing.first().unwrap().reason, "broken");
+}
+
+#[test]
+fn a_case_that_fails_once_is_measured_anew_and_that_is_told() {
+    let mut tries = 0;
+    let outcome = run(|case, lap| {
+        // What a failed try put does not count.
+        lap.put("speed", f64::from(tries));
+        tries += u32::from(*case == 2);
+        match tries {
+            1 if *case == 2 => Err(LabError::Unexpected("a hiccup".to_owned())),
+            _ => Ok(()),
+        }
+    });
+    assert!(outcome.missing.is_empty());
+    let row = outcome.figures.first().unwrap().row("b", None).unwrap();
+    assert_eq!(row.measured.as_ref().unwrap().values, [2.0, 3.0, 4.0]);
+    assert_eq!(
+        outcome.caveats,
+        ["b was measured anew in round 0: a hiccup"]
+    );
+}
+
+#[test]
+fn a_coarse_measurement_widens_what_ratios_state() {
+    let mut progress = |_| {};
+    let mut session = Session::new(&EXPERIMENT, true, Path::new("/"), &mut progress);
+    session.plan(PLAN.step(1.0));
+    let cases = [("a".to_owned(), 2.0), ("b".to_owned(), 40.0)];
+    let rounds = Rounds {
+        count: 3,
+        warm_up: false,
+    };
+    session.rounds(rounds, &cases, |value, lap| {
+        lap.put("speed", *value);
+        Ok(())
+    });
+    let outcome = session.finish(Ok(()));
+    let row = outcome.figures.first().unwrap().row("b", None).unwrap();
+    let ratio = row.ratio.clone().unwrap().spread;
+    // A step of 40 and one of 2, and the hundredth of all.
+    assert!((ratio.high / 20.0 - (1.0 + 1.0 / 40.0 + 1.0 / 2.0 + 0.01)).abs() < 1e-9);
 }
 
 #[test]

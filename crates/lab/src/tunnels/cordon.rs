@@ -53,6 +53,9 @@ impl Cordon {
                 .arg(config);
             tunnel.spawn(side, call)?;
         }
+        if self.transport {
+            tunnel.routed()?;
+        }
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::LabError;
 use crate::experiment::Program;
-use crate::network::{Network, Side};
+use crate::network::{IP, Network, Side};
 use crate::process::{Call, Daemon};
 use crate::session::Lap;
 
@@ -88,6 +88,22 @@ impl Tunnel<'_> {
         let path = self.folder.join(name);
         write_private(&path, text)?;
         Ok(path)
+    }
+
+    /// Waits until both sides send what is for the other one's outside into `tunnel0`: in transport mode a ping is
+    /// answered without the tunnel, too.
+    fn routed(&mut self) -> Result<(), LabError> {
+        let network = self.network;
+        for (side, daemon) in &mut self.daemons {
+            let peer = side.other().outside().to_string();
+            let routed = |_: &Daemon| {
+                let call = network.call(*side, IP.name);
+                let route = call.args(["route", "get", &peer]).any_exit().run();
+                route.is_ok_and(|done| done.stdout.contains(" dev tunnel0 "))
+            };
+            daemon.wait_for(UP, routed)?;
+        }
+        Ok(())
     }
 
     /// Waits for an answer to a ping.
