@@ -206,19 +206,19 @@ impl Call {
             }
             let stdout = out.join().unwrap_or_default();
             let stderr = err.join().unwrap_or_default();
+            let said = if stderr.trim().is_empty() {
+                &stdout
+            } else {
+                &stderr
+            };
             let Some((status, usage)) = ended else {
                 return Err(ProcessError::Overdue {
                     program,
                     seconds: self.limit.as_secs(),
-                    said: tail(&stderr),
+                    said: tail(said),
                 });
             };
             if !(status.success() || self.any_exit) {
-                let said = if stderr.trim().is_empty() {
-                    &stdout
-                } else {
-                    &stderr
-                };
                 return Err(ProcessError::Failed {
                     program,
                     status,

@@ -11,6 +11,7 @@ mod children;
 mod credentials;
 mod crypto;
 mod eap;
+mod flood;
 mod handshake;
 mod hostile;
 mod mobility;

@@ -1,0 +1,114 @@
+//! First messages from addresses that are not the sender's: cookies and limits keep the others' way open.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ikev2::wire::{
+    Datagram, ExchangeType, Flags, Header, KeyExchange, KeyExchangeId, Notify, NotifyType, Payload,
+    PayloadType, encode_clear,
+};
+use ikev2::{Endpoint, Limits, Timestamp};
+
+use crate::support::{Seeded, World, connection, ike_default};
+
+fn first_message(spi_i: u64) -> Vec<u8> {
+    let header = Header {
+        spi_i,
+        spi_r: 0,
+        first: PayloadType::NONE,
+        exchange: ExchangeType::IKE_SA_INIT,
+        flags: Flags {
+            initiator: true,
+            response: false,
+        },
+        message_id: 0,
+    };
+    let mut point = vec![9; 32];
+    point[..8].copy_from_slice(&spi_i.to_be_bytes());
+    encode_clear(
+        header,
+        &[
+            Payload::Sa(vec![ike_default().to_wire(1, &[])]),
+            Payload::Ke(KeyExchange {
+                method: KeyExchangeId::CURVE25519,
+                data: point,
+            }),
+            Payload::Nonce(vec![7; 32]),
+        ],
+    )
+}
+
+#[test]
+fn a_hundred_thousand_spoofed_first_messages_leave_other_networks_working() {
+    let mut world = World::new(1);
+    let gateway = world.sides[1].address;
+    let started = Instant::now();
+    for number in 1..=100_000_u64 {
+        let host = (number % 254 + 1) as u8;
+        let remote = SocketAddr::from(([203, 0, 113, host], (number % 60_000) as u16 + 1024));
+        let endpoint = &mut world.sides[1].endpoint;
+        endpoint.handle_datagram(world.now, gateway, remote, &first_message(number));
+        while endpoint.poll_transmit().is_some() {}
+        while endpoint.poll_event().is_some() {}
+    }
+    let limits = Limits::default();
+    let endpoint = &world.sides[1].endpoint;
+    assert!(
+        endpoint.len() <= limits.half_open_per_network / 2,
+        "{}",
+        endpoint.len()
+    );
+    assert!(endpoint.counters().cookies_sent > 99_000);
+    eprintln!("100000 spoofed first messages took {:?}", started.elapsed());
+    world.initiate();
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
+    world.run(limits.handshake_time);
+    assert_eq!(world.sides[1].endpoint.len(), 1, "half-open IKE SAs end");
+}
+
+#[test]
+fn a_cookie_is_good_for_one_address_nonce_and_spi_and_not_for_ever() {
+    let limits = Limits {
+        cookie_threshold: 0,
+        ..Limits::default()
+    };
+    let mut endpoint = Endpoint::new(limits, Box::new(Seeded(1)), Timestamp::default());
+    endpoint.add_connection(connection(1));
+    let gateway: SocketAddr = "192.0.2.1:500".parse().unwrap();
+    let peer: SocketAddr = "203.0.113.1:500".parse().unwrap();
+    let mut send = |at: u64, from: SocketAddr, spi: u64, cookie: Option<&[u8]>| {
+        let mut message = Datagram::parse(&first_message(spi)).unwrap();
+        if let Some(cookie) = cookie {
+            let notify = Notify::new(NotifyType::COOKIE).with_data(cookie);
+            message.clear.insert(0, Payload::Notify(notify));
+        }
+        let bytes = encode_clear(message.header, &message.clear);
+        endpoint.handle_datagram(
+            Timestamp::new(Duration::from_secs(at)),
+            gateway,
+            from,
+            &bytes,
+        );
+        let answer = Datagram::parse(&endpoint.poll_transmit().unwrap().payload).unwrap();
+        match &answer.clear[0] {
+            Payload::Notify(notify) if notify.kind == NotifyType::COOKIE => {
+                Some(notify.data.clone())
+            }
+            _ => None,
+        }
+    };
+    let cookie = send(1, peer, 1, None).unwrap();
+    assert!(send(2, "203.0.113.2:500".parse().unwrap(), 1, Some(&cookie)).is_some());
+    assert!(send(2, "203.0.113.1:501".parse().unwrap(), 1, Some(&cookie)).is_some());
+    assert!(send(2, peer, 2, Some(&cookie)).is_some());
+    let mut changed = cookie.clone();
+    changed[5] ^= 1;
+    assert!(send(2, peer, 1, Some(&changed)).is_some());
+    assert!(send(2, peer, 1, Some(&[])).is_some());
+    // It survives one change of the secret, not two.
+    assert!(send(62, peer, 1, Some(&cookie)).is_none());
+    let cookie = send(63, peer, 9, None).unwrap();
+    send(123, peer, 7, None);
+    assert!(send(183, peer, 9, Some(&cookie)).is_some());
+}
