@@ -108,9 +108,52 @@ pub(super) fn show(id: &Identification) -> String {
     )
 }
 
+/// A text of the protocol library with its identities as [`show`] has them: it knows no certificates, so
+/// it writes subjects and addresses as bytes.
+pub(super) fn readable(text: &str) -> String {
+    const KINDS: [(&str, IdType); 3] = [
+        ("DER_ASN1_DN:", IdType::DER_ASN1_DN),
+        ("IPV4_ADDR:", IdType::IPV4_ADDR),
+        ("IPV6_ADDR:", IdType::IPV6_ADDR),
+    ];
+    let mut text = text.to_owned();
+    for (prefix, kind) in KINDS {
+        let Some((before, rest)) = text.split_once(prefix) else {
+            continue;
+        };
+        let end = rest.find(|c: char| !c.is_ascii_hexdigit());
+        let (digits, after) = rest.split_at(end.unwrap_or(rest.len()));
+        if let Ok(data) = hex::decode(digits) {
+            let shown = show(&Identification { kind, data });
+            text = format!("{before}{shown}{after}");
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_of_the_library_become_readable() {
+        let name: Name = "CN=camera-17,O=LEA-EU".parse().unwrap();
+        let data = name.to_der().unwrap();
+        let kind = IdType::DER_ASN1_DN;
+        let text = |id: &Identification| format!("no connection for {id} with RSA");
+        assert_eq!(
+            readable(&text(&Identification { kind, data })),
+            "no connection for CN=camera-17,O=LEA-EU with RSA"
+        );
+        assert_eq!(
+            readable(&text(&parse("192.0.2.1").unwrap())),
+            "no connection for 192.0.2.1 with RSA"
+        );
+        // What is no name stays as it came.
+        for odd in ["DER_ASN1_DN:30ff", "DER_ASN1_DN:3", "a DER_ASN1_DN", ""] {
+            assert_eq!(readable(odd), odd);
+        }
+    }
 
     #[test]
     fn identities_are_read_by_their_form() {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use ikev2::event::Reason;
 use serde::{Deserialize, Serialize};
 
+use super::identity;
 use crate::counters::Snapshot;
 
 /// The whole state.
@@ -140,7 +141,7 @@ impl Explanation {
     pub(super) fn of(what: &str, reason: &Reason) -> Self {
         let mut out = Self {
             what: what.to_owned(),
-            reason: reason.to_string(),
+            reason: identity::readable(&reason.to_string()),
             ..Self::default()
         };
         match reason {
