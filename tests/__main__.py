@@ -5,7 +5,7 @@ import sys
 
 from tests.runner import main
 
-SUITES = ["demo", "export", "upload", "browser", "scan", "ibc", "diskfull", "kill", "vpn", "openvpn", "ikev2", "ike_vpn", "ike_eap", "ike_modes", "ike_load", "lab"]
+SUITES = ["demo", "export", "upload", "browser", "scan", "ibc", "diskfull", "kill", "vpn", "openvpn", "ikev2", "ike_vpn", "ike_keys", "ike_eap", "ike_modes", "ike_load", "lab"]
 
 
 def load(name):

@@ -524,6 +524,9 @@ pub(crate) enum Vpn {
 The folder holds a private key: carry each file to its device, and the password of the .p12 by another
 way.")]
     Profile(crate::commands::vpn_profile::ProfileArgs),
+    /// The process with the private keys, which `cordon vpn up` starts by itself.
+    #[command(hide = true)]
+    Signer,
     #[command(flatten)]
     Openvpn(crate::commands::openvpn::Openvpn),
 }

@@ -69,6 +69,9 @@ fn parse() -> Result<Cli, clap::Error> {
 
 fn run(cli: Cli) -> Outcome {
     start_logging(&cli.log)?;
+    if let Command::Vpn(cli::Vpn::Signer) = cli.command {
+        return commands::vpn::signer();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

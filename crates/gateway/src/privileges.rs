@@ -19,7 +19,7 @@ pub fn keep_net_admin() -> std::io::Result<()> {
     keep(CapabilitySet::NET_ADMIN)
 }
 
-fn keep(kept: CapabilitySet) -> std::io::Result<()> {
+pub(crate) fn keep(kept: CapabilitySet) -> std::io::Result<()> {
     set_no_new_privs(true)?;
     set_capabilities(
         None,

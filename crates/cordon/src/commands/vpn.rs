@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use gateway::backend::{self, Backend, Run};
 use gateway::config::{BackendConfig, ModeConfig, PathConfig, ProtocolConfig, StaticConfig};
 use gateway::counters::Snapshot;
 use gateway::daemon;
+use gateway::ike::signer::Signer;
 use gateway::rekey::UsedKeys;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
@@ -47,8 +49,27 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
         Vpn::Reload { target } => vpn_up::tell(&target, Request::Reload, json).await,
         Vpn::ExportKeys { config, output } => export_keys(&config, &output),
         Vpn::Profile(args) => super::vpn_profile::run(&args, json).await,
+        Vpn::Signer => signer(),
         Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
     }
+}
+
+/// `cordon vpn signer`, before there is any other thread.
+pub(crate) fn signer() -> Outcome {
+    gateway::ike::signer::run().or_hint(
+        "the process with the private keys",
+        "it is not for people to start",
+    )
+}
+
+/// Starts the process with the private keys: this program once more, even if its file has been replaced.
+pub(crate) fn start_signer() -> Outcome<Signer> {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg0("cordon").args(["vpn", "signer"]);
+    Signer::start(command).or_hint(
+        "the process with the private keys does not start",
+        "check that /proc is mounted, and the limit on processes",
+    )
 }
 
 /// Reads the description of a tunnel. Others must not be able to read its keys.

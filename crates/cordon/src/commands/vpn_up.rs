@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use gateway::ike::daemon::{self, DaemonHandle, Thread};
 use gateway::ike::report::{DaemonStatus, prometheus};
+use gateway::ike::signer::Signer;
 use gateway::ike::{Fixed, Loaded, Order, Reply};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::vpn::{Front, bind_metrics, bind_status, serve_metrics};
+use super::vpn::{Front, bind_metrics, bind_status, serve_metrics, start_signer};
 use super::vpn_crls::{self, Known};
 use super::{field, list, print, read_text, text};
 use crate::cli::VpnSocket;
@@ -68,10 +69,11 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Reads the file, what it names, and the revocation lists.
-fn load(path: &Path) -> Outcome<Loaded> {
+fn load(path: &Path, signer: &Signer) -> Outcome<Loaded> {
     let what = || format!("the tunnels in {}", path.display());
     let hint = "see docs/vpn.md for what the file holds";
-    let mut loaded = Loaded::read(&read_text(path)?, folder_of(path)).or_hint(what(), hint)?;
+    let read = Loaded::read(&read_text(path)?, folder_of(path), signer);
+    let mut loaded = read.or_hint(what(), hint)?;
     loaded.config.status = folder_of(path).join(&loaded.config.status);
     vpn_crls::check(loaded.crl_urls())?;
     let lists = daemon::read_crls(loaded.crl_files());
@@ -83,6 +85,7 @@ fn load(path: &Path) -> Outcome<Loaded> {
 struct Running {
     path: PathBuf,
     fixed: Fixed,
+    signer: Signer,
     handle: DaemonHandle,
     crls: Seen,
     /// Lists that were fetched, and what ends fetching.
@@ -114,7 +117,7 @@ impl Running {
     }
 
     fn reload(&mut self) -> Outcome<Value> {
-        let loaded = load(&self.path)?;
+        let loaded = load(&self.path, &self.signer)?;
         if loaded.fixed() != self.fixed {
             return Err(Failure::new(
                 anyhow::anyhow!("[interface], [path] or `status` differs from what runs"),
@@ -170,7 +173,9 @@ impl Running {
 
 /// `cordon vpn up`.
 pub(crate) async fn up(path: &Path) -> Outcome {
-    let loaded = load(path)?;
+    // First of all: it gets nothing that is opened later.
+    let signer = start_signer()?;
+    let loaded = load(path, &signer)?;
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
@@ -193,6 +198,7 @@ pub(crate) async fn up(path: &Path) -> Outcome {
             let running = Running {
                 path: path.to_owned(),
                 fixed,
+                signer,
                 handle,
                 crls,
                 fetched: Known::default(),

@@ -19,6 +19,7 @@ use gateway::ike::daemon::{self, DaemonHandle, Thread};
 use gateway::namespace::{self, Cable, Namespace};
 
 use super::DEVICE;
+use crate::commands::vpn::start_signer;
 use crate::failure::{OrHint as _, Outcome};
 use crate::site::Site;
 
@@ -214,7 +215,8 @@ fn spawn(work: Vec<Thread>, threads: &mut Vec<std::thread::JoinHandle<()>>) {
 }
 
 fn load(folder: &Path, settings: &str) -> Outcome<Loaded> {
-    let loaded = Loaded::read(settings, folder).or_hint("the tunnel's settings", HINT)?;
+    let signer = start_signer()?;
+    let loaded = Loaded::read(settings, folder, &signer).or_hint("the tunnel's settings", HINT)?;
     let lists = daemon::read_crls(loaded.crl_files()).or_hint("revocation lists", HINT)?;
     loaded.accept_crls(&lists);
     Ok(loaded)

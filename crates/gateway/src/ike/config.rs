@@ -10,6 +10,7 @@ use ikev2::select::{EspProposal, IkeProposal};
 use offload::{Encryption, Integrity};
 use serde::{Deserialize, Deserializer};
 
+use super::ocsp::OcspPolicy;
 use crate::config::{
     BackendConfig, DebugConfig, DscpConfig, ENCRYPTION, INTEGRITY, InterfaceConfig, MetricsConfig,
     ModeConfig, Prefix, ethernet, mark, named, seconds, yes,
@@ -111,6 +112,9 @@ pub struct TrustConfig {
     /// Whether a peer is refused when an authority above it has no current revocation list.
     #[serde(default)]
     pub require_crl: bool,
+    /// What is asked of OCSP responses, which peers send along with their certificates (RFC 4806).
+    #[serde(default)]
+    pub ocsp: OcspPolicy,
 }
 
 /// The audit journal.
@@ -162,12 +166,17 @@ pub struct ConnectionConfig {
     pub remote_id: String,
     /// File with the secret that both sides share, mode 0600.
     pub psk_file: Option<PathBuf>,
-    /// File with our certificate, then those of the authorities above it (PEM).
+    /// File with our certificate, then those of the authorities above it (PEM); or a `pkcs11:` URI.
     pub certificate: Option<PathBuf>,
-    /// File with its key, mode 0600 (PEM, PKCS#8).
+    /// File with its key, mode 0600 (PEM, PKCS#8); or a `pkcs11:` URI.
     pub key: Option<PathBuf>,
-    /// File with the passphrase of the key, where it is encrypted.
+    /// File with the passphrase of the key, where it is encrypted; or with the token's PIN.
     pub passphrase_file: Option<PathBuf>,
+    /// File with what an OCSP responder said of the certificate (DER), for peers that ask.
+    pub ocsp_response: Option<PathBuf>,
+    /// Further certificates, for peers that ask for other authorities or cannot check the first.
+    #[serde(default)]
+    pub further_certificates: Vec<CredentialConfig>,
     /// We log in at the peer with EAP; `certificate` is for `method = "tls"` then.
     pub login: Option<LoginConfig>,
     /// Peers log in with EAP at us, after we have proved ourselves with `certificate`.
@@ -186,6 +195,9 @@ pub struct ConnectionConfig {
     /// Whether the tunnel survives a change of addresses (MOBIKE).
     #[serde(default = "yes")]
     pub mobike: bool,
+    /// Addresses of ours besides the one in use, at which the peer can reach us as well (MOBIKE).
+    #[serde(default)]
+    pub further_addresses: Vec<IpAddr>,
     /// Pool from which the peer gets addresses inside the tunnel.
     pub pool: Option<String>,
     /// Addresses inside the tunnel that we ask the peer for.
@@ -200,12 +212,39 @@ pub struct ConnectionConfig {
 }
 
 impl ConnectionConfig {
+    /// Our certificates, the first one first.
+    pub(super) fn credentials(&self) -> Vec<CredentialConfig> {
+        let first = self.certificate.clone().zip(self.key.clone());
+        let first = first.map(|(certificate, key)| CredentialConfig {
+            certificate,
+            key,
+            passphrase_file: self.passphrase_file.clone(),
+            ocsp_response: self.ocsp_response.clone(),
+        });
+        let further = self.further_certificates.iter().cloned();
+        first.into_iter().chain(further).collect()
+    }
+
     /// Our address and the peer's, if some child is between these two hosts and both are definite.
     pub(super) fn hosts(&self, listen: IpAddr) -> Option<(IpAddr, IpAddr)> {
         let transport = |child: &ChildConfig| child.mode == ModeConfig::Transport;
         let definite = self.child.iter().any(transport) && !listen.is_unspecified();
         definite.then(|| Some((listen, self.remote?)))?
     }
+}
+
+/// A certificate of ours besides the first.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct CredentialConfig {
+    /// As in a connection.
+    pub certificate: PathBuf,
+    /// As in a connection.
+    pub key: PathBuf,
+    /// As in a connection.
+    pub passphrase_file: Option<PathBuf>,
+    /// As in a connection.
+    pub ocsp_response: Option<PathBuf>,
 }
 
 /// A method of EAP.

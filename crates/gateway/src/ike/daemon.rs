@@ -265,8 +265,13 @@ pub async fn start(
         start: Instant::now(),
     };
     let (key_inbox, trust_inbox, port_inbox) = (inbox.clone(), inbox.clone(), inbox.clone());
-    let others: [Thread; 5] = [
-        ("vpn-keys", quiet(move || sign(&key_jobs, &key_inbox))),
+    let (signer, watched) = (loaded.signer.clone(), loaded.signer.clone());
+    let others: [Thread; 6] = [
+        (
+            "vpn-keys",
+            quiet(move || sign(&key_jobs, &key_inbox, &signer)),
+        ),
+        ("vpn-signer", quiet(move || watched.watch())),
         (
             "vpn-verify",
             quiet(move || judge(&trust_jobs, &shared, &trust_inbox)),

@@ -73,7 +73,7 @@ impl Way {
             trust.clone()
         });
         let trust = trust.ok_or_else(|| refused("no authority is trusted".to_owned()))?;
-        let judged = trust.verify(chain, id, OffsetDateTime::now_utc());
+        let judged = trust.verify(chain, &[], id, OffsetDateTime::now_utc());
         judged.map(drop).map_err(|error| refused(error.to_string()))
     }
 }

@@ -1,15 +1,15 @@
 //! Negotiated tunnels: the daemon around `ikev2` and the worker.
 //!
 //! ```text
-//! UDP 500 ─ port500 ┐                        ┌─ keys      private keys sign
+//! UDP 500 ─ port500 ┐                        ┌─ keys ═══ the process with the private keys
 //! UDP 4500 ─ worker ┼─► ike: Control, ikev2 ─┼─ verify    certificates, revocation
 //!   TUN ────┘   ▲   │                        ├─ links     addresses, routes (CAP_NET_ADMIN)
 //!               └───┴── Child SAs ◄──────────┴─ audit     journal
 //! ```
 //!
 //! Each box is a thread; what goes between them is a few small messages (`threads`, `protocol`). All but
-//! `links` give up every capability before they see the first byte from outside. Only `keys` has private
-//! keys; shared secrets are with `ike`.
+//! `links` give up every capability before they see the first byte from outside. Private keys are in a
+//! process of their own ([`signer`]); shared secrets are with `ike`.
 //!
 //! - [`config`] is the file, `plan` what it means together with the files that it names.
 //! - `control` decides, without sockets and clocks; [`daemon`] does.
@@ -22,15 +22,18 @@ mod eap_tls;
 mod identity;
 mod journal;
 mod links;
+mod ocsp;
 mod plan;
 mod plane;
 mod pool;
 mod protocol;
 pub mod report;
-mod signer;
+mod secret;
+pub mod signer;
 mod threads;
 mod trust;
 mod users;
 
 pub use control::{Order, Reply};
+pub use ocsp::OcspPolicy;
 pub use plan::{Fixed, Loaded, PlanError};

@@ -19,13 +19,17 @@ use super::config::{
 };
 use super::eap_tls::Way;
 use super::identity;
-use super::signer::SigningKey;
+use super::secret;
+use super::signer::{Key, Signer};
 use super::trust::Trust;
 use super::users::Users;
 use crate::config::{BackendConfig, InterfaceConfig, ModeConfig, Prefix};
 
 /// Children of one connection at most; their places among the policies lie side by side.
 const CHILDREN: usize = 64;
+
+/// Bytes of a file with certificates at most.
+const CERTIFICATES_MAX: u64 = 1024 * 1024;
 
 /// Why a configuration cannot be used: where, and what.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +72,7 @@ pub(super) struct Plan {
     pub(super) connection: Connection,
     pub(super) remote: Option<IpAddr>,
     pub(super) start: Start,
-    pub(super) key: Option<SigningKey>,
+    pub(super) keys: Vec<Key>,
     /// Where TLS finds this key and the trust.
     pub(super) way: Way,
     /// Passwords of EAP. Others than before do not make another plan of it.
@@ -98,6 +102,8 @@ pub struct Loaded {
     pub(super) trust: Option<Trust>,
     pub(super) crls: Vec<PathBuf>,
     pub(super) plans: Vec<Plan>,
+    /// What has the private keys.
+    pub(super) signer: Signer,
 }
 
 /// What cannot change while the daemon runs.
@@ -113,11 +119,11 @@ pub struct Fixed {
 
 impl Loaded {
     /// Reads a configuration and the files that it names; these lie beside it unless their names are
-    /// absolute.
+    /// absolute. Private keys are read by `signer`.
     ///
     /// # Errors
     /// [`PlanError`].
-    pub fn read(text: &str, folder: &Path) -> Result<Self, PlanError> {
+    pub fn read(text: &str, folder: &Path, signer: &Signer) -> Result<Self, PlanError> {
         let config: DaemonConfig = toml::from_str(text)?;
         let why = match (config.backend, config.path.encapsulation) {
             (BackendConfig::Kernel, _) => Some("is for backend = \"user\""),
@@ -138,7 +144,8 @@ impl Loaded {
                     return Err(wrong("[trust]", "`anchors` has no certificate"));
                 }
                 let made = Trust::new(&anchors, &others, trust.require_crl);
-                Some(made.map_err(|error| wrong("[trust]", error.to_string()))?)
+                let made = made.map_err(|error| wrong("[trust]", error.to_string()))?;
+                Some(made.with_ocsp(trust.ocsp))
             }
             None => None,
         };
@@ -153,7 +160,8 @@ impl Loaded {
         let crls = crls.map(|file| folder.join(file)).collect();
         let mut plans: Vec<Plan> = Vec::new();
         for (index, connection) in (0..).zip(&config.connection) {
-            let plan = Reader::new(connection, &config, folder).plan(index, trust.as_ref())?;
+            let reader = Reader::new(connection, &config, folder, signer);
+            let plan = reader.plan(index, trust.as_ref())?;
             if plans.iter().any(|other| other.name() == plan.name()) {
                 let place = format!("connection {:?}", connection.name);
                 return Err(wrong(place, "there are two of this name"));
@@ -165,6 +173,7 @@ impl Loaded {
             trust,
             crls,
             plans,
+            signer: signer.clone(),
         })
     }
 
@@ -207,7 +216,11 @@ fn certificates(files: &[PathBuf], folder: &Path) -> Result<Vec<Certificate>, Pl
 }
 
 fn chain(file: &Path, place: &str) -> Result<CertificateChain, PlanError> {
-    pki::file::load_chain(file).map_err(|error| wrong(place, causes(&error)))
+    let unusable = |what: String| wrong(place, format!("{}: {what}", file.display()));
+    // A private key may lie in the same file, and is not to stay in the memory of this process.
+    let bytes = secret::public(file, CERTIFICATES_MAX).map_err(|what| wrong(place, what))?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| unusable(error.to_string()))?;
+    CertificateChain::from_pem(text).map_err(|error| unusable(causes(&error)))
 }
 
 /// An error with its causes.
@@ -226,12 +239,18 @@ struct Reader<'a> {
     config: &'a ConnectionConfig,
     all: &'a DaemonConfig,
     folder: &'a Path,
+    signer: &'a Signer,
     place: String,
     seen: Context,
 }
 
 impl<'a> Reader<'a> {
-    fn new(config: &'a ConnectionConfig, all: &'a DaemonConfig, folder: &'a Path) -> Self {
+    fn new(
+        config: &'a ConnectionConfig,
+        all: &'a DaemonConfig,
+        folder: &'a Path,
+        signer: &'a Signer,
+    ) -> Self {
         let mut seen = Context::new(&SHA256);
         // Names of files, not secrets: these are read later.
         seen.update(format!("{config:?}").as_bytes());
@@ -239,6 +258,7 @@ impl<'a> Reader<'a> {
             config,
             all,
             folder,
+            signer,
             place: format!("connection {:?}", config.name),
             seen,
         }
@@ -270,13 +290,7 @@ impl<'a> Reader<'a> {
         };
         let proofs = self.proofs(trust, peer)?;
         let ppk = self.ppk()?;
-        let local_id = match (named, &proofs.own) {
-            // EAP proves another name than that.
-            (Some(id), _) if config.login.is_some() => id,
-            (Some(id), Some(own)) if !identity::speaks_for(own, &id) => {
-                let shown = identity::show(&id);
-                return Err(self.wrong(format!("our certificate does not say that we are {shown}")));
-            }
+        let local_id = match (named, proofs.own.first()) {
             (Some(id), _) => id,
             (None, Some(own)) => identity::of_subject(own)
                 .ok_or_else(|| self.wrong("our certificate's subject is unreadable"))?,
@@ -285,6 +299,12 @@ impl<'a> Reader<'a> {
                 None => return Err(self.wrong("a shared secret needs `local_id`")),
             },
         };
+        // EAP proves another name than that.
+        let speaks = |own| identity::speaks_for(own, &local_id);
+        if config.login.is_none() && !proofs.own.iter().all(speaks) {
+            let shown = identity::show(&local_id);
+            return Err(self.wrong(format!("our certificate does not say that we are {shown}")));
+        }
         let ike = config.ike.iter().map(|proposal| {
             let made = proposal.proposal();
             made.map_err(|what| self.wrong(format!("ike: {what}")))
@@ -321,7 +341,7 @@ impl<'a> Reader<'a> {
                 ppk,
                 // Without UDP the addresses are in the packets, so a new one takes a new tunnel.
                 mobility: config.mobike && self.all.path.encapsulation == Carrier::Udp,
-                further_addresses: vec![],
+                further_addresses: config.further_addresses.clone(),
                 addresses,
                 ike,
                 children,
@@ -330,7 +350,7 @@ impl<'a> Reader<'a> {
             },
             remote: config.remote,
             start: config.start,
-            key: proofs.key,
+            keys: proofs.keys,
             way: proofs.way,
             users: proofs.users,
             pool: config.pool.clone(),
@@ -366,6 +386,24 @@ impl<'a> Reader<'a> {
             }
             _ if config.certificate.is_some() != config.key.is_some() => {
                 "`certificate` and `key` go together"
+            }
+            _ if config.certificate.is_none()
+                && !(config.further_certificates.is_empty() && config.ocsp_response.is_none()) =>
+            {
+                "`further_certificates` and `ocsp_response` need `certificate`"
+            }
+            _ if config.login.is_some() && !config.further_certificates.is_empty() => {
+                "`login` takes one certificate"
+            }
+            _ if config
+                .further_addresses
+                .iter()
+                .any(|address| address.is_ipv4() != listen.is_ipv4()) =>
+            {
+                "`further_addresses` are of another address family than `listen` of [path]"
+            }
+            _ if !config.further_addresses.is_empty() && !listen.is_unspecified() => {
+                "`further_addresses` need a `listen` of [path] that has them all: 0.0.0.0 or ::"
             }
             _ if starts && config.remote.is_none() => "it can only be started with `remote`",
             _ if config

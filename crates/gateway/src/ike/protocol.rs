@@ -158,26 +158,26 @@ impl Protocol {
     fn carry_out(&self, control: &mut Control, effect: Effect, now: Now) {
         let busy = || "too many handshakes at once".to_owned();
         match effect {
-            Effect::Sign(ask, name, scheme, message) => {
+            Effect::Sign(ask, key, scheme, message) => {
                 if self
                     .keys
-                    .try_send(KeyJob::Sign(ask, name, scheme, message))
+                    .try_send(KeyJob::Sign(ask, key, scheme, message))
                     .is_err()
                 {
                     control.signed(ask, Err(busy()), now);
                 }
             }
-            Effect::Verify(ask, chain, id) => {
+            Effect::Verify(ask, shown, id) => {
                 if self
                     .trust
-                    .try_send(TrustJob::Verify(ask, chain, id))
+                    .try_send(TrustJob::Verify(ask, shown, id))
                     .is_err()
                 {
                     control.verified(ask, Err(busy()), now);
                 }
             }
             // Rare, and must not be lost.
-            Effect::SetKey(name, key) => drop(self.keys.send(KeyJob::Set(name, key))),
+            Effect::SetKeys(name, keys) => drop(self.keys.send(KeyJob::Set(name, keys))),
             Effect::Open(way) => way.open(self.keys.clone(), Arc::clone(&self.shared)),
             Effect::SetTrust(trust) => {
                 let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);

@@ -14,8 +14,8 @@ use quinn_udp::{RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use time::OffsetDateTime;
 
-use super::control::{Order, Reply};
-use super::signer::SigningKey;
+use super::control::{Order, Reply, Shown};
+use super::signer::{Key, Signer};
 use super::trust::{Accepted, Trust};
 use crate::children::Note;
 use crate::outer::udp::KEEPALIVE;
@@ -61,14 +61,14 @@ impl Inbox {
 }
 
 pub(super) enum KeyJob {
-    Set(String, Option<SigningKey>),
-    Sign(AskId, String, Scheme, Vec<u8>),
-    /// For TLS, which waits.
+    Set(String, Vec<Key>),
+    Sign(AskId, (String, usize), Scheme, Vec<u8>),
+    /// For TLS, which waits, and has the first of a connection's certificates.
     SignNow(String, Scheme, Vec<u8>, SyncSender<Result<Vec<u8>, String>>),
 }
 
 pub(super) enum TrustJob {
-    Verify(AskId, Vec<Vec<u8>>, Identification),
+    Verify(AskId, Shown, Identification),
     Crls(Vec<Vec<u8>>),
     /// The daemon ends, though others can still ask.
     End,
@@ -85,35 +85,36 @@ pub(super) fn accept(trust: &Trust, lists: &[Vec<u8>]) {
     }
 }
 
-/// The thread with the private keys.
-pub(super) fn sign(jobs: &Receiver<KeyJob>, inbox: &Inbox) -> io::Result<()> {
-    let mut keys: BTreeMap<String, SigningKey> = BTreeMap::new();
+/// The thread that has the private keys sign; with it the process that has them ends.
+pub(super) fn sign(jobs: &Receiver<KeyJob>, inbox: &Inbox, signer: &Signer) -> io::Result<()> {
+    let mut keys: BTreeMap<String, Vec<Key>> = BTreeMap::new();
     while let Ok(job) = jobs.recv() {
         match job {
-            KeyJob::Set(name, Some(key)) => drop(keys.insert(name, key)),
-            KeyJob::Set(name, None) => drop(keys.remove(&name)),
-            KeyJob::Sign(ask, name, scheme, message) => {
-                inbox.send(Input::Signed(
-                    ask,
-                    sign_with(&keys, &name, scheme, &message),
-                ));
+            KeyJob::Set(name, new) if new.is_empty() => drop(keys.remove(&name)),
+            KeyJob::Set(name, new) => drop(keys.insert(name, new)),
+            KeyJob::Sign(ask, (name, index), scheme, message) => {
+                let signature = sign_with(&keys, &name, index, scheme, &message);
+                inbox.send(Input::Signed(ask, signature));
             }
             KeyJob::SignNow(name, scheme, message, answer) => {
                 // Who does not wait any more is no trouble.
-                let _ = answer.try_send(sign_with(&keys, &name, scheme, &message));
+                let _ = answer.try_send(sign_with(&keys, &name, 0, scheme, &message));
             }
         }
     }
+    signer.close();
     Ok(())
 }
 
 fn sign_with(
-    keys: &BTreeMap<String, SigningKey>,
+    keys: &BTreeMap<String, Vec<Key>>,
     name: &str,
+    index: usize,
     scheme: Scheme,
     message: &[u8],
 ) -> Result<Vec<u8>, String> {
-    let key = keys.get(name).ok_or("the connection has no key")?;
+    let key = keys.get(name).and_then(|keys| keys.get(index));
+    let key = key.ok_or("the connection has no such key")?;
     key.sign(scheme, message).map_err(|error| error.to_string())
 }
 
@@ -129,8 +130,9 @@ pub(super) fn judge(
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         match (job, trust) {
-            (TrustJob::Verify(ask, chain, id), Some(trust)) => {
-                let result = trust.verify(&chain, &id, OffsetDateTime::now_utc());
+            (TrustJob::Verify(ask, shown, id), Some(trust)) => {
+                let now = OffsetDateTime::now_utc();
+                let result = trust.verify(&shown.chain, &shown.ocsp, &id, now);
                 inbox.send(Input::Verified(
                     ask,
                     result.map_err(|error| error.to_string()),

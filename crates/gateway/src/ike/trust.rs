@@ -19,6 +19,7 @@ use x509_cert::Certificate;
 use x509_cert::ext::pkix::KeyUsage as Usage;
 
 use super::identity;
+use super::ocsp::{self, OcspPolicy, Said};
 
 /// Uses that we take, as DER contents of their identifiers: IKE, TLS server, TLS client.
 const USES: [&[u8]; 3] = [
@@ -76,6 +77,12 @@ pub(super) enum Distrust {
         /// The authority.
         issuer: String,
     },
+    /// There must be a current OCSP response and none came.
+    #[error("no current OCSP response for the certificate of {subject}")]
+    NoOcsp {
+        /// Whose it is.
+        subject: String,
+    },
     /// It says that its holder is somebody else.
     #[error("certificate of {subject} does not say that its holder is {claimed}")]
     Identity {
@@ -130,6 +137,7 @@ pub(super) struct Trust {
     intermediates: Vec<CertificateDer<'static>>,
     status: StatusCache,
     require_crl: bool,
+    ocsp: OcspPolicy,
 }
 
 impl Trust {
@@ -156,18 +164,43 @@ impl Trust {
             authorities: anchors.iter().chain(intermediates).cloned().collect(),
             status: StatusCache::new(),
             require_crl,
+            ocsp: OcspPolicy::Off,
         })
+    }
+
+    /// The same with another policy about OCSP.
+    pub(super) fn with_ocsp(self, ocsp: OcspPolicy) -> Self {
+        Self { ocsp, ..self }
+    }
+
+    /// What is asked of OCSP.
+    pub(super) const fn ocsp(&self) -> OcspPolicy {
+        self.ocsp
+    }
+
+    /// The authorities above a chain (the leaf first), as far as they are in it or known here.
+    pub(super) fn above(&self, chain: &[Certificate]) -> Vec<Certificate> {
+        const LEVELS: usize = 8;
+        let mut above: Vec<Certificate> = chain.iter().skip(1).cloned().collect();
+        while above.len() < LEVELS {
+            let Some(top) = above.last().or(chain.first()) else {
+                break;
+            };
+            if top.tbs_certificate.issuer == top.tbs_certificate.subject {
+                break;
+            }
+            let mut known = self.authorities.iter();
+            match known.find(|known| is_issued(top, known)) {
+                Some(known) => above.push(known.clone()),
+                None => break,
+            }
+        }
+        above
     }
 
     /// SHA-1 of the public keys of all authorities, for certificate requests.
     pub(super) fn key_hashes(&self) -> Vec<[u8; 20]> {
-        use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-        let of = |certificate: &Certificate| {
-            let spki = &certificate.tbs_certificate.subject_public_key_info;
-            let sum = digest(&SHA1_FOR_LEGACY_USE_ONLY, &spki.to_der().ok()?);
-            sum.as_ref().try_into().ok()
-        };
-        self.authorities.iter().filter_map(of).collect()
+        key_hashes(&self.authorities)
     }
 
     /// Takes a revocation list (DER) of one of the authorities.
@@ -190,14 +223,15 @@ impl Trust {
         self.status.apply(&outcome?)
     }
 
-    /// Decides about a chain (DER, the peer's own first) and whether it speaks for `id`. The public key
-    /// comes back as DER SubjectPublicKeyInfo.
+    /// Decides about a chain (DER, the peer's own first) and whether it speaks for `id`. `ocsp` is what
+    /// responders said of it (DER). The public key comes back as DER SubjectPublicKeyInfo.
     ///
     /// # Errors
     /// [`Distrust`].
     pub(super) fn verify(
         &self,
         chain: &[Vec<u8>],
+        ocsp: &[Vec<u8>],
         id: &Identification,
         now: OffsetDateTime,
     ) -> Result<(Vec<u8>, Accepted), Distrust> {
@@ -225,7 +259,41 @@ impl Trust {
             links: path().map(Link::of).collect(),
         };
         self.recheck(&accepted, now)?;
+        if self.ocsp != OcspPolicy::Off {
+            self.check_ocsp(ocsp, &leaf, &above, now)?;
+        }
         Ok((end.subject_public_key_info().to_vec(), accepted))
+    }
+
+    /// What responders say of a certificate and of the authorities above it.
+    fn check_ocsp(
+        &self,
+        responses: &[Vec<u8>],
+        leaf: &Certificate,
+        above: &[Certificate],
+        now: OffsetDateTime,
+    ) -> Result<(), Distrust> {
+        for (level, certificate) in std::iter::once(leaf).chain(above).enumerate() {
+            let issuer = &certificate.tbs_certificate.issuer;
+            let known = above.iter().chain(&self.authorities);
+            let issuers = known.filter(|known| known.tbs_certificate.subject == *issuer);
+            let issuers: Vec<&Certificate> = issuers.collect();
+            match ocsp::look_up(responses, certificate, &issuers, now) {
+                Some(Said::Revoked(at)) => {
+                    return Err(Distrust::Revoked {
+                        subject: subject(certificate),
+                        at: text(at),
+                        reason: "an OCSP responder says".to_owned(),
+                    });
+                }
+                None if level == 0 && self.ocsp == OcspPolicy::Required => {
+                    let subject = subject(certificate);
+                    return Err(Distrust::NoOcsp { subject });
+                }
+                Some(Said::Good) | None => {}
+            }
+        }
+        Ok(())
     }
 
     /// The authorities between a certificate and its anchor.
@@ -310,6 +378,29 @@ impl Link {
             serial: tbs.serial_number.as_bytes().to_vec(),
         }
     }
+}
+
+/// Whether a certificate is by this issuer: by its name and its key.
+pub(super) fn is_issued(certificate: &Certificate, issuer: &Certificate) -> bool {
+    let (tbs, issuer) = (&certificate.tbs_certificate, &issuer.tbs_certificate);
+    let is_signed = || {
+        let data = tbs.to_der().ok()?;
+        let spki = issuer.subject_public_key_info.to_der().ok()?;
+        let signature = certificate.signature.as_bytes()?;
+        pki::key::verify(&spki, &certificate.signature_algorithm, &data, signature).ok()
+    };
+    tbs.issuer == issuer.subject && is_signed().is_some()
+}
+
+/// SHA-1 of public keys, by which certificates are asked for (RFC 7296 §3.7).
+pub(super) fn key_hashes(authorities: &[Certificate]) -> Vec<[u8; 20]> {
+    use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+    let of = |certificate: &Certificate| {
+        let spki = &certificate.tbs_certificate.subject_public_key_info;
+        let sum = digest(&SHA1_FOR_LEGACY_USE_ONLY, &spki.to_der().ok()?);
+        sum.as_ref().try_into().ok()
+    };
+    authorities.iter().filter_map(of).collect()
 }
 
 /// Digital signature or non-repudiation, if the extension is there (RFC 4945 §5.1.3.2).

@@ -6,7 +6,7 @@ use ikev2::event::{Ask, Event, Reason};
 use ikev2::{Answer, AskId, IkeId};
 
 use super::children::ASK_AGAIN;
-use super::{ACCEPTANCE, AuditNote, Control, Effect, IkeState, LinkOrder, Now, Timer};
+use super::{ACCEPTANCE, AuditNote, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
 use crate::children::ChildOrder;
 use crate::ike::identity;
 
@@ -97,22 +97,22 @@ impl Control {
         match ask {
             Ask::Sign {
                 connection,
+                credential,
                 scheme,
                 message,
-                // There is one.
-                credential: _,
             } => {
-                let effect = Effect::Sign(id, connection, scheme, message);
+                let effect = Effect::Sign(id, (connection, credential), scheme, message);
                 self.effects.push_back(effect);
             }
             Ask::VerifyPeer {
                 connection,
                 chain,
                 id: peer,
-                ..
+                ocsp,
+                ike: _,
             } => {
                 self.verifying.insert(id, (connection, peer.clone()));
-                let effect = Effect::Verify(id, chain, peer);
+                let effect = Effect::Verify(id, Shown { chain, ocsp }, peer);
                 self.effects.push_back(effect);
             }
             Ask::Password { connection, user } => {

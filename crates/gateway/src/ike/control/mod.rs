@@ -32,7 +32,7 @@ use super::eap_tls::Way;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};
-use super::signer::SigningKey;
+use super::signer::Key;
 use super::trust::{Accepted, Trust};
 use crate::children::{ChildOrder, Note};
 use crate::config::{BackendConfig, Prefix};
@@ -107,11 +107,21 @@ pub(super) struct AuditNote {
     pub(super) detail: Option<String>,
 }
 
+/// What a peer shows to prove who it is (DER).
+pub(super) struct Shown {
+    /// Its certificate and others.
+    pub(super) chain: Vec<Vec<u8>>,
+    /// What responders said of them.
+    pub(super) ocsp: Vec<Vec<u8>>,
+}
+
 /// Something for others to do.
 pub(super) enum Effect {
-    Sign(AskId, String, Scheme, Vec<u8>),
-    Verify(AskId, Vec<Vec<u8>>, Identification),
-    SetKey(String, Option<SigningKey>),
+    /// With which of a connection's keys.
+    Sign(AskId, (String, usize), Scheme, Vec<u8>),
+    Verify(AskId, Shown, Identification),
+    /// A connection's keys; without any it is gone.
+    SetKeys(String, Vec<Key>),
     /// Says where the threads are that sign and judge for TLS.
     Open(Way),
     SetTrust(Option<Trust>),
@@ -268,9 +278,9 @@ impl Control {
     fn add(&mut self, mut plan: Plan, now: Now) {
         let name = plan.name().to_owned();
         self.endpoint.add_connection(plan.connection.clone());
-        let key = plan.key.take();
+        let keys = std::mem::take(&mut plan.keys);
         self.effects.push_back(Effect::Open(plan.way.clone()));
-        self.effects.push_back(Effect::SetKey(name.clone(), key));
+        self.effects.push_back(Effect::SetKeys(name.clone(), keys));
         for child in &plan.children {
             for route in child.routes.clone() {
                 self.add_route(route);

@@ -194,8 +194,8 @@ impl Control {
         let plan = self.plans.remove(at);
         self.endpoint.remove_connection(name);
         self.change_peer(&plan, false);
-        let key = Effect::SetKey(name.to_owned(), None);
-        self.effects.push_back(key);
+        let keys = Effect::SetKeys(name.to_owned(), vec![]);
+        self.effects.push_back(keys);
         for child in &plan.children {
             for route in &child.routes {
                 self.remove_route(*route);

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 use crate::ike::plan::Loaded;
+use crate::ike::signer::Signer;
 
 const CAMERA: &str = r#"
 status = "s"
@@ -86,7 +87,7 @@ impl World {
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let start = Instant::now();
         let side = |text: &str, number: usize| {
-            let loaded = Loaded::read(text, folder.path()).unwrap();
+            let loaded = Loaded::read(text, folder.path(), &Signer::in_thread()).unwrap();
             let own: IpAddr = ADDRESSES[number].parse().unwrap();
             let now = Now::since(start, start);
             let random = Box::new(Seeded(number as u64));
@@ -328,7 +329,7 @@ fn a_reload_touches_what_changed_and_nothing_else() {
     world.run(Duration::from_secs(1));
     let spi = world.status(0).sas[0].spi.clone();
     let reload = |world: &mut World, text: &str| {
-        let loaded = Loaded::read(text, world.folder.path()).unwrap();
+        let loaded = Loaded::read(text, world.folder.path(), &Signer::in_thread()).unwrap();
         match world.order(0, Order::Reload(Box::new(loaded))) {
             Reply::Reloaded {
                 added,

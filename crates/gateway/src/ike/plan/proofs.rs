@@ -1,31 +1,30 @@
 //! How both sides of a connection prove who they are, with the files that hold it.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ikev2::config::{
     ClientMethod, Credential, KeyKind, LocalAuth, Ppk, Psk, RemoteAuth, ServerMethod,
 };
 use ikev2::wire::{IdType, Identification};
-use pki::PrivateKey;
+use pki::cert::CertificateChain;
 use rustls_pki_types::ServerName;
 use x509_cert::Certificate;
 use zeroize::Zeroizing;
 
-use super::{PlanError, Reader, chain, wrong};
-use crate::ike::config::{EapConfig, EapMethod, LoginConfig};
+use super::{PlanError, Reader, chain};
+use crate::ike::config::{CredentialConfig, EapConfig, EapMethod, LoginConfig};
 use crate::ike::eap_tls::{self, Way};
 use crate::ike::identity;
-use crate::ike::signer::SigningKey;
-use crate::ike::trust::Trust;
+use crate::ike::ocsp::OcspPolicy;
+use crate::ike::secret::{self, SECRET_MAX};
+use crate::ike::signer::{self, Key};
+use crate::ike::trust::{Trust, key_hashes};
 use crate::ike::users::Users;
 
 /// Bytes of a shared secret at least: shorter ones are guessed from one recorded handshake.
 const SECRET_MIN: usize = 12;
 /// Bytes of a post-quantum preshared key at least (RFC 8784 §5.1).
 const PPK_MIN: usize = 32;
-/// Bytes of a file with a secret at most.
-const SECRET_MAX: u64 = 16 * 1024;
 /// Bytes of a file with users at most.
 const USERS_MAX: u64 = 4 * 1024 * 1024;
 
@@ -33,26 +32,37 @@ const USERS_MAX: u64 = 4 * 1024 * 1024;
 pub(super) struct Proofs {
     pub(super) local: LocalAuth,
     pub(super) remote: RemoteAuth,
-    /// Our certificate.
-    pub(super) own: Option<Certificate>,
-    /// Its key.
-    pub(super) key: Option<SigningKey>,
+    /// Our certificates.
+    pub(super) own: Vec<Certificate>,
+    /// Their keys.
+    pub(super) keys: Vec<Key>,
     /// Passwords: those of peers, or ours.
     pub(super) users: Users,
     /// Where TLS finds keys and trust.
     pub(super) way: Way,
 }
 
-/// Our certificate as it is sent, and its key.
+/// A certificate of ours as it is sent, and its key.
 struct Own {
     certificate: Certificate,
     chain: Vec<Vec<u8>>,
-    key: SigningKey,
+    key: Key,
+    authorities: Vec<[u8; 20]>,
+    ocsp: Option<Vec<u8>>,
 }
 
 impl Own {
     fn kind(&self) -> KeyKind {
         self.key.kind()
+    }
+
+    fn credential(&self) -> Credential {
+        Credential {
+            chain: self.chain.clone(),
+            key: self.kind(),
+            authorities: self.authorities.clone(),
+            ocsp: self.ocsp.clone(),
+        }
     }
 }
 
@@ -75,8 +85,8 @@ impl Reader<'_> {
             return Ok(Proofs {
                 local: LocalAuth::Psk(psk.clone()),
                 remote: RemoteAuth::Psk(psk),
-                own: None,
-                key: None,
+                own: vec![],
+                keys: vec![],
                 users: Users::default(),
                 way: Way::default(),
             });
@@ -94,64 +104,102 @@ impl Reader<'_> {
         for authority in &authorities {
             self.seen.update(authority);
         }
-        let own = match (&self.config.certificate, &self.config.key) {
-            (Some(certificate), Some(key)) => Some(self.own(certificate, key)?),
-            _ => None,
-        };
-        let local = match (&self.config.login, &own) {
-            (Some(login), own) => {
-                let (local, ourselves) = self.login(login, own.as_ref(), &way, peer)?;
+        let mut own = Vec::new();
+        for credential in self.config.credentials() {
+            own.push(self.own(&credential, trust)?);
+        }
+        let first = own.first();
+        let local = match (&self.config.login, first) {
+            (Some(login), first) => {
+                let (local, ourselves) = self.login(login, first, &way, peer)?;
                 users = ourselves;
                 local
             }
-            (None, Some(own)) => LocalAuth::Certificates(vec![Credential {
-                chain: own.chain.clone(),
-                key: own.kind(),
-                authorities: vec![],
-                ocsp: None,
-            }]),
+            (None, Some(_)) => LocalAuth::Certificates(own.iter().map(Own::credential).collect()),
             (None, None) => return Err(self.wrong("`certificate` and `key` go together")),
         };
-        let remote = match (&self.config.eap, &own) {
-            (Some(eap), Some(own)) => {
-                let (remote, all) = self.eap(eap, own, &way)?;
+        let policy = trust.map_or(OcspPolicy::Off, Trust::ocsp);
+        let remote = match (&self.config.eap, first) {
+            (Some(eap), Some(first)) => {
+                let (remote, all) = self.eap(eap, first, &way)?;
                 users = all;
                 remote
             }
             (Some(_), None) => return Err(self.wrong("`eap` needs `certificate` and `key`")),
             (None, _) => RemoteAuth::Certificate {
                 authorities,
-                ocsp: false,
+                ocsp: policy != OcspPolicy::Off,
             },
         };
-        let (certificate, key) = own.map(|own| (own.certificate, own.key)).unzip();
+        if policy == OcspPolicy::Required && self.has_tls() {
+            return Err(self.wrong("ocsp = \"required\": EAP-TLS has no responses here"));
+        }
+        let (own, keys) = own
+            .into_iter()
+            .map(|own| (own.certificate, own.key))
+            .unzip();
         Ok(Proofs {
             local,
             remote,
-            own: certificate,
-            key,
+            own,
+            keys,
             users,
             way,
         })
     }
 
-    fn own(&mut self, certificate: &Path, key: &Path) -> Result<Own, PlanError> {
-        let chain = chain(&self.folder.join(certificate), &self.place)?;
+    /// Whether somebody shows a certificate inside EAP.
+    fn has_tls(&self) -> bool {
+        let login = self.config.login.iter().map(|login| &login.method);
+        let served = self.config.eap.iter().flat_map(|eap| &eap.methods);
+        login.chain(served).any(|method| *method == EapMethod::Tls)
+    }
+
+    fn own(&mut self, config: &CredentialConfig, trust: Option<&Trust>) -> Result<Own, PlanError> {
+        let on_token = signer::is_token(&config.certificate);
+        let chain = match on_token {
+            true => self.token_chain(&config.certificate)?,
+            false => chain(&self.folder.join(&config.certificate), &self.place)?,
+        };
         chain.ders().iter().for_each(|der| self.seen.update(der));
-        let key = SigningKey::new(self.key(key)?);
         let own = chain.leaf().clone();
         let public = der::Encode::to_der(&own.tbs_certificate.subject_public_key_info);
-        if public.ok().as_deref() != Some(key.public()) {
-            return Err(self.wrong("`key` is not the key of `certificate`"));
-        }
+        let public = public.map_err(|error| self.wrong(error.to_string()))?;
+        let key = self.key(config, &public)?;
+        let above = trust.map(|trust| trust.above(chain.certificates()));
+        let above = above.unwrap_or_default();
         // The peer has its own copy of self-signed authorities and believes no other.
         let sent = chain.certificates().iter().zip(chain.ders());
         let sent = sent.filter(|(c, _)| c.tbs_certificate.subject != c.tbs_certificate.issuer);
+        let mut sent: Vec<Vec<u8>> = sent.map(|(_, der)| der.to_vec()).collect();
+        if on_token {
+            let rest = above.iter();
+            let rest = rest.filter(|c| c.tbs_certificate.subject != c.tbs_certificate.issuer);
+            sent.extend(rest.filter_map(|c| der::Encode::to_der(c).ok()));
+        }
         Ok(Own {
             certificate: own,
-            chain: sent.map(|(_, der)| der.to_vec()).collect(),
+            chain: sent,
             key,
+            authorities: key_hashes(&above),
+            ocsp: self.ocsp_response(config.ocsp_response.as_deref())?,
         })
+    }
+
+    /// A certificate that is on a token.
+    fn token_chain(&self, uri: &Path) -> Result<CertificateChain, PlanError> {
+        let der = self.signer.certificate(uri);
+        let der = der.map_err(|error| self.wrong(error.to_string()))?;
+        CertificateChain::from_ders([der]).map_err(|error| self.wrong(error.to_string()))
+    }
+
+    /// What a responder said of our certificate. Whether it is good is the peer's business.
+    fn ocsp_response(&mut self, file: Option<&Path>) -> Result<Option<Vec<u8>>, PlanError> {
+        let Some(file) = file else { return Ok(None) };
+        let response = secret::public(&self.folder.join(file), SECRET_MAX);
+        let response = response.map_err(|what| self.wrong(what))?.to_vec();
+        self.seen.update(&response);
+        Ok(Some(response))
     }
 
     /// How we log in at the peer.
@@ -247,53 +295,19 @@ impl Reader<'_> {
 
     /// The same for a file that may change without changing the connection.
     fn private(&self, file: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, PlanError> {
-        let path = self.folder.join(file);
-        let failed = |error: std::io::Error| self.wrong(format!("{}: {error}", path.display()));
-        let metadata = std::fs::metadata(&path).map_err(failed)?;
-        let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(self.wrong(format!(
-                "{} is a secret and others may read it (mode {mode:03o}): chmod 600",
-                path.display()
-            )));
-        }
-        if metadata.len() > most {
-            return Err(self.wrong(format!("{} is too long", path.display())));
-        }
-        let mut bytes = std::fs::read(&path).map(Zeroizing::new).map_err(failed)?;
-        while bytes
-            .last()
-            .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
-        {
-            bytes.pop();
-        }
-        Ok(bytes)
+        secret::read(&self.folder.join(file), most).map_err(|what| self.wrong(what))
     }
 
-    fn key(&mut self, file: &Path) -> Result<PrivateKey, PlanError> {
-        let text = self.secret(file)?;
-        let shown = file.display().to_string();
-        let place = self.place.clone();
-        let unusable =
-            move |what: &dyn std::fmt::Display| wrong(place.clone(), format!("{shown}: {what}"));
-        let text = std::str::from_utf8(&text).map_err(|error| unusable(&error))?;
-        // A camera's identity has certificates in the same file.
-        let text = pem_key(text).ok_or_else(|| unusable(&"there is no PKCS#8 key in it"))?;
-        if text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
-            let Some(passphrase) = &self.config.passphrase_file else {
-                return Err(unusable(
-                    &"the key is encrypted: `passphrase_file` is missing",
-                ));
-            };
-            let passphrase = self.secret(passphrase)?;
-            return PrivateKey::from_encrypted_pem(text, &passphrase).map_err(|e| unusable(&e));
-        }
-        let (label, der) = der::pem::decode_vec(text.as_bytes()).map_err(|e| unusable(&e))?;
-        let der = Zeroizing::new(der);
-        if label != "PRIVATE KEY" {
-            return Err(unusable(&"there is no PKCS#8 key in it"));
-        }
-        PrivateKey::from_pkcs8_der(&der).map_err(|error| unusable(&error))
+    /// Puts the key of a certificate into service.
+    fn key(&self, config: &CredentialConfig, public: &[u8]) -> Result<Key, PlanError> {
+        let place = |file: &Path| match signer::is_token(file) {
+            true => file.to_owned(),
+            false => self.folder.join(file),
+        };
+        let passphrase = config.passphrase_file.as_deref().map(place);
+        let key = place(&config.key);
+        let loaded = self.signer.load(&key, passphrase.as_deref(), public);
+        loaded.map_err(|error| self.wrong(error.to_string()))
     }
 }
 
@@ -304,18 +318,4 @@ fn server_name(id: &Identification) -> Option<ServerName<'static>> {
         IdType::IPV4_ADDR | IdType::IPV6_ADDR => ServerName::try_from(identity::show(id)).ok(),
         _ => None,
     }
-}
-
-/// The PKCS#8 key among the parts of a PEM file.
-pub(super) fn pem_key(text: &str) -> Option<&str> {
-    ["PRIVATE KEY", "ENCRYPTED PRIVATE KEY"]
-        .iter()
-        .find_map(|label| {
-            let (begin, end) = (
-                format!("-----BEGIN {label}-----"),
-                format!("-----END {label}-----"),
-            );
-            let rest = text.get(text.find(&begin)?..)?;
-            rest.get(..rest.find(&end)?.checked_add(end.len())?)
-        })
 }

@@ -1,6 +1,5 @@
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::proofs::pem_key;
 use super::*;
 use pki::PrivateKey;
 
@@ -30,6 +29,10 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
+fn read(text: &str, folder: &tempfile::TempDir) -> Result<Loaded, PlanError> {
+    Loaded::read(text, folder.path(), &Signer::in_thread())
+}
+
 fn write_secret(folder: &tempfile::TempDir, text: &str, mode: u32) {
     let path = folder.path().join("psk");
     std::fs::write(&path, text).unwrap();
@@ -39,7 +42,7 @@ fn write_secret(folder: &tempfile::TempDir, text: &str, mode: u32) {
 fn refused(folder: &tempfile::TempDir, from: &str, to: &str) -> String {
     assert!(FILE.contains(from), "{from}");
     let text = FILE.replace(from, to);
-    match Loaded::read(&text, folder.path()) {
+    match read(&text, folder) {
         Ok(_) => panic!("{to} was taken"),
         Err(error) => error.to_string(),
     }
@@ -48,7 +51,7 @@ fn refused(folder: &tempfile::TempDir, from: &str, to: &str) -> String {
 #[test]
 fn a_connection_is_read_with_what_it_names() {
     let folder = folder();
-    let loaded = Loaded::read(FILE, folder.path()).unwrap();
+    let loaded = read(FILE, &folder).unwrap();
     let [plan] = loaded.plans.as_slice() else {
         panic!("one connection");
     };
@@ -199,7 +202,7 @@ fn transport_mode_is_between_two_definite_hosts() {
         "[interface]",
         "path = { listen = \"192.0.2.7\" }\n[interface]",
     );
-    let loaded = Loaded::read(&text, folder.path()).unwrap();
+    let loaded = read(&text, &folder).unwrap();
     let plan = &loaded.plans[0];
     let hosts = ("192.0.2.7".parse().unwrap(), "192.0.2.1".parse().unwrap());
     assert_eq!(plan.hosts, Some(hosts));
@@ -227,7 +230,7 @@ fn transport_mode_is_between_two_definite_hosts() {
             "only be started with `remote`",
         ),
     ] {
-        let error = Loaded::read(&text.replace(from, to), folder.path()).err();
+        let error = read(&text.replace(from, to), &folder).err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(expected), "{to}: {error}");
     }
@@ -245,13 +248,13 @@ fn transport_mode_is_between_two_definite_hosts() {
         let text = text.replace("path = { listen = \"192.0.2.7\" }", line);
         let two = "name = \"tunnel0\"\nworkers = 2";
         let text = text.replace("name = \"tunnel0\"", two);
-        let error = Loaded::read(&text, folder.path()).err();
+        let error = read(&text, &folder).err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(expected), "{line}: {error}");
     }
     // Addresses stand in the packets then.
     let native = text.replace("192.0.2.7\"", "192.0.2.7\", encapsulation = \"native\"");
-    let loaded = Loaded::read(&native, folder.path()).unwrap();
+    let loaded = read(&native, &folder).unwrap();
     assert!(!loaded.plans[0].connection.mobility);
 }
 
@@ -261,9 +264,9 @@ fn a_preshared_key_against_quantum_computers_is_taken() {
     let ppk = "ppk = { id = \"lab\", secret_file = \"psk\" }\nstart = \"start\"";
     let text = FILE.replace("start = \"start\"", ppk);
     write_secret(&folder, "0123456789abcdef0123456789abcde", 0o600);
-    assert!(Loaded::read(&text, folder.path()).is_err(), "31 bytes");
+    assert!(read(&text, &folder).is_err(), "31 bytes");
     write_secret(&folder, "0123456789abcdef0123456789abcdef", 0o600);
-    let loaded = Loaded::read(&text, folder.path()).unwrap();
+    let loaded = read(&text, &folder).unwrap();
     let ppk = loaded.plans[0].connection.ppk.as_ref().unwrap();
     assert_eq!(ppk.id, b"lab");
 }
@@ -276,29 +279,13 @@ fn secrets_must_be_secret_and_long() {
     write_secret(&folder, "12345678901\n", 0o600);
     assert!(refused(&folder, "name", "name").contains("less than 12 bytes"));
     write_secret(&folder, "123456789012\n", 0o600);
-    Loaded::read(FILE, folder.path()).unwrap();
-}
-
-#[test]
-fn the_key_is_found_beside_certificates() {
-    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----";
-    let other = "-----BEGIN CERTIFICATE-----\nBBBB\n-----END CERTIFICATE-----";
-    assert_eq!(pem_key(&format!("{other}\n{key}\n{other}")), Some(key));
-    assert_eq!(pem_key(key), Some(key));
-    for none in [
-        other,
-        "",
-        "-----BEGIN PRIVATE KEY-----",
-        "-----END PRIVATE KEY-----",
-    ] {
-        assert_eq!(pem_key(none), None);
-    }
+    read(FILE, &folder).unwrap();
 }
 
 #[test]
 fn what_changed_is_found() {
     let folder = folder();
-    let fingerprint = |text: &str| Loaded::read(text, folder.path()).unwrap().plans[0].fingerprint;
+    let fingerprint = |text: &str| read(text, &folder).unwrap().plans[0].fingerprint;
     let first = fingerprint(FILE);
     assert_eq!(first, fingerprint(&format!("# a comment\n{FILE}")));
     assert_ne!(
@@ -359,14 +346,14 @@ fn other_authorities_change_a_connection_with_certificates() {
     let text = text.replace("local_id = \"camera-17.example.org\"\n", "");
     let with = |anchors: &str| {
         let text = format!("trust = {{ anchors = [{anchors}] }}\n{text}");
-        Loaded::read(&text, folder.path()).unwrap().plans[0].fingerprint
+        read(&text, &folder).unwrap().plans[0].fingerprint
     };
     assert_eq!(with("\"one.pem\""), with("\"one.pem\""));
     assert_ne!(with("\"one.pem\""), with("\"one.pem\", \"two.pem\""));
     let wrong = text.replace("one.key", "psk");
-    let error = Loaded::read(
+    let error = read(
         &format!("trust = {{ anchors = [\"one.pem\"] }}\n{wrong}"),
-        folder.path(),
+        &folder,
     );
     assert!(error.is_err_and(|error| error.to_string().contains("no PKCS#8 key")));
 }
@@ -399,19 +386,19 @@ fn ways_to_log_in_are_read_and_those_that_do_not_go_together_refused() {
     use ikev2::config::{LocalAuth, RemoteAuth};
 
     let (folder, text) = with_certificate();
-    let read = |lines: &str| {
+    let with = |lines: &str| {
         let text = text.replace("psk_file = \"psk\"", lines);
-        Loaded::read(&text, folder.path()).map(|mut loaded| loaded.plans.remove(0))
+        read(&text, &folder).map(|mut loaded| loaded.plans.remove(0))
     };
     let password =
         "login = { name = \"officer-4711\", method = \"mschapv2\", password_file = \"psk\" }";
-    let plan = read(password).unwrap_or_else(|error| panic!("{error}"));
+    let plan = with(password).unwrap_or_else(|error| panic!("{error}"));
     assert!(matches!(plan.connection.local_auth, LocalAuth::Eap { .. }));
-    assert!(plan.users.password("officer-4711").is_some() && plan.key.is_none());
+    assert!(plan.users.password("officer-4711").is_some() && plan.keys.is_empty());
     assert_eq!(identity::show(&plan.connection.local_id), "officer-4711");
     let tls = "login = { name = \"officer-4711\", method = \"tls\" }";
-    let plan = read(&format!("{OWN}\n{tls}")).unwrap_or_else(|error| panic!("{error}"));
-    assert!(matches!(plan.connection.local_auth, LocalAuth::Eap { .. }) && plan.key.is_some());
+    let plan = with(&format!("{OWN}\n{tls}")).unwrap_or_else(|error| panic!("{error}"));
+    assert!(matches!(plan.connection.local_auth, LocalAuth::Eap { .. }) && plan.keys.len() == 1);
     for (lines, expected) in [
         (tls.to_owned(), "takes `certificate` and `key`"),
         (format!("{OWN}\n{password}"), "no certificate"),
@@ -432,7 +419,7 @@ fn ways_to_log_in_are_read_and_those_that_do_not_go_together_refused() {
             "bad name",
         ),
     ] {
-        let error = read(&lines).err().map(|error| error.to_string());
+        let error = with(&lines).err().map(|error| error.to_string());
         assert!(
             error.as_ref().is_some_and(|error| error.contains(expected)),
             "{lines}: {error:?}"
@@ -444,7 +431,7 @@ fn ways_to_log_in_are_read_and_those_that_do_not_go_together_refused() {
         .replace("gateway.example.org", "any");
     let serve = |eap: &str| {
         let text = served.replace("psk_file = \"psk\"", &format!("{OWN}\n{eap}"));
-        Loaded::read(&text, folder.path()).map(|mut loaded| loaded.plans.remove(0))
+        read(&text, &folder).map(|mut loaded| loaded.plans.remove(0))
     };
     let users = folder.path().join("users");
     std::fs::write(&users, "anna:secret\n").unwrap();

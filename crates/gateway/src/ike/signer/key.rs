@@ -1,4 +1,4 @@
-//! Private keys: they sign for the protocol half and never leave this module.
+//! How a private key signs; only the process of the keys does.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
@@ -28,12 +28,7 @@ impl SigningKey {
     }
 
     pub(super) fn kind(&self) -> KeyKind {
-        match self.0.algorithm() {
-            KeyAlgorithm::EcdsaP256 => KeyKind::EcdsaP256,
-            KeyAlgorithm::EcdsaP384 => KeyKind::EcdsaP384,
-            KeyAlgorithm::Ed25519 => KeyKind::Ed25519,
-            KeyAlgorithm::Rsa2048 | KeyAlgorithm::Rsa3072 | KeyAlgorithm::Rsa4096 => KeyKind::Rsa,
-        }
+        kind_of(self.0.algorithm())
     }
 
     pub(super) fn public(&self) -> &[u8] {
@@ -78,6 +73,16 @@ impl SigningKey {
         key.sign(padding, &SystemRandom::new(), message, &mut out)
             .map_err(|_| SignError::Library)?;
         Ok(out)
+    }
+}
+
+/// What the protocol half calls a kind of key.
+pub(super) const fn kind_of(algorithm: KeyAlgorithm) -> KeyKind {
+    match algorithm {
+        KeyAlgorithm::EcdsaP256 => KeyKind::EcdsaP256,
+        KeyAlgorithm::EcdsaP384 => KeyKind::EcdsaP384,
+        KeyAlgorithm::Ed25519 => KeyKind::Ed25519,
+        KeyAlgorithm::Rsa2048 | KeyAlgorithm::Rsa3072 | KeyAlgorithm::Rsa4096 => KeyKind::Rsa,
     }
 }
 
