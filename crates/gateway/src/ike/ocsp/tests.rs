@@ -1,3 +1,5 @@
+use std::slice::from_ref;
+
 use der::asn1::{BitString, GeneralizedTime, Null, OctetString};
 use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
 use pki::name::Subject;
@@ -123,7 +125,7 @@ fn asked(site: &Site, responses: &[Vec<u8>], now: OffsetDateTime) -> Option<Said
 fn the_issuer_says_good_or_revoked() {
     let site = site();
     let good = signed(response(&site), &site.devices_key, &[]);
-    assert_eq!(asked(&site, &[good.clone()], NOW), Some(Said::Good));
+    assert_eq!(asked(&site, from_ref(&good), NOW), Some(Said::Good));
     let mut bad = response(&site);
     let at = NOW - time::Duration::DAY;
     bad.responses[0].cert_status = CertStatus::Revoked(RevokedInfo {
@@ -131,7 +133,7 @@ fn the_issuer_says_good_or_revoked() {
         revocation_reason: None,
     });
     let bad = signed(bad, &site.devices_key, &[]);
-    assert_eq!(asked(&site, &[bad.clone()], NOW), Some(Said::Revoked(at)));
+    assert_eq!(asked(&site, from_ref(&bad), NOW), Some(Said::Revoked(at)));
     // Whatever else came with it.
     assert_eq!(
         asked(&site, &[good.clone(), bad], NOW),
@@ -143,7 +145,7 @@ fn the_issuer_says_good_or_revoked() {
     assert_eq!(asked(&site, &[unknown], NOW), None);
     // Neither another authority nor another certificate has said anything.
     let root = [site.root.certificate()];
-    assert_eq!(look_up(&[good.clone()], &site.camera, &root, NOW), None);
+    assert_eq!(look_up(from_ref(&good), &site.camera, &root, NOW), None);
     let other = request(Profile::Device, "camera-18", &key());
     let other = site.devices.issue(&other, NOW).unwrap();
     let issuers = [site.devices.certificate()];
@@ -161,13 +163,13 @@ fn only_current_responses_count() {
         (NOW - AHEAD, true),
         (NOW - AHEAD - second, false),
     ] {
-        assert_eq!(asked(&site, &[good.clone()], at).is_some(), counts, "{at}");
+        assert_eq!(asked(&site, from_ref(&good), at).is_some(), counts, "{at}");
     }
     let mut open = response(&site);
     open.responses[0].next_update = None;
     let open = signed(open, &site.devices_key, &[]);
     let last = NOW + UNLIMITED;
-    assert_eq!(asked(&site, &[open.clone()], last), Some(Said::Good));
+    assert_eq!(asked(&site, from_ref(&open), last), Some(Said::Good));
     assert_eq!(asked(&site, &[open], last + second), None);
 }
 

@@ -129,6 +129,16 @@ fn mistakes_are_named() {
             "start = \"trap\"\nrequest = [\"ipv4\"]",
             "start = \"trap\" needs an address",
         ),
+        (
+            "start = \"start\"",
+            "further_addresses = [\"2001:db8::1\"]",
+            "another address family",
+        ),
+        (
+            "start = \"start\"",
+            "further_certificates = [{ certificate = \"a\", key = \"b\" }]",
+            "need `certificate`",
+        ),
         ("start = \"start\"", "lifetime = 0.5", "below one second"),
         (
             "start = \"start\"",
