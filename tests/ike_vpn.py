@@ -5,15 +5,16 @@ while keys change every five seconds and a tenth of the datagrams is lost.
 """
 
 import contextlib
+import json
 import os
 import re
 import signal
 import sys
 import time
 
-from tests.harness import Process, contains, equal, run as execute, wait_for
+from tests.harness import Process, Site, contains, cordon, equal, run as execute, wait_for
 from tests.ike_lab import (
-    ESP, GCM, IKE, INSIDE, OURS, Authority, Daemon, Lab, certificate_auth, connection, initiate, mirrored, pair
+    ESP, GCM, IKE, INSIDE, OURS, THEIRS, Authority, Daemon, Lab, certificate_auth, connection, initiate, mirrored, pair
 )
 
 SUITES = {
@@ -207,6 +208,26 @@ def mobility(suite, lab):
             equal(ours.counter("established"), 1, "IKE SAs that came up")
 
 
+def further_addresses(suite, lab):
+    second = "10.207.0.9"
+    with suite.case("the peer's address fails, and another one of which it told takes over"):
+        lab.network.run("server", "ip", "address", "add", f"{second}/32", "dev", "cable")
+        theirs = mirrored(suite=None, extra=f'further_addresses = ["{second}"]')
+        stack, ours, gateway = pair(lab, connection(suite=None, extra="liveness = 1"), theirs)
+        try:
+            with stack:
+                ours.up()
+                rules = f"add table ip m; add chain ip m o {{ type filter hook output priority 0; }}; add rule ip m o ip daddr {THEIRS} drop"
+                lab.network.run("client", "nft", rules)
+                remote = lambda: [sa["remote"] for sa in ours.sas()]
+                wait_for(lambda: remote() == [f"{second}:4500"], remote, 60)
+                lab.ping()
+                equal((ours.counter("established"), gateway.counter("established")), (1, 1), "IKE SAs that came up")
+        finally:
+            lab.network.run("client", "nft", "flush", "ruleset")
+            lab.network.run("server", "ip", "address", "delete", f"{second}/32", "dev", "cable")
+
+
 def silence(suite, lab):
     with suite.case("a peer that says nothing any more is given up, and found again when it speaks"):
         with lab.charon() as charon, Daemon(lab, "client", connection(extra="liveness = 2")) as ours:
@@ -357,6 +378,40 @@ def revocation(suite, lab):
                 contains(written, f'"action":"{action}"')
 
 
+def central_log(suite, lab):
+    site = Site(suite, "central").start()
+    log = site.data / "audit/log"
+
+    def tunnels():
+        """The numbers and actions of a daemon's events in the site's log."""
+        shown = json.loads(cordon("audit", "show", log, "--last", "1000", "--json").stdout)
+        events = [row["leaf"]["event"] for row in shown["entries"]]
+        return [(e["details"]["journal_seq"], e["action"]) for e in events if e["action"].startswith("tunnel.")]
+
+    with suite.case("what happens to tunnels comes into the site's central log, also after the site was away"):
+        audit = f'audit = {{ folder = "journal", site = "{site.data}" }}'
+        stack, ours, gateway = pair(lab, connection(suite=None), mirrored(suite=None), "", audit)
+        with stack:
+            ours.up()
+            wait_for(lambda: "tunnel.up" in dict(map(reversed, tunnels())), tunnels, 15)
+            site.stop()
+            before = len(tunnels())
+            ours.tell("down", "peer")
+            gateway.says("IKE SA down", "closed by the peer")
+            gateway.says("ERROR", "events wait for the central audit log")
+            equal(len(tunnels()), before, "events while the site is away")
+            site.start()
+            gateway.says("the central audit log takes events again")
+            wait_for(lambda: "tunnel.down" in dict(map(reversed, tunnels())), tunnels, 15)
+            ours.tell("connect", "peer")
+            ours.up()
+        # The last ones come with the daemon's end.
+        done = wait_for(lambda: [a for _, a in tunnels()].count("tunnel.down") == 2 and tunnels(), tunnels, 15)
+        equal([number for number, _ in done], list(range(1, len(done) + 1)), "numbers")
+        site.stop()
+        cordon("audit", "verify", log, "--journals", site.data / "audit/journal")
+
+
 def fetched_lists(suite, lab):
     good = Authority(lab.suite.folder / "fetched")
     good.issue("theirs")
@@ -453,8 +508,10 @@ def run(suite, long=False):
     addresses(suite, lab)
     small_path(suite, lab, megabytes)
     mobility(suite, lab)
+    further_addresses(suite, lab)
     failures(suite, lab)
     revocation(suite, lab)
+    central_log(suite, lab)
     fetched_lists(suite, lab)
     orders(suite, lab)
     traps(suite, lab)

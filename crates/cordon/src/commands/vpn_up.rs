@@ -18,6 +18,7 @@ use super::vpn::{Front, bind_metrics, bind_status, serve_metrics, start_signer};
 use super::vpn_crls::{self, Known};
 use super::{field, list, print, read_text, text};
 use crate::cli::VpnSocket;
+use crate::control;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Bytes of an order at most.
@@ -75,6 +76,15 @@ fn load(path: &Path, signer: &Signer) -> Outcome<Loaded> {
     let read = Loaded::read(&read_text(path)?, folder_of(path), signer);
     let mut loaded = read.or_hint(what(), hint)?;
     loaded.config.status = folder_of(path).join(&loaded.config.status);
+    let site = loaded
+        .config
+        .audit
+        .as_ref()
+        .and_then(|audit| audit.site.as_ref());
+    if let Some(site) = site.map(|site| folder_of(path).join(site)) {
+        let send = move |first, events| control::send_journal(&site, first, events);
+        loaded.central = Some(Box::new(send));
+    }
     vpn_crls::check(loaded.crl_urls())?;
     let lists = daemon::read_crls(loaded.crl_files());
     loaded.accept_crls(&lists.or_hint("revocation lists", "correct `crls` of [trust]")?);

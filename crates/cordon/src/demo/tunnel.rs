@@ -20,6 +20,7 @@ use gateway::namespace::{self, Cable, Namespace};
 
 use super::DEVICE;
 use crate::commands::vpn::start_signer;
+use crate::control::{GATEWAY_ROLE, take_over};
 use crate::failure::{OrHint as _, Outcome};
 use crate::site::Site;
 
@@ -77,7 +78,13 @@ impl Tunnel {
         store::durable::create_dir_all(&folder).or_hint("the tunnel's folder", HINT)?;
         let crl = site.data.join("pki/crl/devices.crl");
         let name = site.config.site.names.first().cloned().unwrap_or_default();
-        let loaded = load(&folder, &gateway_settings(&site.data, passphrase, &name))?;
+        let mut loaded = load(&folder, &gateway_settings(&site.data, passphrase, &name))?;
+        let log = site
+            .audit
+            .role(GATEWAY_ROLE)
+            .or_hint("the gateway's journal", HINT)?;
+        let take = move |first, events| take_over(&log, first, events);
+        loaded.central = Some(Box::new(take));
         let started = daemon::start(loaded, &folder, seed()).await;
         let (work, gateway) = started.or_hint("no gateway", HINT)?;
         let mut threads = Vec::new();

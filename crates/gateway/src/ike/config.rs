@@ -123,6 +123,8 @@ pub struct TrustConfig {
 pub struct AuditConfig {
     /// Its folder; made when it is missing.
     pub folder: PathBuf,
+    /// Data folder of the site on this host whose central log takes the events over.
+    pub site: Option<PathBuf>,
 }
 
 /// Addresses for peers.

@@ -16,7 +16,7 @@ use sys::tun::Tun;
 
 use super::config::{Carrier, OuterConfig};
 use super::control::{IKE_PORT, NAT_PORT, Order, Reply};
-use super::journal;
+use super::journal::{self, Audit};
 use super::plan::Loaded;
 use super::plane::Plane;
 use super::protocol::Protocol;
@@ -233,6 +233,7 @@ pub async fn start(
         }
         None => None,
     };
+    let central = loaded.central.take();
     let (input, inputs) = mpsc::channel();
     let inbox = Inbox {
         sender: input,
@@ -291,8 +292,9 @@ pub async fn start(
     ];
     threads.extend(others);
     if let Some(journal) = journal {
+        let audit = Audit::new(journal, central);
         let run = move || {
-            journal::run(journal, &audit_notes, &audit_errors);
+            audit.run(&audit_notes, &audit_errors);
             Ok(())
         };
         threads.push(("vpn-audit", quiet(run)));

@@ -1,10 +1,11 @@
 //! Who had a tunnel and who was refused one, written down for the audit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-use audit::journal::Journal;
-use audit::{Actor, Event, Outcome};
+use audit::journal::{Journal, Shipped};
+use audit::{Actor, Event, Leaf, Outcome};
 use time::OffsetDateTime;
 
 use super::control::AuditNote;
@@ -14,10 +15,64 @@ pub(super) const ROLE: &str = "gateway";
 /// Events of one sync at most.
 const BATCH: usize = 256;
 
-/// Writes until nobody tells anything any more. What cannot be written is counted and logged; tunnels
-/// go on, as closing them all would do more harm than a gap that can be seen.
-pub(super) fn run(mut journal: Journal, notes: &Receiver<AuditNote>, errors: &AtomicU64) {
-    while let Ok(first) = notes.recv() {
+/// How often it is tried again to take events over into the central log.
+const SHIP_AGAIN: Duration = Duration::from_secs(5);
+
+/// Takes events over into a site's central log: the number of the first one in our journal, and the events in
+/// order. Gives the place of the last in the central log, once all are on disk there.
+pub type Central = Box<dyn FnMut(u64, Vec<Event>) -> Result<u64, String> + Send>;
+
+/// The journal, and who takes its events over.
+pub(super) struct Audit {
+    pub(super) journal: Journal,
+    pub(super) central: Option<Central>,
+    /// Whether there may be events that the central log lacks.
+    pub(super) behind: bool,
+}
+
+impl Audit {
+    pub(super) fn new(journal: Journal, central: Option<Central>) -> Self {
+        Self {
+            journal,
+            central,
+            behind: true,
+        }
+    }
+
+    /// Writes until nobody tells anything any more. What cannot be written is counted and logged; tunnels
+    /// go on, as closing them all would do more harm than a gap that can be seen. What the central log does
+    /// not take now is in the journal, and offered again.
+    pub(super) fn run(mut self, notes: &Receiver<AuditNote>, errors: &AtomicU64) {
+        // Since the central log did not answer: when to ask it again.
+        let mut away: Option<Instant> = None;
+        loop {
+            if self.behind && away.is_none_or(|again| Instant::now() >= again) {
+                let again = Instant::now().checked_add(SHIP_AGAIN);
+                match (self.ship(), away) {
+                    (Ok(()), Some(_)) => {
+                        away = None;
+                        tracing::info!("the central audit log takes events again");
+                    }
+                    (Ok(()), None) => {}
+                    (Err(error), Some(_)) => {
+                        away = again;
+                        tracing::debug!(error, "the central audit log");
+                    }
+                    (Err(error), None) => {
+                        away = again;
+                        tracing::error!(error, "events wait for the central audit log");
+                    }
+                }
+            }
+            match notes.recv_timeout(SHIP_AGAIN) {
+                Ok(first) => self.write(first, notes, errors),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn write(&mut self, first: AuditNote, notes: &Receiver<AuditNote>, errors: &AtomicU64) {
         let more = notes.try_iter().take(BATCH - 1);
         let now = OffsetDateTime::now_utc();
         let events: Vec<Event> = std::iter::once(first)
@@ -25,12 +80,43 @@ pub(super) fn run(mut journal: Journal, notes: &Receiver<AuditNote>, errors: &At
             .map(|note| event(note, now))
             .collect();
         let count = events.len() as u64;
-        if let Err(error) = journal.append_batch(events) {
+        self.behind = true;
+        if let Err(error) = self.journal.append_batch(events) {
             errors.fetch_add(count, Ordering::Relaxed);
             tracing::error!(%error, count, "audit events are lost");
-            if let Err(error) = journal.reopen() {
+            if let Err(error) = self.journal.reopen() {
                 tracing::error!(%error, "the audit journal stays closed");
             }
+        }
+    }
+
+    /// Has the central log take over what it lacks. After a crash between its answer and our note of it
+    /// some come twice, with the same numbers.
+    fn ship(&mut self) -> Result<(), String> {
+        let Some(central) = &mut self.central else {
+            self.behind = false;
+            return Ok(());
+        };
+        loop {
+            let shipped = self.journal.shipped().map_err(|e| e.to_string())?;
+            let from = shipped.map_or(0, |shipped| shipped.seq).saturating_add(1);
+            if from > self.journal.last_seq() {
+                self.behind = false;
+                return Ok(());
+            }
+            let records = self.journal.read_from(from).map_err(|e| e.to_string())?;
+            let mut events = Vec::new();
+            let mut seq = from;
+            for record in records.take(BATCH) {
+                let record = record.map_err(|e| e.to_string())?;
+                let leaf = Leaf::decode(&record.leaf).map_err(|e| e.to_string())?;
+                seq = record.seq;
+                events.push(leaf.event);
+            }
+            let leaf_index = central(from, events)?;
+            let shipped = Shipped { seq, leaf_index };
+            let noted = self.journal.mark_shipped(shipped);
+            noted.map_err(|e| e.to_string())?;
         }
     }
 }
@@ -83,9 +169,9 @@ mod tests {
         sender.send(note("tunnel.refuse", None)).unwrap();
         drop(sender);
         let errors = AtomicU64::new(0);
-        run(open(), &receiver, &errors);
+        Audit::new(open(), None).run(&receiver, &errors);
         let records: Vec<_> = open().read_from(1).unwrap().map(Result::unwrap).collect();
-        let of = |at: usize| audit::Leaf::decode(&records[at].leaf).unwrap().event;
+        let of = |at: usize| Leaf::decode(&records[at].leaf).unwrap().event;
         assert_eq!(of(0).actor.id, "CN=camera-17");
         assert_eq!(
             (of(0).action.as_str(), of(0).outcome),
@@ -97,5 +183,53 @@ mod tests {
             (Outcome::Deny, "tunnel/cameras")
         );
         assert_eq!(errors.into_inner(), 0);
+    }
+
+    #[test]
+    fn the_central_log_gets_every_event_once_and_in_order() {
+        use std::sync::{Arc, Mutex};
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
+        let taken: Arc<Mutex<Vec<(u64, String)>>> = Arc::default();
+        // Refuses what it is given as often as it is told to.
+        let central = |mut refusals: usize| -> Central {
+            let taken = Arc::clone(&taken);
+            Box::new(move |first, events: Vec<Event>| {
+                if refusals > 0 {
+                    refusals -= 1;
+                    return Err("not now".into());
+                }
+                let mut taken = taken.lock().unwrap();
+                taken.extend((first..).zip(events.into_iter().map(|event| event.resource)));
+                Ok(taken.len() as u64 - 1)
+            })
+        };
+        let note = |connection: usize| AuditNote {
+            action: "tunnel.up",
+            good: true,
+            peer: None,
+            connection: Some(connection.to_string()),
+            reason: None,
+            remote: None,
+            detail: None,
+        };
+        let errors = AtomicU64::new(0);
+        let many = 2 * BATCH + 3;
+        for (round, refusals) in [(0, 0), (1, usize::MAX), (2, 1)] {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let notes = (0..many).map(|n| note(round * many + n));
+            notes.for_each(|note| sender.send(note).unwrap());
+            drop(sender);
+            let mut audit = Audit::new(open(), Some(central(refusals)));
+            while let Ok(first) = receiver.recv() {
+                audit.write(first, &receiver, &errors);
+            }
+            // Refused for good in the second round, and once in the third.
+            let outcomes = [audit.ship().is_ok(), audit.ship().is_ok()];
+            assert_eq!(outcomes, [round == 0, round != 1]);
+            assert_eq!(audit.behind, round == 1);
+        }
+        let expected = (0..3 * many).map(|n| (n as u64 + 1, format!("tunnel/{n}")));
+        assert_eq!(*taken.lock().unwrap(), expected.collect::<Vec<_>>());
     }
 }

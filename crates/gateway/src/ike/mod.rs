@@ -35,5 +35,6 @@ mod trust;
 mod users;
 
 pub use control::{Order, Reply};
+pub use journal::Central;
 pub use ocsp::OcspPolicy;
 pub use plan::{Fixed, Loaded, PlanError};

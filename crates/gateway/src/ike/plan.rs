@@ -19,6 +19,7 @@ use super::config::{
 };
 use super::eap_tls::Way;
 use super::identity;
+use super::journal::Central;
 use super::secret;
 use super::signer::{Key, Signer};
 use super::trust::Trust;
@@ -104,6 +105,8 @@ pub struct Loaded {
     pub(super) plans: Vec<Plan>,
     /// What has the private keys.
     pub(super) signer: Signer,
+    /// Who takes audit events over into a central log.
+    pub central: Option<Central>,
 }
 
 /// What cannot change while the daemon runs.
@@ -174,6 +177,7 @@ impl Loaded {
             crls,
             plans,
             signer: signer.clone(),
+            central: None,
         })
     }
 
