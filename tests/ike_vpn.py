@@ -228,6 +228,28 @@ def further_addresses(suite, lab):
             lab.network.run("server", "ip", "address", "delete", f"{second}/32", "dev", "cable")
 
 
+# Sends to an SPI that is not there, for some seconds.
+ASTRAY = """
+import socket, sys, time
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(40):
+    out.sendto(bytes.fromhex("0badcafe") + bytes(60), (sys.argv[1], 4500))
+    time.sleep(0.1)
+"""
+
+
+def unknown_spi(suite, lab):
+    with suite.case("a peer that goes on sending to an SPI that is not ours is told so (INVALID_SPI)"):
+        with lab.charon() as charon, Daemon(lab, "client", connection()) as ours:
+            initiate("ours", ours, charon)
+            lab.network.run("server", "python3", "-c", ASTRAY, OURS)
+            wait_for(lambda: "N(INVAL_SPI)" in charon.log(), lambda: charon.log()[-2000:], 10)
+            # Once in two seconds; and the Child SA that is there stays.
+            assert charon.log().count("[ N(INVAL_SPI) ]") <= 3, charon.log()[-2000:]
+            equal(ours.counter("child_rekeys"), 0, "new keys")
+            lab.ping()
+
+
 def silence(suite, lab):
     with suite.case("a peer that says nothing any more is given up, and found again when it speaks"):
         with lab.charon() as charon, Daemon(lab, "client", connection(extra="liveness = 2")) as ours:
@@ -509,6 +531,7 @@ def run(suite, long=False):
     small_path(suite, lab, megabytes)
     mobility(suite, lab)
     further_addresses(suite, lab)
+    unknown_spi(suite, lab)
     failures(suite, lab)
     revocation(suite, lab)
     central_log(suite, lab)

@@ -9,7 +9,7 @@
 //! takes over again. Who is to be preferred among *different* selectors is the configuration's order.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ipsec::dataplane::{DataPlane, Event};
@@ -24,6 +24,11 @@ use crate::outer::{Outer, PathMtu, Way};
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// The same where ESP goes without UDP.
 const ASK_NATIVE: Duration = Duration::from_secs(10);
+
+/// SPIs that are not ours and that are remembered; strangers can choose them.
+const UNKNOWN: usize = 16;
+/// How long somebody must have sent to one before it is told of.
+const UNKNOWN_FOR: Duration = Duration::from_secs(2);
 
 /// Names a trap to those who set it.
 pub type TrapId = u32;
@@ -110,6 +115,8 @@ pub enum Note {
     Acquire(TrapId),
     /// A Child SA (by its outbound SPI) has reached a limit.
     Expired(Spi, Expiry),
+    /// Somebody goes on sending to an SPI that is not ours.
+    Unknown(IpAddr, u32),
 }
 
 /// Takes notes; must not wait.
@@ -146,6 +153,8 @@ pub struct Children {
     /// Paths that take less than configured.
     paths: HashMap<SocketAddr, u16>,
     ask_again: Option<Instant>,
+    /// SPIs that are not ours, with their senders and since when; the oldest goes first.
+    unknown: VecDeque<(Instant, IpAddr, u32)>,
     sink: Option<NoteSink>,
 }
 
@@ -168,6 +177,27 @@ impl Children {
     fn note(&mut self, note: Note) {
         if let Some(sink) = &mut self.sink {
             sink(note);
+        }
+    }
+
+    /// Tells of a packet with an SPI that is not ours, if others with it came long enough before: those of
+    /// a new Child SA may come a moment before its keys.
+    pub(crate) fn unknown_spi(&mut self, source: IpAddr, spi: u32, now: Instant) {
+        let known = self.unknown.iter();
+        let same = |(_, from, other): &(Instant, IpAddr, u32)| (*from, *other) == (source, spi);
+        let place = known.enumerate().find(|(_, entry)| same(entry));
+        match place.map(|(place, (since, ..))| (place, *since)) {
+            Some((_, since)) if now.saturating_duration_since(since) < UNKNOWN_FOR => {}
+            Some((place, _)) => {
+                self.unknown.remove(place);
+                self.note(Note::Unknown(source, spi));
+            }
+            None => {
+                if self.unknown.len() >= UNKNOWN {
+                    self.unknown.pop_front();
+                }
+                self.unknown.push_back((now, source, spi));
+            }
         }
     }
 

@@ -482,6 +482,14 @@ impl Worker {
             io: &mut self.io,
         };
         for packet in &self.arrived {
+            if packet.outcome == Arrived::Dropped(DropCause::UnknownSpi) && self.children.is_used()
+            {
+                let spi = buffer
+                    .get(packet.range())
+                    .and_then(|bytes| bytes.first_chunk());
+                let spi = spi.map_or(0, |spi| u32::from_be_bytes(*spi));
+                self.children.unknown_spi(packet.arrival.source, spi, now);
+            }
             if matches!(packet.outcome, Arrived::Delivered { .. }) {
                 if let Some(capture) = &mut self.capture {
                     let bytes = buffer.get(packet.range()).unwrap_or_default();

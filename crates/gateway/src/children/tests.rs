@@ -203,3 +203,32 @@ fn a_smaller_path_is_learned_by_its_remote() {
     };
     assert!(bench.plane.spd().search(&flow).is_some());
 }
+
+#[test]
+fn spis_that_are_not_ours_are_told_of_when_they_go_on() {
+    use std::sync::{Arc, Mutex};
+    let told: Arc<Mutex<Vec<Note>>> = Arc::default();
+    let into = Arc::clone(&told);
+    let mut children = Children::new(Box::new(move |note| into.lock().unwrap().push(note)));
+    let source: IpAddr = "192.0.2.7".parse().unwrap();
+    let start = Instant::now();
+    let mut at = |millis, spi| {
+        children.unknown_spi(source, spi, start + Duration::from_millis(millis));
+        std::mem::take(&mut *told.lock().unwrap())
+    };
+    assert_eq!(at(0, 5), []);
+    // Keys that come a moment after the packets are no reason.
+    assert_eq!(at(1999, 5), []);
+    assert_eq!(at(2000, 5), [Note::Unknown(source, 5)]);
+    // Told of again only when it goes on for as long again.
+    assert_eq!(at(2001, 5), []);
+    assert_eq!(at(4000, 5), []);
+    assert_eq!(at(4001, 5), [Note::Unknown(source, 5)]);
+    // Many others push it out, and take no more room than it did.
+    at(5000, 5);
+    for spi in 100..1000 {
+        assert_eq!(at(5001, spi), []);
+    }
+    assert_eq!(at(9000, 5), []);
+    assert_eq!(children.unknown.len(), UNKNOWN);
+}

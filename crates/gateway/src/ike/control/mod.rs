@@ -384,6 +384,7 @@ impl Control {
                 }
             }
             Note::Expired(spi_out, expiry) => self.expired(spi_out.get(), expiry, now),
+            Note::Unknown(remote, spi) => self.endpoint.note_unknown_spi(now.stamp, remote, spi),
         }
         self.settle(now);
     }
