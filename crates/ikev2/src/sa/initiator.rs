@@ -276,7 +276,7 @@ impl IkeSa {
     fn adapt(&mut self, core: &Core, spis: (u64, u64), payloads: &[Payload]) {
         let (local, remote) = (self.channel.local, self.channel.remote);
         // The responder computed its notifications with both SPIs.
-        self.nat = Nat::from_payloads(payloads, spis, local, remote);
+        self.nat = Nat::from_payloads(core.limits.always_udp, payloads, spis, local, remote);
         // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
         let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
         if self.nat.detected() || core.limits.always_udp || (self.connection.mobility && floats) {

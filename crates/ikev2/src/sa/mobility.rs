@@ -321,7 +321,8 @@ impl IkeSa {
             established.enqueue(core, Intent::UpdateAddresses, now);
             return;
         }
-        self.nat = Nat::from_payloads(payloads, self.spis(), path.0, path.1);
+        let always_udp = core.limits.always_udp;
+        self.nat = Nat::from_payloads(always_udp, payloads, self.spis(), path.0, path.1);
         self.announce_path(core);
     }
 
@@ -351,8 +352,8 @@ impl IkeSa {
                 established.enqueue(core, Intent::CheckPath, core.now);
                 self.channel.hurry(core);
             }
-            self.nat = Nat::from_payloads(payloads, self.spis(), path.0, path.1);
             let always_udp = core.limits.always_udp;
+            self.nat = Nat::from_payloads(always_udp, payloads, self.spis(), path.0, path.1);
             answer.extend(nat::notifies(always_udp, self.spis(), path.0, path.1));
             if old == path {
                 self.announce_path(core);

@@ -11,16 +11,21 @@ use crate::wire::{Notify, NotifyType, Payload};
 pub(crate) struct Nat {
     pub(crate) ours: bool,
     pub(crate) theirs: bool,
+    /// We told the peer of one in front of us that is not there, and it believes that.
+    told: bool,
 }
 
 impl Nat {
+    /// Whether ESP goes in UDP.
     pub(crate) const fn detected(self) -> bool {
-        self.ours || self.theirs
+        self.ours || self.theirs || self.told
     }
 
     /// Reads the peer's notifications in a message that came over `local` and `remote`. A peer that
-    /// sends none does not know NAT traversal.
+    /// sends none does not know NAT traversal. With `always_udp` our own notifications are those of
+    /// [`notifies`].
     pub(crate) fn from_payloads(
+        always_udp: bool,
         payloads: &[Payload],
         spis: (u64, u64),
         local: SocketAddr,
@@ -39,6 +44,7 @@ impl Nat {
         Self {
             theirs: differs(NotifyType::NAT_DETECTION_SOURCE_IP, remote),
             ours: differs(NotifyType::NAT_DETECTION_DESTINATION_IP, local),
+            told: always_udp && hashes(NotifyType::NAT_DETECTION_SOURCE_IP).next().is_some(),
         }
     }
 }

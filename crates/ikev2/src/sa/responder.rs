@@ -165,7 +165,7 @@ impl IkeSa {
             id: IkeId(spis.1),
             connection,
             // The initiator could not know our SPI yet.
-            nat: Nat::from_payloads(payloads, (spi_i, 0), path.0, path.1),
+            nat: Nat::from_payloads(core.limits.always_udp, payloads, (spi_i, 0), path.0, path.1),
             channel,
             phase: Phase::Handshake(Box::new(handshake)),
             deadline: Some(core.now.after(core.limits.handshake_time)),

@@ -358,18 +358,21 @@ fn without_nat_esp_is_bare() {
 
 #[test]
 fn esp_goes_in_udp_where_one_side_wants_it() {
-    let limits = Limits {
-        always_udp: true,
+    let of = |always_udp| Limits {
+        always_udp,
         ..Limits::default()
     };
-    let mut world = World::with([connection(0), connection(1)], limits, 6);
-    world.initiate();
-    world.run(Duration::from_secs(5));
-    world.assert_settled();
-    for side in &world.sides {
-        let up = side.outbound().unwrap();
-        assert!(up.udp_encapsulation);
-        assert_eq!((up.path.0.port(), up.path.1.port()), (4500, 4500));
+    for wanted in [[true, true], [true, false], [false, true]] {
+        let mut world = World::with([connection(0), connection(1)], of(wanted[0]), 6);
+        world.restart(1, connection(1), of(wanted[1]), 7);
+        world.initiate();
+        world.run(Duration::from_secs(5));
+        world.assert_settled();
+        for side in &world.sides {
+            let up = side.outbound().unwrap();
+            assert!(up.udp_encapsulation, "{wanted:?}");
+            assert_eq!((up.path.0.port(), up.path.1.port()), (4500, 4500));
+        }
     }
 }
 
