@@ -128,21 +128,35 @@ impl Scheme {
         }
     }
 
-    fn verifier(self) -> &'static dyn VerificationAlgorithm {
+    /// How a signature is checked. A method of ECDSA in [`AuthMethod::DIGITAL_SIGNATURE`] names the hash and not
+    /// the curve, which is the key's: peers use any announced hash with any curve.
+    fn verifiers(self) -> &'static [&'static dyn VerificationAlgorithm] {
         match self {
-            Self::RsaPkcs1Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-            Self::RsaPkcs1Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
-            Self::RsaPkcs1Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-            Self::RsaPssSha256 => &signature::RSA_PSS_2048_8192_SHA256,
-            Self::RsaPssSha384 => &signature::RSA_PSS_2048_8192_SHA384,
-            Self::RsaPssSha512 => &signature::RSA_PSS_2048_8192_SHA512,
-            Self::EcdsaP256 => &signature::ECDSA_P256_SHA256_ASN1,
-            Self::EcdsaP256Fixed => &signature::ECDSA_P256_SHA256_FIXED,
-            Self::EcdsaP384 => &signature::ECDSA_P384_SHA384_ASN1,
-            Self::EcdsaP384Fixed => &signature::ECDSA_P384_SHA384_FIXED,
-            Self::EcdsaP521 => &signature::ECDSA_P521_SHA512_ASN1,
-            Self::EcdsaP521Fixed => &signature::ECDSA_P521_SHA512_FIXED,
-            Self::Ed25519 => &signature::ED25519,
+            Self::RsaPkcs1Sha256 => &[&signature::RSA_PKCS1_2048_8192_SHA256],
+            Self::RsaPkcs1Sha384 => &[&signature::RSA_PKCS1_2048_8192_SHA384],
+            Self::RsaPkcs1Sha512 => &[&signature::RSA_PKCS1_2048_8192_SHA512],
+            Self::RsaPssSha256 => &[&signature::RSA_PSS_2048_8192_SHA256],
+            Self::RsaPssSha384 => &[&signature::RSA_PSS_2048_8192_SHA384],
+            Self::RsaPssSha512 => &[&signature::RSA_PSS_2048_8192_SHA512],
+            Self::EcdsaP256 => &[
+                &signature::ECDSA_P256_SHA256_ASN1,
+                &signature::ECDSA_P384_SHA256_ASN1,
+                &signature::ECDSA_P521_SHA256_ASN1,
+            ],
+            Self::EcdsaP256Fixed => &[&signature::ECDSA_P256_SHA256_FIXED],
+            Self::EcdsaP384 => &[
+                &signature::ECDSA_P384_SHA384_ASN1,
+                &signature::ECDSA_P256_SHA384_ASN1,
+                &signature::ECDSA_P521_SHA384_ASN1,
+            ],
+            Self::EcdsaP384Fixed => &[&signature::ECDSA_P384_SHA384_FIXED],
+            Self::EcdsaP521 => &[
+                &signature::ECDSA_P521_SHA512_ASN1,
+                &signature::ECDSA_P256_SHA512_ASN1,
+                &signature::ECDSA_P384_SHA512_ASN1,
+            ],
+            Self::EcdsaP521Fixed => &[&signature::ECDSA_P521_SHA512_FIXED],
+            Self::Ed25519 => &[&signature::ED25519],
         }
     }
 
@@ -365,8 +379,14 @@ pub fn verify_signature(
 ) -> Result<PeerVerified, AuthError> {
     let (scheme, signature) =
         Scheme::of_payload(payload).ok_or(AuthError::Method(payload.method))?;
-    UnparsedPublicKey::new(scheme.verifier(), public_key)
-        .verify(&octets.0, signature)
-        .map_err(|_| AuthError::Proof)?;
-    Ok(PeerVerified { id: id.clone() })
+    // With the curve of another key the key itself is not taken.
+    let good = scheme.verifiers().iter().any(|verifier| {
+        UnparsedPublicKey::new(*verifier, public_key)
+            .verify(&octets.0, signature)
+            .is_ok()
+    });
+    match good {
+        true => Ok(PeerVerified { id: id.clone() }),
+        false => Err(AuthError::Proof),
+    }
 }

@@ -139,6 +139,47 @@ fn ecdsa_on_p521_is_verified_in_both_methods() {
     }
 }
 
+/// libreswan takes the longest hash that was announced, whatever its key.
+#[test]
+fn ecdsa_is_verified_with_any_announced_hash() {
+    let id = Identification::fqdn("camera-17.example.org");
+    let all = [Scheme::EcdsaP256, Scheme::EcdsaP384, Scheme::EcdsaP521];
+    for (right, signing) in [
+        (0, &signature::ECDSA_P521_SHA256_ASN1_SIGNING),
+        (1, &signature::ECDSA_P521_SHA384_ASN1_SIGNING),
+        (2, &signature::ECDSA_P521_SHA512_ASN1_SIGNING),
+    ] {
+        let key = EcdsaKeyPair::generate(signing).unwrap();
+        let public = key.public_key().as_der().unwrap();
+        let made = key.sign(&SystemRandom::new(), octets().as_bytes()).unwrap();
+        for (index, scheme) in all.into_iter().enumerate() {
+            let proof = scheme.payload(made.as_ref());
+            let verified = verify_signature(public.as_ref(), &octets(), &proof, &id);
+            assert_eq!(verified.is_ok(), index == right, "{scheme:?}");
+        }
+    }
+}
+
+/// `openssl dgst -sha512 -sign` with a key on P-256, over [`octets`].
+#[test]
+fn ecdsa_on_p256_with_sha512_is_verified() {
+    let id = Identification::fqdn("camera-17.example.org");
+    let public = [
+        "3059301306072a8648ce3d020106082a8648ce3d03010703420004f4b152540ad9cdb964e481f838d8d43c00c81a0122",
+        "a54cc99f774c7a5dafd3099f6a96f3901306cef09fa73411f2339cfea4e723b3e4f187f5b8d192d7342309",
+    ];
+    let made = [
+        "304502205016e7c624953bac9230b4c2283e91c62533d64d716c922f4c08a2673d84ce93022100ef2ad34a13edd2f548",
+        "a7d923e829b9102233ce83a008bf23341100b7aa1d0df8",
+    ];
+    let of = |parts: &[&str]| hex::decode(parts.concat()).unwrap();
+    let proof = Scheme::EcdsaP521.payload(&of(&made));
+    verify_signature(&of(&public), &octets(), &proof, &id).unwrap();
+    let other = Scheme::EcdsaP256.payload(&of(&made));
+    let refused = verify_signature(&of(&public), &octets(), &other, &id);
+    assert_eq!(refused.unwrap_err(), AuthError::Proof);
+}
+
 #[test]
 fn without_announced_hashes_only_the_old_methods_of_ecdsa_are_left() {
     let schemes = |hashes| {
