@@ -1,9 +1,11 @@
 //! What a tunnel has done, for status and metrics.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use ipsec::dataplane::DataPlane;
 use ipsec::drops::DropCounters;
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::rekey::Rekey;
@@ -197,11 +199,12 @@ impl Snapshot {
     }
 }
 
-/// Processor time of the calling thread.
-#[expect(clippy::cast_precision_loss, reason = "a figure for people and graphs")]
+/// Processor time of the calling thread; 0 where the system does not say.
 fn thread_cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    // By the C library: rustix ends the thread on kernels whose vDSO has not all that it looks for, such as
+    // user-mode-linux.
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map_or(0.0, |time| Duration::from(time).as_secs_f64())
 }
 
 /// Adds counters of the same causes.

@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::link::InfoXfrm;
-use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::link::{InfoData, InfoXfrm, LinkAttribute, LinkInfo, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkXfrm, RouteMessageBuilder};
@@ -116,6 +115,44 @@ pub async fn create_xfrm(name: &str, number: u32) -> Result<(), LinkError> {
     result.map_err(|source| LinkError::Refused {
         what: format!("interface {name} of kind xfrm"),
         source,
+    })
+}
+
+/// Removes the XFRM interface with this name and number, if there is one.
+///
+/// # Errors
+/// [`LinkError`], naming what was refused.
+pub(crate) async fn remove_xfrm(name: &str, number: u32) -> Result<(), LinkError> {
+    let (connection, handle, _) = rtnetlink::new_connection()?;
+    let task = tokio::spawn(connection);
+    // Asking by name is an error where there is none.
+    let mut found = handle.link().get().match_name(name.to_owned()).execute();
+    let result = match found.try_next().await {
+        Ok(Some(message)) if xfrm_number(&message) == Some(number) => {
+            remove_by(&handle, name).await
+        }
+        _ => Ok(()),
+    };
+    task.abort();
+    result
+}
+
+/// The number of an XFRM interface.
+fn xfrm_number(message: &LinkMessage) -> Option<u32> {
+    let infos = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::LinkInfo(infos) => Some(infos),
+            _ => None,
+        })?;
+    let data = infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Xfrm(data)) => Some(data),
+        _ => None,
+    })?;
+    data.iter().find_map(|info| match info {
+        InfoXfrm::IfId(number) => Some(*number),
+        _ => None,
     })
 }
 
@@ -369,6 +406,15 @@ pub(crate) mod tests {
         let mut message = rtnetlink::packet_core::ErrorMessage::default();
         message.code = std::num::NonZeroI32::new(code);
         rtnetlink::Error::NetlinkError(message)
+    }
+
+    #[test]
+    fn the_number_of_an_xfrm_interface_is_read() {
+        let data = LinkInfo::Data(InfoData::Xfrm(vec![InfoXfrm::Link(0), InfoXfrm::IfId(7)]));
+        let mut message = LinkMessage::default();
+        assert_eq!(xfrm_number(&message), None);
+        message.attributes.push(LinkAttribute::LinkInfo(vec![data]));
+        assert_eq!(xfrm_number(&message), Some(7));
     }
 
     #[test]

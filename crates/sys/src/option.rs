@@ -20,6 +20,14 @@ pub fn encapsulate_esp(socket: impl AsFd) -> io::Result<()> {
     )
 }
 
+/// Lets a UDP socket get datagrams one by one, never several joined (`UDP_GRO`).
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn separate_datagrams(socket: impl AsFd) -> io::Result<()> {
+    set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 0)
+}
+
 /// Lets a netlink socket's errors come with a text, and without the request that they are about.
 ///
 /// # Errors
@@ -62,7 +70,12 @@ mod tests {
     #[test]
     fn a_file_is_no_socket() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        for error in [encapsulate_esp(&file), explain_errors(&file)] {
+        let all = [
+            encapsulate_esp(&file),
+            separate_datagrams(&file),
+            explain_errors(&file),
+        ];
+        for error in all {
             let error = error.unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ENOTSOCK), "{error}");
         }

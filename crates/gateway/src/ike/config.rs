@@ -47,6 +47,21 @@ pub struct DaemonConfig {
     pub connection: Vec<ConnectionConfig>,
 }
 
+impl DaemonConfig {
+    /// What the kernel's IPsec cannot do.
+    pub(super) fn unfit_for_kernel(&self) -> Option<&'static str> {
+        match self {
+            _ if self.debug.capture.is_some() => {
+                Some("[debug] capture: use tcpdump on the interface")
+            }
+            _ if !matches!(self.path.dscp, DscpConfig::Copy | DscpConfig::Fixed(0)) => {
+                Some("[path] dscp is \"copy\" or 0")
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The outer side of all tunnels.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]

@@ -152,12 +152,10 @@ impl Loaded {
             }
             None => None,
         };
-        if config.backend == BackendConfig::Kernel {
-            // `kernel::children` has not been seen under a kernel with IPsec yet.
-            return Err(wrong(
-                "backend",
-                "\"kernel\" is for manual keys only so far",
-            ));
+        if config.backend == BackendConfig::Kernel
+            && let Some(what) = config.unfit_for_kernel()
+        {
+            return Err(wrong("backend = \"kernel\"", what));
         }
         let crls = config.trust.iter().flat_map(|trust| &trust.crls);
         let crls = crls.map(|file| folder.join(file)).collect();

@@ -156,6 +156,8 @@ pub(super) fn judge(
 /// The thread that reads UDP port 500; and port 4500, where the kernel takes ESP out of it.
 pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -> io::Result<()> {
     let state = UdpSocketState::new(socket.into())?;
+    // Kernels before 6.9 take ESP out of joined datagrams as if they were one.
+    sys::option::separate_datagrams(socket)?;
     let local = socket.local_addr()?;
     let mut buffer = vec![0; 65_536];
     while !over.load(Ordering::Relaxed) {

@@ -113,6 +113,8 @@ fn association(parameters: &SaParameters, outbound: bool) -> Result<Sa, Unfit> {
         extended_sequence: parameters.extended_sequence,
         window: DEFAULT_REPLAY_WINDOW,
         copy_dscp: tunnel.dscp == Dscp::Copy,
+        // With nobody left to remove it, it still goes.
+        hard_seconds: parameters.lifetime.hard.age.map(|age| age.as_secs()),
         encryption_key: parameters.keys.encryption.clone(),
         integrity_key: parameters.keys.integrity.clone(),
     })
@@ -233,7 +235,7 @@ impl<X: Xfrm> KernelChildren<X> {
         }
         (child.inbound.reqid, child.outbound.reqid) = (reqid, reqid);
         if let Err(error) = self.kernel.add_sa(&child.inbound, Some(self.if_id)) {
-            tracing::error!(%spi, %error, "the kernel takes no association");
+            self.give_up(child.outbound.spi, &error);
             return;
         }
         let send_now = child.send_now;
@@ -256,6 +258,12 @@ impl<X: Xfrm> KernelChildren<X> {
         }
     }
 
+    /// Without an association in the kernel the Child SA is none: it is to be closed.
+    fn give_up(&mut self, outbound: Spi, error: &KernelError) {
+        tracing::error!(esp_spi = %outbound, %error, "the kernel takes no association");
+        (self.sink)(Note::Expired(outbound, Expiry::Hard));
+    }
+
     fn send_with(&mut self, spi: Spi) {
         self.awaited.retain(|awaited| *awaited != spi);
         if self.table.get(&spi).is_none_or(|child| child.sends) {
@@ -266,7 +274,7 @@ impl<X: Xfrm> KernelChildren<X> {
         };
         match self.kernel.add_sa(&child.outbound, Some(self.if_id)) {
             Ok(()) => child.sends = true,
-            Err(error) => tracing::error!(%spi, %error, "the kernel takes no association"),
+            Err(error) => self.give_up(child.outbound.spi, &error),
         }
         for pair in child.selectors.clone() {
             self.show(&child, &pair, &[Direction::Out]);

@@ -71,6 +71,8 @@ pub(crate) struct Sa {
     pub(crate) window: u32,
     /// Whether the outer DSCP is the inner one's rather than 0.
     pub(crate) copy_dscp: bool,
+    /// Seconds after which the kernel removes it, whoever is there to do so or not.
+    pub(crate) hard_seconds: Option<u64>,
     pub(crate) encryption_key: Zeroizing<Vec<u8>>,
     pub(crate) integrity_key: Zeroizing<Vec<u8>>,
 }
@@ -204,9 +206,11 @@ impl Message {
         self.zeros(8);
     }
 
-    /// `xfrm_lifetime_cfg` without limits, and `xfrm_lifetime_cur`.
-    fn no_limits(&mut self) {
-        for limit in [XFRM_INF, XFRM_INF, XFRM_INF, XFRM_INF, 0, 0, 0, 0] {
+    /// `xfrm_lifetime_cfg` with no limit but one of age, where 0 is none; and `xfrm_lifetime_cur`.
+    fn limits(&mut self, hard_seconds: u64) {
+        // Bytes and packets, soft and hard; seconds since it was added, then since it was first used.
+        let any = XFRM_INF;
+        for limit in [any, any, any, any, 0, hard_seconds, 0, 0] {
             self.bytes(&limit.to_ne_bytes());
         }
         self.zeros(32);
@@ -241,7 +245,7 @@ pub(super) fn new_sa(sa: &Sa, if_id: Option<u32>, sequence: u32) -> Message {
     message.zeros(56);
     message.id(sa.destination, sa.spi.get(), sa.protocol);
     message.address(sa.source);
-    message.no_limits();
+    message.limits(sa.hard_seconds.unwrap_or(0));
     // Statistics, number of an acquisition.
     message.zeros(16);
     message.u32(sa.reqid);
@@ -378,7 +382,7 @@ pub(super) fn set_policy(policy: &Policy, sequence: u32) -> Message {
 fn policy_message(kind: u16, flags: u16, policy: &Policy, sequence: u32) -> Message {
     let mut message = Message::new(kind, flags, sequence);
     message.selector(&policy.selector);
-    message.no_limits();
+    message.limits(0);
     message.u32(match policy.template {
         Some(_) => PRIORITY,
         None => PRIORITY - 1,
@@ -551,5 +555,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
+pub(super) mod dump;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@
 //! installed and how new keys take over, `policies` what a configuration means.
 
 pub(crate) mod children;
+mod leftover;
 mod message;
 mod policies;
 mod socket;
@@ -69,6 +70,9 @@ pub enum KernelError {
         /// Its answer.
         source: io::Error,
     },
+    /// A daemon that runs in this network namespace has the number.
+    #[error("another daemon has XFRM interface number {0}")]
+    Claimed(u32),
     /// The socket that receives ESP in UDP.
     #[error("UDP socket on {address}: {source}")]
     Encapsulation {
@@ -273,6 +277,7 @@ pub(crate) type RunChildren = Box<dyn FnOnce() -> Result<(), KernelError> + Send
 
 /// Makes the XFRM interface `link` with a number for negotiated keys, after asking whether the kernel has
 /// ESP at all. `udp` is the socket of ESP in UDP, out of whose datagrams the kernel takes ESP from now on.
+/// What a daemon that was killed left under the number goes.
 ///
 /// # Errors
 /// [`StartError`], naming what could not be had; no interface is left then.
@@ -284,18 +289,24 @@ pub(crate) async fn start_children(
 ) -> Result<(RunChildren, ChildrenHandle), StartError> {
     let mut socket = Socket::open()?;
     probe(&mut socket, number)?;
+    let claim = leftover::claim(number)?;
     let address = udp.local_addr();
     sys::option::encapsulate_esp(udp).map_err(|source| KernelError::Encapsulation {
         address: address.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0))),
         source,
     })?;
+    link::remove_xfrm(link.name, number).await?;
     link::create_xfrm(link.name, number)
         .await
         .map_err(uncreated)?;
-    if let Err(error) = link::configure(link).await {
+    let prepared = match leftover::clear(&mut socket, number) {
+        Ok(()) => link::configure(link).await.map_err(StartError::from),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = prepared {
         // The error is what the operator needs; the interface is ours.
         let _ = link::remove(link.name).await;
-        return Err(error.into());
+        return Err(error);
     }
     let snapshot = Snapshot {
         interface: link.name.to_owned(),
@@ -305,7 +316,10 @@ pub(crate) async fn start_children(
     };
     let (commands, receiver) = mpsc::channel();
     let mut children = KernelChildren::new(socket, number, snapshot, sink);
-    let run = Box::new(move || children.run(&receiver));
+    let run = Box::new(move || {
+        let _claim = claim;
+        children.run(&receiver)
+    });
     Ok((run, ChildrenHandle { commands }))
 }
 
@@ -334,6 +348,7 @@ fn probe(socket: &mut Socket, number: u32) -> Result<(), KernelError> {
         extended_sequence: true,
         window: DEFAULT_REPLAY_WINDOW,
         copy_dscp: false,
+        hard_seconds: None,
         encryption_key: key,
         integrity_key: zeroize::Zeroizing::new(Vec::new()),
     };

@@ -39,6 +39,7 @@ pub(super) fn pair(config: &StaticConfig) -> Result<Pair, ConfigError> {
             packets => packets,
         },
         copy_dscp: config.path.dscp == DscpConfig::Copy,
+        hard_seconds: None,
         encryption_key: key.encryption_key.clone(),
         integrity_key: key.integrity_key.clone(),
     };

@@ -10,12 +10,13 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use zeroize::Zeroizing;
 
 use super::KernelError;
+use super::message::dump::{self, Kind, Left, Part};
 use super::message::{self, Answer, Message, Policy, Sa, Usage};
 
 /// How long the kernel may take: it may have to load modules.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Room for an answer. An association with the largest window has about 1500 bytes.
-const ANSWER: usize = 8192;
+/// Room for an answer, of which a list is the longest: the kernel fills up to this (net/netlink).
+const ANSWER: usize = 32 * 1024;
 /// Answers that are not ours, which are skipped before we give up.
 const STRANGE: usize = 16;
 
@@ -94,6 +95,32 @@ impl Socket {
         }
     }
 
+    /// What is there under the number of an XFRM interface, whoever installed it.
+    pub(super) fn under(&mut self, kind: Kind, if_id: u32) -> Result<Vec<Left>, KernelError> {
+        self.send(|sequence| dump::list(kind, sequence))?;
+        let mut found = Vec::new();
+        loop {
+            let len = self.receive()?;
+            let datagram = self.buffer.get(..len).unwrap_or_default();
+            match dump::part(datagram, self.sequence, if_id, &mut found) {
+                Some(Part::More) => {}
+                Some(Part::End) => return Ok(found),
+                Some(Part::Failed(code)) => {
+                    return Err(refusal(code, None, format!("listing {kind:?}")));
+                }
+                None => return Err(KernelError::Netlink(io::ErrorKind::InvalidData.into())),
+            }
+        }
+    }
+
+    /// Removes something that was listed.
+    pub(super) fn delete(&mut self, left: &Left, if_id: u32) -> Result<(), KernelError> {
+        self.order(
+            |sequence| dump::delete(left, if_id, sequence),
+            || "removing what another daemon left".to_owned(),
+        )
+    }
+
     /// A request that is done or refused.
     fn order(
         &mut self,
@@ -109,18 +136,9 @@ impl Socket {
     }
 
     fn ask(&mut self, request: impl FnOnce(u32) -> Message) -> Result<Answer, KernelError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let bytes = request(self.sequence).finish();
-        // An unconnected netlink socket sends to the kernel.
-        rustix::net::send(&self.socket, &bytes, SendFlags::empty())
-            .map_err(|errno| KernelError::Netlink(errno.into()))?;
+        self.send(request)?;
         for _ in 0..STRANGE {
-            let received =
-                rustix::net::recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty());
-            let (len, _) = match received {
-                Err(Errno::INTR) => continue,
-                other => other.map_err(|errno| KernelError::Netlink(errno.into()))?,
-            };
+            let len = self.receive()?;
             let datagram = self.buffer.get(..len).unwrap_or_default();
             // A late answer to an earlier request is none to this one.
             if let Some(answer) = message::answer(datagram, self.sequence) {
@@ -128,6 +146,30 @@ impl Socket {
             }
         }
         Err(KernelError::Netlink(io::ErrorKind::InvalidData.into()))
+    }
+
+    fn send(&mut self, request: impl FnOnce(u32) -> Message) -> Result<(), KernelError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = request(self.sequence).finish();
+        // An unconnected netlink socket sends to the kernel.
+        rustix::net::send(&self.socket, &bytes, SendFlags::empty())
+            .map(drop)
+            .map_err(|errno| KernelError::Netlink(errno.into()))
+    }
+
+    /// Bytes of the next datagram, which is in the buffer then.
+    fn receive(&mut self) -> Result<usize, KernelError> {
+        loop {
+            let received =
+                rustix::net::recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty());
+            match received {
+                Err(Errno::INTR) => {}
+                other => {
+                    let (len, _) = other.map_err(|errno| KernelError::Netlink(errno.into()))?;
+                    return Ok(len);
+                }
+            }
+        }
     }
 }
 

@@ -62,6 +62,26 @@ fn a_connection_is_read_with_what_it_names() {
 }
 
 #[test]
+fn the_kernel_is_taken_as_backend() {
+    let folder = folder();
+    let text = FILE.replace("status =", "backend = \"kernel\"\nstatus =");
+    let loaded = Loaded::read(&text, folder.path()).unwrap();
+    assert_eq!(loaded.config.backend, BackendConfig::Kernel);
+    for (from, to, expected) in [
+        ("\"start\"", "\"trap\"", "start = \"trap\" is for backend"),
+        (
+            "name = \"net\"",
+            "name = \"net\"\nmode = \"transport\"",
+            "transport mode is for backend",
+        ),
+    ] {
+        let error = Loaded::read(&text.replace(from, to), folder.path()).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}
+
+#[test]
 fn mistakes_are_named() {
     let folder = folder();
     for (from, to, expected) in [
@@ -69,8 +89,18 @@ fn mistakes_are_named() {
         ("status =", "state =", "unknown field `state`"),
         (
             "status =",
-            "backend = \"kernel\"\nstatus =",
-            "for manual keys only",
+            "backend = \"kernel\"\ndebug = { capture = \"c.pcap\" }\nstatus =",
+            "use tcpdump",
+        ),
+        (
+            "status =",
+            "backend = \"kernel\"\npath = { dscp = 46 }\nstatus =",
+            "dscp is \"copy\" or 0",
+        ),
+        (
+            "status = \"control.sock\"\n[interface]\nname = \"tunnel0\"\n",
+            "status = \"control.sock\"\nbackend = \"kernel\"\n[interface]\nname = \"tunnel0\"\nworkers = 2\n",
+            "is for backend = \"user\"",
         ),
         ("\"start\"", "\"now\"", "unknown variant `now`"),
         ("\"psk\"", "\"other\"", "other: No such file"),

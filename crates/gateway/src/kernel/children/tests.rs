@@ -15,6 +15,8 @@ use super::*;
 struct Told {
     sas: BTreeMap<u32, (Sa, Usage)>,
     policies: BTreeMap<String, Policy>,
+    /// Associations that it does not take.
+    refused: Vec<u32>,
 }
 
 #[derive(Clone, Default)]
@@ -31,6 +33,9 @@ fn name(policy: &Policy) -> String {
 impl Xfrm for Fake {
     fn add_sa(&mut self, sa: &Sa, if_id: Option<u32>) -> Result<(), KernelError> {
         assert_eq!(if_id, Some(7));
+        if self.0.borrow().refused.contains(&sa.spi.get()) {
+            return Err(KernelError::Exists("association".into()));
+        }
         let told = (sa.clone(), Usage::default());
         let before = self.0.borrow_mut().sas.insert(sa.spi.get(), told);
         assert!(before.is_none(), "it was there");
@@ -235,6 +240,35 @@ fn short_sequence_numbers_are_told_of_once() {
     children.look_at_sequence();
     let told: Vec<Note> = notes.try_iter().collect();
     assert_eq!(told, [Note::Expired(spi(0x1001), Expiry::Soft)]);
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_to_be_closed() {
+    for (refused, left) in [(0x1000, vec![]), (0x1001, vec![0x1000])] {
+        let Bench {
+            kernel,
+            mut children,
+            notes,
+        } = bench();
+        kernel.0.borrow_mut().refused.push(refused);
+        children.install(child(0x1000, "192.0.2.7", None, true));
+        let told: Vec<Note> = notes.try_iter().collect();
+        assert_eq!(told, [Note::Expired(spi(0x1001), Expiry::Hard)]);
+        assert_eq!(kernel.spis(), left);
+        children.remove(spi(0x1000), Instant::now());
+        children.poll(Instant::now());
+        assert_eq!((kernel.spis(), kernel.shown().1), (vec![], 0));
+    }
+}
+
+#[test]
+fn associations_end_with_nobody_to_remove_them() {
+    let mut inbound = parameters(0x1000, "192.0.2.7");
+    inbound.lifetime.hard.age = Some(Duration::from_secs(7260));
+    let outbound = parameters(0x1001, "192.0.2.7");
+    let made = KernelChild::new((&inbound, &outbound), &[wanted()], None, true).unwrap();
+    assert_eq!(made.inbound.hard_seconds, Some(7260));
+    assert_eq!(made.outbound.hard_seconds, None);
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn esp(encryption: Encryption, integrity: Option<Integrity>) -> Protocol {
 }
 
 /// ESP with AES-GCM in UDP, tunnel mode.
-fn sa() -> Sa {
+pub(super) fn sa() -> Sa {
     Sa {
         source: "192.0.2.1".parse().unwrap(),
         destination: "192.0.2.2".parse().unwrap(),
@@ -27,6 +27,7 @@ fn sa() -> Sa {
         extended_sequence: true,
         window: 40,
         copy_dscp: false,
+        hard_seconds: None,
         encryption_key: key(20),
         integrity_key: key(0),
     }
@@ -109,6 +110,25 @@ fn an_association_of_ah() {
 }
 
 #[test]
+fn the_end_of_an_association_is_where_the_kernel_looks_for_it() {
+    let ending = Sa {
+        hard_seconds: Some(0x1c5c),
+        ..sa()
+    };
+    let (with, without) = (
+        new_sa(&ending, None, 7).finish(),
+        new_sa(&sa(), None, 7).finish(),
+    );
+    let (at, expected) = (16 + 56 + 24 + 16 + 5 * 8, 0x1c5c_u64.to_le_bytes());
+    assert_eq!(with[at..at + 8], expected);
+    assert_eq!(without[at..at + 8], [0; 8]);
+    assert_eq!(
+        (&with[..at], &with[at + 8..]),
+        (&without[..at], &without[at + 8..])
+    );
+}
+
+#[test]
 fn the_longest_association_fits() {
     let sa = Sa {
         protocol: esp(Encryption::AesCbc256, Some(Integrity::HmacSha512_256)),
@@ -154,7 +174,7 @@ fn naming_an_association() {
     same(get_sa(&sa(), 11), expected);
 }
 
-fn forwarded() -> Policy {
+pub(super) fn forwarded() -> Policy {
     Policy {
         direction: Direction::Forward,
         selector: Selector {
