@@ -5,7 +5,10 @@ import sys
 
 from tests.runner import main
 
-SUITES = ["demo", "export", "upload", "browser", "scan", "ibc", "diskfull", "kill", "vpn", "openvpn", "ikev2", "ike_vpn", "ike_keys", "ike_eap", "ike_modes", "ike_load", "lab"]
+SUITES = [
+    "demo", "export", "upload", "browser", "scan", "ibc", "diskfull", "kill", "vpn", "openvpn", "ikev2", "ike_vpn",
+    "ike_keys", "ike_eap", "ike_modes", "ike_load", "ike_kernel", "lab",
+]
 
 
 def load(name):

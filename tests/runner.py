@@ -94,6 +94,6 @@ def main(modules):
         started = time.monotonic()
         suite = Suite(module.__name__.rpartition(".")[2])
         suites.append(suite)
-        run_suite(suite, module.run)
+        run_suite(suite, module.run, getattr(module, "LIMIT", LIMIT))
         print(f"        {suite.name} took {time.monotonic() - started:.0f} s", flush=True)
     return finish(suites)
