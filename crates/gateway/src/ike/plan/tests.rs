@@ -65,7 +65,7 @@ fn a_connection_is_read_with_what_it_names() {
 fn the_kernel_is_taken_as_backend() {
     let folder = folder();
     let text = FILE.replace("status =", "backend = \"kernel\"\nstatus =");
-    let loaded = Loaded::read(&text, folder.path()).unwrap();
+    let loaded = Loaded::read(&text, folder.path(), &Signer::in_thread()).unwrap();
     assert_eq!(loaded.config.backend, BackendConfig::Kernel);
     for (from, to, expected) in [
         ("\"start\"", "\"trap\"", "start = \"trap\" is for backend"),
@@ -75,7 +75,8 @@ fn the_kernel_is_taken_as_backend() {
             "transport mode is for backend",
         ),
     ] {
-        let error = Loaded::read(&text.replace(from, to), folder.path()).err();
+        let error =
+            Loaded::read(&text.replace(from, to), folder.path(), &Signer::in_thread()).err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(expected), "{to}: {error}");
     }
