@@ -207,6 +207,12 @@ class Peer:
         what = lambda: f"{count} x {start!r} among {self.lines}"
         wait_for(lambda: self.count(start) >= count, what, seconds)
 
+    def alive(self):
+        """The peer's inbound SPIs of our Child SAs."""
+        ups = [line.split() for line in self.lines if line.startswith("child-up")]
+        downs = {line.split()[1] for line in self.lines if line.startswith("child-down")}
+        return [theirs for _, ours, theirs, *_ in ups if ours not in downs]
+
     def stop(self):
         self.process.terminate()
         self.process.wait(10)
@@ -652,10 +658,10 @@ def rekey_in_loss(suite, lab, pair, turns):
     wait_for(lambda: len(pair.spis()) == 1, lambda: pair.charon.sas(), 60)
     wait_for(lambda: pair.charon.sas().count("ESTABLISHED") == 1, lambda: pair.charon.sas(), 60)
     equal(pair.peer.count("ike-down"), 0, "IKE SAs that went down")
-    ups = [line.split() for line in pair.peer.lines if line.startswith("child-up")]
-    alive = {line[1] for line in ups} - {line.split()[1] for line in pair.peer.lines if line.startswith("child-down")}
-    equal([line[2] for line in ups if line[1] in alive], pair.spis(), "Child SAs")
-    print(f"        {len(ups) - 1} Child SAs and {pair.peer.count('ike-rekeyed')} IKE SAs replaced", flush=True)
+    # charon 6.1 may forget one without deleting it; a minute later at most we delete it.
+    wait_for(lambda: pair.peer.alive() == pair.spis(), lambda: f"{pair.peer.alive()} here, {pair.spis()} there", 90)
+    children, ikes = pair.peer.count("child-up") - 1, pair.peer.count("ike-rekeyed")
+    print(f"        {children} Child SAs and {ikes} IKE SAs replaced", flush=True)
 
 
 def run(suite):

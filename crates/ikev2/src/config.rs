@@ -268,6 +268,9 @@ pub struct Limits {
     /// How long an SA may outlive the time at which it was to be replaced, before it is deleted; it lives
     /// on if none. Replacing takes a few seconds, or as long as the peer refuses.
     pub overdue: Option<Duration>,
+    /// How long the peer may take to delete a Child SA that it has replaced, or that its rekeying made in
+    /// vain, before we do (RFC 7296 §2.8 leaves it to the peer; not every peer comes to it).
+    pub superseded: Duration,
     /// How long an IKE SA that was closed or replaced still answers.
     pub linger: Duration,
     /// Pause between keepalives behind a NAT (RFC 3948 §4).
@@ -299,6 +302,7 @@ impl Default for Limits {
             unconfirmed: Duration::from_secs(60),
             followup: Duration::from_secs(60),
             overdue: None,
+            superseded: Duration::from_secs(30),
             linger: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),
             children: 64,

@@ -37,8 +37,35 @@ pub(crate) struct ChildSa {
     /// at most.
     pub(crate) unconfirmed: Option<Timestamp>,
     pub(crate) rekey_at: Option<Timestamp>,
-    /// When it ends if it is not replaced.
+    /// When we delete it, if it is not replaced, or if the peer that replaced it does not.
     pub(crate) ends_at: Option<Timestamp>,
+}
+
+impl ChildSa {
+    /// The peer is to delete it now, as it made another in its place, or made it in vain.
+    pub(crate) fn leave_to_peer(&mut self, core: &Core, state: ChildState) {
+        self.state = state;
+        self.ends_at = Some(core.now.after(core.limits.superseded));
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.state == ChildState::Live
+    }
+
+    /// Why it ends when nothing else ends it.
+    pub(crate) fn end_reason(&self) -> Reason {
+        match self.state {
+            ChildState::Live => Reason::Overdue,
+            ChildState::Replaced(_) => Reason::Replaced,
+            ChildState::Redundant => Reason::Redundant,
+        }
+    }
+
+    /// We delete it now.
+    pub(crate) fn retire(&mut self, state: ChildState) {
+        self.state = state;
+        self.ends_at = None;
+    }
 }
 
 /// Our offer for a Child SA.

@@ -199,6 +199,12 @@ impl Established {
             _ => None,
         };
         let unconfirmed = child.and_then(|child| child.unconfirmed);
+        // Without its successor the peer would be left with none.
+        let successor = child.and_then(|child| match child.state {
+            ChildState::Replaced(new) => self.children.get(&new),
+            ChildState::Live | ChildState::Redundant => None,
+        });
+        let unconfirmed = unconfirmed.max(successor.and_then(|new| new.unconfirmed));
         let promise = self.promise.as_ref();
         let promised = promise.filter(|promise| promise.blocks(&queued.intent));
         let promised = promised.map(|promise| promise.expires);
@@ -346,10 +352,8 @@ impl IkeSa {
     }
 
     pub(super) fn established_timeout(&self, established: &Established) -> Option<Timestamp> {
-        let children = established.children.values();
-        let rekeys = children.filter(|child| child.state == ChildState::Live);
-        let rekeys = rekeys.flat_map(|child| [child.rekey_at, child.ends_at]);
-        let rekeys = rekeys.flatten();
+        let timers = |child: &ChildSa| [child.rekey_at.filter(|_| child.is_live()), child.ends_at];
+        let children = established.children.values().flat_map(timers).flatten();
         let live = established.role == Role::Live;
         let probes = live || established.role == Role::Replaced;
         let idle = self.channel.is_idle();
@@ -365,7 +369,7 @@ impl IkeSa {
         let promise = established.promise.as_ref().map(|promise| promise.expires);
         [
             promise,
-            rekeys.min().filter(|_| live),
+            children.min().filter(|_| live),
             established.rekey_at.filter(|_| live),
             established.ends_at.filter(|_| live),
             queued.min().filter(|_| idle && live),
@@ -404,11 +408,11 @@ impl IkeSa {
         }
         let (mut rekey, mut over) = (Vec::new(), Vec::new());
         for child in established.children.values_mut() {
-            if child.state == ChildState::Live && due(child.ends_at) {
+            if due(child.ends_at) {
                 child.ends_at = None;
-                over.push(child.spi_in);
+                over.push((child.spi_in, child.end_reason()));
             }
-            if child.state == ChildState::Live && due(child.rekey_at) {
+            if child.is_live() && due(child.rekey_at) {
                 child.rekey_at = None;
                 rekey.push(child.spi_in);
             }
@@ -416,9 +420,8 @@ impl IkeSa {
         for spi_in in rekey {
             established.enqueue(core, Intent::RekeyChild(spi_in), now);
         }
-        for spi_in in over {
-            let intent = Intent::DeleteChild(spi_in, Reason::Overdue);
-            established.enqueue(core, intent, now);
+        for (spi_in, reason) in over {
+            established.enqueue(core, Intent::DeleteChild(spi_in, reason), now);
         }
         if due(established.ends_at) {
             established.ends_at = None;
@@ -471,7 +474,7 @@ impl IkeSa {
             return;
         };
         child.unconfirmed = None;
-        if child.state == ChildState::Live && !child.sending {
+        if child.is_live() && !child.sending {
             self.send_with(core, spi_in);
         }
     }

@@ -205,7 +205,7 @@ impl IkeSa {
             }
             let spi = notify.data.as_slice().try_into().map(u32::from_be_bytes);
             let child = spi.ok().and_then(|spi| established.child_by_outbound(spi));
-            let live = child.filter(|child| child.state == ChildState::Live && child.sending);
+            let live = child.filter(|child| child.is_live() && child.sending);
             if let Some(spi_in) = live.map(|child| child.spi_in) {
                 established.enqueue(core, Intent::RekeyChild(spi_in), core.now);
             }

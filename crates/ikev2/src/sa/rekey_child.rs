@@ -44,14 +44,14 @@ struct Further {
 
 impl Established {
     /// Notes that the peer replaced a Child SA. If we are replacing it too, the nonces decide later.
-    fn replaced_by_peer(&mut self, old: u32, peer: PeerRekey) {
+    fn replaced_by_peer(&mut self, core: &Core, old: u32, peer: PeerRekey) {
         match &mut self.request {
             Some(Request::Child(request)) if request.rekeys == Some(old) => {
                 request.peer_rekey = Some(peer);
             }
             _ => {
                 if let Some(child) = self.children.get_mut(&old) {
-                    child.state = ChildState::Replaced(peer.spi_in);
+                    child.leave_to_peer(core, ChildState::Replaced(peer.spi_in));
                 }
             }
         }
@@ -76,7 +76,7 @@ impl Established {
         };
         match (made, self.children.get_mut(&old)) {
             (_, None) => {}
-            (Some(made), Some(child)) => child.state = ChildState::Replaced(made),
+            (Some(made), Some(child)) => child.leave_to_peer(core, ChildState::Replaced(made)),
             (None, Some(_)) => self.enqueue(core, Intent::RekeyChild(old), core.now),
         }
     }
@@ -95,8 +95,8 @@ impl IkeSa {
         let Phase::Established(established) = &self.phase else {
             return;
         };
-        let live = |child: &&super::child::ChildSa| child.state == ChildState::Live;
-        if let Some(child) = established.children.get(&spi_in).filter(live) {
+        let child = established.children.get(&spi_in);
+        if let Some(child) = child.filter(|child| child.is_live()) {
             let config = child.config;
             self.start_child(core, config, Some(spi_in), None);
         }
@@ -313,20 +313,20 @@ impl IkeSa {
         };
         let (now, new) = (core.now, child.spi_in);
         if lost {
-            child.state = ChildState::Redundant;
+            child.retire(ChildState::Redundant);
             established.children.insert(new, child);
             established.enqueue(core, Intent::DeleteChild(new, Reason::Redundant), now);
             established.leave_to_peer(core, request, rival);
             return;
         }
         if let Some(theirs) = rival.and_then(|peer| established.children.get_mut(&peer)) {
-            theirs.state = ChildState::Redundant;
+            theirs.leave_to_peer(core, ChildState::Redundant);
         }
         established.children.insert(new, child);
         if let Some(old) = request.rekeys {
             established.void_promise_about(core, old);
             if let Some(old_child) = established.children.get_mut(&old) {
-                old_child.state = ChildState::Replaced(new);
+                old_child.retire(ChildState::Replaced(new));
                 established.enqueue(core, Intent::DeleteChild(old, Reason::Replaced), now);
             }
         }
@@ -486,7 +486,7 @@ impl IkeSa {
         established.children.insert(spi_in, child);
         if let Some(old) = replaces {
             let lowest = nonces.0.min(nonces.1);
-            established.replaced_by_peer(old, PeerRekey { spi_in, lowest });
+            established.replaced_by_peer(core, old, PeerRekey { spi_in, lowest });
         }
         Ok(())
     }
@@ -530,7 +530,9 @@ fn rekeyed_child(
         let deleting = matches!(
             established.request, Some(Request::DeleteChild(spi, _)) if spi == child.spi_in
         );
-        if deleting || child.state != ChildState::Live {
+        // A peer that never deletes what it replaced has to wait until we do.
+        let most = core.limits.children.saturating_mul(2);
+        if deleting || !child.is_live() || established.children.len() >= most {
             return Err(later());
         }
         return Ok(Some((child.spi_in, child.config)));

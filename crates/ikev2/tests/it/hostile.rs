@@ -163,6 +163,58 @@ fn a_child_that_was_rekeyed_is_not_rekeyed_again() {
 }
 
 #[test]
+fn what_the_peer_replaces_and_never_deletes_is_deleted() {
+    let mut peer = HostilePeer::new(true);
+    let limits = Limits::default();
+    let old = peer.child.unwrap();
+    let request = peer.child_request(Some(0x1000), 0x2000);
+    peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert!(peer.wait(limits.superseded).is_empty());
+    // Only now is it sure that the peer has its successor.
+    let heard = peer.wait(limits.unconfirmed - limits.superseded);
+    let delete = Delete::Children {
+        protocol: Protocol::ESP,
+        spis: vec![old],
+    };
+    assert_eq!(heard[0].payloads, [Payload::Delete(delete)]);
+    // Like one that had forgotten it.
+    peer.say(ExchangeType::INFORMATIONAL, true, 0, &[]);
+    let ends: Vec<_> = peer.events.iter().rev().take(2).collect();
+    let successor = |event: &Event| {
+        matches!(
+            event,
+            Event::ChildOutbound {
+                spi_out: 0x2000,
+                ..
+            }
+        )
+    };
+    assert!(successor(ends[1]));
+    assert!(matches!(ends[0], Event::ChildDown { spi_in, .. } if *spi_in == old));
+}
+
+#[test]
+fn a_peer_that_replaces_without_ever_deleting_has_to_wait() {
+    let mut peer = HostilePeer::new(true);
+    let most = Limits::default().children as u32 * 2;
+    for spi in 0x1000..0x1000 + most - 1 {
+        let request = peer.child_request(Some(spi), spi + 1);
+        assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
+    }
+    let request = peer.child_request(Some(0x1000 + most - 1), 0x9000);
+    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
+    // Our deletions make room.
+    peer.wait(Limits::default().superseded);
+    for id in 0..most - 1 {
+        peer.say(ExchangeType::INFORMATIONAL, true, id, &[]);
+    }
+    let (_, children) = peer.endpoint.established().next().unwrap();
+    assert_eq!(children.len(), 1);
+    assert!(is_up(&peer));
+}
+
+#[test]
 fn a_peer_that_lost_the_child_gets_a_new_one() {
     let mut peer = HostilePeer::new(true);
     let old = peer.child.unwrap();
