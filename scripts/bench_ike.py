@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from scripts.measure import machine  # noqa: E402
-from tests import ikev2  # noqa: E402
+from tests import ike_pair  # noqa: E402
 from tests.runner import Suite  # noqa: E402
 from tests.spoof import SPOOFER, cpu, first_message, resident  # noqa: E402
 
@@ -33,9 +33,9 @@ class Ours:
 
     def __init__(self, lab, ike, pki, extra=()):
         files = ["--cert", pki / "theirs.pem", "--key", pki / "theirs.key", "--ca", pki / "ca.pem"]
-        line = [ikev2.PEER, "--local", ikev2.THEIRS, "--remote", ikev2.OURS, "--local-id", "theirs.example.org"]
+        line = [ike_pair.PEER, "--local", ike_pair.THEIRS, "--remote", ike_pair.OURS, "--local-id", "theirs.example.org"]
         line += ["--remote-id", "ours.example.org", "--ike", ike, "--esp", ESP, *files]
-        line += ["--local-ts", ikev2.NETS["theirs"], "--remote-ts", ikev2.NETS["ours"], *extra]
+        line += ["--local-ts", ike_pair.NETS["theirs"], "--remote-ts", ike_pair.NETS["ours"], *extra]
         line = lab.network.command("server", *(str(part) for part in line))
         # What it says is not read in time to matter, so it goes nowhere.
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -49,7 +49,7 @@ class Ours:
 
 def measure(lab, responder, ike, pki, count):
     """Seconds of processor time for one handshake, the end of the tunnel included, and by the clock."""
-    peer = ikev2.Peer(lab, ike, ESP, pki)
+    peer = ike_pair.Peer(lab, ike, ESP, pki)
     try:
         # The first one loads what is loaded once.
         peer.tell("storm 3")
@@ -68,9 +68,9 @@ def flood(lab, pki):
     ike = KINDS[0][2]
     responder = Ours(lab, ike, pki)
     try:
-        honest = ikev2.Peer(lab, ike, ESP, pki)
+        honest = ike_pair.Peer(lab, ike, ESP, pki)
         before, used = resident(responder.process.pid), cpu(responder.process.pid)
-        command = lab.network.command("client", sys.executable, "-c", SPOOFER, ikev2.THEIRS)
+        command = lab.network.command("client", sys.executable, "-c", SPOOFER, ike_pair.THEIRS)
         spoofer = subprocess.Popen(command, stdin=subprocess.PIPE)
         for number in range(SPOOFED):
             # 172.16.0.0/12: no answer finds its way.
@@ -102,7 +102,7 @@ def rounds(lab, arguments):
             finally:
                 responder.stop()
             if both:
-                responder = ikev2.Charon(lab, ike, ESP, pki, level=0)
+                responder = ike_pair.Charon(lab, ike, ESP, pki, level=0)
                 try:
                     found["charon"].append(measure(lab, responder, ike, pki, arguments.count))
                 finally:
@@ -144,7 +144,7 @@ def main():
     arguments = parser.parse_args()
     suite = Suite("bench-ike")
     try:
-        lab = ikev2.Lab(suite)
+        lab = ike_pair.Lab(suite)
         results = rounds(lab, arguments)
         flood_result = flood(lab, lab.pki("ecdsa"))
     finally:

@@ -4,7 +4,7 @@ from tests.harness import Site, contains, equal, run as execute, wait_for
 from tests.ike_lab import (
     INSIDE, Authority, Daemon, Lab, certificate_auth, connection, initiate, mirrored, pair
 )
-from tests.ikev2 import NETS, PASSWORD
+from tests.ike_pair import NETS, PASSWORD
 
 USER = "officer-4711"
 QUANTUM = "a secret against quantum computers"

@@ -6,7 +6,7 @@ import json
 import re
 
 from tests.harness import CORDON, Process, cordon, equal, wait_for
-from tests.ikev2 import Charon, Lab as IkeLab
+from tests.ike_pair import Charon, Lab as IkeLab
 from tests.namespaces import OUTSIDE
 from tests.vpn import SINK, SOURCE
 

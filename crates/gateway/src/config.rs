@@ -1,17 +1,21 @@
 //! The file that describes a tunnel with manual keys.
 
+mod prefix;
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ipsec::sa::{Protocol, Spi};
-use ipsec::selector::AddressRange;
 use offload::{Encryption, Integrity, Suite};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
+
+pub use prefix::Prefix;
 
 /// A tunnel with manual keys.
 #[derive(Debug, Deserialize)]
@@ -349,54 +353,6 @@ pub struct PolicyConfig {
     pub protocol: Option<u8>,
 }
 
-/// An address with a prefix length, as in `10.1.0.0/16`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    /// The address, host bits included.
-    pub address: IpAddr,
-    /// Bits of the prefix.
-    pub bits: u8,
-}
-
-impl Prefix {
-    /// One address.
-    pub(crate) const fn host(address: IpAddr) -> Self {
-        let bits = match address {
-            IpAddr::V4(_) => 32,
-            IpAddr::V6(_) => 128,
-        };
-        Self { address, bits }
-    }
-
-    /// All addresses with this prefix.
-    pub fn range(&self) -> AddressRange {
-        // The length was checked when the prefix was read.
-        AddressRange::prefix(self.address, self.bits)
-            .unwrap_or_else(|_| AddressRange::host(self.address))
-    }
-}
-
-impl FromStr for Prefix {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let what = || format!("{text:?} is no address with a prefix length, such as 10.1.0.0/16");
-        let (address, bits) = text.split_once('/').ok_or_else(what)?;
-        let address: IpAddr = address.parse().map_err(|_| what())?;
-        let bits = bits.parse().map_err(|_| what())?;
-        AddressRange::prefix(address, bits).map_err(|error| error.to_string())?;
-        Ok(Self { address, bits })
-    }
-}
-
-impl<'de> Deserialize<'de> for Prefix {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(D::Error::custom)
-    }
-}
-
 /// Names of encryption algorithms in configuration files.
 pub(crate) const ENCRYPTION: &[(&str, Encryption)] = &[
     ("aes-256-gcm", Encryption::AesGcm256),
@@ -603,6 +559,3 @@ impl StaticConfig {
         self.sa.mode == ModeConfig::Transport
     }
 }
-
-#[cfg(test)]
-pub(crate) mod tests;

@@ -218,7 +218,7 @@ impl Control {
             .is_some_and(|plan| plan.start == Start::Start);
         if keeps && *reason != Reason::Local {
             let timer = Timer::Child(child.ike, child.name);
-            self.at(now.stamp.after(super::RETRY_FIRST), timer);
+            self.at(now.stamp.after(super::starts::RETRY_FIRST), timer);
         }
     }
 

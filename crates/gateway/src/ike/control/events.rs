@@ -163,7 +163,7 @@ impl Control {
                 let order = LinkOrder::AddAddress(*address);
                 self.effects.push_back(Effect::Link(order));
             }
-            self.at(now.stamp.after(super::LOOK_AT_PATHS), Timer::Paths);
+            self.at(now.stamp.after(super::starts::LOOK_AT_PATHS), Timer::Paths);
         }
         self.ikes.insert(ike, state);
         self.audit_ike("tunnel.up", true, ike, None);

@@ -10,6 +10,7 @@ mod children;
 mod events;
 mod orders;
 mod record;
+mod starts;
 #[cfg(test)]
 mod tests;
 
@@ -43,12 +44,6 @@ use crate::link::Peer;
 pub(super) const IKE_PORT: u16 = 500;
 /// UDP port of IKE and ESP behind NATs (RFC 3948 §2.1).
 pub(super) const NAT_PORT: u16 = 4500;
-/// Longest pause between attempts.
-const RETRY_MAX: Duration = Duration::from_secs(60);
-/// First pause; it doubles with each failure.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// How often we look whether our own address has changed.
-const LOOK_AT_PATHS: Duration = Duration::from_secs(1);
 /// Failed negotiations that are remembered.
 const EXPLANATIONS: usize = 64;
 /// How long the acceptance of a certificate waits for the handshake to end, and how many of one peer.
@@ -447,95 +442,6 @@ impl Control {
                 let _ = self.endpoint.rekey_ike(now.stamp, ike);
             }
             Timer::Paths => self.look_at_paths(now),
-        }
-    }
-
-    /// Brings a connection up unless it is, or is on its way.
-    fn want(&mut self, name: &str, now: Now) {
-        let Some(plan) = self.plan(name) else { return };
-        let Some(remote) = plan.remote else { return };
-        let missing: Vec<String> = plan
-            .children
-            .iter()
-            .map(|child| child.name.clone())
-            .collect();
-        let wish = self.wishes.entry(name.to_owned()).or_default();
-        if self.stopping || wish.held {
-            return;
-        }
-        if let Some(ike) = wish.ike {
-            // It is up, but not all of it.
-            if self.ikes.contains_key(&ike) {
-                for child in missing {
-                    self.due(Timer::Child(ike, child), now);
-                }
-            }
-            return;
-        }
-        let Some(local) = (self.source_of)(remote) else {
-            tracing::warn!(conn = %name, peer = %remote, "there is no way to the peer");
-            self.try_again(name, now);
-            return;
-        };
-        let path = [local, remote].map(|address| SocketAddr::new(address, IKE_PORT));
-        match self.endpoint.initiate(now.stamp, name, path[0], path[1]) {
-            Ok(ike) => {
-                tracing::info!(conn = %name, peer = %remote, "connecting");
-                self.wishes.entry(name.to_owned()).or_default().ike = Some(ike);
-            }
-            Err(error) => tracing::error!(conn = %name, %error, "cannot connect"),
-        }
-    }
-
-    /// Plans the next attempt, if there is to be one.
-    fn try_again(&mut self, name: &str, now: Now) {
-        let Some(start) = self.plan(name).map(|plan| plan.start) else {
-            return;
-        };
-        let wish = self.wishes.entry(name.to_owned()).or_default();
-        if wish.held || self.stopping {
-            return;
-        }
-        let pause = RETRY_FIRST
-            .saturating_mul(1 << wish.failures.min(6))
-            .min(RETRY_MAX);
-        wish.failures = wish.failures.saturating_add(1);
-        let at = now.stamp.after(pause);
-        match start {
-            Start::Start => self.at(at, Timer::Start(name.to_owned())),
-            Start::Trap => self.at(at, Timer::Rearm(name.to_owned())),
-            Start::None => {}
-        }
-    }
-
-    /// Moves tunnels that we started when our address towards the peer is another one now.
-    fn look_at_paths(&mut self, now: Now) {
-        let ours: Vec<_> = self
-            .ikes
-            .iter()
-            .filter(|(_, state)| state.initiator)
-            .map(|(ike, state)| (*ike, state.local, state.remote))
-            .collect();
-        if ours.is_empty() {
-            return;
-        }
-        self.at(now.stamp.after(LOOK_AT_PATHS), Timer::Paths);
-        for (ike, local, remote) in ours {
-            let Some(source) = (self.source_of)(remote.ip()).filter(|ip| *ip != local.ip()) else {
-                continue;
-            };
-            let new = SocketAddr::new(source, NAT_PORT);
-            tracing::info!(from = %local, to = %new, "our address has changed");
-            if self
-                .endpoint
-                .change_path(now.stamp, ike, new, remote)
-                .is_ok()
-            {
-                self.moved(ike, new, remote, now);
-            } else {
-                // Without MOBIKE the old address is lost and the tunnel with it.
-                let _ = self.endpoint.close(now.stamp, ike);
-            }
         }
     }
 

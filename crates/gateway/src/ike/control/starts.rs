@@ -1,0 +1,104 @@
+//! Connections that we start: now, again after a failure, and from another address.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::super::config::Start;
+use super::{Control, IKE_PORT, NAT_PORT, Now, Timer};
+
+/// Longest pause between attempts.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// First pause; it doubles with each failure.
+pub(super) const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// How often we look whether our own address has changed.
+pub(super) const LOOK_AT_PATHS: Duration = Duration::from_secs(1);
+impl Control {
+    /// Brings a connection up unless it is, or is on its way.
+    pub(super) fn want(&mut self, name: &str, now: Now) {
+        let Some(plan) = self.plan(name) else { return };
+        let Some(remote) = plan.remote else { return };
+        let missing: Vec<String> = plan
+            .children
+            .iter()
+            .map(|child| child.name.clone())
+            .collect();
+        let wish = self.wishes.entry(name.to_owned()).or_default();
+        if self.stopping || wish.held {
+            return;
+        }
+        if let Some(ike) = wish.ike {
+            // It is up, but not all of it.
+            if self.ikes.contains_key(&ike) {
+                for child in missing {
+                    self.due(Timer::Child(ike, child), now);
+                }
+            }
+            return;
+        }
+        let Some(local) = (self.source_of)(remote) else {
+            tracing::warn!(conn = %name, peer = %remote, "there is no way to the peer");
+            self.try_again(name, now);
+            return;
+        };
+        let path = [local, remote].map(|address| SocketAddr::new(address, IKE_PORT));
+        match self.endpoint.initiate(now.stamp, name, path[0], path[1]) {
+            Ok(ike) => {
+                tracing::info!(conn = %name, peer = %remote, "connecting");
+                self.wishes.entry(name.to_owned()).or_default().ike = Some(ike);
+            }
+            Err(error) => tracing::error!(conn = %name, %error, "cannot connect"),
+        }
+    }
+
+    /// Plans the next attempt, if there is to be one.
+    pub(super) fn try_again(&mut self, name: &str, now: Now) {
+        let Some(start) = self.plan(name).map(|plan| plan.start) else {
+            return;
+        };
+        let wish = self.wishes.entry(name.to_owned()).or_default();
+        if wish.held || self.stopping {
+            return;
+        }
+        let pause = RETRY_FIRST
+            .saturating_mul(1 << wish.failures.min(6))
+            .min(RETRY_MAX);
+        wish.failures = wish.failures.saturating_add(1);
+        let at = now.stamp.after(pause);
+        match start {
+            Start::Start => self.at(at, Timer::Start(name.to_owned())),
+            Start::Trap => self.at(at, Timer::Rearm(name.to_owned())),
+            Start::None => {}
+        }
+    }
+
+    /// Moves tunnels that we started when our address towards the peer is another one now.
+    pub(super) fn look_at_paths(&mut self, now: Now) {
+        let ours: Vec<_> = self
+            .ikes
+            .iter()
+            .filter(|(_, state)| state.initiator)
+            .map(|(ike, state)| (*ike, state.local, state.remote))
+            .collect();
+        if ours.is_empty() {
+            return;
+        }
+        self.at(now.stamp.after(LOOK_AT_PATHS), Timer::Paths);
+        for (ike, local, remote) in ours {
+            let Some(source) = (self.source_of)(remote.ip()).filter(|ip| *ip != local.ip()) else {
+                continue;
+            };
+            let new = SocketAddr::new(source, NAT_PORT);
+            tracing::info!(from = %local, to = %new, "our address has changed");
+            if self
+                .endpoint
+                .change_path(now.stamp, ike, new, remote)
+                .is_ok()
+            {
+                self.moved(ike, new, remote, now);
+            } else {
+                // Without MOBIKE the old address is lost and the tunnel with it.
+                let _ = self.endpoint.close(now.stamp, ike);
+            }
+        }
+    }
+}
