@@ -44,7 +44,7 @@ pub(crate) struct ChildSa {
 impl ChildSa {
     /// The peer is to delete it now, as it made another in its place, or made it in vain.
     pub(crate) fn leave_to_peer(&mut self, core: &Core, state: ChildState) {
-        self.state = state;
+        self.retire(state);
         self.ends_at = Some(core.now.after(core.limits.superseded));
     }
 
@@ -61,9 +61,10 @@ impl ChildSa {
         }
     }
 
-    /// We delete it now.
+    /// It is of no use any more.
     pub(crate) fn retire(&mut self, state: ChildState) {
         self.state = state;
+        self.rekey_at = None;
         self.ends_at = None;
     }
 }

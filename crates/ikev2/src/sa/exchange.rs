@@ -190,6 +190,43 @@ impl Established {
         }
     }
 
+    /// When a Child SA is to end. Not before the peer has shown that it has the successor: without it, and
+    /// without the old one, it would be left with none.
+    fn ends_at(&self, child: &ChildSa) -> Option<Timestamp> {
+        let waits = match child.state {
+            ChildState::Replaced(new) => self.children.get(&new),
+            ChildState::Live | ChildState::Redundant => None,
+        };
+        let waits = waits.is_some_and(|successor| successor.unconfirmed.is_some());
+        child.ends_at.filter(|_| !waits)
+    }
+
+    /// Replaces the Child SAs whose time it is, and deletes those that are over.
+    fn tick_children(&mut self, core: &Core) {
+        let (mut rekey, mut over) = (Vec::new(), Vec::new());
+        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= core.now);
+        for child in self.children.values() {
+            if due(self.ends_at(child)) {
+                over.push(child.spi_in);
+            } else if due(child.rekey_at) {
+                rekey.push(child.spi_in);
+            }
+        }
+        for spi_in in rekey {
+            if let Some(child) = self.children.get_mut(&spi_in) {
+                child.rekey_at = None;
+                self.enqueue(core, Intent::RekeyChild(spi_in), core.now);
+            }
+        }
+        for spi_in in over {
+            if let Some(child) = self.children.get_mut(&spi_in) {
+                child.ends_at = None;
+                let intent = Intent::DeleteChild(spi_in, child.end_reason());
+                self.enqueue(core, intent, core.now);
+            }
+        }
+    }
+
     /// When an intention may start.
     fn ready_at(&self, queued: &Queued) -> Timestamp {
         let child = match &queued.intent {
@@ -199,12 +236,6 @@ impl Established {
             _ => None,
         };
         let unconfirmed = child.and_then(|child| child.unconfirmed);
-        // Without its successor the peer would be left with none.
-        let successor = child.and_then(|child| match child.state {
-            ChildState::Replaced(new) => self.children.get(&new),
-            ChildState::Live | ChildState::Redundant => None,
-        });
-        let unconfirmed = unconfirmed.max(successor.and_then(|new| new.unconfirmed));
         let promise = self.promise.as_ref();
         let promised = promise.filter(|promise| promise.blocks(&queued.intent));
         let promised = promised.map(|promise| promise.expires);
@@ -352,7 +383,7 @@ impl IkeSa {
     }
 
     pub(super) fn established_timeout(&self, established: &Established) -> Option<Timestamp> {
-        let timers = |child: &ChildSa| [child.rekey_at.filter(|_| child.is_live()), child.ends_at];
+        let timers = |child: &ChildSa| [child.rekey_at, established.ends_at(child)];
         let children = established.children.values().flat_map(timers).flatten();
         let live = established.role == Role::Live;
         let probes = live || established.role == Role::Replaced;
@@ -406,23 +437,7 @@ impl IkeSa {
         if established.role != Role::Live {
             return;
         }
-        let (mut rekey, mut over) = (Vec::new(), Vec::new());
-        for child in established.children.values_mut() {
-            if due(child.ends_at) {
-                child.ends_at = None;
-                over.push((child.spi_in, child.end_reason()));
-            }
-            if child.is_live() && due(child.rekey_at) {
-                child.rekey_at = None;
-                rekey.push(child.spi_in);
-            }
-        }
-        for spi_in in rekey {
-            established.enqueue(core, Intent::RekeyChild(spi_in), now);
-        }
-        for (spi_in, reason) in over {
-            established.enqueue(core, Intent::DeleteChild(spi_in, reason), now);
-        }
+        established.tick_children(core);
         if due(established.ends_at) {
             established.ends_at = None;
             established.enqueue(core, Intent::DeleteIke(Reason::Overdue), now);

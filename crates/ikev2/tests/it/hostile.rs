@@ -169,9 +169,11 @@ fn what_the_peer_replaces_and_never_deletes_is_deleted() {
     let old = peer.child.unwrap();
     let request = peer.child_request(Some(0x1000), 0x2000);
     peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    // Only with the next request is it sure that the peer has the successor.
     assert!(peer.wait(limits.superseded).is_empty());
-    // Only now is it sure that the peer has its successor.
-    let heard = peer.wait(limits.unconfirmed - limits.superseded);
+    let heard = peer.ask(ExchangeType::INFORMATIONAL, &[]);
+    assert_eq!(heard.len(), 1);
+    let heard = peer.wait(Duration::ZERO);
     let delete = Delete::Children {
         protocol: Protocol::ESP,
         spis: vec![old],
