@@ -48,7 +48,18 @@ class Program:
             time.sleep(0.1)
 
     def signal(self, number):
-        self.process.send_signal(number)
+        """Sends it to the program and its children, their children too."""
+        parents = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            # One that has just ended is of no interest. The name in parentheses may have anything in it.
+            with contextlib.suppress(OSError):
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(stat.parent.name))
+        waiting = [self.process.pid]
+        while waiting:
+            pid = waiting.pop()
+            os.kill(pid, number)
+            waiting += parents.get(pid, [])
 
     def end(self):
         self.process.terminate()
@@ -525,7 +536,7 @@ def run_cases(cases):
 
 
 def stopped(program, then):
-    """Calls `then` while a program and its children stand still."""
+    """Calls `then` while a program stands still."""
     program.signal(signal.SIGSTOP)
     try:
         then()
