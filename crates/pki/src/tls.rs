@@ -19,7 +19,8 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use self::verifier::{ClientVerifier, ServerVerifier};
+use self::verifier::{Clients, Servers};
+pub use self::verifier::{Judge, Verifier};
 use crate::cert::CertificateChain;
 use crate::key::PrivateKey;
 use crate::path::{Purpose, TrustStore};
@@ -163,13 +164,9 @@ impl ServerTls {
             builder.with_client_cert_verifier(Arc::new(NoClientAuth))
         } else {
             let (trust, purpose) = self.clients.ok_or(TlsError::NoTrust)?;
-            builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(
-                trust,
-                purpose,
-                self.mode == ClientAuth::Required,
-                self.check_revocation,
-                crypto,
-            )))
+            let mandatory = self.mode == ClientAuth::Required;
+            let clients = Clients::new(trust, purpose, mandatory, self.check_revocation);
+            builder.with_client_cert_verifier(Arc::new(Verifier::new(clients, &crypto)))
         };
         let mut config = builder.with_cert_resolver(self.identity);
         config.alpn_protocols = self.alpn;
@@ -189,7 +186,7 @@ pub fn client_config(
     protocols: &[&str],
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let crypto = crypto();
-    let verifier = Arc::new(ServerVerifier::new(trust.clone(), Arc::clone(&crypto)));
+    let verifier = Arc::new(Verifier::new(Servers(trust.clone()), &crypto));
     // "Dangerous" is rustls's word for any verifier but its own; ours calls the same validator and
     // adds kind and revocation.
     let builder = ClientConfig::builder_with_provider(crypto)

@@ -12,16 +12,12 @@ use std::time::Duration;
 use ikev2::auth::Scheme;
 use ikev2::config::KeyKind;
 use ikev2::wire::Identification;
+use pki::tls::{Judge, Verifier};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::aws_lc_rs;
 use rustls::server::NoServerSessionStorage;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
-    SignatureAlgorithm, SignatureScheme,
-};
+use rustls::{ClientConfig, Error, ServerConfig, SignatureAlgorithm, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
@@ -100,7 +96,7 @@ pub(super) fn server(
     way: &Way,
 ) -> Result<Arc<ServerConfig>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = Arc::new(AnyClient(Arc::clone(&provider)));
+    let verifier = Arc::new(Verifier::new(AnyClient, &provider));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -122,11 +118,11 @@ pub(super) fn client(
     server: Identification,
 ) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = Arc::new(KnownServer {
-        provider: Arc::clone(&provider),
+    let judge = KnownServer {
         way: way.clone(),
         server,
-    });
+    };
+    let verifier = Arc::new(Verifier::new(judge, &provider));
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
@@ -232,95 +228,42 @@ impl Signer for RemoteSigner {
 /// those of IKE: EAP has no success without it ([`ikev2::Ask::VerifyPeer`]), and its reasons are words
 /// for the operator.
 #[derive(Debug)]
-struct AnyClient(Arc<CryptoProvider>);
+struct AnyClient;
 
-impl ClientCertVerifier for AnyClient {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
+impl Judge for AnyClient {
+    fn judge(
         &self,
         _: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
+        name: Option<&ServerName<'_>>,
         _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+    ) -> Result<(), Error> {
+        match name {
+            None => Ok(()),
+            Some(_) => Err(Error::General("not for servers".to_owned())),
+        }
     }
 }
 
 /// Takes the server whose name the connection has, under the authorities of IKE.
 #[derive(Debug)]
 struct KnownServer {
-    provider: Arc<CryptoProvider>,
     way: Way,
     server: Identification,
 }
 
-impl ServerCertVerifier for KnownServer {
-    fn verify_server_cert(
+impl Judge for KnownServer {
+    fn judge(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
+        _: Option<&ServerName<'_>>,
         _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<(), Error> {
         let chain: Vec<Vec<u8>> = std::iter::once(end_entity)
             .chain(intermediates)
             .map(|der| der.to_vec())
             .collect();
-        self.way.verify(&chain, &self.server)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.way.verify(&chain, &self.server)
     }
 }

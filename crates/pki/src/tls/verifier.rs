@@ -1,11 +1,13 @@
-//! rustls's questions about peers, answered by the trust store.
+//! rustls's questions about peers, answered by whoever judges their certificates.
 
 use std::fmt;
 use std::sync::Arc;
 
 use der::Encode;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
@@ -16,23 +18,142 @@ use webpki::EndEntityCert;
 
 use crate::path::{PathError, Purpose, TrustStore};
 
-/// Checks certificates of TLS clients.
-pub(super) struct ClientVerifier {
+/// Decides about the certificates of TLS peers.
+pub trait Judge: fmt::Debug + Send + Sync {
+    /// Whether a peer with these certificates may come; `name` is that of the server, if it is one.
+    ///
+    /// # Errors
+    /// Why not. The peer gets the alert that belongs to it.
+    fn judge(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: Option<&ServerName<'_>>,
+        now: UnixTime,
+    ) -> Result<(), Error>;
+
+    /// Whether clients must show a certificate.
+    fn mandatory(&self) -> bool {
+        true
+    }
+
+    /// The authorities that clients are told.
+    fn hints(&self) -> &[DistinguishedName] {
+        &[]
+    }
+}
+
+/// Sees that the peer has the key of its certificate, and asks a [`Judge`] about the certificate.
+#[derive(Debug)]
+pub struct Verifier<J> {
+    judge: J,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl<J: Judge> Verifier<J> {
+    /// With the signatures that `crypto` can verify.
+    pub fn new(judge: J, crypto: &CryptoProvider) -> Self {
+        let algorithms = crypto.signature_verification_algorithms;
+        Self { judge, algorithms }
+    }
+}
+
+type Checked = Result<HandshakeSignatureValid, Error>;
+
+impl<J: Judge> ServerCertVerifier for Verifier<J> {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let judge = &self.judge;
+        judge.judge(end_entity, intermediates, Some(server_name), now)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Checked {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Checked {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl<J: Judge> ClientCertVerifier for Verifier<J> {
+    fn client_auth_mandatory(&self) -> bool {
+        self.judge.mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.judge.hints()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.judge.judge(end_entity, intermediates, None, now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Checked {
+        ServerCertVerifier::verify_tls12_signature(self, message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Checked {
+        ServerCertVerifier::verify_tls13_signature(self, message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Judges TLS clients.
+pub(super) struct Clients {
     trust: TrustStore,
     purpose: Purpose,
     mandatory: bool,
     check_revocation: bool,
     hints: Vec<DistinguishedName>,
-    crypto: Arc<CryptoProvider>,
 }
 
-impl ClientVerifier {
+impl Clients {
     pub(super) fn new(
         trust: TrustStore,
         purpose: Purpose,
         mandatory: bool,
         check_revocation: bool,
-        crypto: Arc<CryptoProvider>,
     ) -> Self {
         // Browsers offer only certificates whose issuer is among these names; some look for the
         // direct issuer, some for the root.
@@ -48,34 +169,26 @@ impl ClientVerifier {
             mandatory,
             check_revocation,
             hints,
-            crypto,
         }
     }
 }
 
-impl fmt::Debug for ClientVerifier {
+impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientVerifier")
+        f.debug_struct("Clients")
             .field("purpose", &self.purpose)
             .finish_non_exhaustive()
     }
 }
 
-impl ClientCertVerifier for ClientVerifier {
-    fn client_auth_mandatory(&self) -> bool {
-        self.mandatory
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.hints
-    }
-
-    fn verify_client_cert(
+impl Judge for Clients {
+    fn judge(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
+        _: Option<&ServerName<'_>>,
         now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
+    ) -> Result<(), Error> {
         let chain = chain(end_entity, intermediates);
         let now = wall_time(now);
         let outcome = if self.check_revocation {
@@ -84,102 +197,43 @@ impl ClientCertVerifier for ClientVerifier {
             self.trust
                 .validate_ignoring_revocation(&chain, self.purpose, now)
         };
-        outcome
-            .map(|_| ClientCertVerified::assertion())
-            .map_err(to_rustls)
+        outcome.map(drop).map_err(to_rustls)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.crypto.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
+    fn mandatory(&self) -> bool {
+        self.mandatory
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.crypto.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.crypto
-            .signature_verification_algorithms
-            .supported_schemes()
+    fn hints(&self) -> &[DistinguishedName] {
+        &self.hints
     }
 }
 
-/// Checks certificates of TLS servers.
-pub(super) struct ServerVerifier {
-    trust: TrustStore,
-    crypto: Arc<CryptoProvider>,
-}
+/// Judges TLS servers.
+pub(super) struct Servers(pub(super) TrustStore);
 
-impl ServerVerifier {
-    pub(super) fn new(trust: TrustStore, crypto: Arc<CryptoProvider>) -> Self {
-        Self { trust, crypto }
-    }
-}
-
-impl fmt::Debug for ServerVerifier {
+impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerVerifier").finish_non_exhaustive()
+        f.write_str("Servers")
     }
 }
 
-impl ServerCertVerifier for ServerVerifier {
-    fn verify_server_cert(
+impl Judge for Servers {
+    fn judge(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        name: Option<&ServerName<'_>>,
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.trust
-            .validate_chain(
-                &chain(end_entity, intermediates),
-                Purpose::Server,
-                wall_time(now),
-            )
-            .map_err(to_rustls)?;
+    ) -> Result<(), Error> {
+        let (chain, now) = (chain(end_entity, intermediates), wall_time(now));
+        let outcome = self.0.validate_chain(&chain, Purpose::Server, now);
+        outcome.map_err(to_rustls)?;
+        let wrong = Error::InvalidCertificate(CertificateError::NotValidForName);
+        let name = name.ok_or_else(|| wrong.clone())?;
         EndEntityCert::try_from(end_entity)
-            .and_then(|cert| cert.verify_is_valid_for_subject_name(server_name))
-            .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.crypto.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.crypto.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.crypto
-            .signature_verification_algorithms
-            .supported_schemes()
+            .and_then(|cert| cert.verify_is_valid_for_subject_name(name))
+            .map_err(|_| wrong)
     }
 }
 
