@@ -492,7 +492,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome {
             "name another file",
         ));
     }
-    store::durable::write_atomic(path, bytes, 0o600).or_hint(
+    durable::write_atomic(path, bytes, 0o600).or_hint(
         format!("cannot write {}", path.display()),
         "check the folder's rights",
     )

@@ -53,7 +53,7 @@ impl KeyFolder<'_> {
         let pair = self
             .pair("server", Profile::Server, subject, &alt_names, same_names)
             .await?;
-        store::durable::write_atomic(&stamp, names.join("\n").as_bytes(), 0o644)
+        durable::write_atomic(&stamp, names.join("\n").as_bytes(), 0o644)
             .or_hint(format!("cannot write {}", stamp.display()), HINT)?;
         Ok(pair)
     }

@@ -34,7 +34,7 @@ pub(crate) fn passphrase(data: &Path, file: Option<&Path>) -> Outcome<Zeroizing<
             )
         })?;
         let text = Zeroizing::new(hex::encode(bytes.as_ref()));
-        store::durable::write_atomic(&own, text.as_bytes(), 0o600).or_hint(
+        durable::write_atomic(&own, text.as_bytes(), 0o600).or_hint(
             format!("cannot write {}", own.display()),
             "check the folder's rights",
         )?;

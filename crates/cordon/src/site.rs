@@ -50,7 +50,7 @@ impl Site {
     pub(crate) async fn open(args: &SiteArgs) -> Outcome<Self> {
         let config = Config::load(args.config.as_deref())?;
         let data = args.data.clone();
-        store::durable::create_dir_all(&data).or_hint(
+        durable::create_dir_all(&data).or_hint(
             format!("cannot make the data folder {}", data.display()),
             "name another folder with --data, or check its rights",
         )?;
@@ -67,7 +67,7 @@ impl Site {
         )?;
 
         let folder = data.join("keys");
-        store::durable::create_dir_all(&folder).or_hint(
+        durable::create_dir_all(&folder).or_hint(
             format!("cannot make {}", folder.display()),
             "check the folder's rights",
         )?;
@@ -195,7 +195,7 @@ pub(crate) fn algorithm(name: &str) -> KeyAlgorithm {
 
 fn open_audit(data: &Path, secret: &[u8], origin: &str) -> Outcome<SharedLog> {
     let folder = data.join("audit");
-    store::durable::create_dir_all(&folder).or_hint(
+    durable::create_dir_all(&folder).or_hint(
         format!("cannot make {}", folder.display()),
         "check the folder's rights",
     )?;
@@ -206,7 +206,7 @@ fn open_audit(data: &Path, secret: &[u8], origin: &str) -> Outcome<SharedLog> {
     if std::fs::read_to_string(&public).is_ok_and(|known| known == text) {
         return open_log(&folder, key);
     }
-    store::durable::write_atomic(&public, text.as_bytes(), 0o644).or_hint(
+    durable::write_atomic(&public, text.as_bytes(), 0o644).or_hint(
         format!("cannot write {}", public.display()),
         "check the folder's rights and the room on its disk",
     )?;

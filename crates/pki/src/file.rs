@@ -1,10 +1,9 @@
 //! Keys and certificates in files: written durably, read with a bound.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cert::{CertError, CertificateChain};
 use crate::key::{KeyError, PrivateKey};
@@ -63,52 +62,16 @@ pub enum FileError {
 
 /// Writes `contents` so that a crash at any instant leaves either the old file or the new one.
 ///
-/// A temporary file beside `path`, of a name that no other writer uses, is written, flushed to
-/// disk, renamed, and the directory flushed. When this returns, the contents are durable. `mode`
-/// are the permission bits of the file.
+/// When this returns, the contents are durable. `mode` are the permission bits of the file.
 ///
 /// # Errors
 /// [`FileError::Io`]; no temporary file is left behind then.
 pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
-    let temporary = temporary_beside(path);
-    let failed = |operation, path: &Path| {
-        let path = path.to_owned();
-        move |source| FileError::Io {
-            operation,
-            path,
-            source,
-        }
-    };
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(contents)?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&temporary, path));
-    if let Err(e) = written {
-        // That the write failed matters more than whether cleaning up worked.
-        let _ = fs::remove_file(&temporary);
-        return Err(failed("write", path)(e));
-    }
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(directory)
-        .and_then(|d| d.sync_all())
-        .map_err(failed("flush directory", directory))
-}
-
-/// A name beside `path` that no other call, of this process or another, is using.
-fn temporary_beside(path: &Path) -> PathBuf {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let n = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()))
+    durable::write_atomic(path, contents, mode).map_err(|source| FileError::Io {
+        operation: "write",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Stores `key` encrypted under `passphrase`, mode 0600.
@@ -190,6 +153,8 @@ fn read(path: &Path, private: bool) -> Result<String, FileError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::key::KeyAlgorithm;
 

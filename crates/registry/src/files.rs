@@ -11,7 +11,6 @@ use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use pki::status::Revocation;
 use pki::{Certificate, CertificateChain, file};
-use store::durable;
 use time::OffsetDateTime;
 
 use crate::RegistryError;

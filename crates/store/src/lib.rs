@@ -18,7 +18,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod durable;
 mod objects;
 mod sql;
 

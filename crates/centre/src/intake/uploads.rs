@@ -9,7 +9,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use store::{Sql, StoreError, durable, sqlx};
+use store::{Sql, StoreError, sqlx};
 use time::OffsetDateTime;
 
 use crate::clock::{from_millis, millis};

@@ -70,7 +70,7 @@ fn load(file: &Path) -> Outcome<(Config, PathBuf)> {
         &config.watch.rejected,
         &config.spool.folder,
     ] {
-        store::durable::create_dir_all(path).or_hint(
+        durable::create_dir_all(path).or_hint(
             format!("cannot make {}", path.display()),
             "check the folder's rights",
         )?;

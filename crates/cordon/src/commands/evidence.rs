@@ -120,7 +120,7 @@ fn seal(args: &Seal, json: bool) -> Outcome {
                 .map_err(|e| e.error)
                 .map(drop)
         })
-        .and_then(|()| store::durable::sync_parent(&args.out))
+        .and_then(|()| durable::sync_parent(&args.out))
         .or_hint(
             format!("cannot write {}", args.out.display()),
             "name a file that does not exist",

@@ -176,7 +176,7 @@ fn settings(args: &Profile) -> Outcome<Settings> {
 /// Writes everything of a new folder but the devices; returns the files for the server.
 async fn make_server(args: &Profile, settings: &Settings) -> Outcome<Vec<PathBuf>> {
     let out = &args.out;
-    store::durable::create_dir_all(out).or_hint(
+    durable::create_dir_all(out).or_hint(
         format!("cannot make {}", out.display()),
         "check the parent folder",
     )?;
@@ -228,7 +228,7 @@ pub(crate) async fn certify(
 /// Writes the current lists where anybody may read them: OpenVPN does so without its rights.
 async fn write_crl(site: &SiteArgs, file: &Path) -> Outcome {
     let answer = ask(site, Request::Crls).await?;
-    store::durable::write_atomic(file, text(&answer, "crl_pem").as_bytes(), 0o644).or_hint(
+    durable::write_atomic(file, text(&answer, "crl_pem").as_bytes(), 0o644).or_hint(
         format!("cannot write {}", file.display()),
         "check the folder's rights",
     )

@@ -48,7 +48,7 @@ pub(crate) async fn invite(
         hours,
     };
     let answer = ask(site, request).await?;
-    store::durable::create_dir_all(out).or_hint(
+    durable::create_dir_all(out).or_hint(
         format!("cannot make {}", out.display()),
         "check the parent folder",
     )?;

@@ -188,7 +188,7 @@ fn write(
     );
     for (file, bytes) in &files {
         let folder = file.parent().unwrap_or(out);
-        store::durable::create_dir_all(folder).or_hint(
+        durable::create_dir_all(folder).or_hint(
             format!("cannot make {}", folder.display()),
             "check the parent folder",
         )?;

@@ -171,7 +171,7 @@ impl DemoCamera {
         let incoming = folder.join("incoming");
         for part in ["incoming", "rejected", "spool"] {
             let part = folder.join(part);
-            store::durable::create_dir_all(&part).or_hint(
+            durable::create_dir_all(&part).or_hint(
                 format!("cannot make {}", part.display()),
                 "check the folder's rights",
             )?;
@@ -320,7 +320,7 @@ fn start_agent(
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Outcome {
-    store::durable::write_atomic(path, bytes, 0o600).or_hint(
+    durable::write_atomic(path, bytes, 0o600).or_hint(
         format!("cannot write {}", path.display()),
         "check the folder's rights",
     )
@@ -392,7 +392,7 @@ fn draw(incoming: &Path, first: u64, count: u64, stop: &CancellationToken) -> Ou
 
 /// `cordon draw`.
 pub(crate) fn draw_into(out: &Path, first: u64, count: u64, json: bool) -> Outcome {
-    store::durable::create_dir_all(out).or_hint(
+    durable::create_dir_all(out).or_hint(
         format!("cannot make {}", out.display()),
         "check the parent folder's rights",
     )?;

@@ -30,7 +30,7 @@ pub(super) struct People {
 /// Makes the people that do not exist yet.
 pub(super) async fn ensure(site: &Site) -> Outcome<People> {
     let folder = site.data.join("people");
-    store::durable::create_dir_all(&folder).or_hint(
+    durable::create_dir_all(&folder).or_hint(
         format!("cannot make {}", folder.display()),
         "check the folder's rights",
     )?;

@@ -75,7 +75,7 @@ impl Tunnel {
         }
         namespace.route_by(SECOND).or_hint("no route", HINT)?;
         let folder = site.data.join("tunnel");
-        store::durable::create_dir_all(&folder).or_hint("the tunnel's folder", HINT)?;
+        durable::create_dir_all(&folder).or_hint("the tunnel's folder", HINT)?;
         let crl = site.data.join("pki/crl/devices.crl");
         let name = site.config.site.names.first().cloned().unwrap_or_default();
         let mut loaded = load(&folder, &gateway_settings(&site.data, passphrase, &name))?;

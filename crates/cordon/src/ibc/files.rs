@@ -114,7 +114,7 @@ impl Output {
         };
         synced
             .and_then(|()| temporary.persist(&target).map_err(|e| e.error))
-            .and_then(|()| store::durable::sync_parent(&target))
+            .and_then(|()| durable::sync_parent(&target))
             .or_hint(
                 format!("cannot write {}", target.display()),
                 "check the room on the disk; nothing was kept",

@@ -39,15 +39,14 @@ pub(crate) fn run(args: &Provider, json: bool) -> Outcome {
         ));
     }
     let folder = &args.module_dir;
-    store::durable::create_dir_all(folder)
-        .or_hint(format!("cannot make {}", folder.display()), HINT)?;
+    durable::create_dir_all(folder).or_hint(format!("cannot make {}", folder.display()), HINT)?;
     let folder =
         std::path::absolute(folder).or_hint(format!("cannot find {}", folder.display()), HINT)?;
     let mut modules = Vec::new();
     for name in MODULES {
         let module = folder.join(format!("{name}.so"));
         // Replaced as a whole: programs that run keep the file that they have loaded.
-        store::durable::write_atomic(&module, &bytes, 0o755)
+        durable::write_atomic(&module, &bytes, 0o755)
             .or_hint(format!("cannot write {}", module.display()), HINT)?;
         modules.push(module);
     }

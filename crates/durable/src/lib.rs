@@ -1,3 +1,4 @@
+#![forbid(unsafe_code)]
 //! File operations whose effect is on disk when they return.
 //!
 //! A rename is durable only after the *directory* is synced as well; forgetting that is the usual
