@@ -117,21 +117,29 @@ def many_keys(ours):
     assert counters["established"] == 1, counters
 
 
-def libreswan_and_silence(folder):
+def silence(ours, theirs, patience):
     """Either side finds out that the other is gone, and the tunnel comes again."""
+    ours.up()
+    carries()
+    count = lambda what: ours.log().count(f"IKE SA {what} ")
+    stopped(theirs.program, lambda: wait_for("our finding out", lambda: count("down") == 1, 200))
+    wait_for("a new beginning", lambda: count("up") == 2, 200)
+    ours.up()
+    carries()
+    stopped(ours.program, lambda: wait_for(lambda: f"no SA: {theirs.log()[-2000:]}", theirs.is_down, patience))
+    # That it has forgotten us is found out in the same way.
+    wait_for("another end", lambda: count("down") == 2, 200)
+    wait_for("another beginning", lambda: count("up") == 3, 200)
+    ours.up()
+    carries()
+
+
+def libreswan_and_silence(folder):
     ike, child, our_ike, our_esp = LIBRESWAN["AES-GCM"]
     theirs = Libreswan(folder, ike, child, encapsulation="no", extra="dpddelay=2\n    retransmit-timeout=8s")
     ours = Daemon(OURS, folder, "tunnel", "native", esp(our_esp), True, our_ike, extra="liveness = 2")
     with address_on_loopback(), theirs, ours:
-        ours.up()
-        carries()
-        stopped(ours.program, lambda: wait_for(lambda: f"no SA: {theirs.log()[-2000:]}", theirs.is_down))
-        ours.says("IKE SA down", seconds=200)
-        ours.up()
-        carries()
-        stopped(theirs.program, lambda: ours.says("IKE SA down", "peer does not answer", seconds=200))
-        ours.up()
-        carries()
+        silence(ours, theirs, 120)
 
 
 def iked(algorithm, by, carrier, folder, kind=None):
@@ -162,18 +170,10 @@ def iked_and_our_lifetimes(folder):
 def iked_and_silence(folder):
     ike, our_ike, our_esp = next(iter(IKED.values()))
     ours = Daemon(OURS, folder, "tunnel", "native", esp(our_esp), True, our_ike, extra="liveness = 2")
-    with address_on_loopback(), Iked(folder, ike, top="set dpd_check_interval 2") as theirs, ours:
-        ours.up()
-        carries()
-        stopped(theirs.program, lambda: ours.says("IKE SA down", "peer does not answer", seconds=200))
-        ours.up()
-        carries()
-        # PF_KEY of Linux does not tell it that nothing comes: it asks after five minutes without a message of IKE, and
+    with address_on_loopback(), Iked(folder, ike) as theirs, ours:
+        # Linux's PF_KEY does not tell it that nothing comes: it asks after five minutes without a message of IKE, and
         # takes two more to give up.
-        stopped(ours.program, lambda: wait_for(lambda: theirs.log()[-2000:], theirs.is_down, 600))
-        ours.says("IKE SA down", seconds=200)
-        ours.up()
-        carries()
+        silence(ours, theirs, 600)
 
 
 def main():
