@@ -119,6 +119,9 @@ impl Endpoint {
 
     /// Starts an IKE SA. The ports are those of IKE without NAT traversal.
     ///
+    /// Whoever starts another towards the same peer before this one is up or has failed has the peer end
+    /// this one when the other comes up (INITIAL_CONTACT, RFC 7296 §2.4).
+    ///
     /// # Errors
     /// [`Misuse::Connection`], [`Misuse::Proposal`].
     pub fn initiate(

@@ -185,13 +185,14 @@ fn depart(world: &mut World, action: u64) {
 }
 
 /// One side forgets everything. Side 0, which can reach the other, tries until the tunnel is up; it
-/// must be within ten minutes.
+/// must be within ten minutes. As the daemon does it tries again only when the last attempt is over: of two
+/// at once the second ends the first (INITIAL_CONTACT).
 fn restart(world: &mut World, plan: &Plan, side: usize, seed: u64) {
     world.watch = false;
     let (connection, limits) = (plan.connections[side].clone(), plan.limits.clone());
     world.restart(side, connection, limits, seed);
     for _ in 0..60 {
-        if world.sides[0].endpoint.established().next().is_none() {
+        if world.sides[0].endpoint.is_empty() {
             world.initiate();
         }
         world.run(Duration::from_secs(10));
