@@ -1,11 +1,12 @@
-"""`cordon vpn up`: private keys in a process of their own, on tokens, several certificates, OCSP in IKE."""
+"""`cordon vpn up`: private keys in a process of their own, on tokens, several certificates, OCSP."""
 
+import contextlib
 import os
 import re
 import signal
 from pathlib import Path
 
-from tests.harness import contains, equal, run as execute, wait_for
+from tests.harness import Process, contains, equal, run as execute, wait_for
 from tests.ike_lab import (
     Daemon, Lab, certificate_auth, connection, initiate, mirrored, pair
 )
@@ -238,12 +239,18 @@ def several(suite, lab):
                 contains(ours.tell("reload", code=1).stderr, reason)
 
 
-def respond(folder, name, status):
-    """What OpenSSL's responder says of a certificate, in a file."""
+def index(folder, name, status):
+    """What OpenSSL's responder is to say: V(alid), R(evoked), or None: it does not know the certificate."""
     number = execute("openssl", "x509", "-in", folder / f"{name}.pem", "-noout", "-serial").stdout.split("=")[1].strip()
     when = "260101000000Z" if status == "R" else ""
-    (folder / "index").write_text(f"{status}\t301231235959Z\t{when}\t{number}\tunknown\t/CN={name}\n")
+    line = f"{status}\t301231235959Z\t{when}\t{number}\tunknown\t/CN={name}\n"
+    (folder / "index").write_text(line if status else "")
     (folder / "index.attr").write_text("")
+
+
+def respond(folder, name, status):
+    """What OpenSSL's responder says of a certificate, in a file."""
+    index(folder, name, status)
     response = folder / f"{name}-{status}.ocsp"
     execute(
         *"openssl ocsp -index index -rsigner ca.pem -rkey ca.key -CA ca.pem -issuer ca.pem".split(),
@@ -282,9 +289,134 @@ def ocsp(suite, lab):
                     gateway.up()
 
 
+class Responder:
+    """OpenSSL's OCSP responder on the gateway's loopback; or somebody there who never answers."""
+
+    SILENT = "import socket, time; s = socket.create_server(('127.0.0.1', {})); time.sleep(600)"
+
+    def __init__(self, lab, folder, status, port=8098, silent=False):
+        self.url = f"http://127.0.0.1:{port}/"
+        if silent:
+            command = ["python3", "-c", self.SILENT.format(port)]
+        else:
+            index(folder, "ours", status)
+            command = f"openssl ocsp -port {port} -index index -rsigner ca.pem -rkey ca.key -CA ca.pem -ndays 1".split()
+        command = lab.network.command("server", *command)
+        self.process = Process(command, lab.suite.folder / "responder.log", cwd=folder)
+        listens = lambda: f":{port} " in lab.network.run("server", "ss", "-ltn").stdout
+        wait_for(listens, lambda: f"a responder: {self.process.tail()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+
+
+def asking(suite, lab):
+    folder = lab.pki("ecdsa")
+    one = connection(auth=certificate_auth(folder), suite=None)
+    two = mirrored(auth=certificate_auth(folder, "theirs"), suite=None)
+    plain = f'trust = {{ anchors = ["{folder}/ca.pem"] }}'
+    url, other = "http://127.0.0.1:8098/", "http://127.0.0.1:8097/"
+    missing = "no current OCSP response for the certificate of CN=ours.example.org"
+    revoked = "was revoked at 2026-01-01T00:00:00Z (an OCSP responder says)"
+
+    def trust(policy, *urls):
+        named = ", ".join(f'"{url}"' for url in urls)
+        named = f"[{named}]" if len(urls) > 1 else named
+        return f'trust = {{ anchors = ["{folder}/ca.pem"], ocsp = "{policy}", ocsp_responder = {named} }}'
+
+    @contextlib.contextmanager
+    def both(policy, *urls):
+        stack, ours, gateway = pair(lab, one, two, plain, trust(policy, *urls))
+        with stack:
+            yield ours, gateway
+
+    def refused(ours, gateway, *reason):
+        gateway.says("WARN", "negotiation of", *reason)
+        # That is all that the peer learns.
+        ours.says("WARN", "peer refused with AUTHENTICATION_FAILED")
+        equal(gateway.children(), [], "children")
+
+    def counts(gateway):
+        return gateway.counter("ocsp_questions"), gateway.counter("ocsp_unanswered")
+
+    for policy in ["required", "if-given"]:
+        with suite.case(f'ocsp = "{policy}": the responder says "good", and is not asked again'):
+            with Responder(lab, folder, "V") as responder, both(policy, url) as (ours, gateway):
+                ours.up()
+                equal(counts(gateway), (1, 0), "questions, those without answer")
+                # The next connection does without it, also with everything read again.
+                responder.process.kill()
+                ours.tell("down", "peer")
+                wait_for(lambda: gateway.sas() == [], "no IKE SA")
+                gateway.tell("reload")
+                ours.tell("connect", "peer")
+                ours.up()
+                equal(counts(gateway), (1, 0), "questions, those without answer")
+        with suite.case(f'ocsp = "{policy}": the responder says "revoked": refused'):
+            with Responder(lab, folder, "R"), both(policy, url) as (ours, gateway):
+                refused(ours, gateway, revoked)
+                equal(gateway.counter("ocsp_unanswered"), 0, "without answer")
+        for name, status, why in [
+            ("does not know it", None, "it does not know the certificate"),
+            ("is down", "down", "Connection refused"),
+            ("is silent", "silent", "no answer in time"),
+        ]:
+            taken = policy == "if-given"
+            with suite.case(f'ocsp = "{policy}": the responder {name}: {"up" if taken else "refused"}, with a line'):
+                with contextlib.ExitStack() as stack:
+                    if status != "down":
+                        stack.enter_context(Responder(lab, folder, status, silent=status == "silent"))
+                    ours, gateway = stack.enter_context(both(policy, url))
+                    if taken:
+                        ours.up()
+                        gateway.says("WARN", "no OCSP answer", f"{url}: ", why, "CN=ours.example.org")
+                        equal(counts(gateway), (1, 1), "questions, those without answer")
+                        metrics = gateway.tell("status", "--format", "prometheus").stdout
+                        contains(metrics, "cordon_vpn_ocsp_unanswered_total 1\n")
+                    else:
+                        refused(ours, gateway, missing, f"{url}: ", why)
+                        assert gateway.counter("ocsp_unanswered") >= 1
+    with suite.case("of several responders the next one is asked when the first is silent or down"):
+        with Responder(lab, folder, "V"), both("required", other, url) as (ours, gateway):
+            ours.up()
+            equal(counts(gateway), (2, 0), "questions, those without answer")
+        with Responder(lab, folder, None, 8097, silent=True), Responder(lab, folder, "V"):
+            with both("required", other, url) as (ours, gateway):
+                ours.up()
+                equal(counts(gateway), (2, 0), "questions, those without answer")
+    with suite.case("a response that the peer brings along leaves nothing to ask"):
+        brings = one.replace('start = "start"', f'start = "start"\nocsp_response = "{respond(folder, "ours", "V")}"')
+        stack, ours, gateway = pair(lab, brings, two, plain, trust("required", url))
+        with stack:
+            ours.up()
+            equal(counts(gateway), (0, 0), "questions, those without answer")
+    with suite.case("reload takes another responder over, and refuses what cannot be asked"):
+        with Responder(lab, folder, "V"), both("required", other) as (ours, gateway):
+            refused(ours, gateway, missing, f"{other}: ", "Connection refused")
+            good = trust("required", url)
+            for top, reason in [
+                (trust("off", url), '`ocsp_responder` needs ocsp = "if-given" or "required"'),
+                (trust("required", "https://ocsp.example.org/"), "it is no http:// address"),
+                (trust("required", "ocsp.example.org"), "`ocsp_responder` of [trust]: ocsp.example.org"),
+                (trust("required", *[url] * 5), "`ocsp_responder` names more than 4"),
+                (good.replace(f'"{url}"', "8098"), "an address in quotation marks, or a list of them"),
+            ]:
+                gateway.top = top
+                gateway.write(two)
+                contains(gateway.tell("reload", code=1).stderr, reason)
+            gateway.top = good
+            gateway.write(two)
+            gateway.tell("reload")
+            ours.up(seconds=40)
+
+
 def run(suite):
     lab = Lab(suite)
     processes(suite, lab)
     several(suite, lab)
     ocsp(suite, lab)
+    asking(suite, lab)
     tokens(suite, lab)

@@ -12,6 +12,8 @@ pub(crate) mod registry;
 pub(crate) mod up;
 pub(crate) mod vpn;
 mod vpn_crls;
+mod vpn_http;
+mod vpn_ocsp;
 pub(crate) mod vpn_profile;
 pub(crate) mod vpn_up;
 

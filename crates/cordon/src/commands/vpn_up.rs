@@ -11,11 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::vpn::{Front, bind_metrics, bind_status, serve_metrics, start_signer};
 use super::vpn_crls::{self, Known};
+use super::vpn_ocsp;
 use super::{field, list, print, read_text, text};
 use crate::cli::VpnSocket;
 use crate::control;
@@ -86,6 +88,7 @@ fn load(path: &Path, signer: &Signer) -> Outcome<Loaded> {
         loaded.central = Some(Box::new(send));
     }
     vpn_crls::check(loaded.crl_urls())?;
+    vpn_ocsp::check(loaded.ocsp_responders())?;
     let lists = daemon::read_crls(loaded.crl_files());
     loaded.accept_crls(&lists.or_hint("revocation lists", "correct `crls` of [trust]")?);
     Ok(loaded)
@@ -185,7 +188,8 @@ impl Running {
 pub(crate) async fn up(path: &Path) -> Outcome {
     // First of all: it gets nothing that is opened later.
     let signer = start_signer()?;
-    let loaded = load(path, &signer)?;
+    let mut loaded = load(path, &signer)?;
+    loaded.responder = Some(vpn_ocsp::asker(Handle::current()));
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;

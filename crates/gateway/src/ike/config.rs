@@ -11,6 +11,7 @@ use offload::{Encryption, Integrity};
 use serde::{Deserialize, Deserializer};
 
 use super::ocsp::OcspPolicy;
+use super::responder::RESPONDERS;
 use crate::config::{
     BackendConfig, DebugConfig, DscpConfig, ENCRYPTION, INTEGRITY, InterfaceConfig, MetricsConfig,
     ModeConfig, Prefix, ethernet, mark, named, seconds, yes,
@@ -130,6 +131,24 @@ pub struct TrustConfig {
     /// What is asked of OCSP responses, which peers send along with their certificates (RFC 4806).
     #[serde(default)]
     pub ocsp: OcspPolicy,
+    /// Responders that are asked by plain HTTP about a peer that brings no response, in this order: one
+    /// address, or a list.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub ocsp_responder: Vec<String>,
+}
+
+impl TrustConfig {
+    /// Why responders could not be asked as it is written.
+    pub(super) const fn unfit_responders(&self) -> Option<&'static str> {
+        match (self.ocsp_responder.len(), self.ocsp) {
+            (0, _) => None,
+            (_, OcspPolicy::Off) => Some(
+                "`ocsp_responder` needs ocsp = \"if-given\" or \"required\": with \"off\" nobody is asked",
+            ),
+            (1..=RESPONDERS, _) => None,
+            _ => Some("`ocsp_responder` names more than 4 responders"),
+        }
+    }
 }
 
 /// The audit journal.
@@ -348,6 +367,22 @@ fn pause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Erro
         return Err(serde::de::Error::custom("a pause of at least 1 second"));
     }
     Ok(pause)
+}
+
+fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "an address in quotation marks, or a list of them"
+    )]
+    enum Addresses {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Addresses::deserialize(deserializer)? {
+        Addresses::One(address) => vec![address],
+        Addresses::More(addresses) => addresses,
+    })
 }
 
 const fn five_minutes() -> Duration {

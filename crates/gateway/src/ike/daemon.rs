@@ -17,11 +17,12 @@ use sys::tun::Tun;
 use super::config::{Carrier, OuterConfig};
 use super::control::{IKE_PORT, NAT_PORT, Order, Reply};
 use super::journal::{self, Audit};
+use super::judge::{Asked, Finding, Judge, SharedTrust, TrustJob, accept};
 use super::plan::Loaded;
 use super::plane::Plane;
 use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
-use super::threads::{Inbox, Input, SharedTrust, TrustJob, accept, judge, listen_ike, sign};
+use super::threads::{Inbox, Input, listen_ike, sign};
 use crate::children::Children;
 use crate::config::BackendConfig;
 use crate::daemon::{StartError, capture};
@@ -151,7 +152,13 @@ impl Loaded {
         trust.map_or(&[], |trust| &trust.crl_urls)
     }
 
-    /// How often they are asked for.
+    /// Addresses of OCSP responders.
+    pub fn ocsp_responders(&self) -> &[String] {
+        let trust = self.config.trust.as_ref();
+        trust.map_or(&[], |trust| &trust.ocsp_responder)
+    }
+
+    /// How often revocation lists are asked for.
     pub fn crl_refresh(&self) -> Duration {
         let trust = self.config.trust.as_ref();
         trust.map_or(Duration::MAX, |trust| {
@@ -250,22 +257,33 @@ pub async fn start(
     let (notes, audit_notes) = mpsc::sync_channel(NOTES);
     let shared: SharedTrust = Arc::new(RwLock::new(loaded.trust.take().map(Arc::new)));
     let audit_errors = Arc::new(AtomicU64::new(0));
+    let asked = Arc::new(Asked::default());
+    let found = inbox.clone();
+    let tell = move |finding: Finding<_>| found.send(Input::Found(finding));
+    let judge = Judge::new(
+        Arc::clone(&shared),
+        loaded.responder.take(),
+        Arc::clone(&asked),
+        trust.clone(),
+        Box::new(tell),
+    );
     let protocol = Protocol {
         inputs,
         inbox: inbox.clone(),
         plane: plane.clone(),
         keys,
         trust: trust.clone(),
-        shared: Arc::clone(&shared),
+        shared,
         links,
         notes: journal.is_some().then_some(notes),
         audit_errors: Arc::clone(&audit_errors),
+        asked,
         sockets: (answering, sender),
         over: Arc::clone(&over),
         stop_at: None,
         start: Instant::now(),
     };
-    let (key_inbox, trust_inbox, port_inbox) = (inbox.clone(), inbox.clone(), inbox.clone());
+    let (key_inbox, port_inbox) = (inbox.clone(), inbox.clone());
     let (signer, watched) = (loaded.signer.clone(), loaded.signer.clone());
     let others: [Thread; 6] = [
         (
@@ -273,10 +291,7 @@ pub async fn start(
             quiet(move || sign(&key_jobs, &key_inbox, &signer)),
         ),
         ("vpn-signer", quiet(move || watched.watch())),
-        (
-            "vpn-verify",
-            quiet(move || judge(&trust_jobs, &shared, &trust_inbox)),
-        ),
+        ("vpn-verify", quiet(move || judge.run(&trust_jobs))),
         (
             "vpn-port500",
             quiet(move || listen_ike(&ike, &port_inbox, &over)),

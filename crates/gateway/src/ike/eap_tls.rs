@@ -21,7 +21,8 @@ use rustls::{ClientConfig, Error, ServerConfig, SignatureAlgorithm, SignatureSch
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
-use super::threads::{KeyJob, SharedTrust};
+use super::judge::SharedTrust;
+use super::threads::KeyJob;
 
 /// How long a signature may take.
 const PATIENCE: Duration = Duration::from_secs(2);

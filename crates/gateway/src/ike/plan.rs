@@ -20,6 +20,7 @@ use super::config::{
 use super::eap_tls::Way;
 use super::identity;
 use super::journal::Central;
+use super::responder::AskResponder;
 use super::secret;
 use super::signer::{Key, Signer};
 use super::trust::Trust;
@@ -107,6 +108,8 @@ pub struct Loaded {
     pub(super) signer: Signer,
     /// Who takes audit events over into a central log.
     pub central: Option<Central>,
+    /// How OCSP responders are asked; without it none is.
+    pub responder: Option<AskResponder>,
 }
 
 /// What cannot change while the daemon runs.
@@ -148,7 +151,10 @@ impl Loaded {
                 }
                 let made = Trust::new(&anchors, &others, trust.require_crl);
                 let made = made.map_err(|error| wrong("[trust]", error.to_string()))?;
-                Some(made.with_ocsp(trust.ocsp))
+                if let Some(what) = trust.unfit_responders() {
+                    return Err(wrong("[trust]", what));
+                }
+                Some(made.with_ocsp(trust.ocsp, &trust.ocsp_responder))
             }
             None => None,
         };
@@ -176,6 +182,7 @@ impl Loaded {
             plans,
             signer: signer.clone(),
             central: None,
+            responder: None,
         })
     }
 

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use ikev2::Random;
 use time::OffsetDateTime;
 
-use super::control::{AuditNote, Control, Effect, LinkOrder, NAT_PORT, Now};
+use super::control::{AuditNote, Control, Effect, Elsewhere, LinkOrder, NAT_PORT, Now};
 use super::daemon::source_of;
+use super::judge::{Asked, Finding, SharedTrust, TrustJob};
 use super::plan::Loaded;
 use super::plane::Plane;
-use super::threads::{Inbox, Input, KeyJob, SharedTrust, TrustJob};
+use super::threads::{Inbox, Input, KeyJob};
 use super::trust::Accepted;
 use crate::outer::udp::send_from;
 
@@ -43,6 +44,7 @@ pub(super) struct Protocol {
     pub(super) links: Sender<LinkOrder>,
     pub(super) notes: Option<SyncSender<AuditNote>>,
     pub(super) audit_errors: Arc<AtomicU64>,
+    pub(super) asked: Arc<Asked>,
     /// On port 500, on port 4500.
     pub(super) sockets: (UdpSocket, UdpSocket),
     pub(super) over: Arc<AtomicBool>,
@@ -103,11 +105,16 @@ impl Protocol {
             }
             Input::Note(note) => control.note(note, now),
             Input::Signed(ask, result) => control.signed(ask, result, now),
-            Input::Verified(ask, result) => control.verified(ask, result, now),
-            Input::Recheck => self.recheck(control, now),
+            Input::Found(Finding::Verdict(ask, result)) => control.verified(ask, result, now),
+            Input::Found(Finding::Recheck) => self.recheck(control, now),
             Input::Order(order, answer) => {
-                let busy = self.inbox.busy.load(Ordering::Relaxed);
-                control.lost(busy, self.audit_errors.load(Ordering::Relaxed));
+                let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+                control.count(Elsewhere {
+                    busy: count(&self.inbox.busy),
+                    audit_errors: count(&self.audit_errors),
+                    ocsp_questions: count(&self.asked.questions),
+                    ocsp_unanswered: count(&self.asked.unanswered),
+                });
                 // Who does not wait any more is no trouble.
                 let _ = answer.try_send(control.obey(order, now));
             }

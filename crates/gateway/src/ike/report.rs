@@ -201,6 +201,10 @@ pub struct IkeCounters {
     pub busy: u64,
     /// Audit events that could not be written.
     pub audit_errors: u64,
+    /// Questions to OCSP responders.
+    pub ocsp_questions: u64,
+    /// Peers that were judged without the answer of a responder, though one was to be asked.
+    pub ocsp_unanswered: u64,
 }
 
 impl IkeCounters {
@@ -222,7 +226,7 @@ impl IkeCounters {
         ]
     }
 
-    const fn counters(&self) -> [(&'static str, u64, &'static str); 11] {
+    const fn counters(&self) -> [(&'static str, u64, &'static str); 13] {
         [
             (
                 "ike_established_total",
@@ -275,6 +279,16 @@ impl IkeCounters {
                 self.audit_errors,
                 "Audit events that were not written.",
             ),
+            (
+                "ocsp_questions_total",
+                self.ocsp_questions,
+                "Questions to OCSP responders.",
+            ),
+            (
+                "ocsp_unanswered_total",
+                self.ocsp_unanswered,
+                "Peers judged without a responder's answer.",
+            ),
         ]
     }
 
@@ -321,6 +335,7 @@ mod tests {
     #[test]
     fn failures_count_by_reason_and_are_exported() {
         let mut status = DaemonStatus::default();
+        status.ike.counters.ocsp_unanswered = 3;
         let selectors = Reason::Selectors {
             theirs: "a".into(),
             ours: "b".into(),
@@ -343,6 +358,8 @@ mod tests {
             r#"cordon_vpn_ike_failures_total{reason="timeout"} 1"#,
             r#"cordon_vpn_ike_failures_total{reason="other"} 1"#,
             "cordon_vpn_ike_sas 0",
+            "cordon_vpn_ocsp_questions_total 0",
+            "cordon_vpn_ocsp_unanswered_total 3",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

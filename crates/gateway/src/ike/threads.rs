@@ -1,22 +1,20 @@
-//! The daemon's threads apart from the worker and the protocol half, and what they say to one another.
+//! The daemon's threads apart from the worker, the protocol half and the judge, and what they say to one another.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use ikev2::AskId;
 use ikev2::auth::Scheme;
-use ikev2::wire::Identification;
 use quinn_udp::{RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use time::OffsetDateTime;
 
-use super::control::{Order, Reply, Shown};
+use super::control::{Order, Reply};
+use super::judge::Finding;
 use super::signer::{Key, Signer};
-use super::trust::{Accepted, Trust};
 use crate::children::Note;
 use crate::outer::udp::KEEPALIVE;
 use crate::outer::would_block;
@@ -29,9 +27,8 @@ pub(super) enum Input {
     Datagram(SocketAddr, SocketAddr, Vec<u8>),
     Note(Note),
     Signed(AskId, Result<Vec<u8>, String>),
-    Verified(AskId, Result<(Vec<u8>, Accepted), String>),
-    /// Revocation lists were taken over.
-    Recheck,
+    /// About peers' certificates.
+    Found(Finding<AskId>),
     Order(Order, SyncSender<Reply>),
     Stop,
 }
@@ -67,24 +64,6 @@ pub(super) enum KeyJob {
     SignNow(String, Scheme, Vec<u8>, SyncSender<Result<Vec<u8>, String>>),
 }
 
-pub(super) enum TrustJob {
-    Verify(AskId, Shown, Identification),
-    Crls(Vec<Vec<u8>>),
-    /// The daemon ends, though others can still ask.
-    End,
-}
-
-pub(super) type SharedTrust = Arc<RwLock<Option<Arc<Trust>>>>;
-
-pub(super) fn accept(trust: &Trust, lists: &[Vec<u8>]) {
-    for list in lists {
-        match trust.accept_crl(list, OffsetDateTime::now_utc()) {
-            Ok(()) | Err(pki::crl::CrlError::Rollback) => {}
-            Err(error) => tracing::error!(%error, "a revocation list is not taken over"),
-        }
-    }
-}
-
 /// The thread that has the private keys sign; with it the process that has them ends.
 pub(super) fn sign(jobs: &Receiver<KeyJob>, inbox: &Inbox, signer: &Signer) -> io::Result<()> {
     let mut keys: BTreeMap<String, Vec<Key>> = BTreeMap::new();
@@ -116,41 +95,6 @@ fn sign_with(
     let key = keys.get(name).and_then(|keys| keys.get(index));
     let key = key.ok_or("the connection has no such key")?;
     key.sign(scheme, message).map_err(|error| error.to_string())
-}
-
-/// The thread that judges certificates.
-pub(super) fn judge(
-    jobs: &Receiver<TrustJob>,
-    shared: &SharedTrust,
-    inbox: &Inbox,
-) -> io::Result<()> {
-    while let Ok(job) = jobs.recv() {
-        let trust = shared
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        match (job, trust) {
-            (TrustJob::Verify(ask, shown, id), Some(trust)) => {
-                let now = OffsetDateTime::now_utc();
-                let result = trust.verify(&shown.chain, &shown.ocsp, &id, now);
-                inbox.send(Input::Verified(
-                    ask,
-                    result.map_err(|error| error.to_string()),
-                ));
-            }
-            (TrustJob::Verify(ask, ..), None) => {
-                let result = Err("no authority is trusted".to_owned());
-                inbox.send(Input::Verified(ask, result));
-            }
-            (TrustJob::Crls(lists), Some(trust)) => {
-                accept(&trust, &lists);
-                inbox.send(Input::Recheck);
-            }
-            (TrustJob::Crls(_), None) => {}
-            (TrustJob::End, _) => break,
-        }
-    }
-    Ok(())
 }
 
 /// The thread that reads UDP port 500; and port 4500, where the kernel takes ESP out of it.

@@ -19,7 +19,7 @@ use x509_cert::Certificate;
 use x509_cert::ext::pkix::KeyUsage as Usage;
 
 use super::identity;
-use super::ocsp::{self, OcspPolicy, Said};
+use super::ocsp::{self, About, OcspPolicy, Said};
 
 /// Uses that we take, as DER contents of their identifiers: IKE, TLS server, TLS client.
 const USES: [&[u8]; 3] = [
@@ -83,6 +83,14 @@ pub(super) enum Distrust {
         /// Whose it is.
         subject: String,
     },
+    /// The same, though responders were asked.
+    #[error("no current OCSP response for the certificate of {subject}: {why}")]
+    Unanswered {
+        /// Whose it is.
+        subject: String,
+        /// Who was asked, and why that came to nothing.
+        why: String,
+    },
     /// It says that its holder is somebody else.
     #[error("certificate of {subject} does not say that its holder is {claimed}")]
     Identity {
@@ -117,8 +125,46 @@ pub(super) struct BadAnchor(String);
 pub(super) struct Accepted {
     /// Its subject.
     pub(super) subject: String,
+    /// Why it was accepted without an answer though a responder was to be asked.
+    pub(super) unanswered: Option<String>,
     not_after: OffsetDateTime,
     links: Vec<Link>,
+}
+
+/// A chain that passed every check, except that perhaps no OCSP response speaks for the peer's certificate.
+pub(super) struct Passed {
+    key: Vec<u8>,
+    accepted: Accepted,
+    /// The certificate, if one was to come and none did.
+    unsaid: Option<Unsaid>,
+}
+
+/// A certificate of which no response says anything, and those who may have issued it.
+struct Unsaid {
+    certificate: Certificate,
+    issuers: Vec<Certificate>,
+}
+
+impl Passed {
+    /// What a responder can be asked; none when all was said already.
+    pub(super) fn question(&self) -> Option<About> {
+        let unsaid = self.unsaid.as_ref()?;
+        let issuers: Vec<&Certificate> = unsaid.issuers.iter().collect();
+        About::new(&unsaid.certificate, &issuers)
+    }
+
+    /// Whether no response speaks for the peer's certificate though one was to come.
+    pub(super) const fn is_unsaid(&self) -> bool {
+        self.unsaid.is_some()
+    }
+
+    /// The same after a responder has said that the certificate is good.
+    pub(super) fn good(self) -> Self {
+        Self {
+            unsaid: None,
+            ..self
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -138,6 +184,7 @@ pub(super) struct Trust {
     status: StatusCache,
     require_crl: bool,
     ocsp: OcspPolicy,
+    responders: Vec<String>,
 }
 
 impl Trust {
@@ -165,12 +212,22 @@ impl Trust {
             status: StatusCache::new(),
             require_crl,
             ocsp: OcspPolicy::Off,
+            responders: Vec::new(),
         })
     }
 
-    /// The same with another policy about OCSP.
-    pub(super) fn with_ocsp(self, ocsp: OcspPolicy) -> Self {
-        Self { ocsp, ..self }
+    /// The same with another policy about OCSP, and who is asked.
+    pub(super) fn with_ocsp(self, ocsp: OcspPolicy, responders: &[String]) -> Self {
+        Self {
+            ocsp,
+            responders: responders.to_vec(),
+            ..self
+        }
+    }
+
+    /// Addresses of OCSP responders, in the order in which they are asked.
+    pub(super) fn responders(&self) -> &[String] {
+        &self.responders
     }
 
     /// What is asked of OCSP.
@@ -224,7 +281,7 @@ impl Trust {
     }
 
     /// Decides about a chain (DER, the peer's own first) and whether it speaks for `id`. `ocsp` is what
-    /// responders said of it (DER). The public key comes back as DER SubjectPublicKeyInfo.
+    /// responders said of it (DER); none is asked. The public key comes back as DER SubjectPublicKeyInfo.
     ///
     /// # Errors
     /// [`Distrust`].
@@ -235,6 +292,51 @@ impl Trust {
         id: &Identification,
         now: OffsetDateTime,
     ) -> Result<(Vec<u8>, Accepted), Distrust> {
+        self.conclude(self.examine(chain, ocsp, id, now)?, None)
+    }
+
+    /// The decision once nothing more is to be heard. `unanswered` is why asking came to nothing.
+    ///
+    /// # Errors
+    /// [`Distrust::NoOcsp`], [`Distrust::Unanswered`].
+    pub(super) fn conclude(
+        &self,
+        passed: Passed,
+        unanswered: Option<String>,
+    ) -> Result<(Vec<u8>, Accepted), Distrust> {
+        let Passed {
+            key,
+            mut accepted,
+            unsaid,
+        } = passed;
+        match (unsaid.is_some(), unanswered) {
+            (true, None) if self.ocsp == OcspPolicy::Required => {
+                let subject = accepted.subject;
+                Err(Distrust::NoOcsp { subject })
+            }
+            (true, Some(why)) if self.ocsp == OcspPolicy::Required => {
+                let subject = accepted.subject;
+                Err(Distrust::Unanswered { subject, why })
+            }
+            (true, why) => {
+                accepted.unanswered = why;
+                Ok((key, accepted))
+            }
+            (false, _) => Ok((key, accepted)),
+        }
+    }
+
+    /// Everything of [`Self::verify`] but whether an OCSP response must speak for the peer's certificate.
+    ///
+    /// # Errors
+    /// [`Distrust`].
+    pub(super) fn examine(
+        &self,
+        chain: &[Vec<u8>],
+        ocsp: &[Vec<u8>],
+        id: &Identification,
+        now: OffsetDateTime,
+    ) -> Result<Passed, Distrust> {
         let (first, rest) = chain.split_first().ok_or(Distrust::Empty)?;
         let leaf = pki::cert::from_der(first).map_err(|_| Distrust::Unreadable)?;
         let first = CertificateDer::from(first.as_slice());
@@ -255,24 +357,32 @@ impl Trust {
         let ends = path().map(|c| c.tbs_certificate.validity.not_after.to_unix_duration());
         let accepted = Accepted {
             subject: name,
+            unanswered: None,
             not_after: at(ends.min().unwrap_or_default()),
             links: path().map(Link::of).collect(),
         };
         self.recheck(&accepted, now)?;
-        if self.ocsp != OcspPolicy::Off {
-            self.check_ocsp(ocsp, &leaf, &above, now)?;
-        }
-        Ok((end.subject_public_key_info().to_vec(), accepted))
+        let unsaid = match self.ocsp {
+            OcspPolicy::Off => None,
+            _ => self.check_ocsp(ocsp, &leaf, &above, now)?,
+        };
+        Ok(Passed {
+            key: end.subject_public_key_info().to_vec(),
+            accepted,
+            unsaid,
+        })
     }
 
-    /// What responders say of a certificate and of the authorities above it.
+    /// What responders say of a certificate and of the authorities above it. The certificate comes back if
+    /// they say nothing of it.
     fn check_ocsp(
         &self,
         responses: &[Vec<u8>],
         leaf: &Certificate,
         above: &[Certificate],
         now: OffsetDateTime,
-    ) -> Result<(), Distrust> {
+    ) -> Result<Option<Unsaid>, Distrust> {
+        let mut unsaid = None;
         for (level, certificate) in std::iter::once(leaf).chain(above).enumerate() {
             let issuer = &certificate.tbs_certificate.issuer;
             let known = above.iter().chain(&self.authorities);
@@ -286,14 +396,16 @@ impl Trust {
                         reason: "an OCSP responder says".to_owned(),
                     });
                 }
-                None if level == 0 && self.ocsp == OcspPolicy::Required => {
-                    let subject = subject(certificate);
-                    return Err(Distrust::NoOcsp { subject });
+                None if level == 0 => {
+                    unsaid = Some(Unsaid {
+                        certificate: certificate.clone(),
+                        issuers: issuers.into_iter().cloned().collect(),
+                    });
                 }
                 Some(Said::Good) | None => {}
             }
         }
-        Ok(())
+        Ok(unsaid)
     }
 
     /// The authorities between a certificate and its anchor.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ikev2::config::RemoteAuth;
 use ikev2::event::{Ask, Event, Reason};
 use ikev2::{Answer, AskId, IkeId};
 
@@ -9,6 +10,7 @@ use super::children::ASK_AGAIN;
 use super::{ACCEPTANCE, AuditNote, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
 use crate::children::ChildOrder;
 use crate::ike::identity;
+use crate::ike::plan::Plan;
 
 impl Control {
     /// Handles everything that the last call brought about.
@@ -111,8 +113,16 @@ impl Control {
                 ocsp,
                 ike: _,
             } => {
+                let eap =
+                    |plan: &Plan| matches!(plan.connection.remote_auth, RemoteAuth::Eap { .. });
+                let in_eap = self.plan(&connection).is_some_and(eap);
+                let shown = Shown {
+                    chain,
+                    ocsp,
+                    in_eap,
+                };
                 self.verifying.insert(id, (connection, peer.clone()));
-                let effect = Effect::Verify(id, Shown { chain, ocsp }, peer);
+                let effect = Effect::Verify(id, shown, peer);
                 self.effects.push_back(effect);
             }
             Ask::Password { connection, user } => {

@@ -26,6 +26,7 @@ use ikev2::wire::Identification;
 use ikev2::{Answer, AskId, Endpoint, IkeId, Limits, Random, Timestamp};
 use ipsec::lifetime::Expiry;
 
+pub(super) use orders::Elsewhere;
 pub use orders::{Order, Reply};
 
 use super::config::{Carrier, OuterConfig, PoolConfig, Start};
@@ -108,6 +109,8 @@ pub(super) struct Shown {
     pub(super) chain: Vec<Vec<u8>>,
     /// What responders said of them.
     pub(super) ocsp: Vec<Vec<u8>>,
+    /// Whether that was inside EAP, where no responder is asked.
+    pub(super) in_eap: bool,
 }
 
 /// Something for others to do.
@@ -343,6 +346,7 @@ impl Control {
         let about = self.verifying.remove(&ask);
         let answer = match (result, about) {
             (Ok((key, accepted)), Some(about)) => {
+                self.note_unanswered(&about, &accepted, now);
                 let known = self.accepted.entry(about).or_default();
                 // Strangers can present other people's certificates; all that were accepted under a
                 // name count later.

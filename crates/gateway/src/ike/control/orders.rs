@@ -48,6 +48,19 @@ pub enum Reply {
     Refused(String),
 }
 
+/// What others than the protocol half count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::ike) struct Elsewhere {
+    /// Datagrams that were dropped because it was busy.
+    pub(in crate::ike) busy: u64,
+    /// Audit events that could not be written.
+    pub(in crate::ike) audit_errors: u64,
+    /// Questions to OCSP responders.
+    pub(in crate::ike) ocsp_questions: u64,
+    /// Peers that were judged without an answer that was to come.
+    pub(in crate::ike) ocsp_unanswered: u64,
+}
+
 impl Control {
     /// Does what the operator wants.
     pub(in crate::ike) fn obey(&mut self, order: Order, now: Now) -> Reply {
@@ -77,10 +90,12 @@ impl Control {
         self.ikes.is_empty()
     }
 
-    /// Datagrams and audit events that were lost, as the shell counts them.
-    pub(in crate::ike) fn lost(&mut self, busy: u64, audit_errors: u64) {
-        self.counters.busy = busy;
-        self.counters.audit_errors = audit_errors;
+    /// Takes over what others count.
+    pub(in crate::ike) const fn count(&mut self, elsewhere: Elsewhere) {
+        self.counters.busy = elsewhere.busy;
+        self.counters.audit_errors = elsewhere.audit_errors;
+        self.counters.ocsp_questions = elsewhere.ocsp_questions;
+        self.counters.ocsp_unanswered = elsewhere.ocsp_unanswered;
     }
 
     fn unknown(name: &str) -> Reply {

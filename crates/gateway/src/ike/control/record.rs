@@ -7,7 +7,7 @@ use std::time::Duration;
 use ikev2::IkeId;
 use ikev2::event::Reason;
 
-use super::{AuditNote, Control, EXPLANATIONS, Effect, IKE_PORT, IkeState, LOUD, Now};
+use super::{AuditNote, Claim, Control, EXPLANATIONS, Effect, IKE_PORT, IkeState, LOUD, Now};
 use crate::ike::identity;
 use crate::ike::report::Explanation;
 use crate::ike::trust::Accepted;
@@ -53,6 +53,30 @@ impl Control {
         }
     }
 
+    /// Whether one more of what strangers cause is said aloud: [`LOUD`] a second are.
+    pub(super) fn is_loud(&mut self, now: Now) -> bool {
+        if now.stamp.since(self.loud.0) >= Duration::from_secs(1) {
+            self.loud = (now.stamp, 0);
+        }
+        self.loud.1 = self.loud.1.saturating_add(1);
+        self.loud.1 <= LOUD
+    }
+
+    /// Logs that nobody answered what was asked about a certificate, and that it was accepted nevertheless.
+    pub(super) fn note_unanswered(&mut self, about: &Claim, accepted: &Accepted, now: Now) {
+        if let Some(why) = &accepted.unanswered
+            && self.is_loud(now)
+        {
+            tracing::warn!(
+                conn = about.0,
+                peer = %identity::show(&about.1),
+                certificate = accepted.subject,
+                reason = why,
+                "no OCSP answer about a certificate, which is taken without"
+            );
+        }
+    }
+
     /// Remembers and logs what failed. What strangers cause is only counted beyond [`LOUD`] a second.
     pub(super) fn explain(
         &mut self,
@@ -73,11 +97,7 @@ impl Control {
             remote: remote.map(|remote| remote.to_string()),
             ..Explanation::of(what, reason)
         };
-        if now.stamp.since(self.loud.0) >= Duration::from_secs(1) {
-            self.loud = (now.stamp, 0);
-        }
-        self.loud.1 = self.loud.1.saturating_add(1);
-        let loud = self.loud.1 <= LOUD;
+        let loud = self.is_loud(now);
         if loud {
             tracing::warn!(
                 conn = explanation.connection,

@@ -17,17 +17,27 @@ use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
 
-struct Site {
+pub(in crate::ike) struct Site {
+    now: OffsetDateTime,
     key: PrivateKey,
     root: CertificateAuthority,
-    devices: CertificateAuthority,
-    devices_key: PrivateKey,
-    camera: Certificate,
+    pub(in crate::ike) devices: CertificateAuthority,
+    pub(in crate::ike) devices_key: PrivateKey,
+    pub(in crate::ike) camera: Certificate,
+}
+
+fn certified(
+    profile: Profile,
+    name: &str,
+    key: &PrivateKey,
+    now: OffsetDateTime,
+) -> CertificateRequest {
+    let validity = Validity::starting(now, time::Duration::days(30));
+    CertificateRequest::new(profile, Subject::new(name), key.spki(), validity)
 }
 
 fn request(profile: Profile, name: &str, key: &PrivateKey) -> CertificateRequest {
-    let validity = Validity::starting(NOW, time::Duration::days(30));
-    CertificateRequest::new(profile, Subject::new(name), key.spki(), validity)
+    certified(profile, name, key, NOW)
 }
 
 fn key() -> PrivateKey {
@@ -35,25 +45,71 @@ fn key() -> PrivateKey {
 }
 
 fn site() -> Site {
-    let arc = ExtensionArc::default();
-    let (own, devices_key) = (key(), key());
-    let root = request(Profile::Root, "Root", &own);
-    let root = CertificateAuthority::create_root(&root, own.clone(), arc).unwrap();
-    let asked = request(
-        Profile::IssuingCa(CaKind::Devices),
-        "Devices CA",
-        &devices_key,
-    );
-    let devices = root.issue(&asked, NOW).unwrap();
-    let devices = CertificateAuthority::new(devices, devices_key.clone(), arc).unwrap();
-    let asked = request(Profile::Device, "camera-17", &key());
-    let camera = devices.issue(&asked, NOW).unwrap();
-    Site {
-        key: own,
-        root,
-        devices,
-        devices_key,
-        camera,
+    Site::new(NOW)
+}
+
+impl Site {
+    /// With everything valid from `now` on.
+    pub(in crate::ike) fn new(now: OffsetDateTime) -> Self {
+        // Certificates have whole seconds.
+        let now = now.replace_nanosecond(0).unwrap();
+        let arc = ExtensionArc::default();
+        let (own, devices_key) = (key(), key());
+        let root = certified(Profile::Root, "Root", &own, now);
+        let root = CertificateAuthority::create_root(&root, own.clone(), arc).unwrap();
+        let kind = Profile::IssuingCa(CaKind::Devices);
+        let asked = certified(kind, "Devices CA", &devices_key, now);
+        let devices = root.issue(&asked, now).unwrap();
+        let devices = CertificateAuthority::new(devices, devices_key.clone(), arc).unwrap();
+        let asked = certified(Profile::Device, "camera-17", &key(), now);
+        let camera = devices.issue(&asked, now).unwrap();
+        Self {
+            now,
+            key: own,
+            root,
+            devices,
+            devices_key,
+            camera,
+        }
+    }
+
+    /// A further device of the same authority.
+    pub(in crate::ike) fn device(&self, name: &str) -> Certificate {
+        let asked = certified(Profile::Device, name, &key(), self.now);
+        self.devices.issue(&asked, self.now).unwrap()
+    }
+
+    /// What its responder says of a device.
+    pub(in crate::ike) fn says(&self, device: &Certificate, status: CertStatus) -> Vec<u8> {
+        let mut data = response(self);
+        let serial = device.tbs_certificate.serial_number.clone();
+        data.responses[0].cert_id.serial_number = serial;
+        data.responses[0].cert_status = status;
+        signed(data, &self.devices_key, &[])
+    }
+
+    /// The same: it is good.
+    pub(in crate::ike) fn good(&self, device: &Certificate) -> Vec<u8> {
+        self.says(device, CertStatus::Good(Null))
+    }
+
+    /// The same: it was revoked an hour ago.
+    pub(in crate::ike) fn revoked(&self, device: &Certificate) -> Vec<u8> {
+        let status = CertStatus::Revoked(RevokedInfo {
+            revocation_time: time_of(self.now - time::Duration::HOUR),
+            revocation_reason: None,
+        });
+        self.says(device, status)
+    }
+
+    /// The same: it is not known.
+    pub(in crate::ike) fn unknown(&self, device: &Certificate) -> Vec<u8> {
+        self.says(device, CertStatus::Unknown(Null))
+    }
+
+    /// A device as something to ask about.
+    pub(in crate::ike) fn about(&self, device: &Certificate) -> About {
+        About::new(device, &[self.devices.certificate()]).unwrap()
     }
 }
 
@@ -77,7 +133,7 @@ fn response(site: &Site) -> ResponseData {
     ResponseData {
         version: Version::V1,
         responder_id: ResponderId::ByKey(hash(key)),
-        produced_at: time_of(NOW),
+        produced_at: time_of(site.now),
         responses: vec![SingleResponse {
             cert_id: CertId {
                 hash_algorithm: AlgorithmIdentifierOwned {
@@ -89,8 +145,8 @@ fn response(site: &Site) -> ResponseData {
                 serial_number: site.camera.tbs_certificate.serial_number.clone(),
             },
             cert_status: CertStatus::Good(Null),
-            this_update: time_of(NOW),
-            next_update: Some(time_of(NOW + time::Duration::HOUR)),
+            this_update: time_of(site.now),
+            next_update: Some(time_of(site.now + time::Duration::HOUR)),
             single_extensions: None,
         }],
         response_extensions: None,
@@ -174,6 +230,50 @@ fn only_current_responses_count() {
 }
 
 #[test]
+fn times_at_the_end_of_the_calendar_are_no_trouble() {
+    let site = site();
+    let last = time_of(datetime!(9999-12-31 23:59:59 UTC));
+    let mut open = response(&site);
+    open.responses[0].this_update = last;
+    open.responses[0].next_update = None;
+    let open = signed(open, &site.devices_key, &[]);
+    assert_eq!(asked(&site, &[open], NOW), None);
+    let mut long = response(&site);
+    long.responses[0].next_update = Some(last);
+    let long = signed(long, &site.devices_key, &[]);
+    assert_eq!(asked(&site, &[long], NOW), Some(Said::Good));
+}
+
+#[test]
+fn what_is_wrong_with_an_answer_is_said() {
+    let site = site();
+    let about = site.about(&site.camera);
+    let wrong = |answer: &[u8], now| about.says(answer, now).unwrap_err();
+    let good = site.good(&site.camera);
+    let until = NOW + time::Duration::HOUR;
+    assert_eq!(about.says(&good, NOW), Ok((Said::Good, until)));
+    let revoked = about.says(&site.revoked(&site.camera), NOW);
+    let at = NOW - time::Duration::HOUR;
+    assert_eq!(revoked, Ok((Said::Revoked(at), until)));
+    assert_eq!(wrong(b"garbage", NOW), Useless::Unreadable);
+    // SEQUENCE { ENUMERATED 3 }: tryLater.
+    let later = wrong(&[0x30, 3, 0x0a, 1, 3], NOW);
+    assert_eq!(later.to_string(), "it answers \"tryLater\"");
+    // "Successful" without anything.
+    assert_eq!(wrong(&[0x30, 3, 0x0a, 1, 0], NOW), Useless::Unreadable);
+    let other = site.device("camera-18");
+    assert_eq!(wrong(&site.good(&other), NOW), Useless::Another);
+    let after = until + time::Duration::SECOND;
+    assert_eq!(wrong(&good, after), Useless::NotCurrent);
+    let forged = signed(response(&site), &key(), &[]);
+    assert_eq!(wrong(&forged, NOW), Useless::Unsigned);
+    let unknown = site.unknown(&site.camera);
+    assert_eq!(wrong(&unknown, NOW), Useless::Unknown);
+    // Somebody else's certificate is no question for this authority.
+    assert!(About::new(&site.camera, &[site.root.certificate()]).is_none());
+}
+
+#[test]
 fn whoever_signs_must_be_entitled() {
     let site = site();
     let data = || response(&site);
@@ -231,6 +331,10 @@ fn a_delegate_of_the_issuer_is_believed() {
         chain.leaf().clone()
     };
     let (camera, ca) = (read("camera.pem"), read("ca.pem"));
+    // We ask as OpenSSL does.
+    openssl("ocsp -issuer ca.pem -cert camera.pem -no_nonce -reqout asked");
+    let asked = std::fs::read(folder.path().join("asked")).unwrap();
+    assert_eq!(About::new(&camera, &[&ca]).unwrap().request(), asked);
     let serial = pki::cert::serial_hex(&camera).to_uppercase();
     let now = OffsetDateTime::now_utc();
     for (line, signer, expected) in [

@@ -510,3 +510,50 @@ fn ways_to_log_in_are_read_and_those_that_do_not_go_together_refused() {
         );
     }
 }
+
+#[test]
+fn responders_are_asked_in_their_order_and_only_with_a_policy() {
+    let (folder, text) = with_certificate();
+    let text = text.replace("psk_file = \"psk\"", OWN);
+    let with = |lines: &str| {
+        let trust = format!("anchors = [\"own.pem\"], {lines}");
+        read(&text.replace("anchors = [\"own.pem\"]", &trust), &folder)
+    };
+    let url = "http://a.example.org/";
+    for (lines, expected) in [
+        ("ocsp = \"required\"".to_owned(), vec![]),
+        (
+            format!("ocsp = \"if-given\", ocsp_responder = \"{url}\""),
+            vec![url],
+        ),
+        (
+            format!("ocsp = \"required\", ocsp_responder = [\"{url}\", \"http://b/\"]"),
+            vec![url, "http://b/"],
+        ),
+        (
+            "ocsp = \"required\", ocsp_responder = [\"1\", \"2\", \"3\", \"4\"]".to_owned(),
+            vec!["1", "2", "3", "4"],
+        ),
+    ] {
+        let loaded = with(&lines).unwrap();
+        assert_eq!(loaded.ocsp_responders(), expected);
+        assert_eq!(loaded.trust.unwrap().responders(), expected);
+    }
+    let off = "`ocsp_responder` needs ocsp = \"if-given\" or \"required\"";
+    for (lines, expected) in [
+        ("ocsp_responder = \"http://a/\"", off),
+        ("ocsp = \"off\", ocsp_responder = [\"http://a/\"]", off),
+        (
+            "ocsp = \"required\", ocsp_responder = [\"1\", \"2\", \"3\", \"4\", \"5\"]",
+            "names more than 4 responders",
+        ),
+        (
+            "ocsp = \"required\", ocsp_responder = 8080",
+            "an address in quotation marks, or a list of them",
+        ),
+    ] {
+        let error = with(lines).err().map(|error| error.to_string());
+        let error = error.unwrap_or_default();
+        assert!(error.contains(expected), "{lines}: {error}");
+    }
+}
