@@ -19,6 +19,8 @@ pub mod config;
 mod control;
 pub mod daemon;
 mod eap_tls;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod identity;
 mod journal;
 mod judge;

@@ -13,7 +13,7 @@ pub(super) const MAX_MESSAGE: usize = 96 * 1024;
 
 /// What the daemon wants.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(in crate::ike) enum Request {
     /// Take a key into service.
     Load {
         /// File, or `pkcs11:` URI.
@@ -46,7 +46,7 @@ pub(super) enum Request {
 
 /// The answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Response {
+pub(in crate::ike) enum Response {
     /// A key is in service.
     Key {
         /// Its number.
@@ -146,7 +146,7 @@ impl Reader<'_> {
 
 impl Request {
     /// As it is sent; none if it is too long.
-    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+    pub(in crate::ike) fn encode(&self) -> Option<Vec<u8>> {
         let start = |kind| Writer(vec![kind]);
         match self {
             Self::Load {
@@ -173,7 +173,7 @@ impl Request {
         }
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(in crate::ike) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let request = match reader.byte()? {
             1 => Self::Load {
@@ -204,7 +204,7 @@ impl Request {
 
 impl Response {
     /// As it is sent; none if it is too long.
-    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+    pub(in crate::ike) fn encode(&self) -> Option<Vec<u8>> {
         let start = |kind| Writer(vec![kind]);
         match self {
             Self::Key { number, kind } => {
@@ -218,7 +218,7 @@ impl Response {
         }
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(in crate::ike) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let response = match reader.byte()? {
             1 => Self::Key {

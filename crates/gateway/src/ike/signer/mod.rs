@@ -10,7 +10,7 @@
 //! prove who we are could not be had again, and whatever restarts services restarts both.
 
 mod key;
-mod message;
+pub(super) mod message;
 mod process;
 mod token;
 mod uri;
