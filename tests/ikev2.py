@@ -337,7 +337,7 @@ def rekey_in_loss(suite, lab, pair, turns):
     wait_for(lambda: len(pair.spis()) == 1, lambda: pair.charon.sas(), 60)
     wait_for(lambda: pair.charon.sas().count("ESTABLISHED") == 1, lambda: pair.charon.sas(), 60)
     equal(pair.peer.count("ike-down"), 0, "IKE SAs that went down")
-    # charon 6.1 may forget one without deleting it; a minute later at most we delete it.
+    # charon 6.1 may forget one without deleting it; we do that half a minute later.
     wait_for(lambda: pair.peer.alive() == pair.spis(), lambda: f"{pair.peer.alive()} here, {pair.spis()} there", 90)
     children, ikes = pair.peer.count("child-up") - 1, pair.peer.count("ike-rekeyed")
     print(f"        {children} Child SAs and {ikes} IKE SAs replaced", flush=True)
