@@ -7,6 +7,27 @@ cd "$root"
 
 say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
 
+# step WORDS...: begins a step of which `steps` tells the seconds.
+step_names=()
+step_seconds=()
+step() {
+  step_seconds+=("$SECONDS")
+  step_names+=("$*")
+  say "$*"
+}
+
+# steps: a table of the steps so far and their seconds.
+steps() {
+  local i end
+  step_seconds+=("$SECONDS")
+  printf '\n'
+  for i in "${!step_names[@]}"; do
+    end=${step_seconds[i + 1]}
+    printf '%6d s  %s\n' $((end - step_seconds[i])) "${step_names[i]}"
+  done
+  printf '%6d s  together\n' "$SECONDS"
+}
+
 # as_root COMMAND...: runs it as root, by sudo where needed.
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"

@@ -1,13 +1,11 @@
 //! The policy database against a list that is searched from its beginning: any sequence of
 //! insertions, removals and lookups gives the same answers, with the cache and without.
-#![no_main]
 
 use std::net::IpAddr;
 
 use ipsec::ip::Ports;
 use ipsec::selector::{AddressRange, Flow, PortMatch, Selector};
 use ipsec::spd::{Action, Policy, PolicyId, Spd};
-use libfuzzer_sys::fuzz_target;
 
 /// Most rules at once: more only makes a run slower.
 const MOST: usize = 64;
@@ -147,7 +145,11 @@ fn scan(list: &[(PolicyId, Policy)], flow: &Flow) -> Option<PolicyId> {
         .map(|(id, _)| *id)
 }
 
-fuzz_target!(|input: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(input: &[u8]) {
     let mut input = Input(input);
     let mut spd = Spd::new(u64::from(input.byte().unwrap_or(0)));
     let mut list: Vec<(PolicyId, Policy)> = Vec::new();
@@ -171,4 +173,4 @@ fuzz_target!(|input: &[u8]| {
             }
         }
     }
-});
+}

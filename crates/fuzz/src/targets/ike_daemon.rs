@@ -2,10 +2,9 @@
 //! the process with the private keys say to one another.
 //!
 //! The certificates and responses in `ike_daemon_files` were made by OpenSSL; nobody has their keys any more.
-#![no_main]
 
+use crate::support::edit;
 use gateway::ike::fuzzing::{self, Status};
-use support::edit;
 use time::macros::datetime;
 
 const AUTHORITY: &[u8] = include_bytes!("ike_daemon_files/authority.der");
@@ -14,18 +13,32 @@ const CAMERA: &[u8] = include_bytes!("ike_daemon_files/camera.der");
 const RESPONSES: [(&[u8], Status); 3] = [
     (include_bytes!("ike_daemon_files/good.der"), Status::Good),
     (include_bytes!("ike_daemon_files/open.der"), Status::Good),
-    (include_bytes!("ike_daemon_files/revoked.der"), Status::Revoked),
+    (
+        include_bytes!("ike_daemon_files/revoked.der"),
+        Status::Revoked,
+    ),
 ];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((mode, rest)) = data.split_first() else { return };
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
+    let Some((mode, rest)) = data.split_first() else {
+        return;
+    };
     let now = datetime!(2026-11-22 11:00 UTC);
     match mode % 4 {
         0 => {
-            let Some((which, edits)) = rest.split_first() else { return };
+            let Some((which, edits)) = rest.split_first() else {
+                return;
+            };
             let (response, says) = RESPONSES[usize::from(*which) % RESPONSES.len()];
             let found = fuzzing::ocsp(CAMERA, AUTHORITY, &edit(response, edits), now);
-            assert!(found.is_none_or(|found| found == says), "an altered response says something else");
+            assert!(
+                found.is_none_or(|found| found == says),
+                "an altered response says something else"
+            );
             if edits.len() < 4 {
                 assert_eq!(found, Some(says));
             }
@@ -34,4 +47,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         2 => assert!(fuzzing::signer_request(rest).is_none_or(|again| again == rest)),
         _ => assert!(fuzzing::signer_response(rest).is_none_or(|again| again == rest)),
     }
-});
+}

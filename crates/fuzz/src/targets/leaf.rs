@@ -1,9 +1,12 @@
 //! Audit events and leaves: what is read has one spelling.
-#![no_main]
 
 use audit::{Event, Leaf, VerifierKey};
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
     if let Ok(event) = Event::from_canonical(data) {
         assert_eq!(event.to_canonical().unwrap(), data);
     }
@@ -11,4 +14,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = text.parse::<VerifierKey>();
     }
-});
+}

@@ -1,6 +1,5 @@
 //! Sequences of calls to the OpenSSL provider's functions, checked against the cipher library: the
 //! same calls succeed, with the same bytes, whatever the order, the pieces and the overlaps.
-#![no_main]
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -42,7 +41,10 @@ impl Provider {
             ibc_provider::OSSL_provider_init(null(), core.as_ptr(), &mut functions, &mut context)
         };
         assert_eq!(made, 1);
-        Self { context, functions: Functions(functions) }
+        Self {
+            context,
+            functions: Functions(functions),
+        }
     }
 
     fn cipher(&self, number: usize) -> Functions {
@@ -170,7 +172,8 @@ impl Model {
             return None;
         }
         let before = self.input.len();
-        if at_once && self.mode != CTR && (before != self.out || !input.len().is_multiple_of(BLOCK)) {
+        if at_once && self.mode != CTR && (before != self.out || !input.len().is_multiple_of(BLOCK))
+        {
             return None;
         }
         self.input.extend_from_slice(input);
@@ -245,11 +248,19 @@ impl Pair<'_> {
     fn copy(&self) -> Self {
         let context = unsafe { (self.functions.get(id::DUPCTX).dupctx)(self.context) };
         assert!(!context.is_null());
-        Self { functions: self.functions, context, model: self.model.clone() }
+        Self {
+            functions: self.functions,
+            context,
+            model: self.model.clone(),
+        }
     }
 
     fn begin(&mut self, encrypt: bool, key: Option<&[u8]>, iv: Option<&[u8]>) {
-        let which = if encrypt { id::ENCRYPT_INIT } else { id::DECRYPT_INIT };
+        let which = if encrypt {
+            id::ENCRYPT_INIT
+        } else {
+            id::DECRYPT_INIT
+        };
         let raw = |bytes: Option<&[u8]>| bytes.map_or((null(), 0), |b| (b.as_ptr(), b.len()));
         let ((key_at, key_len), (iv_at, iv_len)) = (raw(key), raw(iv));
         let done = unsafe {
@@ -267,7 +278,9 @@ impl Pair<'_> {
         };
         let mut memory = vec![0xEE; 3 * MARGIN + 2 * input.len() + 2 * BLOCK];
         memory[input_at..input_at + input.len()].copy_from_slice(input);
-        let function = self.functions.get(if at_once { id::CIPHER } else { id::UPDATE });
+        let function = self
+            .functions
+            .get(if at_once { id::CIPHER } else { id::UPDATE });
         let mut len = usize::MAX;
         let done = unsafe {
             let base = memory.as_mut_ptr();
@@ -278,7 +291,10 @@ impl Pair<'_> {
         assert_eq!(done == 1, expected.is_some(), "{} bytes", input.len());
         if let Some(expected) = expected {
             assert_eq!(len, expected.len());
-            assert!(memory[output_at..output_at + len] == expected, "shift {shift:?}");
+            assert!(
+                memory[output_at..output_at + len] == expected,
+                "shift {shift:?}"
+            );
             // Nothing else is written: behind the output everything is as it was.
             let behind = (output_at + len).max(input_at + input.len());
             assert!(memory[behind..].iter().all(|b| *b == 0xEE));
@@ -288,7 +304,8 @@ impl Pair<'_> {
     fn finish(&mut self, room: usize) {
         let (mut output, mut len) = ([0xEE; BLOCK + 1], usize::MAX);
         let function = self.functions.get(id::FINAL);
-        let done = unsafe { (function.finalize)(self.context, output.as_mut_ptr(), &mut len, room) };
+        let done =
+            unsafe { (function.finalize)(self.context, output.as_mut_ptr(), &mut len, room) };
         let expected = self.model.finish(room);
         assert_eq!(done == 1, expected.is_some());
         if let Some(expected) = expected {
@@ -298,7 +315,13 @@ impl Pair<'_> {
     }
 
     fn set(&mut self, name: &'static std::ffi::CStr, mut value: u64) -> bool {
-        let end = Param { key: null(), data_type: 0, data: null_mut(), data_size: 0, return_size: 0 };
+        let end = Param {
+            key: null(),
+            data_type: 0,
+            data: null_mut(),
+            data_size: 0,
+            return_size: 0,
+        };
         let list = [
             Param {
                 key: name.as_ptr(),
@@ -316,7 +339,10 @@ impl Pair<'_> {
     fn set_iv_len(&mut self, len: usize) {
         let done = self.set(c"ivlen", len as u64);
         let model = &mut self.model;
-        assert_eq!(done, len == model.iv_len || (model.mode != 0 && (len == 16 || len == 32)));
+        assert_eq!(
+            done,
+            len == model.iv_len || (model.mode != 0 && (len == 16 || len == 32))
+        );
         if done && len != model.iv_len {
             model.iv_len = len;
             model.iv = None;
@@ -324,7 +350,11 @@ impl Pair<'_> {
     }
 }
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
     let [which, rest @ ..] = data else { return };
     let number = usize::from(*which) % 15;
     let provider = Provider::load();
@@ -340,7 +370,9 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let pair = &mut pairs[usize::from(kind >> 7)];
         let seed = turn as u8 ^ c;
         let bytes = |len: usize| -> Vec<u8> {
-            (0..len).map(|n| (n as u8).wrapping_mul(13) ^ seed).collect()
+            (0..len)
+                .map(|n| (n as u8).wrapping_mul(13) ^ seed)
+                .collect()
         };
         let len = usize::from(a) + 256 * usize::from(b % 12 / 3 * (b % 3));
         let shift = match b >> 5 {
@@ -353,8 +385,14 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         };
         match kind % 16 {
             0 | 1 => {
-                let (key, iv) = (bytes(pair.model.variant.key_size()), bytes(pair.model.iv_len));
-                let (key, iv) = (Some(&key[..]).filter(|_| a % 4 < 3), Some(&iv[..]).filter(|_| b % 4 < 3));
+                let (key, iv) = (
+                    bytes(pair.model.variant.key_size()),
+                    bytes(pair.model.iv_len),
+                );
+                let (key, iv) = (
+                    Some(&key[..]).filter(|_| a % 4 < 3),
+                    Some(&iv[..]).filter(|_| b % 4 < 3),
+                );
                 pair.begin(c % 2 == 0, key, iv);
             }
             2 => pair.begin(c % 2 == 0, None, Some(&bytes(pair.model.iv_len))),
@@ -379,4 +417,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

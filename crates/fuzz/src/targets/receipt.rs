@@ -1,11 +1,10 @@
 //! Receipts: one spelling, and no edit of a signed one that says something else.
-#![no_main]
 
 use std::sync::OnceLock;
 
+use crate::support::{edit, world};
 use evidence::digest::Sha256Digest;
 use evidence::receipt::{self, Receipt, Verdict};
-use support::{edit, world};
 
 fn sample() -> &'static (Receipt, Vec<u8>) {
     static SAMPLE: OnceLock<(Receipt, Vec<u8>)> = OnceLock::new();
@@ -29,15 +28,23 @@ fn sample() -> &'static (Receipt, Vec<u8>) {
     })
 }
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
     if let Ok(receipt) = Receipt::parse(data) {
         assert_eq!(receipt.to_canonical().unwrap(), data);
     }
     let (original, der) = sample();
     let ours = |chain: &pki::cert::CertificateChain, _| {
-        if chain.leaf() == world().signer.leaf() { Ok(()) } else { Err("not ours") }
+        if chain.leaf() == world().signer.leaf() {
+            Ok(())
+        } else {
+            Err("not ours")
+        }
     };
     if let Ok(verified) = receipt::verify(&edit(der, data), ours) {
         assert_eq!(verified.receipt(), original);
     }
-});
+}

@@ -1,18 +1,15 @@
 //! A peer that holds the keys of an IKE SA and keeps none of the rules: any request and response in
 //! any order, with edited content, with fragments, while we start exchanges of our own and time
 //! passes.
-#![no_main]
-#![allow(clippy::unwrap_used, reason = "a panic is how a target fails")]
 
 use std::time::Duration;
 
 use ikev2::Limits;
 use ikev2::crypto::Group;
 use ikev2::wire::{Delete, ExchangeType, Notify, NotifyType, Payload, Protocol, encode_chain};
-use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "the tests use the rest")]
-#[path = "../../crates/ikev2/tests/it/peer.rs"]
+#[path = "../../../ikev2/tests/it/peer.rs"]
 mod peer;
 
 use peer::HostilePeer;
@@ -83,7 +80,11 @@ fn start(peer: &mut HostilePeer, choice: u8) {
     };
 }
 
-fuzz_target!(|input: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(input: &[u8]) {
     let Some((mode, steps)) = input.split_first() else {
         return;
     };
@@ -101,7 +102,7 @@ fuzz_target!(|input: &[u8]| {
                 let payloads = template(&mut peer, *choice);
                 let mut chain = Vec::new();
                 let first = encode_chain(&payloads, &mut chain);
-                let chain = support::edit(&chain, edits);
+                let chain = crate::support::edit(&chain, edits);
                 let response = action == 5;
                 let message_id = if response {
                     u32::from(*id % 16)
@@ -123,4 +124,4 @@ fuzz_target!(|input: &[u8]| {
         let children: usize = peer.endpoint.established().map(|(_, c)| c.len()).sum();
         assert!(children <= Limits::default().children + 1);
     }
-});
+}

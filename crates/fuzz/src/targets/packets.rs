@@ -1,6 +1,5 @@
 //! ESP and AH: whatever arrives, nothing panics, each packet is delivered or dropped for one cause, and
 //! only what was protected with our keys and not touched comes out, once.
-#![no_main]
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,12 +16,11 @@ use ipsec::sa::{
 use ipsec::selector::{AddressRange, Selector};
 use ipsec::spd::{Action, Policy};
 use ipsec::tunnel::Tunnel;
-use libfuzzer_sys::fuzz_target;
 use offload::{Encryption, Integrity, KeyMaterial, Suite};
 
 const INNER: [u8; 36] = [
-    0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1, 0x30, 0x39, 0, 53, 0, 16, 0,
-    0, 1, 2, 3, 4, 5, 6, 7, 8,
+    0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1, 0x30, 0x39, 0, 53, 0, 16,
+    0, 0, 1, 2, 3, 4, 5, 6, 7, 8,
 ];
 
 fn parameters(choice: u8) -> SaParameters {
@@ -54,7 +52,10 @@ fn parameters(choice: u8) -> SaParameters {
         } else {
             Mode::Transport
         },
-        encapsulation: udp.then_some(UdpEncapsulation { local: 4500, remote: 4500 }),
+        encapsulation: udp.then_some(UdpEncapsulation {
+            local: 4500,
+            remote: 4500,
+        }),
         lifetime: Lifetime::default(),
     }
 }
@@ -64,17 +65,31 @@ fn planes(parameters: &SaParameters) -> (DataPlane, DataPlane) {
     let selector = Selector::between(any, any);
     let now = Instant::now();
     let (mut sender, mut receiver) = (DataPlane::new(1), DataPlane::new(2));
-    let policy = sender.insert_policy(Policy { selector, action: Action::Protect, order: 0 });
+    let policy = sender.insert_policy(Policy {
+        selector,
+        action: Action::Protect,
+        order: 0,
+    });
     let sa = OutboundSa::new(parameters, OutboundOptions::default(), now);
     sender.install_outbound(sa.expect("right keys"), &[policy]);
     let selectors = vec![selector];
-    let options = InboundOptions { replay_window: 64, selectors, ..InboundOptions::default() };
+    let options = InboundOptions {
+        replay_window: 64,
+        selectors,
+        ..InboundOptions::default()
+    };
     receiver.install_inbound(InboundSa::new(parameters, options, now).expect("right keys"));
     (sender, receiver)
 }
 
-fuzz_target!(|input: &[u8]| {
-    let Some((choice, mut rest)) = input.split_first() else { return };
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(input: &[u8]) {
+    let Some((choice, mut rest)) = input.split_first() else {
+        return;
+    };
     let parameters = parameters(*choice);
     let (mut sender, mut receiver) = planes(&parameters);
     let mut batch = OutboundBatch::new(8, INNER.len());
@@ -82,10 +97,14 @@ fuzz_target!(|input: &[u8]| {
         batch.push(&INNER);
     }
     sender.outbound(&mut batch, Instant::now(), &mut Vec::new());
-    let sent: Vec<Vec<u8>> = batch.packets.iter().map(|packet| {
-        assert!(matches!(packet.outcome, Outcome::Protected { .. }));
-        batch.bytes(packet).to_vec()
-    }).collect();
+    let sent: Vec<Vec<u8>> = batch
+        .packets
+        .iter()
+        .map(|packet| {
+            assert!(matches!(packet.outcome, Outcome::Protected { .. }));
+            batch.bytes(packet).to_vec()
+        })
+        .collect();
 
     let mut seen = HashSet::new();
     let mut count = 0;
@@ -114,7 +133,12 @@ fuzz_target!(|input: &[u8]| {
         }
         let header = IpHeader::parse(&buffer).ok();
         let start = header.map_or(0, |header| {
-            header.upper + if header.protocol == protocol::UDP { 8 } else { 0 }
+            header.upper
+                + if header.protocol == protocol::UDP {
+                    8
+                } else {
+                    0
+                }
         });
         let start = start.min(buffer.len());
         let mut packets = [InboundPacket {
@@ -135,7 +159,9 @@ fuzz_target!(|input: &[u8]| {
         match packets[0].outcome {
             Arrived::Delivered { .. } => {
                 let inner = &buffer[packets[0].range()];
-                let from = IpHeader::parse(inner).expect("delivered packets are packets").upper;
+                let from = IpHeader::parse(inner)
+                    .expect("delivered packets are packets")
+                    .upper;
                 // Outer headers may change on the way: routers do. What they carry may not.
                 assert_eq!(inner[from..], INNER[20..], "changed: {changed}");
                 assert!(seen.insert(index), "the same packet twice");
@@ -146,5 +172,8 @@ fuzz_target!(|input: &[u8]| {
     }
     let statistics = receiver.statistics();
     assert_eq!(statistics.delivered.packets, seen.len() as u64);
-    assert_eq!(statistics.delivered.packets + statistics.inbound_drops.total(), count);
-});
+    assert_eq!(
+        statistics.delivered.packets + statistics.inbound_drops.total(),
+        count
+    );
+}

@@ -1,7 +1,5 @@
 //! EAP peers that say what they like: a server towards our client, a client towards our server, with
 //! right headers around any content, and without.
-#![no_main]
-#![allow(clippy::unwrap_used, reason = "a panic is how a target fails")]
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
@@ -9,7 +7,6 @@ use std::sync::Arc;
 
 use ikev2::config::{ClientMethod, ServerMethod};
 use ikev2::eap::{Client, ClientOutput, NtHash, Server, ServerOutput};
-use libfuzzer_sys::fuzz_target;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -110,7 +107,11 @@ fn towards_server(methods: &[ServerMethod], mut data: &[u8]) {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
     let Some((side, data)) = data.split_first() else {
         return;
     };
@@ -139,4 +140,4 @@ fuzz_target!(|data: &[u8]| {
             towards_server(&[tls, ServerMethod::MsChapV2], data);
         }
     }
-});
+}

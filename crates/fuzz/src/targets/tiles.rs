@@ -1,13 +1,12 @@
 //! The files of an audit log, one of them edited: the verifier never panics, and it accepts only
 //! what was written.
-#![no_main]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::support::edit;
 use audit::{Actor, AuditSink, Event, LogKey, Outcome, SharedLog};
-use support::edit;
 use time::OffsetDateTime;
 
 struct Sample {
@@ -32,12 +31,19 @@ fn sample() -> &'static Sample {
         role.record_all(events.collect()).unwrap();
         let mut files = Vec::new();
         collect(&log.log_dir(), &mut files);
-        Sample { folder, key: text, files }
+        Sample {
+            folder,
+            key: text,
+            files,
+        }
     })
 }
 
 fn collect(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
-    let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
@@ -49,11 +55,21 @@ fn collect(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
     }
 }
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let [which, mode, rest @ ..] = data else { return };
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
+    let [which, mode, rest @ ..] = data else {
+        return;
+    };
     let sample = sample();
     let (path, original) = &sample.files[usize::from(*which) % sample.files.len()];
-    let bytes = if mode % 4 == 0 { rest.to_vec() } else { edit(original, rest) };
+    let bytes = if mode % 4 == 0 {
+        rest.to_vec()
+    } else {
+        edit(original, rest)
+    };
     fs::write(path, &bytes).unwrap();
     let verdict = audit::verify::verify_dir(&sample.folder.path().join("log"), &sample.key, None);
     fs::write(path, original).unwrap();
@@ -62,8 +78,12 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     } else {
         bytes == *original
     };
-    assert!(verdict.is_err() || same, "{} altered unnoticed", path.display());
-});
+    assert!(
+        verdict.is_err() || same,
+        "{} altered unnoticed",
+        path.display()
+    );
+}
 
 /// A checkpoint without its signatures: those of keys unknown to the reader count for nothing.
 fn signed_text(note: &[u8]) -> &[u8] {

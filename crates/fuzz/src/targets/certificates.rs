@@ -1,14 +1,19 @@
 //! Certificates, requests, lists and certificate bags from outside.
-#![no_main]
 
 use std::sync::OnceLock;
 
+use crate::support::{edit, world};
 use pki::cert::CertificateChain;
 use pki::path::Purpose;
-use support::{edit, world};
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((mode, rest)) = data.split_first() else { return };
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
+    let Some((mode, rest)) = data.split_first() else {
+        return;
+    };
     match mode % 6 {
         0 => drop(pki::csr::parse_and_verify(rest)),
         1 => {
@@ -29,8 +34,13 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             let chain = world().camera.ders();
             let leaf = edit(&chain[0], rest);
             let edited = vec![leaf.clone().into(), chain[1].clone()];
-            let valid = world().trust().validate(&edited, Purpose::DeviceSigner, world().now);
-            assert!(valid.is_err() || leaf == chain[0].as_ref(), "an altered certificate is valid");
+            let valid = world()
+                .trust()
+                .validate(&edited, Purpose::DeviceSigner, world().now);
+            assert!(
+                valid.is_err() || leaf == chain[0].as_ref(),
+                "an altered certificate is valid"
+            );
         }
         3 => drop(pki::pkcs7::parse_certs_only(rest)),
         4 => drop(pki::crl::parse(rest)),
@@ -41,4 +51,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

@@ -1,10 +1,13 @@
 //! Headers and key files of the cipher: what is read has one spelling, and nothing panics.
-#![no_main]
 
 use ibc::container::{FIXED_LEN, Header, MAGIC};
 use ibc::keyfile;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
     header(data);
     // The checks behind the magic number are met at once.
     header(&[&MAGIC, data].concat());
@@ -19,10 +22,12 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}
 
 fn header(bytes: &[u8]) {
-    let Ok((header, rest)) = Header::parse(bytes) else { return };
+    let Ok((header, rest)) = Header::parse(bytes) else {
+        return;
+    };
     let mut again = header.encode();
     assert!(again.len() >= FIXED_LEN);
     again.extend_from_slice(rest);

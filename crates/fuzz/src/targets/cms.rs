@@ -1,11 +1,10 @@
 //! CMS messages: from nothing, and as edits of valid ones. An edited message that still verifies
 //! or decrypts must give the original content.
-#![no_main]
 
 use std::sync::OnceLock;
 
+use crate::support::{edit, world};
 use evidence::cms::{self, Placement};
-use support::{edit, world};
 
 const CONTENT: &[u8] = b"{\"what\":\"was signed\"}";
 
@@ -13,9 +12,18 @@ fn samples() -> &'static (Vec<u8>, Vec<u8>) {
     static SAMPLES: OnceLock<(Vec<u8>, Vec<u8>)> = OnceLock::new();
     SAMPLES.get_or_init(|| {
         let w = world();
-        let signed =
-            cms::sign(&w.camera_key, &w.camera, CONTENT, Placement::Attached, w.now).unwrap();
-        (signed, cms::encrypt(CONTENT, std::slice::from_ref(&w.recipient)).unwrap())
+        let signed = cms::sign(
+            &w.camera_key,
+            &w.camera,
+            CONTENT,
+            Placement::Attached,
+            w.now,
+        )
+        .unwrap();
+        (
+            signed,
+            cms::encrypt(CONTENT, std::slice::from_ref(&w.recipient)).unwrap(),
+        )
     })
 }
 
@@ -33,12 +41,18 @@ fn check(der: &[u8], edited: bool) {
     }
 }
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((mode, rest)) = data.split_first() else { return };
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
+    let Some((mode, rest)) = data.split_first() else {
+        return;
+    };
     let (signed, enveloped) = samples();
     match mode % 3 {
         0 => check(rest, false),
         1 => check(&edit(signed, rest), true),
         _ => check(&edit(enveloped, rest), true),
     }
-});
+}

@@ -44,8 +44,12 @@ impl World {
         let arc = ExtensionArc::default();
         let life = |days| Validity::starting(now, Duration::days(days));
         let root_key = key();
-        let request =
-            CertificateRequest::new(Profile::Root, Subject::new("Root"), root_key.spki(), life(40));
+        let request = CertificateRequest::new(
+            Profile::Root,
+            Subject::new("Root"),
+            root_key.spki(),
+            life(40),
+        );
         let root = CertificateAuthority::create_root(&request, root_key, arc).unwrap();
         let authority = |kind, name: &str| {
             let key = key();
@@ -70,8 +74,12 @@ impl World {
             let chain = CertificateChain::new(vec![certificate, ca.certificate().clone()]);
             (key, chain.unwrap())
         };
-        let (camera_key, camera) =
-            leaf(&devices, Profile::Device, "camera-17", Some(Clearance::Secret));
+        let (camera_key, camera) = leaf(
+            &devices,
+            Profile::Device,
+            "camera-17",
+            Some(Clearance::Secret),
+        );
         let (signer_key, signer) = leaf(&services, Profile::ServiceSigner, "Centre", None);
         let (recipient_key, recipient) =
             leaf(&services, Profile::ServiceRecipient, "Sealing", None);
@@ -97,9 +105,12 @@ impl World {
 
     /// A valid block with the number `sequence` and one small medium.
     pub fn block(&self, sequence: u64, content: &[u8]) -> Vec<u8> {
-        let sealer =
-            Sealer::new(self.camera_key.clone(), self.camera.clone(), vec![self.recipient.clone()])
-                .unwrap();
+        let sealer = Sealer::new(
+            self.camera_key.clone(),
+            self.camera.clone(),
+            vec![self.recipient.clone()],
+        )
+        .unwrap();
         let draft = ManifestDraft {
             sequence,
             previous: Sha256Digest::ZERO,
@@ -125,7 +136,9 @@ impl World {
             reader: Box::new(content),
         };
         let mut block = Vec::new();
-        sealer.seal(draft, vec![medium], self.now, &mut block).unwrap();
+        sealer
+            .seal(draft, vec![medium], self.now, &mut block)
+            .unwrap();
         block
     }
 }

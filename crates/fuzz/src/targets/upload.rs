@@ -1,14 +1,13 @@
 //! Sequences of upload requests, well-formed and not, against a simple model of what an upload
 //! holds. After each request the server's offset equals the model's.
-#![no_main]
 
 use std::sync::{Arc, OnceLock};
 
+use crate::support::world;
 use axum::Router;
 use axum::body::Body;
 use centre::{Centre, Device, Limits, Setup, Units};
 use http::{Request, Response};
-use support::world;
 use tokio::runtime::Runtime;
 use tower::ServiceExt as _;
 
@@ -21,7 +20,10 @@ struct Server {
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let w = world();
         let setup = Setup {
@@ -34,11 +36,22 @@ fn server() -> &'static Server {
             audit: Arc::new(audit::MemorySink::default()),
             log_origin: "example.org/log".into(),
             access: Arc::new(access::Engine::shipped().unwrap()),
-            units: Units { default: "traffic".into(), by_device: Default::default() },
-            limits: Limits { max_block: 4096, max_open_per_device: 8, ..Limits::default() },
+            units: Units {
+                default: "traffic".into(),
+                by_device: Default::default(),
+            },
+            limits: Limits {
+                max_block: 4096,
+                max_open_per_device: 8,
+                ..Limits::default()
+            },
         };
         let centre = runtime.block_on(Centre::open(setup)).unwrap();
-        Server { runtime, router: centre.intake_router(), _folder: folder }
+        Server {
+            runtime,
+            router: centre.intake_router(),
+            _folder: folder,
+        }
     })
 }
 
@@ -49,7 +62,10 @@ async fn send(router: &Router, request: http::request::Builder, body: Vec<u8>) -
 }
 
 fn tus(method: &str, path: &str) -> http::request::Builder {
-    Request::builder().method(method).uri(path).header("tus-resumable", "1.0.0")
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header("tus-resumable", "1.0.0")
 }
 
 /// What an unfinished upload holds.
@@ -68,7 +84,11 @@ async fn offset(router: &Router, location: &str) -> Option<u64> {
 async fn step(router: &Router, open: &mut Vec<Model>, op: &[u8]) {
     let [kind, a, b, rest @ ..] = op else { return };
     let number = u64::from(u16::from_be_bytes([*a, *b]));
-    let chosen = if open.is_empty() { None } else { Some(usize::from(*a) % open.len()) };
+    let chosen = if open.is_empty() {
+        None
+    } else {
+        Some(usize::from(*a) % open.len())
+    };
     match (kind % 7, chosen) {
         (0, _) => {
             // An empty upload is complete, and settled in the background like any other.
@@ -78,7 +98,11 @@ async fn step(router: &Router, open: &mut Vec<Model>, op: &[u8]) {
             if answer.status() == 201 {
                 assert!(size <= 4096 && open.len() < 8);
                 let location = answer.headers()["location"].to_str().unwrap().to_owned();
-                open.push(Model { location, size, offset: 0 });
+                open.push(Model {
+                    location,
+                    size,
+                    offset: 0,
+                });
             }
         }
         // A part at the right or a wrong offset, sometimes with a wrong checksum.
@@ -95,7 +119,10 @@ async fn step(router: &Router, open: &mut Vec<Model>, op: &[u8]) {
                 .header("content-type", "application/offset+octet-stream")
                 .header("upload-offset", at);
             if kind % 7 == 3 {
-                request = request.header("upload-checksum", "sha256 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+                request = request.header(
+                    "upload-checksum",
+                    "sha256 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+                );
             }
             let good = at == model.offset && fits && kind % 7 != 3;
             let answer = send(router, request, part.clone()).await;
@@ -113,10 +140,18 @@ async fn step(router: &Router, open: &mut Vec<Model>, op: &[u8]) {
         }
         // Headers of the fuzzer's own making.
         (5, _) => {
-            let Ok(text) = std::str::from_utf8(rest) else { return };
-            let name = ["upload-length", "upload-metadata", "upload-offset", "upload-checksum"]
-                [usize::from(*a) % 4];
-            let Ok(value) = http::HeaderValue::from_str(text) else { return };
+            let Ok(text) = std::str::from_utf8(rest) else {
+                return;
+            };
+            let name = [
+                "upload-length",
+                "upload-metadata",
+                "upload-offset",
+                "upload-checksum",
+            ][usize::from(*a) % 4];
+            let Ok(value) = http::HeaderValue::from_str(text) else {
+                return;
+            };
             let (method, path) = match open.first() {
                 Some(model) if b % 2 == 0 => ("PATCH", model.location.clone()),
                 _ => ("OPTIONS", "/intake/v1/files".to_owned()),
@@ -135,7 +170,11 @@ async fn step(router: &Router, open: &mut Vec<Model>, op: &[u8]) {
     }
 }
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+/// Runs the target on one input.
+///
+/// # Panics
+/// When the property does not hold.
+pub fn run(data: &[u8]) {
     let server = server();
     server.runtime.block_on(async {
         let mut open = Vec::new();
@@ -146,4 +185,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             send(&server.router, tus("DELETE", &model.location), Vec::new()).await;
         }
     });
-});
+}

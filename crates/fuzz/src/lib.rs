@@ -1,0 +1,37 @@
+//! Properties of everything that reads bytes from outside, as functions of those bytes.
+//!
+//! The tests run each over its corpus and over seeded mutations of it; `scripts/fuzz` runs the same
+//! functions under libFuzzer, which looks for inputs by coverage. An input that it finds becomes a small
+//! file in `corpus/TARGET` and is replayed for ever.
+//!
+//! ```
+//! let (_, run) = fuzz::TARGETS.iter().find(|(name, _)| *name == "manifest").unwrap();
+//! run(b"{}");
+//! ```
+
+pub mod support;
+pub mod targets;
+
+/// A property of bytes from outside.
+pub type Target = fn(&[u8]);
+
+/// All targets by name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("block", targets::block::run),
+    ("certificates", targets::certificates::run),
+    ("cms", targets::cms::run),
+    ("ibc_container", targets::ibc_container::run),
+    ("ike_daemon", targets::ike_daemon::run),
+    ("ike_eap", targets::ike_eap::run),
+    ("ike_exchange", targets::ike_exchange::run),
+    ("ike_message", targets::ike_message::run),
+    ("leaf", targets::leaf::run),
+    ("manifest", targets::manifest::run),
+    ("packets", targets::packets::run),
+    ("provider", targets::provider::run),
+    ("receipt", targets::receipt::run),
+    ("replay", targets::replay::run),
+    ("spd", targets::spd::run),
+    ("tiles", targets::tiles::run),
+    ("upload", targets::upload::run),
+];

@@ -1,0 +1,19 @@
+//! The targets, a module each: a function of any bytes that panics when a property does not hold.
+
+pub mod block;
+pub mod certificates;
+pub mod cms;
+pub mod ibc_container;
+pub mod ike_daemon;
+pub mod ike_eap;
+pub mod ike_exchange;
+pub mod ike_message;
+pub mod leaf;
+pub mod manifest;
+pub mod packets;
+pub mod provider;
+pub mod receipt;
+pub mod replay;
+pub mod spd;
+pub mod tiles;
+pub mod upload;
