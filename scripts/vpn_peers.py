@@ -97,7 +97,10 @@ class Cordon(Plain):
         lines += [f'encryption = "{self.encryption}"'] if self.encryption else []
         lines += [f'integrity = "{self.integrity}"'] if self.integrity else []
         addresses = f'addresses = ["{INSIDE[side]}/24"]' if self.mode == "tunnel" else ""
+        # Other programs' tunnels take its place in the same namespaces.
         return f"""
+[firewall]
+enforce = "off"
 [interface]
 name = "tunnel0"
 {addresses}
@@ -106,6 +109,7 @@ local = "{OUTSIDE[side]}"
 remote = "{OUTSIDE[other]}"
 encapsulation = "{self.encapsulation}"
 [sa]
+sequence_numbers = "{self.folder}/numbers-{side}"
 {chr(10).join(lines)}
 outbound = {entry(side)}
 inbound = {entry(other)}

@@ -5,7 +5,7 @@ import datetime
 import json
 import re
 
-from tests.harness import CORDON, Process, cordon, equal, wait_for
+from tests.harness import CORDON, Process, cordon, equal, run, wait_for
 from tests.ike_pair import Charon, Lab as IkeLab
 from tests.namespaces import OUTSIDE
 from tests.vpn import SINK, SOURCE
@@ -68,6 +68,9 @@ name = "tunnel0"
             self.process.kill()
         else:
             equal(self.process.stop(), 0, "exit code")
+        # Somebody else's tunnel may come next between the same networks.
+        command = ["ip", "netns", "exec", self.namespace, CORDON, "vpn", "unblock", "--interface", "tunnel0"]
+        run(*command)
 
     def log(self):
         text = (self.folder / "log").read_text(errors="replace")

@@ -4,6 +4,7 @@ import itertools
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -120,6 +121,7 @@ local = "{outside[side]}"
 remote = "{outside[other]}"
 {path}
 [sa]
+sequence_numbers = "{self.folder}/numbers-{side}"
 {chr(10).join(algorithms)}
 {sa}
 outbound = {entry(side)}
@@ -270,7 +272,52 @@ def modes(suite, network, tunnel):
         tunnel.start()
         equal(ping(network, OUTSIDE["server"]).returncode, 0, "ping")
         equal(tunnel.stop(), [0, 0], "exit codes")
+        assert ping(network, OUTSIDE["server"], count=1).returncode != 0, "a packet goes in the clear after the end"
+        for side in OTHER:
+            network.run(side, CORDON, "vpn", "unblock", "--config", tunnel.config(side))
         equal(ping(network, OUTSIDE["server"]).returncode, 0, "ping without a tunnel")
+
+
+# Prints SPI and sequence number of each ESP packet in UDP that this side sends, until its input ends.
+NUMBERS = """
+import select, socket, sys
+cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+cable.bind(("cable", 0))
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    if not select.select([cable], [], [], 0.1)[0]:
+        continue
+    frame, address = cable.recvfrom(65536)
+    if address[2] == socket.PACKET_OUTGOING and frame[12:14] == b"\\x08\\x00" and frame[23] == 17:
+        print(frame[42:46].hex(), int.from_bytes(frame[46:50], "big"), flush=True)
+"""
+
+
+def restarts(suite, network, tunnel):
+    with suite.case("no sequence number is used twice under a key, whatever ends the program"):
+        tunnel.configure("aes-256-gcm", None)
+        command = network.command("client", sys.executable, "-c", NUMBERS)
+        watch = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            equal(watch.stdout.readline(), "ready\n", "capture")
+            for ending in (tunnel.kill, tunnel.stop, tunnel.kill, tunnel.kill):
+                tunnel.start()
+                equal(ping(network, INSIDE["server"]).returncode, 0, "ping")
+                ending()
+            seen = watch.communicate("\n", timeout=20)[0].splitlines()
+        finally:
+            watch.kill()
+        assert len(seen) >= 8, seen
+        equal(len(set(seen)), len(seen), "different numbers among those sent")
+
+    with suite.case("used numbers that cannot be read are no new beginning"):
+        folder = tunnel.folder / "numbers-client"
+        for file in folder.iterdir():
+            if file.suffix != ".lock":
+                file.write_text("rubbish")
+        done = network.run("client", CORDON, "vpn", "static", "--config", tunnel.config("client"), code=1)
+        contains(done.stderr, "cannot be read")
+        tunnel.configure("aes-256-gcm", None)
 
 
 def path(suite, network, tunnel):
@@ -524,6 +571,7 @@ def run(suite):
         network.run(side, "ip", "address", "add", f"{address}/64", "dev", "cable", "nodad")
     suites(suite, network, tunnel)
     modes(suite, network, tunnel)
+    restarts(suite, network, tunnel)
     path(suite, network, tunnel)
     rekeying(suite, network, tunnel)
     several_workers(suite, network, tunnel)

@@ -91,6 +91,8 @@ status = "control.sock"
 [path]
 listen = "{OUTSIDE[side]}"
 encapsulation = "{encapsulation}"
+[firewall]
+enforce = "off"
 [interface]
 name = "tunnel0"
 addresses = [{"" if transport else f'"{INSIDE[side]}/32"'}]

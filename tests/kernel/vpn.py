@@ -137,6 +137,8 @@ class Tunnel:
             file.write_text("\n".join([
                 f'status = "{self.folder}/{side}.sock"',
                 'backend = "kernel"' if side == LINUX else "",
+                "[firewall]",
+                'enforce = "off"',
                 "[interface]",
                 'name = "tunnel0"',
                 addresses if self.mode == "tunnel" else "",
@@ -145,6 +147,7 @@ class Tunnel:
                 f'remote = "{OUTSIDE[self.family][other]}"',
                 f'encapsulation = "{self.carrier}"',
                 "[sa]",
+                f'sequence_numbers = "{self.folder}/numbers-{side}"',
                 *algorithms,
                 f'mode = "{self.mode}"',
                 f"extended_sequence = {self.extended}",

@@ -495,6 +495,19 @@ pub(crate) enum Vpn {
         #[command(flatten)]
         target: VpnSocket,
     },
+    /// Hold back packets that a tunnel must protect, before it is there: at boot, before the network.
+    /// `vpn up` and `vpn static` do it themselves.
+    #[command(after_help = "Example:\n  cordon vpn block --config /etc/cordon-vpn.toml")]
+    Block {
+        /// The tunnel, negotiated or with manual keys.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Let packets for the other side go in the clear again, after a tunnel was ended for good.
+    #[command(after_help = "Examples:
+  cordon vpn unblock --config /etc/cordon-vpn.toml
+  cordon vpn unblock --interface cordon0")]
+    Unblock(Unblock),
     /// Show what running tunnels do.
     #[command(after_help = "Example:\n  cordon vpn status --socket /run/cordon-vpn.sock --json")]
     Status {
@@ -529,6 +542,18 @@ way.")]
     Signer,
     #[command(flatten)]
     Openvpn(crate::commands::openvpn::Openvpn),
+}
+
+/// `cordon vpn unblock`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Unblock {
+    /// The tunnel's configuration.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Name of its interface, where the configuration is gone.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) interface: Option<String>,
 }
 
 /// Which running tunnel is meant.

@@ -17,6 +17,8 @@ use zeroize::Zeroizing;
 
 pub use prefix::Prefix;
 
+use crate::firewall::FirewallConfig;
+
 /// A tunnel with manual keys.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +38,9 @@ pub struct StaticConfig {
     /// How new keys take over.
     #[serde(default)]
     pub rekey: RekeyConfig,
+    /// What becomes of packets while no tunnel takes them.
+    #[serde(default)]
+    pub firewall: FirewallConfig,
     /// Counters over HTTP.
     pub metrics: Option<MetricsConfig>,
     /// Switches for finding out what goes wrong.
@@ -223,10 +228,17 @@ pub struct SaConfig {
     /// Packets of the replay window.
     #[serde(default)]
     pub replay_window: u32,
+    /// Folder that says which sequence numbers of a key were used: they are never used again.
+    #[serde(default = "sequence_numbers")]
+    pub sequence_numbers: PathBuf,
     /// Keys of what we send.
     pub outbound: KeyConfig,
     /// Keys of what we receive.
     pub inbound: KeyConfig,
+}
+
+fn sequence_numbers() -> PathBuf {
+    "/var/lib/cordon/sequence-numbers".into()
 }
 
 /// The protocol that protects.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ipsec::dataplane::DataPlane;
@@ -23,6 +24,7 @@ use crate::kernel::KernelError;
 use crate::link::{self, Link, LinkError, Peer};
 use crate::outer::udp::bind_each;
 use crate::outer::{Outer, PathMtu};
+use crate::reservation::{ReservationError, ReservationStore};
 use crate::worker::{Path, Worker, WorkerParts};
 use crate::workers::{self, SaPair, Workers, WorkersHandle};
 
@@ -64,6 +66,17 @@ pub enum StartError {
     /// Associations.
     #[error(transparent)]
     Sa(#[from] SaError),
+    /// The folder of used sequence numbers.
+    #[error("folder of used sequence numbers {folder}: {source}")]
+    Store {
+        /// Its name.
+        folder: std::path::PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Sequence numbers of a key.
+    #[error(transparent)]
+    Reservation(#[from] ReservationError),
     /// Configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -128,6 +141,44 @@ pub fn associations(config: &StaticConfig, now: Instant) -> Result<Vec<SaPair>, 
         remote,
     };
     Ok(outbound.into_iter().zip(inbound).map(pair).collect())
+}
+
+/// Opens the folder that knows which sequence numbers were used.
+///
+/// # Errors
+/// [`StartError::Store`].
+pub(crate) fn open_store(config: &StaticConfig) -> Result<ReservationStore, StartError> {
+    let folder = &config.sa.sequence_numbers;
+    ReservationStore::open(folder).map_err(|source| StartError::Store {
+        folder: folder.clone(),
+        source,
+    })
+}
+
+/// The same associations, which use no sequence number that was used before under the same key.
+///
+/// # Errors
+/// As [`associations`], and where nothing can be reserved.
+pub(crate) fn reserved_associations(
+    config: &StaticConfig,
+    store: &ReservationStore,
+    now: Instant,
+) -> Result<Vec<SaPair>, StartError> {
+    let pairs = associations(config, now)?;
+    if config.sa.outbound.encryption_key.is_empty() {
+        // Nothing is encrypted, so there is no nonce.
+        return Ok(pairs);
+    }
+    let largest = match config.sa.extended_sequence {
+        true => u64::MAX,
+        false => u32::MAX.into(),
+    };
+    let reserved = store.reserve(&config.sa.outbound, largest)?;
+    let with = |pair: SaPair| SaPair {
+        outbound: pair.outbound.with_reserved(Arc::clone(&reserved)),
+        ..pair
+    };
+    Ok(pairs.into_iter().map(with).collect())
 }
 
 /// What goes through the tunnel.
@@ -251,7 +302,9 @@ pub async fn start(
         name: config.interface.name.clone(),
         source,
     };
-    let pairs = associations(config, Instant::now())?;
+    // Kept by the handle, as later keys are reserved there too.
+    let store = open_store(config)?;
+    let pairs = reserved_associations(config, &store, Instant::now())?;
     let mtu = inner_mtu(config, &pairs)?;
     let outers = outers(config)?;
     let mut capture = capture(&config.debug)?;
@@ -288,7 +341,8 @@ pub async fn start(
         };
         made.push(Worker::new(parts).map_err(interface)?);
     }
-    Workers::new(made).map_err(interface)
+    let (workers, handle) = Workers::new(made).map_err(interface)?;
+    Ok((workers, handle.with_store(store)))
 }
 
 /// The file for inner packets, if there is to be one.

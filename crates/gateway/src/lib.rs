@@ -18,6 +18,7 @@ pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod daemon;
+pub mod firewall;
 pub mod ike;
 pub mod kernel;
 pub mod link;
@@ -27,6 +28,7 @@ pub mod outer;
 pub mod privileges;
 pub mod profiles;
 pub mod rekey;
+pub mod reservation;
 pub mod segment;
 #[cfg(test)]
 mod testing;

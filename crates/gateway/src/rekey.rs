@@ -165,8 +165,8 @@ fn is_used(plane: &DataPlane, spi: Spi) -> bool {
 
 /// Keys that a tunnel has had, as digests.
 ///
-/// Only the latest [`MAX_USED`] of one run are known: manual keys that come back after that, or after a
-/// restart, are the operator's fault.
+/// Only the latest [`MAX_USED`] of one run are known. Nonces do not repeat with those that come back after
+/// that, or after a restart: their sequence numbers go on ([`crate::reservation`]).
 #[derive(Debug, Default)]
 pub struct UsedKeys(VecDeque<[u8; SHA256_OUTPUT_LEN]>);
 

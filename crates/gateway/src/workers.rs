@@ -29,6 +29,7 @@ use crate::config::{InterfaceConfig, StaticConfig};
 use crate::counters::Snapshot;
 use crate::privileges;
 use crate::rekey::RekeyError;
+use crate::reservation::ReservationStore;
 use crate::worker::Worker;
 
 /// How long a worker may take to answer.
@@ -75,9 +76,19 @@ impl Post {
 #[derive(Debug)]
 pub struct WorkersHandle {
     posts: Vec<Post>,
+    /// Where sequence numbers of manual keys are reserved.
+    store: Option<ReservationStore>,
 }
 
 impl WorkersHandle {
+    /// The same, which reserves sequence numbers of later keys there.
+    pub(crate) fn with_store(self, store: ReservationStore) -> Self {
+        Self {
+            store: Some(store),
+            ..self
+        }
+    }
+
     /// Tells all about a Child SA. False when one has ended.
     pub fn child(&self, order: ChildOrder) -> bool {
         let orders = order.for_workers(self.posts.len());
@@ -112,7 +123,11 @@ impl WorkersHandle {
 
 impl Backend for WorkersHandle {
     fn rekey(&self, config: &StaticConfig) -> Result<(), BackendError> {
-        let pairs = crate::daemon::associations(config, Instant::now())?;
+        let now = Instant::now();
+        let pairs = match &self.store {
+            Some(store) => crate::daemon::reserved_associations(config, store, now)?,
+            None => crate::daemon::associations(config, now)?,
+        };
         Ok(self.install(pairs)?)
     }
 
@@ -192,7 +207,7 @@ impl Workers {
             workers,
             posts: copies?,
         };
-        Ok((ours, WorkersHandle { posts }))
+        Ok((ours, WorkersHandle { posts, store: None }))
     }
 
     /// Moves packets until told to stop, without privileges. When one worker fails, all end.

@@ -34,6 +34,8 @@ causes! {
     NoOutboundSa => "no_outbound_sa",
     /// The sequence numbers of an outbound association are used up.
     SequenceOverflow => "sequence_overflow",
+    /// No more sequence numbers are on disk as used, without which a restart would repeat them.
+    SequenceUnreserved => "sequence_unreserved",
     /// The hard lifetime of an association is over.
     Expired => "expired",
     /// Larger than the path takes, and not to be fragmented; the sender is told.

@@ -40,6 +40,7 @@ pub mod icmp;
 pub mod ip;
 pub mod lifetime;
 pub mod replay;
+pub mod reserve;
 pub mod sa;
 pub mod selector;
 mod shared;

@@ -9,8 +9,10 @@ use offload::transform::Direction;
 use offload::{Authenticator, Integrity, KeyMaterial, Suite, SuiteError, Transform};
 
 use crate::ah;
+use crate::drops::DropCause;
 use crate::lifetime::{Lifetime, Usage};
 use crate::replay::ReplayWindow;
+use crate::reserve::Reserved;
 use crate::selector::Selector;
 use crate::shared::{Numbers, SharedVolume, SharedWindow};
 use crate::tunnel::Tunnel;
@@ -182,6 +184,8 @@ pub struct OutboundSa {
     pub(crate) usage: Usage,
     extended: bool,
     numbers: Numbers,
+    /// What of the numbers may be used, where an association of the same key may have been before.
+    reserved: Option<Arc<Reserved>>,
 }
 
 impl OutboundSa {
@@ -208,7 +212,17 @@ impl OutboundSa {
             usage: Usage::new(parameters.lifetime, now),
             extended: parameters.extended_sequence,
             numbers: Numbers::Own(0),
+            reserved: None,
         })
+    }
+
+    /// Uses only numbers that are reserved, from the first of them on. Associations for several workers
+    /// all get the same reservation.
+    #[must_use]
+    pub fn with_reserved(mut self, reserved: Arc<Reserved>) -> Self {
+        self.advance_to(reserved.first());
+        self.reserved = Some(reserved);
+        self
     }
 
     /// The same association for several workers: they take sequence numbers from one counter and
@@ -258,7 +272,7 @@ impl OutboundSa {
     }
 
     /// Largest sequence number (RFC 4303 §3.3.3).
-    fn last_sequence(&self) -> u64 {
+    fn largest(&self) -> u64 {
         if self.extended {
             u64::MAX
         } else {
@@ -266,15 +280,34 @@ impl OutboundSa {
         }
     }
 
+    /// Largest number that may be used now.
+    fn last_sequence(&self) -> u64 {
+        let reserved = self.reserved.as_ref();
+        let ceiling = reserved.map_or(u64::MAX, |reserved| reserved.ceiling());
+        self.largest().min(ceiling)
+    }
+
     /// Announces how many packets will ask for [`next_sequence`](Self::next_sequence).
     pub(crate) fn begin_group(&mut self, packets: usize) {
         self.usage.settle();
         self.numbers.take(packets, self.last_sequence());
+        if let Some(reserved) = &self.reserved {
+            reserved.note(self.numbers.newest());
+        }
     }
 
-    /// The next sequence number; none when they are used up (RFC 4303 §3.3.3).
-    pub(crate) fn next_sequence(&mut self) -> Option<u64> {
-        self.numbers.next(self.last_sequence())
+    /// The next sequence number.
+    ///
+    /// # Errors
+    /// [`DropCause::SequenceOverflow`] when they are used up (RFC 4303 §3.3.3),
+    /// [`DropCause::SequenceUnreserved`] while no more are reserved.
+    pub(crate) fn next_sequence(&mut self) -> Result<u64, DropCause> {
+        let last = self.last_sequence();
+        self.numbers.next(last).ok_or(if last < self.largest() {
+            DropCause::SequenceUnreserved
+        } else {
+            DropCause::SequenceOverflow
+        })
     }
 
     /// Bytes of the outer IP and UDP headers.

@@ -105,7 +105,7 @@ fn cordon(
         ""
     };
     let text = format!(
-        "status = \"control.sock\"\n[interface]\nname = \"tunnel0\"\naddresses = [\"{inside}/32\"]\n\
+        "status = \"control.sock\"\n[firewall]\nenforce = \"off\"\n[interface]\nname = \"tunnel0\"\naddresses = [\"{inside}/32\"]\n\
          [trust]\nanchors = [\"{keys}/root.pem\"]\n[[connection]]\nname = \"clients\"\n\
          local_id = \"{SERVER_NAME}\"\nremote_id = \"any\"\n\
          certificate = \"{keys}/ike-server-{file}.pem\"\nkey = \"{keys}/server-{file}.key\"\n\

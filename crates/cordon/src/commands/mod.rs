@@ -12,6 +12,7 @@ pub(crate) mod registry;
 pub(crate) mod up;
 pub(crate) mod vpn;
 mod vpn_crls;
+mod vpn_firewall;
 mod vpn_http;
 mod vpn_ocsp;
 pub(crate) mod vpn_profile;

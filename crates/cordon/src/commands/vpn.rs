@@ -13,6 +13,7 @@ use gateway::backend::{self, Backend, Run};
 use gateway::config::{BackendConfig, ModeConfig, PathConfig, ProtocolConfig, StaticConfig};
 use gateway::counters::Snapshot;
 use gateway::daemon;
+use gateway::firewall::Firewall;
 use gateway::ike::signer::Signer;
 use gateway::rekey::UsedKeys;
 use http::header::CONTENT_TYPE;
@@ -23,7 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::vpn_up::{self, Request};
-use super::{field, list, print, read_text, text, write_out};
+use super::{field, list, print, read_text, text, vpn_firewall, write_out};
 use crate::cli::{StatusFormat, Vpn};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::listener::Listener;
@@ -47,6 +48,8 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
             vpn_up::tell(&target, Request::Connect { name }, json).await
         }
         Vpn::Reload { target } => vpn_up::tell(&target, Request::Reload, json).await,
+        Vpn::Block { config } => vpn_firewall::block(&config, json),
+        Vpn::Unblock(which) => vpn_firewall::unblock(&which, json),
         Vpn::ExportKeys { config, output } => export_keys(&config, &output),
         Vpn::Profile(args) => super::vpn_profile::run(&args, json).await,
         Vpn::Signer => signer(),
@@ -135,6 +138,9 @@ async fn run_static(path: &Path) -> Outcome {
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
+    // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
+    let firewall = Firewall::of_static(&config);
+    vpn_firewall::put_in_force(firewall.as_ref())?;
     let front = Front::bind(&config).await?;
     let hint = match config.backend {
         BackendConfig::User => {
@@ -153,7 +159,8 @@ async fn run_static(path: &Path) -> Outcome {
         // It is only a name; a new tunnel replaces it.
         let _ = std::fs::remove_file(socket);
     }
-    // After a failure the routes of transport mode stay, so that nothing goes out in the clear.
+    vpn_firewall::say_what_stays(firewall.as_ref());
+    // After a failure the routes of transport mode stay as well.
     result?;
     let hint = match config.backend {
         BackendConfig::User => "see `ip rule`",

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use gateway::firewall::Firewall;
 use gateway::ike::daemon::{self, DaemonHandle, Thread};
 use gateway::ike::report::{DaemonStatus, prometheus};
 use gateway::ike::signer::Signer;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::vpn::{Front, bind_metrics, bind_status, serve_metrics, start_signer};
 use super::vpn_crls::{self, Known};
 use super::vpn_ocsp;
-use super::{field, list, print, read_text, text};
+use super::{field, list, print, read_text, text, vpn_firewall};
 use crate::cli::VpnSocket;
 use crate::control;
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -100,6 +101,7 @@ struct Running {
     fixed: Fixed,
     signer: Signer,
     handle: DaemonHandle,
+    firewall: Option<Firewall>,
     crls: Seen,
     /// Lists that were fetched, and what ends fetching.
     fetched: Known,
@@ -137,12 +139,22 @@ impl Running {
                 "restart the daemon for that: `cordon vpn down`, `cordon vpn up`",
             ));
         }
+        let new = Firewall::of_daemon(&loaded.config);
+        let both = match (&self.firewall, &new) {
+            (Some(old), Some(new)) => Some(old.clone().and(new)),
+            (old, new) => old.clone().or_else(|| new.clone()),
+        };
+        vpn_firewall::put_in_force(both.as_ref())?;
         self.crls = look(loaded.crl_files());
         loaded.accept_crls(&self.fetched.lists());
         self.fetching.cancel();
         self.fetching = CancellationToken::new();
         self.fetch(loaded.crl_urls().to_vec(), loaded.crl_refresh());
-        self.answer(Order::Reload(Box::new(loaded)))
+        let answer = self.answer(Order::Reload(Box::new(loaded)))?;
+        // Only now is it certain that nothing of the old configuration is in use.
+        vpn_firewall::replace(self.firewall.as_ref(), new.as_ref())?;
+        self.firewall = new;
+        Ok(answer)
     }
 
     fn answer(&self, order: Order) -> Outcome<Value> {
@@ -189,6 +201,9 @@ pub(crate) async fn up(path: &Path) -> Outcome {
     // First of all: it gets nothing that is opened later.
     let signer = start_signer()?;
     let mut loaded = load(path, &signer)?;
+    // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
+    let firewall = Firewall::of_daemon(&loaded.config);
+    vpn_firewall::put_in_force(firewall.as_ref())?;
     loaded.responder = Some(vpn_ocsp::asker(Handle::current()));
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
@@ -214,6 +229,7 @@ pub(crate) async fn up(path: &Path) -> Outcome {
                 fixed,
                 signer,
                 handle,
+                firewall,
                 crls,
                 fetched: Known::default(),
                 fetching: CancellationToken::new(),
@@ -306,6 +322,7 @@ async fn serve(mut running: Running, threads: Vec<Thread>, mut front: Front) -> 
     }
     stop.cancel();
     running.fetching.cancel();
+    vpn_firewall::say_what_stays(running.firewall.as_ref());
     result
 }
 

@@ -16,6 +16,7 @@ use crate::config::{
     BackendConfig, DebugConfig, DscpConfig, ENCRYPTION, INTEGRITY, InterfaceConfig, MetricsConfig,
     ModeConfig, Prefix, ethernet, mark, named, seconds, yes,
 };
+use crate::firewall::FirewallConfig;
 
 /// Everything that one daemon does.
 #[derive(Debug, Deserialize)]
@@ -35,6 +36,9 @@ pub struct DaemonConfig {
     pub trust: Option<TrustConfig>,
     /// Where it is written down who had a tunnel and who was refused one.
     pub audit: Option<AuditConfig>,
+    /// What becomes of packets while no tunnel takes them.
+    #[serde(default)]
+    pub firewall: FirewallConfig,
     /// Counters over HTTP.
     pub metrics: Option<MetricsConfig>,
     /// Switches for finding out what goes wrong.
@@ -248,6 +252,13 @@ pub struct ConnectionConfig {
 }
 
 impl ConnectionConfig {
+    /// Whether some child is in transport mode.
+    pub(crate) fn has_transport(&self) -> bool {
+        self.child
+            .iter()
+            .any(|child| child.mode == ModeConfig::Transport)
+    }
+
     /// Our certificates, the first one first.
     pub(super) fn credentials(&self) -> Vec<CredentialConfig> {
         let first = self.certificate.clone().zip(self.key.clone());

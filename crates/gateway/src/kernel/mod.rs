@@ -33,6 +33,7 @@ use crate::counters::Snapshot;
 use crate::daemon::{self, StartError};
 use crate::link::{self, Link, LinkError};
 use crate::rekey::RekeyError;
+use crate::reservation::ReservationStore;
 
 /// Bytes of the largest uncut packet; the kernel cuts it before it protects.
 const UNCUT: u32 = 65_536;
@@ -115,11 +116,13 @@ pub struct KernelWorker {
 #[derive(Debug)]
 pub struct KernelHandle {
     commands: Sender<Command>,
+    store: ReservationStore,
 }
 
 impl Backend for KernelHandle {
     fn rekey(&self, config: &StaticConfig) -> Result<(), BackendError> {
         let pair = Box::new(pair(config).map_err(StartError::from)?);
+        use_up(config, &self.store)?;
         let (sender, receiver) = mpsc::sync_channel(1);
         let ended = || BackendError::from(RekeyError::Ended);
         self.commands
@@ -180,12 +183,13 @@ pub async fn start(config: &StaticConfig) -> Result<(KernelWorker, KernelHandle)
         Encapsulation::Udp => Some(encapsulating(config.path.local)?),
         Encapsulation::None => None,
     };
+    let store = daemon::open_store(config)?;
     let tables = match interface_number(config) {
-        None => install(config, socket)?,
+        None => install_once(config, socket, &store)?,
         Some(number) => {
             let created = link::create_xfrm(&config.interface.name, number).await;
             created.map_err(uncreated)?;
-            match with_interface(config, socket, mtu).await {
+            match with_interface(config, socket, &store, mtu).await {
                 Ok(tables) => tables,
                 Err(error) => {
                     // The error is what the operator needs; the interface is ours.
@@ -207,7 +211,7 @@ pub async fn start(config: &StaticConfig) -> Result<(KernelWorker, KernelHandle)
         },
         _encapsulation: encapsulation,
     };
-    Ok((worker, KernelHandle { commands }))
+    Ok((worker, KernelHandle { commands, store }))
 }
 
 /// A kernel without the kind of interface says "not supported".
@@ -225,6 +229,7 @@ fn uncreated(error: LinkError) -> StartError {
 async fn with_interface(
     config: &StaticConfig,
     socket: Socket,
+    store: &ReservationStore,
     mtu: u16,
 ) -> Result<Tables<Socket>, StartError> {
     link::configure(&Link {
@@ -236,6 +241,26 @@ async fn with_interface(
         peer: None,
     })
     .await?;
+    install_once(config, socket, store)
+}
+
+fn use_up(config: &StaticConfig, store: &ReservationStore) -> Result<(), StartError> {
+    let key = &config.sa.outbound;
+    match key.encryption_key.is_empty() {
+        // Nothing is encrypted, so there is no nonce.
+        true => Ok(()),
+        false => Ok(store.use_up(key)?),
+    }
+}
+
+/// Installs keys that were never used before: the kernel begins with number one each time, and does not
+/// say in time how far it came.
+fn install_once(
+    config: &StaticConfig,
+    socket: Socket,
+    store: &ReservationStore,
+) -> Result<Tables<Socket>, StartError> {
+    use_up(config, store)?;
     install(config, socket)
 }
 

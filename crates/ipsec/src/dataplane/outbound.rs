@@ -213,8 +213,7 @@ fn encapsulate(
         return Err(no_room());
     }
     let layout = Layout::of(sa, packet, &inner, overhead).map_err(dropped)?;
-    let sequence = sa.next_sequence();
-    let sequence = sequence.ok_or_else(|| dropped(DropCause::SequenceOverflow))?;
+    let sequence = sa.next_sequence().map_err(dropped)?;
     write_frame(sa, buffer, &layout, &inner, sequence).ok_or_else(no_room)?;
     packet.start = layout.start;
     packet.len = layout.end - layout.start;

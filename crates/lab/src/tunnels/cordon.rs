@@ -45,7 +45,9 @@ impl Cordon {
         }
         let program = ourselves()?;
         for (side, [own, other]) in [(Side::Server, [0, 1]), (Side::Client, [1, 0])] {
-            let text = self.text(side, [(own, &keys), (other, &keys)]);
+            let mut text = self.text(side, [(own, &keys), (other, &keys)]);
+            let numbers = tunnel.folder.join(format!("numbers-{}", side.name()));
+            text += &format!("sequence_numbers = {:?}\n", numbers.display().to_string());
             let config = tunnel.write(&format!("cordon-{}.toml", side.name()), &text)?;
             let call = tunnel.network.call(side, &program);
             let call = call
@@ -72,7 +74,9 @@ impl Cordon {
             format!("{{ {} }}", parts.join(", "))
         };
         let [outbound, inbound] = ends.map(entry);
-        let mut text = String::from("[interface]\nname = \"tunnel0\"\n");
+        // Other programs' tunnels take its place in the same namespaces.
+        let mut text =
+            String::from("[firewall]\nenforce = \"off\"\n[interface]\nname = \"tunnel0\"\n");
         if !self.transport {
             text += &format!("addresses = [\"{}/24\"]\n", side.inside());
         }

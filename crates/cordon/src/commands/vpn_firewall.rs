@@ -1,0 +1,116 @@
+//! `cordon vpn block`, `unblock`, and what `up` and `static` do before anything else.
+
+use std::path::Path;
+
+use gateway::config::StaticConfig;
+use gateway::firewall::{self, Firewall, FirewallError};
+use gateway::ike::config::DaemonConfig;
+use serde_json::json;
+
+use super::{print, read_text};
+use crate::cli::Unblock;
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+const NO_PROGRAM: &str = "install nftables, or accept by `enforce = \"off\"` in [firewall] that packets leave in the clear \
+     while the tunnel is down";
+const REFUSED: &str = "run as root or with CAP_NET_ADMIN, on a kernel with nftables";
+
+/// What both kinds of tunnels have.
+struct Described {
+    interface: String,
+    firewall: Option<Firewall>,
+}
+
+fn read(path: &Path) -> Outcome<Described> {
+    let text = read_text(path)?;
+    let hint = "see docs/vpn.md for what the file holds";
+    let what = || format!("the tunnel {}", path.display());
+    let table: toml::Table = toml::from_str(&text).or_hint(what(), hint)?;
+    if table.contains_key("sa") {
+        let config = StaticConfig::parse(&text).or_hint(what(), hint)?;
+        return Ok(Described {
+            firewall: Firewall::of_static(&config),
+            interface: config.interface.name,
+        });
+    }
+    let config: DaemonConfig = toml::from_str(&text).or_hint(what(), hint)?;
+    Ok(Described {
+        firewall: Firewall::of_daemon(&config),
+        interface: config.interface.name,
+    })
+}
+
+/// Puts a tunnel's firewall into force; without one, says what that means.
+pub(super) fn put_in_force(firewall: Option<&Firewall>) -> Outcome {
+    let Some(firewall) = firewall else {
+        tracing::warn!(
+            "no firewall: while the tunnel is down, packets for the other side leave in the clear"
+        );
+        return Ok(());
+    };
+    firewall.install().map_err(failed)?;
+    tracing::info!(table = %firewall.table(), "unprotected packets are held back from now on");
+    Ok(())
+}
+
+/// Puts the firewall of a new configuration in the place of the old one's.
+pub(super) fn replace(old: Option<&Firewall>, new: Option<&Firewall>) -> Outcome {
+    match (old, new) {
+        (_, Some(new)) => new.install().map_err(failed),
+        (Some(old), None) => firewall::remove(old.interface()).map_err(failed),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Says what stays in force when a tunnel ends.
+pub(super) fn say_what_stays(firewall: Option<&Firewall>) {
+    if let Some(firewall) = firewall {
+        tracing::info!(
+            table = %firewall.table(),
+            "unprotected packets are still held back; `cordon vpn unblock` lets them go in the clear"
+        );
+    }
+}
+
+/// `cordon vpn block`.
+pub(super) fn block(path: &Path, json: bool) -> Outcome {
+    let described = read(path)?;
+    let Some(firewall) = described.firewall else {
+        return Err(Failure::new(
+            anyhow::anyhow!("{} asks for no firewall", path.display()),
+            "remove `enforce = \"off\"` from [firewall], and name the networks of the other side",
+        ));
+    };
+    firewall.install().map_err(failed)?;
+    let value =
+        json!({ "interface": described.interface, "table": firewall.table(), "blocked": true });
+    let text = format!(
+        "packets that {} must protect are held back",
+        described.interface
+    );
+    print(json, &value, &text)
+}
+
+/// `cordon vpn unblock`.
+pub(super) fn unblock(which: &Unblock, json: bool) -> Outcome {
+    let interface = match (&which.interface, &which.config) {
+        (Some(name), _) => name.clone(),
+        (None, Some(path)) => read(path)?.interface,
+        (None, None) => String::new(),
+    };
+    firewall::remove(&interface).map_err(failed)?;
+    let value = json!({ "interface": interface, "blocked": false });
+    print(
+        json,
+        &value,
+        &format!("packets for the other side of {interface} may leave in the clear"),
+    )
+}
+
+fn failed(error: FirewallError) -> Failure {
+    let hint = match error {
+        FirewallError::NoProgram(_) => NO_PROGRAM,
+        FirewallError::Refused { .. } => REFUSED,
+    };
+    Failure::new(anyhow::Error::new(error), hint)
+}
