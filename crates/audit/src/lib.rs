@@ -30,6 +30,7 @@ mod hash;
 pub mod journal;
 mod leaf;
 pub mod log;
+pub mod rollback;
 pub mod shared;
 mod sink;
 pub mod verify;

@@ -93,6 +93,31 @@ pub enum SetupError {
     Recover(#[source] UploadError),
 }
 
+/// The largest number of an audit event on which the index in `data` relies, if there is an index.
+///
+/// # Errors
+/// [`SetupError::Index`].
+pub async fn newest_log_index(data: &std::path::Path) -> Result<Option<u64>, SetupError> {
+    const NEWEST: &str =
+        "SELECT max(log_index) FROM (SELECT max(log_index) AS log_index FROM blocks
+         UNION ALL SELECT max(log_index) FROM custody)";
+    let file = data.join("centre.sqlite");
+    if !file.exists() {
+        return Ok(None);
+    }
+    let failed = |source| SetupError::Index {
+        file: file.clone(),
+        source,
+    };
+    let sql = Sql::open(&file, schema::MIGRATIONS).await.map_err(failed)?;
+    let newest = store::sqlx::query_scalar(NEWEST)
+        .fetch_one(sql.read())
+        .await;
+    sql.close().await;
+    let newest: Option<i64> = newest.map_err(|error| failed(error.into()))?;
+    Ok(newest.map(i64::unsigned_abs))
+}
+
 /// The running centre.
 #[derive(Clone)]
 pub struct Centre {

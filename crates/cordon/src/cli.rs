@@ -259,6 +259,10 @@ pub(crate) enum Audit {
   cordon audit verify /var/lib/cordon/audit/log --key audit.vkey
   cordon audit verify copy-of-the-log --key audit.vkey --since checkpoint-of-last-month")]
     Verify(AuditVerify),
+    /// Let a site go on whose log was lost and cannot be brought back; it is recorded.
+    #[command(after_help = "Example:
+  cordon audit accept-loss --data /var/lib/cordon --reason 'disk of the log failed, no copy'")]
+    AcceptLoss(AcceptLoss),
     /// Print events, newest last.
     #[command(after_help = "Example:\n  cordon audit show /var/lib/cordon/audit/log --last 20")]
     Show {
@@ -272,6 +276,16 @@ pub(crate) enum Audit {
         #[arg(long, value_name = "N", default_value_t = 50)]
         last: u64,
     },
+}
+
+/// `cordon audit accept-loss`.
+#[derive(Debug, Args)]
+pub(crate) struct AcceptLoss {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// Why the log is lost; it is recorded for ever.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
 }
 
 /// `cordon audit verify`.

@@ -17,6 +17,7 @@ mod failure;
 mod gate;
 mod ibc;
 mod keys;
+mod last_checkpoint;
 mod listener;
 mod metrics;
 mod openvpn;
@@ -100,7 +101,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::Draw { out, count, first } => demo::draw_into(&out, first, count, json),
         Command::Camera(command) => commands::camera::run(command).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,
-        Command::Audit(command) => commands::audit::run(command, json),
+        Command::Audit(command) => commands::audit::run(command, json).await,
         Command::Vpn(command) => commands::vpn::run(command, json).await,
         Command::Pki(command) => commands::pki::run(command, json).await,
         Command::Registry(command) => commands::registry::run(command, json).await,

@@ -27,6 +27,7 @@ use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::{KeyFolder, log_key};
+use crate::last_checkpoint;
 use crate::secrets;
 
 /// All roles, open.
@@ -58,8 +59,22 @@ impl Site {
         let secret = secrets::passphrase(&data, args.passphrase_file.as_deref())?;
         let now = OffsetDateTime::now_utc();
 
+        last_checkpoint::check_there(&data)?;
         let audit = open_audit(&data, &secret, &config.site.log_origin)?;
+        last_checkpoint::check(&data, &audit)?;
+        let entries = audit
+            .view()
+            .or_hint("the audit log", "see `cordon audit verify`")?
+            .size();
+        let newest = newest_log_index(&data).await?;
+        last_checkpoint::check_index(&data, entries, newest, "the centre's index")?;
         let registry = open_registry(&data, &config, &secret, &audit, now).await?;
+        // Whatever was issued was recorded before.
+        let issued = registry.has_issued().await.or_hint(
+            "cannot read registry.sqlite",
+            "check the data folder and its disk",
+        )?;
+        last_checkpoint::check_index(&data, entries, issued.then_some(0), "the registry")?;
         let file = data.join("directory.sqlite");
         let directory = Directory::open(&file).await.or_hint(
             format!("cannot open {}", file.display()),
@@ -193,7 +208,7 @@ pub(crate) fn algorithm(name: &str) -> KeyAlgorithm {
     name.parse().unwrap_or(KeyAlgorithm::EcdsaP256)
 }
 
-fn open_audit(data: &Path, secret: &[u8], origin: &str) -> Outcome<SharedLog> {
+pub(crate) fn open_audit(data: &Path, secret: &[u8], origin: &str) -> Outcome<SharedLog> {
     let folder = data.join("audit");
     durable::create_dir_all(&folder).or_hint(
         format!("cannot make {}", folder.display()),
@@ -218,6 +233,16 @@ fn open_log(folder: &Path, key: audit::LogKey) -> Outcome<SharedLog> {
         format!("cannot open the audit log in {}", folder.display()),
         "stop another cordon that uses this folder, or run `cordon audit verify` on it",
     )
+}
+
+/// The largest number of an audit event on which the centre's index relies.
+pub(crate) async fn newest_log_index(data: &Path) -> Outcome<Option<u64>> {
+    centre::newest_log_index(&data.join("centre"))
+        .await
+        .or_hint(
+            "cannot read the centre's index",
+            "check the data folder and its disk",
+        )
 }
 
 pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>> {

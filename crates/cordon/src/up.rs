@@ -19,7 +19,7 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
 use crate::listener::Listener;
 use crate::site::Site;
-use crate::{control, metrics};
+use crate::{control, last_checkpoint, metrics};
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -114,6 +114,7 @@ impl Running {
         }
         tasks.spawn(housekeeping(site.clone(), stop.clone()));
         tasks.spawn(control::serve(site.clone(), stop.clone()));
+        tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));
         let (portal, intake, enrolment, metrics) = addresses;
         Ok(Self {
             portal,

@@ -144,6 +144,16 @@ impl IssuedRecord {
 }
 
 impl Registry {
+    /// Whether any certificate was ever issued.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`].
+    pub async fn has_issued(&self) -> Result<bool, RegistryError> {
+        Ok(sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM issued)")
+            .fetch_one(self.inner.sql.read())
+            .await?)
+    }
+
     /// The certificate with this serial number.
     ///
     /// # Errors

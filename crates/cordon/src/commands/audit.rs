@@ -6,15 +6,39 @@ use audit::verify::Verifier;
 use audit::{Leaf, VerifierKey, View};
 use serde_json::json;
 
-use crate::cli::{Audit, AuditVerify};
+use crate::cli::{AcceptLoss, Audit, AuditVerify};
+use crate::config::Config;
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::{last_checkpoint, secrets, site};
 
 /// Runs the command.
-pub(crate) fn run(command: Audit, json: bool) -> Outcome {
+pub(crate) async fn run(command: Audit, json: bool) -> Outcome {
     match command {
         Audit::Verify(args) => verify(&args, json),
+        Audit::AcceptLoss(args) => accept_loss(&args, json).await,
         Audit::Show { dir, key, last } => show(&dir, key.as_deref(), last, json),
     }
+}
+
+async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
+    let config = Config::load(args.site.config.as_deref())?;
+    let data = &args.site.data;
+    if !data.join("pki").exists() {
+        return Err(Failure::new(
+            anyhow::anyhow!("there is no site in {}", data.display()),
+            "name the site's data folder with --data",
+        ));
+    }
+    let secret = secrets::passphrase(data, args.site.passphrase_file.as_deref())?;
+    let newest = site::newest_log_index(data).await?;
+    let log = site::open_audit(data, &secret, &config.site.log_origin)?;
+    last_checkpoint::accept_loss(data, &log, newest, &args.reason)?;
+    let value = json!({ "accepted": true, "relied_on": newest });
+    super::print(
+        json,
+        &value,
+        "the loss is recorded; the site may go on with the log that it has",
+    )
 }
 
 fn key_text(dir: &Path, key: Option<&Path>) -> Outcome<String> {

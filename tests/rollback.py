@@ -1,0 +1,113 @@
+"""An audit log that is put back, replaced or removed: the site stops instead of promising numbers twice."""
+
+import shutil
+
+from tests.harness import CORDON, Camera, Site, contains, cordon, equal, jpeg, run as run_command, wait_for
+
+
+def refused(site, *words):
+    """A start that must fail; its two lines come back."""
+    done = run_command(CORDON, "up", *site.arguments(), "--log", "off", code=1, timeout=60)
+    lines = done.stderr.strip().splitlines()
+    equal(len(lines), 2, f"lines of {lines}")
+    for word in words:
+        contains(lines[0], word)
+    contains(lines[1], "bring back the newest copy")
+
+
+def put(source, target):
+    shutil.rmtree(target, ignore_errors=True)
+    if source:
+        shutil.copytree(source, target, symlinks=True)
+
+
+def run(suite):
+    site = Site(suite).start()
+    audit, kept = site.data / "audit", suite.folder
+    camera = Camera(site).start()
+    camera.drop("one", jpeg(b"one"))
+    camera.drain()
+    site.stop()
+    shutil.copytree(audit, kept / "older", symlinks=True)
+    site.start()
+    camera.drop("two", jpeg(b"two"))
+    camera.drain()
+    camera.stop()
+    site.stop()
+    shutil.copytree(audit, kept / "newest", symlinks=True)
+    note = site.data / "last-checkpoint"
+    known = note.read_bytes()
+
+    with suite.case("the newest checkpoint is kept outside of the log's folder"):
+        equal(known, (audit / "log" / "checkpoint").read_bytes())
+
+    with suite.case("an older copy of the log proves itself, and stops the site"):
+        put(kept / "older", audit)
+        site.verify_audit()
+        refused(site, "went back")
+        contains(cordon("audit", "verify", audit / "log", "--since", note, code=1).stderr, "does not hold")
+
+    with suite.case("without the kept checkpoint, receipts in the index still tell an older copy"):
+        note.unlink()
+        refused(site, "the centre's index relies on number")
+
+    with suite.case("a log that was removed is no new beginning"):
+        put(None, audit)
+        refused(site, "the centre's index relies on number")
+        put(None, audit)
+        note.write_bytes(known)
+        refused(site, "the audit log is gone")
+        assert not (audit / "log").exists(), "a refused start has made a new log"
+        (site.data / "centre").rename(kept / "centre")
+        note.unlink()
+        put(None, audit)
+        refused(site, "the registry relies on number 0")
+        (kept / "centre").rename(site.data / "centre")
+
+    with suite.case("a log of another key or history is refused"):
+        note.write_bytes(known)
+        other = Site(suite, "other").start()
+        other.people()
+        other.stop()
+        put(other.data / "audit", audit)
+        shutil.copy(other.data / "passphrase", kept / "passphrase")
+        done = run_command(
+            CORDON, "up", *site.arguments(), "--passphrase-file", kept / "passphrase", "--log", "off", code=1
+        )
+        contains(done.stderr, "not of this log's key")
+
+    with suite.case("the newest copy brings the site back"):
+        put(kept / "newest", audit)
+        site.start()
+        site.stop()
+
+    with suite.case("the kept checkpoint follows while the site runs"):
+        site.start()
+        camera.start()
+        before = note.read_bytes()
+        camera.drop("four", jpeg(b"four"))
+        camera.drain()
+        wait_for(lambda: note.read_bytes() == (audit / "log" / "checkpoint").read_bytes(), "the newest checkpoint", 10)
+        assert note.read_bytes() != before
+        camera.stop()
+        site.process.kill()
+        site.start()
+        site.stop()
+
+    with suite.case("a loss is accepted by a person, with a reason, for ever"):
+        put(kept / "older", audit)
+        refused(site, "went back")
+        cordon("audit", "accept-loss", *site.arguments(), code=2)
+        cordon("audit", "accept-loss", *site.arguments(), "--reason", "the log's disk failed")
+        site.start()
+        shown = cordon("audit", "show", audit / "log").stdout
+        contains(shown, "audit.accept-loss")
+        contains(shown, "the log's disk failed")
+        camera = camera.start()
+        camera.drop("three", jpeg(b"three"))
+        camera.drain()
+        site.stop()
+        site.verify_audit()
+        # What is lost after that is a new loss.
+        put(kept / "older", audit)
+        refused(site, "went back")
