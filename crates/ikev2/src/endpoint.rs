@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::Random;
 use crate::admission::{Cookies, Network};
+use crate::authorization::Claims;
 use crate::config::{Connection, Limits};
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer};
@@ -74,6 +75,7 @@ impl Endpoint {
             limits,
             connections: Vec::new(),
             esp_spis: BTreeSet::new(),
+            claims: Claims::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             asks: BTreeMap::new(),

@@ -12,9 +12,11 @@
 //! process of their own ([`signer`]); shared secrets are with `ike`.
 //!
 //! - [`config`] is the file, `plan` what it means together with the files that it names.
+//! - `authorization` is what a peer may have by it.
 //! - `control` decides, without sockets and clocks; [`daemon`] does.
 //! - [`report`] is what the operator sees.
 
+mod authorization;
 pub mod config;
 mod control;
 pub mod daemon;

@@ -64,7 +64,7 @@ impl Protocol {
         let backend = loaded.config.backend;
         let random = Box::new(System);
         let mut control = Control::new(path, workers, backend, random, source, self.now());
-        control.begin(loaded.plans, &loaded.config.pool, self.now());
+        control.begin(loaded.plans, &loaded.config, self.now());
         let mut recheck = Instant::now() + RECHECK;
         loop {
             let now = self.now();

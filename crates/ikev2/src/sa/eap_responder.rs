@@ -95,7 +95,7 @@ impl IkeSa {
                         if let Phase::Handshake(handshake) = &mut self.phase {
                             handshake.eap_key = Some(key);
                         }
-                        self.welcome(core, peer, run.request);
+                        self.authorize_initiator(core, peer, run.request);
                     }
                     Err(reason) => self.refuse_initiator(core, reason),
                 }

@@ -6,6 +6,7 @@
     reason = "a panic is how a test fails"
 )]
 
+mod authorization;
 mod charon;
 mod children;
 mod credentials;

@@ -18,7 +18,7 @@ use super::{ChildState, Control, Effect, NAT_PORT, Now, Start, Timer};
 use crate::children::{ChildOrder, Install};
 use crate::config::{BackendConfig, DscpConfig, Prefix};
 use crate::ike::config::Carrier;
-use crate::ike::plan::{ChildPlan, selectors};
+use crate::ike::plan::{ChildPlan, prefixes, selectors};
 use crate::kernel::children::{KernelChild, Unfit};
 use crate::outer::Way;
 
@@ -332,17 +332,6 @@ fn suite_name(up: &ChildUp) -> String {
         up.suite.encryption(),
         integrity.unwrap_or_default()
     )
-}
-
-/// A selector's addresses as networks.
-fn prefixes(selector: &TrafficSelector) -> Vec<Prefix> {
-    let (first, last) = selector.addresses();
-    let Ok(range) = ipsec::selector::AddressRange::new(first, last) else {
-        return Vec::new();
-    };
-    let networks = range.networks();
-    let of = |(address, bits)| Prefix { address, bits };
-    networks.into_iter().map(of).collect()
 }
 
 /// One direction's association.

@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ikev2::config::RemoteAuth;
 use ikev2::event::{Ask, Event, Reason};
-use ikev2::{Answer, AskId, IkeId};
+use ikev2::wire::Identification;
+use ikev2::{Answer, AskId, Authorization, IkeId};
 
 use super::children::ASK_AGAIN;
 use super::{ACCEPTANCE, AuditNote, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
@@ -132,23 +133,43 @@ impl Control {
                 let answer = password.map_or_else(unknown, Answer::Password);
                 self.endpoint.answer(now.stamp, id, answer);
             }
-            Ask::Addresses {
+            Ask::Authorize {
                 connection,
                 ike,
                 id: peer,
                 v4,
                 v6,
+                given,
             } => {
-                let pool = self.plan(&connection).and_then(|plan| plan.pool.clone());
-                let given =
-                    pool.and_then(|pool| self.pools.assign(&pool, ike, &peer.body(), (v4, v6)));
-                let answer = match given {
-                    Some((addresses, dns)) => Answer::Addresses { addresses, dns },
-                    None => Answer::Refused("the pool has no address left".into()),
+                let answer = match self.authorize(&connection, ike, &peer, (v4, v6), &given) {
+                    Some(may) => Answer::Authorized(Box::new(may)),
+                    None => Answer::Refused("the connection is no longer configured".into()),
                 };
                 self.endpoint.answer(now.stamp, id, answer);
             }
         }
+    }
+
+    /// What a peer may have that has proved who it is. Asked for addresses, it gets some of the
+    /// connection's pool, if there are any left.
+    fn authorize(
+        &mut self,
+        connection: &str,
+        ike: IkeId,
+        peer: &Identification,
+        wanted: (bool, bool),
+        given: &[IpAddr],
+    ) -> Option<Authorization> {
+        let plan = self.plans.iter().find(|plan| plan.name() == connection)?;
+        let may = plan.allowance.authorization(&plan.connection, peer, given);
+        let Some(pool) = plan.pool.as_ref().filter(|_| wanted != (false, false)) else {
+            return Some(may);
+        };
+        let assigned = self.pools.assign(pool, ike, &peer.body(), wanted);
+        Some(match assigned {
+            Some((addresses, dns)) => may.assigning(&addresses, &dns),
+            None => may,
+        })
     }
 
     fn ike_up(&mut self, ike: IkeId, mut state: IkeState, now: Now) {

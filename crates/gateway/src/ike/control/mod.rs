@@ -29,7 +29,7 @@ use ipsec::lifetime::Expiry;
 pub(super) use orders::Elsewhere;
 pub use orders::{Order, Reply};
 
-use super::config::{Carrier, OuterConfig, PoolConfig, Start};
+use super::config::{Carrier, DaemonConfig, OuterConfig, Start};
 use super::eap_tls::Way;
 use super::plan::Plan;
 use super::pool::Pools;
@@ -265,8 +265,8 @@ impl Control {
     }
 
     /// Takes the connections and starts those that start by themselves.
-    pub(super) fn begin(&mut self, plans: Vec<Plan>, pools: &[PoolConfig], now: Now) {
-        self.pools.configure(pools);
+    pub(super) fn begin(&mut self, plans: Vec<Plan>, config: &DaemonConfig, now: Now) {
+        self.pools.configure(&config.pool, &config.own_addresses());
         for plan in plans {
             self.add(plan, now);
         }

@@ -154,7 +154,8 @@ impl Control {
             self.close_all_of(name, now);
             self.wishes.remove(name);
         }
-        self.pools.configure(&loaded.config.pool);
+        let config = &loaded.config;
+        self.pools.configure(&config.pool, &config.own_addresses());
         self.effects.push_back(Effect::SetTrust(loaded.trust));
         for plan in loaded.plans {
             let name = plan.name().to_owned();

@@ -101,7 +101,7 @@ impl World {
                 Box::new(move |_| Some(own)),
                 now,
             );
-            control.begin(loaded.plans, &loaded.config.pool, now);
+            control.begin(loaded.plans, &loaded.config, now);
             let done = Done::default();
             Side { control, done }
         };
@@ -422,4 +422,60 @@ fn without_mobike_a_new_address_means_a_new_tunnel() {
     world.check_up();
     assert_eq!(world.status(0).sas[0].local, "192.0.2.8:4500");
     assert_eq!(world.status(0).counters.established, 2);
+}
+
+const POOL: &str = r#"
+status = "s"
+interface = { name = "t", addresses = ["10.9.0.1/24"] }
+[[pool]]
+name = "inside"
+addresses = ["10.9.0.0/24"]
+[[connection]]
+name = "cameras"
+local_id = "gateway.example.org"
+remote_id = "camera-17.example.org"
+psk_file = "psk"
+pool = "inside"
+[[connection.child]]
+name = "net"
+local = ["10.5.2.0/24"]
+"#;
+
+fn routes(side: &Side) -> Vec<LinkOrder> {
+    let orders = side.done.links.iter().copied();
+    orders
+        .filter(|order| matches!(order, LinkOrder::AddRoute(_)))
+        .collect()
+}
+
+#[test]
+fn a_pool_peer_without_request_gets_no_child_and_no_route() {
+    for wanted in ["10.9.0.3/32", "8.8.8.0/24", "192.0.2.7/32", "0.0.0.0/0"] {
+        let camera = CAMERA.replace("10.5.1.0/24", wanted);
+        let mut world = World::new(&camera, POOL);
+        // It goes on asking, by CREATE_CHILD_SA.
+        world.run(Duration::from_secs(60));
+        let status = world.status(1);
+        assert_eq!(status.sas.len(), 1, "{wanted}");
+        assert!(status.sas[0].children.is_empty(), "{wanted}");
+        assert!(world.sides[1].done.installed.is_empty(), "{wanted}");
+        assert!(routes(&world.sides[1]).is_empty(), "{wanted}");
+        assert!(world.reasons(1).len() > 2, "{wanted}");
+    }
+}
+
+#[test]
+fn a_pool_peer_gets_its_address_and_the_route_to_it() {
+    let camera = CAMERA.replace("start = ", "request = [\"ipv4\"]\nstart = ");
+    let camera = camera.replace("local = [\"10.5.1.0/24\"]\n", "");
+    let mut world = World::new(&camera, POOL);
+    world.run(Duration::from_secs(700));
+    world.check_up();
+    // Not the gateway's own; the first that is free.
+    let address = "10.9.0.2/32".parse().unwrap();
+    assert_eq!(routes(&world.sides[1]), [LinkOrder::AddRoute(address)]);
+    let child = world.status(1).sas[0].children[0].clone();
+    assert_eq!(child.remote, "10.9.0.2-10.9.0.2");
+    assert!(world.status(1).counters.child_rekeys >= 10);
+    assert_eq!(world.status(0).sas[0].addresses, ["10.9.0.2"]);
 }

@@ -40,6 +40,8 @@ pub(super) struct Proofs {
     pub(super) users: Users,
     /// Where TLS finds keys and trust.
     pub(super) way: Way,
+    /// Under whose authority peers prove who they are.
+    pub(super) realm: String,
 }
 
 /// A certificate of ours as it is sent, and its key.
@@ -89,6 +91,8 @@ impl Reader<'_> {
                 keys: vec![],
                 users: Users::default(),
                 way: Way::default(),
+                // The file names the peer of each secret.
+                realm: "shared secrets".to_owned(),
             });
         }
         let way = Way::default();
@@ -104,6 +108,11 @@ impl Reader<'_> {
         for authority in &authorities {
             self.seen.update(authority);
         }
+        // Users with passwords are those of one connection's file.
+        let realm = match &self.config.eap {
+            Some(_) => format!("logins of {}", self.config.name),
+            None => format!("authorities {}", hex::encode(authorities.concat())),
+        };
         let mut own = Vec::new();
         for credential in self.config.credentials() {
             own.push(self.own(&credential, trust)?);
@@ -145,6 +154,7 @@ impl Reader<'_> {
             keys,
             users,
             way,
+            realm,
         })
     }
 
