@@ -25,6 +25,7 @@ pub(super) struct Allowance {
     /// Networks on our side; none where our side is the address that the peer gives us.
     own: Vec<Option<Vec<TrafficSelector>>>,
     limits: (usize, usize),
+    default_route: bool,
 }
 
 impl Allowance {
@@ -52,7 +53,13 @@ impl Allowance {
             group: config.redundancy_group.clone(),
             own: own.collect(),
             limits: (children, peer.networks),
+            default_route: peer.default_route,
         })
+    }
+
+    /// Whether most of the address space may be routed to a peer.
+    pub(super) const fn default_route(&self) -> bool {
+        self.default_route
     }
 
     pub(super) fn realm(&self) -> &str {

@@ -13,6 +13,7 @@
 //!
 //! - [`config`] is the file, `plan` what it means together with the files that it names.
 //! - `authorization` is what a peer may have by it.
+//! - `route` is what a peer may have routed to it.
 //! - `control` decides, without sockets and clocks; [`daemon`] does.
 //! - [`report`] is what the operator sees.
 
@@ -34,6 +35,7 @@ mod pool;
 mod protocol;
 pub mod report;
 mod responder;
+mod route;
 mod secret;
 pub mod signer;
 mod threads;

@@ -10,6 +10,8 @@ pub struct PeerConfig {
     pub children: usize,
     /// Networks (prefixes) of all its Child SAs together, from 1 to 1024.
     pub networks: usize,
+    /// Whether networks larger than a /8 may be routed to it, up to everything.
+    pub default_route: bool,
 }
 
 impl Default for PeerConfig {
@@ -17,6 +19,7 @@ impl Default for PeerConfig {
         Self {
             children: 16,
             networks: 64,
+            default_route: false,
         }
     }
 }

@@ -196,6 +196,7 @@ impl Control {
             }
             self.at(now.stamp.after(super::starts::LOOK_AT_PATHS), Timer::Paths);
         }
+        self.outer.add(state.remote.ip());
         self.ikes.insert(ike, state);
         self.audit_ike("tunnel.up", true, ike, None);
         if initiator {
@@ -269,6 +270,7 @@ impl Control {
             }
         }
         if let Some(state) = self.ikes.remove(&ike) {
+            self.outer.remove(state.remote.ip());
             tracing::info!(
                 conn = %state.connection,
                 peer = %identity::show(&state.peer),

@@ -34,6 +34,7 @@ use super::eap_tls::Way;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};
+use super::route::{OuterAddresses, Route, Routes};
 use super::signer::Key;
 use super::trust::{Accepted, Trust};
 use crate::children::{ChildOrder, Note};
@@ -75,9 +76,9 @@ pub(super) enum LinkOrder {
     /// Removes it.
     RemoveAddress(IpAddr),
     /// Routes a network into the tunnel.
-    AddRoute(Prefix),
+    AddRoute(Route),
     /// No more.
-    RemoveRoute(Prefix),
+    RemoveRoute(Route),
     /// Routes what is for another host into the interface, but for outer packets.
     AddPeer(Peer),
     /// No more.
@@ -132,6 +133,14 @@ pub(super) enum Effect {
 
 /// Which of our addresses packets to another one leave from.
 pub(super) type SourceOf = Box<dyn Fn(IpAddr) -> Option<IpAddr> + Send>;
+/// To which networks the host is connected.
+pub(super) type Connected = Box<dyn Fn() -> Result<Vec<Prefix>, String> + Send>;
+
+/// What is to be known of the host.
+pub(super) struct Host {
+    pub(super) source_of: SourceOf,
+    pub(super) connected: Connected,
+}
 
 /// Connection and identity that somebody claims.
 type Claim = (String, Identification);
@@ -163,7 +172,7 @@ struct ChildState {
     remote: String,
     since: Timestamp,
     sending: bool,
-    routes: Vec<Prefix>,
+    routes: Vec<Route>,
 }
 
 /// What we want of a connection.
@@ -202,6 +211,7 @@ pub(super) struct Control {
     workers: NonZeroUsize,
     backend: BackendConfig,
     source_of: SourceOf,
+    connected: Connected,
     pools: Pools,
     ikes: BTreeMap<IkeId, IkeState>,
     children: BTreeMap<u32, ChildState>,
@@ -213,8 +223,8 @@ pub(super) struct Control {
     verifying: BTreeMap<AskId, Claim>,
     /// Who caused the questions that are out.
     askers: BTreeMap<AskId, SocketAddr>,
-    /// How many want a network routed into the tunnel.
-    routes: BTreeMap<(IpAddr, u8), usize>,
+    routes: Routes,
+    outer: OuterAddresses,
     explanations: VecDeque<(Timestamp, Explanation)>,
     counters: IkeCounters,
     effects: VecDeque<Effect>,
@@ -231,7 +241,7 @@ impl Control {
         workers: NonZeroUsize,
         backend: BackendConfig,
         random: Box<dyn Random + Send>,
-        source_of: SourceOf,
+        host: Host,
         now: Now,
     ) -> Self {
         let limits = Limits {
@@ -245,7 +255,8 @@ impl Control {
             path,
             workers,
             backend,
-            source_of,
+            source_of: host.source_of,
+            connected: host.connected,
             pools: Pools::default(),
             ikes: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -254,7 +265,8 @@ impl Control {
             accepted: BTreeMap::new(),
             verifying: BTreeMap::new(),
             askers: BTreeMap::new(),
-            routes: BTreeMap::new(),
+            routes: Routes::default(),
+            outer: OuterAddresses::default(),
             explanations: VecDeque::new(),
             counters: IkeCounters::default(),
             effects: VecDeque::new(),
@@ -281,7 +293,7 @@ impl Control {
         self.effects.push_back(Effect::SetKeys(name.clone(), keys));
         for child in &plan.children {
             for route in child.routes.clone() {
-                self.add_route(route);
+                self.add_route(Route::configured(route), true);
             }
         }
         self.change_peer(&plan, true);
@@ -487,25 +499,26 @@ impl Control {
         self.effects.push_back(Effect::Link(order));
     }
 
-    fn add_route(&mut self, route: Prefix) {
-        let count = self.routes.entry((route.address, route.bits)).or_default();
-        *count = count.saturating_add(1);
-        if *count == 1 {
+    fn add_route(&mut self, route: Route, by_file: bool) {
+        if self.routes.add(route, by_file) {
             self.effects
                 .push_back(Effect::Link(LinkOrder::AddRoute(route)));
         }
     }
 
-    fn remove_route(&mut self, route: Prefix) {
-        let key = (route.address, route.bits);
-        let Some(count) = self.routes.get_mut(&key) else {
-            return;
-        };
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            self.routes.remove(&key);
+    fn remove_route(&mut self, route: Route, by_file: bool) {
+        if self.routes.remove(route, by_file) {
             self.effects
                 .push_back(Effect::Link(LinkOrder::RemoveRoute(route)));
+        }
+    }
+
+    /// Notes where the peer of an IKE SA is outside.
+    fn set_path(&mut self, ike: IkeId, local: SocketAddr, remote: SocketAddr) {
+        if let Some(state) = self.ikes.get_mut(&ike) {
+            self.outer.add(remote.ip());
+            self.outer.remove(state.remote.ip());
+            (state.local, state.remote) = (local, remote);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::ike::plan::{Loaded, Plan};
 use crate::ike::report::{
     ChildStatus, ConnectionStatus, Explanation, IkeSaStatus, IkeStatus, PoolStatus,
 };
+use crate::ike::route::Route;
 use crate::ike::users::Users;
 
 /// An order of the operator.
@@ -214,7 +215,7 @@ impl Control {
         self.effects.push_back(keys);
         for child in &plan.children {
             for route in &child.routes {
-                self.remove_route(*route);
+                self.remove_route(Route::configured(*route), true);
             }
             if plan.start == Start::Trap {
                 let untrap = ChildOrder::Untrap(child.order);

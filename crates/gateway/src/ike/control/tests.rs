@@ -91,16 +91,13 @@ impl World {
             let own: IpAddr = ADDRESSES[number].parse().unwrap();
             let now = Now::since(start, start);
             let random = Box::new(Seeded(number as u64));
+            let host = Host {
+                source_of: Box::new(move |_| Some(own)),
+                connected: Box::new(|| Ok(vec!["10.6.0.1/16".parse().unwrap()])),
+            };
             let path = loaded.config.path.clone();
             let backend = loaded.config.backend;
-            let mut control = Control::new(
-                path,
-                NonZeroUsize::MIN,
-                backend,
-                random,
-                Box::new(move |_| Some(own)),
-                now,
-            );
+            let mut control = Control::new(path, NonZeroUsize::MIN, backend, random, host, now);
             control.begin(loaded.plans, &loaded.config, now);
             let done = Done::default();
             Side { control, done }
@@ -226,10 +223,10 @@ fn a_tunnel_comes_up_gets_new_keys_and_ends() {
         world.sides[0].done.actions(),
         ["tunnel.up", "tunnel.child-up"]
     );
-    let route = LinkOrder::AddRoute("10.5.2.0/24".parse().unwrap());
+    let first = LinkOrder::AddRoute(route("10.5.2.0/24"));
     assert_eq!(
         world.sides[0].done.links,
-        [route],
+        [first],
         "once, for the connection and its child"
     );
     world.run(Duration::from_secs(700));
@@ -254,7 +251,7 @@ fn a_tunnel_comes_up_gets_new_keys_and_ends() {
         world.sides[1].done.removed.last().unwrap().1,
         Duration::ZERO
     );
-    let gone = LinkOrder::RemoveRoute("10.5.1.0/24".parse().unwrap());
+    let gone = LinkOrder::RemoveRoute(route("10.5.1.0/24"));
     assert!(world.sides[1].done.links.contains(&gone));
 }
 
@@ -281,7 +278,7 @@ fn a_lost_peer_is_noticed_and_found_again() {
     world.run(Duration::from_secs(200));
     assert_eq!(world.status(0).sas.len(), 0);
     // Routes stay, so that nothing goes in the clear meanwhile.
-    let gone = LinkOrder::RemoveRoute("10.5.2.0/24".parse().unwrap());
+    let gone = LinkOrder::RemoveRoute(route("10.5.2.0/24"));
     assert!(!world.sides[0].done.links.contains(&gone));
     world.cut = false;
     world.run(Duration::from_secs(100));
@@ -441,6 +438,10 @@ name = "net"
 local = ["10.5.2.0/24"]
 "#;
 
+fn route(text: &str) -> Route {
+    Route::configured(text.parse().unwrap())
+}
+
 fn routes(side: &Side) -> Vec<LinkOrder> {
     let orders = side.done.links.iter().copied();
     orders
@@ -472,10 +473,55 @@ fn a_pool_peer_gets_its_address_and_the_route_to_it() {
     world.run(Duration::from_secs(700));
     world.check_up();
     // Not the gateway's own; the first that is free.
-    let address = "10.9.0.2/32".parse().unwrap();
-    assert_eq!(routes(&world.sides[1]), [LinkOrder::AddRoute(address)]);
+    let address = LinkOrder::AddRoute(route("10.9.0.2/32"));
+    assert_eq!(routes(&world.sides[1]), [address]);
     let child = world.status(1).sas[0].children[0].clone();
     assert_eq!(child.remote, "10.9.0.2-10.9.0.2");
     assert!(world.status(1).counters.child_rekeys >= 10);
     assert_eq!(world.status(0).sas[0].addresses, ["10.9.0.2"]);
+}
+
+#[test]
+fn networks_of_the_host_and_of_other_peers_outside_are_not_routed_to_a_peer() {
+    // The gateway is connected to 10.6.0.0/16, and 203.0.113.9 is another peer.
+    let refused = [
+        ("10.6.7.0/24", "to which this host is connected"),
+        ("64.0.0.0/2", "most of the address space"),
+        (
+            "203.0.113.0/24",
+            "the outer address 203.0.113.9 of another peer",
+        ),
+    ];
+    for (network, reason) in refused {
+        let camera = CAMERA.replace("10.5.1.0/24", network);
+        let gateway = GATEWAY.replace("10.5.1.0/24", network);
+        let mut world = World::new(&camera, &gateway);
+        world.sides[1]
+            .control
+            .outer
+            .add("203.0.113.9".parse().unwrap());
+        world.run(Duration::from_secs(2));
+        assert!(routes(&world.sides[1]).is_empty(), "{network}");
+        let audit = &world.sides[1].done.audit;
+        let why = audit
+            .iter()
+            .filter(|note| note.action == "tunnel.child-refuse");
+        let why: Vec<_> = why.filter_map(|note| note.reason.clone()).collect();
+        assert!(
+            why.iter().any(|why| why.contains(reason)),
+            "{network}: {why:?}"
+        );
+        assert!(world.status(1).sas[0].children.is_empty(), "{network}");
+    }
+}
+
+#[test]
+fn a_peer_that_moves_into_a_network_behind_the_tunnel_is_closed() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    let inside: IpAddr = "10.5.1.9".parse().unwrap();
+    world.sides[0].control.source_of = Box::new(move |_| Some(inside));
+    world.run(Duration::from_secs(3));
+    let actions = world.sides[1].done.actions();
+    assert!(actions.contains(&"tunnel.revoke"), "{actions:?}");
 }
