@@ -93,6 +93,9 @@ pub enum Answer {
     Password(NtHash),
     /// What the peer may have.
     Authorized(Box<Authorization>),
+    /// The chain is good, but not for this connection. Another one that fits the peer is tried, if there
+    /// is one; each asks for itself.
+    OtherConnection(String),
     /// It cannot or must not be; the reason is for the log and never for the peer.
     Refused(String),
 }

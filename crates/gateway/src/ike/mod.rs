@@ -34,6 +34,7 @@ mod plane;
 mod pool;
 mod protocol;
 pub mod report;
+mod requirement;
 mod responder;
 mod route;
 mod secret;

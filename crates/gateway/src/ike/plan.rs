@@ -7,11 +7,12 @@ pub(super) use traffic::{prefixes, selectors};
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use ikev2::config::{Addresses, Mode, PeerId};
-use ikev2::wire::TrafficSelector;
+use ikev2::config::{Addresses, Mode, PeerId, RemoteAuth};
+use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{ChildConfig, Connection};
 use ipsec::selector::Selector;
 use pki::cert::CertificateChain;
@@ -24,6 +25,7 @@ use super::config::{
 use super::eap_tls::Way;
 use super::identity;
 use super::journal::Central;
+use super::requirement::Requirement;
 use super::responder::AskResponder;
 use super::secret;
 use super::signer::{Key, Signer};
@@ -87,6 +89,8 @@ pub(super) struct Plan {
     pub(super) pool: Option<String>,
     /// What its peers may have.
     pub(super) allowance: Allowance,
+    /// What is demanded of their certificates.
+    pub(super) requirement: Arc<Requirement>,
     /// Our address and the peer's, if some child is in transport mode.
     pub(super) hosts: Option<(IpAddr, IpAddr)>,
     pub(super) children: Vec<ChildPlan>,
@@ -101,6 +105,18 @@ impl Plan {
 
     pub(super) fn child(&self, name: &str) -> Option<&ChildPlan> {
         self.children.iter().find(|child| child.name == name)
+    }
+
+    /// Whether this peer has shown a certificate, if it has come up.
+    pub(super) fn shows_certificate(&self, peer: &Identification) -> bool {
+        match &self.connection.remote_auth {
+            RemoteAuth::Certificate { .. } => true,
+            RemoteAuth::Psk(_) => false,
+            RemoteAuth::Eap { .. } => {
+                let user = String::from_utf8_lossy(&peer.data);
+                self.users.password(&user).is_none()
+            }
+        }
     }
 
     /// What peers may be the source of, by configuration.
@@ -381,6 +397,7 @@ impl<'a> Reader<'a> {
         Ok(Plan {
             connection,
             allowance,
+            requirement: proofs.requirement,
             remote: config.remote,
             start: config.start,
             keys: proofs.keys,

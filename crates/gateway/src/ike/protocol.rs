@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use super::control::{AuditNote, Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
 use super::daemon::source_of;
-use super::judge::{Asked, Finding, SharedTrust, TrustJob};
+use super::judge::{Asked, Finding, Refused, SharedTrust, TrustJob};
 use super::plan::Loaded;
 use super::plane::Plane;
 use super::route::connected;
@@ -185,7 +185,7 @@ impl Protocol {
                     .try_send(TrustJob::Verify(ask, shown, id))
                     .is_err()
                 {
-                    control.verified(ask, Err(busy()), now);
+                    control.verified(ask, Err(Refused::Unacceptable(busy())), now);
                 }
             }
             // Rare, and must not be lost.

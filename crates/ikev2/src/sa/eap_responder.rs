@@ -171,7 +171,9 @@ impl IkeSa {
                 run.server.note_refusal(reason);
                 run.server.password(None, core.bytes())
             }
-            Answer::Refused(reason) => run.server.certificate(Some(reason)),
+            Answer::Refused(reason) | Answer::OtherConnection(reason) => {
+                run.server.certificate(Some(reason))
+            }
             _ => return self.refuse_initiator(core, "wrong kind of answer".into()),
         };
         self.on_server_output(core, run, output);

@@ -161,7 +161,7 @@ impl IkeSa {
             }
             (
                 Step::VerifyingResponder { .. } | Step::AuthorizingResponder { .. },
-                Answer::Refused(reason),
+                Answer::Refused(reason) | Answer::OtherConnection(reason),
             ) => {
                 self.refuse_responder(core, reason);
             }
@@ -171,7 +171,9 @@ impl IkeSa {
             (Step::EapPassword { run, .. }, Answer::Password(password)) => {
                 self.on_own_password(core, run, &password);
             }
-            (_, Answer::Refused(reason)) => self.down(core, Reason::Authentication(reason)),
+            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
+                self.down(core, Reason::Authentication(reason));
+            }
             _ => self.down(core, Reason::Authentication("wrong kind of answer".into())),
         }
     }

@@ -293,8 +293,46 @@ impl IkeSa {
                 Answer::Signature(signature),
             ) => self.open_eap(core, run, scheme.payload(&signature), first),
             (Step::EapAsking { run, .. }, answer) => self.on_user_answer(core, run, answer),
-            (_, Answer::Refused(reason)) => self.refuse_initiator(core, reason),
+            (Step::VerifyingInitiator { request, .. }, Answer::OtherConnection(reason)) => {
+                self.try_other_connection(core, request, reason);
+            }
+            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
+                self.refuse_initiator(core, reason);
+            }
             _ => self.refuse_initiator(core, "wrong kind of answer".into()),
+        }
+    }
+
+    /// The peer's certificate is not for this connection, whose keys are untouched. Each connection is
+    /// tried once, and only somebody with a valid certificate comes here.
+    fn try_other_connection(&mut self, core: &mut Core, request: Vec<Payload>, reason: String) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
+        let mut tried = handshake.candidates.iter();
+        let tried = tried.position(|other| Arc::ptr_eq(other, &self.connection));
+        let mut rest = handshake.candidates.split_off(tried.unwrap_or(0));
+        rest.drain(..rest.len().min(1));
+        handshake.candidates = rest;
+        let (id, proof) = (find!(request, Payload::IdI), find!(request, Payload::Auth));
+        let wanted = find!(request, Payload::IdR);
+        let mixed = handshake.ppk;
+        let next = handshake.candidates.iter().find(|connection| {
+            let certificate = matches!(connection.remote_auth, RemoteAuth::Certificate { .. });
+            let plain = ppk_use(connection, &request) == Some(PpkUse::Plain) && !mixed;
+            certificate && plain && id.is_some_and(|id| fits(connection, id, wanted, proof))
+        });
+        let question = next.zip(id).and_then(|(connection, id)| {
+            let question = verification(self.id, connection, id, &request)?;
+            Some((Arc::clone(connection), question))
+        });
+        let Some((connection, question)) = question else {
+            return self.refuse_initiator(core, reason);
+        };
+        self.connection = connection;
+        let ask = core.ask(self.id, question);
+        if let Phase::Handshake(handshake) = &mut self.phase {
+            handshake.step = Step::VerifyingInitiator { ask, request };
         }
     }
 

@@ -1,6 +1,7 @@
 //! The protocol half's events.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ikev2::config::RemoteAuth;
 use ikev2::event::{Ask, Event, Reason};
@@ -8,7 +9,7 @@ use ikev2::wire::Identification;
 use ikev2::{Answer, AskId, Authorization, IkeId};
 
 use super::children::ASK_AGAIN;
-use super::{ACCEPTANCE, AuditNote, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
+use super::{AuditNote, Claim, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
 use crate::children::ChildOrder;
 use crate::ike::identity;
 use crate::ike::plan::Plan;
@@ -48,7 +49,7 @@ impl Control {
                     }
                 }
                 let state = IkeState {
-                    accepted: Vec::new(),
+                    accepted: None,
                     connection,
                     peer,
                     suite,
@@ -112,17 +113,28 @@ impl Control {
                 chain,
                 id: peer,
                 ocsp,
-                ike: _,
+                ike,
             } => {
                 let eap =
                     |plan: &Plan| matches!(plan.connection.remote_auth, RemoteAuth::Eap { .. });
                 let in_eap = self.plan(&connection).is_some_and(eap);
+                // Without its connection nobody knows what to demand.
+                let Some(plan) = self.plan(&connection) else {
+                    let answer = Answer::Refused("the connection is no longer configured".into());
+                    return self.endpoint.answer(now.stamp, id, answer);
+                };
                 let shown = Shown {
                     chain,
                     ocsp,
                     in_eap,
+                    requirement: Arc::clone(&plan.requirement),
                 };
-                self.verifying.insert(id, (connection, peer.clone()));
+                let claim = Claim {
+                    ike,
+                    connection,
+                    peer: peer.clone(),
+                };
+                self.verifying.insert(id, claim);
                 let effect = Effect::Verify(id, shown, peer);
                 self.effects.push_back(effect);
             }
@@ -173,13 +185,7 @@ impl Control {
     }
 
     fn ike_up(&mut self, ike: IkeId, mut state: IkeState, now: Now) {
-        self.accepted.retain(|_, known| {
-            known.retain(|(at, _)| now.stamp.since(*at) < ACCEPTANCE);
-            !known.is_empty()
-        });
-        let key = (state.connection.clone(), state.peer.clone());
-        let known = self.accepted.get(&key).into_iter().flatten();
-        state.accepted = known.map(|(_, accepted)| accepted.clone()).collect();
+        state.accepted = self.accepted.remove(&ike);
         tracing::info!(
             conn = %state.connection,
             peer = %identity::show(&state.peer),
@@ -197,8 +203,17 @@ impl Control {
             self.at(now.stamp.after(super::starts::LOOK_AT_PATHS), Timer::Paths);
         }
         self.outer.add(state.remote.ip());
+        // Who proves who it is by certificate is here only as long as that is good: without it, nothing
+        // could end the tunnel.
+        let shown = self
+            .plan(&state.connection)
+            .map(|plan| plan.shows_certificate(&state.peer));
+        let unknown = shown.unwrap_or(true) && state.accepted.is_none();
         self.ikes.insert(ike, state);
         self.audit_ike("tunnel.up", true, ike, None);
+        if unknown {
+            return self.revoke(ike, "no accepted certificate belongs to it".to_owned(), now);
+        }
         if initiator {
             // The first child comes with the IKE SA.
             let rest = self.plan(&connection).map(|plan| {
@@ -242,6 +257,8 @@ impl Control {
 
     fn ike_down(&mut self, ike: IkeId, connection: Option<String>, reason: &Reason, now: Now) {
         self.pools.release(ike);
+        self.accepted.remove(&ike);
+        self.verifying.retain(|_, claim| claim.ike != ike);
         self.timers.retain(|(_, timer)| {
             !matches!(timer,
                 Timer::Child(of, _) | Timer::RekeyChild(of, _) | Timer::RekeyIke(of) if *of == ike)

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ikev2::auth::Scheme;
 use ikev2::event::Transmit;
@@ -31,9 +31,11 @@ pub use orders::{Order, Reply};
 
 use super::config::{Carrier, DaemonConfig, OuterConfig, Start};
 use super::eap_tls::Way;
+use super::judge::Refused;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};
+use super::requirement::Requirement;
 use super::route::{OuterAddresses, Route, Routes};
 use super::signer::Key;
 use super::trust::{Accepted, Trust};
@@ -48,9 +50,6 @@ pub(super) const IKE_PORT: u16 = 500;
 pub(super) const NAT_PORT: u16 = 4500;
 /// Failed negotiations that are remembered.
 const EXPLANATIONS: usize = 64;
-/// How long the acceptance of a certificate waits for the handshake to end, and how many of one peer.
-const ACCEPTANCE: Duration = Duration::from_secs(60);
-const ACCEPTANCES: usize = 4;
 /// Failures that strangers can cause and that are logged and audited, per second; the rest is counted.
 const LOUD: u32 = 10;
 
@@ -112,6 +111,8 @@ pub(super) struct Shown {
     pub(super) ocsp: Vec<Vec<u8>>,
     /// Whether that was inside EAP, where no responder is asked.
     pub(super) in_eap: bool,
+    /// What the connection demands of it.
+    pub(super) requirement: Arc<Requirement>,
 }
 
 /// Something for others to do.
@@ -142,8 +143,12 @@ pub(super) struct Host {
     pub(super) connected: Connected,
 }
 
-/// Connection and identity that somebody claims.
-type Claim = (String, Identification);
+/// Connection and identity that somebody claims in a handshake.
+struct Claim {
+    ike: IkeId,
+    connection: String,
+    peer: Identification,
+}
 
 /// An IKE SA that is up.
 struct IkeState {
@@ -157,7 +162,8 @@ struct IkeState {
     addresses: Vec<IpAddr>,
     local: SocketAddr,
     remote: SocketAddr,
-    accepted: Vec<Arc<Accepted>>,
+    /// The certificate with which the peer proved who it is, if it was one.
+    accepted: Option<Arc<Accepted>>,
 }
 
 /// A Child SA.
@@ -217,8 +223,9 @@ pub(super) struct Control {
     children: BTreeMap<u32, ChildState>,
     wishes: BTreeMap<String, Wish>,
     timers: BTreeSet<(Timestamp, Timer)>,
-    /// Certificates accepted in handshakes that have not ended yet, by connection and identity.
-    accepted: BTreeMap<Claim, Vec<(Timestamp, Arc<Accepted>)>>,
+    /// The certificate accepted in each handshake that has not ended yet. It belongs to the handshake that
+    /// asked: whoever shows other certificates under the same name changes nothing here.
+    accepted: BTreeMap<IkeId, Arc<Accepted>>,
     /// Questions about certificates that are out.
     verifying: BTreeMap<AskId, Claim>,
     /// Who caused the questions that are out.
@@ -352,24 +359,19 @@ impl Control {
     pub(super) fn verified(
         &mut self,
         ask: AskId,
-        result: Result<(Vec<u8>, Accepted), String>,
+        result: Result<(Vec<u8>, Accepted), Refused>,
         now: Now,
     ) {
         let about = self.verifying.remove(&ask);
         let answer = match (result, about) {
             (Ok((key, accepted)), Some(about)) => {
                 self.note_unanswered(&about, &accepted, now);
-                let known = self.accepted.entry(about).or_default();
-                // Strangers can present other people's certificates; all that were accepted under a
-                // name count later.
-                if known.len() >= ACCEPTANCES {
-                    known.remove(0);
-                }
-                known.push((now.stamp, Arc::new(accepted)));
+                self.accepted.insert(about.ike, Arc::new(accepted));
                 Answer::PeerKey(key)
             }
             (Ok(_), None) => Answer::Refused("nobody asked".into()),
-            (Err(reason), _) => Answer::Refused(reason),
+            (Err(Refused::Unacceptable(reason)), _) => Answer::Refused(reason),
+            (Err(Refused::Elsewhere(reason)), _) => Answer::OtherConnection(reason),
         };
         self.answer(ask, answer, now);
     }

@@ -316,7 +316,7 @@ impl Control {
             peer: identity::show(&state.peer),
             certificate: state
                 .accepted
-                .last()
+                .as_ref()
                 .map(|accepted| accepted.subject.clone()),
             local: state.local.to_string(),
             remote: state.remote.to_string(),

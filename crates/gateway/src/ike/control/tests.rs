@@ -1,8 +1,13 @@
 //! Two daemons' decisions in virtual time, with nothing but a function between them.
 
+mod certificates;
+
+use std::time::Duration;
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::ike::judge::Refused;
 use crate::ike::plan::Loaded;
 use crate::ike::signer::Signer;
 
@@ -66,6 +71,56 @@ struct Done {
 struct Side {
     control: Control,
     done: Done,
+    trust: Option<Trust>,
+    keys: BTreeMap<String, Vec<Key>>,
+}
+
+impl Side {
+    fn new(text: &str, folder: &std::path::Path, number: usize, start: Instant) -> Self {
+        let mut loaded = Loaded::read(text, folder, &Signer::in_thread()).unwrap();
+        let trust = loaded.trust.take();
+        let own: IpAddr = match number {
+            0 => [192, 0, 2, 7].into(),
+            other => [192, 0, 2, u8::try_from(other).unwrap()].into(),
+        };
+        let now = Now::since(start, start);
+        let random = Box::new(Seeded(number as u64));
+        let host = Host {
+            source_of: Box::new(move |_| Some(own)),
+            connected: Box::new(|| Ok(vec!["10.6.0.1/16".parse().unwrap()])),
+        };
+        let path = loaded.config.path.clone();
+        let backend = loaded.config.backend;
+        let mut control = Control::new(path, NonZeroUsize::MIN, backend, random, host, now);
+        control.begin(loaded.plans, &loaded.config, now);
+        let done = Done::default();
+        Self {
+            control,
+            done,
+            trust,
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// What other threads do: sign, and look at certificates.
+    fn serve(&mut self, effect: Effect, now: Now) {
+        match effect {
+            Effect::SetKeys(name, keys) => drop(self.keys.insert(name, keys)),
+            Effect::Sign(ask, (name, index), scheme, message) => {
+                let signed = self.keys[&name][index].sign(scheme, &message);
+                self.control
+                    .signed(ask, signed.map_err(|error| error.to_string()), now);
+            }
+            Effect::Verify(ask, shown, id) => {
+                let trust = self.trust.as_ref().unwrap();
+                let utc = time::OffsetDateTime::now_utc();
+                let result = trust.verify(&shown.chain, &[], &id, &shown.requirement, utc);
+                self.control
+                    .verified(ask, result.map_err(Refused::from), now);
+            }
+            other => self.done.take(other),
+        }
+    }
 }
 
 struct World {
@@ -77,31 +132,17 @@ struct World {
     cut: bool,
 }
 
-const ADDRESSES: [&str; 2] = ["192.0.2.7", "192.0.2.1"];
-
 impl World {
     fn new(camera: &str, gateway: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::in_folder(tempfile::tempdir().unwrap(), camera, gateway)
+    }
+
+    fn in_folder(folder: tempfile::TempDir, camera: &str, gateway: &str) -> Self {
         let secret = folder.path().join("psk");
         std::fs::write(&secret, "a secret for this test only").unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let start = Instant::now();
-        let side = |text: &str, number: usize| {
-            let loaded = Loaded::read(text, folder.path(), &Signer::in_thread()).unwrap();
-            let own: IpAddr = ADDRESSES[number].parse().unwrap();
-            let now = Now::since(start, start);
-            let random = Box::new(Seeded(number as u64));
-            let host = Host {
-                source_of: Box::new(move |_| Some(own)),
-                connected: Box::new(|| Ok(vec!["10.6.0.1/16".parse().unwrap()])),
-            };
-            let path = loaded.config.path.clone();
-            let backend = loaded.config.backend;
-            let mut control = Control::new(path, NonZeroUsize::MIN, backend, random, host, now);
-            control.begin(loaded.plans, &loaded.config, now);
-            let done = Done::default();
-            Side { control, done }
-        };
+        let side = |text: &str, number: usize| Side::new(text, folder.path(), number, start);
         let sides = [side(camera, 0), side(gateway, 1)];
         Self {
             start,
@@ -144,7 +185,7 @@ impl World {
             let mut quiet = true;
             for at in 0..2 {
                 while let Some(effect) = self.sides[at].control.poll_effect() {
-                    self.sides[at].done.take(effect);
+                    self.sides[at].serve(effect, now);
                 }
                 while let Some(transmit) = self.sides[at].control.poll_transmit() {
                     quiet = false;
