@@ -64,6 +64,8 @@ impl Control {
                 false => OuterHeaders::Written,
             },
             path_mtu: Some(self.path.mtu),
+            // What peers choose need not differ from what others choose.
+            handle: Some(inbound.spi.into()),
             ..OutboundOptions::default()
         };
         let inbound_options = InboundOptions {
@@ -85,14 +87,17 @@ impl Control {
     }
 
     pub(super) fn child_up(&mut self, up: &ChildUp, now: Now) {
-        let taken = self
-            .children
-            .values()
-            .any(|child| child.spi_out == up.spi_out);
+        // The kernel tells associations apart by SPI and address, not by port.
+        let kernel = self.backend == BackendConfig::Kernel;
+        let same = |child: &ChildState| {
+            let path = self.ikes.get(&child.ike);
+            let there = path.is_some_and(|state| state.remote.ip() == up.path.1.ip());
+            child.spi_out == up.spi_out && there
+        };
+        let taken = kernel && self.children.values().any(same);
         let plan = self.plan(&up.connection);
         let made = match plan.and_then(|plan| plan.child(&up.child)) {
-            // The peers' SPIs name associations here; two alike could not be told apart.
-            _ if taken => Err("the peer chose an SPI that another peer has".to_owned()),
+            _ if taken => Err("another peer at its address chose the same SPI".to_owned()),
             None => Err("it is no longer configured".to_owned()),
             Some(_) if self.path.encapsulation == Carrier::Native && up.udp_encapsulation => {
                 Err("addresses are translated on the way, and ESP may not go in UDP".to_owned())

@@ -396,18 +396,14 @@ impl Control {
                     self.want(&name, now);
                 }
             }
-            Note::Expired(spi_out, expiry) => self.expired(spi_out.get(), expiry, now),
+            Note::Expired(spi_in, expiry) => self.expired(spi_in.get(), expiry, now),
             Note::Unknown(remote, spi) => self.endpoint.note_unknown_spi(now.stamp, remote, spi),
         }
         self.settle(now);
     }
 
-    fn expired(&mut self, spi_out: u32, expiry: Expiry, now: Now) {
-        let found = self
-            .children
-            .iter()
-            .find(|(_, child)| child.spi_out == spi_out);
-        let Some((spi_in, ike)) = found.map(|(spi_in, child)| (*spi_in, child.ike)) else {
+    fn expired(&mut self, spi_in: u32, expiry: Expiry, now: Now) {
+        let Some(ike) = self.children.get(&spi_in).map(|child| child.ike) else {
             return;
         };
         // An IKE SA that is being replaced hands its children on, and is asked again then.
