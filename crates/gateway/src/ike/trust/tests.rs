@@ -129,7 +129,15 @@ fn a_certificate_speaks_for_its_names_only() {
             .verify(&chain, &[], &good, &Requirement::default(), NOW)
             .unwrap();
     }
-    // The common name is no host name.
+    // The common name is no host name, and no user's name: no constraints bind it.
+    let user = |name: &str| Identification {
+        kind: ikev2::wire::IdType::KEY_ID,
+        data: name.as_bytes().to_vec(),
+    };
+    let verify = |id| trust.verify(&chain, &[], &id, &Requirement::default(), NOW);
+    assert!(verify(user("camera-17.example.org")).is_ok());
+    let refused = verify(user("camera-17"));
+    assert!(matches!(refused, Err(Distrust::Identity { .. })));
     for bad in [
         "camera-17",
         "camera-18.example.org",
