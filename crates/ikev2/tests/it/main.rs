@@ -12,6 +12,7 @@ mod children;
 mod credentials;
 mod crypto;
 mod eap;
+mod faults;
 mod flood;
 mod handshake;
 mod hostile;
