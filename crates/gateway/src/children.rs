@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ipsec::dataplane::{DataPlane, Event};
 use ipsec::lifetime::Expiry;
-use ipsec::sa::{InboundSa, OutboundSa, Spi};
+use ipsec::sa::{InboundSa, OutboundSa, SaHandle, Spi};
 use ipsec::selector::Selector;
 use ipsec::spd::{Action, Policy, PolicyId};
 
@@ -35,8 +35,8 @@ pub type TrapId = u32;
 
 /// Both directions of a Child SA.
 pub struct Install {
-    /// For what is received, whose SPI is the Child SA's name from now on, and for what is sent: a pair
-    /// for each worker.
+    /// For what is received, whose SPI is the Child SA's name from now on, and for what is sent, which has
+    /// the same name as its handle: a pair for each worker.
     pub pairs: Vec<(InboundSa, OutboundSa)>,
     /// Where to.
     pub way: Way,
@@ -113,7 +113,7 @@ pub enum Note {
     FirstInbound(Spi),
     /// Packets want protection.
     Acquire(TrapId),
-    /// A Child SA (by its outbound SPI) has reached a limit.
+    /// A Child SA (by its inbound SPI) has reached a limit.
     Expired(Spi, Expiry),
     /// Somebody goes on sending to an SPI that is not ours.
     Unknown(IpAddr, u32),
@@ -123,7 +123,7 @@ pub enum Note {
 pub type NoteSink = Box<dyn FnMut(Note) + Send>;
 
 struct Child {
-    outbound: Spi,
+    outbound: SaHandle,
     /// Not yet used for sending.
     pending: Option<OutboundSa>,
     way: Way,
@@ -232,7 +232,7 @@ impl Children {
         let order = install.order;
         let rules = install.selectors.into_iter().map(|s| (order, s)).collect();
         let child = Child {
-            outbound: outbound.spi(),
+            outbound: outbound.handle(),
             pending: Some(outbound),
             way: install.way,
             in_udp: install.in_udp,
@@ -254,7 +254,7 @@ impl Children {
         let Some(outbound) = child.pending.take() else {
             return;
         };
-        let (way, rules, name) = (child.way, child.rules.clone(), outbound.spi());
+        let (way, rules, name) = (child.way, child.rules.clone(), outbound.handle());
         let in_udp = child.in_udp;
         let policies: Vec<PolicyId> = rules
             .into_iter()
@@ -394,7 +394,8 @@ impl Children {
                     self.note(Note::Acquire(trap));
                 }
             }
-            Event::OutboundExpired(spi, expiry) => self.note(Note::Expired(spi, expiry)),
+            // They have the name of the other direction.
+            Event::OutboundExpired(sa, expiry) => self.note(Note::Expired(sa.spi(), expiry)),
             // Both directions have the same limits of age, and volume is the sender's business.
             Event::InboundExpired(..) => {}
         }

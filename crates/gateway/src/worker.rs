@@ -16,7 +16,7 @@ use ipsec::batch::{Arrived, HEADROOM, InboundPacket, OutboundBatch, Outcome, TAI
 use ipsec::dataplane::{DataPlane, Event};
 use ipsec::drops::DropCause;
 use ipsec::ip::IpHeader;
-use ipsec::sa::{OutboundSa, Spi};
+use ipsec::sa::{OutboundSa, SaHandle};
 use ipsec::spd::PolicyId;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::tun::{HEADER_LEN, Tun};
@@ -306,7 +306,7 @@ impl Worker {
         let now = Instant::now();
         let (spi, remote) = self.rekey.begin(pair, &mut self.plane, now)?;
         let source = None;
-        self.outer.add_way(spi, Way { remote, source });
+        self.outer.add_way(spi.into(), Way { remote, source });
         self.take_over(now);
         Ok(())
     }
@@ -314,10 +314,10 @@ impl Worker {
     /// Lets new keys and a new path MTU take effect when it is time.
     fn take_over(&mut self, now: Instant) {
         if let Some(outbound) = self.rekey.poll(&mut self.plane, now) {
-            let old: Vec<Spi> = self.plane.outbound_sas().map(OutboundSa::spi).collect();
-            let spi = outbound.spi();
+            let old: Vec<SaHandle> = self.plane.outbound_sas().map(OutboundSa::handle).collect();
+            let (spi, handle) = (outbound.spi(), outbound.handle());
             self.plane.install_outbound(outbound, &self.policies);
-            self.plane.set_path_mtu(spi, self.path.current);
+            self.plane.set_path_mtu(handle, self.path.current);
             for old in old {
                 self.plane.remove_outbound(old);
                 self.outer.remove_way(old);
@@ -346,9 +346,9 @@ impl Worker {
             return;
         }
         self.path.current = mtu;
-        let spis: Vec<Spi> = self.plane.outbound_sas().map(OutboundSa::spi).collect();
-        for spi in spis {
-            self.plane.set_path_mtu(spi, mtu);
+        let all: Vec<SaHandle> = self.plane.outbound_sas().map(OutboundSa::handle).collect();
+        for handle in all {
+            self.plane.set_path_mtu(handle, mtu);
         }
         tracing::info!(mtu, "the path's MTU changed");
     }
@@ -358,7 +358,10 @@ impl Worker {
             match event {
                 _ if self.children.is_used() => self.children.report(event),
                 Event::Acquire(_) => tracing::warn!("traffic wants a tunnel that has no keys"),
-                Event::OutboundExpired(spi, expiry) | Event::InboundExpired(spi, expiry) => {
+                Event::OutboundExpired(sa, expiry) => {
+                    tracing::warn!(spi = %sa.spi(), ?expiry, "lifetime of an association");
+                }
+                Event::InboundExpired(spi, expiry) => {
                     tracing::warn!(%spi, ?expiry, "lifetime of an association");
                 }
             }

@@ -1,11 +1,14 @@
 //! Proof of identity (RFC 7296 §2.15, RFC 7427, RFC 8420, RFC 9242 §3.3.2).
 //!
-//! An IKE SA is established only with an [`Authenticated`], which only this module makes, from a
-//! [`PeerVerified`] and an [`OurProof`]: both directions, or nothing.
+//! An IKE SA is established only with an [`Authenticated`], which only this module makes, from an
+//! [`AuthorizedPeer`] and an [`OurProof`]: both directions, and what the peer may have, or nothing.
+
+use std::sync::Arc;
 
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use subtle::ConstantTimeEq;
 
+use crate::authorization::Authorization;
 use crate::config::{KeyKind, Psk};
 use crate::crypto::{IkeKeys, Prf};
 use crate::wire::{AuthMethod, Authentication, HashId, Identification};
@@ -320,22 +323,49 @@ impl OurProof {
     }
 }
 
-/// Both directions are proved.
+/// The peer is who it says, and it is said what it may have.
+#[derive(Debug)]
+pub struct AuthorizedPeer {
+    verified: PeerVerified,
+    authorization: Arc<Authorization>,
+}
+
+impl AuthorizedPeer {
+    /// Puts both together.
+    pub fn new(verified: PeerVerified, authorization: Authorization) -> Self {
+        Self {
+            verified,
+            authorization: Arc::new(authorization),
+        }
+    }
+}
+
+/// Both directions are proved, and it is said what the peer may have.
 #[derive(Debug)]
 pub struct Authenticated {
     peer: Identification,
+    authorization: Arc<Authorization>,
 }
 
 impl Authenticated {
     /// Puts both together.
-    pub fn new(peer: PeerVerified, _ours: OurProof) -> Self {
-        Self { peer: peer.id }
+    pub fn new(peer: AuthorizedPeer, _ours: OurProof) -> Self {
+        Self {
+            peer: peer.verified.id,
+            authorization: peer.authorization,
+        }
+    }
+
+    /// What the peer may have.
+    pub(crate) fn authorization(&self) -> &Authorization {
+        &self.authorization
     }
 
     /// For the successor of an authenticated IKE SA, whose keys come from it.
     pub(crate) fn inherit(&self) -> Self {
         Self {
             peer: self.peer.clone(),
+            authorization: Arc::clone(&self.authorization),
         }
     }
 

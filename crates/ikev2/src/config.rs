@@ -183,8 +183,8 @@ pub enum Addresses {
         /// An IPv6 address.
         v6: bool,
     },
-    /// As responder give the peer what the caller says ([`crate::Ask::Addresses`]). A peer that asks
-    /// for none gets no Child SA, and one that has some gets no other traffic.
+    /// As responder let the peer ask for addresses; the caller says which ([`crate::Ask::Authorize`]). A
+    /// peer that asks for none gets no Child SA.
     Assign,
 }
 
@@ -222,6 +222,16 @@ pub struct Connection {
     pub rekey_after: Option<Duration>,
     /// Silence after which the peer is asked whether it lives; never if none.
     pub liveness: Option<Duration>,
+}
+
+impl Connection {
+    /// Networks that children are configured for on the peer's side. A peer that gets its addresses from
+    /// us has none by configuration.
+    pub fn peer_networks(&self) -> impl Iterator<Item = TrafficSelector> {
+        let children = self.children.iter();
+        let children = children.filter(|_| self.addresses != Addresses::Assign);
+        children.flat_map(|child| child.remote.iter().copied())
+    }
 }
 
 /// Bounds and timers of an endpoint. All are our choice unless a section is named.

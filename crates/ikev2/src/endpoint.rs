@@ -4,10 +4,12 @@ mod first;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Random;
 use crate::admission::{Cookies, Network};
+use crate::authorization::Claims;
 use crate::config::{Connection, Limits};
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer};
@@ -74,6 +76,7 @@ impl Endpoint {
             limits,
             connections: Vec::new(),
             esp_spis: BTreeSet::new(),
+            claims: Claims::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             asks: BTreeMap::new(),
@@ -183,13 +186,14 @@ impl Endpoint {
         } else {
             header.spi_i
         };
-        let Some(mut sa) = self.table.remove(&IkeId(ours)) else {
+        let Some(sa) = self.table.remove(&IkeId(ours)) else {
             self.counters.unknown_spi = self.counters.unknown_spi.saturating_add(1);
             self.on_unknown(local, remote, &datagram);
             return;
         };
-        sa.handle(&mut self.core, (local, remote), &datagram, bytes);
-        self.settle(sa);
+        self.run(sa, |sa, core| {
+            sa.handle(core, (local, remote), &datagram, bytes);
+        });
     }
 
     /// Does what is due at `now`; calling too early or too often is harmless.
@@ -201,9 +205,8 @@ impl Endpoint {
             }
             self.timers.remove(&(at, id));
             self.armed.remove(&id);
-            if let Some(mut sa) = self.table.remove(&id) {
-                sa.on_timeout(&mut self.core);
-                self.settle(sa);
+            if let Some(sa) = self.table.remove(&id) {
+                self.run(sa, IkeSa::on_timeout);
             }
         }
     }
@@ -214,9 +217,8 @@ impl Endpoint {
         let Some(id) = self.core.asks.remove(&ask) else {
             return;
         };
-        if let Some(mut sa) = self.table.remove(&id) {
-            sa.on_answer(&mut self.core, ask, answer);
-            self.settle(sa);
+        if let Some(sa) = self.table.remove(&id) {
+            self.run(sa, |sa, core| sa.on_answer(core, ask, answer));
         }
     }
 
@@ -304,9 +306,9 @@ impl Endpoint {
         remote: SocketAddr,
     ) -> Result<(), Misuse> {
         self.core.now = now;
-        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = sa.change_path(&mut self.core, (local, remote));
-        self.settle(sa);
+        let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        let taken = self.run(sa, |sa, core| sa.change_path(core, (local, remote)));
+        let taken = taken.unwrap_or(false);
         taken.then_some(()).ok_or(Misuse::IkeSa)
     }
 
@@ -321,9 +323,9 @@ impl Endpoint {
         addresses: Vec<IpAddr>,
     ) -> Result<(), Misuse> {
         self.core.now = now;
-        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = sa.set_addresses(&mut self.core, addresses);
-        self.settle(sa);
+        let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        let taken = self.run(sa, |sa, core| sa.set_addresses(core, addresses));
+        let taken = taken.unwrap_or(false);
         taken.then_some(()).ok_or(Misuse::IkeSa)
     }
 
@@ -337,19 +339,17 @@ impl Endpoint {
             return;
         };
         if self.may_tell()
-            && let Some(mut sa) = self.table.remove(&id)
+            && let Some(sa) = self.table.remove(&id)
         {
-            sa.tell_invalid_spi(&mut self.core, spi);
-            self.settle(sa);
+            self.run(sa, |sa, core| sa.tell_invalid_spi(core, spi));
         }
     }
 
     /// Tells that packets came through a Child SA that does not send yet. See [`Event::ChildUp`].
     pub fn note_inbound(&mut self, now: Timestamp, ike: IkeId, spi_in: u32) {
         self.core.now = now;
-        if let Some(mut sa) = self.table.remove(&ike) {
-            sa.note_inbound(&mut self.core, spi_in);
-            self.settle(sa);
+        if let Some(sa) = self.table.remove(&ike) {
+            self.run(sa, |sa, core| sa.note_inbound(core, spi_in));
         }
     }
 
@@ -384,10 +384,59 @@ impl Endpoint {
 
     fn want(&mut self, now: Timestamp, ike: IkeId, intent: Intent) -> Result<(), Misuse> {
         self.core.now = now;
-        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = sa.want(&mut self.core, intent);
-        self.settle(sa);
+        let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        let taken = self
+            .run(sa, |sa, core| sa.want(core, intent))
+            .unwrap_or(false);
         taken.then_some(()).ok_or(Misuse::IkeSa)
+    }
+
+    /// Lets something happen to an IKE SA. Nothing that comes from outside should make this library panic;
+    /// should something do it nevertheless, it costs the IKE SA that it came by, and no other.
+    fn run<T>(
+        &mut self,
+        mut sa: IkeSa,
+        work: impl FnOnce(&mut IkeSa, &mut Core) -> T,
+    ) -> Option<T> {
+        let (id, connection, children) = (sa.id, Arc::clone(&sa.connection), sa.children());
+        let core = &mut self.core;
+        // What is half done goes with the IKE SA, or is taken back below.
+        let work = AssertUnwindSafe(move || {
+            let done = work(&mut sa, core);
+            (sa, done)
+        });
+        if let Ok((sa, done)) = catch_unwind(work) {
+            self.settle(sa);
+            return Some(done);
+        }
+        self.core.spawned.clear();
+        self.core.transfers.clear();
+        self.forget(id);
+        for (spi_in, spi_out) in children {
+            self.core.free_esp_spi(spi_in);
+            let (ike, reason) = (id, Reason::Fault);
+            self.core.event(Event::ChildDown {
+                ike,
+                spi_in,
+                spi_out,
+                reason,
+            });
+        }
+        self.core.event(Event::IkeDown {
+            ike: id,
+            connection: Some(connection.name.clone()),
+            reason: Reason::Fault,
+        });
+        None
+    }
+
+    /// Nothing is left of an IKE SA but what it had with others.
+    fn forget(&mut self, id: IkeId) {
+        if let Some(at) = self.armed.remove(&id) {
+            self.timers.remove(&(at, id));
+        }
+        self.close_handshake(id);
+        self.core.asks.retain(|_, owner| *owner != id);
     }
 
     /// Puts an IKE SA back after an event, and does what it wants done to others.

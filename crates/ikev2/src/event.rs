@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use offload::{KeyMaterial, Suite};
 
 use crate::auth::Scheme;
+use crate::authorization::Authorization;
 use crate::config::Mode;
 use crate::eap::NtHash;
 use crate::sa::IkeId;
@@ -61,19 +62,22 @@ pub enum Ask {
         /// The user.
         user: String,
     },
-    /// Choose addresses for a peer that has proved who it is. They are free again with
-    /// [`Event::IkeDown`] of this IKE SA or its last successor.
-    Addresses {
+    /// Say what a peer may have that has proved who it is. Without an answer there is no IKE SA.
+    /// Addresses that are given are free again with [`Event::IkeDown`] of this IKE SA or its last
+    /// successor.
+    Authorize {
         /// Name of the connection.
         connection: String,
         /// The IKE SA.
         ike: IkeId,
         /// Who the peer is.
         id: Identification,
-        /// Whether it wants an IPv4 address.
+        /// Whether it asks for an IPv4 address, and may on this connection.
         v4: bool,
-        /// Whether it wants an IPv6 address.
+        /// Whether it asks for an IPv6 address, and may on this connection.
         v6: bool,
+        /// Addresses inside the tunnel that it gives us, of those that we asked for.
+        given: Vec<IpAddr>,
     },
 }
 
@@ -87,13 +91,11 @@ pub enum Answer {
     PeerKey(Vec<u8>),
     /// The password, hashed.
     Password(NtHash),
-    /// Addresses for the peer, and servers of names.
-    Addresses {
-        /// At most one of each family.
-        addresses: Vec<IpAddr>,
-        /// Name servers inside the tunnel.
-        dns: Vec<IpAddr>,
-    },
+    /// What the peer may have.
+    Authorized(Box<Authorization>),
+    /// The chain is good, but not for this connection. Another one that fits the peer is tried, if there
+    /// is one; each asks for itself.
+    OtherConnection(String),
     /// It cannot or must not be; the reason is for the log and never for the peer.
     Refused(String),
 }
@@ -142,9 +144,21 @@ pub enum Reason {
     /// The peer started anew (INITIAL_CONTACT) and has forgotten this one.
     #[error("peer started anew")]
     InitialContact,
+    /// Another peer holds an inner address that this one wants to have.
+    #[error("another peer has {0}")]
+    Held(TrafficSelector),
+    /// The peer may not have this traffic.
+    #[error("the peer may not have {0}")]
+    Unauthorized(String),
+    /// The peer's Child SAs would cover more networks than it may have.
+    #[error("more networks than the peer may have")]
+    Networks,
     /// The peer asked for no address inside the tunnel, or there is none for it.
     #[error("no address inside the tunnel for the peer")]
     NoAddress,
+    /// A fault of ours; this IKE SA is given up, and no other.
+    #[error("a fault of this program")]
+    Fault,
     /// Too many are open.
     #[error("too many Child SAs")]
     Limit,

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! Private keys and certificate chains stay outside: [`Ask::Sign`] and [`Ask::VerifyPeer`] are events
-//! that the caller answers when it has the answer. Packets of the tunnel stay outside as well: the
+//! that the caller answers when it has the answer; what an authenticated peer may have is its answer to
+//! [`Ask::Authorize`]. Packets of the tunnel stay outside as well: the
 //! keys of a Child SA leave in [`Event::ChildUp`].
 //!
 //! ```
@@ -75,11 +76,13 @@
 //! - [`wire`] turns bytes into typed payloads and back; it holds no state.
 //! - [`crypto`] is key derivation, key exchange and the protection of messages.
 //! - [`auth`] proves who the peer is, [`eap`] with a name and a password or by TLS.
+//! - [`authorization`] is what an authenticated peer may have.
 //! - [`config`] says what is wanted, [`select`] compares it with what the peer wants.
 //! - [`sa`] is one IKE SA with its Child SAs, [`endpoint`] the table of them.
 
 mod admission;
 pub mod auth;
+pub mod authorization;
 pub mod config;
 pub mod crypto;
 pub mod eap;
@@ -90,6 +93,7 @@ pub mod select;
 pub mod time;
 pub mod wire;
 
+pub use authorization::{Authorization, Holder};
 pub use config::{ChildConfig, Connection, Limits};
 pub use endpoint::Endpoint;
 pub use event::{Answer, Ask, AskId, Event, Transmit};

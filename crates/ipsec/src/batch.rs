@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::drops::DropCause;
-use crate::sa::Spi;
+use crate::sa::{SaHandle, Spi};
 
 /// Bytes free in front of each packet that goes out: outer IPv6 (40), UDP (8), the longest AH header
 /// (48), rounded up.
@@ -20,8 +20,8 @@ pub enum Outcome {
     /// Protected. The packet's range holds the whole outer packet; from `payload` on it is the ESP
     /// packet (behind the UDP header, where there is one) or the AH header.
     Protected {
-        /// The association's SPI.
-        spi: Spi,
+        /// The association.
+        sa: SaHandle,
         /// Offset in the buffer of the ESP or AH header.
         payload: usize,
         /// DSCP and ECN of the outer header, for a socket that writes it.

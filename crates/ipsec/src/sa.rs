@@ -163,6 +163,32 @@ pub enum OuterHeaders {
     BySocket,
 }
 
+/// Names an outbound association on this side.
+///
+/// Peers choose the SPIs to which they are sent, each for itself, so those of two peers may be alike
+/// (RFC 4301 §4.1: an SPI identifies an association together with where it leads). Whoever serves several
+/// peers names associations by what it has chosen itself, such as the SPI of the other direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SaHandle(Spi);
+
+impl From<Spi> for SaHandle {
+    fn from(spi: Spi) -> Self {
+        Self(spi)
+    }
+}
+
+impl SaHandle {
+    /// The number behind it.
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The SPI that it was made from.
+    pub const fn spi(self) -> Spi {
+        self.0
+    }
+}
+
 /// What an outbound association needs beyond [`SaParameters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutboundOptions {
@@ -172,6 +198,8 @@ pub struct OutboundOptions {
     pub tfc_padding: Option<u16>,
     /// Bytes the path to the peer takes; 1500 unless known better.
     pub path_mtu: Option<u16>,
+    /// Its name on this side; the SPI unless given, which is enough for one peer.
+    pub handle: Option<SaHandle>,
 }
 
 /// An association for packets that go out.
@@ -253,6 +281,11 @@ impl OutboundSa {
     /// The SPI.
     pub const fn spi(&self) -> Spi {
         self.spi
+    }
+
+    /// Its name on this side.
+    pub fn handle(&self) -> SaHandle {
+        self.options.handle.unwrap_or(SaHandle(self.spi))
     }
 
     /// What it has carried.

@@ -15,7 +15,10 @@ use ikev2::config::{Addresses, Credential, KeyKind, LocalAuth, Mode, PeerId, Rem
 use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
-use ikev2::{Answer, Ask, ChildConfig, Connection, Endpoint, Event, Limits, Random, Timestamp};
+use ikev2::{
+    Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random,
+    Timestamp,
+};
 use offload::Encryption;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::pem::PemObject as _;
@@ -223,6 +226,8 @@ impl Random for System {
 struct Client<'a> {
     identity: &'a Identity,
     endpoint: Endpoint,
+    /// What the server may have.
+    may: Authorization,
     sockets: Vec<(SocketAddr, UdpSocket)>,
     server: SocketAddr,
     start: Instant,
@@ -253,10 +258,13 @@ impl<'a> Client<'a> {
         }
         let start = Instant::now();
         let mut endpoint = Endpoint::new(Limits::default(), Box::new(System), Timestamp::default());
-        endpoint.add_connection(connection(dialling, identity, number, inside)?);
+        let connection = connection(dialling, identity, number, inside)?;
+        let may = Authorization::of_connection(&connection, Holder::new(SERVER_NAME.as_bytes()));
+        endpoint.add_connection(connection);
         Ok(Self {
             identity,
             endpoint,
+            may,
             sockets,
             server: SocketAddr::new(dialling.server.into(), 500),
             start,
@@ -328,7 +336,8 @@ impl<'a> Client<'a> {
                         scheme, message, ..
                     } => self.identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, .. } => self.identity.verify(&chain),
-                    Ask::Password { .. } | Ask::Addresses { .. } => Err("not here".to_owned()),
+                    Ask::Authorize { .. } => Ok(Answer::Authorized(Box::new(self.may.clone()))),
+                    Ask::Password { .. } => Err("not here".to_owned()),
                 };
                 let answer = answer.unwrap_or_else(Answer::Refused);
                 self.endpoint.answer(now, id, answer);

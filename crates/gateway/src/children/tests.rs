@@ -45,6 +45,11 @@ impl Bench {
     }
 
     fn install(&mut self, number: u32, send_now: bool) {
+        self.install_for(number, number + 1000, everything(), send_now);
+    }
+
+    /// A Child SA that receives at `number`, whose peer chose `theirs`.
+    fn install_for(&mut self, number: u32, theirs: u32, selector: Selector, send_now: bool) {
         let spi = |value| Spi::new(value).unwrap();
         let parameters = |spi| SaParameters {
             spi,
@@ -63,6 +68,7 @@ impl Bench {
         };
         let options = OutboundOptions {
             outer_headers: OuterHeaders::BySocket,
+            handle: Some(spi(number).into()),
             ..OutboundOptions::default()
         };
         let inbound = InboundSa::new(
@@ -70,7 +76,7 @@ impl Bench {
             InboundOptions::default(),
             self.now,
         );
-        let outbound = OutboundSa::new(&parameters(spi(number + 1000)), options, self.now);
+        let outbound = OutboundSa::new(&parameters(spi(theirs)), options, self.now);
         let install = Install {
             pairs: vec![(inbound.unwrap(), outbound.unwrap())],
             in_udp: true,
@@ -79,18 +85,18 @@ impl Bench {
                 source: None,
             },
             order: 0,
-            selectors: vec![everything()],
+            selectors: vec![selector],
             send_now,
         };
         self.obey(ChildOrder::Install(Box::new(install)));
     }
 
-    /// The SPI under which a packet would go out.
+    /// The Child SA with which a packet would go out, by the number of its peer's SPI without others.
     fn sends(&mut self) -> Option<u32> {
         let packet = udp_packet(false, b"hello");
         let header = IpHeader::parse(&packet).unwrap();
         assert_eq!(header.protocol, protocol::UDP);
-        self.plane.frame(&packet).map(|frame| frame.spi.get())
+        self.plane.frame(&packet).map(|frame| frame.sa.get() + 1000)
     }
 
     fn receives(&self, number: u32) -> bool {
@@ -231,4 +237,34 @@ fn spis_that_are_not_ours_are_told_of_when_they_go_on() {
     }
     assert_eq!(at(9000, 5), []);
     assert_eq!(children.unknown.len(), UNKNOWN);
+}
+
+#[test]
+fn peers_that_chose_the_same_spi_do_not_disturb_each_other() {
+    let mut bench = Bench::new();
+    let towards = |text: &str| {
+        let all = AddressRange::prefix("0.0.0.0".parse().unwrap(), 0).unwrap();
+        Selector::between(all, AddressRange::host(text.parse().unwrap()))
+    };
+    bench.install_for(300, 0x1000, towards("10.9.0.1"), true);
+    bench.install_for(301, 0x1000, towards("10.9.0.2"), true);
+    let spis: Vec<u32> = bench
+        .plane
+        .outbound_sas()
+        .map(|sa| sa.spi().get())
+        .collect();
+    assert_eq!(spis, [0x1000, 0x1000]);
+    let sender = |bench: &mut Bench, low: u8| {
+        let mut packet = udp_packet(false, b"hello");
+        packet[16..20].copy_from_slice(&[10, 9, 0, low]);
+        bench.plane.frame(&packet).map(|frame| frame.sa.get())
+    };
+    assert_eq!(
+        [1, 2].map(|low| sender(&mut bench, low)),
+        [Some(300), Some(301)]
+    );
+    // When one goes, the other stays.
+    bench.obey(ChildOrder::Remove(Spi::new(301).unwrap(), Duration::ZERO));
+    assert_eq!([1, 2].map(|low| sender(&mut bench, low)), [Some(300), None]);
+    assert_eq!(bench.plane.outbound_sas().count(), 1);
 }

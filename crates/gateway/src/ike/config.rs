@@ -1,22 +1,27 @@
 //! The file that describes what the daemon negotiates. Secrets are in files of their own, which it names.
 
+mod peer;
+mod proposal;
+
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ikev2::crypto::{Group, Prf};
-use ikev2::select::{EspProposal, IkeProposal};
-use offload::{Encryption, Integrity};
 use serde::{Deserialize, Deserializer};
 
 use super::ocsp::OcspPolicy;
 use super::responder::RESPONDERS;
 use crate::config::{
-    BackendConfig, DebugConfig, DscpConfig, ENCRYPTION, INTEGRITY, InterfaceConfig, MetricsConfig,
-    ModeConfig, Prefix, ethernet, mark, named, seconds, yes,
+    BackendConfig, DebugConfig, DscpConfig, InterfaceConfig, MetricsConfig, ModeConfig, Prefix,
+    ethernet, mark, seconds, yes,
 };
 use crate::firewall::FirewallConfig;
+
+pub use peer::PeerConfig;
+pub use proposal::{EspProposalConfig, IkeProposalConfig};
+pub(super) use proposal::{usual_esp, usual_ike};
 
 /// Everything that one daemon does.
 #[derive(Debug, Deserialize)]
@@ -53,6 +58,12 @@ pub struct DaemonConfig {
 }
 
 impl DaemonConfig {
+    /// Addresses of the inner interface.
+    pub(super) fn own_addresses(&self) -> BTreeSet<IpAddr> {
+        let all = self.interface.addresses.iter();
+        all.map(|prefix| prefix.address).collect()
+    }
+
     /// What the kernel's IPsec cannot do.
     pub(super) fn unfit_for_kernel(&self) -> Option<&'static str> {
         match self {
@@ -238,6 +249,10 @@ pub struct ConnectionConfig {
     /// Addresses of ours besides the one in use, at which the peer can reach us as well (MOBIKE).
     #[serde(default)]
     pub further_addresses: Vec<IpAddr>,
+    /// What a peer may have at most.
+    pub peer: Option<PeerConfig>,
+    /// Several connections with the same name here lead to one site, whose networks any may hold.
+    pub redundancy_group: Option<String>,
     /// Pool from which the peer gets addresses inside the tunnel.
     pub pool: Option<String>,
     /// Addresses inside the tunnel that we ask the peer for.
@@ -358,7 +373,8 @@ pub struct ChildConfig {
     /// Networks on our side; with `request` the address that we get, unless given.
     #[serde(default)]
     pub local: Vec<Prefix>,
-    /// Networks on the peer's side; with `pool` the address that it gets, unless given.
+    /// Networks on the peer's side; with `pool` those of the pool, of which a peer has the address that it
+    /// gets.
     #[serde(default)]
     pub remote: Vec<Prefix>,
     /// Upper-layer protocol number; any unless given.
@@ -410,177 +426,6 @@ const fn one_hour() -> Duration {
 
 const fn half_a_minute() -> Duration {
     Duration::from_secs(30)
-}
-
-/// Alternatives for an IKE SA.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-pub struct IkeProposalConfig {
-    encryption: Vec<Named<Encryption>>,
-    #[serde(default)]
-    integrity: Vec<Named<Integrity>>,
-    prf: Vec<Named<Prf>>,
-    groups: Vec<Named<Group>>,
-    /// Further key exchanges after the first, one after the other.
-    #[serde(default)]
-    additional: Vec<Named<Group>>,
-}
-
-/// Alternatives for a Child SA.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-pub struct EspProposalConfig {
-    encryption: Vec<Named<Encryption>>,
-    #[serde(default)]
-    integrity: Vec<Named<Integrity>>,
-    /// Key exchanges when it gets new keys; a peer without them is taken as well.
-    #[serde(default)]
-    groups: Vec<Named<Group>>,
-    /// Further key exchanges after the first, one after the other; a peer without them is taken as well.
-    #[serde(default)]
-    additional: Vec<Named<Group>>,
-    /// 64-bit sequence numbers: only, or never; either unless given.
-    extended_sequence: Option<bool>,
-}
-
-/// Something that has a name in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named<T>(T);
-
-impl<T: Copy> Named<T> {
-    fn all(names: &[Self]) -> Vec<T> {
-        names.iter().map(|named| named.0).collect()
-    }
-}
-
-const PRF: &[(&str, Prf)] = &[
-    ("hmac-sha2-256", Prf::HmacSha256),
-    ("hmac-sha2-384", Prf::HmacSha384),
-    ("hmac-sha2-512", Prf::HmacSha512),
-    ("hmac-sha1", Prf::HmacSha1),
-];
-
-const GROUP: &[(&str, Group)] = &[
-    ("x25519", Group::X25519),
-    ("p256", Group::P256),
-    ("p384", Group::P384),
-    ("modp2048", Group::Modp2048),
-    ("modp3072", Group::Modp3072),
-    ("modp4096", Group::Modp4096),
-    ("ml-kem-768", Group::MlKem768),
-];
-
-macro_rules! by_name {
-    ($($kind:ty: $table:expr),*) => {$(
-        impl<'de> Deserialize<'de> for Named<$kind> {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                named(deserializer, $table).map(Self)
-            }
-        }
-    )*};
-}
-
-by_name!(Encryption: ENCRYPTION, Integrity: INTEGRITY, Prf: PRF, Group: GROUP);
-
-/// Whether a list of ciphers goes together with one of integrity algorithms.
-fn check_suite(encryption: &[Encryption], integrity: &[Integrity]) -> Result<(), &'static str> {
-    let combined = encryption
-        .iter()
-        .filter(|cipher| cipher.is_combined())
-        .count();
-    match (combined, encryption.len(), integrity.is_empty()) {
-        (_, 0, _) => Err("`encryption` is empty"),
-        (some, all, _) if some != 0 && some != all => {
-            Err("ciphers that authenticate and others need proposals of their own")
-        }
-        (0, _, true) => Err("these ciphers need `integrity`"),
-        (1.., _, false) => Err("these ciphers take no `integrity`"),
-        _ => Ok(()),
-    }
-}
-
-impl IkeProposalConfig {
-    pub(super) fn proposal(&self) -> Result<IkeProposal, &'static str> {
-        let (encryption, integrity) = (Named::all(&self.encryption), Named::all(&self.integrity));
-        check_suite(&encryption, &integrity)?;
-        if encryption.contains(&Encryption::Null) {
-            return Err("IKE needs encryption");
-        }
-        let groups = Named::all(&self.groups);
-        if groups.is_empty() || self.prf.is_empty() {
-            return Err("`groups` and `prf` must not be empty");
-        }
-        if groups.iter().any(|group| !group.is_first()) {
-            return Err("ml-kem-768 is for `additional` only");
-        }
-        let additional = Named::all(&self.additional);
-        Ok(IkeProposal {
-            encryption,
-            integrity,
-            prf: Named::all(&self.prf),
-            groups,
-            additional: additional.into_iter().map(|group| vec![group]).collect(),
-        })
-    }
-}
-
-impl EspProposalConfig {
-    pub(super) fn proposal(&self) -> Result<EspProposal, &'static str> {
-        let (encryption, integrity) = (Named::all(&self.encryption), Named::all(&self.integrity));
-        check_suite(&encryption, &integrity)?;
-        let groups = Named::all(&self.groups);
-        if groups.iter().any(|group| !group.is_first()) {
-            return Err("ml-kem-768 is for `additional` only");
-        }
-        let additional = Named::all(&self.additional);
-        if groups.is_empty() && !additional.is_empty() {
-            return Err("`additional` needs `groups`");
-        }
-        Ok(EspProposal {
-            encryption,
-            integrity,
-            groups,
-            additional: additional.into_iter().map(|group| vec![group]).collect(),
-            without_group: true,
-            extended_sequence: match self.extended_sequence {
-                Some(only) => vec![only],
-                None => vec![true, false],
-            },
-        })
-    }
-}
-
-/// What we propose and accept without `ike`: with a key exchange against quantum computers where the
-/// peer knows it, else without.
-pub(super) fn usual_ike() -> Vec<IkeProposal> {
-    let with = |additional| IkeProposal {
-        encryption: usual_ciphers(),
-        integrity: vec![],
-        prf: vec![Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512],
-        groups: vec![Group::X25519, Group::P256, Group::P384],
-        additional,
-    };
-    vec![with(vec![vec![Group::MlKem768]]), with(vec![])]
-}
-
-/// What we propose and accept without `esp`.
-pub(super) fn usual_esp() -> Vec<EspProposal> {
-    vec![EspProposal {
-        encryption: usual_ciphers(),
-        integrity: vec![],
-        groups: vec![Group::X25519, Group::P256, Group::P384],
-        additional: vec![],
-        without_group: true,
-        extended_sequence: vec![true, false],
-    }]
-}
-
-fn usual_ciphers() -> Vec<Encryption> {
-    vec![
-        Encryption::AesGcm256,
-        Encryption::AesGcm128,
-        Encryption::ChaCha20Poly1305,
-    ]
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
 use super::judge::SharedTrust;
+use super::requirement::Requirement;
 use super::threads::KeyJob;
 
 /// How long a signature may take.
@@ -62,7 +63,12 @@ impl Way {
         signature.map_err(Error::General)
     }
 
-    fn verify(&self, chain: &[Vec<u8>], id: &Identification) -> Result<(), Error> {
+    fn verify(
+        &self,
+        chain: &[Vec<u8>],
+        id: &Identification,
+        requirement: &Requirement,
+    ) -> Result<(), Error> {
         let refused = |what: String| Error::General(what);
         let others = self.0.get();
         let trust = others.and_then(|others| {
@@ -70,7 +76,7 @@ impl Way {
             trust.clone()
         });
         let trust = trust.ok_or_else(|| refused("no authority is trusted".to_owned()))?;
-        let judged = trust.verify(chain, &[], id, OffsetDateTime::now_utc());
+        let judged = trust.verify(chain, &[], id, requirement, OffsetDateTime::now_utc());
         judged.map(drop).map_err(|error| refused(error.to_string()))
     }
 }
@@ -116,12 +122,13 @@ pub(super) fn client(
     kind: KeyKind,
     chain: &[Vec<u8>],
     way: &Way,
-    server: Identification,
+    (server, requirement): (Identification, Arc<Requirement>),
 ) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let judge = KnownServer {
         way: way.clone(),
         server,
+        requirement,
     };
     let verifier = Arc::new(Verifier::new(judge, &provider));
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -251,6 +258,7 @@ impl Judge for AnyClient {
 struct KnownServer {
     way: Way,
     server: Identification,
+    requirement: Arc<Requirement>,
 }
 
 impl Judge for KnownServer {
@@ -265,6 +273,6 @@ impl Judge for KnownServer {
             .chain(intermediates)
             .map(|der| der.to_vec())
             .collect();
-        self.way.verify(&chain, &self.server)
+        self.way.verify(&chain, &self.server, &self.requirement)
     }
 }

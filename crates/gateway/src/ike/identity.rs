@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use const_oid::db::rfc4519::COMMON_NAME;
 use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
 use der::{Decode as _, Encode as _};
 use ikev2::wire::{IdType, Identification};
@@ -46,15 +45,12 @@ pub(super) fn of_subject(certificate: &Certificate) -> Option<Identification> {
 }
 
 /// Whether a certificate says that its holder is `id`. Host names and addresses count only in
-/// subjectAltName (RFC 4945 §3.1.2). A name from EAP (an opaque identity) may be any of them, or the
-/// subject's common name (RFC 5216 §5.2).
+/// subjectAltName (RFC 4945 §3.1.2), and so does a name from EAP (an opaque identity): a common name is
+/// bound by no name constraints (RFC 5280 §4.2.1.10), so an authority that may certify one domain only
+/// could speak for any name by it.
 pub(super) fn speaks_for(certificate: &Certificate, id: &Identification) -> bool {
     if id.kind == IdType::DER_ASN1_DN {
         return of_subject(certificate).as_ref() == Some(id);
-    }
-    if id.kind == IdType::KEY_ID && common_names(certificate).any(|name| *name.value() == *id.data)
-    {
-        return true;
     }
     let extensions = certificate.tbs_certificate.extensions.iter().flatten();
     let names = extensions
@@ -74,14 +70,6 @@ pub(super) fn speaks_for(certificate: &Certificate, id: &Identification) -> bool
         }
         _ => false,
     })
-}
-
-fn common_names(certificate: &Certificate) -> impl Iterator<Item = &der::Any> {
-    let parts = certificate.tbs_certificate.subject.0.iter();
-    let attributes = parts.flat_map(|part| part.0.iter());
-    attributes
-        .filter(|attribute| attribute.oid == COMMON_NAME)
-        .map(|attribute| &attribute.value)
 }
 
 /// An identity for people: without its type, subjects as RFC 4514 writes them. The peer chose it, so

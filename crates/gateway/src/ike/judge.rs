@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use super::control::Shown;
 use super::responder::{Answers, AskResponder, Asking, Done};
-use super::trust::{Accepted, Trust};
+use super::trust::{Accepted, Distrust, Trust};
 
 /// What it is to do. `T` names a peer until it is judged.
 pub(super) enum Job<T> {
@@ -26,10 +26,41 @@ pub(super) enum Job<T> {
 
 pub(super) type TrustJob = Job<AskId>;
 
+/// Why a certificate is refused, in words for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// By any connection.
+    Unacceptable(String),
+    /// It is valid, and another connection may take it.
+    Elsewhere(String),
+}
+
+impl Refused {
+    #[cfg(test)]
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Self::Unacceptable(reason) | Self::Elsewhere(reason) => reason,
+        }
+    }
+}
+
+impl From<Distrust> for Refused {
+    fn from(error: Distrust) -> Self {
+        match error {
+            Distrust::Requirement { .. } => Self::Elsewhere(error.to_string()),
+            other => Self::Unacceptable(other.to_string()),
+        }
+    }
+}
+
+fn no_authority() -> Refused {
+    Refused::Unacceptable("no authority is trusted".to_owned())
+}
+
 /// What it says.
 pub(super) enum Finding<T> {
     /// The peer's public key, or why it is refused.
-    Verdict(T, Result<(Vec<u8>, Accepted), String>),
+    Verdict(T, Result<(Vec<u8>, Accepted), Refused>),
     /// Revocation lists were taken over.
     Recheck,
 }
@@ -146,15 +177,15 @@ impl<T: Send + 'static> Judge<T> {
 
     fn verify(&mut self, waiting: Waiting<T>) {
         let Some(trust) = self.trust() else {
-            let none = Err("no authority is trusted".to_owned());
+            let none = Err(no_authority());
             return (self.tell)(Finding::Verdict(waiting.peer, none));
         };
         let utc = OffsetDateTime::now_utc();
         let Waiting { shown, id, .. } = &waiting;
-        let passed = match trust.examine(&shown.chain, &shown.ocsp, id, utc) {
+        let passed = match trust.examine(&shown.chain, &shown.ocsp, id, &shown.requirement, utc) {
             Ok(passed) => passed,
             Err(error) => {
-                let refused = Err(error.to_string());
+                let refused = Err(error.into());
                 return (self.tell)(Finding::Verdict(waiting.peer, refused));
             }
         };
@@ -179,7 +210,7 @@ impl<T: Send + 'static> Judge<T> {
     fn judge_again(&mut self, done: Done<Waiting<T>>) {
         for waiting in done.waiting {
             let Some(trust) = self.trust() else {
-                let none = Err("no authority is trusted".to_owned());
+                let none = Err(no_authority());
                 (self.tell)(Finding::Verdict(waiting.peer, none));
                 continue;
             };
@@ -187,14 +218,15 @@ impl<T: Send + 'static> Judge<T> {
             // The answer first: only so many responses are looked at.
             let mut ocsp: Vec<Vec<u8>> = done.answer.iter().cloned().collect();
             ocsp.extend(shown.ocsp);
-            match trust.examine(&shown.chain, &ocsp, &id, OffsetDateTime::now_utc()) {
+            let (chain, demand) = (&shown.chain, &shown.requirement);
+            match trust.examine(chain, &ocsp, &id, demand, OffsetDateTime::now_utc()) {
                 Ok(passed) => {
                     let why = done.answer.as_ref().err().cloned();
                     let why = why.unwrap_or_else(|| "the answer came too late".to_owned());
                     let unanswered = passed.is_unsaid().then_some(why);
                     self.conclude(&trust, peer, passed, unanswered);
                 }
-                Err(error) => (self.tell)(Finding::Verdict(peer, Err(error.to_string()))),
+                Err(error) => (self.tell)(Finding::Verdict(peer, Err(error.into()))),
             }
         }
     }
@@ -210,7 +242,7 @@ impl<T: Send + 'static> Judge<T> {
             self.asked.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         let verdict = trust.conclude(passed, unanswered);
-        let verdict = verdict.map_err(|error| error.to_string());
+        let verdict = verdict.map_err(Refused::from);
         (self.tell)(Finding::Verdict(peer, verdict));
     }
 }

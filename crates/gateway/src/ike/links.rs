@@ -88,10 +88,12 @@ impl Links {
                 Ok(())
             }
             LinkOrder::AddRoute(route) => {
+                let route = route.network();
                 self.routes.insert((route.address, route.bits));
                 self.add_route(route).await
             }
             LinkOrder::RemoveRoute(route) => {
+                let route = route.network();
                 self.routes.remove(&(route.address, route.bits));
                 let mut message = route_to(route.address, route.bits);
                 message.attributes.push(RouteAttribute::Oif(self.index));

@@ -12,9 +12,12 @@
 //! process of their own ([`signer`]); shared secrets are with `ike`.
 //!
 //! - [`config`] is the file, `plan` what it means together with the files that it names.
+//! - `authorization` is what a peer may have by it.
+//! - `route` is what a peer may have routed to it.
 //! - `control` decides, without sockets and clocks; [`daemon`] does.
 //! - [`report`] is what the operator sees.
 
+mod authorization;
 pub mod config;
 mod control;
 pub mod daemon;
@@ -31,7 +34,9 @@ mod plane;
 mod pool;
 mod protocol;
 pub mod report;
+mod requirement;
 mod responder;
+mod route;
 mod secret;
 pub mod signer;
 mod threads;

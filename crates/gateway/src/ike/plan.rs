@@ -1,31 +1,38 @@
 //! From the file to what the protocol half works with: secrets, certificates, proposals, selectors.
 
 mod proofs;
+mod traffic;
+
+pub(super) use traffic::{prefixes, selectors};
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use ikev2::config::{Addresses, Mode, PeerId};
-use ikev2::wire::TrafficSelector;
+use ikev2::config::{Addresses, Mode, PeerId, RemoteAuth};
+use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{ChildConfig, Connection};
-use ipsec::selector::{AddressRange, Selector};
+use ipsec::selector::Selector;
 use pki::cert::CertificateChain;
 use x509_cert::Certificate;
 
+use super::authorization::{Allowance, Source, overlap};
 use super::config::{
     Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, usual_esp, usual_ike,
 };
 use super::eap_tls::Way;
 use super::identity;
 use super::journal::Central;
+use super::requirement::Requirement;
 use super::responder::AskResponder;
 use super::secret;
 use super::signer::{Key, Signer};
 use super::trust::Trust;
 use super::users::Users;
 use crate::config::{BackendConfig, InterfaceConfig, ModeConfig, Prefix};
+use traffic::traffic_selector;
 
 /// Children of one connection at most; their places among the policies lie side by side.
 const CHILDREN: usize = 64;
@@ -80,6 +87,10 @@ pub(super) struct Plan {
     /// Passwords of EAP. Others than before do not make another plan of it.
     pub(super) users: Users,
     pub(super) pool: Option<String>,
+    /// What its peers may have.
+    pub(super) allowance: Allowance,
+    /// What is demanded of their certificates.
+    pub(super) requirement: Arc<Requirement>,
     /// Our address and the peer's, if some child is in transport mode.
     pub(super) hosts: Option<(IpAddr, IpAddr)>,
     pub(super) children: Vec<ChildPlan>,
@@ -94,6 +105,26 @@ impl Plan {
 
     pub(super) fn child(&self, name: &str) -> Option<&ChildPlan> {
         self.children.iter().find(|child| child.name == name)
+    }
+
+    /// Whether this peer has shown a certificate, if it has come up.
+    pub(super) fn shows_certificate(&self, peer: &Identification) -> bool {
+        match &self.connection.remote_auth {
+            RemoteAuth::Certificate { .. } => true,
+            RemoteAuth::Psk(_) => false,
+            RemoteAuth::Eap { .. } => {
+                let user = String::from_utf8_lossy(&peer.data);
+                self.users.password(&user).is_none()
+            }
+        }
+    }
+
+    /// What peers may be the source of, by configuration.
+    fn source(&self, config: &ConnectionConfig) -> Option<Source> {
+        let remote = self.connection.peer_networks().flat_map(|s| prefixes(&s));
+        let remote: Vec<Prefix> = remote.collect();
+        let some = !remote.is_empty() && self.hosts.is_none();
+        some.then(|| Source::of_connection(config, self.allowance.realm(), remote))
     }
 }
 
@@ -166,6 +197,7 @@ impl Loaded {
         let crls = config.trust.iter().flat_map(|trust| &trust.crls);
         let crls = crls.map(|file| folder.join(file)).collect();
         let mut plans: Vec<Plan> = Vec::new();
+        let mut sources: Vec<Source> = config.pool.iter().map(Source::of_pool).collect();
         for (index, connection) in (0..).zip(&config.connection) {
             let reader = Reader::new(connection, &config, folder, signer);
             let plan = reader.plan(index, trust.as_ref())?;
@@ -173,7 +205,11 @@ impl Loaded {
                 let place = format!("connection {:?}", connection.name);
                 return Err(wrong(place, "there are two of this name"));
             }
+            sources.extend(plan.source(connection));
             plans.push(plan);
+        }
+        if let Some(overlap) = overlap(&sources) {
+            return Err(wrong("the file", overlap.to_string()));
         }
         Ok(Self {
             config,
@@ -337,26 +373,31 @@ impl<'a> Reader<'a> {
                 v6: families.contains(&Family::Ipv6),
             },
         };
+        let connection = Connection {
+            name: config.name.clone(),
+            remote_address: config.remote,
+            local_id,
+            remote_id,
+            local_auth: proofs.local,
+            remote_auth: proofs.remote,
+            ppk,
+            // Without UDP the addresses are in the packets, so a new one takes a new tunnel.
+            mobility: config.mobike && self.all.path.encapsulation == Carrier::Udp,
+            further_addresses: config.further_addresses.clone(),
+            addresses,
+            ike,
+            children,
+            rekey_after: Some(config.lifetime),
+            liveness: Some(config.liveness).filter(|silence| !silence.is_zero()),
+        };
+        let allowance = Allowance::new(config, &connection, proofs.realm);
+        let allowance = allowance.map_err(|what| self.wrong(what))?;
         let mut fingerprint = [0; SHA256_OUTPUT_LEN];
         fingerprint.copy_from_slice(self.seen.finish().as_ref());
         Ok(Plan {
-            connection: Connection {
-                name: config.name.clone(),
-                remote_address: config.remote,
-                local_id,
-                remote_id,
-                local_auth: proofs.local,
-                remote_auth: proofs.remote,
-                ppk,
-                // Without UDP the addresses are in the packets, so a new one takes a new tunnel.
-                mobility: config.mobike && self.all.path.encapsulation == Carrier::Udp,
-                further_addresses: config.further_addresses.clone(),
-                addresses,
-                ike,
-                children,
-                rekey_after: Some(config.lifetime),
-                liveness: Some(config.liveness).filter(|silence| !silence.is_zero()),
-            },
+            connection,
+            allowance,
+            requirement: proofs.requirement,
             remote: config.remote,
             start: config.start,
             keys: proofs.keys,
@@ -448,6 +489,13 @@ impl<'a> Reader<'a> {
         Err(self.wrong(what))
     }
 
+    /// The networks of the connection's pool.
+    fn pool_networks(&self) -> Vec<Prefix> {
+        let mut pools = self.all.pool.iter();
+        let pool = pools.find(|pool| Some(&pool.name) == self.config.pool.as_ref());
+        pool.map(|pool| pool.addresses.clone()).unwrap_or_default()
+    }
+
     fn child(&self, index: u32, at: usize) -> Result<(ChildConfig, ChildPlan), PlanError> {
         let config = &self.config;
         let child = config.child.get(at).ok_or_else(|| self.wrong("children"))?;
@@ -492,7 +540,7 @@ impl<'a> Reader<'a> {
         };
         let remote: Vec<Prefix> = match child.remote.as_slice() {
             [] if let Some((_, theirs)) = hosts => vec![Prefix::host(theirs)],
-            [] if config.pool.is_some() => everything(true, true),
+            [] if config.pool.is_some() => self.pool_networks(),
             [] => return Err(wrong("`remote` is missing")),
             networks => networks.to_vec(),
         };
@@ -541,49 +589,6 @@ impl<'a> Reader<'a> {
         };
         Ok((made, plan))
     }
-}
-
-fn traffic_selector(network: &Prefix, protocol: Option<u8>) -> Option<TrafficSelector> {
-    let all = TrafficSelector::network(network.address, network.bits)?;
-    match protocol {
-        None | Some(0) => Some(all),
-        Some(protocol) => all.with_ports(protocol, 0, u16::MAX),
-    }
-}
-
-/// Everything between two sides, as the data plane has it. Pairs that no packet can belong to are left
-/// out: of two families, or of two protocols.
-pub(super) fn selectors(local: &[TrafficSelector], remote: &[TrafficSelector]) -> Vec<Selector> {
-    use ipsec::selector::PortMatch;
-    let range = |selector: &TrafficSelector| {
-        let (first, last) = selector.addresses();
-        AddressRange::new(first, last).ok()
-    };
-    let ports = |selector: &TrafficSelector| match selector.ports() {
-        (0, u16::MAX) => PortMatch::Any,
-        (u16::MAX, 0) => PortMatch::Opaque,
-        (first, last) => PortMatch::Range(first, last),
-    };
-    let pair = |ours: &TrafficSelector, theirs: &TrafficSelector| {
-        let (ours_range, theirs_range) = (range(ours)?, range(theirs)?);
-        let protocol = match (ours.protocol(), theirs.protocol()) {
-            (0, any) | (any, 0) => any,
-            (one, two) if one == two => one,
-            _ => return None,
-        };
-        let same_family = ours_range.first().is_ipv4() == theirs_range.first().is_ipv4();
-        same_family.then_some(Selector {
-            protocol: (protocol != 0).then_some(protocol),
-            local_ports: ports(ours),
-            remote_ports: ports(theirs),
-            ..Selector::between(ours_range, theirs_range)
-        })
-    };
-    let all = local
-        .iter()
-        .flat_map(|ours| remote.iter().map(move |theirs| (ours, theirs)));
-    all.filter_map(|(ours, theirs)| pair(ours, theirs))
-        .collect()
 }
 
 #[cfg(test)]

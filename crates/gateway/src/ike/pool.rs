@@ -18,15 +18,18 @@ const LOOKED_AT: u128 = 1 << 20;
 pub(super) struct Pool {
     config: PoolConfig,
     taken: BTreeSet<IpAddr>,
+    /// Addresses of ours, which no peer gets.
+    own: BTreeSet<IpAddr>,
     /// The same peer gets the same address where it is free.
     last: HashMap<(Vec<u8>, bool), IpAddr>,
 }
 
 impl Pool {
-    fn new(config: PoolConfig) -> Self {
+    fn new(config: PoolConfig, own: BTreeSet<IpAddr>) -> Self {
         Self {
             config,
             taken: BTreeSet::new(),
+            own,
             last: HashMap::new(),
         }
     }
@@ -40,13 +43,15 @@ impl Pool {
                 .any(|network| network.range().contains(*address))
         };
         let known = self.last.get(&key).copied().filter(inside);
-        let free = known.filter(|address| !self.taken.contains(address));
+        let is_free =
+            |address: &IpAddr| !self.taken.contains(address) && !self.own.contains(address);
+        let free = known.filter(is_free);
         let address = free.or_else(|| {
             let networks = self.config.addresses.iter();
             networks
                 .filter(|network| network.address.is_ipv6() == v6)
                 .flat_map(hosts)
-                .find(|address| !self.taken.contains(address))
+                .find(is_free)
         })?;
         self.taken.insert(address);
         if self.last.len() >= REMEMBERED {
@@ -92,11 +97,11 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// The pools as configured; what peers hold they keep.
-    pub(super) fn configure(&mut self, configs: &[PoolConfig]) {
+    /// The pools as configured; what peers hold they keep. Nobody gets an address of `own`.
+    pub(super) fn configure(&mut self, configs: &[PoolConfig], own: &BTreeSet<IpAddr>) {
         let mut old = std::mem::take(&mut self.pools);
         for config in configs {
-            let mut pool = Pool::new(config.clone());
+            let mut pool = Pool::new(config.clone(), own.clone());
             if let Some(old) = old.remove(&config.name) {
                 (pool.taken, pool.last) = (old.taken, old.last);
             }
@@ -197,11 +202,14 @@ mod tests {
 
     fn pools(networks: &[&str]) -> Pools {
         let mut pools = Pools::default();
-        pools.configure(&[PoolConfig {
-            name: "p".into(),
-            addresses: networks.iter().map(|text| text.parse().unwrap()).collect(),
-            dns: vec![],
-        }]);
+        pools.configure(
+            &[PoolConfig {
+                name: "p".into(),
+                addresses: networks.iter().map(|text| text.parse().unwrap()).collect(),
+                dns: vec![],
+            }],
+            &BTreeSet::from(["10.9.1.1".parse().unwrap()]),
+        );
         pools
     }
 
@@ -221,6 +229,14 @@ mod tests {
         assert_eq!(take(&mut pools, 1, b"b").as_deref(), Some("10.9.0.2"));
         assert_eq!(take(&mut pools, 0, b"a").as_deref(), Some("10.9.0.1"));
         assert_eq!(pools.usage().collect::<Vec<_>>(), [("p", 2)]);
+    }
+
+    #[test]
+    fn no_peer_gets_an_address_of_ours() {
+        let (mut pools, ids) = (pools(&["10.9.1.0/30"]), ids());
+        let (addresses, _) = pools.assign("p", ids[0], b"a", (true, false)).unwrap();
+        assert_eq!(addresses, ["10.9.1.2".parse::<IpAddr>().unwrap()]);
+        assert!(pools.assign("p", ids[1], b"b", (true, false)).is_none());
     }
 
     #[test]

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use ikev2::Random;
 use time::OffsetDateTime;
 
-use super::control::{AuditNote, Control, Effect, Elsewhere, LinkOrder, NAT_PORT, Now};
+use super::control::{AuditNote, Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
 use super::daemon::source_of;
-use super::judge::{Asked, Finding, SharedTrust, TrustJob};
+use super::judge::{Asked, Finding, Refused, SharedTrust, TrustJob};
 use super::plan::Loaded;
 use super::plane::Plane;
+use super::route::connected;
 use super::threads::{Inbox, Input, KeyJob};
 use super::trust::Accepted;
 use crate::outer::udp::send_from;
@@ -60,11 +61,15 @@ impl Protocol {
     pub(super) fn run(mut self, loaded: Loaded) -> io::Result<()> {
         let path = loaded.config.path.clone();
         let (listen, workers) = (path.listen, loaded.config.interface.workers);
-        let source = Box::new(move |remote| source_of(listen, remote));
+        let interface = loaded.config.interface.name.clone();
+        let host = Host {
+            source_of: Box::new(move |remote| source_of(listen, remote)),
+            connected: Box::new(move || connected(&interface)),
+        };
         let backend = loaded.config.backend;
         let random = Box::new(System);
-        let mut control = Control::new(path, workers, backend, random, source, self.now());
-        control.begin(loaded.plans, &loaded.config.pool, self.now());
+        let mut control = Control::new(path, workers, backend, random, host, self.now());
+        control.begin(loaded.plans, &loaded.config, self.now());
         let mut recheck = Instant::now() + RECHECK;
         loop {
             let now = self.now();
@@ -180,7 +185,7 @@ impl Protocol {
                     .try_send(TrustJob::Verify(ask, shown, id))
                     .is_err()
                 {
-                    control.verified(ask, Err(busy()), now);
+                    control.verified(ask, Err(Refused::Unacceptable(busy())), now);
                 }
             }
             // Rare, and must not be lost.

@@ -20,6 +20,7 @@ use x509_cert::ext::pkix::KeyUsage as Usage;
 
 use super::identity;
 use super::ocsp::{self, About, OcspPolicy, Said};
+use super::requirement::{Requirement, Unmet};
 
 /// Uses that we take, as DER contents of their identifiers: IKE, TLS server, TLS client.
 const USES: [&[u8]; 3] = [
@@ -104,6 +105,14 @@ pub(super) enum Distrust {
     Purpose {
         /// Whose it is.
         subject: String,
+    },
+    /// It is valid, but not for this connection.
+    #[error("certificate of {subject} is not for this connection: {unmet}")]
+    Requirement {
+        /// Whose it is.
+        subject: String,
+        /// What is missing.
+        unmet: Unmet,
     },
     /// Something else of RFC 5280 is violated.
     #[error("certificate of {subject}: {reason}")]
@@ -290,9 +299,10 @@ impl Trust {
         chain: &[Vec<u8>],
         ocsp: &[Vec<u8>],
         id: &Identification,
+        requirement: &Requirement,
         now: OffsetDateTime,
     ) -> Result<(Vec<u8>, Accepted), Distrust> {
-        self.conclude(self.examine(chain, ocsp, id, now)?, None)
+        self.conclude(self.examine(chain, ocsp, id, requirement, now)?, None)
     }
 
     /// The decision once nothing more is to be heard. `unanswered` is why asking came to nothing.
@@ -335,6 +345,7 @@ impl Trust {
         chain: &[Vec<u8>],
         ocsp: &[Vec<u8>],
         id: &Identification,
+        requirement: &Requirement,
         now: OffsetDateTime,
     ) -> Result<Passed, Distrust> {
         let (first, rest) = chain.split_first().ok_or(Distrust::Empty)?;
@@ -352,6 +363,15 @@ impl Trust {
         if !identity::speaks_for(&leaf, id) {
             let subject = name;
             return Err(Distrust::Identity { subject, claimed });
+        }
+        // The anchor is not among them, and may be the issuer.
+        let mut authorities = above.clone();
+        let top = above.last().unwrap_or(&leaf);
+        let anchor = self.authorities.iter().find(|known| is_issued(top, known));
+        authorities.extend(anchor.cloned());
+        if let Err(unmet) = requirement.check(&leaf, id, &authorities) {
+            let subject = name;
+            return Err(Distrust::Requirement { subject, unmet });
         }
         let path = || std::iter::once(&leaf).chain(&above);
         let ends = path().map(|c| c.tbs_certificate.validity.not_after.to_unix_duration());

@@ -235,7 +235,7 @@ impl<X: Xfrm> KernelChildren<X> {
         }
         (child.inbound.reqid, child.outbound.reqid) = (reqid, reqid);
         if let Err(error) = self.kernel.add_sa(&child.inbound, Some(self.if_id)) {
-            self.give_up(child.outbound.spi, &error);
+            self.give_up(spi, &error);
             return;
         }
         let send_now = child.send_now;
@@ -259,9 +259,9 @@ impl<X: Xfrm> KernelChildren<X> {
     }
 
     /// Without an association in the kernel the Child SA is none: it is to be closed.
-    fn give_up(&mut self, outbound: Spi, error: &KernelError) {
-        tracing::error!(esp_spi = %outbound, %error, "the kernel takes no association");
-        (self.sink)(Note::Expired(outbound, Expiry::Hard));
+    fn give_up(&mut self, spi: Spi, error: &KernelError) {
+        tracing::error!(esp_spi = %spi, %error, "the kernel takes no association");
+        (self.sink)(Note::Expired(spi, Expiry::Hard));
     }
 
     fn send_with(&mut self, spi: Spi) {
@@ -274,7 +274,7 @@ impl<X: Xfrm> KernelChildren<X> {
         };
         match self.kernel.add_sa(&child.outbound, Some(self.if_id)) {
             Ok(()) => child.sends = true,
-            Err(error) => self.give_up(child.outbound.spi, &error),
+            Err(error) => self.give_up(spi, &error),
         }
         for pair in child.selectors.clone() {
             self.show(&child, &pair, &[Direction::Out]);
@@ -417,14 +417,14 @@ impl<X: Xfrm> KernelChildren<X> {
             };
             let usage = self.kernel.usage(&child.outbound);
             if usage.is_ok_and(|usage| usage.sent >= most) {
-                worn.push((*spi, child.outbound.spi));
+                worn.push(*spi);
             }
         }
-        for (spi, outbound) in worn {
+        for spi in worn {
             if let Some(child) = self.table.get_mut(&spi) {
                 child.worn = None;
             }
-            (self.sink)(Note::Expired(outbound, Expiry::Soft));
+            (self.sink)(Note::Expired(spi, Expiry::Soft));
         }
     }
 

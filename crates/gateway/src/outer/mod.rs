@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ipsec::batch::{InboundPacket, OutboundBatch};
-use ipsec::sa::Spi;
+use ipsec::sa::SaHandle;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::SockRef;
 
@@ -112,31 +112,31 @@ impl Outer {
     }
 
     /// Says where packets of an association go.
-    pub(crate) fn add_way(&mut self, spi: Spi, way: Way) {
+    pub(crate) fn add_way(&mut self, sa: SaHandle, way: Way) {
         match self {
-            Self::Udp(udp) => udp.add_way(spi, way),
+            Self::Udp(udp) => udp.add_way(sa, way),
             // This raw socket has one peer.
             Self::Raw(_) => {}
-            Self::Both(both) => both.udp.add_way(spi, way),
+            Self::Both(both) => both.udp.add_way(sa, way),
         }
     }
 
     /// The same for an association without UDP.
-    pub(crate) fn add_native(&mut self, spi: Spi, remote: IpAddr) {
+    pub(crate) fn add_native(&mut self, sa: SaHandle, remote: IpAddr) {
         match self {
             Self::Udp(_) | Self::Raw(_) => {}
-            Self::Both(both) => both.raw.add_way(spi, remote),
+            Self::Both(both) => both.raw.add_way(sa, remote),
         }
     }
 
     /// Forgets where packets of an association went.
-    pub(crate) fn remove_way(&mut self, spi: Spi) {
+    pub(crate) fn remove_way(&mut self, sa: SaHandle) {
         match self {
-            Self::Udp(udp) => udp.remove_way(spi),
+            Self::Udp(udp) => udp.remove_way(sa),
             Self::Raw(_) => {}
             Self::Both(both) => {
-                both.udp.remove_way(spi);
-                both.raw.remove_way(spi);
+                both.udp.remove_way(sa);
+                both.raw.remove_way(sa);
             }
         }
     }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, OutboundPacket, Outcome};
 use ipsec::ip::IpHeader;
-use ipsec::sa::Spi;
+use ipsec::sa::SaHandle;
 use nix::sys::socket::sockopt::Ipv6RecvPacketInfo;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg,
@@ -46,7 +46,7 @@ enum Peers {
     /// This one; the socket is connected.
     One(IpAddr),
     /// Each association has its own.
-    Many(HashMap<Spi, IpAddr>),
+    Many(HashMap<SaHandle, IpAddr>),
 }
 
 /// What the kernel tells about a received packet.
@@ -103,28 +103,28 @@ impl RawOuter {
     }
 
     /// Says where packets of an association go.
-    pub(super) fn add_way(&mut self, spi: Spi, remote: IpAddr) {
+    pub(super) fn add_way(&mut self, sa: SaHandle, remote: IpAddr) {
         if let Peers::Many(ways) = &mut self.peers {
-            ways.insert(spi, remote);
+            ways.insert(sa, remote);
         }
     }
 
     /// Forgets it.
-    pub(super) fn remove_way(&mut self, spi: Spi) {
+    pub(super) fn remove_way(&mut self, sa: SaHandle) {
         if let Peers::Many(ways) = &mut self.peers {
-            ways.remove(&spi);
+            ways.remove(&sa);
         }
     }
 
     /// Whether a packet goes through here, and to whom unless the socket is connected.
     fn to(&self, packet: &OutboundPacket) -> Option<Option<SockaddrStorage>> {
-        let Outcome::Protected { spi, .. } = packet.outcome else {
+        let Outcome::Protected { sa, .. } = packet.outcome else {
             return None;
         };
         match &self.peers {
             Peers::One(_) => Some(None),
             Peers::Many(ways) => {
-                let remote = SocketAddr::new(*ways.get(&spi)?, 0);
+                let remote = SocketAddr::new(*ways.get(&sa)?, 0);
                 Some(Some(SockaddrStorage::from(remote)))
             }
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, OutboundPacket, Outcome};
-use ipsec::sa::Spi;
+use ipsec::sa::SaHandle;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
@@ -72,7 +72,7 @@ pub struct UdpOuter {
     socket: UdpSocket,
     state: UdpSocketState,
     /// Where packets of an association go.
-    ways: HashMap<Spi, Way>,
+    ways: HashMap<SaHandle, Way>,
     /// Datagrams of one send; 1 where the kernel cannot cut.
     segments: usize,
     received: Vec<u8>,
@@ -112,12 +112,12 @@ impl UdpOuter {
         })
     }
 
-    pub(super) fn add_way(&mut self, spi: Spi, way: Way) {
-        self.ways.insert(spi, way);
+    pub(super) fn add_way(&mut self, sa: SaHandle, way: Way) {
+        self.ways.insert(sa, way);
     }
 
-    pub(super) fn remove_way(&mut self, spi: Spi) {
-        self.ways.remove(&spi);
+    pub(super) fn remove_way(&mut self, sa: SaHandle) {
+        self.ways.remove(&sa);
     }
 
     pub(super) fn set_ike(&mut self, sink: IkeSink) {
@@ -139,7 +139,7 @@ impl UdpOuter {
             };
             let count = self.gather(&first, behind);
             rest = behind.get(count..).unwrap_or_default();
-            let Some(way) = self.ways.get(&first.spi).copied() else {
+            let Some(way) = self.ways.get(&first.sa).copied() else {
                 continue;
             };
             sent.too_large |= self.send_run(batch, &first, way, io);
@@ -158,7 +158,7 @@ impl UdpOuter {
             let Some(next) = Datagram::of(packet) else {
                 break;
             };
-            let alike = next.spi == first.spi && next.class == first.class;
+            let alike = next.sa == first.sa && next.class == first.class;
             if !alike || taken + 1 >= most || next.range.len() > first.range.len() {
                 break;
             }
@@ -390,7 +390,7 @@ impl AsFd for UdpOuter {
 
 /// A protected packet as a datagram's content.
 struct Datagram {
-    spi: Spi,
+    sa: SaHandle,
     class: u8,
     /// From the ESP header on: the socket writes what is in front.
     range: Range<usize>,
@@ -400,11 +400,11 @@ impl Datagram {
     const fn of(packet: &OutboundPacket) -> Option<Self> {
         match packet.outcome {
             Outcome::Protected {
-                spi,
+                sa,
                 payload,
                 traffic_class,
             } => Some(Self {
-                spi,
+                sa,
                 class: traffic_class,
                 range: payload..packet.range().end,
             }),

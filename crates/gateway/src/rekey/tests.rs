@@ -81,7 +81,7 @@ impl End {
             let old: Vec<Spi> = self.plane.outbound_sas().map(OutboundSa::spi).collect();
             self.plane.install_outbound(outbound, &self.policies);
             for old in old {
-                self.plane.remove_outbound(old);
+                self.plane.remove_outbound(old.into());
             }
         }
     }

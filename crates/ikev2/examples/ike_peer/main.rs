@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use identity::Identity;
 use ikev2::eap::NtHash;
 use ikev2::event::Reason;
-use ikev2::{Answer, Ask, Endpoint, Event, IkeId, Random, Timestamp};
+use ikev2::{Answer, Ask, Authorization, Endpoint, Event, Holder, IkeId, Random, Timestamp};
 use options::Options;
 
 type Failure = Box<dyn std::error::Error>;
@@ -233,21 +233,18 @@ impl Peer {
             return Ok(());
         }
         match event {
-            Event::Ask(id, Ask::Addresses { .. }) => {
+            Event::Ask(ask, Ask::Authorize { id, v4, v6, .. }) => {
                 let address = self
                     .options
                     .get("virtual")
                     .and_then(|text| text.parse().ok());
-                let addresses = address.into_iter().collect();
+                let addresses: Vec<_> = address.into_iter().filter(|_| v4 || v6).collect();
+                let holder = Holder::new(id.to_string().as_bytes());
+                let connection = self.options.connection(self.identity.as_ref())?;
+                let may = Authorization::of_connection(&connection, holder);
+                let may = Box::new(may.assigning(&addresses, &[]));
                 let now = self.now();
-                self.endpoint.answer(
-                    now,
-                    id,
-                    Answer::Addresses {
-                        addresses,
-                        dns: vec![],
-                    },
-                );
+                self.endpoint.answer(now, ask, Answer::Authorized(may));
             }
             Event::Ask(id, ask) => {
                 let identity = self
@@ -260,7 +257,7 @@ impl Peer {
                     } => identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, id, .. } => identity.verify(&chain, &id),
                     Ask::Password { user, .. } => self.password(&user),
-                    Ask::Addresses { .. } => Err("asked elsewhere".into()),
+                    Ask::Authorize { .. } => Err("asked elsewhere".into()),
                 };
                 let now = self.now();
                 self.endpoint

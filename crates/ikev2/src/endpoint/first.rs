@@ -1,6 +1,7 @@
 //! What comes before there is an IKE SA: cookies, limits, messages for none that we know.
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,9 +50,10 @@ impl Endpoint {
             return;
         }
         if let Some(id) = self.first_messages.get(&(remote, header.spi_i)).copied() {
-            if let Some(mut sa) = self.table.remove(&id) {
-                sa.handle(&mut self.core, (local, remote), datagram, bytes);
-                self.settle(sa);
+            if let Some(sa) = self.table.remove(&id) {
+                self.run(sa, |sa, core| {
+                    sa.handle(core, (local, remote), datagram, bytes);
+                });
             }
             return;
         }
@@ -69,13 +71,11 @@ impl Endpoint {
             self.reply(local, remote, datagram, notify);
             return;
         }
-        match IkeSa::respond(
-            &mut self.core,
-            &candidates,
-            (local, remote),
-            datagram,
-            bytes,
-        ) {
+        let (core, path) = (&mut self.core, (local, remote));
+        let respond = || IkeSa::respond(core, &candidates, path, datagram, bytes);
+        // As with an IKE SA: a fault ends what it came by.
+        let response = catch_unwind(AssertUnwindSafe(respond));
+        match response.unwrap_or(Err(Refused::Silently)) {
             Ok(sa) => {
                 let network = Network::of(remote.ip());
                 self.half_open

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::authorization::Authorization;
 use crate::config::Addresses;
-use crate::wire::{Attribute, AttributeType, CfgType, Configuration, Payload, TrafficSelector};
+use crate::wire::{Attribute, AttributeType, CfgType, Configuration, Payload};
 
-/// What the initiator was given.
+/// What the responder gives us.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assigned {
     pub(crate) addresses: Vec<IpAddr>,
@@ -13,18 +14,15 @@ pub(crate) struct Assigned {
 }
 
 impl Assigned {
-    /// The addresses as selectors.
-    pub(crate) fn selectors(&self) -> Vec<TrafficSelector> {
-        self.addresses
-            .iter()
-            .copied()
-            .map(TrafficSelector::host)
-            .collect()
-    }
-
-    /// Reads a reply; attributes of a wrong length or of no interest are skipped.
-    pub(crate) fn from_reply(payloads: &[Payload]) -> Self {
+    /// Reads a reply: of each family that we asked for the first address, and its name servers.
+    /// Attributes of a wrong length or of no interest are skipped, and so is what we did not ask for: a
+    /// responder could give us an address that somebody here has.
+    pub(crate) fn from_reply(wanted: Addresses, payloads: &[Payload]) -> Self {
         let mut out = Self::default();
+        let Addresses::Request { v4, v6 } = wanted else {
+            return out;
+        };
+        let asked = |address: &IpAddr| if address.is_ipv4() { v4 } else { v6 };
         for payload in payloads {
             let Payload::Cp(Configuration {
                 kind: CfgType::REPLY,
@@ -34,42 +32,47 @@ impl Assigned {
                 continue;
             };
             for attribute in attributes {
-                let place = match attribute.kind {
+                let Some(address) = address(&attribute.value).filter(asked) else {
+                    continue;
+                };
+                match attribute.kind {
                     AttributeType::INTERNAL_IP4_ADDRESS | AttributeType::INTERNAL_IP6_ADDRESS => {
-                        &mut out.addresses
+                        let mut same = out.addresses.iter();
+                        if same.all(|other| other.is_ipv4() != address.is_ipv4()) {
+                            out.addresses.push(address);
+                        }
                     }
                     AttributeType::INTERNAL_IP4_DNS | AttributeType::INTERNAL_IP6_DNS => {
-                        &mut out.dns
+                        out.dns.push(address);
                     }
-                    _ => continue,
-                };
-                place.extend(address(&attribute.value));
+                    _ => {}
+                }
             }
         }
         out
     }
+}
 
-    /// The reply to a request.
-    pub(crate) fn reply(&self) -> Payload {
-        let address = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => attribute(AttributeType::INTERNAL_IP4_ADDRESS, &ip.octets()),
-            // With the length of its prefix.
-            IpAddr::V6(ip) => attribute(
-                AttributeType::INTERNAL_IP6_ADDRESS,
-                &[&ip.octets()[..], &[128]].concat(),
-            ),
-        };
-        let server = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => attribute(AttributeType::INTERNAL_IP4_DNS, &ip.octets()),
-            IpAddr::V6(ip) => attribute(AttributeType::INTERNAL_IP6_DNS, &ip.octets()),
-        };
-        let addresses = self.addresses.iter().map(address);
-        let attributes = addresses.chain(self.dns.iter().map(server)).collect();
-        Payload::Cp(Configuration {
-            kind: CfgType::REPLY,
-            attributes,
-        })
-    }
+/// The reply to a request: what the peer may have, and nothing else.
+pub(crate) fn reply(authorization: &Authorization) -> Payload {
+    let address = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => attribute(AttributeType::INTERNAL_IP4_ADDRESS, &ip.octets()),
+        // With the length of its prefix.
+        IpAddr::V6(ip) => attribute(
+            AttributeType::INTERNAL_IP6_ADDRESS,
+            &[&ip.octets()[..], &[128]].concat(),
+        ),
+    };
+    let server = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => attribute(AttributeType::INTERNAL_IP4_DNS, &ip.octets()),
+        IpAddr::V6(ip) => attribute(AttributeType::INTERNAL_IP6_DNS, &ip.octets()),
+    };
+    let addresses = authorization.addresses().iter().map(address);
+    let servers = authorization.name_servers().iter().map(server);
+    Payload::Cp(Configuration {
+        kind: CfgType::REPLY,
+        attributes: addresses.chain(servers).collect(),
+    })
 }
 
 fn attribute(kind: AttributeType, value: &[u8]) -> Attribute {

@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::exchange::{end_time, rekey_time};
 use super::{IkeId, find};
+use crate::authorization::{Authorization, narrow};
 use crate::config::{ChildConfig, Connection, Mode};
 use crate::crypto::{Group, IkeKeys, Pending, Shared, child_keys, respond};
 use crate::event::{ChildUp, Event, Reason};
@@ -91,8 +92,10 @@ pub(crate) struct Making<'a> {
     pub(crate) send_now: bool,
     /// SPIs of the peer that are in use in this IKE SA.
     pub(crate) taken: Vec<u32>,
-    /// The only traffic of the peer's side, if it was given addresses.
-    pub(crate) peer: Option<&'a [TrafficSelector]>,
+    /// What the peer may have.
+    pub(crate) authorization: &'a Authorization,
+    /// Child SAs that the peer has in this IKE SA, without the one that is replaced.
+    pub(crate) others: Vec<u32>,
 }
 
 /// Why a Child SA is refused, on the wire and for people.
@@ -108,27 +111,15 @@ impl Refusal {
             reason: Box::new(reason),
         }
     }
-}
 
-/// The peer's side of a child: of what the configuration allows only the addresses that the peer was
-/// given, if it was.
-fn peer_traffic(child: &ChildConfig, peer: Option<&[TrafficSelector]>) -> Vec<TrafficSelector> {
-    peer.map_or_else(|| child.remote.clone(), |peer| narrow(&child.remote, peer))
-}
-
-/// All intersections, without those that another contains (RFC 7296 §2.9).
-pub(crate) fn narrow(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSelector> {
-    let mut out: Vec<TrafficSelector> = Vec::new();
-    for one in ours {
-        for selector in theirs.iter().filter_map(|two| one.intersection(two)) {
-            if out.iter().any(|kept| kept.contains(&selector)) {
-                continue;
-            }
-            out.retain(|kept| !selector.contains(kept));
-            out.push(selector);
-        }
+    /// The notification that tells the peer of what it may not have.
+    pub(crate) fn of(reason: Reason) -> Self {
+        let kind = match reason {
+            Reason::Limit => NotifyType::NO_ADDITIONAL_SAS,
+            _ => NotifyType::TS_UNACCEPTABLE,
+        };
+        Self::new(kind, reason)
     }
-    out
 }
 
 fn text(selectors: &[TrafficSelector]) -> String {
@@ -142,16 +133,24 @@ fn text(selectors: &[TrafficSelector]) -> String {
 impl Offer {
     /// An offer for the child with index `config`. A key exchange of its own is made where the
     /// configuration has groups and there is an exchange for it; `group` is the one that the peer
-    /// asked for, `peer` the only traffic of the peer's side.
+    /// asked for. Before the peer is authenticated there is no authorization: what it agrees to is held
+    /// against its own then ([`Self::accept`]).
     pub(crate) fn new(
         core: &mut Core,
         connection: &Connection,
         config: usize,
         with_groups: bool,
         group: Option<Group>,
-        peer: Option<&[TrafficSelector]>,
+        authorization: Option<&Authorization>,
     ) -> Option<Self> {
         let child = connection.children.get(config)?;
+        let (local, remote) = match authorization {
+            Some(may) => (may.of_ours(&child.local), may.of_peer(&child.remote)),
+            None => (child.local.clone(), child.remote.clone()),
+        };
+        if local.is_empty() || remote.is_empty() {
+            return None;
+        }
         let spi_in = core.esp_spi();
         let proposals = (1..=u8::MAX)
             .zip(&child.esp)
@@ -170,8 +169,8 @@ impl Offer {
             spi_in,
             proposals,
             pending,
-            local: child.local.clone(),
-            remote: peer_traffic(child, peer),
+            local,
+            remote,
         })
     }
 
@@ -220,6 +219,8 @@ impl Offer {
             let theirs = format!("{} = {}", text(ts_i), text(ts_r));
             return Err(Reason::Selectors { theirs, ours });
         }
+        let may = making.authorization;
+        let (ts_i, ts_r) = (may.of_ours(ts_i), may.of_peer(ts_r));
         let shared = match (suite.group, &self.pending, find!(response, Payload::Ke)) {
             (None, _, _) => Vec::new(),
             (Some(group), Some(pending), Some(ke))
@@ -241,7 +242,7 @@ impl Offer {
             spis: (self.spi_in, spi_out),
             suite,
             shared,
-            selectors: (ts_i.clone(), ts_r.clone()),
+            selectors: (ts_i, ts_r),
             mode,
             initiator: true,
         })
@@ -283,6 +284,7 @@ pub(crate) fn answer(
     let offered = find!(request, Payload::Sa).ok_or_else(syntax)?;
     let (ts_i, ts_r) = selectors(request).ok_or_else(syntax)?;
     let (index, child, local, remote) = fitting_child(making, ts_i, ts_r, only)?;
+    admissible(core, making, &remote).map_err(Refusal::of)?;
     let spi_in = core.esp_spi();
     let result = answer_with(
         core,
@@ -296,6 +298,24 @@ pub(crate) fn answer(
         core.free_esp_spi(spi_in);
     }
     result
+}
+
+/// Whether the peer may have one more Child SA with this traffic, or this one for another: it has not as
+/// many as it may have, nor too many networks, and no other peer holds an address of these.
+fn admissible(core: &Core, making: &Making<'_>, remote: &[TrafficSelector]) -> Result<(), Reason> {
+    let may = making.authorization;
+    // A successor takes the place of another; when both sides replace one there are two for a moment.
+    if making.replaces.is_none() && making.others.len() >= may.children() {
+        return Err(Reason::Limit);
+    }
+    let before = core.claims.networks_of(making.others.iter().copied());
+    if !may.permits_networks(before.iter().chain(remote)) {
+        return Err(Reason::Networks);
+    }
+    match core.claims.conflict(may.holder(), remote) {
+        Some(held) => Err(Reason::Held(held)),
+        None => Ok(()),
+    }
 }
 
 /// A second Child SA with an SPI of the peer that is in use could not be told from the first; those up
@@ -326,14 +346,19 @@ fn fitting_child<'a>(
             .enumerate()
             .filter(allowed)
     };
+    let may = making.authorization;
+    let of = |child: &ChildConfig| (may.of_ours(&child.local), may.of_peer(&child.remote));
     for (index, child) in candidates() {
-        let peer = peer_traffic(child, making.peer);
-        let (local, remote) = (narrow(&child.local, ts_r), narrow(&peer, ts_i));
+        let (own, peer) = of(child);
+        let (local, remote) = (narrow(&own, ts_r), narrow(&peer, ts_i));
         if !local.is_empty() && !remote.is_empty() {
             return Ok((index, child, local, remote));
         }
     }
-    let ours = candidates().map(|(_, c)| format!("{} = {}", text(&c.local), text(&c.remote)));
+    let ours = candidates().map(|(_, child)| {
+        let (own, peer) = of(child);
+        format!("{} = {}", text(&own), text(&peer))
+    });
     let ours = ours.collect::<Vec<_>>().join("; ");
     let theirs = format!("{} = {}", text(ts_r), text(ts_i));
     Err(Refusal::new(
@@ -449,11 +474,17 @@ pub(crate) fn grant(
     let spi_in = new.spis.0;
     install(core, making, new).map_err(|reason| {
         core.free_esp_spi(spi_in);
-        Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN, reason)
+        match reason {
+            Reason::Limit | Reason::Networks | Reason::Held(_) | Reason::Unauthorized(_) => {
+                Refusal::of(reason)
+            }
+            _ => Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN, reason),
+        }
     })
 }
 
-/// Hands a Child SA to the data plane, once all key exchanges are through.
+/// Hands a Child SA to the data plane, once all key exchanges are through. The only place where one is
+/// made: here the peer's authorization holds for every exchange.
 pub(crate) fn install(
     core: &mut Core,
     making: &Making<'_>,
@@ -475,6 +506,15 @@ pub(crate) fn install(
     } else {
         ((key_r, key_i), (ts_r, ts_i))
     };
+    // Nothing leaves for the data plane that the peer may not have, by whatever exchange it came here.
+    let may = making.authorization;
+    if !may.permits(&local, &remote) {
+        let what = format!("{} = {}", text(&local), text(&remote));
+        return Err(Reason::Unauthorized(what));
+    }
+    admissible(core, making, &remote)?;
+    let taken = core.claims.take(new.spis.0, may.holder(), &remote);
+    taken.map_err(Reason::Held)?;
     core.event(Event::ChildUp(Box::new(ChildUp {
         ike: making.ike,
         connection: making.connection.name.clone(),

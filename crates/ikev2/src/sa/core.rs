@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::mobility::Path;
 use super::{Estate, IkeId, IkeSa};
 use crate::Random;
+use crate::authorization::Claims;
 use crate::config::{Connection, Limits};
 use crate::event::{Ask, AskId, Event, Transmit};
 use crate::time::Timestamp;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(crate) connections: Vec<Arc<Connection>>,
     pub(crate) esp_spis: BTreeSet<u32>,
+    /// Inner addresses of peers' Child SAs.
+    pub(crate) claims: Claims,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) asks: BTreeMap<AskId, IkeId>,
@@ -75,8 +78,10 @@ impl Core {
         }
     }
 
+    /// Gives an SPI back, and with it the inner addresses that its Child SA had.
     pub(crate) fn free_esp_spi(&mut self, spi: u32) {
         self.esp_spis.remove(&spi);
+        self.claims.release(spi);
     }
 
     /// A nonce: at least half the key length of the pseudorandom function (RFC 7296 §2.10).

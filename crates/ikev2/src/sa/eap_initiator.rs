@@ -188,7 +188,7 @@ impl IkeSa {
         };
         let verified = verify_eap_responder(handshake, run, key, response);
         match verified {
-            Ok(peer) => self.finish_initiator(core, peer, ours, response),
+            Ok(peer) => self.authorize_responder(core, peer, ours, response.to_vec()),
             Err(reason) => self.refuse_responder(core, reason),
         }
     }

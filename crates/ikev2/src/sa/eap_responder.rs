@@ -95,7 +95,7 @@ impl IkeSa {
                         if let Phase::Handshake(handshake) = &mut self.phase {
                             handshake.eap_key = Some(key);
                         }
-                        self.welcome(core, peer, run.request);
+                        self.authorize_initiator(core, peer, run.request);
                     }
                     Err(reason) => self.refuse_initiator(core, reason),
                 }
@@ -171,7 +171,9 @@ impl IkeSa {
                 run.server.note_refusal(reason);
                 run.server.password(None, core.bytes())
             }
-            Answer::Refused(reason) => run.server.certificate(Some(reason)),
+            Answer::Refused(reason) | Answer::OtherConnection(reason) => {
+                run.server.certificate(Some(reason))
+            }
             _ => return self.refuse_initiator(core, "wrong kind of answer".into()),
         };
         self.on_server_output(core, run, output);

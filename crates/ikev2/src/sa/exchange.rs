@@ -35,7 +35,6 @@ use crate::config::Connection;
 use crate::crypto::IkeKeys;
 use crate::event::{Event, Reason};
 use crate::time::Timestamp;
-use crate::wire::TrafficSelector;
 
 /// Something to be done when its turn comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +137,6 @@ pub(crate) struct Established {
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) role: Role,
     pub(crate) mobility: Mobility,
-    /// The only traffic of the peer's side, if we gave it addresses.
-    pub(crate) peer_traffic: Option<Vec<TrafficSelector>>,
     /// A successor made by the peer that takes over once the answer is out.
     pub(crate) heir: Option<IkeId>,
     pub(crate) rekey_at: Option<Timestamp>,
@@ -165,11 +162,17 @@ impl Established {
             queue: VecDeque::new(),
             role: Role::Live,
             mobility: Mobility::default(),
-            peer_traffic: None,
             heir: None,
             rekey_at,
             ends_at,
         }
+    }
+
+    /// Inbound SPIs of the Child SAs without one, which is replaced.
+    pub(crate) fn others(&self, replaced: Option<u32>) -> Vec<u32> {
+        let counts = |child: &&ChildSa| child.is_live() && Some(child.spi_in) != replaced;
+        let live = self.children.values().filter(counts);
+        live.map(|child| child.spi_in).collect()
     }
 
     pub(crate) fn spis_out(&self) -> Vec<u32> {

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use zeroize::Zeroizing;
 
 use super::IkeId;
-use super::addresses::Assigned;
 use super::child::Offer;
 use super::core::Core;
 use super::eap_initiator::ClientRun;
 use super::eap_responder::ServerRun;
-use crate::auth::{HASHES, IntermediateAuth, OurProof, PeerVerified, Scheme, SignedOctets};
+use crate::auth::{
+    AuthorizedPeer, HASHES, IntermediateAuth, OurProof, PeerVerified, Scheme, SignedOctets,
+};
 use crate::config::{Connection, Credential, LocalAuth, Ppk, Psk, RemoteAuth};
 use crate::crypto::{Group, IkeKeys, Inputs, Pending, Unmixed};
 use crate::event::{Ask, AskId};
@@ -79,8 +80,15 @@ pub(crate) enum Step {
     },
     /// Responder: the caller validates the peer's certificates.
     VerifyingInitiator { ask: AskId, request: Vec<Payload> },
-    /// Responder: the caller chooses addresses.
-    Assigning {
+    /// Initiator: the caller says what the peer may have.
+    AuthorizingResponder {
+        ask: AskId,
+        peer: PeerVerified,
+        ours: OurProof,
+        response: Vec<Payload>,
+    },
+    /// Responder: the caller says what the peer may have.
+    AuthorizingInitiator {
         ask: AskId,
         peer: PeerVerified,
         request: Vec<Payload>,
@@ -89,7 +97,7 @@ pub(crate) enum Step {
     SigningResponse {
         ask: AskId,
         scheme: Scheme,
-        peer: PeerVerified,
+        peer: AuthorizedPeer,
         request: Vec<Payload>,
     },
     /// Between steps.
@@ -112,8 +120,6 @@ pub(crate) struct Handshake {
     pub(crate) offer: Option<Offer>,
     /// Whether the peer takes an IKE_AUTH without Child SA.
     pub(crate) childless: bool,
-    /// Responder: addresses for the peer; empty if there are none for it.
-    pub(crate) assigned: Option<Assigned>,
     /// Responder: connections that the peer may turn out to mean.
     pub(crate) candidates: Vec<std::sync::Arc<Connection>>,
     /// Number of the first IKE_AUTH request, once there are several.
@@ -170,7 +176,8 @@ impl Handshake {
             Step::Signing { ask, .. }
             | Step::VerifyingResponder { ask, .. }
             | Step::VerifyingInitiator { ask, .. }
-            | Step::Assigning { ask, .. }
+            | Step::AuthorizingResponder { ask, .. }
+            | Step::AuthorizingInitiator { ask, .. }
             | Step::EapVerifying { ask, .. }
             | Step::EapPassword { ask, .. }
             | Step::EapSigning { ask, .. }

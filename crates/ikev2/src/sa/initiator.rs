@@ -247,7 +247,6 @@ impl IkeSa {
             offer: None,
             childless: has_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED),
             candidates: Vec::new(),
-            assigned: None,
             auth_id: None,
             eap_key: None,
             wanted: Wanted::by(payloads),

@@ -9,9 +9,11 @@ use super::handshake::{
 };
 use super::mobility::address_notifies;
 use super::{IkeSa, Phase, find};
-use crate::auth::{Authenticated, OurProof, PeerVerified, verify_shared_key, verify_signature};
+use crate::auth::{
+    Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
+};
 use crate::config::{LocalAuth, PeerId, RemoteAuth};
-use crate::event::{Answer, Event, Reason};
+use crate::event::{Answer, Ask, Event, Reason};
 use crate::wire::{Authentication, ExchangeType, Notify, NotifyType, Payload};
 
 impl IkeSa {
@@ -145,7 +147,22 @@ impl IkeSa {
             (Step::VerifyingResponder { ours, response, .. }, Answer::PeerKey(key)) => {
                 self.check_responder(core, ours, &response, Some(&key));
             }
-            (Step::VerifyingResponder { .. }, Answer::Refused(reason)) => {
+            (
+                Step::AuthorizingResponder {
+                    peer,
+                    ours,
+                    response,
+                    ..
+                },
+                Answer::Authorized(may),
+            ) => {
+                let peer = AuthorizedPeer::new(peer, *may);
+                self.finish_initiator(core, peer, ours, &response);
+            }
+            (
+                Step::VerifyingResponder { .. } | Step::AuthorizingResponder { .. },
+                Answer::Refused(reason) | Answer::OtherConnection(reason),
+            ) => {
                 self.refuse_responder(core, reason);
             }
             (Step::EapVerifying { run, response, .. }, Answer::PeerKey(key)) => {
@@ -154,7 +171,9 @@ impl IkeSa {
             (Step::EapPassword { run, .. }, Answer::Password(password)) => {
                 self.on_own_password(core, run, &password);
             }
-            (_, Answer::Refused(reason)) => self.down(core, Reason::Authentication(reason)),
+            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
+                self.down(core, Reason::Authentication(reason));
+            }
             _ => self.down(core, Reason::Authentication("wrong kind of answer".into())),
         }
     }
@@ -247,16 +266,43 @@ impl IkeSa {
             return;
         };
         match self.verify_responder(handshake, response, key) {
-            Ok(peer) => self.finish_initiator(core, peer, ours, response),
+            Ok(peer) => self.authorize_responder(core, peer, ours, response.to_vec()),
             Err(reason) => self.refuse_responder(core, reason),
         }
     }
 
-    /// Both have proved who they are.
-    pub(super) fn finish_initiator(
+    /// The responder is who it says: the caller says what it may have.
+    pub(super) fn authorize_responder(
         &mut self,
         core: &mut Core,
         peer: PeerVerified,
+        ours: OurProof,
+        response: Vec<Payload>,
+    ) {
+        let question = Ask::Authorize {
+            connection: self.connection.name.clone(),
+            ike: self.id,
+            id: peer.id().clone(),
+            v4: false,
+            v6: false,
+            given: Assigned::from_reply(self.connection.addresses, &response).addresses,
+        };
+        let ask = core.ask(self.id, question);
+        if let Phase::Handshake(handshake) = &mut self.phase {
+            handshake.step = Step::AuthorizingResponder {
+                ask,
+                peer,
+                ours,
+                response,
+            };
+        }
+    }
+
+    /// Both have proved who they are.
+    fn finish_initiator(
+        &mut self,
+        core: &mut Core,
+        peer: AuthorizedPeer,
         ours: OurProof,
         response: &[Payload],
     ) {
@@ -266,7 +312,7 @@ impl IkeSa {
         };
         let offer = handshake.offer.take();
         let auth = Authenticated::new(peer, ours);
-        let given = Assigned::from_reply(response);
+        let given = Assigned::from_reply(self.connection.addresses, response);
         core.event(Event::IkeUp {
             ike: self.id,
             connection: self.connection.name.clone(),
@@ -309,7 +355,8 @@ impl IkeSa {
             replaces: None,
             send_now: true,
             taken: Vec::new(),
-            peer: established.peer_traffic.as_deref(),
+            authorization: established.auth.authorization(),
+            others: Vec::new(),
         };
         let result = match error_notify(response) {
             Some(error) => Err(Reason::Refused(error)),

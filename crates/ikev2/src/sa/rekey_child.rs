@@ -126,9 +126,11 @@ impl IkeSa {
             return;
         }
         let wanted = group.map(|(group, _)| group);
-        let peer = established.peer_traffic.as_deref();
-        let Some(offer) = Offer::new(core, &self.connection, config, true, wanted, peer) else {
-            return;
+        let may = Some(established.auth.authorization());
+        let Some(offer) = Offer::new(core, &self.connection, config, true, wanted, may) else {
+            let (ike, child) = (self.id, Some(child.name.clone()));
+            let reason = Reason::Unauthorized("any of its networks".to_owned());
+            return core.event(Event::ChildFailed { ike, child, reason });
         };
         let nonce = core.nonce();
         let mut payloads = Vec::new();
@@ -271,7 +273,8 @@ impl IkeSa {
             replaces,
             send_now,
             taken: established.spis_out(),
-            peer: established.peer_traffic.as_deref(),
+            authorization: established.auth.authorization(),
+            others: established.others(replaces),
         }
     }
 

@@ -459,7 +459,6 @@ impl IkeSa {
             queue: std::collections::VecDeque::new(),
             role: Role::Limbo,
             mobility: old.mobility.clone(),
-            peer_traffic: old.peer_traffic.clone(),
             heir: None,
             rekey_at: None,
             ends_at: None,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::addresses::{self, Assigned};
+use super::addresses;
 use super::channel::Channel;
 use super::child::{Making, answer, answer_exchange, grant, has_notify, invalid_ke};
 use super::core::{Core, Transfer};
@@ -16,8 +16,8 @@ use super::mobility::{address_notifies, unexpected_nat};
 use super::nat::{self, Nat};
 use super::{IkeId, IkeSa, Phase, find};
 use crate::auth::{
-    AuthError, Authenticated, IntermediateAuth, OurProof, PeerVerified, verify_shared_key,
-    verify_signature,
+    AuthError, Authenticated, AuthorizedPeer, IntermediateAuth, OurProof, PeerVerified,
+    verify_shared_key, verify_signature,
 };
 use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth};
 use crate::crypto::{IkeKeys, Inputs, respond};
@@ -39,7 +39,6 @@ pub(crate) enum Refused {
 /// What the first Child SA is made of.
 struct FirstChild<'a> {
     nonces: (Vec<u8>, Vec<u8>),
-    assigned: Option<Assigned>,
     request: &'a [Payload],
 }
 
@@ -152,7 +151,6 @@ impl IkeSa {
             offer: None,
             childless: true,
             candidates,
-            assigned: None,
             auth_id: None,
             eap_key: None,
             wanted: Wanted::default(),
@@ -285,13 +283,8 @@ impl IkeSa {
             ) => {
                 self.establish(core, peer, &request, scheme.payload(&signature));
             }
-            (Step::Assigning { peer, request, .. }, answer) => {
-                // Without an address the IKE SA comes up alone.
-                handshake.assigned = Some(match answer {
-                    Answer::Addresses { addresses, dns } => Assigned { addresses, dns },
-                    _ => Assigned::default(),
-                });
-                self.prove_to_initiator(core, peer, request);
+            (Step::AuthorizingInitiator { peer, request, .. }, Answer::Authorized(may)) => {
+                self.prove_to_initiator(core, AuthorizedPeer::new(peer, *may), request);
             }
             (
                 Step::EapSigning {
@@ -300,8 +293,46 @@ impl IkeSa {
                 Answer::Signature(signature),
             ) => self.open_eap(core, run, scheme.payload(&signature), first),
             (Step::EapAsking { run, .. }, answer) => self.on_user_answer(core, run, answer),
-            (_, Answer::Refused(reason)) => self.refuse_initiator(core, reason),
+            (Step::VerifyingInitiator { request, .. }, Answer::OtherConnection(reason)) => {
+                self.try_other_connection(core, request, reason);
+            }
+            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
+                self.refuse_initiator(core, reason);
+            }
             _ => self.refuse_initiator(core, "wrong kind of answer".into()),
+        }
+    }
+
+    /// The peer's certificate is not for this connection, whose keys are untouched. Each connection is
+    /// tried once, and only somebody with a valid certificate comes here.
+    fn try_other_connection(&mut self, core: &mut Core, request: Vec<Payload>, reason: String) {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return;
+        };
+        let mut tried = handshake.candidates.iter();
+        let tried = tried.position(|other| Arc::ptr_eq(other, &self.connection));
+        let mut rest = handshake.candidates.split_off(tried.unwrap_or(0));
+        rest.drain(..rest.len().min(1));
+        handshake.candidates = rest;
+        let (id, proof) = (find!(request, Payload::IdI), find!(request, Payload::Auth));
+        let wanted = find!(request, Payload::IdR);
+        let mixed = handshake.ppk;
+        let next = handshake.candidates.iter().find(|connection| {
+            let certificate = matches!(connection.remote_auth, RemoteAuth::Certificate { .. });
+            let plain = ppk_use(connection, &request) == Some(PpkUse::Plain) && !mixed;
+            certificate && plain && id.is_some_and(|id| fits(connection, id, wanted, proof))
+        });
+        let question = next.zip(id).and_then(|(connection, id)| {
+            let question = verification(self.id, connection, id, &request)?;
+            Some((Arc::clone(connection), question))
+        });
+        let Some((connection, question)) = question else {
+            return self.refuse_initiator(core, reason);
+        };
+        self.connection = connection;
+        let ask = core.ask(self.id, question);
+        if let Phase::Handshake(handshake) = &mut self.phase {
+            handshake.step = Step::VerifyingInitiator { ask, request };
         }
     }
 
@@ -330,35 +361,37 @@ impl IkeSa {
 
     fn check_initiator(&mut self, core: &mut Core, request: Vec<Payload>, key: Option<&[u8]>) {
         match self.verify_initiator(&request, key) {
-            Ok(peer) => self.welcome(core, peer, request),
+            Ok(peer) => self.authorize_initiator(core, peer, request),
             Err(reason) => self.refuse_initiator(core, reason),
         }
     }
 
-    /// The peer is who it says: addresses for it, then our proof. `request` is the first IKE_AUTH
-    /// request.
-    pub(super) fn welcome(&mut self, core: &mut Core, peer: PeerVerified, request: Vec<Payload>) {
+    /// The peer is who it says: the caller says what it may have, then comes our proof. `request` is the
+    /// first IKE_AUTH request.
+    pub(super) fn authorize_initiator(
+        &mut self,
+        core: &mut Core,
+        peer: PeerVerified,
+        request: Vec<Payload>,
+    ) {
+        let assigns = self.connection.addresses == Addresses::Assign;
         let (v4, v6) = addresses::requested(&request);
-        if self.connection.addresses != Addresses::Assign || !(v4 || v6) {
-            return self.prove_to_initiator(core, peer, request);
-        }
-        let (connection, ike) = (self.connection.name.clone(), self.id);
-        let id = peer.id().clone();
-        let question = Ask::Addresses {
-            connection,
-            ike,
-            id,
-            v4,
-            v6,
+        let question = Ask::Authorize {
+            connection: self.connection.name.clone(),
+            ike: self.id,
+            id: peer.id().clone(),
+            v4: v4 && assigns,
+            v6: v6 && assigns,
+            given: Vec::new(),
         };
-        let ask = core.ask(ike, question);
+        let ask = core.ask(self.id, question);
         if let Phase::Handshake(handshake) = &mut self.phase {
-            handshake.step = Step::Assigning { ask, peer, request };
+            handshake.step = Step::AuthorizingInitiator { ask, peer, request };
         }
     }
 
     /// The peer is who it says; now it is our turn.
-    fn prove_to_initiator(&mut self, core: &mut Core, peer: PeerVerified, request: Vec<Payload>) {
+    fn prove_to_initiator(&mut self, core: &mut Core, peer: AuthorizedPeer, request: Vec<Payload>) {
         let Phase::Handshake(handshake) = &mut self.phase else {
             return;
         };
@@ -395,7 +428,7 @@ impl IkeSa {
     fn establish(
         &mut self,
         core: &mut Core,
-        peer: PeerVerified,
+        peer: AuthorizedPeer,
         request: &[Payload],
         proof: Authentication,
     ) {
@@ -404,7 +437,6 @@ impl IkeSa {
             return;
         };
         let auth = Authenticated::new(peer, OurProof::new(&proof));
-        let given = handshake.assigned.clone().unwrap_or_default();
         let mut reply = Vec::new();
         if handshake.eap_key.is_none() {
             reply.push(Payload::IdR(self.connection.local_id.clone()));
@@ -419,8 +451,8 @@ impl IkeSa {
             connection: self.connection.name.clone(),
             peer: auth.peer().clone(),
             suite: handshake.suite.to_string(),
-            addresses: given.addresses.clone(),
-            dns: given.dns.clone(),
+            addresses: auth.authorization().addresses().to_vec(),
+            dns: auth.authorization().name_servers().to_vec(),
         });
         if has_notify(request, NotifyType::INITIAL_CONTACT) {
             core.transfers.push(Transfer::InitialContact {
@@ -429,12 +461,7 @@ impl IkeSa {
                 peer: auth.peer().clone(),
             });
         }
-        let Handshake {
-            keys,
-            nonces,
-            assigned,
-            ..
-        } = *handshake;
+        let Handshake { keys, nonces, .. } = *handshake;
         let mut established = Established::new(core, &self.connection, auth, keys);
         let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
         if mobile {
@@ -445,11 +472,7 @@ impl IkeSa {
             reply.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
             reply.extend(address_notifies(ours));
         }
-        let first = FirstChild {
-            nonces,
-            assigned,
-            request,
-        };
+        let first = FirstChild { nonces, request };
         self.answer_first_child(core, &first, &mut established, &mut reply);
         self.phase = Phase::Established(Box::new(established));
         self.deadline = None;
@@ -464,16 +487,17 @@ impl IkeSa {
         established: &mut Established,
         reply: &mut Vec<Payload>,
     ) {
-        let missing = match (self.connection.addresses, &first.assigned) {
-            (Addresses::Assign, None) => Some(NotifyType::FAILED_CP_REQUIRED),
-            (Addresses::Assign, Some(given)) if given.addresses.is_empty() => {
-                Some(NotifyType::INTERNAL_ADDRESS_FAILURE)
+        let may = established.auth.authorization();
+        let asked = addresses::requested(first.request);
+        let missing = match (self.connection.addresses, may.addresses()) {
+            (Addresses::Assign, []) if asked == (false, false) => {
+                Some(NotifyType::FAILED_CP_REQUIRED)
             }
+            (Addresses::Assign, []) => Some(NotifyType::INTERNAL_ADDRESS_FAILURE),
             _ => None,
         };
-        if let (Some(given), None) = (&first.assigned, missing) {
-            established.peer_traffic = Some(given.selectors());
-            reply.push(given.reply());
+        if !may.addresses().is_empty() {
+            reply.push(addresses::reply(may));
         }
         if let Some(kind) = missing {
             reply.push(Payload::Notify(Notify::new(kind)));
@@ -494,7 +518,8 @@ impl IkeSa {
                 replaces: None,
                 send_now: true,
                 taken: Vec::new(),
-                peer: established.peer_traffic.as_deref(),
+                authorization: may,
+                others: Vec::new(),
             };
             let answer = answer(core, &making, first.request, false, None);
             match answer.and_then(|(new, reply)| Ok((grant(core, &making, new)?, reply))) {

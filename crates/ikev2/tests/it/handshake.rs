@@ -225,7 +225,7 @@ fn a_peer_whose_certificate_is_refused_stays_out() {
 #[test]
 fn a_secret_is_no_certificate() {
     let mut world = certificates([KeyKind::EcdsaP256; 2]);
-    world.sides[0].endpoint.add_connection(connection(0));
+    world.sides[0].add_connection(connection(0));
     world.initiate();
     world.run(Duration::from_secs(5));
     assert_eq!(

@@ -6,11 +6,13 @@
     reason = "a panic is how a test fails"
 )]
 
+mod authorization;
 mod charon;
 mod children;
 mod credentials;
 mod crypto;
 mod eap;
+mod faults;
 mod flood;
 mod handshake;
 mod hostile;

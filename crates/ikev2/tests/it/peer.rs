@@ -12,7 +12,10 @@ use ikev2::wire::{
     Datagram, ExchangeType, Flags, Header, Identification, KeyExchange, Notify, NotifyType,
     Payload, PayloadType, TrafficSelector, decode_chain, encode_chain, encode_clear,
 };
-use ikev2::{ChildConfig, Connection, Endpoint, Event, Limits, Random, Timestamp};
+use ikev2::{
+    Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random,
+    Timestamp,
+};
 use offload::Encryption;
 
 /// Random bytes that repeat from run to run.
@@ -69,11 +72,11 @@ fn several_esp() -> EspProposal {
     }
 }
 
-fn network(address: [u8; 4]) -> TrafficSelector {
+pub fn network(address: [u8; 4]) -> TrafficSelector {
     TrafficSelector::network(address.into(), 16).unwrap()
 }
 
-fn connection() -> Connection {
+pub fn connection() -> Connection {
     Connection {
         name: "tunnel".into(),
         remote_address: None,
@@ -107,8 +110,12 @@ pub struct HostilePeer {
     /// SPI at which the endpoint's Child SA from IKE_AUTH receives, once there is one.
     pub child: Option<u32>,
     pub events: Vec<Event>,
+    /// What the endpoint's caller lets us have.
+    pub may: Authorization,
     /// With what a further key exchange would go on.
     pub link: Vec<u8>,
+    /// Our IKE_SA_INIT, the endpoint's nonce, and what our proof is made with.
+    init: (Vec<u8>, Vec<u8>, Prf, Vec<u8>),
     sealing: SealingKey,
     opening: OpeningKey,
     spis: (u64, u64),
@@ -132,10 +139,24 @@ impl HostilePeer {
 
     /// The same towards an endpoint with other limits.
     pub fn with(authenticate: bool, limits: Limits) -> Self {
+        let connection = connection();
+        let holder = Holder::new(b"camera-17.example.org");
+        // Only the endpoint's own bounds count.
+        let may = Authorization::of_connection(&connection, holder).with_limits(1000, 1000);
+        let mut peer = Self::towards(connection, may, limits);
+        if authenticate {
+            peer.authenticate();
+            assert!(peer.child.is_some());
+        }
+        peer
+    }
+
+    /// Has done IKE_SA_INIT towards an endpoint with this connection, which lets us have this.
+    pub fn towards(connection: Connection, may: Authorization, limits: Limits) -> Self {
         let mut random = Counter(1);
         let now = Timestamp::default();
         let mut endpoint = Endpoint::new(limits, Box::new(Counter(2)), now);
-        endpoint.add_connection(connection());
+        endpoint.add_connection(connection);
         let (local, remote) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let (local, remote) = (SocketAddr::new(local, 500), SocketAddr::new(remote, 500));
         let pending = Pending::start(Group::X25519, &mut random).unwrap();
@@ -184,12 +205,14 @@ impl HostilePeer {
             spi_r: spis.1,
         };
         let keys = IkeKeys::initial(&suite, &shared, inputs).unwrap();
-        let mut peer = Self {
+        Self {
             endpoint,
             now,
             next_id: 1,
             child: None,
             events: Vec::new(),
+            may,
+            init: (request, nonce_r, keys.prf, keys.sk_pi.to_vec()),
             link: Vec::new(),
             sealing: SealingKey::new(&suite, &keys.initiator).unwrap(),
             opening: OpeningKey::new(&suite, &keys.responder).unwrap(),
@@ -197,31 +220,37 @@ impl HostilePeer {
             random,
             local,
             remote,
-        };
-        if authenticate {
-            let id = Identification::fqdn("camera-17.example.org");
-            let octets = SignedOctets::new(keys.prf, &keys.sk_pi, &request, &nonce_r, &id, None);
-            let auth = octets.shared_key(keys.prf, &Psk::new(SECRET));
-            peer.ask(
-                ExchangeType::IKE_AUTH,
-                &[
-                    Payload::IdI(id),
-                    Payload::Auth(auth),
-                    Payload::Sa(vec![esp().to_wire(1, 0x1000, false)]),
-                    Payload::TsI(vec![network([10, 1, 0, 0])]),
-                    Payload::TsR(vec![network([10, 2, 0, 0])]),
-                    Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)),
-                ],
-            );
-            peer.child = peer
-                .endpoint
-                .established()
-                .flat_map(|(_, c)| c)
-                .map(|(i, _)| i)
-                .next();
-            assert!(peer.child.is_some());
         }
-        peer
+    }
+
+    /// IKE_AUTH with the usual Child SA.
+    pub fn authenticate(&mut self) -> Vec<Heard> {
+        let wanted = [
+            Payload::Sa(vec![esp().to_wire(1, 0x1000, false)]),
+            Payload::TsI(vec![network([10, 1, 0, 0])]),
+            Payload::TsR(vec![network([10, 2, 0, 0])]),
+            Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)),
+        ];
+        self.authenticate_with(&wanted)
+    }
+
+    /// IKE_AUTH with our proof and whatever else.
+    pub fn authenticate_with(&mut self, wanted: &[Payload]) -> Vec<Heard> {
+        let id = Identification::fqdn("camera-17.example.org");
+        let (request, nonce_r, prf, sk_pi) = &self.init;
+        let octets = SignedOctets::new(*prf, sk_pi, request, nonce_r, &id, None);
+        let auth = octets.shared_key(*prf, &Psk::new(SECRET));
+        let mut payloads = vec![Payload::IdI(id), Payload::Auth(auth)];
+        payloads.extend(wanted.iter().cloned());
+        let heard = self.ask(ExchangeType::IKE_AUTH, &payloads);
+        let up = self.endpoint.established().flat_map(|(_, c)| c);
+        self.child = up.map(|(spi_in, _)| spi_in).next();
+        heard
+    }
+
+    /// What a Child SA in IKE_AUTH is asked for with.
+    pub fn child_proposal(spi: u32) -> Payload {
+        Payload::Sa(vec![esp().to_wire(1, spi, false)])
     }
 
     /// A CREATE_CHILD_SA request that replaces our Child SA `old`, or asks for a further one.
@@ -338,8 +367,14 @@ impl HostilePeer {
     }
 
     fn hear(&mut self) -> Vec<Heard> {
-        self.events
-            .extend(std::iter::from_fn(|| self.endpoint.poll_event()));
+        while let Some(event) = self.endpoint.poll_event() {
+            if let Event::Ask(ask, Ask::Authorize { .. }) = event {
+                let may = Box::new(self.may.clone());
+                self.endpoint.answer(self.now, ask, Answer::Authorized(may));
+            } else {
+                self.events.push(event);
+            }
+        }
         let mut heard = Vec::new();
         while let Some(transmit) = self.endpoint.poll_transmit() {
             let Ok(datagram) = Datagram::parse(&transmit.payload) else {

@@ -75,7 +75,7 @@ impl World {
         let mut sides =
             [0, 1].map(|index| Side::new(index, limits.clone(), seed, clocks[index], now));
         for (side, connection) in sides.iter_mut().zip(connections) {
-            side.endpoint.add_connection(connection);
+            side.add_connection(connection);
         }
         Self {
             now: Timestamp::default(),
@@ -112,7 +112,7 @@ impl World {
         let clock = self.sides[index].clock;
         let mut side = Side::new(index, limits, seed, clock, self.now);
         side.address = self.sides[index].address;
-        side.endpoint.add_connection(connection);
+        side.add_connection(connection);
         side.log.push("restarted".into());
         self.sides[index] = side;
     }

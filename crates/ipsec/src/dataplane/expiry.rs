@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::{DataPlane, Event, SaIndex};
 use crate::lifetime::Usage;
+use crate::sa::SaHandle;
 
 /// Names an association within the data plane. Outbound ones come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,21 +70,23 @@ impl DataPlane {
             let found = match party {
                 Party::Outbound(index) => {
                     let sa = self.outbound.get_mut(index).and_then(Option::as_mut);
-                    sa.map(|sa| (&mut sa.usage, sa.spi))
+                    sa.map(|sa| (sa.handle(), &mut sa.usage))
                 }
                 Party::Inbound(index) => {
                     let sa = self.inbound.get_mut(index).and_then(Option::as_mut);
-                    sa.map(|sa| (&mut sa.usage, sa.spi))
+                    sa.map(|sa| (sa.spi.into(), &mut sa.usage))
                 }
             };
-            let Some((usage, spi)) = found else { continue };
+            let Some((name, usage)): Option<(SaHandle, &mut Usage)> = found else {
+                continue;
+            };
             if let Some(deadline) = usage.deadline() {
                 self.limits.deadlines.remove(&(deadline, party));
             }
             if let Some(expiry) = usage.poll(now) {
                 events.push(match party {
-                    Party::Outbound(_) => Event::OutboundExpired(spi, expiry),
-                    Party::Inbound(_) => Event::InboundExpired(spi, expiry),
+                    Party::Outbound(_) => Event::OutboundExpired(name, expiry),
+                    Party::Inbound(_) => Event::InboundExpired(name.spi(), expiry),
                 });
             }
             if let Some(deadline) = usage.deadline() {

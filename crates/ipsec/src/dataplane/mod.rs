@@ -18,7 +18,7 @@ use crate::drops::{DropCause, DropCounters};
 use crate::hash::Seeded;
 use crate::ip::IpHeader;
 use crate::lifetime::Expiry;
-use crate::sa::{InboundSa, OutboundSa, Protection, Spi, Trailer};
+use crate::sa::{InboundSa, OutboundSa, Protection, SaHandle, Spi, Trailer};
 use crate::selector::Flow;
 use crate::spd::{Action, PolicyId, Spd};
 
@@ -29,7 +29,7 @@ pub enum Event {
     /// association is installed.
     Acquire(PolicyId),
     /// An outbound association reached a limit.
-    OutboundExpired(Spi, Expiry),
+    OutboundExpired(SaHandle, Expiry),
     /// An inbound association reached a limit.
     InboundExpired(Spi, Expiry),
 }
@@ -68,8 +68,8 @@ pub struct Statistics {
 /// What protection adds to a packet of some flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The association's SPI.
-    pub spi: Spi,
+    /// The association.
+    pub sa: SaHandle,
     /// Bytes in front of the inner packet.
     pub before: usize,
     /// The largest inner packet that fits the path.
@@ -213,9 +213,9 @@ impl DataPlane {
     }
 
     /// Lets an association that is installed protect the traffic of `policies` from now on. False if
-    /// there is none with this SPI.
-    pub fn bind(&mut self, spi: Spi, policies: &[PolicyId]) -> bool {
-        let is_it = |sa: &Option<OutboundSa>| sa.as_ref().is_some_and(|sa| sa.spi() == spi);
+    /// there is none of this name.
+    pub fn bind(&mut self, handle: SaHandle, policies: &[PolicyId]) -> bool {
+        let is_it = |sa: &Option<OutboundSa>| sa.as_ref().is_some_and(|sa| sa.handle() == handle);
         let Some(index) = self.outbound.iter().position(is_it) else {
             return false;
         };
@@ -237,10 +237,10 @@ impl DataPlane {
         self.inbound.get(*self.by_spi.get(&spi)?)?.as_ref()
     }
 
-    /// Removes the outbound associations with this SPI.
-    pub fn remove_outbound(&mut self, spi: Spi) {
+    /// Removes the outbound associations of this name.
+    pub fn remove_outbound(&mut self, handle: SaHandle) {
         for (index, place) in self.outbound.iter_mut().enumerate() {
-            if let Some(sa) = place.take_if(|sa| sa.spi() == spi) {
+            if let Some(sa) = place.take_if(|sa| sa.handle() == handle) {
                 self.limits.remove(Party::Outbound(index), &sa.usage);
                 self.free.push(index);
                 for policy in self.spd.bound_to(index) {
@@ -287,12 +287,12 @@ impl DataPlane {
 
     /// Learns how large packets may be on an association's path (RFC 4301 §8.2.1). What an ICMP
     /// message says is not authenticated, so it never goes below what every path carries.
-    pub fn set_path_mtu(&mut self, spi: Spi, mtu: u16) {
+    pub fn set_path_mtu(&mut self, handle: SaHandle, mtu: u16) {
         for sa in self
             .outbound
             .iter_mut()
             .flatten()
-            .filter(|sa| sa.spi() == spi)
+            .filter(|sa| sa.handle() == handle)
         {
             let v6 = matches!(&sa.mode, crate::sa::Mode::Tunnel(tunnel) if tunnel.local.is_ipv6());
             sa.options.path_mtu = Some(mtu.max(if v6 { 1280 } else { 576 }));

@@ -65,7 +65,7 @@ impl DataPlane {
         };
         let before = sa.overhead_before(tunnel.local.is_ipv6());
         Some(Frame {
-            spi: sa.spi,
+            sa: sa.handle(),
             before,
             inner_mtu: sa.inner_mtu(),
             trailer: sa.trailer(true),
@@ -222,7 +222,7 @@ fn encapsulate(
         Mode::Transport => inner.traffic_class,
     };
     packet.outcome = Outcome::Protected {
-        spi: sa.spi,
+        sa: sa.handle(),
         payload: layout.header,
         traffic_class,
     };

@@ -191,7 +191,7 @@ fn packets_too_big_for_the_path_are_reported_with_what_fits() {
     let case = gcm(true);
     let mut plane = case.sender();
     let spi = plane.outbound_sas().next().unwrap().spi();
-    plane.set_path_mtu(spi, 1400);
+    plane.set_path_mtu(spi.into(), 1400);
     let mut inner = case.inner(1400);
     inner[6] = 0x40;
     let mut batch = OutboundBatch::new(2, 1500);
@@ -217,7 +217,7 @@ fn packets_too_big_for_the_path_are_reported_with_what_fits() {
     assert_eq!(message[26..28], mtu.to_be_bytes());
     // Without DF it goes out whole, for routers to fragment.
     assert_eq!(protect(&mut plane, &case.inner(1400)).unwrap().len(), 1484);
-    plane.set_path_mtu(spi, 20);
+    plane.set_path_mtu(spi.into(), 20);
     assert_eq!(plane.outbound_sas().next().unwrap().inner_mtu(), 522);
 }
 
@@ -258,7 +258,7 @@ fn limits_are_reported_once_and_end_the_association() {
     let mut plane = case.sender();
     let policies: Vec<_> = plane.spd().iter().map(|(id, _)| id).collect();
     let old = plane.outbound_sas().next().unwrap().spi();
-    plane.remove_outbound(old);
+    plane.remove_outbound(old.into());
     let sa = OutboundSa::new(&parameters, OutboundOptions::default(), now).unwrap();
     plane.install_outbound(sa, &policies);
     assert_eq!(plane.poll_timeout(), Some(now + Duration::from_secs(60)));
@@ -269,7 +269,7 @@ fn limits_are_reported_once_and_end_the_association() {
         plane.poll_expiries(now, &mut events);
         let expected: Vec<_> = expected
             .into_iter()
-            .map(|expiry| Event::OutboundExpired(old, expiry))
+            .map(|expiry| Event::OutboundExpired(old.into(), expiry))
             .collect();
         assert_eq!(events, expected);
     }
@@ -281,7 +281,7 @@ fn traffic_without_an_association_asks_once() {
     let case = gcm(true);
     let mut plane = case.sender();
     let spi = plane.outbound_sas().next().unwrap().spi();
-    plane.remove_outbound(spi);
+    plane.remove_outbound(spi.into());
     let mut batch = OutboundBatch::new(3, 100);
     for _ in 0..3 {
         batch.push(&case.inner(1));

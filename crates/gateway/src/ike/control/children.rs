@@ -18,7 +18,8 @@ use super::{ChildState, Control, Effect, NAT_PORT, Now, Start, Timer};
 use crate::children::{ChildOrder, Install};
 use crate::config::{BackendConfig, DscpConfig, Prefix};
 use crate::ike::config::Carrier;
-use crate::ike::plan::{ChildPlan, selectors};
+use crate::ike::plan::{ChildPlan, prefixes, selectors};
+use crate::ike::route::{Route, Surroundings, Unroutable};
 use crate::kernel::children::{KernelChild, Unfit};
 use crate::outer::Way;
 
@@ -63,6 +64,8 @@ impl Control {
                 false => OuterHeaders::Written,
             },
             path_mtu: Some(self.path.mtu),
+            // What peers choose need not differ from what others choose.
+            handle: Some(inbound.spi.into()),
             ..OutboundOptions::default()
         };
         let inbound_options = InboundOptions {
@@ -84,14 +87,17 @@ impl Control {
     }
 
     pub(super) fn child_up(&mut self, up: &ChildUp, now: Now) {
-        let taken = self
-            .children
-            .values()
-            .any(|child| child.spi_out == up.spi_out);
+        // The kernel tells associations apart by SPI and address, not by port.
+        let kernel = self.backend == BackendConfig::Kernel;
+        let same = |child: &ChildState| {
+            let path = self.ikes.get(&child.ike);
+            let there = path.is_some_and(|state| state.remote.ip() == up.path.1.ip());
+            child.spi_out == up.spi_out && there
+        };
+        let taken = kernel && self.children.values().any(same);
         let plan = self.plan(&up.connection);
         let made = match plan.and_then(|plan| plan.child(&up.child)) {
-            // The peers' SPIs name associations here; two alike could not be told apart.
-            _ if taken => Err("the peer chose an SPI that another peer has".to_owned()),
+            _ if taken => Err("another peer at its address chose the same SPI".to_owned()),
             None => Err("it is no longer configured".to_owned()),
             Some(_) if self.path.encapsulation == Carrier::Native && up.udp_encapsulation => {
                 Err("addresses are translated on the way, and ESP may not go in UDP".to_owned())
@@ -100,28 +106,24 @@ impl Control {
                 .install(up, child, now)
                 .map_err(|error| error.to_string()),
         };
-        let made = match made {
-            Ok(made) => made,
+        let routed = made.and_then(|made| {
+            let routes = self.routes_of(up).map_err(|error| error.to_string())?;
+            Ok((made, routes))
+        });
+        let (made, routes) = match routed {
+            Ok(routed) => routed,
             Err(reason) => {
                 tracing::warn!(conn = %up.connection, child = %up.child, reason, "Child SA refused");
+                let detail = format!("child={} remote={}", up.child, text(&up.remote));
+                self.audit_child("tunnel.child-refuse", false, up.ike, Some(reason), detail);
                 let _ = self.endpoint.delete_child(now.stamp, up.ike, up.spi_in);
                 return;
             }
         };
-        if let Some(state) = self.ikes.get_mut(&up.ike) {
-            (state.local, state.remote) = up.path;
-        }
-        let outer = up.path.1.ip();
-        let routes: Vec<Prefix> = up
-            .remote
-            .iter()
-            .flat_map(prefixes)
-            // What carries the tunnel would go into it.
-            .filter(|route| !route.range().contains(outer))
-            .collect();
+        self.set_path(up.ike, up.path.0, up.path.1);
         self.effects.push_back(made);
         for route in &routes {
-            self.add_route(*route);
+            self.add_route(*route, false);
         }
         let mode = match up.mode {
             Negotiated::Tunnel => "tunnel",
@@ -165,6 +167,34 @@ impl Control {
         self.audit_child("tunnel.child-up", true, up.ike, None, detail);
     }
 
+    /// Routes to the networks of a Child SA. What is routed already is this peer's: networks of two peers
+    /// have nothing in common.
+    fn routes_of(&self, up: &ChildUp) -> Result<Vec<Route>, Unroutable> {
+        let outer = up.path.1.ip();
+        if let Some(network) = self.routes.over(outer) {
+            return Err(Unroutable::Outer { network, outer });
+        }
+        let networks = up.remote.iter().flat_map(prefixes);
+        // What carries the tunnel would go into it.
+        let networks = networks.filter(|network| !network.range().contains(outer));
+        let networks: Vec<Prefix> = networks.collect();
+        let connected = match networks.iter().all(|network| self.routes.has(*network)) {
+            true => Vec::new(),
+            false => (self.connected)().map_err(Unroutable::Unknown)?,
+        };
+        let plan = self.plan(&up.connection);
+        let around = Surroundings {
+            outer: &self.outer,
+            connected: &connected,
+            default_route: plan.is_some_and(|plan| plan.allowance.default_route()),
+        };
+        let route = |network: &Prefix| match self.routes.has(*network) {
+            true => Ok(Route::configured(*network)),
+            false => Route::granted(*network, &around),
+        };
+        networks.iter().map(route).collect()
+    }
+
     fn audit_child(
         &mut self,
         action: &'static str,
@@ -184,7 +214,7 @@ impl Control {
         let child = self.children.remove(&spi_in)?;
         self.order_removed(spi_in, drain);
         for route in &child.routes {
-            self.remove_route(*route);
+            self.remove_route(*route, false);
         }
         Some(child)
     }
@@ -272,14 +302,18 @@ impl Control {
 
     /// An IKE SA and its children go another way from now on.
     pub(super) fn moved(&mut self, ike: IkeId, local: SocketAddr, remote: SocketAddr, now: Now) {
-        let Some(state) = self.ikes.get_mut(&ike) else {
+        let Some(state) = self.ikes.get(&ike) else {
             return;
         };
-        let old = (state.local, state.remote);
-        if old == (local, remote) {
+        if (state.local, state.remote) == (local, remote) {
             return;
         }
-        (state.local, state.remote) = (local, remote);
+        self.set_path(ike, local, remote);
+        if let Some(network) = self.routes.over(remote.ip()) {
+            let outer = remote.ip();
+            let error = Unroutable::Outer { network, outer };
+            return self.revoke(ike, error.to_string(), now);
+        }
         self.counters.moves = self.counters.moves.saturating_add(1);
         tracing::info!(ike_spi = %format_args!("{:016x}", ike.spi()), %local, %remote,
             "the tunnel moves");
@@ -332,17 +366,6 @@ fn suite_name(up: &ChildUp) -> String {
         up.suite.encryption(),
         integrity.unwrap_or_default()
     )
-}
-
-/// A selector's addresses as networks.
-fn prefixes(selector: &TrafficSelector) -> Vec<Prefix> {
-    let (first, last) = selector.addresses();
-    let Ok(range) = ipsec::selector::AddressRange::new(first, last) else {
-        return Vec::new();
-    };
-    let networks = range.networks();
-    let of = |(address, bits)| Prefix { address, bits };
-    networks.into_iter().map(of).collect()
 }
 
 /// One direction's association.

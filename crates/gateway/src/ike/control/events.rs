@@ -1,13 +1,15 @@
 //! The protocol half's events.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ikev2::config::RemoteAuth;
 use ikev2::event::{Ask, Event, Reason};
-use ikev2::{Answer, AskId, IkeId};
+use ikev2::wire::Identification;
+use ikev2::{Answer, AskId, Authorization, IkeId};
 
 use super::children::ASK_AGAIN;
-use super::{ACCEPTANCE, AuditNote, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
+use super::{AuditNote, Claim, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
 use crate::children::ChildOrder;
 use crate::ike::identity;
 use crate::ike::plan::Plan;
@@ -47,7 +49,7 @@ impl Control {
                     }
                 }
                 let state = IkeState {
-                    accepted: Vec::new(),
+                    accepted: None,
                     connection,
                     peer,
                     suite,
@@ -111,17 +113,28 @@ impl Control {
                 chain,
                 id: peer,
                 ocsp,
-                ike: _,
+                ike,
             } => {
                 let eap =
                     |plan: &Plan| matches!(plan.connection.remote_auth, RemoteAuth::Eap { .. });
                 let in_eap = self.plan(&connection).is_some_and(eap);
+                // Without its connection nobody knows what to demand.
+                let Some(plan) = self.plan(&connection) else {
+                    let answer = Answer::Refused("the connection is no longer configured".into());
+                    return self.endpoint.answer(now.stamp, id, answer);
+                };
                 let shown = Shown {
                     chain,
                     ocsp,
                     in_eap,
+                    requirement: Arc::clone(&plan.requirement),
                 };
-                self.verifying.insert(id, (connection, peer.clone()));
+                let claim = Claim {
+                    ike,
+                    connection,
+                    peer: peer.clone(),
+                };
+                self.verifying.insert(id, claim);
                 let effect = Effect::Verify(id, shown, peer);
                 self.effects.push_back(effect);
             }
@@ -132,33 +145,47 @@ impl Control {
                 let answer = password.map_or_else(unknown, Answer::Password);
                 self.endpoint.answer(now.stamp, id, answer);
             }
-            Ask::Addresses {
+            Ask::Authorize {
                 connection,
                 ike,
                 id: peer,
                 v4,
                 v6,
+                given,
             } => {
-                let pool = self.plan(&connection).and_then(|plan| plan.pool.clone());
-                let given =
-                    pool.and_then(|pool| self.pools.assign(&pool, ike, &peer.body(), (v4, v6)));
-                let answer = match given {
-                    Some((addresses, dns)) => Answer::Addresses { addresses, dns },
-                    None => Answer::Refused("the pool has no address left".into()),
+                let answer = match self.authorize(&connection, ike, &peer, (v4, v6), &given) {
+                    Some(may) => Answer::Authorized(Box::new(may)),
+                    None => Answer::Refused("the connection is no longer configured".into()),
                 };
                 self.endpoint.answer(now.stamp, id, answer);
             }
         }
     }
 
+    /// What a peer may have that has proved who it is. Asked for addresses, it gets some of the
+    /// connection's pool, if there are any left.
+    fn authorize(
+        &mut self,
+        connection: &str,
+        ike: IkeId,
+        peer: &Identification,
+        wanted: (bool, bool),
+        given: &[IpAddr],
+    ) -> Option<Authorization> {
+        let plan = self.plans.iter().find(|plan| plan.name() == connection)?;
+        let may = plan.allowance.authorization(&plan.connection, peer, given);
+        let Some(pool) = plan.pool.as_ref().filter(|_| wanted != (false, false)) else {
+            return Some(may);
+        };
+        let assigned = self.pools.assign(pool, ike, &peer.body(), wanted);
+        Some(match assigned {
+            Some((addresses, dns)) => may.assigning(&addresses, &dns),
+            None => may,
+        })
+    }
+
     fn ike_up(&mut self, ike: IkeId, mut state: IkeState, now: Now) {
-        self.accepted.retain(|_, known| {
-            known.retain(|(at, _)| now.stamp.since(*at) < ACCEPTANCE);
-            !known.is_empty()
-        });
-        let key = (state.connection.clone(), state.peer.clone());
-        let known = self.accepted.get(&key).into_iter().flatten();
-        state.accepted = known.map(|(_, accepted)| accepted.clone()).collect();
+        state.accepted = self.accepted.remove(&ike);
         tracing::info!(
             conn = %state.connection,
             peer = %identity::show(&state.peer),
@@ -175,8 +202,18 @@ impl Control {
             }
             self.at(now.stamp.after(super::starts::LOOK_AT_PATHS), Timer::Paths);
         }
+        self.outer.add(state.remote.ip());
+        // Who proves who it is by certificate is here only as long as that is good: without it, nothing
+        // could end the tunnel.
+        let shown = self
+            .plan(&state.connection)
+            .map(|plan| plan.shows_certificate(&state.peer));
+        let unknown = shown.unwrap_or(true) && state.accepted.is_none();
         self.ikes.insert(ike, state);
         self.audit_ike("tunnel.up", true, ike, None);
+        if unknown {
+            return self.revoke(ike, "no accepted certificate belongs to it".to_owned(), now);
+        }
         if initiator {
             // The first child comes with the IKE SA.
             let rest = self.plan(&connection).map(|plan| {
@@ -220,6 +257,8 @@ impl Control {
 
     fn ike_down(&mut self, ike: IkeId, connection: Option<String>, reason: &Reason, now: Now) {
         self.pools.release(ike);
+        self.accepted.remove(&ike);
+        self.verifying.retain(|_, claim| claim.ike != ike);
         self.timers.retain(|(_, timer)| {
             !matches!(timer,
                 Timer::Child(of, _) | Timer::RekeyChild(of, _) | Timer::RekeyIke(of) if *of == ike)
@@ -248,6 +287,7 @@ impl Control {
             }
         }
         if let Some(state) = self.ikes.remove(&ike) {
+            self.outer.remove(state.remote.ip());
             tracing::info!(
                 conn = %state.connection,
                 peer = %identity::show(&state.peer),

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ikev2::auth::Scheme;
 use ikev2::event::Transmit;
@@ -29,11 +29,14 @@ use ipsec::lifetime::Expiry;
 pub(super) use orders::Elsewhere;
 pub use orders::{Order, Reply};
 
-use super::config::{Carrier, OuterConfig, PoolConfig, Start};
+use super::config::{Carrier, DaemonConfig, OuterConfig, Start};
 use super::eap_tls::Way;
+use super::judge::Refused;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};
+use super::requirement::Requirement;
+use super::route::{OuterAddresses, Route, Routes};
 use super::signer::Key;
 use super::trust::{Accepted, Trust};
 use crate::children::{ChildOrder, Note};
@@ -47,9 +50,6 @@ pub(super) const IKE_PORT: u16 = 500;
 pub(super) const NAT_PORT: u16 = 4500;
 /// Failed negotiations that are remembered.
 const EXPLANATIONS: usize = 64;
-/// How long the acceptance of a certificate waits for the handshake to end, and how many of one peer.
-const ACCEPTANCE: Duration = Duration::from_secs(60);
-const ACCEPTANCES: usize = 4;
 /// Failures that strangers can cause and that are logged and audited, per second; the rest is counted.
 const LOUD: u32 = 10;
 
@@ -75,9 +75,9 @@ pub(super) enum LinkOrder {
     /// Removes it.
     RemoveAddress(IpAddr),
     /// Routes a network into the tunnel.
-    AddRoute(Prefix),
+    AddRoute(Route),
     /// No more.
-    RemoveRoute(Prefix),
+    RemoveRoute(Route),
     /// Routes what is for another host into the interface, but for outer packets.
     AddPeer(Peer),
     /// No more.
@@ -111,6 +111,8 @@ pub(super) struct Shown {
     pub(super) ocsp: Vec<Vec<u8>>,
     /// Whether that was inside EAP, where no responder is asked.
     pub(super) in_eap: bool,
+    /// What the connection demands of it.
+    pub(super) requirement: Arc<Requirement>,
 }
 
 /// Something for others to do.
@@ -132,9 +134,21 @@ pub(super) enum Effect {
 
 /// Which of our addresses packets to another one leave from.
 pub(super) type SourceOf = Box<dyn Fn(IpAddr) -> Option<IpAddr> + Send>;
+/// To which networks the host is connected.
+pub(super) type Connected = Box<dyn Fn() -> Result<Vec<Prefix>, String> + Send>;
 
-/// Connection and identity that somebody claims.
-type Claim = (String, Identification);
+/// What is to be known of the host.
+pub(super) struct Host {
+    pub(super) source_of: SourceOf,
+    pub(super) connected: Connected,
+}
+
+/// Connection and identity that somebody claims in a handshake.
+struct Claim {
+    ike: IkeId,
+    connection: String,
+    peer: Identification,
+}
 
 /// An IKE SA that is up.
 struct IkeState {
@@ -148,7 +162,8 @@ struct IkeState {
     addresses: Vec<IpAddr>,
     local: SocketAddr,
     remote: SocketAddr,
-    accepted: Vec<Arc<Accepted>>,
+    /// The certificate with which the peer proved who it is, if it was one.
+    accepted: Option<Arc<Accepted>>,
 }
 
 /// A Child SA.
@@ -163,7 +178,7 @@ struct ChildState {
     remote: String,
     since: Timestamp,
     sending: bool,
-    routes: Vec<Prefix>,
+    routes: Vec<Route>,
 }
 
 /// What we want of a connection.
@@ -202,19 +217,21 @@ pub(super) struct Control {
     workers: NonZeroUsize,
     backend: BackendConfig,
     source_of: SourceOf,
+    connected: Connected,
     pools: Pools,
     ikes: BTreeMap<IkeId, IkeState>,
     children: BTreeMap<u32, ChildState>,
     wishes: BTreeMap<String, Wish>,
     timers: BTreeSet<(Timestamp, Timer)>,
-    /// Certificates accepted in handshakes that have not ended yet, by connection and identity.
-    accepted: BTreeMap<Claim, Vec<(Timestamp, Arc<Accepted>)>>,
+    /// The certificate accepted in each handshake that has not ended yet. It belongs to the handshake that
+    /// asked: whoever shows other certificates under the same name changes nothing here.
+    accepted: BTreeMap<IkeId, Arc<Accepted>>,
     /// Questions about certificates that are out.
     verifying: BTreeMap<AskId, Claim>,
     /// Who caused the questions that are out.
     askers: BTreeMap<AskId, SocketAddr>,
-    /// How many want a network routed into the tunnel.
-    routes: BTreeMap<(IpAddr, u8), usize>,
+    routes: Routes,
+    outer: OuterAddresses,
     explanations: VecDeque<(Timestamp, Explanation)>,
     counters: IkeCounters,
     effects: VecDeque<Effect>,
@@ -231,7 +248,7 @@ impl Control {
         workers: NonZeroUsize,
         backend: BackendConfig,
         random: Box<dyn Random + Send>,
-        source_of: SourceOf,
+        host: Host,
         now: Now,
     ) -> Self {
         let limits = Limits {
@@ -245,7 +262,8 @@ impl Control {
             path,
             workers,
             backend,
-            source_of,
+            source_of: host.source_of,
+            connected: host.connected,
             pools: Pools::default(),
             ikes: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -254,7 +272,8 @@ impl Control {
             accepted: BTreeMap::new(),
             verifying: BTreeMap::new(),
             askers: BTreeMap::new(),
-            routes: BTreeMap::new(),
+            routes: Routes::default(),
+            outer: OuterAddresses::default(),
             explanations: VecDeque::new(),
             counters: IkeCounters::default(),
             effects: VecDeque::new(),
@@ -265,8 +284,8 @@ impl Control {
     }
 
     /// Takes the connections and starts those that start by themselves.
-    pub(super) fn begin(&mut self, plans: Vec<Plan>, pools: &[PoolConfig], now: Now) {
-        self.pools.configure(pools);
+    pub(super) fn begin(&mut self, plans: Vec<Plan>, config: &DaemonConfig, now: Now) {
+        self.pools.configure(&config.pool, &config.own_addresses());
         for plan in plans {
             self.add(plan, now);
         }
@@ -281,7 +300,7 @@ impl Control {
         self.effects.push_back(Effect::SetKeys(name.clone(), keys));
         for child in &plan.children {
             for route in child.routes.clone() {
-                self.add_route(route);
+                self.add_route(Route::configured(route), true);
             }
         }
         self.change_peer(&plan, true);
@@ -340,24 +359,19 @@ impl Control {
     pub(super) fn verified(
         &mut self,
         ask: AskId,
-        result: Result<(Vec<u8>, Accepted), String>,
+        result: Result<(Vec<u8>, Accepted), Refused>,
         now: Now,
     ) {
         let about = self.verifying.remove(&ask);
         let answer = match (result, about) {
             (Ok((key, accepted)), Some(about)) => {
                 self.note_unanswered(&about, &accepted, now);
-                let known = self.accepted.entry(about).or_default();
-                // Strangers can present other people's certificates; all that were accepted under a
-                // name count later.
-                if known.len() >= ACCEPTANCES {
-                    known.remove(0);
-                }
-                known.push((now.stamp, Arc::new(accepted)));
+                self.accepted.insert(about.ike, Arc::new(accepted));
                 Answer::PeerKey(key)
             }
             (Ok(_), None) => Answer::Refused("nobody asked".into()),
-            (Err(reason), _) => Answer::Refused(reason),
+            (Err(Refused::Unacceptable(reason)), _) => Answer::Refused(reason),
+            (Err(Refused::Elsewhere(reason)), _) => Answer::OtherConnection(reason),
         };
         self.answer(ask, answer, now);
     }
@@ -382,18 +396,14 @@ impl Control {
                     self.want(&name, now);
                 }
             }
-            Note::Expired(spi_out, expiry) => self.expired(spi_out.get(), expiry, now),
+            Note::Expired(spi_in, expiry) => self.expired(spi_in.get(), expiry, now),
             Note::Unknown(remote, spi) => self.endpoint.note_unknown_spi(now.stamp, remote, spi),
         }
         self.settle(now);
     }
 
-    fn expired(&mut self, spi_out: u32, expiry: Expiry, now: Now) {
-        let found = self
-            .children
-            .iter()
-            .find(|(_, child)| child.spi_out == spi_out);
-        let Some((spi_in, ike)) = found.map(|(spi_in, child)| (*spi_in, child.ike)) else {
+    fn expired(&mut self, spi_in: u32, expiry: Expiry, now: Now) {
+        let Some(ike) = self.children.get(&spi_in).map(|child| child.ike) else {
             return;
         };
         // An IKE SA that is being replaced hands its children on, and is asked again then.
@@ -487,25 +497,26 @@ impl Control {
         self.effects.push_back(Effect::Link(order));
     }
 
-    fn add_route(&mut self, route: Prefix) {
-        let count = self.routes.entry((route.address, route.bits)).or_default();
-        *count = count.saturating_add(1);
-        if *count == 1 {
+    fn add_route(&mut self, route: Route, by_file: bool) {
+        if self.routes.add(route, by_file) {
             self.effects
                 .push_back(Effect::Link(LinkOrder::AddRoute(route)));
         }
     }
 
-    fn remove_route(&mut self, route: Prefix) {
-        let key = (route.address, route.bits);
-        let Some(count) = self.routes.get_mut(&key) else {
-            return;
-        };
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            self.routes.remove(&key);
+    fn remove_route(&mut self, route: Route, by_file: bool) {
+        if self.routes.remove(route, by_file) {
             self.effects
                 .push_back(Effect::Link(LinkOrder::RemoveRoute(route)));
+        }
+    }
+
+    /// Notes where the peer of an IKE SA is outside.
+    fn set_path(&mut self, ike: IkeId, local: SocketAddr, remote: SocketAddr) {
+        if let Some(state) = self.ikes.get_mut(&ike) {
+            self.outer.add(remote.ip());
+            self.outer.remove(state.remote.ip());
+            (state.local, state.remote) = (local, remote);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::ike::plan::{Loaded, Plan};
 use crate::ike::report::{
     ChildStatus, ConnectionStatus, Explanation, IkeSaStatus, IkeStatus, PoolStatus,
 };
+use crate::ike::route::Route;
 use crate::ike::users::Users;
 
 /// An order of the operator.
@@ -154,7 +155,8 @@ impl Control {
             self.close_all_of(name, now);
             self.wishes.remove(name);
         }
-        self.pools.configure(&loaded.config.pool);
+        let config = &loaded.config;
+        self.pools.configure(&config.pool, &config.own_addresses());
         self.effects.push_back(Effect::SetTrust(loaded.trust));
         for plan in loaded.plans {
             let name = plan.name().to_owned();
@@ -213,7 +215,7 @@ impl Control {
         self.effects.push_back(keys);
         for child in &plan.children {
             for route in &child.routes {
-                self.remove_route(*route);
+                self.remove_route(Route::configured(*route), true);
             }
             if plan.start == Start::Trap {
                 let untrap = ChildOrder::Untrap(child.order);
@@ -314,7 +316,7 @@ impl Control {
             peer: identity::show(&state.peer),
             certificate: state
                 .accepted
-                .last()
+                .as_ref()
                 .map(|accepted| accepted.subject.clone()),
             local: state.local.to_string(),
             remote: state.remote.to_string(),

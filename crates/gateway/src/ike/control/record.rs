@@ -19,10 +19,7 @@ impl Control {
         judge: &dyn Fn(&Accepted) -> Result<(), String>,
         now: Now,
     ) {
-        let bad = |state: &IkeState| {
-            let mut all = state.accepted.iter();
-            all.find_map(|accepted| judge(accepted).err())
-        };
+        let bad = |state: &IkeState| judge(state.accepted.as_ref()?).err();
         let bad: Vec<(IkeId, String)> = self
             .ikes
             .iter()
@@ -68,8 +65,8 @@ impl Control {
             && self.is_loud(now)
         {
             tracing::warn!(
-                conn = about.0,
-                peer = %identity::show(&about.1),
+                conn = about.connection,
+                peer = %identity::show(&about.peer),
                 certificate = accepted.subject,
                 reason = why,
                 "no OCSP answer about a certificate, which is taken without"

@@ -1,8 +1,13 @@
 //! Two daemons' decisions in virtual time, with nothing but a function between them.
 
+mod certificates;
+
+use std::time::Duration;
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::ike::judge::Refused;
 use crate::ike::plan::Loaded;
 use crate::ike::signer::Signer;
 
@@ -66,6 +71,56 @@ struct Done {
 struct Side {
     control: Control,
     done: Done,
+    trust: Option<Trust>,
+    keys: BTreeMap<String, Vec<Key>>,
+}
+
+impl Side {
+    fn new(text: &str, folder: &std::path::Path, number: usize, start: Instant) -> Self {
+        let mut loaded = Loaded::read(text, folder, &Signer::in_thread()).unwrap();
+        let trust = loaded.trust.take();
+        let own: IpAddr = match number {
+            0 => [192, 0, 2, 7].into(),
+            other => [192, 0, 2, u8::try_from(other).unwrap()].into(),
+        };
+        let now = Now::since(start, start);
+        let random = Box::new(Seeded(number as u64));
+        let host = Host {
+            source_of: Box::new(move |_| Some(own)),
+            connected: Box::new(|| Ok(vec!["10.6.0.1/16".parse().unwrap()])),
+        };
+        let path = loaded.config.path.clone();
+        let backend = loaded.config.backend;
+        let mut control = Control::new(path, NonZeroUsize::MIN, backend, random, host, now);
+        control.begin(loaded.plans, &loaded.config, now);
+        let done = Done::default();
+        Self {
+            control,
+            done,
+            trust,
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// What other threads do: sign, and look at certificates.
+    fn serve(&mut self, effect: Effect, now: Now) {
+        match effect {
+            Effect::SetKeys(name, keys) => drop(self.keys.insert(name, keys)),
+            Effect::Sign(ask, (name, index), scheme, message) => {
+                let signed = self.keys[&name][index].sign(scheme, &message);
+                self.control
+                    .signed(ask, signed.map_err(|error| error.to_string()), now);
+            }
+            Effect::Verify(ask, shown, id) => {
+                let trust = self.trust.as_ref().unwrap();
+                let utc = time::OffsetDateTime::now_utc();
+                let result = trust.verify(&shown.chain, &[], &id, &shown.requirement, utc);
+                self.control
+                    .verified(ask, result.map_err(Refused::from), now);
+            }
+            other => self.done.take(other),
+        }
+    }
 }
 
 struct World {
@@ -77,34 +132,17 @@ struct World {
     cut: bool,
 }
 
-const ADDRESSES: [&str; 2] = ["192.0.2.7", "192.0.2.1"];
-
 impl World {
     fn new(camera: &str, gateway: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::in_folder(tempfile::tempdir().unwrap(), camera, gateway)
+    }
+
+    fn in_folder(folder: tempfile::TempDir, camera: &str, gateway: &str) -> Self {
         let secret = folder.path().join("psk");
         std::fs::write(&secret, "a secret for this test only").unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let start = Instant::now();
-        let side = |text: &str, number: usize| {
-            let loaded = Loaded::read(text, folder.path(), &Signer::in_thread()).unwrap();
-            let own: IpAddr = ADDRESSES[number].parse().unwrap();
-            let now = Now::since(start, start);
-            let random = Box::new(Seeded(number as u64));
-            let path = loaded.config.path.clone();
-            let backend = loaded.config.backend;
-            let mut control = Control::new(
-                path,
-                NonZeroUsize::MIN,
-                backend,
-                random,
-                Box::new(move |_| Some(own)),
-                now,
-            );
-            control.begin(loaded.plans, &loaded.config.pool, now);
-            let done = Done::default();
-            Side { control, done }
-        };
+        let side = |text: &str, number: usize| Side::new(text, folder.path(), number, start);
         let sides = [side(camera, 0), side(gateway, 1)];
         Self {
             start,
@@ -147,7 +185,7 @@ impl World {
             let mut quiet = true;
             for at in 0..2 {
                 while let Some(effect) = self.sides[at].control.poll_effect() {
-                    self.sides[at].done.take(effect);
+                    self.sides[at].serve(effect, now);
                 }
                 while let Some(transmit) = self.sides[at].control.poll_transmit() {
                     quiet = false;
@@ -226,10 +264,10 @@ fn a_tunnel_comes_up_gets_new_keys_and_ends() {
         world.sides[0].done.actions(),
         ["tunnel.up", "tunnel.child-up"]
     );
-    let route = LinkOrder::AddRoute("10.5.2.0/24".parse().unwrap());
+    let first = LinkOrder::AddRoute(route("10.5.2.0/24"));
     assert_eq!(
         world.sides[0].done.links,
-        [route],
+        [first],
         "once, for the connection and its child"
     );
     world.run(Duration::from_secs(700));
@@ -254,7 +292,7 @@ fn a_tunnel_comes_up_gets_new_keys_and_ends() {
         world.sides[1].done.removed.last().unwrap().1,
         Duration::ZERO
     );
-    let gone = LinkOrder::RemoveRoute("10.5.1.0/24".parse().unwrap());
+    let gone = LinkOrder::RemoveRoute(route("10.5.1.0/24"));
     assert!(world.sides[1].done.links.contains(&gone));
 }
 
@@ -281,7 +319,7 @@ fn a_lost_peer_is_noticed_and_found_again() {
     world.run(Duration::from_secs(200));
     assert_eq!(world.status(0).sas.len(), 0);
     // Routes stay, so that nothing goes in the clear meanwhile.
-    let gone = LinkOrder::RemoveRoute("10.5.2.0/24".parse().unwrap());
+    let gone = LinkOrder::RemoveRoute(route("10.5.2.0/24"));
     assert!(!world.sides[0].done.links.contains(&gone));
     world.cut = false;
     world.run(Duration::from_secs(100));
@@ -422,4 +460,109 @@ fn without_mobike_a_new_address_means_a_new_tunnel() {
     world.check_up();
     assert_eq!(world.status(0).sas[0].local, "192.0.2.8:4500");
     assert_eq!(world.status(0).counters.established, 2);
+}
+
+const POOL: &str = r#"
+status = "s"
+interface = { name = "t", addresses = ["10.9.0.1/24"] }
+[[pool]]
+name = "inside"
+addresses = ["10.9.0.0/24"]
+[[connection]]
+name = "cameras"
+local_id = "gateway.example.org"
+remote_id = "camera-17.example.org"
+psk_file = "psk"
+pool = "inside"
+[[connection.child]]
+name = "net"
+local = ["10.5.2.0/24"]
+"#;
+
+fn route(text: &str) -> Route {
+    Route::configured(text.parse().unwrap())
+}
+
+fn routes(side: &Side) -> Vec<LinkOrder> {
+    let orders = side.done.links.iter().copied();
+    orders
+        .filter(|order| matches!(order, LinkOrder::AddRoute(_)))
+        .collect()
+}
+
+#[test]
+fn a_pool_peer_without_request_gets_no_child_and_no_route() {
+    for wanted in ["10.9.0.3/32", "8.8.8.0/24", "192.0.2.7/32", "0.0.0.0/0"] {
+        let camera = CAMERA.replace("10.5.1.0/24", wanted);
+        let mut world = World::new(&camera, POOL);
+        // It goes on asking, by CREATE_CHILD_SA.
+        world.run(Duration::from_secs(60));
+        let status = world.status(1);
+        assert_eq!(status.sas.len(), 1, "{wanted}");
+        assert!(status.sas[0].children.is_empty(), "{wanted}");
+        assert!(world.sides[1].done.installed.is_empty(), "{wanted}");
+        assert!(routes(&world.sides[1]).is_empty(), "{wanted}");
+        assert!(world.reasons(1).len() > 2, "{wanted}");
+    }
+}
+
+#[test]
+fn a_pool_peer_gets_its_address_and_the_route_to_it() {
+    let camera = CAMERA.replace("start = ", "request = [\"ipv4\"]\nstart = ");
+    let camera = camera.replace("local = [\"10.5.1.0/24\"]\n", "");
+    let mut world = World::new(&camera, POOL);
+    world.run(Duration::from_secs(700));
+    world.check_up();
+    // Not the gateway's own; the first that is free.
+    let address = LinkOrder::AddRoute(route("10.9.0.2/32"));
+    assert_eq!(routes(&world.sides[1]), [address]);
+    let child = world.status(1).sas[0].children[0].clone();
+    assert_eq!(child.remote, "10.9.0.2-10.9.0.2");
+    assert!(world.status(1).counters.child_rekeys >= 10);
+    assert_eq!(world.status(0).sas[0].addresses, ["10.9.0.2"]);
+}
+
+#[test]
+fn networks_of_the_host_and_of_other_peers_outside_are_not_routed_to_a_peer() {
+    // The gateway is connected to 10.6.0.0/16, and 203.0.113.9 is another peer.
+    let refused = [
+        ("10.6.7.0/24", "to which this host is connected"),
+        ("64.0.0.0/2", "most of the address space"),
+        (
+            "203.0.113.0/24",
+            "the outer address 203.0.113.9 of another peer",
+        ),
+    ];
+    for (network, reason) in refused {
+        let camera = CAMERA.replace("10.5.1.0/24", network);
+        let gateway = GATEWAY.replace("10.5.1.0/24", network);
+        let mut world = World::new(&camera, &gateway);
+        world.sides[1]
+            .control
+            .outer
+            .add("203.0.113.9".parse().unwrap());
+        world.run(Duration::from_secs(2));
+        assert!(routes(&world.sides[1]).is_empty(), "{network}");
+        let audit = &world.sides[1].done.audit;
+        let why = audit
+            .iter()
+            .filter(|note| note.action == "tunnel.child-refuse");
+        let why: Vec<_> = why.filter_map(|note| note.reason.clone()).collect();
+        assert!(
+            why.iter().any(|why| why.contains(reason)),
+            "{network}: {why:?}"
+        );
+        assert!(world.status(1).sas[0].children.is_empty(), "{network}");
+    }
+}
+
+#[test]
+fn a_peer_that_moves_into_a_network_behind_the_tunnel_is_closed() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    let inside: IpAddr = "10.5.1.9".parse().unwrap();
+    world.sides[0].control.source_of = Box::new(move |_| Some(inside));
+    world.run(Duration::from_secs(3));
+    let actions = world.sides[1].done.actions();
+    assert!(actions.contains(&"tunnel.revoke"), "{actions:?}");
 }

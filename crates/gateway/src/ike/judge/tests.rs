@@ -17,7 +17,7 @@ const URL: &str = "http://ocsp.example.org/";
 /// Longer than anything takes here but waiting for a responder.
 const SOON: Duration = Duration::from_secs(4);
 
-type Verdict = Result<(Vec<u8>, Accepted), String>;
+type Verdict = Result<(Vec<u8>, Accepted), Refused>;
 
 struct Thread {
     jobs: SyncSender<Job<u32>>,
@@ -67,6 +67,7 @@ impl Thread {
             chain: vec![certificate.to_der().unwrap()],
             ocsp: ocsp.to_vec(),
             in_eap: false,
+            requirement: Arc::default(),
         };
         let id = identity::of_subject(certificate).unwrap();
         self.jobs.send(Job::Verify(peer, shown, id)).unwrap();
@@ -122,7 +123,7 @@ fn the_responder_decides_and_is_asked_once() {
             assert_eq!(accepted.unanswered, None);
         }
         assert_eq!(thread.counts(), (1, 0));
-        let refused = thread.judge(&bad).unwrap_err();
+        let refused = thread.judge(&bad).unwrap_err().reason().to_owned();
         assert!(
             refused.contains("CN=camera-18 was revoked at "),
             "{refused}"
@@ -163,7 +164,7 @@ fn without_an_answer_the_policy_decides() {
                 }
                 (OcspPolicy::Required, Err(refused)) => {
                     let subject = "no current OCSP response for the certificate of CN=camera-17";
-                    assert_eq!(refused, format!("{subject}: {why}"));
+                    assert_eq!(refused.reason(), format!("{subject}: {why}"));
                 }
                 (_, other) => panic!("{policy:?}: {other:?}"),
             }
@@ -183,7 +184,7 @@ fn nobody_is_asked_without_a_responder_or_inside_eap() {
     assert!(thread.judge(&site.camera).is_ok());
     thread.end();
     let thread = Thread::start(silent, nobody);
-    let refused = thread.judge(&site.camera).unwrap_err();
+    let refused = thread.judge(&site.camera).unwrap_err().reason().to_owned();
     assert!(
         refused.ends_with("for the certificate of CN=camera-17"),
         "{refused}"
@@ -194,6 +195,7 @@ fn nobody_is_asked_without_a_responder_or_inside_eap() {
         chain: vec![site.camera.to_der().unwrap()],
         ocsp: Vec::new(),
         in_eap: true,
+        requirement: Arc::default(),
     };
     let id = identity::of_subject(&site.camera).unwrap();
     thread.jobs.send(Job::Verify(1, shown, id)).unwrap();
@@ -238,7 +240,7 @@ fn a_responder_that_hangs_delays_nobody_else() {
     for peer in [1, 2] {
         let (judged, verdict) = thread.found.recv_timeout(2 * patience).unwrap();
         assert_eq!(judged, peer);
-        let refused = verdict.unwrap_err();
+        let refused = verdict.unwrap_err().reason().to_owned();
         assert!(
             refused.ends_with(&format!("{URL}: no answer in time")),
             "{refused}"
@@ -271,7 +273,7 @@ fn other_settings_count_at_once() {
     set(trust(&other, OcspPolicy::Required, &[URL]));
     question.answer(Ok(site.good(&site.camera)));
     let (_, verdict) = thread.verdict();
-    let refused = verdict.unwrap_err();
+    let refused = verdict.unwrap_err().reason().to_owned();
     assert!(
         refused.starts_with("certificate of CN=camera-17: ") && !refused.contains("OCSP"),
         "{refused}"

@@ -1,6 +1,7 @@
 //! How both sides of a connection prove who they are, with the files that hold it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ikev2::config::{
     ClientMethod, Credential, KeyKind, LocalAuth, Ppk, Psk, RemoteAuth, ServerMethod,
@@ -16,6 +17,7 @@ use crate::ike::config::{CredentialConfig, EapConfig, EapMethod, LoginConfig};
 use crate::ike::eap_tls::{self, Way};
 use crate::ike::identity;
 use crate::ike::ocsp::OcspPolicy;
+use crate::ike::requirement::Requirement;
 use crate::ike::secret::{self, SECRET_MAX};
 use crate::ike::signer::{self, Key};
 use crate::ike::trust::{Trust, key_hashes};
@@ -40,6 +42,10 @@ pub(super) struct Proofs {
     pub(super) users: Users,
     /// Where TLS finds keys and trust.
     pub(super) way: Way,
+    /// Under whose authority peers prove who they are.
+    pub(super) realm: String,
+    /// What is demanded of their certificates.
+    pub(super) requirement: Arc<Requirement>,
 }
 
 /// A certificate of ours as it is sent, and its key.
@@ -73,7 +79,11 @@ impl Reader<'_> {
         trust: Option<&Trust>,
         peer: Option<&Identification>,
     ) -> Result<Proofs, PlanError> {
+        let requirement = Arc::new(self.requirement()?);
         if let Some(file) = &self.config.psk_file {
+            if !requirement.is_none() {
+                return Err(self.wrong("peer: a shared secret shows no certificate"));
+            }
             let secret = self.secret(file)?;
             if secret.len() < SECRET_MIN {
                 return Err(self.wrong(format!(
@@ -89,12 +99,17 @@ impl Reader<'_> {
                 keys: vec![],
                 users: Users::default(),
                 way: Way::default(),
+                // The file names the peer of each secret.
+                realm: "shared secrets".to_owned(),
+                requirement: Arc::default(),
             });
         }
         let way = Way::default();
         let mut users = Users::default();
         let passwords = |eap: &EapConfig| eap.methods == [EapMethod::MsChapV2];
         let authorities = match trust {
+            // Peers show what leads to one of these.
+            Some(_) if !requirement.authorities.is_empty() => key_hashes(&requirement.authorities),
             Some(trust) => trust.key_hashes(),
             // Peers with passwords have no certificates.
             None if self.config.eap.as_ref().is_some_and(passwords) => Vec::new(),
@@ -104,6 +119,11 @@ impl Reader<'_> {
         for authority in &authorities {
             self.seen.update(authority);
         }
+        // Users with passwords are those of one connection's file.
+        let realm = match &self.config.eap {
+            Some(_) => format!("logins of {}", self.config.name),
+            None => format!("authorities {}", hex::encode(authorities.concat())),
+        };
         let mut own = Vec::new();
         for credential in self.config.credentials() {
             own.push(self.own(&credential, trust)?);
@@ -111,7 +131,7 @@ impl Reader<'_> {
         let first = own.first();
         let local = match (&self.config.login, first) {
             (Some(login), first) => {
-                let (local, ourselves) = self.login(login, first, &way, peer)?;
+                let (local, ourselves) = self.login(login, first, &way, peer, &requirement)?;
                 users = ourselves;
                 local
             }
@@ -131,6 +151,14 @@ impl Reader<'_> {
                 ocsp: policy != OcspPolicy::Off,
             },
         };
+        if let RemoteAuth::Eap { methods } = &remote
+            && methods
+                .iter()
+                .any(|method| matches!(method, ServerMethod::MsChapV2))
+            && !requirement.is_none()
+        {
+            return Err(self.wrong("peer: a password shows no certificate"));
+        }
         if policy == OcspPolicy::Required && self.has_tls() {
             return Err(self.wrong("ocsp = \"required\": EAP-TLS has no responses here"));
         }
@@ -145,6 +173,39 @@ impl Reader<'_> {
             keys,
             users,
             way,
+            realm,
+            requirement,
+        })
+    }
+
+    /// What is demanded of peers' certificates.
+    fn requirement(&mut self) -> Result<Requirement, PlanError> {
+        let Some(peer) = self.config.peer.clone() else {
+            return Ok(Requirement::default());
+        };
+        if peer
+            .min_clearance
+            .is_some_and(|level| !(1..=4).contains(&level))
+        {
+            return Err(self.wrong("peer: `min_clearance` is from 1 to 4"));
+        }
+        let plain =
+            |domain: &String| !domain.is_empty() && !domain.starts_with('.') && domain.is_ascii();
+        if peer.domain.as_ref().is_some_and(|domain| !plain(domain)) {
+            return Err(self.wrong("peer: `domain` is a domain like cameras.example.org"));
+        }
+        let mut authorities = Vec::new();
+        for file in &peer.authorities {
+            let chain = chain(&self.folder.join(file), &self.place)?;
+            chain.ders().iter().for_each(|der| self.seen.update(der));
+            authorities.extend(chain.certificates().iter().cloned());
+        }
+        Ok(Requirement {
+            authorities,
+            kind: peer.kind,
+            suffix: peer.domain,
+            clearance: peer.min_clearance,
+            unit: peer.unit,
         })
     }
 
@@ -209,6 +270,7 @@ impl Reader<'_> {
         own: Option<&Own>,
         way: &Way,
         peer: Option<&Identification>,
+        requirement: &Arc<Requirement>,
     ) -> Result<(LocalAuth, Users), PlanError> {
         let Some(peer) = peer else {
             return Err(self.wrong("`login` needs `remote_id`: who may see our password?"));
@@ -221,8 +283,13 @@ impl Reader<'_> {
                 (ClientMethod::MsChapV2, users)
             }
             (EapMethod::Tls, Some(own), None) => {
-                let made =
-                    eap_tls::client(&self.config.name, own.kind(), &own.chain, way, peer.clone());
+                let made = eap_tls::client(
+                    &self.config.name,
+                    own.kind(),
+                    &own.chain,
+                    way,
+                    (peer.clone(), Arc::clone(requirement)),
+                );
                 let config = made.map_err(|error| self.wrong(format!("login: {error}")))?;
                 let server = server_name(peer).ok_or_else(|| {
                     self.wrong("login by TLS needs a host name or an IP address as `remote_id`")

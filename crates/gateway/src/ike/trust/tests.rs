@@ -72,7 +72,9 @@ fn the_devices_authority_alone_lets_devices_in_and_nobody_else() {
     let (camera, gateway) = (site.camera(30), site.gateway());
     let devices = site.devices.certificate().clone();
     let trust = Trust::new(std::slice::from_ref(&devices), &[], false).unwrap();
-    let (key, accepted) = trust.verify(&[der(&camera)], &[], &name(), NOW).unwrap();
+    let (key, accepted) = trust
+        .verify(&[der(&camera)], &[], &name(), &Requirement::default(), NOW)
+        .unwrap();
     assert_eq!(
         key,
         camera
@@ -85,18 +87,28 @@ fn the_devices_authority_alone_lets_devices_in_and_nobody_else() {
     let id = Identification::fqdn("gateway.example.org");
     let chain = [der(&gateway), der(site.services.certificate())];
     assert!(matches!(
-        trust.verify(&chain, &[], &id, NOW),
+        trust.verify(&chain, &[], &id, &Requirement::default(), NOW),
         Err(Distrust::UnknownAuthority { issuer, .. }) if issuer == "CN=Services CA"
     ));
     // With the root both are, and the issuer may come from the peer or from the file.
     let roots = [site.root.certificate().clone()];
     let trust = Trust::new(&roots, &[devices], false).unwrap();
-    trust.verify(&chain, &[], &id, NOW).unwrap();
-    trust.verify(&[der(&camera)], &[], &name(), NOW).unwrap();
+    trust
+        .verify(&chain, &[], &id, &Requirement::default(), NOW)
+        .unwrap();
+    trust
+        .verify(&[der(&camera)], &[], &name(), &Requirement::default(), NOW)
+        .unwrap();
     assert_eq!(trust.key_hashes().len(), 2);
     let other = Site::new("Root");
     assert!(matches!(
-        trust.verify(&[der(&other.camera(30))], &[], &name(), NOW),
+        trust.verify(
+            &[der(&other.camera(30))],
+            &[],
+            &name(),
+            &Requirement::default(),
+            NOW
+        ),
         Err(Distrust::Path { .. } | Distrust::UnknownAuthority { .. })
     ));
 }
@@ -113,9 +125,19 @@ fn a_certificate_speaks_for_its_names_only() {
         Identification::fqdn("CAMERA-17.example.org"),
         subject,
     ] {
-        trust.verify(&chain, &[], &good, NOW).unwrap();
+        trust
+            .verify(&chain, &[], &good, &Requirement::default(), NOW)
+            .unwrap();
     }
-    // The common name is no host name.
+    // The common name is no host name, and no user's name: no constraints bind it.
+    let user = |name: &str| Identification {
+        kind: ikev2::wire::IdType::KEY_ID,
+        data: name.as_bytes().to_vec(),
+    };
+    let verify = |id| trust.verify(&chain, &[], &id, &Requirement::default(), NOW);
+    assert!(verify(user("camera-17.example.org")).is_ok());
+    let refused = verify(user("camera-17"));
+    assert!(matches!(refused, Err(Distrust::Identity { .. })));
     for bad in [
         "camera-17",
         "camera-18.example.org",
@@ -125,19 +147,23 @@ fn a_certificate_speaks_for_its_names_only() {
         let id = identity::parse(bad).unwrap();
         assert!(
             matches!(
-                trust.verify(&chain, &[], &id, NOW),
+                trust.verify(&chain, &[], &id, &Requirement::default(), NOW),
                 Err(Distrust::Identity { .. })
             ),
             "{bad}"
         );
     }
     assert_eq!(
-        trust.verify(&[], &[], &name(), NOW).unwrap_err(),
+        trust
+            .verify(&[], &[], &name(), &Requirement::default(), NOW)
+            .unwrap_err(),
         Distrust::Empty
     );
     let garbage = [b"garbage".to_vec()];
     assert_eq!(
-        trust.verify(&garbage, &[], &name(), NOW).unwrap_err(),
+        trust
+            .verify(&garbage, &[], &name(), &Requirement::default(), NOW)
+            .unwrap_err(),
         Distrust::Unreadable
     );
 }
@@ -149,10 +175,12 @@ fn dates_count_to_the_second() {
     let trust = Trust::new(&[site.devices.certificate().clone()], &[], false).unwrap();
     let chain = [der(&camera)];
     let end = at(camera.tbs_certificate.validity.not_after.to_unix_duration());
-    let (_, accepted) = trust.verify(&chain, &[], &name(), end).unwrap();
+    let (_, accepted) = trust
+        .verify(&chain, &[], &name(), &Requirement::default(), end)
+        .unwrap();
     let after = end + time::Duration::SECOND;
     assert!(matches!(
-        trust.verify(&chain, &[], &name(), after),
+        trust.verify(&chain, &[], &name(), &Requirement::default(), after),
         Err(Distrust::Expired { .. })
     ));
     trust.recheck(&accepted, end).unwrap();
@@ -167,7 +195,7 @@ fn dates_count_to_the_second() {
         .to_unix_duration())
         - time::Duration::SECOND;
     assert!(matches!(
-        trust.verify(&chain, &[], &name(), before),
+        trust.verify(&chain, &[], &name(), &Requirement::default(), before),
         Err(Distrust::NotYetValid { .. })
     ));
 }
@@ -179,14 +207,16 @@ fn revocation_reaches_what_was_accepted() {
     let trust = Trust::new(&[site.devices.certificate().clone()], &[], true).unwrap();
     let chain = [der(&camera)];
     assert!(matches!(
-        trust.verify(&chain, &[], &name(), NOW),
+        trust.verify(&chain, &[], &name(), &Requirement::default(), NOW),
         Err(Distrust::NoCrl { .. })
     ));
     let next = NOW + time::Duration::HOUR;
     let crl =
         |number, revoked: &[RevokedEntry]| site.devices.crl(number, revoked, NOW, next).unwrap();
     trust.accept_crl(&crl(1, &[]), NOW).unwrap();
-    let (_, accepted) = trust.verify(&chain, &[], &name(), NOW).unwrap();
+    let (_, accepted) = trust
+        .verify(&chain, &[], &name(), &Requirement::default(), NOW)
+        .unwrap();
     let entry = RevokedEntry {
         serial: camera.tbs_certificate.serial_number.as_bytes().to_vec(),
         revocation: Revocation {
@@ -201,14 +231,14 @@ fn revocation_reaches_what_was_accepted() {
         "certificate of CN=camera-17 was revoked at 2026-11-21T12:00:00Z (key-compromise)"
     );
     assert!(matches!(
-        trust.verify(&chain, &[], &name(), NOW),
+        trust.verify(&chain, &[], &name(), &Requirement::default(), NOW),
         Err(Distrust::Revoked { .. })
     ));
     // A list that is out of date is none.
     let late = next + time::Duration::SECOND;
     let other = site.camera(30);
     assert!(matches!(
-        trust.verify(&[der(&other)], &[], &name(), late),
+        trust.verify(&[der(&other)], &[], &name(), &Requirement::default(), late),
         Err(Distrust::NoCrl { .. })
     ));
     // Lists of others, or forged ones, change nothing.

@@ -239,7 +239,7 @@ fn short_sequence_numbers_are_told_of_once() {
     children.look_at_sequence();
     children.look_at_sequence();
     let told: Vec<Note> = notes.try_iter().collect();
-    assert_eq!(told, [Note::Expired(spi(0x1001), Expiry::Soft)]);
+    assert_eq!(told, [Note::Expired(spi(0x1000), Expiry::Soft)]);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn what_the_kernel_does_not_take_is_to_be_closed() {
         kernel.0.borrow_mut().refused.push(refused);
         children.install(child(0x1000, "192.0.2.7", None, true));
         let told: Vec<Note> = notes.try_iter().collect();
-        assert_eq!(told, [Note::Expired(spi(0x1001), Expiry::Hard)]);
+        assert_eq!(told, [Note::Expired(spi(0x1000), Expiry::Hard)]);
         assert_eq!(kernel.spis(), left);
         children.remove(spi(0x1000), Instant::now());
         children.poll(Instant::now());

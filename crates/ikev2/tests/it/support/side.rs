@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ikev2::eap::NtHash;
 use ikev2::event::{ChildUp, Reason};
-use ikev2::{Answer, Ask, Endpoint, Event, IkeId, Limits, Timestamp};
+use ikev2::{
+    Answer, Ask, Authorization, Connection, Endpoint, Event, Holder, IkeId, Limits, Timestamp,
+};
 
 use super::{Key, Seeded};
 
@@ -65,6 +67,11 @@ pub(crate) struct Side {
     pub(crate) passwords: BTreeMap<String, String>,
     /// Addresses and name servers for the other side.
     pub(crate) give: Option<(Vec<IpAddr>, Vec<IpAddr>)>,
+    /// Addresses that the other side gave, as far as they were asked for.
+    pub(crate) given: Vec<IpAddr>,
+    /// Whether the other side may have what its connection is configured for.
+    pub(crate) authorize: bool,
+    pub(crate) connections: BTreeMap<String, Connection>,
 }
 
 impl Side {
@@ -93,7 +100,16 @@ impl Side {
             asked_about: None,
             passwords: BTreeMap::new(),
             give: None,
+            given: Vec::new(),
+            authorize: true,
+            connections: BTreeMap::new(),
         }
+    }
+
+    pub(crate) fn add_connection(&mut self, connection: Connection) {
+        let name = connection.name.clone();
+        self.connections.insert(name, connection.clone());
+        self.endpoint.add_connection(connection);
     }
 
     pub(crate) fn ike(&self) -> IkeId {
@@ -168,13 +184,32 @@ impl Side {
                 );
                 self.endpoint.answer(now, id, answer);
             }
-            Event::Ask(id, Ask::Addresses { v4, v6, .. }) => {
-                let answer = self.give.clone().map(|(addresses, dns)| {
+            Event::Ask(
+                ask,
+                Ask::Authorize {
+                    connection,
+                    id,
+                    v4,
+                    v6,
+                    given,
+                    ..
+                },
+            ) => {
+                let connection = &self.connections[&connection];
+                let holder = Holder::new(id.to_string().as_bytes());
+                let mut may = Authorization::of_connection(connection, holder);
+                if v4 || v6 {
                     self.log.push(format!("asked for addresses {v4} {v6}"));
-                    Answer::Addresses { addresses, dns }
-                });
-                let answer = answer.unwrap_or_else(|| Answer::Refused("none left".into()));
-                self.endpoint.answer(now, id, answer);
+                    if let Some((addresses, dns)) = &self.give {
+                        may = may.assigning(addresses, dns);
+                    }
+                }
+                self.given = given;
+                let answer = match self.authorize {
+                    true => Answer::Authorized(Box::new(may)),
+                    false => Answer::Refused("not here".into()),
+                };
+                self.endpoint.answer(now, ask, answer);
             }
             Event::IkeUp {
                 peer,

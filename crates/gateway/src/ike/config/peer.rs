@@ -1,0 +1,48 @@
+//! What a peer of a connection must show, and what it may have.
+
+use std::path::PathBuf;
+
+use pki::profile::CaKind;
+use serde::Deserialize;
+
+use crate::ike::requirement::kind;
+
+/// What a connection demands of its peers' certificates, and what a peer may have at most, besides the
+/// networks of its children.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct PeerConfig {
+    /// Files with certificates of authorities (PEM), of which one must have issued the peer's certificate,
+    /// or the one above it; any under `[trust]` unless given.
+    pub authorities: Vec<PathBuf>,
+    /// Whom the authority certifies: `users`, `devices` or `services`.
+    #[serde(deserialize_with = "kind")]
+    pub kind: Option<CaKind>,
+    /// Domain that the peer's name is in.
+    pub domain: Option<String>,
+    /// Clearance at least, 1 to 4.
+    pub min_clearance: Option<u8>,
+    /// Organisational unit in the certificate's subject.
+    pub unit: Option<String>,
+    /// Child SAs at once, from 1 to 64; at least as many as are configured.
+    pub children: usize,
+    /// Networks (prefixes) of all its Child SAs together, from 1 to 1024.
+    pub networks: usize,
+    /// Whether networks larger than a /8 may be routed to it, up to everything.
+    pub default_route: bool,
+}
+
+impl Default for PeerConfig {
+    fn default() -> Self {
+        Self {
+            authorities: Vec::new(),
+            kind: None,
+            domain: None,
+            min_clearance: None,
+            unit: None,
+            children: 16,
+            networks: 64,
+            default_route: false,
+        }
+    }
+}
