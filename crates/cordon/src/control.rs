@@ -301,7 +301,10 @@ pub(crate) fn take_over(
 async fn journal(site: &Site, first: u64, events: Vec<audit::Event>) -> Outcome<Value> {
     let log = site.audit.role(GATEWAY_ROLE);
     let log = log.or_hint("cannot open the gateway's journal", "check the disk")?;
-    let taken = tokio::task::spawn_blocking(move || take_over(&log, first, events)).await;
+    let taken = site
+        .audit_pool
+        .run(move || take_over(&log, first, events))
+        .await;
     let taken = taken.or_hint("cannot record the events", "see the log")?;
     let failed = |error| Failure::new(anyhow::anyhow!("{error}"), "see the log of the site");
     Ok(json!({ "leaf_index": taken.map_err(failed)? }))
@@ -349,7 +352,7 @@ async fn note(site: &Site, action: &str, resource: &str, count: Value) -> Outcom
     let event = audit::Event::new(now, console(), action, resource, audit::Outcome::Ok)
         .with_detail("count", count);
     let audit = site.portal_audit.clone();
-    let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await;
+    let recorded = site.audit_pool.run(move || audit.record(event)).await;
     recorded
         .or_hint("cannot record the change", "see the log")?
         .or_hint("cannot record the change", "check the disk")?;

@@ -182,7 +182,7 @@ impl Gate {
     /// Records an event whose failure cannot undo anything any more; it is logged loudly.
     pub(crate) async fn note(&self, event: Event) {
         let audit = self.site.portal_audit.clone();
-        let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await;
+        let recorded = self.site.audit_pool.run(move || audit.record(event)).await;
         match recorded {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::error!(%error, "an audit event could not be recorded"),

@@ -77,6 +77,7 @@ use pki::issue::CertificateAuthority;
 use pki::path::TrustStore;
 use pki::profile::CaKind;
 use pki::status::StatusCache;
+use pool::{Pool, Share};
 use store::Sql;
 use time::OffsetDateTime;
 
@@ -108,6 +109,7 @@ struct Inner {
     /// Held while a list is made, so that numbers, files and memory advance together.
     crl_turn: tokio::sync::Mutex<()>,
     audit: Arc<dyn AuditSink>,
+    pool: Pool,
 }
 
 impl Registry {
@@ -187,6 +189,7 @@ impl Registry {
                 crls: RwLock::default(),
                 crl_turn: tokio::sync::Mutex::default(),
                 audit,
+                pool: Pool::new(Share::Registry),
             }),
         };
         registry.load_root_crl(now)?;
@@ -252,7 +255,9 @@ impl Registry {
             return Ok(());
         }
         let audit = Arc::clone(&self.inner.audit);
-        tokio::task::spawn_blocking(move || audit.record_all(events))
+        self.inner
+            .pool
+            .run(move || audit.record_all(events))
             .await
             .map_err(|_| RegistryError::Interrupted)?
             .map_err(RegistryError::Audit)?;

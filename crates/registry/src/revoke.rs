@@ -270,7 +270,9 @@ impl Registry {
         let path = files::crl_path(&self.inner.directory, CrlName::Issuing(kind));
         let bytes: Arc<[u8]> = der.into();
         let written = Arc::clone(&bytes);
-        tokio::task::spawn_blocking(move || file::write_atomic(&path, &written, PUBLIC_MODE))
+        self.inner
+            .pool
+            .run(move || file::write_atomic(&path, &written, PUBLIC_MODE))
             .await
             .map_err(|_| RegistryError::Interrupted)??;
         self.publish(CrlName::Issuing(kind), bytes, now)
