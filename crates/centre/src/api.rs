@@ -7,7 +7,6 @@ use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures_util::stream;
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     X_CONTENT_TYPE_OPTIONS,
@@ -145,7 +144,7 @@ async fn show(
 #[utoipa::path(get, path = "/api/v1/violations/{id}/media/{index}",
     params(("id" = String, Path), ("index" = usize, Path)), responses(
     (status = 200, description = "the medium's bytes"), (status = 403, body = Problem),
-    (status = 404, body = Problem)))]
+    (status = 404, body = Problem), (status = 429, body = Problem)))]
 async fn medium(
     State(review): State<Review>,
     Caller(who): Caller,
@@ -162,10 +161,6 @@ async fn medium(
         }
     };
     let name: String = medium.name.chars().map(plain).collect();
-    let pieces = stream::unfold(medium.pieces, async |mut pieces| {
-        let piece = pieces.recv().await?;
-        Some((piece, pieces))
-    });
     let headers = [
         (CONTENT_TYPE, medium.media_type),
         (CONTENT_LENGTH, medium.size.to_string()),
@@ -174,7 +169,7 @@ async fn medium(
             format!("attachment; filename=\"{name}\""),
         ),
     ];
-    Ok((headers, Body::from_stream(pieces)).into_response())
+    Ok((headers, Body::from_stream(medium.pieces)).into_response())
 }
 
 /// A reviewer's decision with its reason.
@@ -234,6 +229,12 @@ impl From<ReviewError> for Problem {
                 Self::new(StatusCode::FORBIDDEN, code, error.to_string(), hint)
             }
             ReviewError::NotFound(what) => Self::not_found(what),
+            ReviewError::TooMany(_) => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-media",
+                error.to_string(),
+                "read or close what is open, then try again",
+            ),
             ReviewError::NotAPicture => Self::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "not-a-picture",

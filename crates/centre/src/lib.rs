@@ -29,6 +29,7 @@ use evidence::open::Opener;
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
 use pki::path::TrustStore;
+use pool::{Pool, Share};
 use store::{Objects, Sql};
 use tokio::sync::Semaphore;
 
@@ -67,6 +68,8 @@ pub struct Setup {
     pub units: Units,
     /// Bounds of the intake.
     pub limits: Limits,
+    /// Threads for events about people, shared with whoever else records such events.
+    pub audit_pool: Pool,
 }
 
 /// Why the centre cannot start.
@@ -140,7 +143,17 @@ impl Centre {
         let (archive, quarantine) = (folder("archive")?, folder("quarantine")?);
         let sql = Sql::open(&file, schema::MIGRATIONS)
             .await
-            .map_err(|source| SetupError::Index { file, source })?;
+            .map_err(|source| SetupError::Index {
+                file: file.clone(),
+                source,
+            })?;
+        let people = sql
+            .with_own_readers(&file)
+            .await
+            .map_err(|source| SetupError::Index {
+                file: file.clone(),
+                source,
+            })?;
         let uploads = setup.data.join("uploads");
         let uploads = intake::Uploads::open(sql.clone(), uploads.clone(), setup.limits.clone())
             .map_err(|source| SetupError::Folder {
@@ -150,7 +163,8 @@ impl Centre {
         let metrics = Metrics::default();
         let opener = Arc::new(Opener::new(setup.recipients));
         let review = Review::new(review::Parts {
-            sql: sql.clone(),
+            // Pages must not wait for the connections that the intake reads by, nor it for theirs.
+            sql: people,
             archive: archive.clone(),
             opener: opener.clone(),
             receipt_key: setup.receipt_key.clone(),
@@ -160,6 +174,8 @@ impl Centre {
             log_origin: setup.log_origin.clone(),
             units: setup.units.clone(),
             metrics: metrics.clone(),
+            pool: Pool::new(Share::Media),
+            audit_pool: setup.audit_pool,
         });
         let verifier = intake::Verifier {
             opener,
@@ -179,6 +195,7 @@ impl Centre {
             log_origin: setup.log_origin,
             units: setup.units,
             metrics: metrics.clone(),
+            pool: Pool::new(Share::Intake),
             workers: Semaphore::new(intake::WORKERS),
             settling: Mutex::default(),
         });

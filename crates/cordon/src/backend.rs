@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use access::{Action, Context, Principal, Resource};
 use audit::{Actor, Event, Leaf};
+use axum::body::Body;
 use centre::{Decision, ReviewError};
 use pki::tls::PeerCertificates;
 use portal::{
@@ -123,13 +124,14 @@ impl Backend for PortalBackend {
             .site
             .centre
             .review()
-            .medium(who, id, index)
+            .medium_stream(who, id, index)
             .await
             .map_err(problem)?;
         Ok(Download {
             media_type: medium.media_type,
             name: medium.name,
-            bytes: medium.bytes,
+            size: medium.size,
+            body: Body::from_stream(medium.pieces),
         })
     }
 
@@ -173,7 +175,8 @@ impl Backend for PortalBackend {
         Ok(Download {
             media_type: "application/zip".to_owned(),
             name,
-            bytes,
+            size: bytes.len() as u64,
+            body: Body::from(bytes),
         })
     }
 
@@ -213,7 +216,11 @@ impl Backend for PortalBackend {
             return Err(BackendError::Denied { reasons, policies });
         }
         let audit = self.site.audit.clone();
-        let page = tokio::task::spawn_blocking(move || audit_page(&audit, before)).await;
+        let page = self
+            .site
+            .audit_pool
+            .run(move || audit_page(&audit, before))
+            .await;
         match page {
             Ok(Ok(page)) => Ok(page),
             Ok(Err(error)) => {
@@ -241,6 +248,7 @@ fn problem(error: ReviewError) -> BackendError {
     match error {
         ReviewError::Denied { reasons, policies } => BackendError::Denied { reasons, policies },
         ReviewError::NotFound(_) => BackendError::NotFound,
+        ReviewError::TooMany(_) => BackendError::Busy(error.to_string()),
         ReviewError::NotAPicture => BackendError::Invalid(error.to_string()),
         other => {
             let message = other.to_string();

@@ -321,11 +321,14 @@ pub(crate) enum Pki {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Revoke a certificate; it takes effect at once inside of this system.
+    /// Revoke a person, a device or one certificate; it takes effect at once inside of this system.
+    ///
+    /// A person or device is revoked with all certificates, and gets no new ones until
+    /// `cordon registry readmit`.
     #[command(after_help = "Example:
   cordon pki revoke --data /var/lib/cordon --uid officer-4711 --reason key-compromise")]
     Revoke(Revoke),
-    /// List issued certificates.
+    /// List issued certificates, the newest thousand of each authority.
     #[command(after_help = "Example:\n  cordon pki list --data /var/lib/cordon")]
     List {
         #[command(flatten)]
@@ -344,10 +347,10 @@ pub(crate) enum Pki {
 #[derive(Debug, Args)]
 #[group(id = "whose", required = true, multiple = false)]
 pub(crate) struct RevokeWhose {
-    /// All certificates of this person.
+    /// This person, with all certificates.
     #[arg(long)]
     pub(crate) uid: Option<String>,
-    /// All certificates of this device.
+    /// This device, with all certificates and one-time codes.
     #[arg(long)]
     pub(crate) device: Option<String>,
     /// The certificate with this serial number.
@@ -391,6 +394,49 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
         #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
         hours: u32,
     },
+    /// List devices and people with their states: enrolled, suspended, revoked, retired.
+    #[command(after_help = "Example:\n  cordon registry list --data /var/lib/cordon")]
+    List {
+        #[command(flatten)]
+        site: SiteArgs,
+    },
+    /// Refuse a device or person for the time being; the certificates stay.
+    #[command(after_help = "Example:
+  cordon registry suspend --data /var/lib/cordon --device camera-17")]
+    Suspend(HolderArgs),
+    /// End a suspension.
+    #[command(after_help = "Example:
+  cordon registry resume --data /var/lib/cordon --device camera-17")]
+    Resume(HolderArgs),
+    /// Refuse a device or person for good and revoke all certificates; the name is not used again.
+    #[command(after_help = "Example:
+  cordon registry retire --data /var/lib/cordon --device camera-17")]
+    Retire(HolderArgs),
+    /// Allow a revoked device or person new certificates; the old ones stay revoked.
+    #[command(after_help = "Example:
+  cordon registry readmit --data /var/lib/cordon --device camera-17")]
+    Readmit(HolderArgs),
+}
+
+/// `cordon registry suspend` and its like.
+#[derive(Debug, Args)]
+pub(crate) struct HolderArgs {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    #[command(flatten)]
+    pub(crate) holder: HolderName,
+}
+
+/// A device or a person.
+#[derive(Debug, Args)]
+#[group(id = "holder", required = true, multiple = false)]
+pub(crate) struct HolderName {
+    /// Name of the device.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// User id of the person.
+    #[arg(long)]
+    pub(crate) uid: Option<String>,
 }
 
 /// `cordon directory …`.

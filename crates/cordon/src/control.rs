@@ -13,7 +13,7 @@ use pki::crl::RevocationReason;
 use pki::key::PrivateKey;
 use pki::name::Subject;
 use pki::profile::CaKind;
-use registry::{IssuedRecord, Revoked};
+use registry::{HolderChange, Revoked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
@@ -40,6 +40,10 @@ pub(crate) enum Request {
     },
     /// Revoke certificates.
     Revoke { whose: Whose, reason: String },
+    /// Suspend, resume, retire or readmit a device or person.
+    Change { holder: Holder, change: Change },
+    /// Devices and people with their states.
+    ListHolders,
     /// What was issued.
     ListCertificates,
     /// One-time code for a device.
@@ -83,6 +87,41 @@ pub(crate) enum Whose {
     Device(String),
     /// One.
     Serial(String),
+}
+
+/// A device or a person.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Holder {
+    /// A person, by user id.
+    Uid(String),
+    /// A device, by name.
+    Device(String),
+}
+
+/// What to do with a device or person; revoking has its own request.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Change {
+    /// Refuse for the time being.
+    Suspend,
+    /// End a suspension.
+    Resume,
+    /// Refuse for good.
+    Retire,
+    /// Allow new certificates after a revocation.
+    Readmit,
+}
+
+impl From<Change> for HolderChange {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Suspend => Self::Suspend,
+            Change::Resume => Self::Resume,
+            Change::Retire => Self::Retire,
+            Change::Readmit => Self::Readmit,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -186,6 +225,10 @@ pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
     match request {
         Request::IssueUser { uid, password } => issue_user(site, &uid, &password, now).await,
         Request::Revoke { whose, reason } => revoke(site, &whose, &reason, now).await,
+        Request::Change { holder, change } => {
+            change_holder(site, &holder, change.into(), now).await
+        }
+        Request::ListHolders => holders(site).await,
         Request::ListCertificates => list_certificates(site).await,
         Request::Code {
             device,
@@ -258,7 +301,10 @@ pub(crate) fn take_over(
 async fn journal(site: &Site, first: u64, events: Vec<audit::Event>) -> Outcome<Value> {
     let log = site.audit.role(GATEWAY_ROLE);
     let log = log.or_hint("cannot open the gateway's journal", "check the disk")?;
-    let taken = tokio::task::spawn_blocking(move || take_over(&log, first, events)).await;
+    let taken = site
+        .audit_pool
+        .run(move || take_over(&log, first, events))
+        .await;
     let taken = taken.or_hint("cannot record the events", "see the log")?;
     let failed = |error| Failure::new(anyhow::anyhow!("{error}"), "see the log of the site");
     Ok(json!({ "leaf_index": taken.map_err(failed)? }))
@@ -306,7 +352,7 @@ async fn note(site: &Site, action: &str, resource: &str, count: Value) -> Outcom
     let event = audit::Event::new(now, console(), action, resource, audit::Outcome::Ok)
         .with_detail("count", count);
     let audit = site.portal_audit.clone();
-    let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await;
+    let recorded = site.audit_pool.run(move || audit.record(event)).await;
     recorded
         .or_hint("cannot record the change", "see the log")?
         .or_hint("cannot record the change", "check the disk")?;
@@ -367,56 +413,83 @@ async fn issue_user(site: &Site, uid: &str, password: &str, now: OffsetDateTime)
     }))
 }
 
-async fn certificates(site: &Site, holder: Option<&str>) -> Outcome<Vec<IssuedRecord>> {
+/// What was issued, newest first. At most a thousand of each authority, to be shown.
+async fn list_certificates(site: &Site) -> Outcome<Value> {
     let mut all = Vec::new();
-    for kind in [CaKind::Users, CaKind::Devices, CaKind::Services] {
-        let list = site.registry.list(kind, holder).await;
+    for kind in CaKind::ALL {
+        let list = site.registry.list(kind, None).await;
         all.extend(list.or_hint("cannot list certificates", "see the log")?);
     }
-    Ok(all)
-}
-
-async fn list_certificates(site: &Site) -> Outcome<Value> {
-    Ok(json!({ "certificates": certificates(site, None).await? }))
+    Ok(json!({ "certificates": all }))
 }
 
 async fn revoke(site: &Site, whose: &Whose, reason: &str, now: OffsetDateTime) -> Outcome<Value> {
     let reason: RevocationReason = reason
         .parse()
         .or_hint("unknown reason", "see `cordon pki revoke --help`")?;
-    let (kind, holder) = match whose {
-        Whose::Uid(uid) => (Some("users"), Some(uid.as_str())),
-        Whose::Device(device) => (Some("devices"), Some(device.as_str())),
-        Whose::Serial(_) => (None, None),
+    let holder = match whose {
+        Whose::Uid(uid) => Holder::Uid(uid.clone()),
+        Whose::Device(device) => Holder::Device(device.clone()),
+        Whose::Serial(serial) => return revoke_one(site, serial, reason, now).await,
     };
-    let mut records = certificates(site, holder).await?;
-    records.retain(|record| match whose {
-        Whose::Serial(serial) => record.serial.eq_ignore_ascii_case(serial),
-        _ => kind == Some(record.authority.as_str()) && record.revoked.is_none(),
-    });
-    if records.is_empty() {
-        let error = anyhow::anyhow!("no valid certificate of {whose:?}");
-        return Err(Failure::new(
-            error,
-            "`cordon pki list` shows what was issued",
-        ));
-    }
-    let mut serials = Vec::new();
-    for record in records {
-        let kind: CaKind = record
-            .authority
-            .parse()
-            .or_hint("damaged record", "report this")?;
-        let revoked = site
-            .registry
-            .revoke(kind, &record.serial, reason, console(), now)
-            .await;
-        let revoked = revoked.or_hint("cannot revoke", "try again; see the log")?;
-        if matches!(revoked, Revoked::Now) {
-            serials.push(record.serial);
-        }
-    }
+    change_holder(site, &holder, HolderChange::Revoke(reason), now).await
+}
+
+async fn revoke_one(
+    site: &Site,
+    serial: &str,
+    reason: RevocationReason,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let serial = serial.to_ascii_lowercase();
+    let found = site.registry.find(&serial).await;
+    let found = found.or_hint("cannot read the registry", "see the log")?;
+    let (kind, record) = found.ok_or_else(|| {
+        let error = anyhow::anyhow!("no certificate has the serial number {serial}");
+        Failure::new(error, "`cordon pki list` shows what was issued")
+    })?;
+    let revoked = site
+        .registry
+        .revoke(kind, &record.serial, reason, console(), now)
+        .await;
+    let revoked = revoked.or_hint("cannot revoke", "try again; see the log")?;
+    let serials: Vec<String> = match revoked {
+        Revoked::Now => vec![record.serial],
+        Revoked::Before(_) => Vec::new(),
+    };
     Ok(json!({ "revoked": serials }))
+}
+
+async fn change_holder(
+    site: &Site,
+    holder: &Holder,
+    change: HolderChange,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let (kind, name) = match holder {
+        Holder::Uid(uid) => (CaKind::Users, uid),
+        Holder::Device(device) => (CaKind::Devices, device),
+    };
+    let changed = site
+        .registry
+        .change_holder(kind, name, change, console(), now)
+        .await
+        .or_hint(
+            format!("cannot {} {name}", change.name()),
+            "`cordon registry list` shows devices and people with their states",
+        )?;
+    Ok(json!({
+        "holder": name,
+        "old": changed.from.name(),
+        "new": changed.to.name(),
+        "revoked": changed.revoked,
+    }))
+}
+
+async fn holders(site: &Site) -> Outcome<Value> {
+    let holders = site.registry.holders().await;
+    let holders = holders.or_hint("cannot list devices and people", "see the log")?;
+    Ok(json!({ "holders": holders }))
 }
 
 async fn code(

@@ -10,9 +10,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use centre::{Device, DeviceRefused};
+use directory::Person;
 use pki::path::Purpose;
+use pki::profile::CaKind;
 use pki::tls::PeerCertificates;
 use portal::Refused;
+use registry::{HolderRefused, HolderState};
 use time::OffsetDateTime;
 
 use crate::site::Site;
@@ -39,17 +42,18 @@ impl Gate {
     /// The person who presents `peer`.
     pub(crate) async fn person(&self, peer: &PeerCertificates) -> Result<Principal, Refused> {
         let now = OffsetDateTime::now_utc();
-        let refused = match self
+        let admitted = self
             .site
             .registry
-            .trust()
-            .validate(&peer.0, Purpose::ClientUser, now)
-        {
-            Ok(identity) => {
+            .admit(&peer.0, Purpose::ClientUser, now)
+            .await;
+        let refused = match admitted {
+            Ok(admitted) => {
+                let identity = admitted.identity();
                 let uid = identity.uid.clone().unwrap_or_default();
                 match self.site.directory.get(&uid).await {
                     Ok(Some(person)) => {
-                        match Principal::by_certificate(&identity, &person.record()) {
+                        match Principal::by_certificate(identity, &person.record()) {
                             Ok(principal) => return Ok(principal),
                             Err(error) => refusal(error.code(), &error),
                         }
@@ -70,13 +74,13 @@ impl Gate {
     /// The camera that presents `peer`.
     pub(crate) async fn device(&self, peer: &PeerCertificates) -> Result<Device, DeviceRefused> {
         let now = OffsetDateTime::now_utc();
-        match self
+        let admitted = self
             .site
             .registry
-            .trust()
-            .validate(&peer.0, Purpose::ClientDevice, now)
-        {
-            Ok(identity) => Ok(Device(identity.common_name)),
+            .admit(&peer.0, Purpose::ClientDevice, now)
+            .await;
+        match admitted {
+            Ok(admitted) => Ok(Device(admitted.identity().common_name.clone())),
             Err(error) => {
                 let refused = refusal(error.code(), &error);
                 self.note_refusal(peer, &refused).await;
@@ -92,9 +96,9 @@ impl Gate {
     pub(crate) async fn password(&self, uid: &str, password: &str) -> Result<Principal, Refused> {
         let now = OffsetDateTime::now_utc();
         let refused = match self.site.directory.login(uid, password, now).await {
-            Ok(person) => match Principal::by_password(&person.record()) {
+            Ok(person) => match self.by_password(&person).await {
                 Ok(principal) => return Ok(principal),
-                Err(error) => refusal(error.code(), &error),
+                Err(refused) => refused,
             },
             Err(error) => refusal(error.code(), &error),
         };
@@ -111,14 +115,36 @@ impl Gate {
     /// Who the holder of a password session is by now.
     pub(crate) async fn session(&self, uid: &str) -> Result<Principal, Refused> {
         match self.site.directory.get(uid).await {
-            Ok(Some(person)) => Principal::by_password(&person.record())
-                .map_err(|error| refusal(error.code(), &error)),
+            Ok(Some(person)) => self.by_password(&person).await,
             Ok(None) => Err(Refused {
                 code: "not-in-directory".to_owned(),
                 message: "your entry was removed from the directory".to_owned(),
             }),
             Err(error) => Err(refusal("directory-failed", &error)),
         }
+    }
+
+    /// The principal of somebody whose password was checked. A person whom the registry revoked
+    /// is refused here as well; one that never had a certificate is the directory's alone.
+    async fn by_password(&self, person: &Person) -> Result<Principal, Refused> {
+        let state = self
+            .site
+            .registry
+            .holder_state(CaKind::Users, &person.uid)
+            .await;
+        match state {
+            Ok(None | Some(HolderState::Enrolled)) => {}
+            Ok(Some(state)) => {
+                let refused = HolderRefused {
+                    authority: CaKind::Users,
+                    holder: person.uid.clone(),
+                    state,
+                };
+                return Err(refusal(refused.code(), &refused));
+            }
+            Err(error) => return Err(refusal("registry-failed", &error)),
+        }
+        Principal::by_password(&person.record()).map_err(|error| refusal(error.code(), &error))
     }
 
     async fn note_refusal(&self, peer: &PeerCertificates, refused: &Refused) {
@@ -156,7 +182,7 @@ impl Gate {
     /// Records an event whose failure cannot undo anything any more; it is logged loudly.
     pub(crate) async fn note(&self, event: Event) {
         let audit = self.site.portal_audit.clone();
-        let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await;
+        let recorded = self.site.audit_pool.run(move || audit.record(event)).await;
         match recorded {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::error!(%error, "an audit event could not be recorded"),

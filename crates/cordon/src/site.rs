@@ -20,6 +20,7 @@ use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pki::key::KeyAlgorithm;
 use pki::tls::ServerIdentity;
+use pool::{Pool, Share};
 use registry::{CrlName, Passphrases, Registry};
 use time::OffsetDateTime;
 
@@ -44,6 +45,8 @@ pub(crate) struct Site {
     /// Certificates that cameras seal to, newest first, PEM.
     pub(crate) recipients_pem: String,
     pub(crate) portal_audit: Arc<dyn AuditSink>,
+    /// Threads for events about people.
+    pub(crate) audit_pool: Pool,
 }
 
 impl Site {
@@ -109,6 +112,7 @@ impl Site {
                 "check keys/sealing-*.pem",
             )?;
 
+        let audit_pool = Pool::new(Share::Audit);
         let access = Engine::shipped().or_hint("cannot load the access rules", "reinstall")?;
         let access = Arc::new(access);
         let centre = Centre::open(centre::Setup {
@@ -125,6 +129,7 @@ impl Site {
                 default: config.units.default.clone(),
                 by_device: config.units.cameras.clone(),
             },
+            audit_pool: audit_pool.clone(),
             limits: Limits {
                 max_block: config.intake.max_block_bytes,
                 max_open_per_device: config.intake.max_open_uploads,
@@ -150,6 +155,7 @@ impl Site {
             server,
             recipients_pem,
             portal_audit,
+            audit_pool,
         })
     }
 

@@ -17,7 +17,7 @@ use tower_http::timeout::TimeoutLayer;
 use crate::backend::PortalBackend;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
-use crate::listener::Listener;
+use crate::listener::{self, DEVICES, Listener, PEOPLE};
 use crate::site::Site;
 use crate::{control, last_checkpoint, metrics};
 
@@ -57,6 +57,8 @@ impl Running {
             address(&metrics_socket, "listen.metrics")?,
         );
         let gate = Arc::new(Gate::new(site.clone()));
+        let bounds = listener::bounds_for_this_process();
+        let counters = listener::Metrics::default();
         let listeners = [
             Listener {
                 name: "portal",
@@ -68,6 +70,9 @@ impl Running {
                     &["h2", "http/1.1"],
                 )?),
                 router: portal_router(site, &gate)?,
+                bounds,
+                deadlines: PEOPLE,
+                metrics: counters.clone(),
             },
             Listener {
                 name: "intake",
@@ -79,6 +84,9 @@ impl Running {
                     &["http/1.1"],
                 )?),
                 router: intake_router(site, &gate),
+                bounds,
+                deadlines: DEVICES,
+                metrics: counters.clone(),
             },
             Listener {
                 name: "enrolment",
@@ -94,12 +102,18 @@ impl Running {
                     Arc::new(OffsetDateTime::now_utc),
                 )
                 .layer(timeout()),
+                bounds,
+                deadlines: DEVICES,
+                metrics: counters.clone(),
             },
             Listener {
                 name: "metrics",
                 socket: metrics_socket,
                 tls: None,
-                router: metrics::router(site),
+                router: metrics::router(site, &counters),
+                bounds,
+                deadlines: PEOPLE,
+                metrics: counters,
             },
         ];
         let mut tasks = JoinSet::new();

@@ -374,6 +374,20 @@ pub struct Opened<R> {
     reader: R,
 }
 
+/// How far a medium has been read.
+pub struct MediumCursor {
+    index: usize,
+    nonce_index: u32,
+    size: u64,
+    expected: Sha256Digest,
+    chunk: u64,
+    /// Offset of the chunk in the block.
+    at: u64,
+    left: u64,
+    /// Taken when it has been compared.
+    hash: Option<Sha256>,
+}
+
 impl<R: Read + Seek> Opened<R> {
     /// Decrypts medium `index` (from 0) into `out`; the result is its size in bytes.
     ///
@@ -384,42 +398,79 @@ impl<R: Read + Seek> Opened<R> {
     /// [`OpenError::ChunkAuthentication`], [`OpenError::DigestMismatch`],
     /// [`OpenError::NoSuchMedium`], [`OpenError::Read`] or [`OpenError::Write`].
     pub fn read_medium(&mut self, index: usize, out: &mut dyn Write) -> Result<u64, OpenError> {
+        let mut cursor = self.cursor(index)?;
+        while let Some(plaintext) = self.next_chunk(&mut cursor)? {
+            out.write_all(&plaintext).map_err(OpenError::Write)?;
+        }
+        Ok(cursor.size)
+    }
+
+    /// A place at the start of medium `index` (from 0), for [`Self::next_chunk`].
+    ///
+    /// # Errors
+    /// [`OpenError::NoSuchMedium`].
+    pub fn cursor(&self, index: usize) -> Result<MediumCursor, OpenError> {
         let (medium, start) = self.locate(index)?;
-        let (size, expected) = (medium.size, medium.sha256);
+        Ok(MediumCursor {
+            index,
+            nonce_index: u32::try_from(index).map_err(|_| self.no_such(index))?,
+            size: medium.size,
+            expected: medium.sha256,
+            chunk: 0,
+            at: start,
+            left: medium.size,
+            hash: Some(Sha256::new()),
+        })
+    }
+
+    /// Decrypts the chunk at `cursor`, at most 64 KiB, and moves on; `None` at the end, where the
+    /// medium has the hash in the manifest. For readers that give out a medium piece by piece.
+    ///
+    /// # Errors
+    /// As [`Self::read_medium`]; what was given out before [`OpenError::DigestMismatch`] must be
+    /// discarded.
+    pub fn next_chunk(
+        &mut self,
+        cursor: &mut MediumCursor,
+    ) -> Result<Option<Zeroizing<Vec<u8>>>, OpenError> {
+        let chunks = block::chunk_count(cursor.size);
+        if cursor.chunk >= chunks {
+            let differs = cursor
+                .hash
+                .take()
+                .is_some_and(|hash| hash.finish() != cursor.expected);
+            return if differs {
+                let medium = cursor.index;
+                Err(OpenError::DigestMismatch { medium })
+            } else {
+                Ok(None)
+            };
+        }
+        let refused = OpenError::ChunkAuthentication {
+            medium: cursor.index,
+            chunk: cursor.chunk,
+        };
         self.reader
-            .seek(SeekFrom::Start(start))
+            .seek(SeekFrom::Start(cursor.at))
             .map_err(OpenError::Read)?;
-        let nonce_index = u32::try_from(index).map_err(|_| self.no_such(index))?;
-        let chunks = block::chunk_count(size);
-        let mut buffer = Zeroizing::new(vec![0; CHUNK_LEN.saturating_add(TAG_LEN)]);
-        let mut hash = Sha256::new();
-        let mut left = size;
-        for chunk in 0..chunks {
-            let refused = OpenError::ChunkAuthentication {
-                medium: index,
-                chunk,
-            };
-            let len = usize::try_from(left.min(CHUNK_LEN as u64)).unwrap_or(CHUNK_LEN);
-            let Some(sealed) = buffer.get_mut(..len.saturating_add(TAG_LEN)) else {
-                return Err(refused);
-            };
-            if read_exact(&mut self.reader, sealed)?.is_none() {
-                return Err(refused);
-            }
-            let last = chunk.saturating_add(1) == chunks;
-            let plaintext = self
-                .cipher
-                .open(nonce_index, chunk, last, sealed)
-                .map_err(|_| refused)?;
-            hash.update(plaintext);
-            out.write_all(plaintext).map_err(OpenError::Write)?;
-            left = left.saturating_sub(len as u64);
+        let len = usize::try_from(cursor.left.min(CHUNK_LEN as u64)).unwrap_or(CHUNK_LEN);
+        let mut sealed = Zeroizing::new(vec![0; len.saturating_add(TAG_LEN)]);
+        if read_exact(&mut self.reader, &mut sealed)?.is_none() {
+            return Err(refused);
         }
-        if hash.finish() == expected {
-            Ok(size)
-        } else {
-            Err(OpenError::DigestMismatch { medium: index })
+        let last = cursor.chunk.saturating_add(1) == chunks;
+        let opened = self
+            .cipher
+            .open(cursor.nonce_index, cursor.chunk, last, &mut sealed)
+            .map_err(|_| refused)?;
+        if let Some(hash) = &mut cursor.hash {
+            hash.update(opened);
         }
+        sealed.truncate(len);
+        cursor.chunk = cursor.chunk.saturating_add(1);
+        cursor.at = cursor.at.saturating_add(len.saturating_add(TAG_LEN) as u64);
+        cursor.left = cursor.left.saturating_sub(len as u64);
+        Ok(Some(sealed))
     }
 
     /// Decrypts every medium and drops the plaintext: proves that the whole block is sound.

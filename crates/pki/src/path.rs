@@ -237,6 +237,39 @@ impl TrustStore {
         Ok(validated)
     }
 
+    /// As [`Self::validate`] for the certificate that made a signature at `signed`: a certificate
+    /// that was superseded later is accepted, because its replacement is no doubt about its key.
+    /// Any other revocation counts from now on, whenever the signature claims to have been made.
+    ///
+    /// The time is the signer's own word. Whoever relies on this must know by other means that the
+    /// signature comes from the holder, for instance because the holder's present certificate
+    /// brought it.
+    ///
+    /// # Errors
+    /// [`PathError`], one variant per reason.
+    pub fn validate_signer(
+        &self,
+        chain: &[CertificateDer<'_>],
+        purpose: Purpose,
+        signed: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> Result<Identity, PathError> {
+        let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
+        match self.check_revocation(&validated.links, now) {
+            Err(PathError::Revoked {
+                reason: crl::RevocationReason::Superseded,
+                at,
+                ..
+            }) if signed < at => {
+                // Only the end entity's own revocation may be passed over.
+                let authorities = validated.links.get(1..).unwrap_or_default();
+                self.check_revocation(authorities, now)?;
+                Ok(validated.identity)
+            }
+            checked => checked.map(|()| validated.identity),
+        }
+    }
+
     /// Asks again whether an accepted certificate is in date and not revoked: no signature is
     /// verified, so this is cheap enough for every request of a long session.
     ///

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use access::Principal;
+use axum::body::Body;
 use pki::tls::PeerCertificates;
 use time::OffsetDateTime;
 
@@ -27,6 +28,8 @@ pub enum BackendError {
     },
     /// There is no such thing.
     NotFound,
+    /// The person asks for too much at once; the text says of what.
+    Busy(String),
     /// The request makes no sense; the text says why.
     Invalid(String),
     /// Something broke; the text is for people and gives nothing away.
@@ -243,15 +246,17 @@ pub struct Overview {
     pub cameras_with_gaps: u64,
 }
 
-/// Bytes for the browser.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Bytes for the browser, made while it reads.
+#[derive(Debug)]
 pub struct Download {
     /// Media type.
     pub media_type: String,
     /// Suggested file name, plain ASCII.
     pub name: String,
+    /// Bytes to come.
+    pub size: u64,
     /// Content.
-    pub bytes: Vec<u8>,
+    pub body: Body,
 }
 
 /// A reviewer's choice.

@@ -76,6 +76,17 @@ pub(crate) fn error_page(viewer: &Viewer, error: BackendError) -> Response {
             },
         ),
         BackendError::NotFound => (StatusCode::NOT_FOUND, missing(frame("Not found"))),
+        BackendError::Busy(message) => (
+            StatusCode::TOO_MANY_REQUESTS,
+            ProblemPage {
+                frame: frame("Too much at once"),
+                title: "Too much at once",
+                lead: "There is a limit to what one person reads at the same time.",
+                reasons: vec![message],
+                rules: Vec::new(),
+                hint: "Read or close what is open, then try again.",
+            },
+        ),
         BackendError::Invalid(message) => (
             StatusCode::BAD_REQUEST,
             ProblemPage {

@@ -10,6 +10,7 @@ use subtle::ConstantTimeEq;
 use time::{Duration, OffsetDateTime};
 use zeroize::Zeroizing;
 
+use crate::holders::{self, HolderRefused, HolderState};
 use crate::{EnrolError, Registry, RegistryError};
 
 /// Random bytes in a code.
@@ -90,6 +91,16 @@ impl Registry {
         let code = OneTimeCode::generate()?;
         let expires_at = now.saturating_add(valid_for).unix_timestamp();
         let mut tx = self.inner.sql.write().await?;
+        if let Some(state) = holders::state_in(&mut tx, CaKind::Devices, device).await?
+            && state != HolderState::Enrolled
+        {
+            return Err(HolderRefused {
+                authority: CaKind::Devices,
+                holder: device.to_owned(),
+                state,
+            }
+            .into());
+        }
         sqlx::query(
             "INSERT OR REPLACE INTO one_time_codes (device, verifier, clearance, expires_at)
              VALUES (?, ?, ?, ?)",

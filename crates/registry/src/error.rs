@@ -14,6 +14,8 @@ use pki::profile::CaKind;
 use store::StoreError;
 use store::sqlx;
 
+use crate::holders::{HolderRefused, HolderState};
+
 /// Why the registry could not do what it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
@@ -68,6 +70,29 @@ pub enum RegistryError {
         /// The serial number asked for.
         serial: String,
     },
+    /// Neither a certificate nor an invitation of this device or person is known.
+    #[error("no {} is known by the name {holder}", noun(*.authority))]
+    UnknownHolder {
+        /// Whose certificates the holder would have.
+        authority: CaKind,
+        /// Device name or user id.
+        holder: String,
+    },
+    /// The holder's state forbids it.
+    #[error(transparent)]
+    Holder(#[from] HolderRefused),
+    /// The state cannot be changed like this.
+    #[error("cannot {change} {} {holder}: it is {from}", noun(*.authority))]
+    Transition {
+        /// Whose certificates the holder has.
+        authority: CaKind,
+        /// Device name or user id.
+        holder: String,
+        /// Its state.
+        from: HolderState,
+        /// What was asked for.
+        change: &'static str,
+    },
     /// A device's name must be 1 to 64 lower-case letters, digits and hyphens.
     #[error("{0:?} is not a device name")]
     DeviceName(String),
@@ -89,6 +114,15 @@ pub enum RegistryError {
     /// The system's random generator failed.
     #[error("no randomness")]
     Random,
+}
+
+/// What holders of an authority's certificates are called.
+pub(crate) const fn noun(authority: CaKind) -> &'static str {
+    match authority {
+        CaKind::Users => "person",
+        CaKind::Devices => "device",
+        CaKind::Services => "service",
+    }
 }
 
 impl From<sqlx::Error> for RegistryError {
@@ -121,9 +155,118 @@ pub enum EnrolError {
     /// The present certificate is not accepted (any more).
     #[error("present certificate refused")]
     BadCertificate(#[from] PathError),
+    /// The present certificate, or the device, is not accepted (any more).
+    #[error(transparent)]
+    NotAdmitted(AdmissionError),
+    /// The device's state forbids it.
+    #[error(transparent)]
+    Holder(HolderRefused),
+    /// The device renewed its certificate too often.
+    #[error("device renewed its certificate {limit} times within a day; try again tomorrow")]
+    TooManyRenewals {
+        /// How many are allowed.
+        limit: u32,
+    },
     /// A fault on our side.
     #[error("registry failed")]
-    Registry(#[from] RegistryError),
+    Registry(#[source] RegistryError),
+}
+
+impl From<RegistryError> for EnrolError {
+    fn from(e: RegistryError) -> Self {
+        match e {
+            RegistryError::Holder(refused) => Self::Holder(refused),
+            other => Self::Registry(other),
+        }
+    }
+}
+
+impl From<AdmissionError> for EnrolError {
+    fn from(e: AdmissionError) -> Self {
+        match e {
+            AdmissionError::Path(e) => Self::BadCertificate(e),
+            AdmissionError::Holder(refused) => Self::Holder(refused),
+            AdmissionError::Registry(e) => Self::Registry(e),
+            other => Self::NotAdmitted(other),
+        }
+    }
+}
+
+/// Why a certificate opens no door. Fit to be shown to its holder, but for [`Self::Registry`].
+#[derive(Debug, thiserror::Error)]
+pub enum AdmissionError {
+    /// The certificate itself is not accepted.
+    #[error(transparent)]
+    Path(PathError),
+    /// A path leads to the root, but this registry did not issue the certificate: whoever signed
+    /// it has an authority's key.
+    #[error("this registry has not issued the certificate {serial}")]
+    NotIssued {
+        /// Its serial number.
+        serial: String,
+    },
+    /// Revoked, and the status cache does not know yet.
+    #[error("certificate {serial} was revoked ({reason})")]
+    Revoked {
+        /// Its serial number.
+        serial: String,
+        /// Why.
+        reason: String,
+    },
+    /// Its successor is in use.
+    #[error("certificate {serial} was superseded by a newer one of the same holder")]
+    Superseded {
+        /// Its serial number.
+        serial: String,
+    },
+    /// The holder's state forbids it.
+    #[error(transparent)]
+    Holder(HolderRefused),
+    /// A fault on our side.
+    #[error("registry failed")]
+    Registry(#[source] RegistryError),
+}
+
+impl AdmissionError {
+    /// Stable name of the reason, in kebab case.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Path(e) => e.code(),
+            Self::NotIssued { .. } => "certificate-not-issued",
+            Self::Revoked { .. } => "certificate-revoked",
+            Self::Superseded { .. } => "certificate-superseded",
+            Self::Holder(refused) => refused.code(),
+            Self::Registry(_) => "registry-failed",
+        }
+    }
+}
+
+impl From<PathError> for AdmissionError {
+    fn from(e: PathError) -> Self {
+        Self::Path(e)
+    }
+}
+
+impl From<RegistryError> for AdmissionError {
+    fn from(e: RegistryError) -> Self {
+        match e {
+            RegistryError::Holder(refused) => Self::Holder(refused),
+            other => Self::Registry(other),
+        }
+    }
+}
+
+impl From<sqlx::Error> for AdmissionError {
+    fn from(e: sqlx::Error) -> Self {
+        Self::Registry(e.into())
+    }
+}
+
+impl From<StoreError> for AdmissionError {
+    fn from(e: StoreError) -> Self {
+        Self::Registry(e.into())
+    }
 }
 
 impl EnrolError {

@@ -9,8 +9,8 @@
 //!
 //! Bodies of EST are base64 (RFC 8951). The TLS certificates of the peer are taken from the request
 //! extension [`PeerCertificates`], which the listener sets. Refusals carry one line of plain text:
-//! 400 for a bad request, 401 for wrong credentials, 403 for a certificate that is not accepted,
-//! 413 and 415 for body and type, 500 for a fault here.
+//! 400 for a bad request, 401 for wrong credentials, 403 for a certificate or device that is not
+//! accepted, 413 and 415 for body and type, 429 for too many renewals, 500 for a fault here.
 
 use std::sync::Arc;
 
@@ -217,7 +217,11 @@ fn enrol_refusal(e: &EnrolError) -> Response {
     let status = match e {
         EnrolError::Unauthorised => StatusCode::UNAUTHORIZED,
         EnrolError::Csr(_) | EnrolError::WrongSubject { .. } => StatusCode::BAD_REQUEST,
-        EnrolError::NoCertificate | EnrolError::BadCertificate(_) => StatusCode::FORBIDDEN,
+        EnrolError::NoCertificate
+        | EnrolError::BadCertificate(_)
+        | EnrolError::NotAdmitted(_)
+        | EnrolError::Holder(_) => StatusCode::FORBIDDEN,
+        EnrolError::TooManyRenewals { .. } => StatusCode::TOO_MANY_REQUESTS,
         EnrolError::Registry(error) => {
             tracing::error!(error = error as &dyn std::error::Error, "enrolment failed");
             StatusCode::INTERNAL_SERVER_ERROR

@@ -12,7 +12,22 @@ use time::OffsetDateTime;
 
 use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
-use crate::{Registry, RegistryError};
+use crate::admission::{supersede_unused, superseded_events};
+use crate::{Registry, RegistryError, holders};
+
+/// Lineage of the certificates that a device got with one-time codes; serial numbers are
+/// hexadecimal, so none of them is called like this.
+const ENROLMENT: &str = "enrolment";
+
+/// How a certificate comes about, which decides what it takes the place of.
+pub(crate) enum Origin {
+    /// Ordered, beside whatever the holder has.
+    Order,
+    /// With a one-time code: takes the place of what earlier codes gave.
+    Enrolment,
+    /// With a certificate of this lineage, whose place it takes.
+    Renewal(String),
+}
 
 /// What to certify. The caller answers for its truth and for the right to ask.
 #[derive(Clone, Debug)]
@@ -85,7 +100,9 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         let mut tx = self.inner.sql.write().await?;
-        let issued = self.issue_in(&mut tx, order, actor, now).await?;
+        let issued = self
+            .issue_in(&mut tx, order, Origin::Order, actor, now)
+            .await?;
         tx.commit().await?;
         Ok(issued)
     }
@@ -163,17 +180,28 @@ impl Registry {
             .await
     }
 
-    /// Issues inside a transaction that the caller commits.
+    /// Issues inside a transaction that the caller commits; the state of the holder is read in it.
     pub(crate) async fn issue_in(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         order: Order,
+        origin: Origin,
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
         let authority = self.authority(kind)?;
         let request = self.complete(&order, kind, now);
+        let subject = &request.subject;
+        let holder = match (kind, &subject.uid) {
+            (CaKind::Users, Some(uid)) => uid.clone(),
+            _ => subject.common_name.clone(),
+        };
+        if let Err(e) = holders::admit_issuing(tx, kind, &holder, now).await {
+            let event = event(&request, kind, actor, Outcome::Deny, now);
+            self.record(event.with_reason(e.to_string())).await?;
+            return Err(e);
+        }
         let outcome = authority.issue(&request, now);
         let certificate = match outcome {
             Ok(certificate) => certificate,
@@ -186,10 +214,27 @@ impl Registry {
         let chain = CertificateChain::new(vec![certificate, authority.certificate().clone()])?;
         let serial = cert::serial_hex(chain.leaf());
         let spki = spki_sha256(&order.spki).map_err(|_| KeyError::Malformed)?;
+        let lineage = match &origin {
+            Origin::Order => serial.clone(),
+            Origin::Enrolment => ENROLMENT.to_owned(),
+            Origin::Renewal(lineage) => lineage.clone(),
+        };
+        let replaced = supersede_unused(tx, kind, &holder, &lineage, now).await?;
+        // A second certificate of a person is no secret: its event says how many there are.
+        let others: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM issued i WHERE i.authority = ?1 AND i.holder_id = ?2
+             AND i.superseded_at IS NULL AND i.not_after > ?3 AND NOT EXISTS (
+                 SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)",
+        )
+        .bind(kind.name())
+        .bind(&holder)
+        .bind(now.unix_timestamp())
+        .fetch_one(&mut **tx)
+        .await?;
         sqlx::query(
             "INSERT INTO issued (authority, serial, profile, holder, uid, clearance, spki_sha256,
-                issued_at, not_after, certificate)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                issued_at, not_after, certificate, holder_id, lineage, renewal)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(kind.name())
         .bind(&serial)
@@ -201,12 +246,18 @@ impl Registry {
         .bind(now.unix_timestamp())
         .bind(request.validity.not_after.unix_timestamp())
         .bind(cert::to_der(chain.leaf())?)
+        .bind(&holder)
+        .bind(lineage)
+        .bind(matches!(origin, Origin::Renewal(_)))
         .execute(&mut **tx)
         .await?;
-        let event = event(&request, kind, actor, Outcome::Ok, now)
+        let mut events = superseded_events(kind, &holder, &actor, &replaced, &serial, now);
+        let issued_event = event(&request, kind, actor, Outcome::Ok, now)
             .with_detail("serial", serial.clone())
+            .with_detail("other_valid_certificates", others)
             .with_detail("fingerprint", chain.leaf_fingerprint());
-        self.record(event).await?;
+        events.push(issued_event);
+        self.record_all(events).await?;
         Ok(Issued {
             chain,
             authority: kind,

@@ -1,6 +1,9 @@
 #![forbid(unsafe_code)]
 //! Registration and certification: who gets which certificate, and the memory of it.
 //!
+//! Devices and people have a state ([`HolderState`]), and [`Registry::admit`] is the question that
+//! every door asks at every request: is this certificate in the book, and its holder enrolled?
+//!
 //! A [`Registry`] owns the three issuing authorities of the hierarchy (users, devices, services),
 //! a database of everything issued and revoked, and the revocation lists. Devices enrol by
 //! themselves over EST (RFC 7030, [`est::router`]) with a one-time code and renew with the
@@ -50,12 +53,14 @@
 //! # });
 //! ```
 
+mod admission;
 mod codes;
 mod config;
 mod enrol;
 mod error;
 pub mod est;
 mod files;
+mod holders;
 mod issue;
 mod records;
 mod revoke;
@@ -72,12 +77,16 @@ use pki::issue::CertificateAuthority;
 use pki::path::TrustStore;
 use pki::profile::CaKind;
 use pki::status::StatusCache;
+use pool::{Pool, Share};
 use store::Sql;
 use time::OffsetDateTime;
 
+pub use self::admission::Admitted;
 pub use self::codes::OneTimeCode;
 pub use self::config::{Config, Lifetimes, Passphrases};
-pub use self::error::{EnrolError, RegistryError};
+pub use self::enrol::MAX_RENEWALS;
+pub use self::error::{AdmissionError, EnrolError, RegistryError};
+pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::issue::{Issued, Order};
 pub use self::records::{IssuedRecord, RevokedRecord};
 pub use self::revoke::{CrlName, Revoked};
@@ -100,6 +109,7 @@ struct Inner {
     /// Held while a list is made, so that numbers, files and memory advance together.
     crl_turn: tokio::sync::Mutex<()>,
     audit: Arc<dyn AuditSink>,
+    pool: Pool,
 }
 
 impl Registry {
@@ -179,6 +189,7 @@ impl Registry {
                 crls: RwLock::default(),
                 crl_turn: tokio::sync::Mutex::default(),
                 audit,
+                pool: Pool::new(Share::Registry),
             }),
         };
         registry.load_root_crl(now)?;
@@ -235,8 +246,18 @@ impl Registry {
 
     /// Records `event`, on a thread that may block; durable on return.
     async fn record(&self, event: Event) -> Result<(), RegistryError> {
+        self.record_all(vec![event]).await
+    }
+
+    /// Records `events` in their order; all are durable on return.
+    async fn record_all(&self, events: Vec<Event>) -> Result<(), RegistryError> {
+        if events.is_empty() {
+            return Ok(());
+        }
         let audit = Arc::clone(&self.inner.audit);
-        tokio::task::spawn_blocking(move || audit.record(event))
+        self.inner
+            .pool
+            .run(move || audit.record_all(events))
             .await
             .map_err(|_| RegistryError::Interrupted)?
             .map_err(RegistryError::Audit)?;

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use crate::{Issued, Registry, RegistryError};
 
-/// Most rows in one answer.
+/// Most rows in one answer to be shown.
 const MAX_ROWS: u32 = 1000;
 
 /// A certificate in the registry's memory.
@@ -176,8 +176,27 @@ impl Registry {
         .try_into()
     }
 
-    /// Certificates of one authority, newest first, at most 1000; of one holder (common name or
-    /// user id) if given.
+    /// The certificate with this serial number, whichever authority issued it.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
+    pub async fn find(
+        &self,
+        serial: &str,
+    ) -> Result<Option<(CaKind, IssuedRecord)>, RegistryError> {
+        for authority in CaKind::ALL {
+            match self.issued(authority, serial).await {
+                Ok(record) => return Ok(Some((authority, record))),
+                Err(RegistryError::UnknownSerial { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Certificates of one authority, newest first, at most 1000 to be shown; of one holder
+    /// (common name or user id) if given. No decision may rest on it: [`Self::admit`] and
+    /// [`Self::change_holder`] look at all.
     ///
     /// # Errors
     /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].

@@ -9,12 +9,16 @@ use pki::crl::{RevocationReason, RevokedEntry};
 use pki::file;
 use pki::profile::CaKind;
 use pki::status::{IssuerId, Revocation};
-use store::sqlx;
-use time::OffsetDateTime;
+use store::sqlx::{self, Sqlite, Transaction};
+use time::{Duration, OffsetDateTime};
 
 use crate::records::instant;
 use crate::{Registry, RegistryError, files};
 
+/// How long a superseded certificate stays off the revocation lists. Our choice: the tunnel daemon
+/// of a camera uses the same certificate and reads the new one when it is reloaded; were the old
+/// one listed at once, the gateway would close the tunnel before anybody could do that.
+const OVERLAP: Duration = Duration::days(7);
 /// Mode of revocation lists in files.
 const PUBLIC_MODE: u32 = 0o644;
 
@@ -59,7 +63,9 @@ pub enum Revoked {
 
 impl Registry {
     /// Revokes a certificate: durable, audited, known to [`Self::status`] and on the list when
-    /// this returns. `serial` is hexadecimal.
+    /// this returns. `serial` is hexadecimal. A renewal of it that waits to be used is revoked with
+    /// it: whoever has the key may have asked for that. To revoke a device or person whole, use
+    /// [`Self::change_holder`].
     ///
     /// # Errors
     /// [`RegistryError::UnknownSerial`]; [`RegistryError::Audit`] or [`RegistryError::Store`], and
@@ -102,13 +108,25 @@ impl Registry {
             drop(tx);
             return Box::pin(self.revoke(authority, &serial, reason, actor, now)).await;
         }
+        let mut serials = vec![serial.clone()];
+        serials.extend(revoke_unused_successors(&mut tx, authority, &serial, at, reason).await?);
         let resource = format!("certificate/{authority}/{}", record.holder);
-        let event = Event::new(now, actor, "certificate.revoke", resource, Outcome::Ok)
+        let event = |serial: &String| {
+            Event::new(
+                now,
+                actor.clone(),
+                "certificate.revoke",
+                resource.clone(),
+                Outcome::Ok,
+            )
             .with_reason(reason.name())
-            .with_detail("serial", serial.clone());
-        self.record(event).await?;
+            .with_detail("serial", serial.clone())
+        };
+        self.record_all(serials.iter().map(event).collect()).await?;
         tx.commit().await?;
-        self.push(authority, &serial, Revocation { at, reason })?;
+        for serial in &serials {
+            self.push(authority, serial, Revocation { at, reason })?;
+        }
         self.renew_crl(authority, now).await?;
         Ok(Revoked::Now)
     }
@@ -131,6 +149,7 @@ impl Registry {
     /// # Errors
     /// [`RegistryError`]; lists not reached remain as they are.
     pub async fn refresh_crls(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        self.list_superseded(now).await?;
         for kind in CaKind::ALL {
             let issuer = self.issuer(kind)?;
             let window = self.inner.status.crl_window(issuer);
@@ -140,6 +159,24 @@ impl Registry {
                 self.renew_crl(kind, now).await?;
             }
         }
+        Ok(())
+    }
+
+    /// Puts superseded certificates on the lists once [`OVERLAP`] is over. The doors of this
+    /// system refuse them from the first use of their successors on.
+    async fn list_superseded(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        sqlx::query(
+            "INSERT INTO revoked (authority, serial, at, reason)
+             SELECT i.authority, i.serial, i.superseded_at, ?1 FROM issued i
+             WHERE i.superseded_at IS NOT NULL AND i.superseded_at <= ?2 AND NOT EXISTS (
+                 SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)",
+        )
+        .bind(RevocationReason::Superseded.name())
+        .bind(now.saturating_sub(OVERLAP).unix_timestamp())
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
         Ok(())
     }
 
@@ -161,7 +198,7 @@ impl Registry {
         Ok(IssuerId::of(&certificate.tbs_certificate.subject))
     }
 
-    fn push(
+    pub(crate) fn push(
         &self,
         kind: CaKind,
         serial: &str,
@@ -233,7 +270,9 @@ impl Registry {
         let path = files::crl_path(&self.inner.directory, CrlName::Issuing(kind));
         let bytes: Arc<[u8]> = der.into();
         let written = Arc::clone(&bytes);
-        tokio::task::spawn_blocking(move || file::write_atomic(&path, &written, PUBLIC_MODE))
+        self.inner
+            .pool
+            .run(move || file::write_atomic(&path, &written, PUBLIC_MODE))
             .await
             .map_err(|_| RegistryError::Interrupted)??;
         self.publish(CrlName::Issuing(kind), bytes, now)
@@ -265,4 +304,30 @@ impl Registry {
         crls.insert(name, der);
         Ok(())
     }
+}
+
+/// Revokes what was issued on the strength of `serial` and is not in use yet.
+async fn revoke_unused_successors(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    serial: &str,
+    at: OffsetDateTime,
+    reason: RevocationReason,
+) -> Result<Vec<String>, RegistryError> {
+    let serials = sqlx::query_scalar(
+        "INSERT INTO revoked (authority, serial, at, reason)
+         SELECT s.authority, s.serial, ?3, ?4 FROM issued i JOIN issued s
+             ON s.authority = i.authority AND s.holder_id = i.holder_id AND s.lineage = i.lineage
+         WHERE i.authority = ?1 AND i.serial = ?2 AND s.rowid > i.rowid
+             AND s.first_used_at IS NULL AND NOT EXISTS (
+                 SELECT 1 FROM revoked r WHERE r.authority = s.authority AND r.serial = s.serial)
+         RETURNING serial",
+    )
+    .bind(authority.name())
+    .bind(serial)
+    .bind(at.unix_timestamp())
+    .bind(reason.name())
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(serials)
 }

@@ -2,9 +2,18 @@
 
 use store::Migration;
 
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    sql: "
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        sql: V1,
+    },
+    Migration {
+        version: 2,
+        sql: V2,
+    },
+];
+
+const V1: &str = "
 CREATE TABLE issued (
     authority    TEXT NOT NULL,
     serial       TEXT NOT NULL,
@@ -44,5 +53,39 @@ CREATE TABLE one_time_codes (
     used_spki    TEXT,
     used_serial  TEXT
 ) STRICT;
-",
-}];
+";
+
+/// Holders get a state, certificates a holder, a lineage and a first use.
+///
+/// Certificates of before count as used and as a lineage of their own, so that nothing that works
+/// is superseded by the upgrade. A holder whose newest certificate was revoked is revoked: revoking
+/// "all" of its certificates used to stop at the newest thousand.
+const V2: &str = "
+CREATE TABLE holders (
+    authority    TEXT NOT NULL,
+    holder_id    TEXT NOT NULL,        -- device name, or user id
+    state        TEXT NOT NULL CHECK (state IN ('enrolled', 'suspended', 'revoked', 'retired')),
+    changed_at   INTEGER NOT NULL,
+    PRIMARY KEY (authority, holder_id)
+) STRICT;
+
+ALTER TABLE issued ADD COLUMN holder_id TEXT NOT NULL DEFAULT '';
+-- A certificate and its renewals; only the newest that was used is accepted.
+ALTER TABLE issued ADD COLUMN lineage TEXT NOT NULL DEFAULT '';
+ALTER TABLE issued ADD COLUMN renewal INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE issued ADD COLUMN first_used_at INTEGER;
+ALTER TABLE issued ADD COLUMN superseded_at INTEGER;
+UPDATE issued SET
+    holder_id = CASE authority WHEN 'users' THEN COALESCE(uid, holder) ELSE holder END,
+    lineage = serial,
+    first_used_at = issued_at;
+CREATE INDEX issued_by_holder_id ON issued (authority, holder_id, issued_at);
+CREATE INDEX issued_superseded ON issued (authority, superseded_at) WHERE superseded_at IS NOT NULL;
+
+INSERT INTO holders (authority, holder_id, state, changed_at)
+SELECT n.authority, n.holder_id, CASE WHEN r.serial IS NULL THEN 'enrolled' ELSE 'revoked' END,
+       COALESCE(r.at, n.issued_at)
+FROM issued n LEFT JOIN revoked r ON r.authority = n.authority AND r.serial = n.serial
+WHERE n.authority IN ('users', 'devices') AND n.rowid = (
+    SELECT max(o.rowid) FROM issued o WHERE o.authority = n.authority AND o.holder_id = n.holder_id);
+";

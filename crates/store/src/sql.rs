@@ -58,23 +58,26 @@ impl Sql {
     /// # Errors
     /// [`StoreError::TooNew`] for a file of a later program; [`StoreError::Database`] otherwise.
     pub async fn open(path: &Path, migrations: &[Migration]) -> Result<Self, StoreError> {
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(BUSY_TIMEOUT);
+        let options = options(path);
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .connect_with(options.clone())
             .await?;
         migrate(&writer, migrations).await?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READERS)
-            .connect_with(options.read_only(true))
-            .await?;
+        let readers = readers(options).await?;
         Ok(Self { readers, writer })
+    }
+
+    /// The same database with read-only connections of its own: whoever reads by these does not
+    /// wait for those who read by others. The writer stays the only one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]. `path` is the file that was opened.
+    pub async fn with_own_readers(&self, path: &Path) -> Result<Self, StoreError> {
+        Ok(Self {
+            readers: readers(options(path)).await?,
+            writer: self.writer.clone(),
+        })
     }
 
     /// The pool of read-only connections.
@@ -112,6 +115,23 @@ impl Sql {
         self.readers.close().await;
         self.writer.close().await;
     }
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT)
+}
+
+async fn readers(options: SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+    SqlitePoolOptions::new()
+        .max_connections(READERS)
+        .connect_with(options.read_only(true))
+        .await
 }
 
 async fn migrate(pool: &SqlitePool, migrations: &[Migration]) -> Result<(), StoreError> {

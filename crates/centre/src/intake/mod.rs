@@ -31,6 +31,7 @@ use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
+use pool::Pool;
 use store::{ObjectId, Objects, Sql};
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
@@ -84,6 +85,8 @@ pub(crate) struct Inner {
     pub(crate) log_origin: String,
     pub(crate) units: Units,
     pub(crate) metrics: Metrics,
+    /// Threads for whatever of this blocks; nobody else's.
+    pub(crate) pool: Pool,
     pub(crate) workers: Semaphore,
     /// Uploads being settled; the channel closes when it is done.
     pub(crate) settling: Mutex<HashMap<String, watch::Receiver<()>>>,
@@ -119,6 +122,11 @@ impl Intake {
 
     pub(crate) fn uploads(&self) -> &Uploads {
         &self.inner.uploads
+    }
+
+    /// The threads for whatever of the intake blocks.
+    pub(crate) fn pool(&self) -> Pool {
+        self.inner.pool.clone()
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -294,7 +302,7 @@ impl Intake {
         let path = self.inner.uploads.path(&upload.id);
         // A repeated call after a crash between the two transactions finds the upload gone.
         self.inner.uploads.find(&upload.id, &upload.device).await?;
-        let block = hash_file(path.clone()).await?;
+        let block = hash_file(&self.inner.pool, path.clone()).await?;
         if upload
             .block_sha256
             .as_ref()
@@ -349,7 +357,7 @@ impl Intake {
     ) -> Result<Result<Verified, Refusal>, SettleError> {
         let inner = self.inner.clone();
         let work = move || inner.verifier.verify(&path, &sender, now);
-        Ok(tokio::task::spawn_blocking(work).await??)
+        Ok(self.inner.pool.run(work).await??)
     }
 
     /// First transaction: the block gets its place in the archive or in quarantine.
@@ -435,12 +443,12 @@ impl Intake {
     /// Appends an event to the audit log and returns its leaf index.
     async fn record(&self, event: Event) -> Result<u64, SettleError> {
         let audit = self.inner.audit.clone();
-        let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await??;
+        let recorded = self.inner.pool.run(move || audit.record(event)).await??;
         Ok(recorded.leaf_index)
     }
 }
 
-async fn hash_file(path: std::path::PathBuf) -> Result<Sha256Digest, SettleError> {
+async fn hash_file(pool: &Pool, path: std::path::PathBuf) -> Result<Sha256Digest, SettleError> {
     let work = move || -> io::Result<Sha256Digest> {
         let mut file = File::open(path)?;
         let mut hash = Sha256::new();
@@ -452,7 +460,7 @@ async fn hash_file(path: std::path::PathBuf) -> Result<Sha256Digest, SettleError
             }
         }
     };
-    Ok(tokio::task::spawn_blocking(work).await??)
+    Ok(pool.run(work).await??)
 }
 
 /// Removes the file of a settled upload. A failure costs disk space until the next sweep, and

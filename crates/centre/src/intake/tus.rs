@@ -229,7 +229,7 @@ async fn receive(
             Err(_) => cut("nothing came for 20 seconds"),
         };
         // Keeping or taking back waits for the disk.
-        let _ = tokio::task::spawn_blocking(move || drop(append)).await;
+        let _ = intake.pool().run(move || drop(append)).await;
         return Err(cut);
     }
     if let Some(checksum) = checksum
@@ -246,6 +246,7 @@ async fn receive(
     }
     // A data sync takes a fraction of a millisecond on a healthy disk and seconds on a sick one.
     // The thread also starts the settlement: it goes on when this request is dropped.
+    let pool = intake.pool();
     let (intake, upload) = (intake.clone(), upload.clone());
     let commit = move || {
         let offset = append.commit()?;
@@ -254,7 +255,8 @@ async fn receive(
         }
         Ok::<_, UploadError>(offset)
     };
-    Ok(tokio::task::spawn_blocking(commit)
+    Ok(pool
+        .run(commit)
         .await
         .map_err(|e| Problem::internal(&e))??)
 }

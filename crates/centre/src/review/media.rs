@@ -10,13 +10,15 @@ use access::{Action, Principal};
 use audit::{Actor, Event, Outcome};
 use bytes::Bytes;
 use evidence::export::{self, Package};
-use evidence::open::{OpenError, Opened};
+use evidence::open::{MediumCursor, OpenError, Opened};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 use image::codecs::jpeg::JpegEncoder;
 use image::{ImageFormat, ImageReader, Limits};
+use pool::Pool;
 use store::ObjectId;
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
 
+use super::shares::Stream;
 use super::{ExportContext, Review, ReviewError, query};
 use crate::problem::Chain;
 
@@ -36,8 +38,8 @@ const MAX_MEDIUM: u64 = 256 << 20;
 /// Pictures decoded at the same time: a page asks for two dozen at once, and each one may take
 /// [`MAX_DECODED`].
 pub(super) const DECODERS: usize = 2;
-/// Decrypted pieces that wait for a slow reader.
-const PIECES: usize = 4;
+/// Chunks of 64 KiB that are decrypted at once, and hence memory of one stream.
+const CHUNKS: usize = 4;
 
 /// A medium as the camera signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +53,6 @@ pub struct MediumBytes {
 }
 
 /// A medium that is decrypted while it is read.
-#[derive(Debug)]
 pub struct MediumStream {
     /// File name.
     pub name: String,
@@ -61,7 +62,10 @@ pub struct MediumStream {
     pub size: u64,
     /// The content in order. An error means that the rest cannot be read: the reader must not
     /// take what it has for the whole.
-    pub pieces: mpsc::Receiver<io::Result<Bytes>>,
+    ///
+    /// Each piece is decrypted when it is asked for, by a short work on the threads for media: a
+    /// reader that does not read holds no thread, only its place among the person's streams.
+    pub pieces: BoxStream<'static, io::Result<Bytes>>,
 }
 
 /// Small pictures of the last violations that were listed.
@@ -129,27 +133,38 @@ impl Review {
         self.permit(who, Action::EvidenceOpenMedium, &resource, Some(id))
             .await?;
         self.parts.metrics.opened.inc();
-        let check = move |mut block: Block| {
-            block.read_medium(index, &mut io::sink()).map_err(damaged)?;
-            Ok(block)
-        };
-        let mut block = self.with_block(id, check).await?;
+        let stream = self.shares.stream(who.uid())?;
+        let mut block = self.with_block(id, Ok).await?;
+        // In short works, so that readers of long films take turns with readers of pictures.
+        let mut cursor = block.cursor(index).map_err(damaged)?;
+        loop {
+            let (back, outcome) = self
+                .parts
+                .pool
+                .run(move || {
+                    let outcome = chunks(&mut block, &mut cursor).map(|c| c.is_some());
+                    ((block, cursor), outcome)
+                })
+                .await?;
+            (block, cursor) = back;
+            if !outcome.map_err(damaged)? {
+                break;
+            }
+        }
         let medium = block.manifest.media.get(index).cloned();
         let medium = medium.ok_or(ReviewError::NotFound("medium"))?;
-        let (sender, pieces) = mpsc::channel(PIECES);
-        tokio::task::spawn_blocking(move || {
-            let mut sink = Pieces(sender);
-            if let Err(error) = block.read_medium(index, &mut sink) {
-                tracing::warn!(error = %Chain(&error), "a medium was not read to its end");
-                // Nobody to tell when the reader is gone.
-                let _ = sink.0.blocking_send(Err(io::Error::other(error)));
-            }
-        });
+        let cursor = block.cursor(index).map_err(damaged)?;
+        let reading = Reading {
+            block,
+            cursor,
+            pool: self.parts.pool.clone(),
+            _stream: stream,
+        };
         Ok(MediumStream {
             name: medium.name,
             media_type: medium.media_type,
             size: medium.size,
-            pieces,
+            pieces: stream::unfold(Some(reading), next_piece).boxed(),
         })
     }
 
@@ -275,10 +290,8 @@ impl Review {
         let (block, _) = block.ok_or(ReviewError::NotFound("violation"))?;
         let file = self.parts.archive.get(&object(&block)?)?;
         let opener = self.parts.opener.clone();
-        tokio::task::spawn_blocking(move || {
-            work(opener.open(BufReader::new(file)).map_err(damaged)?)
-        })
-        .await?
+        let work = move || work(opener.open(BufReader::new(file)).map_err(damaged)?);
+        self.parts.pool.run(work).await?
     }
 }
 
@@ -294,21 +307,45 @@ fn damaged(error: OpenError) -> ReviewError {
     }
 }
 
-/// A writer whose bytes go to a [`MediumStream`].
-struct Pieces(mpsc::Sender<io::Result<Bytes>>);
+/// A medium on its way to a reader.
+struct Reading {
+    block: Block,
+    cursor: MediumCursor,
+    pool: Pool,
+    _stream: Stream,
+}
 
-impl Write for Pieces {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = Ok(Bytes::copy_from_slice(bytes));
-        self.0
-            .blocking_send(piece)
-            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
+/// The next piece, and what is left; an error is the last piece.
+async fn next_piece(reading: Option<Reading>) -> Option<(io::Result<Bytes>, Option<Reading>)> {
+    let mut reading = reading?;
+    let pool = reading.pool.clone();
+    let read = pool
+        .run(move || {
+            let piece = chunks(&mut reading.block, &mut reading.cursor);
+            (piece, reading)
+        })
+        .await;
+    match read {
+        Ok((Ok(Some(piece)), reading)) => Some((Ok(piece), Some(reading))),
+        Ok((Ok(None), _)) => None,
+        Ok((Err(error), _)) => {
+            tracing::warn!(error = %Chain(&error), "a medium was not read to its end");
+            Some((Err(io::Error::other(error)), None))
+        }
+        Err(error) => Some((Err(io::Error::other(error)), None)),
     }
+}
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+/// The next [`CHUNKS`] chunks; `None` at the end.
+fn chunks(block: &mut Block, cursor: &mut MediumCursor) -> Result<Option<Bytes>, OpenError> {
+    let mut piece = Vec::new();
+    for _ in 0..CHUNKS {
+        match block.next_chunk(cursor)? {
+            Some(chunk) => piece.extend_from_slice(&chunk),
+            None => break,
+        }
     }
+    Ok((!piece.is_empty()).then(|| piece.into()))
 }
 
 /// `text` without what could end the line that it stands in: the package's README holds commands.

@@ -5,6 +5,7 @@
 
 mod media;
 mod query;
+mod shares;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use evidence::export::LogProof;
 use evidence::open::Opener;
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
+use pool::Pool;
 use store::sqlx;
 use store::{Objects, Sql, StoreError};
 use time::OffsetDateTime;
@@ -22,6 +24,7 @@ use tokio::sync::Semaphore;
 pub use media::{MediumBytes, MediumStream};
 use query::Kind;
 pub use query::{CustodyStep, Details, Filter, Medium, Overview, Page, ReviewedBy, Summary};
+use shares::Shares;
 
 use crate::clock::millis;
 use crate::intake::Units;
@@ -39,6 +42,10 @@ pub(crate) struct Parts {
     pub(crate) log_origin: String,
     pub(crate) units: Units,
     pub(crate) metrics: Metrics,
+    /// Threads for media; not those of the intake.
+    pub(crate) pool: Pool,
+    /// Threads for events about people.
+    pub(crate) audit_pool: Pool,
 }
 
 /// The people's side of the centre; cheap to clone.
@@ -47,6 +54,7 @@ pub struct Review {
     parts: Arc<Parts>,
     thumbnails: Arc<media::Thumbnails>,
     decoders: Arc<Semaphore>,
+    shares: Shares,
 }
 
 /// A reviewer's choice.
@@ -82,6 +90,9 @@ pub enum ReviewError {
     /// There is no such violation or medium.
     #[error("no such {0}")]
     NotFound(&'static str),
+    /// The person reads too much at once.
+    #[error("you have {0} media open; close one first")]
+    TooMany(usize),
     /// A picture cannot be shown small.
     #[error("the medium is not a picture this system can scale")]
     NotAPicture,
@@ -135,6 +146,7 @@ impl Review {
             parts: Arc::new(parts),
             thumbnails: Arc::default(),
             decoders: Arc::new(Semaphore::new(media::DECODERS)),
+            shares: Shares::default(),
         }
     }
 
@@ -287,9 +299,14 @@ impl Review {
 
     /// Appends an event to the audit log and, for a violation, to its custody record.
     async fn record(&self, event: Event, violation: Option<&str>) -> Result<(), ReviewError> {
+        let _turn = self.shares.write(&event.actor.id).await;
         let audit = self.parts.audit.clone();
         let kept = event.clone();
-        let recorded = tokio::task::spawn_blocking(move || audit.record(event)).await??;
+        let recorded = self
+            .parts
+            .audit_pool
+            .run(move || audit.record(event))
+            .await??;
         let Some(violation) = violation else {
             return Ok(());
         };

@@ -2,6 +2,7 @@
 
 use access::{Principal, Role};
 use centre::{Decision, Filter, Page, ReviewError, Summary};
+use futures_util::StreamExt as _;
 use image::{GenericImageView as _, ImageFormat};
 use pki::clearance::Clearance;
 use time::Duration;
@@ -371,7 +372,7 @@ async fn media_are_the_originals_and_thumbnails_small() {
     assert_eq!(medium.bytes, jpeg);
     let mut stream = review.medium_stream(&who, &id, 1).await.unwrap();
     let mut streamed = Vec::new();
-    while let Some(piece) = stream.pieces.recv().await {
+    while let Some(piece) = stream.pieces.next().await {
         streamed.extend_from_slice(&piece.unwrap());
     }
     assert_eq!((streamed.len() as u64, streamed), (stream.size, jpeg));
@@ -444,4 +445,60 @@ async fn a_damaged_archive_is_never_shown() {
     ));
     std::fs::write(&object, &block.bytes).unwrap();
     assert!(review.medium(&who, &id, 0).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_media_of_many_people_stop_neither_intake_nor_other_readers() {
+    let site = Site::new().await;
+    let film: Vec<u8> = (0..3_000_000_u32).map(|n| n as u8).collect();
+    let camera = site.world.camera(CAMERA);
+    let blocks = deliver(&site, &camera, 1, |_, shot| {
+        shot.level = Clearance::Unclassified;
+        shot.media = vec![("film.mp4".into(), "video/mp4".into(), film.clone())];
+    })
+    .await;
+    let (review, id) = (site.centre.review(), blocks[0].violation());
+    // More than the runtime has threads for blocking work, by a person who may see little.
+    let officer = site
+        .world
+        .person(Clearance::Unclassified, &[Role::Officer], &["traffic"]);
+    let asked = (0..600).map(|_| review.medium_stream(&officer, &id, 0));
+    let (mut unread, mut refused) = (Vec::new(), 0);
+    for outcome in futures_util::future::join_all(asked).await {
+        match outcome {
+            Ok(stream) => unread.push(stream),
+            Err(ReviewError::TooMany(8)) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!((unread.len(), refused), (8, 592));
+    // More people than there are threads for media.
+    for level in [
+        Clearance::Restricted,
+        Clearance::Confidential,
+        Clearance::Secret,
+    ] {
+        let officer = site.world.person(level, &[Role::Officer], &["traffic"]);
+        for _ in 0..8 {
+            let mut stream = review.medium_stream(&officer, &id, 0).await.unwrap();
+            stream.pieces.next().await.unwrap().unwrap();
+            unread.push(stream);
+        }
+    }
+    let began = std::time::Instant::now();
+    let next = camera.seal(&Shot::after(&blocks[0]));
+    let receipt = site.deliver(CAMERA, &next).await;
+    assert_eq!(receipt.reason, None);
+    let reader = site.world.reviewer(Clearance::TopSecret);
+    let mut stream = review.medium_stream(&reader, &id, 0).await.unwrap();
+    let mut read = Vec::new();
+    while let Some(piece) = stream.pieces.next().await {
+        read.extend_from_slice(&piece.unwrap());
+    }
+    assert!(read == film);
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    // A stream that is given up makes room.
+    unread.clear();
+    review.medium_stream(&officer, &id, 0).await.unwrap();
 }

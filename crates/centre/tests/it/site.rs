@@ -134,6 +134,7 @@ impl Site {
                 by_device: BTreeMap::from([("camera-99".into(), "harbour".into())]),
             },
             limits: options.limits,
+            audit_pool: pool::Pool::new(pool::Share::Audit),
         });
         Self {
             centre: centre.await.unwrap(),

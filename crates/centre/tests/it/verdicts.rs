@@ -154,6 +154,31 @@ async fn a_revoked_signer_is_refused() {
 }
 
 #[tokio::test]
+async fn block_of_before_its_signer_was_superseded_is_accepted_and_a_later_one_refused() {
+    let (site, camera) = scene().await;
+    let tbs = &camera.certificate.tbs_certificate;
+    let revoke = |at| {
+        let revocation = Revocation {
+            at,
+            reason: RevocationReason::Superseded,
+        };
+        let serial = tbs.serial_number.as_bytes();
+        let status = &site.world.status;
+        status
+            .revoke(IssuerId::of(&tbs.issuer), serial, revocation)
+            .unwrap();
+    };
+    let block = camera.seal(&Shot::first());
+    revoke(now() - Duration::seconds(1));
+    let receipt = site.deliver(CAMERA, &block).await;
+    assert_eq!(receipt.verdict, Verdict::Accepted);
+    // Of two instants the earlier one counts.
+    revoke(now() - Duration::hours(1));
+    let block = camera.seal(&Shot::after(&block));
+    refused(&site, &block.bytes, "certificate-revoked").await;
+}
+
+#[tokio::test]
 async fn a_signer_outside_its_validity_is_refused() {
     let (site, _) = scene().await;
     let between = |from: i64, to: i64| Validity {

@@ -1,30 +1,76 @@
-//! `cordon registry`: enrolment of devices.
+//! `cordon registry`: enrolment of devices, and the states of devices and people.
 
 use std::path::Path;
 
 use serde_json::json;
 
-use super::text;
-use crate::cli::{Registry, SiteArgs};
+use super::{list, text};
+use crate::cli::{HolderArgs, Registry, SiteArgs};
 use crate::config::Config;
-use crate::control::{Request, ask, write_new};
+use crate::control::{Change, Holder, Request, ask, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Runs the command.
 pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
-    let Registry::Code {
-        site,
-        device,
-        clearance,
-        out,
-        hours,
-    } = command;
-    let value = invite(&site, &device, clearance, hours, &out).await?;
+    match command {
+        Registry::Code {
+            site,
+            device,
+            clearance,
+            out,
+            hours,
+        } => {
+            let value = invite(&site, &device, clearance, hours, &out).await?;
+            let summary = format!(
+                "wrote {}: carry the folder to {device} and start there\n  \
+                 cordon camera run --config camera.toml\nthe code is good until {}",
+                out.display(),
+                text(&value, "expires"),
+            );
+            super::print(json, &value, &summary)
+        }
+        Registry::List { site } => list_holders(&site, json).await,
+        Registry::Suspend(args) => change(args, Change::Suspend, json).await,
+        Registry::Resume(args) => change(args, Change::Resume, json).await,
+        Registry::Retire(args) => change(args, Change::Retire, json).await,
+        Registry::Readmit(args) => change(args, Change::Readmit, json).await,
+    }
+}
+
+async fn list_holders(site: &SiteArgs, json: bool) -> Outcome {
+    let value = ask(site, Request::ListHolders).await?;
+    let mut lines = String::new();
+    for record in list(&value, "holders") {
+        lines.push_str(&format!(
+            "{:<9} {:<28} {:<10} since {}\n",
+            text(record, "authority"),
+            text(record, "holder"),
+            text(record, "state"),
+            text(record, "changed_at"),
+        ));
+    }
+    super::print(json, &value, &lines)
+}
+
+async fn change(args: HolderArgs, change: Change, json: bool) -> Outcome {
+    let holder = match (args.holder.device, args.holder.uid) {
+        (Some(device), _) => Holder::Device(device),
+        (None, Some(uid)) => Holder::Uid(uid),
+        (None, None) => {
+            return Err(Failure::usage("nobody is named", "use --device or --uid"));
+        }
+    };
+    let value = ask(&args.site, Request::Change { holder, change }).await?;
+    let revoked = list(&value, "revoked").len();
+    let certificates = match revoked {
+        0 => String::new(),
+        count => format!(", {count} certificates revoked"),
+    };
     let summary = format!(
-        "wrote {}: carry the folder to {device} and start there\n  \
-         cordon camera run --config camera.toml\nthe code is good until {}",
-        out.display(),
-        text(&value, "expires"),
+        "{} was {} and is {}{certificates}",
+        text(&value, "holder"),
+        text(&value, "old"),
+        text(&value, "new"),
     );
     super::print(json, &value, &summary)
 }

@@ -27,7 +27,7 @@ use super::vpn_up::{self, Request};
 use super::{field, list, print, read_text, text, vpn_firewall, write_out};
 use crate::cli::{StatusFormat, Vpn};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::listener::Listener;
+use crate::listener::{self, Listener};
 
 /// Bytes of a request to a tunnel at most, and how long it may take.
 const MAX_REQUEST: u64 = 4096;
@@ -394,6 +394,9 @@ pub(super) fn serve_metrics(
         socket,
         tls: None,
         router: Router::new().route("/metrics", get(answer)),
+        bounds: listener::BOUNDS,
+        deadlines: listener::PEOPLE,
+        metrics: listener::Metrics::default(),
     };
     tokio::spawn(async move {
         if let Err(error) = listener.serve(stop).await {

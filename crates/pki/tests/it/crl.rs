@@ -246,3 +246,54 @@ fn policy_may_demand_current_lists_of_every_authority() {
         Err(PathError::CrlStale { issuer, .. }) if issuer.contains("CA of devices")
     ));
 }
+
+#[test]
+fn signature_before_its_certificate_was_superseded_stays_good_and_no_other() {
+    let world = World::new();
+    let (_, chain) = world.leaf(Profile::Device);
+    let serial = chain
+        .leaf()
+        .tbs_certificate
+        .serial_number
+        .as_bytes()
+        .to_vec();
+    let issuer = pki::status::IssuerId::of(&world.devices.certificate().tbs_certificate.subject);
+    let at = NOW - Duration::HOUR;
+    let validate = |reason: RevocationReason, signed| {
+        let trust = world.trust();
+        let revocation = Revocation { at, reason };
+        trust.status().revoke(issuer, &serial, revocation).unwrap();
+        assert!(
+            trust
+                .validate(chain.ders(), Purpose::DeviceSigner, NOW)
+                .is_err()
+        );
+        trust
+            .validate_signer(chain.ders(), Purpose::DeviceSigner, signed, NOW)
+            .is_ok()
+    };
+    let superseded = RevocationReason::Superseded;
+    assert!(validate(superseded, at - Duration::SECOND));
+    assert!(!validate(superseded, at));
+    for reason in [
+        RevocationReason::KeyCompromise,
+        RevocationReason::Unspecified,
+        RevocationReason::CessationOfOperation,
+    ] {
+        assert!(!validate(reason, at - DAY), "{reason:?}");
+    }
+    // An authority that was superseded is revoked for all that it issued.
+    let trust = world.trust();
+    let root = pki::status::IssuerId::of(&world.root.certificate().tbs_certificate.subject);
+    let authority = &world.devices.certificate().tbs_certificate.serial_number;
+    let revocation = Revocation {
+        at,
+        reason: superseded,
+    };
+    trust
+        .status()
+        .revoke(root, authority.as_bytes(), revocation)
+        .unwrap();
+    let verdict = trust.validate_signer(chain.ders(), Purpose::DeviceSigner, at - DAY, NOW);
+    assert!(matches!(verdict, Err(PathError::Revoked { .. })));
+}

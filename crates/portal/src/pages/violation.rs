@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
 use serde::Deserialize;
 
 use super::layout::{Frame, page};
@@ -162,10 +162,11 @@ fn give(download: Download, disposition: &str) -> Response {
     };
     let headers = [
         (CONTENT_TYPE, media_type),
+        (CONTENT_LENGTH, download.size.to_string()),
         (
             CONTENT_DISPOSITION,
             format!("{disposition}; filename=\"{name}\""),
         ),
     ];
-    (headers, download.bytes).into_response()
+    (headers, download.body).into_response()
 }

@@ -205,7 +205,8 @@ impl Backend for Fake {
         self.answer(Download {
             media_type: self.medium_type.lock().unwrap().clone(),
             name: "a \"b\"\r\nx: y.jpg".into(),
-            bytes: b"bytes".to_vec(),
+            size: 5,
+            body: Body::from("bytes"),
         })
     }
 
@@ -225,7 +226,8 @@ impl Backend for Fake {
         self.answer(Download {
             media_type: "application/zip".into(),
             name: format!("{id}.zip"),
-            bytes: b"PK".to_vec(),
+            size: 2,
+            body: Body::from("PK"),
         })
     }
 

@@ -10,5 +10,6 @@ mod crash;
 mod est;
 mod fixture;
 mod hierarchy;
+mod holders;
 mod issuing;
 mod revocation;

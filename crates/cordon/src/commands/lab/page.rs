@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::read_text;
 use crate::failure::{OrHint as _, Outcome};
-use crate::listener::Listener;
+use crate::listener::{self, Listener};
 
 /// Serves it in the clear and with each kind of key.
 pub(super) async fn serve(folder: &Path, page: &Path, address: IpAddr) -> Outcome {
@@ -61,6 +61,9 @@ pub(super) async fn serve(folder: &Path, page: &Path, address: IpAddr) -> Outcom
                 socket,
                 tls,
                 router,
+                bounds: listener::UNSHARED,
+                deadlines: listener::PEOPLE,
+                metrics: listener::Metrics::default(),
             }
             .serve(stop.clone()),
         );

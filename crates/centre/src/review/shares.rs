@@ -1,0 +1,149 @@
+//! What one person may take of the centre at the same time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::ReviewError;
+
+/// Media that one person reads at the same time: a page with its pictures, and a film. A further
+/// one is refused.
+pub(super) const STREAMS: usize = 8;
+/// Events and custody entries of one person that are written at the same time; more wait for these.
+/// The database has one writer, which the intake shares: whoever sends a thousand requests queues
+/// behind the own ones.
+const WRITES: usize = 4;
+
+#[derive(Debug)]
+struct Share {
+    streams: usize,
+    writes: Arc<Semaphore>,
+    /// Streams and writers that hold this entry.
+    users: usize,
+}
+
+/// The shares of everybody who takes something now; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shares {
+    people: Arc<Mutex<HashMap<String, Share>>>,
+}
+
+/// A place among a person's streams, given back on drop.
+#[derive(Debug)]
+pub(super) struct Stream(Holder);
+
+/// A turn to write, given back on drop.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _permit: Option<OwnedSemaphorePermit>,
+    _holder: Holder,
+}
+
+/// Keeps an entry alive.
+#[derive(Debug)]
+struct Holder {
+    shares: Shares,
+    uid: String,
+}
+
+impl Shares {
+    /// A place to read one medium.
+    pub(super) fn stream(&self, uid: &str) -> Result<Stream, ReviewError> {
+        let holder = self.hold(uid);
+        let taken = self.with(uid, |share| {
+            let free = share.streams < STREAMS;
+            share.streams += usize::from(free);
+            free
+        });
+        match taken {
+            Some(true) => Ok(Stream(holder)),
+            _ => Err(ReviewError::TooMany(STREAMS)),
+        }
+    }
+
+    /// A turn to write; waits while the person has [`WRITES`] under way.
+    pub(super) async fn write(&self, uid: &str) -> Turn {
+        let holder = self.hold(uid);
+        let writes = self.with(uid, |share| Arc::clone(&share.writes));
+        let permit = match writes {
+            // Never closed, so an error cannot occur.
+            Some(writes) => writes.acquire_owned().await.ok(),
+            None => None,
+        };
+        Turn {
+            _permit: permit,
+            _holder: holder,
+        }
+    }
+
+    fn hold(&self, uid: &str) -> Holder {
+        let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = people.entry(uid.to_owned()).or_insert_with(|| Share {
+            streams: 0,
+            writes: Arc::new(Semaphore::new(WRITES)),
+            users: 0,
+        });
+        share.users += 1;
+        Holder {
+            shares: self.clone(),
+            uid: uid.to_owned(),
+        }
+    }
+
+    fn with<T>(&self, uid: &str, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
+        let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        people.get_mut(uid).map(act)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let holder = &self.0;
+        holder.shares.with(&holder.uid, |share| {
+            share.streams = share.streams.saturating_sub(1);
+        });
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let people = &self.shares.people;
+        let mut people = people.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = people.get_mut(&self.uid) {
+            share.users = share.users.saturating_sub(1);
+            if share.users == 0 {
+                people.remove(&self.uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn streams_and_writes_are_bounded_by_person_and_nothing_is_left_behind() {
+        let shares = Shares::default();
+        let held: Vec<Stream> = (0..STREAMS).map(|_| shares.stream("a").unwrap()).collect();
+        assert!(matches!(
+            shares.stream("a"),
+            Err(ReviewError::TooMany(STREAMS))
+        ));
+        let other = shares.stream("b").unwrap();
+        let mut turns = Vec::new();
+        for _ in 0..WRITES {
+            turns.push(shares.write("a").await);
+        }
+        let wait = std::time::Duration::from_millis(20);
+        let next = tokio::time::timeout(wait, shares.write("a")).await;
+        assert!(next.is_err());
+        drop(shares.write("b").await);
+        turns.pop();
+        turns.push(shares.write("a").await);
+        drop((held, other, turns));
+        shares.stream("a").unwrap();
+        assert!(shares.people.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,366 @@
+//! TLS listeners: accept, shake hands, hand the connection to a router, stop gracefully.
+//!
+//! Every connection is accepted and none can hold its place for nothing: [`places`] shares them
+//! between addresses, networks and certificates and takes them back from the idle, [`activity`]
+//! ends what takes too long, from the accept on. A request reaches its router with the peer's
+//! certificates and address as extensions; who that is, the router's layers decide.
+
+mod activity;
+mod metrics;
+mod places;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use pki::tls::PeerCertificates;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+pub(crate) use activity::Deadlines;
+use activity::{Activity, Overdue};
+pub(crate) use metrics::Metrics;
+use metrics::{Counters, Reason};
+pub(crate) use places::{BOUNDS, Bounds, UNSHARED};
+use places::{Full, Id, Places};
+
+/// For people: a browser sends its request at once.
+pub(crate) const PEOPLE: Deadlines = Deadlines {
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(60),
+    stall: Duration::from_secs(60),
+};
+/// For cameras: over a bearer of some kbit/s the handshake alone takes twenty seconds. The shares
+/// of [`places`], not this time, keep strangers from filling the listener.
+pub(crate) const DEVICES: Deadlines = Deadlines {
+    first_request: Duration::from_secs(60),
+    idle: Duration::from_secs(120),
+    stall: Duration::from_secs(120),
+};
+/// How often an HTTP/2 peer has to show that it is there, and how soon it must answer.
+const PING: Duration = Duration::from_secs(20);
+/// How long requests under way may take to end once a stop was asked for.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Pause after an accept failed, which mostly means that file descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound address with what answers there.
+pub(crate) struct Listener {
+    pub(crate) name: &'static str,
+    pub(crate) socket: TcpListener,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) router: Router,
+    pub(crate) bounds: Bounds,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) metrics: Metrics,
+}
+
+impl Listener {
+    /// Serves until `stop` is cancelled, then lets requests under way end.
+    pub(crate) async fn serve(self, stop: CancellationToken) -> io::Result<()> {
+        let table = Table::new(self.bounds, self.metrics.of(self.name));
+        let graceful = GracefulShutdown::new();
+        let acceptor = self.tls.map(TlsAcceptor::from);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
+                () = stop.cancelled() => break,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(listener = self.name, %error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            // Refused: every place belongs to a request that just began. The client tries again.
+            let Some(place) = table.enter(peer) else {
+                continue;
+            };
+            let connection = Connection {
+                peer,
+                place,
+                acceptor: acceptor.clone(),
+                router: self.router.clone(),
+                watcher: graceful.watcher(),
+                deadlines: self.deadlines,
+            };
+            let name = self.name;
+            tokio::spawn(async move {
+                if let Err(reason) = connection.run(stream).await {
+                    tracing::debug!(listener = name, %peer, %reason, "connection ended");
+                }
+            });
+        }
+        drop(self.socket);
+        if tokio::time::timeout(DRAIN, graceful.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                listener = self.name,
+                "connections cut that did not end in time"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The connections of a listener with the means to end them; clones are handles to it.
+#[derive(Clone)]
+struct Table {
+    places: Arc<Mutex<Places>>,
+    ends: Arc<Mutex<HashMap<Id, CancellationToken>>>,
+    counters: Counters,
+}
+
+impl Table {
+    fn new(bounds: Bounds, counters: Counters) -> Self {
+        Self {
+            places: Arc::new(Mutex::new(Places::new(bounds))),
+            ends: Arc::default(),
+            counters,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a new connection its place, ending another one if need be.
+    fn enter(&self, peer: SocketAddr) -> Option<Place> {
+        let now = Instant::now();
+        let entered = self.lock().enter(peer.ip(), now);
+        let Ok((id, victim)) = entered else {
+            self.counters.count(Reason::Refused);
+            return None;
+        };
+        let end = CancellationToken::new();
+        self.ends().insert(id, end.clone());
+        if let Some(victim) = victim {
+            self.shed(victim);
+        }
+        self.show();
+        Some(Place {
+            table: self.clone(),
+            id,
+            end,
+            activity: Activity::new(self.clone(), id, now),
+        })
+    }
+
+    fn shed(&self, victim: Id) {
+        if let Some(end) = self.ends().remove(&victim) {
+            end.cancel();
+        }
+        self.counters.count(Reason::Shed);
+    }
+
+    fn show(&self) {
+        let (strangers, proved) = self.lock().counts();
+        self.counters.open(strangers, proved);
+    }
+
+    fn ends(&self) -> MutexGuard<'_, HashMap<Id, CancellationToken>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place, given back on drop.
+struct Place {
+    table: Table,
+    id: Id,
+    end: CancellationToken,
+    activity: Activity,
+}
+
+impl Place {
+    /// Counts the connection as one of the certificate that it has shown.
+    fn prove(&self, certificates: &PeerCertificates) -> Result<(), Full> {
+        let Some(leaf) = certificates.0.first() else {
+            return Ok(());
+        };
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, leaf);
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(digest.as_ref());
+        let proved = self
+            .table
+            .lock()
+            .prove(self.id, fingerprint, Instant::now());
+        match proved {
+            Ok(Some(victim)) => self.table.shed(victim),
+            Ok(None) => {}
+            Err(full) => {
+                self.table.counters.count(Reason::Refused);
+                return Err(full);
+            }
+        }
+        self.table.show();
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.table.lock().leave(self.id);
+        self.table.ends().remove(&self.id);
+        self.table.show();
+    }
+}
+
+type Watcher = hyper_util::server::graceful::Watcher;
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+struct Connection {
+    peer: SocketAddr,
+    place: Place,
+    acceptor: Option<TlsAcceptor>,
+    router: Router,
+    watcher: Watcher,
+    deadlines: Deadlines,
+}
+
+impl Connection {
+    /// Serves the connection until it ends, takes too long or has to give its place up.
+    async fn run(self, stream: TcpStream) -> Result<(), Failed> {
+        let (activity, end) = (self.place.activity.clone(), self.place.end.clone());
+        let (counters, deadlines) = (self.place.table.counters.clone(), self.deadlines);
+        tokio::select! {
+            ended = self.shake_hands(stream) => ended,
+            () = end.cancelled() => Err("it gave its place to another".into()),
+            overdue = activity.overdue(deadlines) => {
+                counters.count(Reason::Overdue(overdue));
+                Err(match overdue {
+                    Overdue::FirstRequest => "no complete request came in time",
+                    Overdue::Idle => "no further request came in time",
+                    Overdue::Stalled => "an answer was not read in time",
+                }
+                .into())
+            }
+        }
+    }
+
+    async fn shake_hands(self, stream: TcpStream) -> Result<(), Failed> {
+        // Small answers (offsets, receipts) must not wait for a full segment.
+        stream.set_nodelay(true)?;
+        let Some(acceptor) = self.acceptor.clone() else {
+            return self.serve(TokioIo::new(stream), None).await;
+        };
+        let stream = acceptor.accept(stream).await?;
+        let chain = stream.get_ref().1.peer_certificates();
+        let certificates = chain.map(|chain| {
+            PeerCertificates(Arc::new(
+                chain.iter().map(|c| c.clone().into_owned()).collect(),
+            ))
+        });
+        if let Some(certificates) = &certificates {
+            self.place
+                .prove(certificates)
+                .map_err(|_: Full| "its certificate has too many connections")?;
+        }
+        self.serve(TokioIo::new(stream), certificates).await
+    }
+
+    async fn serve<I>(self, io: I, certificates: Option<PeerCertificates>) -> Result<(), Failed>
+    where
+        I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let Self {
+            peer,
+            place,
+            router,
+            watcher,
+            deadlines,
+            ..
+        } = self;
+        let activity = place.activity.clone();
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
+            let under_way = activity.request();
+            let extensions = request.extensions_mut();
+            extensions.insert(ConnectInfo(peer));
+            if let Some(certificates) = &certificates {
+                extensions.insert(certificates.clone());
+            }
+            let answer = router.clone().oneshot(request.map(Body::new));
+            async move {
+                let Ok(answer) = answer.await;
+                Ok::<_, Infallible>(answer.map(|body| under_way.watch(body)))
+            }
+        });
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            // Ours ends first, and is counted.
+            .header_read_timeout(deadlines.idle.saturating_mul(2))
+            .max_buf_size(64 * 1024);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING)
+            .max_concurrent_streams(64);
+        let served = watcher
+            .watch(builder.serve_connection(io, service).into_owned())
+            .await;
+        drop(place);
+        served
+    }
+}
+
+/// File descriptors that a listener's connections may take of all that the process has: an eighth
+/// for each of four, the other half is for evidence, databases and log.
+const DESCRIPTORS_PER_PLACE: u64 = 8;
+
+/// Raises the process's limit of open files to what it may have, and gives the shares of a
+/// listener that fit.
+pub(crate) fn bounds_for_this_process() -> Bounds {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let bounds = bounds_for(files);
+    if bounds.total < BOUNDS.total {
+        tracing::warn!(
+            files,
+            connections = bounds.total,
+            "few open files allowed, hence few connections; raise the limit (LimitNOFILE)"
+        );
+    }
+    bounds
+}
+
+fn bounds_for(files: u64) -> Bounds {
+    let total = usize::try_from(files / DESCRIPTORS_PER_PLACE).unwrap_or(usize::MAX);
+    let total = total.clamp(8, BOUNDS.total);
+    let part = |bound: usize| (bound * total).div_ceil(BOUNDS.total);
+    Bounds {
+        total,
+        strangers: part(BOUNDS.strangers),
+        address: part(BOUNDS.address),
+        network: part(BOUNDS.network),
+        certificate: BOUNDS.certificate.min(total),
+    }
+}

@@ -1,0 +1,219 @@
+//! Hostile clients of a real listener, on loopback addresses of their own.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use axum::routing::{get, post};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
+
+use super::*;
+
+const QUICK: Deadlines = Deadlines {
+    first_request: Duration::from_millis(800),
+    idle: Duration::from_millis(800),
+    stall: Duration::from_millis(800),
+};
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+struct Server {
+    address: SocketAddr,
+    metrics: Metrics,
+    stop: CancellationToken,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn server(bounds: Bounds, deadlines: Deadlines) -> Server {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+    let router = Router::new()
+        .route("/", get(async || "hello"))
+        .route("/large", get(async || vec![7_u8; 64 << 20]))
+        .route("/echo", post(async |body: axum::body::Bytes| body));
+    let listener = Listener {
+        name: "test",
+        socket,
+        tls: None,
+        router,
+        bounds,
+        deadlines,
+        metrics: metrics.clone(),
+    };
+    tokio::spawn(listener.serve(stop.clone()));
+    Server {
+        address,
+        metrics,
+        stop,
+    }
+}
+
+impl Server {
+    async fn connect(&self, from: [u8; 4]) -> io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(from)), 0))?;
+        socket.connect(self.address).await
+    }
+
+    /// How long an honest client waits for its answer.
+    async fn honest(&self, from: [u8; 4]) -> Duration {
+        let began = Instant::now();
+        let mut stream = self.connect(from).await.unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.ends_with(b"hello"), "{answer:?}");
+        began.elapsed()
+    }
+
+    fn ended(&self, reason: &str) -> u64 {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.contains(&format!("reason=\"{reason}\"")));
+        line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+    }
+}
+
+/// Whether the server ends the connection within a few seconds.
+async fn cut(mut stream: TcpStream) -> bool {
+    let mut sink = Vec::new();
+    let read = stream.read_to_end(&mut sink);
+    tokio::time::timeout(Duration::from_secs(5), read)
+        .await
+        .is_ok()
+}
+
+const WAIT: Duration = Duration::from_secs(1);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_of_many_networks_keep_no_honest_client_out() {
+    let bounds = bounds_for_this_process();
+    let server = server(bounds, PEOPLE).await;
+    let mut held = Vec::new();
+    for number in 0..1200_u16 {
+        let [high, low] = number.to_be_bytes();
+        // Four hundred networks, three connections each; every third says a little.
+        let network = (number % 400).to_be_bytes();
+        let from = [127, 10 + network[0], network[1], 1 + high * 8 + low / 32];
+        let mut stream = server.connect(from).await.unwrap();
+        match number % 3 {
+            0 => stream.write_all(b"GET / HTTP/1.1\r\nx-a: b").await.unwrap(),
+            1 => stream.write_all(PREFACE).await.unwrap(),
+            _ => {}
+        }
+        held.push(stream);
+        if number % 100 == 99 {
+            let waited = server.honest([127, 0, 0, 1]).await;
+            assert!(
+                waited < WAIT,
+                "{waited:?} after {number} silent connections"
+            );
+        }
+    }
+    assert!(server.ended("shed") >= 400, "{}", server.ended("shed"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_address_takes_places_from_itself_only() {
+    let server = server(bounds_for_this_process(), PEOPLE).await;
+    let idle = server.connect([127, 0, 0, 2]).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(server.connect([127, 9, 9, 9]).await.unwrap());
+        held.push(server.connect([127, 9, 9, 10]).await.unwrap());
+    }
+    let waited = server.honest([127, 0, 0, 1]).await;
+    assert!(waited < WAIT, "{waited:?}");
+    // Who was there before, at another address, still is.
+    let mut idle = idle;
+    idle.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    idle.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("hello"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_without_a_complete_request_is_ended_in_time() {
+    let server = server(BOUNDS, QUICK).await;
+    let silent = server.connect([127, 0, 0, 1]).await.unwrap();
+    let mut preface = server.connect([127, 0, 0, 1]).await.unwrap();
+    preface.write_all(PREFACE).await.unwrap();
+    let dribble = server.connect([127, 0, 0, 1]).await.unwrap();
+    let (mut read, mut write) = dribble.into_split();
+    let dribbler = tokio::spawn(async move {
+        let mut letters = b"GET / HTTP/1.1\r\nx-"
+            .iter()
+            .chain(std::iter::repeat(&b'a'));
+        while write.write_all(&[*letters.next().unwrap()]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let began = Instant::now();
+    assert!(cut(silent).await && cut(preface).await);
+    let mut sink = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(5), read.read_to_end(&mut sink)).await;
+    dribbler.await.unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(server.ended("no-request"), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connection_is_ended_and_dribbling_the_next_request_does_not_help() {
+    let server = server(BOUNDS, QUICK).await;
+    let mut stream = server.connect([127, 0, 0, 1]).await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\nGET / HT")
+        .await
+        .unwrap();
+    assert!(cut(stream).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_that_is_not_read_is_cut_and_a_slow_reader_is_not() {
+    let server = server(BOUNDS, QUICK).await;
+    let request = b"GET /large HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let mut unread = server.connect([127, 0, 0, 1]).await.unwrap();
+    unread.write_all(request).await.unwrap();
+    let mut slow = server.connect([127, 0, 0, 1]).await.unwrap();
+    slow.write_all(request).await.unwrap();
+    let mut read = 0;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match slow.read(&mut buffer).await.unwrap() {
+            0 => break,
+            count => read += count,
+        }
+        // Some three seconds in all, longer than any deadline.
+        if read % (1 << 20) < (1 << 18) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert!(read > 64 << 20, "{read}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(server.ended("not-read"), 1);
+}
+
+#[test]
+fn shares_shrink_with_the_files_that_the_process_may_open() {
+    assert_eq!(bounds_for(1 << 20).total, 1024);
+    let small = bounds_for(1024);
+    assert_eq!((small.total, small.strangers, small.address), (128, 96, 8));
+    assert_eq!(bounds_for(0).total, 8);
+}

@@ -1,0 +1,285 @@
+//! Who may come in with a certificate: the question of every door, asked at every request.
+//!
+//! A valid path to the root is not enough. The registry's book must hold this very certificate, it
+//! must be neither revoked nor superseded, and its holder must be enrolled. All of it is read from
+//! the database, so that a change by another process counts from its commit on.
+
+use audit::{Actor, Event, Outcome};
+use pki::path::{Identity, Purpose, SubjectKind};
+use pki::profile::CaKind;
+use rustls_pki_types::CertificateDer;
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+
+use crate::holders::{HolderRefused, HolderState, state_in};
+use crate::{AdmissionError, Registry, RegistryError};
+
+/// A certificate that passed every check at one instant; made by [`Registry::admit`] only.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    identity: Identity,
+    lineage: String,
+}
+
+impl Admitted {
+    /// Whose certificate it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The certificate and its renewals, as the book names them.
+    pub(crate) fn lineage(&self) -> &str {
+        &self.lineage
+    }
+}
+
+/// What the book says of a certificate and its holder.
+struct Entry {
+    certificate: Vec<u8>,
+    lineage: String,
+    used: bool,
+    superseded: bool,
+    revoked: Option<String>,
+    state: Option<HolderState>,
+}
+
+impl Registry {
+    /// Admits the holder of `peer` (leaf first) for `purpose` at `now`.
+    ///
+    /// The first admission of a renewed certificate shows that the holder has it: from then on
+    /// the certificates that it replaces are refused.
+    ///
+    /// # Errors
+    /// [`AdmissionError`], one variant per reason.
+    pub async fn admit(
+        &self,
+        peer: &[CertificateDer<'_>],
+        purpose: Purpose,
+        now: OffsetDateTime,
+    ) -> Result<Admitted, AdmissionError> {
+        let identity = self.inner.trust.validate(peer, purpose, now)?;
+        let authority = match identity.kind {
+            SubjectKind::User => CaKind::Users,
+            SubjectKind::Device => CaKind::Devices,
+            SubjectKind::Service => CaKind::Services,
+        };
+        let serial = &identity.serial_hex;
+        let not_issued = || AdmissionError::NotIssued {
+            serial: serial.clone(),
+        };
+        let entry = self.entry(authority, serial).await?;
+        let entry = entry.ok_or_else(not_issued)?;
+        // The whole certificate, not its number alone: who holds an authority's key chooses that.
+        if peer.first().is_none_or(|leaf| **leaf != *entry.certificate) {
+            return Err(not_issued());
+        }
+        if let Some(reason) = entry.revoked {
+            return Err(AdmissionError::Revoked {
+                serial: serial.clone(),
+                reason,
+            });
+        }
+        if entry.superseded {
+            return Err(AdmissionError::Superseded {
+                serial: serial.clone(),
+            });
+        }
+        if authority != CaKind::Services {
+            check_state(authority, &identity, entry.state)?;
+        }
+        let admitted = Admitted {
+            identity,
+            lineage: entry.lineage,
+        };
+        if !entry.used {
+            self.confirm(authority, &admitted, now).await?;
+        }
+        Ok(admitted)
+    }
+
+    async fn entry(
+        &self,
+        authority: CaKind,
+        serial: &str,
+    ) -> Result<Option<Entry>, AdmissionError> {
+        type Row = (
+            Vec<u8>,
+            String,
+            Option<i64>,
+            Option<i64>,
+            Option<String>,
+            Option<String>,
+        );
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT i.certificate, i.lineage, i.first_used_at, i.superseded_at, r.reason, h.state
+             FROM issued i
+             LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
+             LEFT JOIN holders h ON h.authority = i.authority AND h.holder_id = i.holder_id
+             WHERE i.authority = ? AND i.serial = ?",
+        )
+        .bind(authority.name())
+        .bind(serial)
+        .fetch_optional(self.inner.sql.read())
+        .await?;
+        let Some((certificate, lineage, used, superseded, revoked, state)) = row else {
+            return Ok(None);
+        };
+        Ok(Some(Entry {
+            certificate,
+            lineage,
+            used: used.is_some(),
+            superseded: superseded.is_some(),
+            revoked,
+            state: state.map(|name| name.parse()).transpose()?,
+        }))
+    }
+
+    /// Notes the first use of a certificate and supersedes what it replaces.
+    async fn confirm(
+        &self,
+        authority: CaKind,
+        admitted: &Admitted,
+        now: OffsetDateTime,
+    ) -> Result<(), AdmissionError> {
+        let identity = &admitted.identity;
+        let serial = &identity.serial_hex;
+        let mut tx = self.inner.sql.write().await?;
+        // The answer was read before this transaction: the holder may be revoked by now.
+        let state = state_in(&mut tx, authority, holder_id(authority, identity)).await?;
+        if authority != CaKind::Services {
+            check_state(authority, identity, state)?;
+        }
+        let first = sqlx::query(
+            "UPDATE issued SET first_used_at = ? WHERE authority = ? AND serial = ?
+             AND first_used_at IS NULL AND superseded_at IS NULL AND NOT EXISTS (
+                 SELECT 1 FROM revoked r WHERE r.authority = issued.authority
+                 AND r.serial = issued.serial)",
+        )
+        .bind(now.unix_timestamp())
+        .bind(authority.name())
+        .bind(serial)
+        .execute(&mut *tx)
+        .await?;
+        if first.rows_affected() == 0 {
+            // Somebody was quicker: with the first use, or with an end to it.
+            drop(tx);
+            return match self.entry(authority, serial).await? {
+                Some(entry) if entry.used && !entry.superseded && entry.revoked.is_none() => Ok(()),
+                _ => Err(AdmissionError::Superseded {
+                    serial: serial.clone(),
+                }),
+            };
+        }
+        let older: Vec<String> = sqlx::query_scalar(
+            "UPDATE issued SET superseded_at = ?4
+             WHERE authority = ?1 AND holder_id = ?2 AND lineage = ?3 AND superseded_at IS NULL
+             AND rowid < (SELECT rowid FROM issued WHERE authority = ?1 AND serial = ?5)
+             AND NOT EXISTS (SELECT 1 FROM revoked r WHERE r.authority = issued.authority
+                             AND r.serial = issued.serial)
+             RETURNING serial",
+        )
+        .bind(authority.name())
+        .bind(holder_id(authority, identity))
+        .bind(&admitted.lineage)
+        .bind(now.unix_timestamp())
+        .bind(serial)
+        .fetch_all(&mut *tx)
+        .await?;
+        self.record_superseded(authority, identity, &older, serial, now)
+            .await?;
+        tx.commit().await.map_err(RegistryError::from)?;
+        Ok(())
+    }
+
+    async fn record_superseded(
+        &self,
+        authority: CaKind,
+        identity: &Identity,
+        older: &[String],
+        by: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let holder = holder_id(authority, identity);
+        let actor = match authority {
+            CaKind::Users => Actor::user(holder, &identity.common_name),
+            CaKind::Devices | CaKind::Services => Actor::device(holder),
+        };
+        self.record_all(superseded_events(authority, holder, &actor, older, by, now))
+            .await
+    }
+}
+
+/// One event for each certificate that `by` takes the place of.
+pub(crate) fn superseded_events(
+    authority: CaKind,
+    holder: &str,
+    actor: &Actor,
+    older: &[String],
+    by: &str,
+    now: OffsetDateTime,
+) -> Vec<Event> {
+    let resource = format!("certificate/{authority}/{holder}");
+    let event = |serial: &String| {
+        Event::new(
+            now,
+            actor.clone(),
+            "certificate.supersede",
+            resource.clone(),
+            Outcome::Ok,
+        )
+        .with_detail("serial", serial.clone())
+        .with_detail("successor", by)
+    };
+    older.iter().map(event).collect()
+}
+
+/// Supersedes, in a transaction that issues, the certificates of a lineage that were never used:
+/// at any time there is one certificate in use and at most one that waits to be.
+pub(crate) async fn supersede_unused(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+    lineage: &str,
+    now: OffsetDateTime,
+) -> Result<Vec<String>, RegistryError> {
+    let serials = sqlx::query_scalar(
+        "UPDATE issued SET superseded_at = ?4
+         WHERE authority = ?1 AND holder_id = ?2 AND lineage = ?3
+         AND first_used_at IS NULL AND superseded_at IS NULL
+         AND NOT EXISTS (SELECT 1 FROM revoked r WHERE r.authority = issued.authority
+                         AND r.serial = issued.serial)
+         RETURNING serial",
+    )
+    .bind(authority.name())
+    .bind(holder)
+    .bind(lineage)
+    .bind(now.unix_timestamp())
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(serials)
+}
+
+/// How the book names the holder of a certificate: a person by user id, anything else by name.
+fn holder_id(authority: CaKind, identity: &Identity) -> &str {
+    match (authority, &identity.uid) {
+        (CaKind::Users, Some(uid)) => uid,
+        _ => &identity.common_name,
+    }
+}
+
+fn check_state(
+    authority: CaKind,
+    identity: &Identity,
+    state: Option<HolderState>,
+) -> Result<(), AdmissionError> {
+    match state {
+        Some(HolderState::Enrolled) => Ok(()),
+        // Whoever is not in the book of holders is refused like one who was struck from it.
+        other => Err(AdmissionError::Holder(HolderRefused {
+            authority,
+            holder: holder_id(authority, identity).to_owned(),
+            state: other.unwrap_or(HolderState::Revoked),
+        })),
+    }
+}

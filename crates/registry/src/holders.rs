@@ -1,0 +1,446 @@
+//! Devices and people as entities with a state, which every door and every issuing asks.
+//!
+//! ```text
+//!   (issued or invited) ─► enrolled ◄─ resume ─── suspended
+//!                            │  ▲  └── suspend ──►   │
+//!                     revoke │  │ readmit            │ revoke
+//!                            ▼  │                    │
+//!                           revoked ◄────────────────┘
+//!          retire, from any state ─► retired (final: the name is not used again)
+//! ```
+//!
+//! Revoking and retiring revoke every certificate of the holder in the transaction that sets the
+//! state. Issuing reads the state inside of its own write transaction, so that of an issuing and a
+//! revocation at the same time either the revocation sees the new certificate or the issuing sees
+//! the new state.
+
+use std::fmt;
+use std::str::FromStr;
+
+use audit::{Actor, Event, Outcome};
+use pki::crl::RevocationReason;
+use pki::profile::CaKind;
+use pki::status::Revocation;
+use serde::Serialize;
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+
+use crate::error::noun;
+use crate::{Registry, RegistryError};
+
+/// Where a device or a person stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HolderState {
+    /// Served.
+    Enrolled,
+    /// Refused for the time being; the certificates stay.
+    Suspended,
+    /// Refused, with all certificates revoked; may be readmitted and then needs new ones.
+    Revoked,
+    /// Gone for good, with all certificates revoked.
+    Retired,
+}
+
+impl HolderState {
+    /// The state's name in database, audit log and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enrolled => "enrolled",
+            Self::Suspended => "suspended",
+            Self::Revoked => "revoked",
+            Self::Retired => "retired",
+        }
+    }
+
+    /// Stable name of a refusal for this state.
+    const fn refusal_code(self) -> &'static str {
+        match self {
+            Self::Enrolled => "holder-enrolled",
+            Self::Suspended => "holder-suspended",
+            Self::Revoked => "holder-revoked",
+            Self::Retired => "holder-retired",
+        }
+    }
+}
+
+impl fmt::Display for HolderState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for HolderState {
+    type Err = RegistryError;
+
+    fn from_str(name: &str) -> Result<Self, RegistryError> {
+        [
+            Self::Enrolled,
+            Self::Suspended,
+            Self::Revoked,
+            Self::Retired,
+        ]
+        .into_iter()
+        .find(|state| state.name() == name)
+        .ok_or(RegistryError::Corrupt("holder's state"))
+    }
+}
+
+/// A holder that is not enrolled. Fit to be shown to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {} {holder} is {state}", noun(*.authority))]
+pub struct HolderRefused {
+    /// Whose certificates the holder has.
+    pub authority: CaKind,
+    /// Device name or user id.
+    pub holder: String,
+    /// Its state.
+    pub state: HolderState,
+}
+
+impl HolderRefused {
+    /// Stable name of the reason, in kebab case.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.state.refusal_code()
+    }
+}
+
+/// A change of state that somebody orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderChange {
+    /// Refuse until [`Self::Resume`].
+    Suspend,
+    /// End a suspension.
+    Resume,
+    /// Refuse, and revoke all certificates for this reason.
+    Revoke(RevocationReason),
+    /// Refuse for good, and revoke all certificates (cessation of operation).
+    Retire,
+    /// Allow a revoked holder to get new certificates.
+    Readmit,
+}
+
+impl HolderChange {
+    /// The change as a verb, as in the audit log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Suspend => "suspend",
+            Self::Resume => "resume",
+            Self::Revoke(_) => "revoke",
+            Self::Retire => "retire",
+            Self::Readmit => "readmit",
+        }
+    }
+
+    /// The state after this change of a holder in state `from`; `None` where it is not allowed.
+    const fn apply(self, from: HolderState) -> Option<HolderState> {
+        use HolderState::{Enrolled, Retired, Revoked, Suspended};
+        match (self, from) {
+            (Self::Suspend, Enrolled) => Some(Suspended),
+            (Self::Resume, Suspended) | (Self::Readmit, Revoked) => Some(Enrolled),
+            // Once more for one that is revoked: certificates may be left from an older version.
+            (Self::Revoke(_), Enrolled | Suspended | Revoked) => Some(Revoked),
+            (Self::Retire, Enrolled | Suspended | Revoked) => Some(Retired),
+            _ => None,
+        }
+    }
+
+    const fn revokes_for(self) -> Option<RevocationReason> {
+        match self {
+            Self::Revoke(reason) => Some(reason),
+            Self::Retire => Some(RevocationReason::CessationOfOperation),
+            Self::Suspend | Self::Resume | Self::Readmit => None,
+        }
+    }
+}
+
+/// What a change of state did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderChanged {
+    /// The state before.
+    pub from: HolderState,
+    /// The state now.
+    pub to: HolderState,
+    /// Serial numbers of the certificates that this change revoked.
+    pub revoked: Vec<String>,
+}
+
+/// A device or a person with its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HolderRecord {
+    /// Name of the authority: `users` or `devices`.
+    pub authority: String,
+    /// Device name or user id.
+    pub holder: String,
+    /// Its state.
+    pub state: HolderState,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub changed_at: OffsetDateTime,
+}
+
+impl Registry {
+    /// Changes the state of a device or person: durable, audited before it takes effect, and
+    /// known to every door when this returns. All certificates are revoked in the same
+    /// transaction where the change says so, and one-time codes of the device become void.
+    ///
+    /// # Errors
+    /// [`RegistryError::UnknownHolder`], [`RegistryError::Transition`]; [`RegistryError::Audit`]
+    /// or [`RegistryError::Store`], and then nothing changed; [`RegistryError::File`] if only the
+    /// revocation list could not be written: the change is in force then, and the list is made by
+    /// the next [`Self::refresh_crls`].
+    pub async fn change_holder(
+        &self,
+        authority: CaKind,
+        holder: &str,
+        change: HolderChange,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<HolderChanged, RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        let from = match state_in(&mut tx, authority, holder).await? {
+            Some(state) => state,
+            // Invited and not enrolled yet: as good as enrolled, for what may become of it.
+            None if invited(&mut tx, authority, holder).await? => HolderState::Enrolled,
+            None => {
+                return Err(RegistryError::UnknownHolder {
+                    authority,
+                    holder: holder.to_owned(),
+                });
+            }
+        };
+        let to = change
+            .apply(from)
+            .ok_or_else(|| RegistryError::Transition {
+                authority,
+                holder: holder.to_owned(),
+                from,
+                change: change.name(),
+            })?;
+        set_state(&mut tx, authority, holder, to, now).await?;
+        // Whole seconds, as in lists.
+        let at = now.replace_nanosecond(0).unwrap_or(now);
+        let mut revoked = Vec::new();
+        if let Some(reason) = change.revokes_for() {
+            revoked = revoke_all(&mut tx, authority, holder, Revocation { at, reason }).await?;
+            void_codes(&mut tx, authority, holder).await?;
+        }
+        let event = |action: String, resource: String| {
+            Event::new(now, actor.clone(), action, resource, Outcome::Ok)
+        };
+        let noun = noun(authority);
+        let mut state_event = event(
+            format!("{noun}.{}", change.name()),
+            format!("{noun}/{holder}"),
+        )
+        .with_detail("old", from.name())
+        .with_detail("new", to.name())
+        .with_detail("certificates", revoked.len());
+        let mut events = Vec::with_capacity(revoked.len() + 1);
+        if let Some(reason) = change.revokes_for() {
+            state_event = state_event.with_reason(reason.name());
+            events.extend(revoked.iter().map(|serial| {
+                event(
+                    "certificate.revoke".to_owned(),
+                    format!("certificate/{authority}/{holder}"),
+                )
+                .with_reason(reason.name())
+                .with_detail("serial", serial.clone())
+            }));
+        }
+        events.insert(0, state_event);
+        self.record_all(events).await?;
+        tx.commit().await?;
+        if let Some(reason) = change.revokes_for() {
+            for serial in &revoked {
+                self.push(authority, serial, Revocation { at, reason })?;
+            }
+            self.renew_crl(authority, now).await?;
+        }
+        Ok(HolderChanged { from, to, revoked })
+    }
+
+    /// The state of a device or person; `None` for one that never got a certificate.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
+    pub async fn holder_state(
+        &self,
+        authority: CaKind,
+        holder: &str,
+    ) -> Result<Option<HolderState>, RegistryError> {
+        let state: Option<String> =
+            sqlx::query_scalar("SELECT state FROM holders WHERE authority = ? AND holder_id = ?")
+                .bind(authority.name())
+                .bind(holder)
+                .fetch_optional(self.inner.sql.read())
+                .await?;
+        state.map(|name| name.parse()).transpose()
+    }
+
+    /// All devices and people with their states, by name.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
+    pub async fn holders(&self) -> Result<Vec<HolderRecord>, RegistryError> {
+        let rows: Vec<(String, String, String, i64)> = sqlx::query_as(
+            "SELECT authority, holder_id, state, changed_at FROM holders
+             ORDER BY authority, holder_id",
+        )
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        rows.into_iter()
+            .map(|(authority, holder, state, at)| {
+                Ok(HolderRecord {
+                    authority,
+                    holder,
+                    state: state.parse()?,
+                    changed_at: crate::records::instant(at)?,
+                })
+            })
+            .collect()
+    }
+}
+
+/// Makes sure, inside the transaction that issues, that the holder may get a certificate; one that
+/// never had any is enrolled by it.
+pub(crate) async fn admit_issuing(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+    now: OffsetDateTime,
+) -> Result<(), RegistryError> {
+    // A service's certificate opens no door for clients, and its holder is this installation.
+    if authority == CaKind::Services {
+        return Ok(());
+    }
+    match state_in(tx, authority, holder).await? {
+        None => set_state(tx, authority, holder, HolderState::Enrolled, now).await,
+        Some(HolderState::Enrolled) => Ok(()),
+        Some(state) => Err(HolderRefused {
+            authority,
+            holder: holder.to_owned(),
+            state,
+        }
+        .into()),
+    }
+}
+
+pub(crate) async fn state_in(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+) -> Result<Option<HolderState>, RegistryError> {
+    let state: Option<String> =
+        sqlx::query_scalar("SELECT state FROM holders WHERE authority = ? AND holder_id = ?")
+            .bind(authority.name())
+            .bind(holder)
+            .fetch_optional(&mut **tx)
+            .await?;
+    state.map(|name| name.parse()).transpose()
+}
+
+async fn set_state(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+    state: HolderState,
+    now: OffsetDateTime,
+) -> Result<(), RegistryError> {
+    sqlx::query(
+        "INSERT INTO holders (authority, holder_id, state, changed_at) VALUES (?, ?, ?, ?)
+         ON CONFLICT (authority, holder_id)
+         DO UPDATE SET state = excluded.state, changed_at = excluded.changed_at",
+    )
+    .bind(authority.name())
+    .bind(holder)
+    .bind(state.name())
+    .bind(now.unix_timestamp())
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+async fn invited(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+) -> Result<bool, RegistryError> {
+    if authority != CaKind::Devices {
+        return Ok(false);
+    }
+    let codes: i64 = sqlx::query_scalar("SELECT count(*) FROM one_time_codes WHERE device = ?")
+        .bind(holder)
+        .fetch_one(&mut **tx)
+        .await?;
+    Ok(codes > 0)
+}
+
+/// Revokes whatever of the holder is not revoked yet: a state, not a list, decides what "all" is.
+async fn revoke_all(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+    revocation: Revocation,
+) -> Result<Vec<String>, RegistryError> {
+    let serials: Vec<String> = sqlx::query_scalar(
+        "INSERT INTO revoked (authority, serial, at, reason)
+         SELECT i.authority, i.serial, ?3, ?4 FROM issued i
+         WHERE i.authority = ?1 AND i.holder_id = ?2 AND NOT EXISTS (
+             SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
+         RETURNING serial",
+    )
+    .bind(authority.name())
+    .bind(holder)
+    .bind(revocation.at.unix_timestamp())
+    .bind(revocation.reason.name())
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(serials)
+}
+
+async fn void_codes(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+) -> Result<(), RegistryError> {
+    if authority == CaKind::Devices {
+        sqlx::query("DELETE FROM one_time_codes WHERE device = ?")
+            .bind(holder)
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_of_every_state_follows_the_table() {
+        use HolderState::{Enrolled, Retired, Revoked, Suspended};
+        let reason = RevocationReason::KeyCompromise;
+        // By change: the new state of an enrolled, suspended, revoked and retired holder.
+        let table = [
+            (HolderChange::Suspend, [Some(Suspended), None, None, None]),
+            (HolderChange::Resume, [None, Some(Enrolled), None, None]),
+            (
+                HolderChange::Revoke(reason),
+                [Some(Revoked), Some(Revoked), Some(Revoked), None],
+            ),
+            (
+                HolderChange::Retire,
+                [Some(Retired), Some(Retired), Some(Retired), None],
+            ),
+            (HolderChange::Readmit, [None, None, Some(Enrolled), None]),
+        ];
+        for (change, expected) in table {
+            let states = [Enrolled, Suspended, Revoked, Retired];
+            assert_eq!(states.map(|s| change.apply(s)), expected, "{change:?}");
+        }
+    }
+}
