@@ -34,6 +34,7 @@ fn server() -> &'static Server {
             trust: w.trust(),
             scanner: None,
             audit: Arc::new(audit::MemorySink::default()),
+            audit_pool: pool::Pool::new(pool::Share::Audit),
             log_origin: "example.org/log".into(),
             access: Arc::new(access::Engine::shipped().unwrap()),
             units: Units {
