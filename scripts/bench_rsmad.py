@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from scripts.vpn_peers import Cordon, Plain  # noqa: E402
-from tests.harness import CORDON, Process, run, wait_for  # noqa: E402
+from tests.harness import CORDON, LAB, Process, run, wait_for  # noqa: E402
 from tests.namespaces import Network  # noqa: E402
 
 FILES, FILE_BYTES = 500, 640_000
@@ -100,7 +100,7 @@ def transfer(tunnel, names, source):
 
 def draw(folder):
     """500 pictures of the size that the cameras of the literature send, and one file as large as all of them."""
-    run(CORDON, "draw", "--out", folder, "--count", FILES, timeout=600)
+    run(LAB, "draw", "--out", folder, "--count", FILES, timeout=600)
     pictures = sorted(path.name for path in folder.glob("*.jpg"))
     for name in pictures:
         os.truncate(folder / name, FILE_BYTES)

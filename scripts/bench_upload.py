@@ -19,6 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORDON = ROOT / "target/release/cordon"
+LAB = CORDON.with_name("cordon-lab")
 
 
 def run(*args, **kwargs):
@@ -61,7 +62,7 @@ def pictures(work, count, site_config):
     """Draws the pictures with the demo, in a site of its own, and returns them."""
     folder = work / "pictures"
     folder.mkdir()
-    run(CORDON, "draw", "--out", folder, "--count", count, stdout=subprocess.DEVNULL)
+    run(LAB, "draw", "--out", folder, "--count", count, stdout=subprocess.DEVNULL)
     return sorted(folder.glob("*.jpg"))
 
 

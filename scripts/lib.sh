@@ -92,10 +92,10 @@ need_python() {
 
 need_build_tools() { need_packages build-essential cmake pkg-config git ca-certificates; }
 
-# lab_binary: builds target/lab/cordon, which knows what only laboratories may use, out of the way, so
+# lab_binary: builds target/lab/cordon and cordon-lab, which know what only laboratories may use, out of the way, so
 # that nobody takes it for the ordinary binary.
 lab_binary() {
-  cargo build --release --locked -p cordon --features lab
+  cargo build --release --locked -p cordon -p cordon-lab -p ibc-provider --features cordon/lab,cordon-lab/legacy
   mkdir -p target/lab
-  mv target/release/cordon target/lab/cordon
+  mv target/release/cordon target/release/cordon-lab target/lab/
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -147,7 +148,7 @@ def examples(text):
     """The command lines of a help text's examples, continued lines joined."""
     part = re.search(r"^Examples?:\n((?:.*\n?)+)", text, re.M)
     joined = re.sub(r" \\\n\s*", " ", part.group(1)) if part else ""
-    return [line.strip() for line in joined.splitlines() if line.startswith("  cordon ")]
+    return [line.strip() for line in joined.splitlines() if line.startswith(("  cordon ", "  cordon-lab "))]
 
 
 def help_texts(suite):
@@ -164,7 +165,9 @@ def help_texts(suite):
             for line in examples(text):
                 # Remarks stand apart by several blanks, redirections are the shell's.
                 line = re.split(r"\s{3,}|\s[<>]\s", line)[0]
-                words = line.split()[1:]
+                program, *words = shlex.split(line)
+                if program == "cordon-lab" and words[0] != "ibc":
+                    words = ["lab", *words]
                 cordon(*words, "--help")
                 count += 1
                 # Servers do not end; attacks and measurements take their time and have suites of their own.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CORDON = str(Path(os.environ.get("CORDON", ROOT / "target/debug/cordon")).resolve())
+# Measurements and the research cipher, beside the product.
+LAB = str(Path(CORDON).with_name("cordon-lab"))
 
 # The people of the tests: user id, clearance, roles.
 PEOPLE = [

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.diskfull import MEBIBYTE, Disk
-from tests.harness import CORDON, ROOT, contains, cordon, cordon_json, equal, run as call, wait_for
+from tests.harness import CORDON, LAB, ROOT, contains, cordon, cordon_json, equal, run as call, wait_for
 
 VECTORS = ROOT / "crates/ibc/tests/data/ibc_vectors.json"
 VARIANTS = {(16, 8): "INDECT-128", (24, 10): "INDECT-192", (32, 10): "INDECT-256",
@@ -37,7 +37,7 @@ def refused(*arguments, code=1, **options):
     done = cordon("ibc", *arguments, code=code, **options)
     lines = [line for line in done.stderr.splitlines() if WARNING not in line]
     equal(len(lines), 2, f"number of lines in {lines}")
-    assert lines[0].startswith("cordon: ") and lines[1].startswith("  to do: "), lines
+    assert lines[0].startswith("cordon-lab: ") and lines[1].startswith("  to do: "), lines
     return lines[0]
 
 
@@ -104,7 +104,7 @@ def published(suite, folder):
     """The published command line, word by word, under the published name."""
     place = folder / "published"
     place.mkdir()
-    (place / "ibcipher").symlink_to(CORDON)
+    (place / "ibcipher").symlink_to(LAB)
     content = random.randbytes(1000)
     (place / "IN").write_bytes(content)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import jsonschema
 from playwright.sync_api import sync_playwright
 
-from tests.harness import CORDON, ROOT, contains, cordon, cordon_json, equal, run as run_command, wait_for
+from tests.harness import CORDON, LAB, ROOT, contains, cordon, cordon_json, equal, run as run_command, wait_for
 from tests.portal import launch
 from tests.runner import Suite, finish, run_suite
 
@@ -107,7 +107,7 @@ def usage(suite):
         assert all(one["question"].endswith("?") and one["source"] for one in listed)
     with suite.case("an ordinary binary says what it lacks"):
         ordinary = not cordon_json("lab", "list")["laboratory"]
-        equal("--features lab" in cordon("lab", "list").stdout, ordinary, "note")
+        equal("--features cordon/lab" in cordon("lab", "list").stdout, ordinary, "note")
     with suite.case("an unknown name, an existing file and foreign results are refused"):
         contains(cordon("lab", "run", "nothing", code=2).stderr, "choose from ced")
         taken = suite.folder / "taken.json"
@@ -213,7 +213,8 @@ def unprivileged(suite):
         home.chmod(0o777)
         user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
         program = home / "cordon"
-        shutil.copy(CORDON, program)
+        for file in (CORDON, LAB):
+            shutil.copy(file, home)
         flags = ["--user", "--map-root-user", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
         allowed = subprocess.run([*user, "unshare", *flags, "true"], capture_output=True)
         # The way to it may be closed to others: a test's folder is its owner's.

@@ -47,19 +47,6 @@ pub(crate) enum Command {
         after_help = "Example:\n  cordon demo --data /tmp/cordon --violations 5 --once --json"
     )]
     Demo(Demo),
-    /// Draw traffic pictures with their facts, as the demo's camera sees them.
-    #[command(after_help = "Example:\n  cordon draw --out pictures --count 20")]
-    Draw {
-        /// Folder for `violation-NNNNNN.jpg` and `.json`; made when it is missing.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
-        /// How many.
-        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-        count: u64,
-        /// Number of the first one.
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-        first: u64,
-    },
     /// The field agent.
     #[command(subcommand)]
     Camera(Camera),
@@ -81,12 +68,15 @@ pub(crate) enum Command {
     /// Tunnels.
     #[command(subcommand)]
     Vpn(Vpn),
-    /// The INDECT Block Cipher: broken, research only.
-    #[command(subcommand)]
-    Ibc(crate::ibc::args::IbcCommand),
-    /// Published measurements repeated on this machine, beside others' programs.
-    #[command(subcommand)]
-    Lab(crate::commands::lab::Lab),
+    /// The INDECT Block Cipher: broken, research only. Runs `cordon-lab ibc`.
+    #[command(disable_help_flag = true)]
+    Ibc(Words),
+    /// Published measurements repeated on this machine. Runs `cordon-lab`.
+    #[command(disable_help_flag = true)]
+    Lab(Words),
+    /// One page on the listeners of a site, for measurements of `cordon-lab`.
+    #[command(hide = true)]
+    PageServer(crate::commands::page_server::PageServer),
     /// Check a configuration file.
     Config {
         #[command(subcommand)]
@@ -101,6 +91,18 @@ pub(crate) enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
+}
+
+/// What another program is told.
+#[derive(Debug, Args)]
+pub(crate) struct Words {
+    /// Its arguments.
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) words: Vec<std::ffi::OsString>,
 }
 
 /// Where a site keeps its data and settings.

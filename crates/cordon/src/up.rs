@@ -183,25 +183,6 @@ impl Running {
     }
 }
 
-/// Cancels `stop` on SIGTERM, SIGINT or SIGHUP.
-pub(crate) fn stop_on_signals(stop: CancellationToken) -> Outcome {
-    use tokio::signal::unix::{SignalKind, signal};
-    let hint = "check that signals are not blocked";
-    let mut terminate = signal(SignalKind::terminate()).or_hint("signals", hint)?;
-    let mut interrupt = signal(SignalKind::interrupt()).or_hint("signals", hint)?;
-    let mut hang_up = signal(SignalKind::hangup()).or_hint("signals", hint)?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = hang_up.recv() => {}
-        }
-        tracing::info!("stopping");
-        stop.cancel();
-    });
-    Ok(())
-}
-
 async fn bind(setting: &str, address: SocketAddr) -> Outcome<TcpListener> {
     TcpListener::bind(address).await.or_hint(
         format!("cannot listen on {address} ({setting})"),

@@ -70,14 +70,14 @@ impl Files {
     pub(crate) fn send(&self, tunnel: &Tunnel<'_>, lap: &mut Lap) -> Result<Sent, LabError> {
         let address = tunnel.server.to_string();
         let call = tunnel.network.call(Side::Server, ourselves()?);
-        let call = call.args(["lab", "ftp-server", "--address", &address]);
+        let call = call.args(["ftp-server", "--address", &address]);
         let mut server = call.start(&tunnel.log("ftp"))?;
         server.wait_for(LIMIT, |server| server.said().contains("listening"))?;
         let began = Instant::now();
         let done = tunnel
             .network
             .call(Side::Client, ourselves()?)
-            .args(["lab", "ftp-client", "--server", &format!("{address}:21")])
+            .args(["ftp-client", "--server", &format!("{address}:21")])
             .args(&self.names)
             .folder(&self.folder)
             .limit(LIMIT)

@@ -11,7 +11,7 @@ use crate::network::{Network, Side};
 use crate::process::Daemon;
 use crate::servers::{Key, Pki};
 use crate::tool::SERVER_NAME;
-use crate::tunnels::{CHARON, control, ourselves, write_private};
+use crate::tunnels::{CHARON, control, product, write_private};
 
 /// How long a daemon may take to start.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -119,7 +119,7 @@ fn cordon(
     let socket = home.join("control.sock");
     let _ = std::fs::remove_file(&socket);
     let call = network
-        .call(Side::Server, ourselves()?)
+        .call(Side::Server, product()?)
         .args(["--log", "warn", "vpn", "up", "--config"])
         .arg(config);
     let mut daemon = call.start(&home.join("log"))?;

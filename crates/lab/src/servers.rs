@@ -13,7 +13,7 @@ use crate::ike::client_name;
 use crate::network::{Network, Side};
 use crate::process::{Call, Daemon};
 use crate::tool::SERVER_NAME;
-use crate::tunnels::{ourselves, write_private};
+use crate::tunnels::{product, write_private};
 
 pub(crate) const NGINX: Program = Program {
     name: "nginx",
@@ -246,12 +246,21 @@ impl Server {
             Self::Nginx => nginx(network, pki, &folder)?,
             Self::Apache => apache(network, pki, &folder)?,
             Self::Cordon => network
-                .call(Side::Server, ourselves()?)
-                .args(["--log", "warn", "lab", "page-server", "--pki"])
+                .call(Side::Server, product()?)
+                .args(["--log", "warn", "page-server", "--pki"])
                 .arg(&pki.folder)
                 .arg("--page")
                 .arg(pages.join("index.html"))
-                .args(["--address", &Side::Server.outside().to_string()]),
+                .args(["--address", &Side::Server.outside().to_string()])
+                .args(["--plain", &PLAIN_PORT.to_string()])
+                .args(pki.keys.iter().map(|key| {
+                    format!(
+                        "--tls={},{},{}",
+                        key.file(),
+                        key.port(false),
+                        key.port(true)
+                    )
+                })),
         };
         // Processes of the last server may take a moment to go.
         wait(|| listening(network) == 0)?;

@@ -255,7 +255,8 @@ impl<'a> Session<'a> {
     /// Notes a case that only laboratory builds know.
     pub(crate) fn lacks_legacy(&mut self, case: &str) {
         let reason = "this binary knows no broken algorithms and no tunnel without protection; in a \
-                      laboratory, build with `cargo build --release --features lab`";
+                      laboratory, build with `cargo build --release -p cordon -p cordon-lab \
+                      --features cordon/lab,cordon-lab/legacy`";
         self.missing(case, reason, None);
     }
 

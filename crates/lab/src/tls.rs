@@ -61,7 +61,7 @@ pub(crate) fn load(
     let text = serde_json::to_string(&load).map_err(|e| LabError::Unexpected(e.to_string()))?;
     let done = network
         .call(Side::Client, ourselves()?)
-        .args(["lab", "load"])
+        .arg("load")
         .input(text)
         .limit(Duration::from_secs(300))
         .run()

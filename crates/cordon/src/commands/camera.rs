@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::Camera;
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::{secrets, up};
+use crate::secrets;
 
 /// Runs the command.
 pub(crate) async fn run(command: Camera) -> Outcome {
@@ -25,7 +25,7 @@ pub(crate) async fn run(command: Camera) -> Outcome {
         "check the settings and the path to the centre",
     )?;
     let stop = CancellationToken::new();
-    up::stop_on_signals(stop.clone())?;
+    commandline::stop_on_signals(stop.clone())?;
     agent
         .run(stop.cancelled_owned())
         .await

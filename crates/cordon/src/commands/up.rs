@@ -5,7 +5,8 @@ use serde_json::json;
 use crate::cli::Up;
 use crate::failure::Outcome;
 use crate::site::Site;
-use crate::up::{Running, stop_on_signals};
+use crate::up::Running;
+use commandline::stop_on_signals;
 
 /// Runs a site and says where it listens.
 pub(crate) async fn run(args: &Up, json: bool) -> Outcome {

@@ -3,10 +3,7 @@
 //! Nothing is shortened: the camera enrols over EST with a one-time code, watches a folder, seals,
 //! spools and uploads over mTLS, exactly as `cordon camera run` does in the field.
 
-mod canvas;
-mod glyphs;
 mod people;
-mod scene;
 mod tunnel;
 
 use std::io::IsTerminal as _;
@@ -17,8 +14,6 @@ use std::time::{Duration, Instant};
 use camera::{Agent, AgentError, Clock, Environment, NoEvents};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
@@ -27,7 +22,8 @@ use crate::cli::Demo;
 use crate::control::{Request, execute};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
-use crate::up::{Running, stop_on_signals};
+use crate::up::Running;
+use commandline::stop_on_signals;
 use tunnel::Tunnel;
 
 /// Name of the demo's camera.
@@ -381,66 +377,11 @@ fn draw(incoming: &Path, first: u64, count: u64, stop: &CancellationToken) -> Ou
         if stop.is_cancelled() {
             return Ok(());
         }
-        draw_one(incoming, folder, number)?;
+        scene::draw(incoming, folder, number, DEVICE).or_hint("cannot draw", "check the disk")?;
         write(
             &folder.join("next-picture"),
             (number + 1).to_string().as_bytes(),
         )?;
-    }
-    Ok(())
-}
-
-/// `cordon draw`.
-pub(crate) fn draw_into(out: &Path, first: u64, count: u64, json: bool) -> Outcome {
-    durable::create_dir_all(out).or_hint(
-        format!("cannot make {}", out.display()),
-        "check the parent folder's rights",
-    )?;
-    let bar = progress(count, json);
-    for number in first..first + count {
-        draw_one(out, out, number)?;
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    let text = format!("drew {count} pictures into {}", out.display());
-    crate::commands::print(json, &json!({ "folder": out, "pictures": count }), &text)
-}
-
-/// Draws picture `number` and its facts into `folder`, by way of `stage` on the same file system.
-fn draw_one(folder: &Path, stage: &Path, number: u64) -> Outcome {
-    let now = OffsetDateTime::now_utc();
-    let now = now.replace_nanosecond(0).unwrap_or(now);
-    let time = now.format(&Rfc3339).unwrap_or_default();
-    let seen = scene::observe(number, time.clone(), DEVICE);
-    let picture = scene::jpeg(&seen).or_hint("cannot draw", "report this")?;
-    let facts = json!({
-        "captured_at": time,
-        "classification": seen.classification,
-        "violation": {
-            "type": "speeding",
-            "place": {
-                "name": seen.place,
-                "latitude_microdeg": seen.latitude_microdeg,
-                "longitude_microdeg": seen.longitude_microdeg,
-            },
-            "speed_kmh": seen.speed_kmh,
-            "limit_kmh": seen.limit_kmh,
-            "plate": seen.plate,
-            "lane": seen.lane,
-            "device_serial": "DEMO-0017",
-        },
-    });
-    let name = format!("violation-{number:06}");
-    for (extension, bytes) in [("jpg", picture), ("json", facts.to_string().into_bytes())] {
-        // Under another name first: the camera must not see half a file under its final one.
-        let temporary = stage.join(format!("{name}.{extension}.part"));
-        let target = folder.join(format!("{name}.{extension}"));
-        std::fs::write(&temporary, bytes)
-            .and_then(|()| std::fs::rename(&temporary, target))
-            .or_hint(
-                format!("cannot write {}", temporary.display()),
-                "check the disk",
-            )?;
     }
     Ok(())
 }

@@ -306,16 +306,10 @@ impl Trials<'_> {
         std::fs::write(&orders, text(serde_json::to_string(&viewing))?)
             .map_err(LabError::io("the viewer's description"))?;
         let program = ourselves()?;
-        let call = tunnel
-            .network
-            .call(Side::Server, &program)
-            .args(["lab", "viewer"]);
+        let call = tunnel.network.call(Side::Server, &program).arg("viewer");
         let mut viewer = call.start_reading(&orders, &tunnel.log("viewer"))?;
         viewer.wait_for(LIMIT, |viewer| viewer.said().contains("listening"))?;
-        let call = tunnel
-            .network
-            .call(Side::Client, &program)
-            .args(["lab", "cameras"]);
+        let call = tunnel.network.call(Side::Client, &program).arg("cameras");
         let done = call
             .input(text(serde_json::to_string(&filming))? + "\n")
             .limit(LIMIT)

@@ -250,7 +250,7 @@ fn dial(
     let text = dialling(pki, key, hybrid, clients, count, seconds)?;
     let done = network
         .call(Side::Client, ourselves()?)
-        .args(["lab", "ike-clients"])
+        .arg("ike-clients")
         .input(serde_json::to_string(&text).map_err(unclear)?)
         .run()
         .map_err(|error| LabError::Unexpected(reason(&error)))?;

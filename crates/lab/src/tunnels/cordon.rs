@@ -1,6 +1,6 @@
 //! Our own tunnel: `cordon vpn static`.
 
-use super::{Side, Tunnel, ourselves, random_hex};
+use super::{Side, Tunnel, product, random_hex};
 use crate::LabError;
 
 /// One suite, by the names and key sizes (bytes) of docs/vpn.md.
@@ -43,7 +43,7 @@ impl Cordon {
         if !self.transport {
             tunnel.server = Side::Server.inside();
         }
-        let program = ourselves()?;
+        let program = product()?;
         for (side, [own, other]) in [(Side::Server, [0, 1]), (Side::Client, [1, 0])] {
             let mut text = self.text(side, [(own, &keys), (other, &keys)]);
             let numbers = tunnel.folder.join(format!("numbers-{}", side.name()));

@@ -182,9 +182,18 @@ fn random_hex(bytes: usize) -> Result<String, LabError> {
     Ok(key.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// This program, as a server of the lab.
+/// This program, as a server or a load of the lab.
 pub(crate) fn ourselves() -> Result<PathBuf, LabError> {
     std::env::current_exe().map_err(LabError::io("this program's own file"))
+}
+
+/// The program that is measured, `cordon`: beside this one, or in `PATH`.
+pub(crate) fn product() -> Result<PathBuf, LabError> {
+    let beside = ourselves()?.with_file_name("cordon");
+    Ok(match beside.exists() {
+        true => beside,
+        false => PathBuf::from("cordon"),
+    })
 }
 
 /// Least, average and greatest round trip of echo requests in microseconds, one after the other as fast

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::plot::{Frame, Series};
 use super::{Finding, Setting, over_rounds, place, unusable};
-use crate::failure::Outcome;
+use commandline::Outcome;
 
 /// Keys and blocks of the specification's table.
 const AVALANCHE_KEYS: u32 = 40;

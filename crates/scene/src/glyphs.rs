@@ -1,10 +1,10 @@
 //! A 5×7 letter set for the demo's pictures: enough for plates, times and place names.
 
 /// Rows of a glyph from top to bottom; bit 4 is the leftmost of five columns.
-pub(super) type Glyph = [u8; 7];
+pub(crate) type Glyph = [u8; 7];
 
 /// The glyph of `c`; letters without one of their own come out as a full box.
-pub(super) fn glyph(c: char) -> Glyph {
+pub(crate) fn glyph(c: char) -> Glyph {
     match c.to_ascii_uppercase() {
         '0' => [0x0e, 0x11, 0x13, 0x15, 0x19, 0x11, 0x0e],
         '1' => [0x04, 0x0c, 0x04, 0x04, 0x04, 0x04, 0x0e],

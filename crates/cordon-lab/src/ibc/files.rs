@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
 
 /// Rights of a new file before the user's mask takes some away, as of any other program.
 const NEW_FILE_MODE: u32 = 0o666;

@@ -3,8 +3,7 @@
 use ibc::{Backend, Variant};
 use serde_json::json;
 
-use crate::commands;
-use crate::failure::Outcome;
+use commandline::Outcome;
 
 /// Lists variants and back ends.
 pub(super) fn run(json: bool) -> Outcome {
@@ -39,5 +38,5 @@ pub(super) fn run(json: bool) -> Outcome {
         Backend::best(),
         super::WARNING
     ));
-    commands::print(json, &value, &text)
+    commandline::print(json, &value, &text)
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::super::plot::{Frame, Series};
 use super::{Finding, Setting, log2, over_rounds, place, unusable};
-use crate::failure::Outcome;
+use commandline::Outcome;
 
 /// Keys for each number of rounds.
 const DISTINGUISHER_KEYS: u64 = 2;

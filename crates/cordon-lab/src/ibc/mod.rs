@@ -25,14 +25,14 @@ use self::args::{CedMethod, Cipher, Common, Decrypt, Encrypt, IbcCommand};
 use self::crypt::Plan;
 use self::testing::Setting;
 use self::transform::Direction;
-use crate::failure::{Failure, Outcome};
+use commandline::{Failure, Outcome};
 
 /// Said once by everything that encrypts or decrypts.
 pub(super) const WARNING: &str = "IBC is broken, for research only: keys of 8 rounds fall to chosen plaintexts in under a minute";
 
 /// Warns a person; `--quiet` and `--json` go without.
 fn warn() {
-    eprintln!("cordon: warning: {WARNING} (docs/ibc-security.md)");
+    eprintln!("cordon-lab: warning: {WARNING} (docs/ibc-security.md)");
 }
 
 /// The command line of the program under the name `ibcipher`.

@@ -1,6 +1,5 @@
-//! `cordon lab`: measurements. The crate `lab` makes them; here is what people see.
+//! `cordon-lab list`, `run`, `report`, `compare`: measurements. The crate `lab` makes them; here is what people see.
 
-mod page;
 mod run;
 
 use std::net::{IpAddr, SocketAddr};
@@ -11,8 +10,8 @@ use lab::Experiment;
 use lab::record::Results;
 use serde_json::{Value, json};
 
-use super::{print, read_text};
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
+use commandline::{print, read_text};
 
 /// `cordon lab …`.
 #[derive(Debug, Subcommand)]
@@ -96,19 +95,6 @@ pub(crate) enum Lab {
         /// The files.
         files: Vec<PathBuf>,
     },
-    /// Our listener and TLS with one page, for the lab's client.
-    #[command(hide = true)]
-    PageServer {
-        /// Folder with keys and certificates that the lab made.
-        #[arg(long)]
-        pki: PathBuf,
-        /// The page.
-        #[arg(long)]
-        page: PathBuf,
-        /// Where to listen.
-        #[arg(long)]
-        address: IpAddr,
-    },
 }
 
 /// Runs the command.
@@ -136,7 +122,6 @@ pub(crate) async fn run(command: Lab, json: bool) -> Outcome {
         Lab::FtpClient { server, files } => {
             lab::ftp::send(server, &files).or_hint("the lab's FTP client", INSIDE)
         }
-        Lab::PageServer { pki, page, address } => page::serve(&pki, &page, address).await,
         Lab::Worker => lab::sandbox::serve().or_hint("the lab's worker", INSIDE),
     }
 }
@@ -169,10 +154,10 @@ fn list(json: bool) -> Outcome {
             "needs": programs(experiment.needs), "wants": programs(experiment.wants),
         }));
     }
-    if !cfg!(feature = "lab") {
+    if !cfg!(feature = "legacy") {
         text.push_str(LACKS);
     }
-    let laboratory = cfg!(feature = "lab");
+    let laboratory = cfg!(feature = "legacy");
     print(
         json,
         &json!({ "experiments": values, "laboratory": laboratory }),
@@ -183,7 +168,8 @@ fn list(json: bool) -> Outcome {
 /// What this binary cannot measure.
 const LACKS: &str = "This binary has no DES, Triple DES, HMAC-MD5 and no tunnel without protection: rows with \
                      them are marked as missing. For all rows build one for laboratories only: \
-                     cargo build --release --features lab";
+                     cargo build --release -p cordon -p cordon-lab \
+                     --features cordon/lab,cordon-lab/legacy";
 
 fn programs(programs: &[lab::Program]) -> Vec<Value> {
     let one = |program: &lab::Program| json!({ "name": program.name, "package": program.package, "installed": program.is_installed() });

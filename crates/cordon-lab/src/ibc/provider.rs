@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
 
 /// File name of the library as it is built.
 const LIBRARY: &str = "libibc_provider.so";
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Provider, json: bool) -> Outcome {
          {environment} openvpn --config server.conf   # with `providers default cordon_ibc_openvpn`\n\
          \nfor all programs that read openssl.cnf:\n\n{config}"
     ));
-    crate::commands::print(json, &value, &text)
+    commandline::print(json, &value, &text)
 }
 
 /// The library that was named, or the one installed or built with this program.

@@ -18,8 +18,7 @@ use super::progress::Progress;
 use super::stream::{BUFFER, Ending, StreamError, Totals, pump};
 use super::testing::{Faulty, Setting};
 use super::transform::{Direction, Fast, Serial, Transform};
-use crate::commands;
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
 
 /// What to do, whichever command line said so.
 #[derive(Debug)]
@@ -317,7 +316,7 @@ async fn transfer(
         _ => Ending::Whole,
     };
     let stop = CancellationToken::new();
-    crate::up::stop_on_signals(stop.clone())?;
+    commandline::stop_on_signals(stop.clone())?;
     let read = Arc::new(AtomicU64::new(0));
     let progress = Progress::start(input.len, Arc::clone(&read), json || plan.quiet);
     let (answer, answered) = tokio::sync::oneshot::channel();
@@ -441,7 +440,7 @@ fn conclude(plan: &Plan, done: &Done, json: bool) -> Outcome {
     if plan.quiet && !json {
         return Ok(());
     }
-    commands::print(json, &value, &text)
+    commandline::print(json, &value, &text)
 }
 
 /// First word of a mark, by which it is known as ours.

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use super::args::Faults;
 use super::plot::{self, Frame};
 use super::testing::{Faulty, Setting, placement_name};
-use crate::commands;
-use crate::failure::{OrHint as _, Outcome};
+use commandline::{OrHint as _, Outcome};
 
 /// Seed of the blocks in the specification's table.
 const DATA_SEED: u64 = 99;
@@ -49,7 +48,7 @@ pub(super) fn run(args: &Faults, json: bool) -> Outcome {
     if let Some(path) = &args.plot {
         text.push_str(&format!("drawn into {}\n", path.display()));
     }
-    commands::print(json, &value, &text)
+    commandline::print(json, &value, &text)
 }
 
 /// The seeds with which the table of the specification was made.

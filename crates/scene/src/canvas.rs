@@ -1,22 +1,22 @@
 //! A picture in memory with the few shapes that a road scene needs.
 
-use super::glyphs::glyph;
+use crate::glyphs::glyph;
 
 /// Red, green, blue.
-pub(super) type Rgb = [u8; 3];
+pub(crate) type Rgb = [u8; 3];
 /// A corner of a shape in pixels from the top left; may lie outside of the picture.
-pub(super) type Point = (f32, f32);
+pub(crate) type Point = (f32, f32);
 
 /// Pixels in rows from the top, three bytes each.
-pub(super) struct Canvas {
-    pub(super) width: u16,
-    pub(super) height: u16,
-    pub(super) pixels: Vec<u8>,
+pub(crate) struct Canvas {
+    pub(crate) width: u16,
+    pub(crate) height: u16,
+    pub(crate) pixels: Vec<u8>,
 }
 
 impl Canvas {
     /// A black picture.
-    pub(super) fn new(width: u16, height: u16) -> Self {
+    pub(crate) fn new(width: u16, height: u16) -> Self {
         let pixels = vec![0; usize::from(width) * usize::from(height) * 3];
         Self {
             width,
@@ -42,7 +42,7 @@ impl Canvas {
     }
 
     /// Fills rows `from` to before `to` with colours going from one to the other.
-    pub(super) fn gradient(&mut self, from: u16, to: u16, above: Rgb, below: Rgb) {
+    pub(crate) fn gradient(&mut self, from: u16, to: u16, above: Rgb, below: Rgb) {
         for y in from..to.min(self.height) {
             let share = f32::from(y - from) / f32::from((to - from).max(1));
             self.span(y, 0.0, f32::from(self.width), mix(above, below, share));
@@ -50,7 +50,7 @@ impl Canvas {
     }
 
     /// Fills a convex or concave polygon by the even-odd rule.
-    pub(super) fn polygon(&mut self, corners: &[Point], colour: Rgb) {
+    pub(crate) fn polygon(&mut self, corners: &[Point], colour: Rgb) {
         for y in 0..self.height {
             let centre = f32::from(y) + 0.5;
             let mut crossings: Vec<f32> = corners
@@ -69,13 +69,13 @@ impl Canvas {
     }
 
     /// Fills an axis-parallel rectangle.
-    pub(super) fn rectangle(&mut self, (x, y): Point, width: f32, height: f32, colour: Rgb) {
+    pub(crate) fn rectangle(&mut self, (x, y): Point, width: f32, height: f32, colour: Rgb) {
         let (right, bottom) = (x + width, y + height);
         self.polygon(&[(x, y), (right, y), (right, bottom), (x, bottom)], colour);
     }
 
     /// Fills a circle.
-    pub(super) fn disc(&mut self, centre: Point, radius: f32, colour: Rgb) {
+    pub(crate) fn disc(&mut self, centre: Point, radius: f32, colour: Rgb) {
         let corners: Vec<Point> = (0..48u8)
             .map(|i| {
                 let angle = f32::from(i) / 48.0 * std::f32::consts::TAU;
@@ -89,7 +89,7 @@ impl Canvas {
     }
 
     /// Writes `text` with its top left corner at `at`; a letter is 6 by 7 `scale` pixels.
-    pub(super) fn text(&mut self, text: &str, at: Point, scale: f32, colour: Rgb) {
+    pub(crate) fn text(&mut self, text: &str, at: Point, scale: f32, colour: Rgb) {
         let mut x = at.0;
         for c in text.chars() {
             let mut y = at.1;
@@ -108,7 +108,7 @@ impl Canvas {
     }
 
     /// Adds what `noise` gives (-128 to 127) to every channel.
-    pub(super) fn grain(&mut self, mut noise: impl FnMut() -> i8) {
+    pub(crate) fn grain(&mut self, mut noise: impl FnMut() -> i8) {
         for channel in &mut self.pixels {
             *channel = channel.saturating_add_signed(noise());
         }
@@ -116,7 +116,7 @@ impl Canvas {
 }
 
 /// Mixes two colours: `share` 0 gives the first, 1 the second.
-pub(super) fn mix(a: Rgb, b: Rgb, share: f32) -> Rgb {
+pub(crate) fn mix(a: Rgb, b: Rgb, share: f32) -> Rgb {
     let mut mixed = a;
     for (m, b) in mixed.iter_mut().zip(b) {
         *m = channel(f32::from(*m) + (f32::from(b) - f32::from(*m)) * share);

@@ -9,8 +9,7 @@ use ibc::Backend;
 use serde_json::{Value, json};
 
 use super::args::Vectors;
-use crate::commands;
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
 
 /// A vector that does not hold.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,7 +68,9 @@ pub(super) fn run(command: Vectors, json: bool) -> Outcome {
         }
     }
     for vector in vectors {
-        *counts.entry(commands::text(vector, "type")).or_insert(0u64) += 1;
+        *counts
+            .entry(commandline::text(vector, "type"))
+            .or_insert(0u64) += 1;
     }
     let names: Vec<String> = backends.iter().map(Backend::to_string).collect();
     let value = json!({
@@ -86,7 +87,7 @@ pub(super) fn run(command: Vectors, json: bool) -> Outcome {
         kinds.join(", "),
         names.join(", ")
     );
-    commands::print(json, &value, &text)
+    commandline::print(json, &value, &text)
 }
 
 /// The first thing that is wrong, in two lines.
@@ -101,7 +102,7 @@ fn report(file: &Path, vector: &Value, backend: Backend, error: VectorError) -> 
     let what = format!(
         "{}: vector {id} of type {} on back end {backend}",
         file.display(),
-        commands::text(vector, "type"),
+        commandline::text(vector, "type"),
     );
     Failure::new(anyhow::Error::new(error).context(what), hint)
 }

@@ -11,8 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Analyse, Rounds, Topic};
 use super::plot::{self, Frame, Series};
-use crate::commands;
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::{Failure, OrHint as _, Outcome};
 
 /// What one experiment found.
 struct Finding {
@@ -82,13 +81,13 @@ pub(super) fn run(args: &Analyse, json: bool) -> Outcome {
         if !json {
             // Each result as soon as it is there.
             let text = format!("{}  ({seconds:.1} s)\n", finding.text.trim_end());
-            commands::write_out(format!("{text}\n").as_bytes())?;
+            commandline::write_out(format!("{text}\n").as_bytes())?;
         }
         fields.insert(finding.topic.to_owned(), finding.value);
     }
     fields.insert("seed".to_owned(), json!(args.seed));
     if json {
-        commands::print(true, &Value::Object(fields), "")?;
+        commandline::print(true, &Value::Object(fields), "")?;
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::print;
-use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::print;
+use commandline::{Failure, OrHint as _, Outcome};
 
 /// Measures and stores.
 pub(super) async fn run(
@@ -35,7 +35,7 @@ pub(super) async fn run(
     }
     let began = Instant::now();
     let own = std::env::current_exe().or_hint("this program's own file", "start it by its path")?;
-    let worker = [own.as_path(), Path::new("lab"), Path::new("worker")];
+    let worker = [own.as_path(), Path::new("worker")];
     let sandbox = Sandbox::start(&worker, &names, quick).or_hint(
         "cannot start the sandbox",
         "run as root, or on a kernel that gives users namespaces; install util-linux",

@@ -1,10 +1,22 @@
-//! The demo's pictures: a road, a car, its plate, and the measurement burnt in, as enforcement
+//! Drawn pictures for demo and measurements: a road, a car, its plate, and the measurement burnt in, as enforcement
 //! cameras deliver them. Every picture is drawn anew from its number.
+
+#![forbid(unsafe_code)]
+
+mod canvas;
+mod glyphs;
+
+use std::io;
+use std::path::Path;
 
 use image::codecs::jpeg::JpegEncoder;
 use image::{ExtendedColorType, ImageError};
 
-use super::canvas::{Canvas, Point, Rgb, mix};
+use crate::canvas::{Canvas, Point, Rgb, mix};
+
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Size of a picture in pixels.
 const WIDTH: u16 = 1920;
@@ -30,6 +42,47 @@ pub(crate) struct Observation {
     /// As burnt into the picture, RFC 3339.
     pub(crate) time: String,
     pub(crate) device: String,
+}
+
+/// Draws picture `number` of `device` and its facts: `violation-NNNNNN.jpg` and `.json` in `folder`, by way of
+/// `stage` on the same file system, so that nobody sees half a file.
+///
+/// # Errors
+/// Those of drawing and of writing; the latter name the file.
+pub fn draw(folder: &Path, stage: &Path, number: u64, device: &str) -> io::Result<()> {
+    let now = OffsetDateTime::now_utc();
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    let time = now.format(&Rfc3339).unwrap_or_default();
+    let seen = observe(number, time.clone(), device);
+    let picture = jpeg(&seen).map_err(io::Error::other)?;
+    let facts = json!({
+        "captured_at": time,
+        "classification": seen.classification,
+        "violation": {
+            "type": "speeding",
+            "place": {
+                "name": seen.place,
+                "latitude_microdeg": seen.latitude_microdeg,
+                "longitude_microdeg": seen.longitude_microdeg,
+            },
+            "speed_kmh": seen.speed_kmh,
+            "limit_kmh": seen.limit_kmh,
+            "plate": seen.plate,
+            "lane": seen.lane,
+            "device_serial": "DEMO-0017",
+        },
+    });
+    let name = format!("violation-{number:06}");
+    for (extension, bytes) in [("jpg", picture), ("json", facts.to_string().into_bytes())] {
+        let temporary = stage.join(format!("{name}.{extension}.part"));
+        let target = folder.join(format!("{name}.{extension}"));
+        let written =
+            std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, target));
+        written.map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", temporary.display()))
+        })?;
+    }
+    Ok(())
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): the same number always gives the same picture.

@@ -1,0 +1,79 @@
+//! What the programs have in common on the command line: how a command fails, what it prints, how it logs
+//! and how it is stopped.
+#![forbid(unsafe_code)]
+
+mod failure;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+pub use failure::{Failure, OrHint, Outcome};
+pub use output::{field, list, print, read_text, text, write_out};
+
+/// A command without arguments, which gets the help text and exit code 2.
+const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
+/// Runs a program's command line: parses, carries out, and tells what failed.
+pub fn main<C>(
+    program: &str,
+    parse: impl FnOnce() -> Result<C, clap::Error>,
+    run: impl FnOnce(C) -> Outcome,
+) -> ExitCode {
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && error.kind() != HELP_INSTEAD => {
+            return Failure::of_usage(&error).report(program);
+        }
+        // Help and version, asked for or not; a reader that went away is no error.
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(program),
+    }
+}
+
+/// Logs go to standard error, so that standard output is the result and nothing else.
+///
+/// # Errors
+/// Wrong usage where `filter` is none.
+pub fn start_logging(filter: &str) -> Outcome {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|e| Failure::usage(format!("--log: {e}"), "use for instance --log info"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_target(false)
+        .init();
+    Ok(())
+}
+
+/// Cancels `stop` on SIGTERM, SIGINT or SIGHUP.
+///
+/// # Errors
+/// Where signals cannot be awaited.
+pub fn stop_on_signals(stop: CancellationToken) -> Outcome {
+    let hint = "check that signals are not blocked";
+    let mut terminate = signal(SignalKind::terminate()).or_hint("signals", hint)?;
+    let mut interrupt = signal(SignalKind::interrupt()).or_hint("signals", hint)?;
+    let mut hang_up = signal(SignalKind::hangup()).or_hint("signals", hint)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hang_up.recv() => {}
+        }
+        tracing::info!("stopping");
+        stop.cancel();
+    });
+    Ok(())
+}
