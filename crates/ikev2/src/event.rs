@@ -159,6 +159,9 @@ pub enum Reason {
     /// A fault of ours; this IKE SA is given up, and no other.
     #[error("a fault of this program")]
     Fault,
+    /// A peer of the same identity has as many IKE SAs as it may have; this is the oldest.
+    #[error("the peer has newer IKE SAs, as many as it may have")]
+    Crowded,
     /// Too many are open.
     #[error("too many Child SAs")]
     Limit,

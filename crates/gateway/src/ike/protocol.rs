@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use ikev2::Random;
 use time::OffsetDateTime;
 
-use super::control::{AuditNote, Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
+use super::control::{Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
 use super::daemon::source_of;
+use super::journal::Notes;
 use super::judge::{Asked, Finding, Refused, SharedTrust, TrustJob};
 use super::plan::Loaded;
 use super::plane::Plane;
@@ -43,7 +44,7 @@ pub(super) struct Protocol {
     pub(super) trust: SyncSender<TrustJob>,
     pub(super) shared: SharedTrust,
     pub(super) links: Sender<LinkOrder>,
-    pub(super) notes: Option<SyncSender<AuditNote>>,
+    pub(super) notes: Option<Notes>,
     pub(super) audit_errors: Arc<AtomicU64>,
     pub(super) asked: Arc<Asked>,
     /// On port 500, on port 4500.
@@ -199,10 +200,7 @@ impl Protocol {
             Effect::KernelChild(child) => self.plane.install(child),
             Effect::Link(order) => drop(self.links.send(order)),
             Effect::Audit(note) => {
-                let lost = self
-                    .notes
-                    .as_ref()
-                    .is_some_and(|notes| notes.try_send(note).is_err());
+                let lost = self.notes.as_ref().is_some_and(|notes| !notes.offer(note));
                 if lost {
                     self.audit_errors.fetch_add(1, Ordering::Relaxed);
                 }

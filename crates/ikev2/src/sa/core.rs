@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::mobility::Path;
 use super::{Estate, IkeId, IkeSa};
 use crate::Random;
-use crate::authorization::Claims;
+use crate::authorization::{Claims, Holder};
+use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
 use crate::event::{Ask, AskId, Event, Transmit};
 use crate::time::Timestamp;
@@ -30,6 +31,12 @@ pub(crate) enum Transfer {
         from: Path,
         to: Path,
     },
+    /// This IKE SA is up or has a successor that is: its holder has so many at most.
+    Holds {
+        ike: IkeId,
+        holder: Holder,
+        most: usize,
+    },
     /// The peer of this IKE SA has forgotten all others with it.
     InitialContact {
         keep: IkeId,
@@ -47,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) esp_spis: BTreeSet<u32>,
     /// Inner addresses of peers' Child SAs.
     pub(crate) claims: Claims,
+    pub(crate) budgets: Budgets,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) asks: BTreeMap<AskId, IkeId>,

@@ -154,6 +154,12 @@ impl IkeSa {
         let Ok(payloads) = received.payloads else {
             return;
         };
+        if let (Phase::Established(established), false) = (&self.phase, received.response) {
+            let may = established.auth.authorization();
+            if !core.budgets.request(may.holder(), may.rates(), core.now) {
+                return self.channel.ignore();
+            }
+        }
         match (&mut self.phase, received.exchange, received.response) {
             (Phase::Handshake(_), ExchangeType::IKE_INTERMEDIATE, true) => {
                 self.on_intermediate_response(core, &payloads, &received.logical);

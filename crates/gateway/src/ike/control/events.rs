@@ -17,6 +17,7 @@ use crate::ike::plan::Plan;
 impl Control {
     /// Handles everything that the last call brought about.
     pub(super) fn settle(&mut self, now: Now) {
+        self.clock = now.stamp;
         while let Some(event) = self.endpoint.poll_event() {
             self.event(event, now);
         }
@@ -283,7 +284,7 @@ impl Control {
                     remote: last.and_then(|explanation| explanation.remote.clone()),
                     detail: None,
                 };
-                self.effects.push_back(Effect::Audit(note));
+                self.write(note);
             }
         }
         if let Some(state) = self.ikes.remove(&ike) {

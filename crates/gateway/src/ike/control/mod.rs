@@ -6,6 +6,7 @@
 //! datagram, answer, note, order, tick ──► Control ──► poll_transmit, poll_effect, poll_timeout
 //! ```
 
+mod audit;
 mod children;
 mod events;
 mod orders;
@@ -28,6 +29,8 @@ use ipsec::lifetime::Expiry;
 
 pub(super) use orders::Elsewhere;
 pub use orders::{Order, Reply};
+
+use audit::AuditBudget;
 
 use super::config::{Carrier, DaemonConfig, OuterConfig, Start};
 use super::eap_tls::Way;
@@ -238,6 +241,9 @@ pub(super) struct Control {
     /// Sender of the datagram that is being handled.
     sender: Option<SocketAddr>,
     loud: (Timestamp, u32),
+    audit: AuditBudget,
+    /// When the last call came.
+    clock: Timestamp,
     stopping: bool,
 }
 
@@ -279,6 +285,8 @@ impl Control {
             effects: VecDeque::new(),
             sender: None,
             loud: (now.stamp, 0),
+            audit: AuditBudget::default(),
+            clock: now.stamp,
             stopping: false,
         }
     }
@@ -420,6 +428,10 @@ impl Control {
     pub(super) fn tick(&mut self, now: Now) {
         self.endpoint.handle_timeout(now.stamp);
         self.settle(now);
+        if self.audit.next().is_some_and(|at| at <= now.stamp) {
+            let counted = self.audit.due(now.stamp).into_iter().map(Effect::Audit);
+            self.effects.extend(counted);
+        }
         while let Some((at, timer)) = self.timers.first().cloned() {
             if at > now.stamp {
                 break;
@@ -475,7 +487,8 @@ impl Control {
     /// When [`Self::tick`] has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let timers = self.timers.first().map(|(at, _)| *at);
-        self.endpoint.poll_timeout().into_iter().chain(timers).min()
+        let all = [self.endpoint.poll_timeout(), timers, self.audit.next()];
+        all.into_iter().flatten().min()
     }
 
     /// Sets up or takes away what two hosts of transport mode need. Another connection may have the same.
