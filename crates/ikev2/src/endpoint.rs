@@ -8,12 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Random;
-use crate::admission::{Cookies, Network};
+use crate::admission::{Cookies, HalfOpen, Network};
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
-use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer};
+use crate::sa::{Core, IkeId, IkeSa, Intent, Room, Transfer};
 use crate::time::Timestamp;
 use crate::wire::{Datagram, ExchangeType};
 
@@ -47,6 +47,10 @@ pub struct Counters {
     pub unknown_spi: u64,
     /// First messages dropped because too many handshakes are going on.
     pub half_open_limit: u64,
+    /// Handshakes that made room for another peer's.
+    pub displaced: u64,
+    /// Fragments of peers that have not proved who they are, for which there was no room.
+    pub fragments_dropped: u64,
     /// Cookies demanded.
     pub cookies_sent: u64,
     /// First messages without a proposal in common.
@@ -65,7 +69,7 @@ pub struct Endpoint {
     /// IKE SAs that answered a first message, by its sender and SPI, for repetitions of it.
     first_messages: BTreeMap<(SocketAddr, u64), IkeId>,
     half_open: BTreeMap<IkeId, (Network, (SocketAddr, u64))>,
-    networks: BTreeMap<Network, usize>,
+    networks: HalfOpen,
     /// IKE SAs of each holder in the order in which they came up, closed and replaced ones among them.
     held: BTreeMap<Holder, Vec<IkeId>>,
     holders: BTreeMap<IkeId, Holder>,
@@ -86,6 +90,8 @@ impl Endpoint {
             esp_spis: BTreeSet::new(),
             claims: Claims::default(),
             budgets: Budgets::default(),
+            room: Room::default(),
+            fragments_dropped: 0,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             asks: BTreeMap::new(),
@@ -100,7 +106,7 @@ impl Endpoint {
             armed: BTreeMap::new(),
             first_messages: BTreeMap::new(),
             half_open: BTreeMap::new(),
-            networks: BTreeMap::new(),
+            networks: HalfOpen::default(),
             held: BTreeMap::new(),
             holders: BTreeMap::new(),
             cookies: Cookies::new(now),
@@ -384,7 +390,10 @@ impl Endpoint {
 
     /// Figures for the operator.
     pub const fn counters(&self) -> Counters {
-        self.counters
+        Counters {
+            fragments_dropped: self.core.fragments_dropped,
+            ..self.counters
+        }
     }
 
     fn child(&self, ike: IkeId, spi_in: u32) -> Result<(), Misuse> {
@@ -521,6 +530,11 @@ impl Endpoint {
                 }
                 None => estate.release(&mut self.core, from),
             },
+            Transfer::MakeRoom(network) => {
+                if let Some(id) = self.networks.oldest_beside(network) {
+                    self.displace(id);
+                }
+            }
             Transfer::Holds { ike, holder, most } => self.hold(ike, holder, most),
             Transfer::Discard(id) => {
                 if let Some(mut sa) = self.table.remove(&id) {
@@ -572,6 +586,11 @@ impl Endpoint {
             self.timers.remove(&(at, id));
         }
         // One that failed counts until it is forgotten: failing is cheap.
+        if sa.is_established()
+            && let Some((network, _)) = self.half_open.get(&id)
+        {
+            self.networks.authenticated(*network, self.core.now);
+        }
         if sa.is_established() || sa.is_gone() {
             self.close_handshake(id);
         }

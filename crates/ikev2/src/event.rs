@@ -156,6 +156,9 @@ pub enum Reason {
     /// The peer asked for no address inside the tunnel, or there is none for it.
     #[error("no address inside the tunnel for the peer")]
     NoAddress,
+    /// The peer had not proved who it is, and too many handshakes were going on.
+    #[error("made room for another handshake")]
+    Displaced,
     /// A fault of ours; this IKE SA is given up, and no other.
     #[error("a fault of this program")]
     Fault,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mobility::Path;
-use super::{Estate, IkeId, IkeSa};
+use super::{Estate, IkeId, IkeSa, Room};
 use crate::Random;
+use crate::admission::Network;
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
@@ -23,6 +24,8 @@ pub(crate) enum Transfer {
         to: IkeId,
         estate: Box<Estate>,
     },
+    /// A stranger from this network found no room for its fragments: somebody else makes some.
+    MakeRoom(Network),
     /// This one lost against the peer's and is to be deleted.
     Discard(IkeId),
     /// Whatever else of this connection goes over the first path goes over the second.
@@ -55,6 +58,9 @@ pub(crate) struct Core {
     /// Inner addresses of peers' Child SAs.
     pub(crate) claims: Claims,
     pub(crate) budgets: Budgets,
+    /// Bytes of fragments of strangers.
+    pub(crate) room: Room,
+    pub(crate) fragments_dropped: u64,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) asks: BTreeMap<AskId, IkeId>,

@@ -9,7 +9,7 @@ use ikev2::wire::Identification;
 use ikev2::{Answer, AskId, Authorization, IkeId};
 
 use super::children::ASK_AGAIN;
-use super::{AuditNote, Claim, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
+use super::{ASKERS, AuditNote, Claim, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
 use crate::children::ChildOrder;
 use crate::ike::identity;
 use crate::ike::plan::Plan;
@@ -25,6 +25,8 @@ impl Control {
         self.counters.malformed = counters.malformed;
         self.counters.unknown_spi = counters.unknown_spi;
         self.counters.half_open_limit = counters.half_open_limit;
+        self.counters.displaced = counters.displaced;
+        self.counters.fragments_dropped = counters.fragments_dropped;
         self.counters.cookies_sent = counters.cookies_sent;
         self.counters.ike_sas = self.ikes.len() as u64;
         self.counters.child_sas = self.children.len() as u64;
@@ -98,6 +100,10 @@ impl Control {
     fn ask(&mut self, id: AskId, ask: Ask, now: Now) {
         if let (Some(sender), Ask::Sign { .. } | Ask::VerifyPeer { .. }) = (self.sender, &ask) {
             self.askers.insert(id, sender);
+            // Those that nobody answered in time are the oldest.
+            if self.askers.len() > ASKERS {
+                self.askers.pop_first();
+            }
         }
         match ask {
             Ask::Sign {
@@ -266,7 +272,11 @@ impl Control {
         });
         let expected = matches!(
             reason,
-            Reason::Local | Reason::Peer | Reason::InitialContact | Reason::Redundant
+            Reason::Local
+                | Reason::Peer
+                | Reason::InitialContact
+                | Reason::Redundant
+                | Reason::Displaced
         );
         if self.ikes.contains_key(&ike) {
             self.audit_ike("tunnel.down", true, ike, Some(reason.to_string()));

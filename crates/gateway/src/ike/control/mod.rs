@@ -51,6 +51,8 @@ use crate::link::Peer;
 pub(super) const IKE_PORT: u16 = 500;
 /// UDP port of IKE and ESP behind NATs (RFC 3948 §2.1).
 pub(super) const NAT_PORT: u16 = 4500;
+/// Questions to other threads of which it is remembered who caused them: as many as their queues take.
+const ASKERS: usize = 1024;
 /// Failed negotiations that are remembered.
 const EXPLANATIONS: usize = 64;
 /// Failures that strangers can cause and that are logged and audited, per second; the rest is counted.
