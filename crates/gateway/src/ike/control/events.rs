@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ikev2::config::RemoteAuth;
 use ikev2::event::{Ask, Event, Reason};
@@ -11,6 +12,7 @@ use ikev2::{Answer, AskId, Authorization, IkeId};
 use super::children::ASK_AGAIN;
 use super::{ASKERS, AuditNote, Claim, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
 use crate::children::ChildOrder;
+use crate::ike::attempts::Attempt;
 use crate::ike::identity;
 use crate::ike::plan::Plan;
 
@@ -146,11 +148,28 @@ impl Control {
                 self.effects.push_back(effect);
             }
             Ask::Password { connection, user } => {
-                let plan = self.plan(&connection);
-                let password = plan.and_then(|plan| plan.users.password(&user));
-                let unknown = || Answer::Refused("there is no such user".to_owned());
-                let answer = password.map_or_else(unknown, Answer::Password);
-                self.endpoint.answer(now.stamp, id, answer);
+                let served =
+                    |plan: &Plan| matches!(plan.connection.remote_auth, RemoteAuth::Eap { .. });
+                let wait = match self.plan(&connection).is_some_and(served) {
+                    true => {
+                        let from = self.sender.map(|sender| sender.ip());
+                        let attempt = Attempt::new(&connection, &user, from);
+                        self.attempts.wait(attempt, now.stamp)
+                    }
+                    // Our own, for a peer that has proved itself.
+                    false => Some(Duration::ZERO),
+                };
+                match wait {
+                    Some(Duration::ZERO) => self.answer_password(id, &connection, &user, now),
+                    Some(wait) => {
+                        self.passwords.insert(id, (connection, user, self.sender));
+                        self.at(now.stamp.after(wait), Timer::Password(id));
+                    }
+                    None => {
+                        let answer = Answer::Refused("too many attempts".to_owned());
+                        self.endpoint.answer(now.stamp, id, answer);
+                    }
+                }
             }
             Ask::Authorize {
                 connection,
@@ -167,6 +186,15 @@ impl Control {
                 self.endpoint.answer(now.stamp, id, answer);
             }
         }
+    }
+
+    /// Says a user's password to the protocol half, which shows it to nobody.
+    pub(super) fn answer_password(&mut self, id: AskId, connection: &str, user: &str, now: Now) {
+        let plan = self.plan(connection);
+        let password = plan.and_then(|plan| plan.users.password(user));
+        let unknown = || Answer::Refused("there is no such user".to_owned());
+        let answer = password.map_or_else(unknown, Answer::Password);
+        self.endpoint.answer(now.stamp, id, answer);
     }
 
     /// What a peer may have that has proved who it is. Asked for addresses, it gets some of the
@@ -193,6 +221,10 @@ impl Control {
 
     fn ike_up(&mut self, ike: IkeId, mut state: IkeState, now: Now) {
         state.accepted = self.accepted.remove(&ike);
+        let user = String::from_utf8_lossy(&state.peer.data);
+        let from = self.sender.map(|sender| sender.ip());
+        let attempt = Attempt::new(&state.connection, &user, from);
+        self.attempts.succeeded(&attempt);
         tracing::info!(
             conn = %state.connection,
             peer = %identity::show(&state.peer),

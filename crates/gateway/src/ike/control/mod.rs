@@ -32,6 +32,7 @@ pub use orders::{Order, Reply};
 
 use audit::AuditBudget;
 
+use super::attempts::Attempts;
 use super::config::{Carrier, DaemonConfig, OuterConfig, Start};
 use super::eap_tls::Way;
 use super::judge::Refused;
@@ -211,6 +212,8 @@ enum Timer {
     RekeyIke(IkeId),
     /// To see whether our address has changed.
     Paths,
+    /// To let the attempt of a user go on.
+    Password(AskId),
 }
 
 /// The daemon's decisions.
@@ -244,6 +247,9 @@ pub(super) struct Control {
     sender: Option<SocketAddr>,
     loud: (Timestamp, u32),
     audit: AuditBudget,
+    attempts: Attempts,
+    /// Attempts that wait: on which connection, whose, from where.
+    passwords: BTreeMap<AskId, (String, String, Option<SocketAddr>)>,
     /// When the last call came.
     clock: Timestamp,
     stopping: bool,
@@ -288,6 +294,8 @@ impl Control {
             sender: None,
             loud: (now.stamp, 0),
             audit: AuditBudget::default(),
+            attempts: Attempts::default(),
+            passwords: BTreeMap::new(),
             clock: now.stamp,
             stopping: false,
         }
@@ -470,6 +478,14 @@ impl Control {
                 let _ = self.endpoint.rekey_ike(now.stamp, ike);
             }
             Timer::Paths => self.look_at_paths(now),
+            Timer::Password(ask) => {
+                if let Some((connection, user, sender)) = self.passwords.remove(&ask) {
+                    self.sender = sender;
+                    self.answer_password(ask, &connection, &user, now);
+                    self.settle(now);
+                    self.sender = None;
+                }
+            }
         }
     }
 
