@@ -7,7 +7,7 @@ from tests.runner import main
 
 SUITES = [
     "demo", "export", "upload", "browser", "scan", "ibc", "diskfull", "kill", "vpn", "openvpn", "ikev2", "ike_vpn",
-    "ike_keys", "ike_eap", "ike_modes", "ike_load", "ike_kernel", "lab",
+    "ike_hostile", "ike_keys", "ike_eap", "ike_modes", "ike_load", "ike_kernel", "lab",
 ]
 
 
