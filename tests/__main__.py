@@ -12,8 +12,9 @@ from tests.runner import main
 
 # The longest first, so that nothing long is left for the end when they run side by side.
 SUITES = [
-    "ike_vpn", "ikev2", "ike_kernel", "lab", "ike_block", "ike_keys", "ike_eap", "ike_modes", "openvpn", "vpn", "browser", "demo",
-    "kill", "diskfull", "rollback", "upload", "export", "scan", "product", "ibc", "ike_load",
+    "ike_vpn", "ikev2", "ike_kernel", "lab", "ike_block", "ike_hostile", "ike_keys", "ike_eap", "ike_modes",
+    "openvpn", "vpn", "browser", "demo", "kill", "diskfull", "rollback", "upload", "export", "scan", "product", "ibc",
+    "ike_load",
 ]
 # Suites that compare times or load the machine: they run when nothing else does.
 ALONE = {"ike_load"}

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::budget::Rates;
 use crate::config::Connection;
 use crate::wire::TrafficSelector;
 
@@ -43,11 +44,12 @@ pub struct Authorization {
     own: Vec<TrafficSelector>,
     children: usize,
     networks: usize,
+    rates: Rates,
 }
 
 impl Authorization {
     /// No addresses, no traffic: the IKE SA may be there, and nothing else.
-    pub const fn nothing(holder: Holder) -> Self {
+    pub fn nothing(holder: Holder) -> Self {
         Self {
             holder,
             addresses: Vec::new(),
@@ -56,6 +58,7 @@ impl Authorization {
             own: Vec::new(),
             children: CHILDREN,
             networks: NETWORKS,
+            rates: Rates::default(),
         }
     }
 
@@ -107,6 +110,17 @@ impl Authorization {
         self.children = children;
         self.networks = networks;
         self
+    }
+
+    /// Bounds how often the peer may ask for something, over all its IKE SAs.
+    #[must_use]
+    pub const fn with_rates(mut self, rates: Rates) -> Self {
+        self.rates = rates;
+        self
+    }
+
+    pub(crate) const fn rates(&self) -> Rates {
+        self.rates
     }
 
     /// Addresses inside the tunnel that the peer is given.

@@ -249,7 +249,13 @@ pub struct Limits {
     pub fragments: u16,
     /// How long fragments wait for the others.
     pub fragment_wait: Duration,
-    /// IKE SAs that are not authenticated yet, of all peers; further first messages are dropped.
+    /// The same of a peer that has not proved who it is.
+    pub stranger_fragment_wait: Duration,
+    /// Bytes of fragments of all peers that have not proved who they are; one network has an eighth of it.
+    /// Beyond it fragments are dropped, and the oldest handshake of the network with most makes room.
+    pub stranger_fragments: usize,
+    /// IKE SAs that are not authenticated yet, of all peers. With one more, the oldest one of the network
+    /// that has most ends. A quarter is kept for networks from which somebody authenticated before.
     pub half_open: usize,
     /// The same from one network (/24 or /56).
     pub half_open_per_network: usize,
@@ -299,6 +305,8 @@ impl Default for Limits {
             datagram_bytes: 1232,
             fragments: 255,
             fragment_wait: Duration::from_secs(30),
+            stranger_fragment_wait: Duration::from_secs(5),
+            stranger_fragments: 8 << 20,
             half_open: 10_000,
             half_open_per_network: 200,
             cookie_threshold: 100,

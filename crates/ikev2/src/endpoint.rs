@@ -8,13 +8,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Random;
-use crate::admission::{Cookies, Network};
-use crate::authorization::Claims;
+use crate::admission::{Cookies, HalfOpen, Network};
+use crate::authorization::{Claims, Holder};
+use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
-use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer};
+use crate::sa::{Core, IkeId, IkeSa, Intent, Room, Transfer};
 use crate::time::Timestamp;
 use crate::wire::{Datagram, ExchangeType};
+
+/// IKE SAs of one holder that are closed or replaced, and still answer repetitions: as many as a peer can
+/// have made in the time that they linger, without having the answer to each.
+const REMEMBERED: usize = 8;
 
 /// Why the caller cannot have what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +47,10 @@ pub struct Counters {
     pub unknown_spi: u64,
     /// First messages dropped because too many handshakes are going on.
     pub half_open_limit: u64,
+    /// Handshakes that made room for another peer's.
+    pub displaced: u64,
+    /// Fragments of peers that have not proved who they are, for which there was no room.
+    pub fragments_dropped: u64,
     /// Cookies demanded.
     pub cookies_sent: u64,
     /// First messages without a proposal in common.
@@ -60,7 +69,10 @@ pub struct Endpoint {
     /// IKE SAs that answered a first message, by its sender and SPI, for repetitions of it.
     first_messages: BTreeMap<(SocketAddr, u64), IkeId>,
     half_open: BTreeMap<IkeId, (Network, (SocketAddr, u64))>,
-    networks: BTreeMap<Network, usize>,
+    networks: HalfOpen,
+    /// IKE SAs of each holder in the order in which they came up, closed and replaced ones among them.
+    held: BTreeMap<Holder, Vec<IkeId>>,
+    holders: BTreeMap<IkeId, Holder>,
     cookies: Cookies,
     counters: Counters,
     /// INVALID_IKE_SPI and INVALID_SPI sent since then.
@@ -77,6 +89,9 @@ impl Endpoint {
             connections: Vec::new(),
             esp_spis: BTreeSet::new(),
             claims: Claims::default(),
+            budgets: Budgets::default(),
+            room: Room::default(),
+            fragments_dropped: 0,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             asks: BTreeMap::new(),
@@ -91,7 +106,9 @@ impl Endpoint {
             armed: BTreeMap::new(),
             first_messages: BTreeMap::new(),
             half_open: BTreeMap::new(),
-            networks: BTreeMap::new(),
+            networks: HalfOpen::default(),
+            held: BTreeMap::new(),
+            holders: BTreeMap::new(),
             cookies: Cookies::new(now),
             counters: Counters::default(),
             told: (now, 0),
@@ -373,7 +390,10 @@ impl Endpoint {
 
     /// Figures for the operator.
     pub const fn counters(&self) -> Counters {
-        self.counters
+        Counters {
+            fragments_dropped: self.core.fragments_dropped,
+            ..self.counters
+        }
     }
 
     fn child(&self, ike: IkeId, spi_in: u32) -> Result<(), Misuse> {
@@ -437,6 +457,50 @@ impl Endpoint {
         }
         self.close_handshake(id);
         self.core.asks.retain(|_, owner| *owner != id);
+        self.release(id);
+    }
+
+    /// An IKE SA counts against its holder no more.
+    fn release(&mut self, id: IkeId) {
+        let Some(holder) = self.holders.remove(&id) else {
+            return;
+        };
+        if let Some(all) = self.held.get_mut(&holder) {
+            all.retain(|other| *other != id);
+            if all.is_empty() {
+                self.held.remove(&holder);
+            }
+        }
+    }
+
+    /// An IKE SA is up. Of one holder's, the oldest ends when there are more than may be, and of those that
+    /// only answer repetitions any more, the oldest is forgotten beyond [`REMEMBERED`].
+    fn hold(&mut self, ike: IkeId, holder: Holder, most: usize) {
+        // It may have come and gone in one call.
+        if self.holders.contains_key(&ike) || !self.table.contains_key(&ike) {
+            return;
+        }
+        self.holders.insert(ike, holder.clone());
+        let all = self.held.entry(holder).or_default();
+        all.push(ike);
+        let carries = |id: &IkeId| self.table.get(id).is_some_and(IkeSa::is_live);
+        // The one that has just come up counts though it may not carry anything yet.
+        let (live, over): (Vec<IkeId>, Vec<IkeId>) =
+            all.iter().partition(|id| **id == ike || carries(id));
+        let surplus = live.len().saturating_sub(most.max(1));
+        let forgotten = over.len().saturating_sub(REMEMBERED);
+        for id in live.into_iter().take(surplus).filter(|id| *id != ike) {
+            if let Some(mut sa) = self.table.remove(&id) {
+                sa.down(&mut self.core, Reason::Crowded);
+                self.put(sa);
+            }
+        }
+        for id in over.into_iter().take(forgotten) {
+            if let Some(mut sa) = self.table.remove(&id) {
+                sa.down(&mut self.core, Reason::Crowded);
+                self.forget(id);
+            }
+        }
     }
 
     /// Puts an IKE SA back after an event, and does what it wants done to others.
@@ -466,6 +530,12 @@ impl Endpoint {
                 }
                 None => estate.release(&mut self.core, from),
             },
+            Transfer::MakeRoom(network) => {
+                if let Some(id) = self.networks.oldest_beside(network) {
+                    self.displace(id);
+                }
+            }
+            Transfer::Holds { ike, holder, most } => self.hold(ike, holder, most),
             Transfer::Discard(id) => {
                 if let Some(mut sa) = self.table.remove(&id) {
                     sa.discard(&mut self.core);
@@ -516,11 +586,17 @@ impl Endpoint {
             self.timers.remove(&(at, id));
         }
         // One that failed counts until it is forgotten: failing is cheap.
+        if sa.is_established()
+            && let Some((network, _)) = self.half_open.get(&id)
+        {
+            self.networks.authenticated(*network, self.core.now);
+        }
         if sa.is_established() || sa.is_gone() {
             self.close_handshake(id);
         }
         if sa.is_gone() {
             self.core.asks.retain(|_, owner| *owner != id);
+            self.release(id);
             return;
         }
         if let Some(at) = sa.next_timeout() {

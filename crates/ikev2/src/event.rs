@@ -156,9 +156,15 @@ pub enum Reason {
     /// The peer asked for no address inside the tunnel, or there is none for it.
     #[error("no address inside the tunnel for the peer")]
     NoAddress,
+    /// The peer had not proved who it is, and too many handshakes were going on.
+    #[error("made room for another handshake")]
+    Displaced,
     /// A fault of ours; this IKE SA is given up, and no other.
     #[error("a fault of this program")]
     Fault,
+    /// A peer of the same identity has as many IKE SAs as it may have; this is the oldest.
+    #[error("the peer has newer IKE SAs, as many as it may have")]
+    Crowded,
     /// Too many are open.
     #[error("too many Child SAs")]
     Limit,

@@ -76,13 +76,14 @@
 //! - [`wire`] turns bytes into typed payloads and back; it holds no state.
 //! - [`crypto`] is key derivation, key exchange and the protection of messages.
 //! - [`auth`] proves who the peer is, [`eap`] with a name and a password or by TLS.
-//! - [`authorization`] is what an authenticated peer may have.
+//! - [`authorization`] is what an authenticated peer may have, [`budget`] how often.
 //! - [`config`] says what is wanted, [`select`] compares it with what the peer wants.
 //! - [`sa`] is one IKE SA with its Child SAs, [`endpoint`] the table of them.
 
 mod admission;
 pub mod auth;
 pub mod authorization;
+pub mod budget;
 pub mod config;
 pub mod crypto;
 pub mod eap;
@@ -94,6 +95,7 @@ pub mod time;
 pub mod wire;
 
 pub use authorization::{Authorization, Holder};
+pub use budget::Rates;
 pub use config::{ChildConfig, Connection, Limits};
 pub use endpoint::Endpoint;
 pub use event::{Answer, Ask, AskId, Event, Transmit};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ikev2::wire::{Identification, TrafficSelector};
-use ikev2::{Authorization, Connection, Holder};
+use ikev2::{Authorization, Connection, Holder, Rates};
 use ipsec::selector::AddressRange;
 
 use super::config::{ConnectionConfig, PoolConfig};
@@ -12,6 +12,8 @@ use crate::config::Prefix;
 
 /// Child SAs of one peer at once at most: replaced ones do not count.
 const CHILDREN: usize = 64;
+/// IKE SAs of one peer at most.
+const IKE_SAS: usize = 1000;
 /// Networks of one peer at most: each may become a route.
 const NETWORKS: usize = 1024;
 
@@ -25,6 +27,7 @@ pub(super) struct Allowance {
     /// Networks on our side; none where our side is the address that the peer gives us.
     own: Vec<Option<Vec<TrafficSelector>>>,
     limits: (usize, usize),
+    rates: Rates,
     default_route: bool,
 }
 
@@ -43,6 +46,14 @@ impl Allowance {
         if children == 0 || children > CHILDREN || peer.networks == 0 || peer.networks > NETWORKS {
             return Err("peer: `children` is from 1 to 64, `networks` from 1 to 1024");
         }
+        let rates = [
+            peer.handshakes_per_minute,
+            peer.rekeys_per_minute,
+            peer.requests_per_second,
+        ];
+        if !(1..=IKE_SAS).contains(&peer.ike_sas) || rates.contains(&0) {
+            return Err("peer: `ike_sas` is from 1 to 1000, and rates are 1 or more");
+        }
         let own = config.child.iter().zip(&connection.children);
         let own = own.map(|(child, made)| {
             let assigned = child.local.is_empty() && !config.request.is_empty();
@@ -53,6 +64,7 @@ impl Allowance {
             group: config.redundancy_group.clone(),
             own: own.collect(),
             limits: (children, peer.networks),
+            rates: peer.rates(),
             default_route: peer.default_route,
         })
     }
@@ -90,6 +102,7 @@ impl Allowance {
             .with_own_networks(own)
             .with_peer_networks(connection.peer_networks())
             .with_limits(self.limits.0, self.limits.1)
+            .with_rates(self.rates)
     }
 }
 

@@ -43,8 +43,6 @@ const JOBS: usize = 256;
 /// Bytes that transport mode adds at most: UDP, ESP header, IV, padding and trailer, integrity value of
 /// AES-CBC with HMAC-SHA2-512. What fits the interface stays below it.
 const TRANSPORT_OVERHEAD: u16 = 8 + 8 + 16 + 15 + 2 + 32;
-/// Audit events that wait for the disk at most.
-const NOTES: usize = 4096;
 /// How long the operator waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -254,7 +252,7 @@ pub async fn start(
     let (keys, key_jobs) = mpsc::sync_channel(JOBS);
     let (trust, trust_jobs) = mpsc::sync_channel(JOBS);
     let (links, link_orders) = mpsc::channel();
-    let (notes, audit_notes) = mpsc::sync_channel(NOTES);
+    let (notes, audit_notes) = journal::notes();
     let shared: SharedTrust = Arc::new(RwLock::new(loaded.trust.take().map(Arc::new)));
     let audit_errors = Arc::new(AtomicU64::new(0));
     let asked = Arc::new(Asked::default());

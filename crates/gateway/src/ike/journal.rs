@@ -1,7 +1,8 @@
 //! Who had a tunnel and who was refused one, written down for the audit.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use audit::journal::{Journal, Shipped};
@@ -21,6 +22,93 @@ const SHIP_AGAIN: Duration = Duration::from_secs(5);
 /// Takes events over into a site's central log: the number of the first one in our journal, and the events in
 /// order. Gives the place of the last in the central log, once all are on disk there.
 pub type Central = Box<dyn FnMut(u64, Vec<Event>) -> Result<u64, String> + Send>;
+
+/// Events that wait for the disk at most.
+const WAITING: usize = 4096;
+/// Of these, how many may be about nobody in particular: strangers must not take the room of those who
+/// have proved who they are.
+const STRANGERS: usize = WAITING / 2;
+
+/// The way to the journal. It never waits: what finds no room is lost, counted, and the count is written.
+#[derive(Clone)]
+pub(super) struct Notes {
+    sender: SyncSender<AuditNote>,
+    waiting: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+}
+
+/// The other end.
+pub(super) struct Waiting {
+    notes: Receiver<AuditNote>,
+    waiting: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+}
+
+/// A way to the journal, and its other end.
+pub(super) fn notes() -> (Notes, Waiting) {
+    let (sender, notes) = mpsc::sync_channel(WAITING);
+    let (waiting, lost) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
+    let to = Notes {
+        sender,
+        waiting: Arc::clone(&waiting),
+        lost: Arc::clone(&lost),
+    };
+    let from = Waiting {
+        notes,
+        waiting,
+        lost,
+    };
+    (to, from)
+}
+
+impl Notes {
+    /// Has an event written; false if there is no room for it.
+    pub(super) fn offer(&self, note: AuditNote) -> bool {
+        let most = match note.peer {
+            Some(_) => WAITING,
+            None => STRANGERS,
+        };
+        // Counted before it is there, so that the other end never counts below nothing.
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let taken = before < most && self.sender.try_send(note).is_ok();
+        if !taken {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+}
+
+impl Waiting {
+    /// The next events, after [`SHIP_AGAIN`] at the latest none; in front of them how many were lost.
+    fn next(&self) -> Result<Vec<AuditNote>, RecvTimeoutError> {
+        let first = match self.notes.recv_timeout(SHIP_AGAIN) {
+            Ok(first) => Some(first),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+        };
+        let more = self.notes.try_iter().take(BATCH - 1);
+        let mut notes: Vec<AuditNote> = first.into_iter().chain(more).collect();
+        self.waiting.fetch_sub(notes.len(), Ordering::Relaxed);
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            notes.insert(0, lost_note(lost));
+        }
+        Ok(notes)
+    }
+}
+
+fn lost_note(count: u64) -> AuditNote {
+    AuditNote {
+        action: "tunnel.more",
+        good: false,
+        peer: None,
+        connection: None,
+        reason: Some(format!("{count} more events, for which there was no room")),
+        remote: None,
+        detail: None,
+    }
+}
 
 /// The journal, and who takes its events over.
 pub(super) struct Audit {
@@ -42,7 +130,7 @@ impl Audit {
     /// Writes until nobody tells anything any more. What cannot be written is counted and logged; tunnels
     /// go on, as closing them all would do more harm than a gap that can be seen. What the central log does
     /// not take now is in the journal, and offered again.
-    pub(super) fn run(mut self, notes: &Receiver<AuditNote>, errors: &AtomicU64) {
+    pub(super) fn run(mut self, notes: &Waiting, errors: &AtomicU64) {
         // Since the central log did not answer: when to ask it again.
         let mut away: Option<Instant> = None;
         loop {
@@ -64,21 +152,17 @@ impl Audit {
                     }
                 }
             }
-            match notes.recv_timeout(SHIP_AGAIN) {
-                Ok(first) => self.write(first, notes, errors),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            match notes.next() {
+                Ok(notes) if notes.is_empty() => {}
+                Ok(notes) => self.write(notes, errors),
+                Err(_) => return,
             }
         }
     }
 
-    fn write(&mut self, first: AuditNote, notes: &Receiver<AuditNote>, errors: &AtomicU64) {
-        let more = notes.try_iter().take(BATCH - 1);
+    fn write(&mut self, notes: Vec<AuditNote>, errors: &AtomicU64) {
         let now = OffsetDateTime::now_utc();
-        let events: Vec<Event> = std::iter::once(first)
-            .chain(more)
-            .map(|note| event(note, now))
-            .collect();
+        let events: Vec<Event> = notes.into_iter().map(|note| event(note, now)).collect();
         let count = events.len() as u64;
         self.behind = true;
         if let Err(error) = self.journal.append_batch(events) {
@@ -153,7 +237,7 @@ mod tests {
     fn what_happened_can_be_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
-        let (sender, receiver) = std::sync::mpsc::channel();
+        let (sender, receiver) = notes();
         let note = |action, peer: Option<&str>| AuditNote {
             action,
             good: peer.is_some(),
@@ -163,10 +247,8 @@ mod tests {
             remote: Some("192.0.2.7:4500".into()),
             detail: None,
         };
-        sender
-            .send(note("tunnel.up", Some("CN=camera-17")))
-            .unwrap();
-        sender.send(note("tunnel.refuse", None)).unwrap();
+        assert!(sender.offer(note("tunnel.up", Some("CN=camera-17"))));
+        assert!(sender.offer(note("tunnel.refuse", None)));
         drop(sender);
         let errors = AtomicU64::new(0);
         Audit::new(open(), None).run(&receiver, &errors);
@@ -216,13 +298,13 @@ mod tests {
         let errors = AtomicU64::new(0);
         let many = 2 * BATCH + 3;
         for (round, refusals) in [(0, 0), (1, usize::MAX), (2, 1)] {
-            let (sender, receiver) = std::sync::mpsc::channel();
-            let notes = (0..many).map(|n| note(round * many + n));
-            notes.for_each(|note| sender.send(note).unwrap());
+            let (sender, receiver) = notes();
+            let all = (0..many).map(|n| note(round * many + n));
+            all.for_each(|note| assert!(sender.offer(note)));
             drop(sender);
             let mut audit = Audit::new(open(), Some(central(refusals)));
-            while let Ok(first) = receiver.recv() {
-                audit.write(first, &receiver, &errors);
+            while let Ok(notes) = receiver.next() {
+                audit.write(notes, &errors);
             }
             // Refused for good in the second round, and once in the third.
             let outcomes = [audit.ship().is_ok(), audit.ship().is_ok()];
@@ -231,5 +313,38 @@ mod tests {
         }
         let expected = (0..3 * many).map(|n| (n as u64 + 1, format!("tunnel/{n}")));
         assert_eq!(*taken.lock().unwrap(), expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn strangers_leave_room_and_what_is_lost_is_counted_in_the_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Journal::open(folder.path(), ROLE, JournalOptions::default()).unwrap();
+        let note = |peer: Option<&str>| AuditNote {
+            action: "tunnel.up",
+            good: true,
+            peer: peer.map(str::to_owned),
+            connection: None,
+            reason: None,
+            remote: None,
+            detail: None,
+        };
+        let (sender, receiver) = notes();
+        let strangers = (0..WAITING).filter(|_| sender.offer(note(None))).count();
+        assert_eq!(strangers, STRANGERS);
+        let known = (0..WAITING)
+            .filter(|_| sender.offer(note(Some("a"))))
+            .count();
+        assert_eq!(known, WAITING - STRANGERS);
+        drop(sender);
+        Audit::new(open(), None).run(&receiver, &AtomicU64::new(0));
+        let records = open().read_from(1).unwrap().map(Result::unwrap);
+        let events: Vec<Event> = records
+            .map(|r| Leaf::decode(&r.leaf).unwrap().event)
+            .collect();
+        assert_eq!(events.len(), WAITING + 1);
+        assert_eq!(events[0].action, "tunnel.more");
+        let reason = events[0].reason.as_deref().unwrap();
+        assert_eq!(reason, "4096 more events, for which there was no room");
+        assert_eq!(receiver.waiting.load(Ordering::Relaxed), 0);
     }
 }

@@ -17,6 +17,7 @@
 //! - `control` decides, without sockets and clocks; [`daemon`] does.
 //! - [`report`] is what the operator sees.
 
+mod attempts;
 mod authorization;
 pub mod config;
 mod control;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use ikev2::Random;
 use time::OffsetDateTime;
 
-use super::control::{AuditNote, Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
+use super::control::{Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
 use super::daemon::source_of;
-use super::judge::{Asked, Finding, Refused, SharedTrust, TrustJob};
+use super::journal::Notes;
+use super::judge::{Asked, Finding, SharedTrust, TrustJob};
 use super::plan::Loaded;
 use super::plane::Plane;
 use super::route::connected;
@@ -43,7 +44,7 @@ pub(super) struct Protocol {
     pub(super) trust: SyncSender<TrustJob>,
     pub(super) shared: SharedTrust,
     pub(super) links: Sender<LinkOrder>,
-    pub(super) notes: Option<SyncSender<AuditNote>>,
+    pub(super) notes: Option<Notes>,
     pub(super) audit_errors: Arc<AtomicU64>,
     pub(super) asked: Arc<Asked>,
     /// On port 500, on port 4500.
@@ -78,7 +79,7 @@ impl Protocol {
                 self.recheck(&mut control, now);
                 recheck = now.instant + RECHECK;
             }
-            self.flush(&mut control, now);
+            self.flush(&mut control);
             if self
                 .stop_at
                 .is_some_and(|at| control.is_over() || at <= now.instant)
@@ -147,7 +148,7 @@ impl Protocol {
     }
 
     /// Carries out what the control wants.
-    fn flush(&self, control: &mut Control, now: Now) {
+    fn flush(&self, control: &mut Control) {
         loop {
             while let Some(transmit) = control.poll_transmit() {
                 let socket = match transmit.local.port() {
@@ -163,30 +164,21 @@ impl Protocol {
             let Some(effect) = control.poll_effect() else {
                 return;
             };
-            self.carry_out(control, effect, now);
+            self.carry_out(effect);
         }
     }
 
-    fn carry_out(&self, control: &mut Control, effect: Effect, now: Now) {
-        let busy = || "too many handshakes at once".to_owned();
+    fn carry_out(&self, effect: Effect) {
         match effect {
+            // Too many handshakes at once: without an answer this one ends by its time, and the peer tries
+            // again. A refusal would tell it that it is not who it says.
             Effect::Sign(ask, key, scheme, message) => {
-                if self
-                    .keys
-                    .try_send(KeyJob::Sign(ask, key, scheme, message))
-                    .is_err()
-                {
-                    control.signed(ask, Err(busy()), now);
-                }
+                let job = KeyJob::Sign(ask, key, scheme, message);
+                self.inbox.note_busy(self.keys.try_send(job).is_err());
             }
             Effect::Verify(ask, shown, id) => {
-                if self
-                    .trust
-                    .try_send(TrustJob::Verify(ask, shown, id))
-                    .is_err()
-                {
-                    control.verified(ask, Err(Refused::Unacceptable(busy())), now);
-                }
+                let job = TrustJob::Verify(ask, shown, id);
+                self.inbox.note_busy(self.trust.try_send(job).is_err());
             }
             // Rare, and must not be lost.
             Effect::SetKeys(name, keys) => drop(self.keys.send(KeyJob::Set(name, keys))),
@@ -199,10 +191,7 @@ impl Protocol {
             Effect::KernelChild(child) => self.plane.install(child),
             Effect::Link(order) => drop(self.links.send(order)),
             Effect::Audit(note) => {
-                let lost = self
-                    .notes
-                    .as_ref()
-                    .is_some_and(|notes| notes.try_send(note).is_err());
+                let lost = self.notes.as_ref().is_some_and(|notes| !notes.offer(note));
                 if lost {
                     self.audit_errors.fetch_add(1, Ordering::Relaxed);
                 }

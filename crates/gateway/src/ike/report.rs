@@ -195,6 +195,12 @@ pub struct IkeCounters {
     pub unknown_spi: u64,
     /// First messages dropped because too many handshakes were going on.
     pub half_open_limit: u64,
+    /// Handshakes that made room for those of others.
+    #[serde(default)]
+    pub displaced: u64,
+    /// Fragments of strangers for which there was no room.
+    #[serde(default)]
+    pub fragments_dropped: u64,
     /// Cookies demanded.
     pub cookies_sent: u64,
     /// Datagrams dropped because the protocol half was busy.
@@ -226,7 +232,7 @@ impl IkeCounters {
         ]
     }
 
-    const fn counters(&self) -> [(&'static str, u64, &'static str); 13] {
+    const fn counters(&self) -> [(&'static str, u64, &'static str); 15] {
         [
             (
                 "ike_established_total",
@@ -263,6 +269,16 @@ impl IkeCounters {
                 "ike_half_open_limit_total",
                 self.half_open_limit,
                 "First messages dropped.",
+            ),
+            (
+                "ike_displaced_total",
+                self.displaced,
+                "Handshakes that made room for others.",
+            ),
+            (
+                "ike_fragments_dropped_total",
+                self.fragments_dropped,
+                "Fragments of strangers without room.",
             ),
             (
                 "ike_cookies_sent_total",

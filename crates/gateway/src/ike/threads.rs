@@ -51,6 +51,13 @@ impl Inbox {
         self.send(Input::Datagram(local, remote, bytes.to_vec()));
     }
 
+    /// Counts what was dropped because somebody is busy.
+    pub(super) fn note_busy(&self, busy: bool) {
+        if busy {
+            self.busy.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn send(&self, input: Input) {
         // Nobody there any more means that the daemon ends.
         let _ = self.sender.send(input);

@@ -81,8 +81,7 @@ impl Endpoint {
                 self.half_open
                     .insert(sa.id, (network, (remote, header.spi_i)));
                 self.first_messages.insert((remote, header.spi_i), sa.id);
-                let count = self.networks.entry(network).or_default();
-                *count = count.saturating_add(1);
+                self.networks.add(network, sa.id);
                 self.settle(sa);
             }
             Err(Refused::Silently) => {}
@@ -118,11 +117,8 @@ impl Endpoint {
         }
         let spi_i = datagram.header.spi_i;
         self.cookies.rotate(&mut self.core);
-        let network = self
-            .networks
-            .get(&Network::of(remote.ip()))
-            .copied()
-            .unwrap_or(0);
+        let from = Network::of(remote.ip());
+        let network = self.networks.of(from);
         let limits = &self.core.limits;
         // A cookie proves the address, so from here on the limit per network hits whom it should.
         let busy = self.half_open.len() >= limits.cookie_threshold
@@ -136,10 +132,38 @@ impl Endpoint {
             }
             return false;
         }
-        if self.half_open.len() >= limits.half_open || network >= limits.half_open_per_network {
+        // A quarter is for those from whose networks somebody authenticated before.
+        let reserve = match self.networks.is_known(from) {
+            true => 0,
+            false => limits.half_open.div_euclid(4),
+        };
+        let most = limits.half_open.saturating_sub(reserve);
+        let room = self.networks.len() < most || self.make_room(from);
+        if !room || network >= self.core.limits.half_open_per_network {
             self.counters.half_open_limit = self.counters.half_open_limit.saturating_add(1);
             return false;
         }
+        true
+    }
+
+    /// Ends a handshake for a newcomer that has returned a cookie; false if its network has to wait.
+    fn make_room(&mut self, network: Network) -> bool {
+        let displaced = self.networks.displaced_by(network);
+        displaced.is_some_and(|id| self.displace(id))
+    }
+
+    /// Ends a handshake whose peer has not proved who it is.
+    pub(super) fn displace(&mut self, id: IkeId) -> bool {
+        let Some(sa) = self.table.remove(&id) else {
+            return false;
+        };
+        self.counters.displaced = self.counters.displaced.saturating_add(1);
+        self.forget(id);
+        self.core.event(Event::IkeDown {
+            ike: id,
+            connection: Some(sa.connection.name.clone()),
+            reason: Reason::Displaced,
+        });
         true
     }
 
@@ -166,11 +190,6 @@ impl Endpoint {
             return;
         };
         self.first_messages.remove(&first);
-        if let Some(count) = self.networks.get_mut(&network) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.networks.remove(&network);
-            }
-        }
+        self.networks.remove(network, id);
     }
 }

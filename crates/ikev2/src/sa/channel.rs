@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use super::core::Core;
 use super::fragments::Reassembly;
 use super::mobility::Path;
+use crate::admission::Network;
 use crate::crypto::{IkeKeys, OpeningKey, SealingKey};
 use crate::event::Transmit;
 use crate::select::IkeSuite;
@@ -407,6 +408,7 @@ impl Channel {
         path: (SocketAddr, SocketAddr),
         datagram: &Datagram,
         bytes: &[u8],
+        stranger: bool,
     ) -> Option<Received> {
         let header = datagram.header;
         let encrypted = datagram.encrypted.as_ref()?;
@@ -437,7 +439,8 @@ impl Channel {
             Some(place) => {
                 let key = (header.message_id, header.exchange);
                 let digest = digest_of(bytes);
-                reassembly.add(core, key, place, (encrypted.first, plain, digest))?
+                let stranger = stranger.then(|| Network::of(self.remote.ip()));
+                reassembly.add(core, stranger, key, place, (encrypted.first, plain, digest))?
             }
         };
         self.last_heard = core.now;

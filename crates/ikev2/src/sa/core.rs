@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mobility::Path;
-use super::{Estate, IkeId, IkeSa};
+use super::{Estate, IkeId, IkeSa, Room};
 use crate::Random;
-use crate::authorization::Claims;
+use crate::admission::Network;
+use crate::authorization::{Claims, Holder};
+use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
 use crate::event::{Ask, AskId, Event, Transmit};
 use crate::time::Timestamp;
@@ -22,6 +24,8 @@ pub(crate) enum Transfer {
         to: IkeId,
         estate: Box<Estate>,
     },
+    /// A stranger from this network found no room for its fragments: somebody else makes some.
+    MakeRoom(Network),
     /// This one lost against the peer's and is to be deleted.
     Discard(IkeId),
     /// Whatever else of this connection goes over the first path goes over the second.
@@ -29,6 +33,12 @@ pub(crate) enum Transfer {
         connection: Arc<Connection>,
         from: Path,
         to: Path,
+    },
+    /// This IKE SA is up or has a successor that is: its holder has so many at most.
+    Holds {
+        ike: IkeId,
+        holder: Holder,
+        most: usize,
     },
     /// The peer of this IKE SA has forgotten all others with it.
     InitialContact {
@@ -47,6 +57,10 @@ pub(crate) struct Core {
     pub(crate) esp_spis: BTreeSet<u32>,
     /// Inner addresses of peers' Child SAs.
     pub(crate) claims: Claims,
+    pub(crate) budgets: Budgets,
+    /// Bytes of fragments of strangers.
+    pub(crate) room: Room,
+    pub(crate) fragments_dropped: u64,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) asks: BTreeMap<AskId, IkeId>,

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::child::{ChildSa, ChildState};
-use super::core::Core;
+use super::core::{Core, Transfer};
 use super::followup::Promise;
 use super::mobility::{Mobility, Path};
 use super::nat::Nat;
@@ -147,12 +147,18 @@ pub(crate) struct Established {
 impl Established {
     pub(crate) fn new(
         core: &mut Core,
+        ike: IkeId,
         connection: &Connection,
         auth: Authenticated,
         keys: IkeKeys,
     ) -> Self {
         let rekey_at = rekey_time(core, connection.rekey_after);
         let ends_at = end_time(core, connection.rekey_after);
+        core.transfers.push(Transfer::Holds {
+            ike,
+            holder: auth.authorization().holder().clone(),
+            most: auth.authorization().rates().ike_sas,
+        });
         Self {
             auth,
             keys,

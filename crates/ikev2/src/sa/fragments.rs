@@ -1,10 +1,13 @@
 //! Putting fragments together (RFC 7383 §2.6), within bounds.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use zeroize::Zeroizing;
 
-use super::core::Core;
+use super::core::{Core, Transfer};
+use crate::admission::Network;
+use crate::config::Limits;
 use crate::time::Timestamp;
 use crate::wire::{ExchangeType, PayloadType, limits};
 
@@ -19,21 +22,85 @@ pub(crate) struct Reassembly {
     bytes: usize,
     started: Timestamp,
     parts: BTreeMap<u16, Fragment>,
+    /// Places of these bytes among those of strangers.
+    held: Option<Held>,
 }
+
+/// Bytes of fragments that peers have sent who have not proved who they are, over all IKE SAs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Room(Arc<Mutex<Taken>>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    total: usize,
+    by_network: BTreeMap<Network, usize>,
+}
+
+impl Room {
+    /// Takes bytes for a network; false if it has too many already, or all together have.
+    fn take(&self, limits: &Limits, network: Network, bytes: usize) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.by_network.get(&network).copied().unwrap_or(0);
+        let share = limits.stranger_fragments.checked_div(SHARES).unwrap_or(0);
+        if all.total.saturating_add(bytes) > limits.stranger_fragments
+            || own.saturating_add(bytes) > share
+        {
+            return false;
+        }
+        all.by_network.insert(network, own.saturating_add(bytes));
+        all.total = all.total.saturating_add(bytes);
+        true
+    }
+
+    fn give_back(&self, network: Network, bytes: usize) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.total = all.total.saturating_sub(bytes);
+        if let Some(own) = all.by_network.get_mut(&network) {
+            *own = own.saturating_sub(bytes);
+            if *own == 0 {
+                all.by_network.remove(&network);
+            }
+        }
+    }
+}
+
+/// Bytes that are given back when the fragments are put together or forgotten, however that comes.
+struct Held {
+    room: Room,
+    network: Network,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.give_back(self.network, self.bytes);
+    }
+}
+
+/// A network's share of [`Limits::stranger_fragments`] is one of so many.
+const SHARES: usize = 8;
 
 impl Reassembly {
     /// Adds a fragment; gives the message once it is complete.
     ///
     /// A message of more than [`crate::Limits::fragments`] fragments or
     /// [`limits::MESSAGE_BYTES`] bytes is dropped as it comes.
+    ///
+    /// `stranger` is the network of a peer that has not proved who it is: it has so many bytes, together with
+    /// all of its kind, and less time.
     pub(crate) fn add(
         &mut self,
-        core: &Core,
+        core: &mut Core,
+        stranger: Option<Network>,
         key: (u32, ExchangeType),
         (number, total): (u16, u16),
         fragment: Fragment,
     ) -> Option<Fragment> {
-        let stale = core.now.since(self.started) > core.limits.fragment_wait;
+        let wait = match stranger {
+            Some(_) => core.limits.stranger_fragment_wait,
+            None => core.limits.fragment_wait,
+        };
+        let stale = core.now.since(self.started) > wait;
         if self.key != Some(key) || stale || total > self.total {
             // A larger total means that the peer sends smaller fragments now: start again.
             *self = Self {
@@ -49,6 +116,14 @@ impl Reassembly {
         if self.parts.contains_key(&number) {
             return None;
         }
+        if let Some(network) = stranger
+            && !self.hold(core, network, fragment.1.len())
+        {
+            core.fragments_dropped = core.fragments_dropped.saturating_add(1);
+            // By the time at which the peer repeats it there is room.
+            core.transfers.push(Transfer::MakeRoom(network));
+            return None;
+        }
         self.bytes = self.bytes.saturating_add(fragment.1.len());
         if self.bytes > limits::MESSAGE_BYTES {
             *self = Self::default();
@@ -58,12 +133,29 @@ impl Reassembly {
         if self.parts.len() < usize::from(total) {
             return None;
         }
-        let Self { parts, bytes, .. } = std::mem::take(self);
+        let Self {
+            parts, bytes, held, ..
+        } = std::mem::take(self);
+        drop(held);
         let (first, digest) = parts.get(&1).map(|(first, _, digest)| (*first, *digest))?;
         let mut whole = Zeroizing::new(Vec::with_capacity(bytes));
         for (_, part, _) in parts.values() {
             whole.extend(part.iter());
         }
         Some((first, whole, digest))
+    }
+
+    /// Takes room for so many more bytes.
+    fn hold(&mut self, core: &Core, network: Network, bytes: usize) -> bool {
+        let taken = core.room.take(&core.limits, network, bytes);
+        if taken {
+            let held = self.held.get_or_insert_with(|| Held {
+                room: core.room.clone(),
+                network,
+                bytes: 0,
+            });
+            held.bytes = held.bytes.saturating_add(bytes);
+        }
+        taken
     }
 }

@@ -322,7 +322,7 @@ impl IkeSa {
             dns: given.dns,
         });
         let Handshake { keys, nonces, .. } = *handshake;
-        let mut established = Established::new(core, &self.connection, auth, keys);
+        let mut established = Established::new(core, self.id, &self.connection, auth, keys);
         if self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED) {
             let ours = &self.connection.further_addresses;
             established.mobility.decides = true;

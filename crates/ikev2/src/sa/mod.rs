@@ -39,6 +39,7 @@ use channel::{Channel, Received, Tick};
 use child::ChildSa;
 use exchange::Established;
 pub(crate) use exchange::{Estate, Intent, Role};
+pub(crate) use fragments::Room;
 use handshake::Handshake;
 use initiator::InitSent;
 use nat::Nat;
@@ -133,7 +134,9 @@ impl IkeSa {
             return;
         }
         let back = self.way_back(path);
-        let Some(received) = self.channel.receive(core, back, datagram, bytes) else {
+        let stranger = self.is_half_open();
+        let received = self.channel.receive(core, back, datagram, bytes, stranger);
+        let Some(received) = received else {
             return;
         };
         if let Phase::Established(established) = &mut self.phase {
@@ -154,6 +157,12 @@ impl IkeSa {
         let Ok(payloads) = received.payloads else {
             return;
         };
+        if let (Phase::Established(established), false) = (&self.phase, received.response) {
+            let may = established.auth.authorization();
+            if !core.budgets.request(may.holder(), may.rates(), core.now) {
+                return self.channel.ignore();
+            }
+        }
         match (&mut self.phase, received.exchange, received.response) {
             (Phase::Handshake(_), ExchangeType::IKE_INTERMEDIATE, true) => {
                 self.on_intermediate_response(core, &payloads, &received.logical);

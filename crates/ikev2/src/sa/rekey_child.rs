@@ -411,7 +411,9 @@ impl IkeSa {
         let protocol = find!(payloads, Payload::Sa)
             .and_then(|sa| sa.first())
             .map(|p| p.protocol);
-        let reply = if protocol == Some(Protocol::IKE) {
+        let reply = if !self.may_rekey(core) {
+            Err(later())
+        } else if protocol == Some(Protocol::IKE) {
             self.answer_ike_rekey(core, payloads)
         } else {
             self.answer_child(core, payloads)
@@ -432,6 +434,15 @@ impl IkeSa {
         });
         self.channel.respond(core, exchange, &reply);
         self.after_ike_rekey_answer(core);
+    }
+
+    /// Whether the peer may ask for a key exchange again.
+    fn may_rekey(&self, core: &mut Core) -> bool {
+        let Phase::Established(established) = &self.phase else {
+            return false;
+        };
+        let may = established.auth.authorization();
+        core.budgets.rekey(may.holder(), may.rates(), core.now)
     }
 
     fn answer_child(

@@ -251,6 +251,11 @@ impl IkeSa {
             core.now
                 .after(core.limits.linger.saturating_mul(LIMBO_LINGERS)),
         );
+        core.transfers.push(Transfer::Holds {
+            ike: to,
+            holder: established.auth.authorization().holder().clone(),
+            most: established.auth.authorization().rates().ike_sas,
+        });
         core.transfers.push(Transfer::Estate {
             from: self.id,
             to,

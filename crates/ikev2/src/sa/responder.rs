@@ -284,6 +284,10 @@ impl IkeSa {
                 self.establish(core, peer, &request, scheme.payload(&signature));
             }
             (Step::AuthorizingInitiator { peer, request, .. }, Answer::Authorized(may)) => {
+                if !core.budgets.handshake(may.holder(), may.rates(), core.now) {
+                    let reason = format!("{} comes more often than it may", peer.id());
+                    return self.refuse_initiator(core, reason);
+                }
                 self.prove_to_initiator(core, AuthorizedPeer::new(peer, *may), request);
             }
             (
@@ -462,7 +466,7 @@ impl IkeSa {
             });
         }
         let Handshake { keys, nonces, .. } = *handshake;
-        let mut established = Established::new(core, &self.connection, auth, keys);
+        let mut established = Established::new(core, self.id, &self.connection, auth, keys);
         let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
         if mobile {
             let ours = &self.connection.further_addresses;

@@ -23,7 +23,8 @@ impl Random for Faulty {
     }
 }
 
-fn pass(
+/// Passes everything on until nothing is under way; what the gateway saw.
+pub(crate) fn pass(
     gateway: &mut Endpoint,
     peers: &mut [(SocketAddr, Endpoint)],
     now: Timestamp,
@@ -49,11 +50,10 @@ fn pass(
         seen.extend(answer(gateway, 0).into_iter().map(|(_, event)| event));
         while let Some(sent) = gateway.poll_transmit() {
             quiet = false;
-            let to = peers
-                .iter_mut()
-                .find(|(at, _)| at.ip() == sent.remote.ip())
-                .unwrap();
-            to.1.handle_datagram(now, sent.remote, sent.local, &sent.payload);
+            let to = peers.iter_mut().find(|(at, _)| at.ip() == sent.remote.ip());
+            if let Some(to) = to {
+                to.1.handle_datagram(now, sent.remote, sent.local, &sent.payload);
+            }
         }
         for (_, peer) in peers.iter_mut() {
             answer(peer, 1);

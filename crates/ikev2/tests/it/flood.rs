@@ -112,3 +112,91 @@ fn a_cookie_is_good_for_one_address_nonce_and_spi_and_not_for_ever() {
     send(123, peer, 7, None);
     assert!(send(183, peer, 9, Some(&cookie)).is_some());
 }
+
+/// A first message that answers the demand for a cookie; whether there is an IKE SA for it then.
+fn flood(world: &mut World, remote: SocketAddr, spi: u64) {
+    let gateway = world.sides[1].address;
+    let endpoint = &mut world.sides[1].endpoint;
+    let mut cookie: Option<Vec<u8>> = None;
+    for _ in 0..2 {
+        let mut message = Datagram::parse(&first_message(spi)).unwrap();
+        if let Some(cookie) = cookie.take() {
+            let notify = Notify::new(NotifyType::COOKIE).with_data(cookie);
+            message.clear.insert(0, Payload::Notify(notify));
+        }
+        let bytes = encode_clear(message.header, &message.clear);
+        endpoint.handle_datagram(world.now, gateway, remote, &bytes);
+        let mut answers = std::iter::from_fn(|| endpoint.poll_transmit());
+        let mine = answers.find(|answer| answer.remote == remote);
+        let Some(answer) = mine else { return };
+        let answer = Datagram::parse(&answer.payload).unwrap();
+        if let Some(Payload::Notify(notify)) = answer.clear.first()
+            && notify.kind == NotifyType::COOKIE
+        {
+            cookie = Some(notify.data.clone());
+            continue;
+        }
+        return;
+    }
+}
+
+#[test]
+fn a_flood_with_cookies_from_many_networks_does_not_keep_others_out() {
+    let limits = Limits {
+        half_open: 1000,
+        ..Limits::default()
+    };
+    let connections = [connection(0), connection(1)];
+    let mut world = World::with(connections, limits.clone(), 1);
+    let mut number: u32 = 0;
+    let mut attack = |world: &mut World, count: u32| {
+        for _ in 0..count {
+            number += 1;
+            let network = (number % 52) as u8;
+            let remote = SocketAddr::from(([203, network, 113, 7], 1024 + number as u16));
+            flood(world, remote, u64::from(number));
+        }
+    };
+    attack(&mut world, 1500);
+    // A quarter of the places is kept for the known.
+    assert_eq!(world.sides[1].endpoint.len(), 750);
+    assert!(world.sides[1].endpoint.counters().half_open_limit > 0);
+    // Somebody whom nobody knows comes in at once, while it goes on.
+    world.initiate();
+    for _ in 0..20 {
+        attack(&mut world, 100);
+        world.run(Duration::from_millis(50));
+    }
+    assert_eq!(world.sides[1].endpoint.established().count(), 1);
+    assert!(world.sides[1].endpoint.counters().displaced > 0);
+    assert!(world.sides[1].endpoint.len() <= 751);
+    world.watch = true;
+    world.run(Duration::from_secs(60));
+    world.assert_settled();
+}
+
+#[test]
+fn fragments_of_strangers_have_bounded_room_and_others_get_theirs() {
+    use crate::peer::HostilePeer;
+    use ikev2::wire::{ExchangeType, PayloadType};
+    let limits = Limits {
+        // Of which a network has an eighth.
+        stranger_fragments: 64 * 1024,
+        ..Limits::default()
+    };
+    let mut peer = HostilePeer::with(false, limits);
+    let part = vec![0; 1000];
+    let send = |peer: &mut HostilePeer, number: u16| {
+        let (kind, id) = (ExchangeType::IKE_AUTH, peer.next_id);
+        let body = (PayloadType::NONCE, part.as_slice());
+        peer.say_bytes(kind, false, id, body, Some((number, 60)));
+        peer.endpoint.counters().fragments_dropped
+    };
+    assert_eq!(send(&mut peer, 1), 0);
+    let dropped = (2..60).map(|number| send(&mut peer, number)).last();
+    // Eight fragments of this size.
+    assert_eq!(dropped, Some(59 - 8));
+    // With the handshake its fragments are gone, and there is room again.
+    peer.wait(Duration::from_secs(31));
+    assert!(peer.endpoint.is_empty());
+}

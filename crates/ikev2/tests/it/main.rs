@@ -7,6 +7,7 @@
 )]
 
 mod authorization;
+mod budgets;
 mod charon;
 mod children;
 mod credentials;

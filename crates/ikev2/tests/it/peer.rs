@@ -14,7 +14,7 @@ use ikev2::wire::{
 };
 use ikev2::{
     Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random,
-    Timestamp,
+    Rates, Timestamp,
 };
 use offload::Encryption;
 
@@ -69,6 +69,17 @@ fn several_esp() -> EspProposal {
         additional: vec![vec![Group::P256], vec![Group::P384]],
         without_group: false,
         ..esp()
+    }
+}
+
+/// Only what the endpoint itself bounds.
+pub fn unlimited() -> Rates {
+    let (ike_sas, most) = (1000, 1_000_000);
+    Rates {
+        ike_sas,
+        handshakes: most,
+        rekeys: most,
+        requests: most,
     }
 }
 
@@ -142,7 +153,9 @@ impl HostilePeer {
         let connection = connection();
         let holder = Holder::new(b"camera-17.example.org");
         // Only the endpoint's own bounds count.
-        let may = Authorization::of_connection(&connection, holder).with_limits(1000, 1000);
+        let may = Authorization::of_connection(&connection, holder)
+            .with_limits(1000, 1000)
+            .with_rates(unlimited());
         let mut peer = Self::towards(connection, may, limits);
         if authenticate {
             peer.authenticate();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ikev2::Rates;
 use pki::profile::CaKind;
 use serde::Deserialize;
 
@@ -28,13 +29,38 @@ pub struct PeerConfig {
     pub children: usize,
     /// Networks (prefixes) of all its Child SAs together, from 1 to 1024.
     pub networks: usize,
+    /// IKE SAs at once, from 1 to 1000; with one more the oldest ends.
+    pub ike_sas: usize,
+    /// Handshakes that succeed, in a minute.
+    pub handshakes_per_minute: u32,
+    /// Requests for new keys or Child SAs, in a minute.
+    pub rekeys_per_minute: u32,
+    /// Requests of any kind, in a second.
+    pub requests_per_second: u32,
     /// Whether networks larger than a /8 may be routed to it, up to everything.
     pub default_route: bool,
 }
 
+impl PeerConfig {
+    /// How often a peer may ask for something.
+    pub(in crate::ike) const fn rates(&self) -> Rates {
+        Rates {
+            ike_sas: self.ike_sas,
+            handshakes: self.handshakes_per_minute,
+            rekeys: self.rekeys_per_minute,
+            requests: self.requests_per_second,
+        }
+    }
+}
+
 impl Default for PeerConfig {
     fn default() -> Self {
+        let rates = Rates::default();
         Self {
+            ike_sas: rates.ike_sas,
+            handshakes_per_minute: rates.handshakes,
+            rekeys_per_minute: rates.rekeys,
+            requests_per_second: rates.requests,
             authorities: Vec::new(),
             kind: None,
             domain: None,

@@ -115,7 +115,7 @@ impl Control {
             Err(reason) => {
                 tracing::warn!(conn = %up.connection, child = %up.child, reason, "Child SA refused");
                 let detail = format!("child={} remote={}", up.child, text(&up.remote));
-                self.audit_child("tunnel.child-refuse", false, up.ike, Some(reason), detail);
+                self.audit_detail("tunnel.child-refuse", false, up.ike, Some(reason), detail);
                 let _ = self.endpoint.delete_child(now.stamp, up.ike, up.spi_in);
                 return;
             }
@@ -164,7 +164,7 @@ impl Control {
             up.child, up.spi_in, up.spi_out, child.local, child.remote
         );
         self.children.insert(up.spi_in, child);
-        self.audit_child("tunnel.child-up", true, up.ike, None, detail);
+        self.audit_detail("tunnel.child-up", true, up.ike, None, detail);
     }
 
     /// Routes to the networks of a Child SA. What is routed already is this peer's: networks of two peers
@@ -195,20 +195,6 @@ impl Control {
         networks.iter().map(route).collect()
     }
 
-    fn audit_child(
-        &mut self,
-        action: &'static str,
-        good: bool,
-        ike: IkeId,
-        reason: Option<String>,
-        detail: String,
-    ) {
-        self.audit_ike(action, good, ike, reason);
-        if let Some(Effect::Audit(note)) = self.effects.back_mut() {
-            note.detail = Some(detail);
-        }
-    }
-
     /// Takes a Child SA away from the packet path; what is on its way still arrives for `drain`.
     pub(super) fn remove_child(&mut self, spi_in: u32, drain: Duration) -> Option<ChildState> {
         let child = self.children.remove(&spi_in)?;
@@ -229,7 +215,7 @@ impl Control {
             "child={} spi_in={spi_in:08x} spi_out={:08x}",
             child.name, child.spi_out
         );
-        self.audit_child(
+        self.audit_detail(
             "tunnel.child-down",
             true,
             child.ike,
@@ -270,7 +256,7 @@ impl Control {
                 .explanations
                 .back()
                 .map(|(_, last)| last.reason.clone());
-            self.audit_child("tunnel.child-refuse", false, ike, text, detail);
+            self.audit_detail("tunnel.child-refuse", false, ike, text, detail);
         }
         let (Some((connection, initiator)), Some(child)) = (state, child) else {
             return;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ikev2::config::RemoteAuth;
 use ikev2::event::{Ask, Event, Reason};
@@ -9,14 +10,16 @@ use ikev2::wire::Identification;
 use ikev2::{Answer, AskId, Authorization, IkeId};
 
 use super::children::ASK_AGAIN;
-use super::{AuditNote, Claim, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
+use super::{ASKERS, AuditNote, Claim, Control, Effect, IkeState, LinkOrder, Now, Shown, Timer};
 use crate::children::ChildOrder;
+use crate::ike::attempts::Attempt;
 use crate::ike::identity;
 use crate::ike::plan::Plan;
 
 impl Control {
     /// Handles everything that the last call brought about.
     pub(super) fn settle(&mut self, now: Now) {
+        self.clock = now.stamp;
         while let Some(event) = self.endpoint.poll_event() {
             self.event(event, now);
         }
@@ -24,6 +27,8 @@ impl Control {
         self.counters.malformed = counters.malformed;
         self.counters.unknown_spi = counters.unknown_spi;
         self.counters.half_open_limit = counters.half_open_limit;
+        self.counters.displaced = counters.displaced;
+        self.counters.fragments_dropped = counters.fragments_dropped;
         self.counters.cookies_sent = counters.cookies_sent;
         self.counters.ike_sas = self.ikes.len() as u64;
         self.counters.child_sas = self.children.len() as u64;
@@ -97,6 +102,10 @@ impl Control {
     fn ask(&mut self, id: AskId, ask: Ask, now: Now) {
         if let (Some(sender), Ask::Sign { .. } | Ask::VerifyPeer { .. }) = (self.sender, &ask) {
             self.askers.insert(id, sender);
+            // Those that nobody answered in time are the oldest.
+            if self.askers.len() > ASKERS {
+                self.askers.pop_first();
+            }
         }
         match ask {
             Ask::Sign {
@@ -139,11 +148,28 @@ impl Control {
                 self.effects.push_back(effect);
             }
             Ask::Password { connection, user } => {
-                let plan = self.plan(&connection);
-                let password = plan.and_then(|plan| plan.users.password(&user));
-                let unknown = || Answer::Refused("there is no such user".to_owned());
-                let answer = password.map_or_else(unknown, Answer::Password);
-                self.endpoint.answer(now.stamp, id, answer);
+                let served =
+                    |plan: &Plan| matches!(plan.connection.remote_auth, RemoteAuth::Eap { .. });
+                let wait = match self.plan(&connection).is_some_and(served) {
+                    true => {
+                        let from = self.sender.map(|sender| sender.ip());
+                        let attempt = Attempt::new(&connection, &user, from);
+                        self.attempts.wait(attempt, now.stamp)
+                    }
+                    // Our own, for a peer that has proved itself.
+                    false => Some(Duration::ZERO),
+                };
+                match wait {
+                    Some(Duration::ZERO) => self.answer_password(id, &connection, &user, now),
+                    Some(wait) => {
+                        self.passwords.insert(id, (connection, user, self.sender));
+                        self.at(now.stamp.after(wait), Timer::Password(id));
+                    }
+                    None => {
+                        let answer = Answer::Refused("too many attempts".to_owned());
+                        self.endpoint.answer(now.stamp, id, answer);
+                    }
+                }
             }
             Ask::Authorize {
                 connection,
@@ -160,6 +186,15 @@ impl Control {
                 self.endpoint.answer(now.stamp, id, answer);
             }
         }
+    }
+
+    /// Says a user's password to the protocol half, which shows it to nobody.
+    pub(super) fn answer_password(&mut self, id: AskId, connection: &str, user: &str, now: Now) {
+        let plan = self.plan(connection);
+        let password = plan.and_then(|plan| plan.users.password(user));
+        let unknown = || Answer::Refused("there is no such user".to_owned());
+        let answer = password.map_or_else(unknown, Answer::Password);
+        self.endpoint.answer(now.stamp, id, answer);
     }
 
     /// What a peer may have that has proved who it is. Asked for addresses, it gets some of the
@@ -186,6 +221,10 @@ impl Control {
 
     fn ike_up(&mut self, ike: IkeId, mut state: IkeState, now: Now) {
         state.accepted = self.accepted.remove(&ike);
+        let user = String::from_utf8_lossy(&state.peer.data);
+        let from = self.sender.map(|sender| sender.ip());
+        let attempt = Attempt::new(&state.connection, &user, from);
+        self.attempts.succeeded(&attempt);
         tracing::info!(
             conn = %state.connection,
             peer = %identity::show(&state.peer),
@@ -265,7 +304,11 @@ impl Control {
         });
         let expected = matches!(
             reason,
-            Reason::Local | Reason::Peer | Reason::InitialContact | Reason::Redundant
+            Reason::Local
+                | Reason::Peer
+                | Reason::InitialContact
+                | Reason::Redundant
+                | Reason::Displaced
         );
         if self.ikes.contains_key(&ike) {
             self.audit_ike("tunnel.down", true, ike, Some(reason.to_string()));
@@ -283,7 +326,7 @@ impl Control {
                     remote: last.and_then(|explanation| explanation.remote.clone()),
                     detail: None,
                 };
-                self.effects.push_back(Effect::Audit(note));
+                self.write(note);
             }
         }
         if let Some(state) = self.ikes.remove(&ike) {

@@ -6,6 +6,7 @@
 //! datagram, answer, note, order, tick ──► Control ──► poll_transmit, poll_effect, poll_timeout
 //! ```
 
+mod audit;
 mod children;
 mod events;
 mod orders;
@@ -29,6 +30,9 @@ use ipsec::lifetime::Expiry;
 pub(super) use orders::Elsewhere;
 pub use orders::{Order, Reply};
 
+use audit::AuditBudget;
+
+use super::attempts::Attempts;
 use super::config::{Carrier, DaemonConfig, OuterConfig, Start};
 use super::eap_tls::Way;
 use super::judge::Refused;
@@ -48,6 +52,8 @@ use crate::link::Peer;
 pub(super) const IKE_PORT: u16 = 500;
 /// UDP port of IKE and ESP behind NATs (RFC 3948 §2.1).
 pub(super) const NAT_PORT: u16 = 4500;
+/// Questions to other threads of which it is remembered who caused them: as many as their queues take.
+const ASKERS: usize = 1024;
 /// Failed negotiations that are remembered.
 const EXPLANATIONS: usize = 64;
 /// Failures that strangers can cause and that are logged and audited, per second; the rest is counted.
@@ -206,6 +212,8 @@ enum Timer {
     RekeyIke(IkeId),
     /// To see whether our address has changed.
     Paths,
+    /// To let the attempt of a user go on.
+    Password(AskId),
 }
 
 /// The daemon's decisions.
@@ -238,6 +246,12 @@ pub(super) struct Control {
     /// Sender of the datagram that is being handled.
     sender: Option<SocketAddr>,
     loud: (Timestamp, u32),
+    audit: AuditBudget,
+    attempts: Attempts,
+    /// Attempts that wait: on which connection, whose, from where.
+    passwords: BTreeMap<AskId, (String, String, Option<SocketAddr>)>,
+    /// When the last call came.
+    clock: Timestamp,
     stopping: bool,
 }
 
@@ -279,6 +293,10 @@ impl Control {
             effects: VecDeque::new(),
             sender: None,
             loud: (now.stamp, 0),
+            audit: AuditBudget::default(),
+            attempts: Attempts::default(),
+            passwords: BTreeMap::new(),
+            clock: now.stamp,
             stopping: false,
         }
     }
@@ -420,6 +438,10 @@ impl Control {
     pub(super) fn tick(&mut self, now: Now) {
         self.endpoint.handle_timeout(now.stamp);
         self.settle(now);
+        if self.audit.next().is_some_and(|at| at <= now.stamp) {
+            let counted = self.audit.due(now.stamp).into_iter().map(Effect::Audit);
+            self.effects.extend(counted);
+        }
         while let Some((at, timer)) = self.timers.first().cloned() {
             if at > now.stamp {
                 break;
@@ -456,6 +478,14 @@ impl Control {
                 let _ = self.endpoint.rekey_ike(now.stamp, ike);
             }
             Timer::Paths => self.look_at_paths(now),
+            Timer::Password(ask) => {
+                if let Some((connection, user, sender)) = self.passwords.remove(&ask) {
+                    self.sender = sender;
+                    self.answer_password(ask, &connection, &user, now);
+                    self.settle(now);
+                    self.sender = None;
+                }
+            }
         }
     }
 
@@ -475,7 +505,8 @@ impl Control {
     /// When [`Self::tick`] has something to do.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let timers = self.timers.first().map(|(at, _)| *at);
-        self.endpoint.poll_timeout().into_iter().chain(timers).min()
+        let all = [self.endpoint.poll_timeout(), timers, self.audit.next()];
+        all.into_iter().flatten().min()
     }
 
     /// Sets up or takes away what two hosts of transport mode need. Another connection may have the same.

@@ -113,12 +113,30 @@ impl Control {
         loud
     }
 
+    /// Has an event written, or counted where its peer has had many.
+    pub(super) fn write(&mut self, note: AuditNote) {
+        let notes = self.audit.admit(note, self.clock);
+        self.effects.extend(notes.into_iter().map(Effect::Audit));
+    }
+
     pub(super) fn audit_ike(
         &mut self,
         action: &'static str,
         good: bool,
         ike: IkeId,
         reason: Option<String>,
+    ) {
+        let detail = format!("ike_spi={:016x}", ike.spi());
+        self.audit_detail(action, good, ike, reason, detail);
+    }
+
+    pub(super) fn audit_detail(
+        &mut self,
+        action: &'static str,
+        good: bool,
+        ike: IkeId,
+        reason: Option<String>,
+        detail: String,
     ) {
         let state = self.ikes.get(&ike);
         let note = AuditNote {
@@ -128,8 +146,8 @@ impl Control {
             connection: state.map(|state| state.connection.clone()),
             reason,
             remote: state.map(|state| state.remote.to_string()),
-            detail: Some(format!("ike_spi={:016x}", ike.spi())),
+            detail: Some(detail),
         };
-        self.effects.push_back(Effect::Audit(note));
+        self.write(note);
     }
 }
