@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use evidence::manifest::Dropped;
 use evidence::seal::{SealError, Sealer};
-use evidence::spool::{Spool, SpoolConfig, SpoolError};
+use evidence::spool::{Spool, SpoolError};
 use futures_util::StreamExt;
 use inotify::{Inotify, WatchMask};
 use pki::cert::Certificate;
@@ -175,6 +175,10 @@ impl Shared {
         let spool = self.spool();
         let blocks = spool.entries().count() as u64;
         self.metrics.waiting_blocks.store(blocks, Ordering::Relaxed);
+        let damaged = spool.damaged().count() as u64;
+        self.metrics
+            .damaged_blocks
+            .store(damaged, Ordering::Relaxed);
         self.metrics
             .waiting_bytes
             .store(spool.bytes(), Ordering::Relaxed);
@@ -299,7 +303,7 @@ impl Agent {
         let recipients = recipients(&config, &trust, &clock)?;
         let live = live(identity, &trust, &recipients)?;
         check_device(&config, &live.sealer)?;
-        let spool = open_spool(&config)?;
+        let spool = config.open_spool()?;
         let shared = Arc::new(Shared {
             clock,
             metrics,
@@ -473,27 +477,6 @@ fn check_device(config: &Config, sealer: &Sealer) -> Result<(), AgentError> {
         found: sealer.device().to_owned(),
         expected: config.identity.device.clone(),
     })
-}
-
-fn open_spool(config: &Config) -> Result<Spool, AgentError> {
-    let settings = &config.spool;
-    let (spool, recovery) = Spool::open(
-        &settings.folder,
-        &config.identity.device,
-        SpoolConfig {
-            max_bytes: settings.max_bytes,
-            max_age: time::Duration::hours(i64::from(settings.max_age_hours)),
-            max_receipts: settings.max_receipts,
-        },
-    )?;
-    if recovery.unfinished > 0 || !recovery.foreign.is_empty() {
-        tracing::warn!(
-            unfinished = recovery.unfinished,
-            foreign = ?recovery.foreign,
-            "spool repaired"
-        );
-    }
-    Ok(spool)
 }
 
 /// Looks at the folder whenever the kernel reports something, and now and then anyway.

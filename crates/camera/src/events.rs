@@ -24,8 +24,15 @@ pub enum CameraEvent {
         /// Why, if quarantined.
         reason: Option<String>,
     },
-    /// A block was given up.
+    /// A block was given up for lack of room, or found damaged and set aside.
     Dropped(Dropped),
+    /// A stored block could not be read; it is kept and tried again.
+    Unreadable {
+        /// Its sequence number.
+        sequence: u64,
+        /// What the system said.
+        reason: String,
+    },
     /// A source could not be sealed and was set aside.
     Rejected {
         /// Name without extension.
@@ -90,6 +97,9 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
         ),
         CameraEvent::Dropped(d) => {
             tracing::warn!(sequence = d.sequence, reason = ?d.reason, "block dropped");
+        }
+        CameraEvent::Unreadable { sequence, reason } => {
+            tracing::error!(sequence, reason, "block cannot be read, trying again");
         }
         CameraEvent::Rejected { name, reason } => {
             tracing::warn!(name, reason, "source rejected");

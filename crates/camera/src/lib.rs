@@ -36,7 +36,7 @@ pub use bearer::LedgerError;
 pub use clock::Clock;
 pub use config::{
     Bearer, Centre, Config, ConfigError, Enrolment, IdentitySettings, MAX_CHUNK_LEN, SpoolSettings,
-    Trust, Uplink, Watch,
+    Trust, Uplink, Watch, WhenFull,
 };
 pub use enrol::EnrolError;
 pub use events::{CameraEvent, EventSink, NoEvents};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evidence::cms::CmsError;
 use evidence::receipt::{self, ReceiptError, Verdict, VerifiedReceipt};
-use evidence::spool::{Entry, SpoolError};
+use evidence::spool::{Checked, Entry, SpoolError};
 use pki::path::{PathError, Purpose};
 use time::OffsetDateTime;
 
@@ -246,20 +246,30 @@ impl Worker {
         );
     }
 
-    /// The centre or the disk says the block is not what it was: look, and give it up if so.
+    /// The centre or the disk says the block is not what it was: look, and set it aside if so.
+    ///
+    /// A disk that cannot be read says nothing about the block; only bytes that were read do.
     async fn check_block(&self, sequence: u64) {
         let shared = Arc::clone(&self.shared);
         let checked =
             tokio::task::spawn_blocking(move || shared.spool().check_block(sequence)).await;
         match checked {
-            Ok(Ok(Some(dropped))) => {
+            Ok(Ok(Checked::SetAside(dropped))) => {
                 let _ = std::fs::remove_file(self.memory(sequence));
                 self.shared.queue().done(sequence);
                 self.shared.report_dropped(vec![dropped]);
             }
             // Evicted while it was being sent.
             Ok(Err(SpoolError::NotFound { .. })) => self.shared.queue().done(sequence),
-            _ => self.postpone(sequence, None),
+            Ok(Err(error)) => {
+                count(&self.shared.metrics.read_errors);
+                self.shared.emit(CameraEvent::Unreadable {
+                    sequence,
+                    reason: Chain(&error).to_string(),
+                });
+                self.postpone(sequence, None);
+            }
+            Ok(Ok(Checked::Sound)) | Err(_) => self.postpone(sequence, None),
         }
     }
 

@@ -147,6 +147,21 @@ pub(crate) enum Camera {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// List the blocks that were set aside as damaged, or decide about one.
+    #[command(after_help = "Examples:
+  cordon camera damaged --config /etc/cordon-camera.toml
+  cordon camera damaged --config /etc/cordon-camera.toml --restore 17")]
+    Damaged {
+        /// Settings of the agent.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Put the block with this number back, if it is sound again; the agent must not run.
+        #[arg(long, value_name = "SEQUENCE", conflicts_with = "remove")]
+        restore: Option<u64>,
+        /// Delete the block with this number for good; the agent must not run.
+        #[arg(long, value_name = "SEQUENCE")]
+        remove: Option<u64>,
+    },
 }
 
 /// `cordon evidence …`.

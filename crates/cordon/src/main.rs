@@ -98,7 +98,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Command::Up(up) => commands::up::run(&up, json).await,
         Command::Demo(demo) => demo::run(&demo, json).await,
         Command::Draw { out, count, first } => demo::draw_into(&out, first, count, json),
-        Command::Camera(command) => commands::camera::run(command).await,
+        Command::Camera(command) => commands::camera::run(command, json).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,
         Command::Audit(command) => commands::audit::run(command, json),
         Command::Vpn(command) => commands::vpn::run(command, json).await,

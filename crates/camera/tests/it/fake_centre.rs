@@ -121,7 +121,9 @@ impl Centre {
     }
 
     fn settle(&self, upload: Unfinished) -> Sha256Digest {
-        assert_eq!(Sha256Digest::of(&upload.bytes), upload.expected);
+        if Sha256Digest::of(&upload.bytes) != upload.expected {
+            return Sha256Digest::ZERO; // nothing is kept, and the receipt says why
+        }
         let mut opened = self.opener.open(Cursor::new(&upload.bytes)).unwrap();
         opened.verify_media().unwrap();
         let manifest = opened.manifest;
@@ -316,6 +318,10 @@ async fn receipt_of_upload(State(centre): Shared, Path(id): Path<String>) -> Res
         return (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response();
     }
     let block = centre.finished.lock().unwrap().get(&id).copied();
+    if block == Some(Sha256Digest::ZERO) {
+        let problem = r#"{"code":"hash-mismatch"}"#;
+        return (StatusCode::UNPROCESSABLE_ENTITY, problem).into_response();
+    }
     answer(block.and_then(|b| centre.receipt(&b)))
 }
 

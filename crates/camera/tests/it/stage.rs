@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use camera::{
     Agent, AgentError, Bearer, CameraEvent, Centre, Clock, Config, Environment, EventSink,
-    Identity, IdentitySettings, Metrics, SpoolSettings, Trust, Uplink, Watch,
+    Identity, IdentitySettings, Metrics, SpoolSettings, Trust, Uplink, Watch, WhenFull,
 };
 use pki::cert::CertificateChain;
 use pki::clearance::Clearance;
@@ -154,7 +154,8 @@ impl Stage {
             spool: SpoolSettings {
                 folder: path("spool"),
                 max_bytes: 100_000_000,
-                max_age_hours: 24,
+                when_full: WhenFull::Keep,
+                max_age_hours: Some(1),
                 max_receipts: 100,
                 notice_delay_secs: 0,
             },
