@@ -58,6 +58,10 @@ impl Site {
         let secret = secrets::passphrase(&data, args.passphrase_file.as_deref())?;
         let now = OffsetDateTime::now_utc();
 
+        crate::export::sweep(&data).or_hint(
+            format!("cannot remove interrupted exports in {}", data.display()),
+            "check the folder's rights and its disk",
+        )?;
         let audit = open_audit(&data, &secret, &config.site.log_origin)?;
         let registry = open_registry(&data, &config, &secret, &audit, now).await?;
         let file = data.join("directory.sqlite");

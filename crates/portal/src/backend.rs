@@ -254,6 +254,15 @@ pub struct Download {
     pub bytes: Vec<u8>,
 }
 
+/// A custody package for the browser.
+#[derive(Debug)]
+pub struct PackageDownload {
+    /// Suggested file name, plain ASCII.
+    pub name: String,
+    /// A ZIP file, made while it is read.
+    pub body: axum::body::Body,
+}
+
 /// A reviewer's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewChoice {
@@ -334,7 +343,7 @@ pub trait Backend: Send + Sync + 'static {
         &self,
         who: &Principal,
         id: &str,
-    ) -> impl Future<Output = Result<Download, BackendError>> + Send;
+    ) -> impl Future<Output = Result<PackageDownload, BackendError>> + Send;
 
     /// All cameras.
     fn cameras(

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Write as _};
 use std::path::Path;
 
+use evidence::check::{self, TrustFile};
 use evidence::cms::RecipientKey;
 use evidence::manifest::Violation;
 use evidence::open::{Opened, Opener};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::cli::{Evidence, Open, Seal, Unseal};
+use crate::cli::{Check, Evidence, Open, Seal, Unseal};
 use crate::commands::{print, read_text};
 use crate::control::{Request, ask};
 use crate::failure::{OrHint as _, Outcome};
@@ -26,6 +27,13 @@ pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
         Evidence::Seal(args) => seal(&args, json),
         Evidence::Open(args) => open(&args, json),
         Evidence::Verify(args) => verify(&args, json),
+        Evidence::Check(args) => check_package(&args, json),
+        Evidence::Trust(site) => {
+            let value = ask(&site, Request::Trust).await?;
+            let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+            print(json, &value, &text)
+        }
+        Evidence::Script => super::write_out(evidence::export::SCRIPT.as_bytes()),
         Evidence::Export(args) => {
             // The site may run elsewhere: the folder's name must mean the same there.
             let out = std::path::absolute(&args.out)
@@ -38,6 +46,48 @@ pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
             print(json, &value, &text)
         }
     }
+}
+
+fn check_package(args: &Check, json: bool) -> Outcome {
+    const HINT: &str = "do not rely on this package; ask its sender for another one";
+    let package = args.package.display();
+    let text = read_text(&args.trust)?;
+    let trust = TrustFile::parse(text.as_bytes()).or_hint(
+        format!("cannot use {}", args.trust.display()),
+        "get the file that the authority prints with `cordon evidence trust`",
+    )?;
+    let lists = args.crl.iter().map(|path| read_crl(path));
+    let lists: Vec<Vec<u8>> = lists.collect::<Outcome<_>>()?;
+    let now = OffsetDateTime::now_utc();
+    let report = check::check(&args.package, &trust, &lists, now)
+        .or_hint(format!("{package} is not valid"), HINT)?;
+    let mut text = format!(
+        "{package} is valid\n\
+         violation   {} of {}, number {}\n\
+         captured    {}\n\
+         received    {}\n\
+         exported    {}\n\
+         custody     {} events, none left out up to the export; log size {}\n\
+         revocation  known until {}; bring newer lists with --crl",
+        report.violation,
+        report.device,
+        report.sequence,
+        report.captured_at,
+        report.received_at,
+        report.exported_at,
+        report.events,
+        report.log_size,
+        report.revocations_until,
+    );
+    for note in &report.notes {
+        text.push_str(&format!("\nnote        {note}"));
+    }
+    let value = serde_json::to_value(&report).or_hint("cannot write the report", HINT)?;
+    let mut value = json!({ "valid": true, "report": value });
+    if let Some(object) = value.as_object_mut() {
+        object.insert("package".to_owned(), json!(args.package));
+    }
+    print(json, &value, &text)
 }
 
 /// What the pictures show, as a camera's head describes it.
