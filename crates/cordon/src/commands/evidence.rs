@@ -56,8 +56,9 @@ fn check_package(args: &Check, json: bool) -> Outcome {
         format!("cannot use {}", args.trust.display()),
         "get the file that the authority prints with `cordon evidence trust`",
     )?;
-    let lists = args.crl.iter().map(|path| read_crl(path));
-    let lists: Vec<Vec<u8>> = lists.collect::<Outcome<_>>()?;
+    let lists = args.crl.iter().map(|path| read_crls(path));
+    let lists: Vec<Vec<Vec<u8>>> = lists.collect::<Outcome<_>>()?;
+    let lists = lists.concat();
     let now = OffsetDateTime::now_utc();
     let report = check::check(&args.package, &trust, &lists, now)
         .or_hint(format!("{package} is not valid"), HINT)?;
@@ -250,11 +251,12 @@ fn unseal(args: &Unseal) -> Outcome<Opened<BufReader<File>>> {
     } else {
         let trust = TrustStore::new(roots.certificates(), &issuers).or_hint("issuers", HINT)?;
         for path in &args.crl {
-            let der = read_crl(path)?;
-            trust.accept_crl(&der, OffsetDateTime::now_utc()).or_hint(
-                format!("{} is not usable", path.display()),
-                "fetch a fresh list",
-            )?;
+            for der in read_crls(path)? {
+                trust.accept_crl(&der, OffsetDateTime::now_utc()).or_hint(
+                    format!("{} is not usable", path.display()),
+                    "fetch a fresh list",
+                )?;
+            }
         }
         trust
     };
@@ -269,16 +271,28 @@ fn unseal(args: &Unseal) -> Outcome<Opened<BufReader<File>>> {
     Ok(opened)
 }
 
-fn read_crl(path: &Path) -> Outcome<Vec<u8>> {
-    const HINT: &str = "pass a revocation list in DER or PEM";
-    let bytes = std::fs::read(path).or_hint(format!("cannot read {}", path.display()), HINT)?;
+/// The revocation lists of a file: one in DER, or any number in PEM.
+fn read_crls(path: &Path) -> Outcome<Vec<Vec<u8>>> {
+    const HINT: &str = "pass revocation lists in DER or PEM";
+    const END: &[u8] = b"-----END X509 CRL-----";
+    let failed = || format!("cannot read {}", path.display());
+    let bytes = std::fs::read(path).or_hint(failed(), HINT)?;
     if !bytes.starts_with(b"-----BEGIN") {
-        return Ok(bytes);
+        return Ok(vec![bytes]);
     }
-    let (_, der) = der::pem::decode_vec(&bytes)
-        .map_err(|e| anyhow::anyhow!("{e}"))
-        .or_hint(format!("cannot read {}", path.display()), HINT)?;
-    Ok(der)
+    let mut lists = Vec::new();
+    let mut rest = bytes.trim_ascii();
+    while !rest.is_empty() {
+        let end = rest.windows(END.len()).position(|part| part == END);
+        let end = end.map_or(rest.len(), |at| at + END.len());
+        let (one, others) = rest.split_at(end);
+        let (_, der) = der::pem::decode_vec(one)
+            .map_err(|e| anyhow::anyhow!("{e}"))
+            .or_hint(failed(), HINT)?;
+        lists.push(der);
+        rest = others.trim_ascii();
+    }
+    Ok(lists)
 }
 
 fn describe(opened: &Opened<BufReader<File>>) -> Outcome<(Value, String)> {
