@@ -31,6 +31,7 @@ use crate::events::{CameraEvent, EventSink, emit};
 use crate::identity::{Identity, IdentityError};
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
+use crate::revocation::Revocation;
 use crate::transport::{Dialer, Target};
 use crate::uplink::{Queue, Worker};
 
@@ -93,6 +94,9 @@ pub enum AgentError {
     /// The spool cannot be opened.
     #[error("cannot open the spool")]
     Spool(#[from] SpoolError),
+    /// The stored revocation lists cannot be read.
+    #[error("cannot read the stored revocation lists")]
+    Revocation(#[source] io::Error),
     /// A byte counter cannot be used.
     #[error("cannot open the byte counters")]
     Ledger(#[from] LedgerError),
@@ -123,6 +127,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trust: TrustStore,
+    pub(crate) revocation: Revocation,
     pub(crate) bearers: Bearers,
     pub(crate) queue: Mutex<Queue>,
     /// Woken when there is a new block.
@@ -304,10 +309,13 @@ impl Agent {
         let live = live(identity, &trust, &recipients)?;
         check_device(&config, &live.sealer)?;
         let spool = config.open_spool()?;
+        let revocation = Revocation::open(&trust, &config.spool.folder.join("revocation"))
+            .map_err(AgentError::Revocation)?;
         let shared = Arc::new(Shared {
             clock,
             metrics,
             trust,
+            revocation,
             bearers,
             queue: Mutex::default(),
             work: Notify::new(),
@@ -427,10 +435,15 @@ async fn enrol(
 
 fn trust(config: &Config) -> Result<TrustStore, AgentError> {
     let roots = file::load_chain(&config.trust.roots)?;
-    let authorities = match &config.trust.authorities {
+    let mut authorities = match &config.trust.authorities {
         Some(path) => file::load_chain(path)?.certificates().to_vec(),
         None => Vec::new(),
     };
+    // Revocation lists are verified against known authorities, and the issuers of the recipients
+    // issued the centre's other certificates too.
+    let recipients = file::load_chain(&config.trust.recipients)?;
+    let issuers = recipients.certificates().iter().filter(|c| is_authority(c));
+    authorities.extend(issuers.cloned());
     Ok(TrustStore::new(roots.certificates(), &authorities)?)
 }
 

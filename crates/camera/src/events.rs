@@ -33,6 +33,20 @@ pub enum CameraEvent {
         /// What the system said.
         reason: String,
     },
+    /// A receipt was not accepted; its block is kept.
+    ReceiptRefused {
+        /// Its sequence number.
+        sequence: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Revocation lists are missing or stale: no receipt is accepted until they are there.
+    RevocationUnknown {
+        /// Why.
+        reason: String,
+    },
+    /// Revocation lists are there again.
+    RevocationKnown,
     /// A source could not be sealed and was set aside.
     Rejected {
         /// Name without extension.
@@ -101,6 +115,16 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
         CameraEvent::Unreadable { sequence, reason } => {
             tracing::error!(sequence, reason, "block cannot be read, trying again");
         }
+        CameraEvent::ReceiptRefused { sequence, reason } => {
+            tracing::error!(sequence, reason, "receipt not accepted, block kept");
+        }
+        CameraEvent::RevocationUnknown { reason } => {
+            tracing::error!(
+                reason,
+                "revocations are unknown, no receipt is accepted and all blocks are kept"
+            );
+        }
+        CameraEvent::RevocationKnown => tracing::info!("revocations are known"),
         CameraEvent::Rejected { name, reason } => {
             tracing::warn!(name, reason, "source rejected");
         }

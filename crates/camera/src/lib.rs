@@ -27,6 +27,7 @@ mod events;
 mod identity;
 mod ingest;
 mod metrics;
+mod revocation;
 mod transport;
 mod tus;
 mod uplink;

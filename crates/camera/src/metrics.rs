@@ -14,6 +14,7 @@ pub struct Metrics {
     pub(crate) dropped: AtomicU64,
     pub(crate) failures: AtomicU64,
     pub(crate) read_errors: AtomicU64,
+    pub(crate) receipts_refused: AtomicU64,
     pub(crate) damaged_blocks: AtomicU64,
     pub(crate) waiting_blocks: AtomicU64,
     pub(crate) waiting_bytes: AtomicU64,
@@ -45,6 +46,8 @@ pub struct Snapshot {
     pub dropped: u64,
     /// Times that a stored block could not be read; it is kept and tried again.
     pub read_errors: u64,
+    /// Receipts that were not accepted, for instance of a revoked signer.
+    pub receipts_refused: u64,
     /// Blocks set aside because their bytes are not what was sealed.
     pub damaged_blocks: u64,
     /// Failed attempts to reach the centre or to use its answer.
@@ -98,6 +101,7 @@ impl Metrics {
             dropped: read(&self.dropped),
             failures: read(&self.failures),
             read_errors: read(&self.read_errors),
+            receipts_refused: read(&self.receipts_refused),
             damaged_blocks: read(&self.damaged_blocks),
             waiting_blocks: read(&self.waiting_blocks),
             waiting_bytes: read(&self.waiting_bytes),

@@ -280,6 +280,19 @@ impl TrustStore {
         Ok((validated.identity, path))
     }
 
+    /// Asks whether any certificate of an accepted path is revoked at `now`, and nothing about dates:
+    /// for signatures of the past whose signer must not have been revoked since.
+    ///
+    /// # Errors
+    /// [`PathError::Revoked`], [`PathError::CrlMissing`] or [`PathError::CrlStale`].
+    pub fn check_revoked(
+        &self,
+        validated: &Validated,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        self.check_revocation(&validated.links, now)
+    }
+
     /// As [`Self::validate_chain`] without asking for revocation; for callers that do so later.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ use evidence::receipt::{self, Receipt, Verdict};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use pki::cert::Certificate;
 use pki::path::{Purpose, TrustStore};
 use pki::profile::Profile;
 use pki::tls::{ClientAuth, ServerIdentity, ServerTls};
@@ -71,6 +72,8 @@ pub(crate) struct Centre {
     pub(crate) largest_part: AtomicU32,
     pub(crate) received: Mutex<u64>,
     pub(crate) creations: AtomicU32,
+    /// Revocation lists as the centre answers them; none is a centre that gives none.
+    pub(crate) lists: Mutex<Option<Vec<Vec<u8>>>>,
 }
 
 type Shared = State<Arc<Centre>>;
@@ -91,11 +94,18 @@ impl Centre {
             largest_part: AtomicU32::new(0),
             received: Mutex::new(0),
             creations: AtomicU32::new(0),
+            lists: Mutex::new(Some(world.lists(1, &[], time::Duration::days(7)))),
         })
+    }
+
+    /// The certificate that signs receipts.
+    pub(crate) fn signer(&self) -> &Certificate {
+        self.signer.chain.leaf()
     }
 
     pub(crate) async fn listen(self: &Arc<Self>, world: &World, listener: TcpListener) {
         let router = Router::new()
+            .route("/intake/v1/revocation", get(lists))
             .route("/intake/v1/files", post(create))
             .route("/intake/v1/files/{id}", get(offset).patch(append))
             .route("/intake/v1/files/{id}/receipt", get(receipt_of_upload))
@@ -304,6 +314,19 @@ async fn append(
         [("upload-offset", offset.to_string())],
     )
         .into_response()
+}
+
+async fn lists(State(centre): Shared) -> Response {
+    let lists = centre.lists.lock().unwrap();
+    let Some(lists) = lists.as_ref() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let lists: Vec<String> = lists.iter().map(|der| STANDARD.encode(der)).collect();
+    let lists = format!(
+        r#"{{"schema":"cordon.revocation/1","lists":["{}"]}}"#,
+        lists.join("\",\"")
+    );
+    lists.into_response()
 }
 
 fn answer(receipt: Option<Vec<u8>>) -> Response {

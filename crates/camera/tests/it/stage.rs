@@ -8,8 +8,9 @@ use camera::{
     Agent, AgentError, Bearer, CameraEvent, Centre, Clock, Config, Environment, EventSink,
     Identity, IdentitySettings, Metrics, SpoolSettings, Trust, Uplink, Watch, WhenFull,
 };
-use pki::cert::CertificateChain;
+use pki::cert::{Certificate, CertificateChain};
 use pki::clearance::Clearance;
+use pki::crl::{RevocationReason, RevokedEntry};
 use pki::file;
 use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
 use pki::key::{KeyAlgorithm, PrivateKey};
@@ -17,6 +18,7 @@ use pki::name::{AltName, Subject};
 use pki::oid::ExtensionArc;
 use pki::path::TrustStore;
 use pki::profile::{CaKind, Profile};
+use pki::status::Revocation;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
@@ -88,6 +90,37 @@ impl World {
         let certificate = issuer.issue(&request, now).unwrap();
         let chain = CertificateChain::new(vec![certificate, issuer.certificate().clone()]).unwrap();
         Leaf { key, chain }
+    }
+
+    /// Revocation lists of root and services, issued a minute ago and good for `life`.
+    pub(crate) fn lists(
+        &self,
+        number: u64,
+        revoked: &[&Certificate],
+        life: time::Duration,
+    ) -> Vec<Vec<u8>> {
+        let issued = OffsetDateTime::now_utc() - time::Duration::minutes(1);
+        let entries: Vec<RevokedEntry> = revoked
+            .iter()
+            .map(|certificate| RevokedEntry {
+                serial: certificate
+                    .tbs_certificate
+                    .serial_number
+                    .as_bytes()
+                    .to_vec(),
+                revocation: Revocation {
+                    at: issued,
+                    reason: RevocationReason::KeyCompromise,
+                },
+            })
+            .collect();
+        [&self.root, &self.services]
+            .map(|authority| {
+                authority
+                    .crl(number, &entries, issued, issued + life)
+                    .unwrap()
+            })
+            .into()
     }
 
     pub(crate) fn trust(&self) -> TrustStore {

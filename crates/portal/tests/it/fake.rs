@@ -224,7 +224,7 @@ impl Backend for Fake {
         self.note(format!("export {id}"));
         self.answer(PackageDownload {
             name: format!("{id}.zip"),
-            body: axum::body::Body::from("PK"),
+            body: Body::from("PK"),
         })
     }
 
