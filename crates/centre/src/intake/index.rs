@@ -440,6 +440,26 @@ pub(super) async fn store_receipt(
     Ok(tx.commit().await?)
 }
 
+/// Stores a receipt that says the same with another signature.
+pub(super) async fn replace_receipt(
+    sql: &Sql,
+    block: &Sha256Digest,
+    device: &str,
+    cms: &[u8],
+) -> Result<(), StoreError> {
+    let mut tx = sql.write().await?;
+    sqlx::query(
+        "UPDATE blocks SET receipt = ?
+         WHERE block_sha256 = ? AND device = ? AND receipt IS NOT NULL",
+    )
+    .bind(cms)
+    .bind(block.to_string())
+    .bind(device)
+    .execute(&mut *tx)
+    .await?;
+    Ok(tx.commit().await?)
+}
+
 /// The unit that each camera belongs to, for need-to-know.
 #[derive(Clone, Debug)]
 pub struct Units {
