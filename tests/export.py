@@ -1,56 +1,57 @@
-"""The custody package: its README's commands as they stand, and what one flipped byte does."""
+"""Custody packages: three verifiers on a genuine one, on every byte, on forgeries, on left-out events."""
 
 import ast
-import os
+import json
 import random
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
-from tests.harness import Camera, Site, cordon_json, equal, jpeg, run as run_command
+from tests import package_verifier
+from tests.forgery import Forger, Signer
+from tests.harness import Camera, Site, cordon, cordon_json, equal, jpeg, run as run_command
 
 # Random positions per file, besides the first, the middle and the last.
 RANDOM_POSITIONS = 3
-FENCED = r"^```sh\n(.*?)^```$"
+VECTORS = Path(__file__).parent / "vectors"
 
 
 def run(suite):
     site = Site(suite).start()
     people = site.people()
-    camera = Camera(site).start()
+    cameras = [Camera(site).start(), Camera(site, "camera-18").start()]
+    cameras[1].drop("other", jpeg(b"other", 3_000))
     for number, level in enumerate((1, 2, 3), 1):
-        camera.drop(f"seen-{number}", jpeg(b"picture %d" % number, 20_000), classification=level)
-    camera.drain()
-    camera.stop()
+        cameras[0].drop(f"seen-{number}", jpeg(b"picture %d" % number, 20_000), classification=level)
+    for camera in cameras:
+        camera.drain()
+        camera.stop()
     rows = people["reviewer-3"].get("/api/v1/violations")["rows"]
+    rows = [row for row in rows if row["device"] == "camera-17"]
+    check = Checks(site, suite.folder)
     packages = {}
 
     with suite.case("export while the site runs"):
+        people["reviewer-3"].get(f"/api/v1/violations/{rows[0]['id']}")
         packages["running"] = export(site, rows[0]["id"], suite.folder / "running")
     with suite.case("the export is in the audit log"):
         details = people["reviewer-3"].get(f"/api/v1/violations/{rows[0]['id']}")
         actions = [step["action"] for step in details["custody"]]
         assert "evidence.export" in actions, actions
+    with suite.case("export from the portal, as a ZIP file"):
+        packages["portal"] = from_portal(people["reviewer-3"], rows[2]["id"], suite.folder / "zip")
+    forgeries(suite, site, people, cameras, packages["running"], check)
     site.stop()
     with suite.case("export of a stopped site"):
         packages["stopped"] = export(site, rows[1]["id"], suite.folder / "with spaces in its name")
     for name, package in packages.items():
-        with suite.case(f"the README's commands all succeed ({name})"):
-            commands = fenced(package)
-            assert len(commands) >= 6, commands
-            done = check(package)
-            equal(done.returncode, 0, f"exit code with {done.stdout}{done.stderr};")
-    with suite.case("the README's own one-liner runs them too"):
-        readme = (packages["running"] / "README.md").read_text()
-        line = next(line.strip() for line in readme.splitlines() if line.startswith("    awk "))
-        run_command("bash", "-c", line, cwd=packages["running"])
-    with suite.case("verify_inclusion.py is short and needs the standard library only"):
-        script = packages["running"] / "verify_inclusion.py"
-        text = script.read_text()
-        assert len(text.splitlines()) <= 60, len(text.splitlines())
-        for node in ast.walk(ast.parse(text)):
+        with suite.case(f"all three verifiers accept the package ({name})"):
+            check.accepted(package)
+    with suite.case("verify_package.py needs the standard library only"):
+        for node in ast.walk(ast.parse(check.script.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             for name in names:
@@ -61,21 +62,50 @@ def run(suite):
         assert number in "123", number
     with suite.case("the sealed block opens for the centre's key"):
         opened(site, packages["running"], suite.folder / "opened")
-    flips(suite, packages["running"])
-    own_checks(suite, packages["running"])
-    with suite.case("a file more or less is noticed"):
-        for change in (lambda p: (p / "media/02-added.jpg").write_bytes(b"x"), lambda p: (p / "proofs.json").unlink()):
+    with suite.case("a file more or less, or a link, is noticed"):
+        for change in (
+            lambda p: (p / "media/02-added.jpg").write_bytes(b"x"),
+            lambda p: (p / "proofs.json").unlink(),
+            lambda p: (p / "note.txt").write_bytes(b"x"),
+            as_link,
+        ):
             copy = suite.folder / "changed"
             shutil.copytree(packages["running"], copy)
             change(copy)
-            assert check(copy).returncode != 0
+            check.refused(copy)
             shutil.rmtree(copy)
+    flips(suite, packages["running"], check)
+    vectors(suite)
+
+
+def as_link(package):
+    (package / "manifest.json").rename(package.parent / "elsewhere.json")
+    (package / "manifest.json").symlink_to(package.parent / "elsewhere.json")
 
 
 def export(site, violation, out):
     answer = site.ask("evidence", "export", "--out", out, violation)
     equal(Path(answer["folder"]), out)
     return out
+
+
+def from_portal(person, violation, folder):
+    page = person.request("GET", f"/violations/{violation}")
+    equal(page.status, 200)
+    token = re.search(r'name="token" value="([^"]+)"', page.text)[1]
+    cookies = "; ".join(value.split(";")[0] for value in page.headers.get_all("set-cookie") or [])
+    headers = {"content-type": "application/x-www-form-urlencoded", "origin": f"https://localhost:{person.site.portal}"}
+    if cookies:
+        headers["cookie"] = cookies
+    answer = person.request("POST", f"/violations/{violation}/export", f"token={token}", headers)
+    equal(answer.status, 200, f"status with {answer.text[:300]};")
+    folder.mkdir()
+    file = folder / "package.zip"
+    file.write_bytes(answer.body)
+    with zipfile.ZipFile(file) as archive:
+        equal(archive.testzip(), None)
+        archive.extractall(folder)
+    return folder / violation
 
 
 def opened(site, package, out):
@@ -88,64 +118,150 @@ def opened(site, package, out):
     equal((out / "manifest.json").read_bytes(), (package / "manifest.json").read_bytes(), "manifest")
 
 
-def fenced(package):
-    """The README's commands, exactly as they stand, one text per section."""
-    return re.findall(FENCED, (package / "README.md").read_text(), re.M | re.S)
+class Checks:
+    """The program, the script and the verifier written from the document, on one package."""
+
+    def __init__(self, site, folder):
+        self.trust = folder / "trust.json"
+        self.script = folder / "own_verify_package.py"
+        self.script.write_text(cordon("evidence", "script").stdout)
+        if site:
+            self.trust.write_text(cordon("evidence", "trust", *site.arguments()).stdout)
+
+    def program(self, package, trust=None, lists=()):
+        options = [part for path in lists for part in ("--crl", path)]
+        return cordon("evidence", "check", "--trust", trust or self.trust, *options, package, code=None)
+
+    def by_script(self, package, trust=None, lists=()):
+        options = [str(part) for path in lists for part in ("--crl", path)]
+        line = [sys.executable, self.script, "--trust", trust or self.trust, *options, package]
+        return subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=60)
+
+    def independent(self, package, trust=None, lists=()):
+        from cryptography import x509
+
+        extra = [x509.load_pem_x509_crl(p) for path in lists for p in pems(Path(path).read_bytes())]
+        try:
+            return True, package_verifier.verify(package, json.loads((trust or self.trust).read_text()), extra)
+        except package_verifier.Refused as refusal:
+            return False, str(refusal)
+
+    def all(self, package, trust=None, lists=()):
+        """What each of them says: whether it accepts, and its words."""
+        done, script = self.program(package, trust, lists), self.by_script(package, trust, lists)
+        assert done.returncode in (0, 1) and script.returncode in (0, 1), (done, script)
+        assert "Traceback" not in script.stderr, script.stderr
+        return {
+            "program": (done.returncode == 0, done.stdout + done.stderr),
+            "script": (script.returncode == 0, script.stdout + script.stderr),
+            "independent": self.independent(package, trust, lists),
+        }
+
+    def accepted(self, package, trust=None, lists=()):
+        said = self.all(package, trust, lists)
+        assert all(good for good, _ in said.values()), said
+        return said
+
+    def refused(self, package, trust=None, lists=(), because=None):
+        """All refuse; `because` is what each must say, by regular expression."""
+        said = self.all(package, trust, lists)
+        assert not any(good for good, _ in said.values()), said
+        for who, expected in (because or {}).items():
+            assert re.search(expected, said[who][1], re.I | re.S), (who, expected, said)
+        return said
 
 
-def check(package, commands=None):
-    script = "".join(commands or fenced(package))
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=package, env=environment, capture_output=True, text=True, timeout=60,
-    )
+def pems(data):
+    mark = b"-----BEGIN X509 CRL-----"
+    return [mark + part for part in data.split(mark)[1:]]
 
 
-def sections(package):
-    """The README's commands by the number of their section; 0 is the introduction."""
-    parts = re.split(r"^## (\d+)\. ", (package / "README.md").read_text(), flags=re.M)
-    texts = dict(zip(["0", *parts[1::2]], parts[::2]))
-    return {int(number): "".join(re.findall(FENCED, text, re.M | re.S)) for number, text in texts.items()}
+def forgeries(suite, site, people, cameras, genuine, check):
+    """Everything that a holder of some certificate of the site can make of a package."""
+    officer = people["officer-2"]
+    data, pass_site = site.data, site.data / "passphrase"
+    openvpn = suite.folder / "openvpn"
+    kinds = {
+        "user": Signer(officer.cert, officer.key),
+        "camera": Signer(cameras[0].folder / "identity.pem", None, cameras[0].folder / "passphrase"),
+        "other camera": Signer(cameras[1].folder / "identity.pem", None, cameras[1].folder / "passphrase"),
+        "server": Signer(data / "keys/server.pem", data / "keys/server.key", pass_site),
+        "receipts": Signer(data / "keys/receipts.pem", data / "keys/receipts.key", pass_site),
+        "recipient": Signer(data / "keys/sealing-1.pem", data / "keys/sealing-1.key", pass_site),
+    }
+    for name, signer in gateway_certificates(site, openvpn).items():
+        kinds[name] = signer
+    forger = Forger(genuine, suite.folder)
+    lists = suite.folder / "lists.pem"
+
+    def forged(name, **signers):
+        return forger.make(name, kinds["camera"], kinds["receipts"], kinds["receipts"], **signers)
+
+    with suite.case("the forger's tools are good: with the right certificates and its own log pinned, all accept"):
+        package, trust = forged("right")
+        check.accepted(package, trust)
+        # The log of the forger is not that of the site.
+        check.refused(package, because={who: "log|checkpoint" for who in ("program", "script", "independent")})
+    for kind, signer in kinds.items():
+        for part, right in (("manifest", "camera"), ("receipt", "receipts"), ("package", "receipts")):
+            if kind == right:
+                continue
+            with suite.case(f"{part} signed with the certificate of a {kind} is refused by all"):
+                package, trust = forged(f"{kind}-{part}", **{part: signer})
+                check.refused(package)
+                role = {"program": "role|certificate|device", "script": "certificate", "independent": "step 7"}
+                if kind != "recipient":
+                    check.refused(package, trust, because=role)
+                check.refused(package, trust)
+    with suite.case("a whole package by an officer, with an own log, is refused"):
+        package, trust = forger.make("officer", *[kinds["user"]] * 3)
+        check.refused(package)
+        check.refused(package, trust)
+    with suite.case("an event left out of the genuine package, signed again by the centre's key, is refused"):
+        for number in range(3):
+            package = forger.without_event(genuine, number, kinds["receipts"])
+            check.refused(package, because={"independent": "step [36]"})
+    with suite.case("packages of earlier versions are refused, and all say why"):
+        copy = suite.folder / "earlier"
+        shutil.copytree(genuine, copy)
+        (copy / "package.json").unlink()
+        said = check.refused(copy)
+        assert all("earlier version" in words for _, words in said.values()), said
+    with suite.case("revocation after its use: accepted with newer lists, and said"):
+        serial = run_command("openssl", "x509", "-in", data / "keys/receipts.pem", "-noout", "-serial").stdout
+        serial = serial.strip().split("=")[1]
+        cordon("pki", "revoke", *site.arguments(), "--serial", serial, "--reason", "key-compromise")
+        cordon("vpn", "openvpn-crl", *site.arguments(), "--out", lists)
+        said = check.accepted(genuine, lists=[lists])
+        assert all("revoked at" in str(words) for _, words in said.values()), said
+    with suite.case("a receipt by a revoked signer is refused"):
+        package, trust = forged("revoked", lists=lists)
+        check.refused(package, trust, because={who: "revoked" for who in ("program", "script", "independent")})
+        site.stop()
+        # The site gets another certificate for receipts, as after a theft.
+        for file in (data / "keys").glob("receipts.*"):
+            file.unlink()
+        site.start()
 
 
-def own_checks(suite, package):
-    """The first check covers every file; each part's own check must not lean on it."""
-    commands = sections(package)
-    medium = str(next((package / "media").iterdir()).relative_to(package))
-    for name, number, needle in (
-        ("manifest.p7s", 2, b"speeding"),
-        ("manifest.json", 2, b"speeding"),
-        (medium, 3, b"picture"),
-        ("manifest.json", 3, b'"sha256":"'),
-        ("receipt.p7s", 4, b"accepted"),
-        ("receipt.json", 4, b'"device":"'),
-        ("block.cordon", 4, b""),
-        ("manifest.json", 4, b"speeding"),
-        ("crls/01.pem", 5, b"BEGIN X509 CRL-----\nM"),
-        ("checkpoint", 6, b"\n"),
-        ("log.pem", 6, b"MCowBQYDK2VwAyEA"),
-        ("events.jsonl", 6, b'"action":"'),
-        ("proofs.json", 6, b'"hashes":["'),
-    ):
-        with suite.case(f"section {number} alone notices a change of {name}"):
-            script = [commands[0], commands[number]]
-            equal(check(package, script).returncode, 0, "exit code before the change")
-            path = package / name
-            original = path.read_bytes()
-            changed = bytearray(original)
-            # Behind the needle, in the middle of its value.
-            changed[original.index(needle) + len(needle) + 2] ^= 1
-            path.write_bytes(changed)
-            done = check(package, script)
-            path.write_bytes(original)
-            assert done.returncode != 0, f"unnoticed: {done.stdout}"
+def gateway_certificates(site, folder):
+    """Certificates of an OpenVPN server and of a device that connects to it."""
+    cordon("vpn", "openvpn-profile", *site.arguments(), "--server", "localhost", "--device", "gateway-1", "--out", folder)
+    made = {}
+    for name, file in (("openvpn server", "server.conf"), ("gateway", "gateway-1.ovpn")):
+        text = (folder / file).read_text()
+        certificates = "".join(re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n", text, re.S))
+        own = re.search(r"<cert>\n(.*?)</cert>", text, re.S)[1]
+        key = re.search(r"<key>\n(.*?)</key>", text, re.S)[1]
+        place = folder / f"{name.replace(' ', '-')}.pem"
+        place.write_text(own + certificates.replace(own, "") + key)
+        made[name] = Signer(place, None)
+    return made
 
 
-def flips(suite, package):
+def flips(suite, package, check):
     seed = random.randrange(2**32)
     dice = random.Random(seed)
-    commands = fenced(package)
     files = sorted(path for path in package.rglob("*") if path.is_file())
     with suite.case(f"one flipped byte anywhere is noticed, in each of {len(files)} files (seed {seed})"):
         count = 0
@@ -157,10 +273,42 @@ def flips(suite, package):
                 changed = bytearray(original)
                 changed[position] ^= 1 << dice.randrange(8)
                 path.write_bytes(changed)
-                # A changed README may hold no commands at all: those that were read before count.
-                done = check(package, commands)
-                assert done.returncode != 0, f"byte {position} of {path.relative_to(package)} changed unnoticed"
+                place = f"byte {position} of {path.relative_to(package)} changed unnoticed by the"
+                assert check.program(package).returncode == 1, f"{place} program"
+                assert not check.independent(package)[0], f"{place} independent verifier"
+                if position == size // 2:
+                    assert check.by_script(package).returncode == 1, f"{place} script"
                 count += 1
             path.write_bytes(original)
-        equal(check(package).returncode, 0, "exit code of the restored package")
+        check.accepted(package)
         print(f"        {count} flips")
+
+
+def vectors(suite):
+    """The published package is valid for ever; each published change is not."""
+    check = Checks(None, suite.folder)
+    trust = VECTORS / "trust.json"
+    with suite.case("the published package is valid"):
+        check.accepted(VECTORS / "package", trust)
+    for line in (VECTORS / "README.md").read_text().splitlines():
+        match = re.fullmatch(r"\| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \| (\d) \|", line)
+        if not match:
+            continue
+        file, old, new, step = match.groups()
+        with suite.case(f"the published package with {old} for {new} in {file} is refused"):
+            copy = suite.folder / "vector"
+            shutil.copytree(VECTORS / "package", copy)
+            path = copy / file
+            data = path.read_bytes()
+            assert old.encode() in data
+            path.write_bytes(data.replace(old.encode(), new.encode(), 1))
+            # Hashes are right, so that the step itself is asked.
+            rewrite_sums(copy)
+            check.refused(copy, trust, because={"independent": f"step {step}"})
+            shutil.rmtree(copy)
+
+
+def rewrite_sums(package):
+    from tests.forgery import sums
+
+    (package / "SHA256SUMS").write_bytes(sums(package))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use evidence::manifest::Dropped;
 use evidence::seal::{SealError, Sealer};
-use evidence::spool::{Spool, SpoolConfig, SpoolError};
+use evidence::spool::{Spool, SpoolError};
 use futures_util::StreamExt;
 use inotify::{Inotify, WatchMask};
 use pki::cert::Certificate;
@@ -31,6 +31,7 @@ use crate::events::{CameraEvent, EventSink, emit};
 use crate::identity::{Identity, IdentityError};
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
+use crate::revocation::Revocation;
 use crate::transport::{Dialer, Target};
 use crate::uplink::{Queue, Worker};
 
@@ -93,6 +94,9 @@ pub enum AgentError {
     /// The spool cannot be opened.
     #[error("cannot open the spool")]
     Spool(#[from] SpoolError),
+    /// The stored revocation lists cannot be read.
+    #[error("cannot read the stored revocation lists")]
+    Revocation(#[source] io::Error),
     /// A byte counter cannot be used.
     #[error("cannot open the byte counters")]
     Ledger(#[from] LedgerError),
@@ -123,6 +127,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trust: TrustStore,
+    pub(crate) revocation: Revocation,
     pub(crate) bearers: Bearers,
     pub(crate) queue: Mutex<Queue>,
     /// Woken when there is a new block.
@@ -175,6 +180,10 @@ impl Shared {
         let spool = self.spool();
         let blocks = spool.entries().count() as u64;
         self.metrics.waiting_blocks.store(blocks, Ordering::Relaxed);
+        let damaged = spool.damaged().count() as u64;
+        self.metrics
+            .damaged_blocks
+            .store(damaged, Ordering::Relaxed);
         self.metrics
             .waiting_bytes
             .store(spool.bytes(), Ordering::Relaxed);
@@ -299,11 +308,14 @@ impl Agent {
         let recipients = recipients(&config, &trust, &clock)?;
         let live = live(identity, &trust, &recipients)?;
         check_device(&config, &live.sealer)?;
-        let spool = open_spool(&config)?;
+        let spool = config.open_spool()?;
+        let revocation = Revocation::open(&trust, &config.spool.folder.join("revocation"))
+            .map_err(AgentError::Revocation)?;
         let shared = Arc::new(Shared {
             clock,
             metrics,
             trust,
+            revocation,
             bearers,
             queue: Mutex::default(),
             work: Notify::new(),
@@ -423,10 +435,15 @@ async fn enrol(
 
 fn trust(config: &Config) -> Result<TrustStore, AgentError> {
     let roots = file::load_chain(&config.trust.roots)?;
-    let authorities = match &config.trust.authorities {
+    let mut authorities = match &config.trust.authorities {
         Some(path) => file::load_chain(path)?.certificates().to_vec(),
         None => Vec::new(),
     };
+    // Revocation lists are verified against known authorities, and the issuers of the recipients
+    // issued the centre's other certificates too.
+    let recipients = file::load_chain(&config.trust.recipients)?;
+    let issuers = recipients.certificates().iter().filter(|c| is_authority(c));
+    authorities.extend(issuers.cloned());
     Ok(TrustStore::new(roots.certificates(), &authorities)?)
 }
 
@@ -473,27 +490,6 @@ fn check_device(config: &Config, sealer: &Sealer) -> Result<(), AgentError> {
         found: sealer.device().to_owned(),
         expected: config.identity.device.clone(),
     })
-}
-
-fn open_spool(config: &Config) -> Result<Spool, AgentError> {
-    let settings = &config.spool;
-    let (spool, recovery) = Spool::open(
-        &settings.folder,
-        &config.identity.device,
-        SpoolConfig {
-            max_bytes: settings.max_bytes,
-            max_age: time::Duration::hours(i64::from(settings.max_age_hours)),
-            max_receipts: settings.max_receipts,
-        },
-    )?;
-    if recovery.unfinished > 0 || !recovery.foreign.is_empty() {
-        tracing::warn!(
-            unfinished = recovery.unfinished,
-            foreign = ?recovery.foreign,
-            "spool repaired"
-        );
-    }
-    Ok(spool)
 }
 
 /// Looks at the folder whenever the kernel reports something, and now and then anyway.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evidence::spool::{self, Spool, SpoolConfig, SpoolError};
 use pki::clearance::Clearance;
 use pki::key::KeyAlgorithm;
 use serde::{Deserialize, Serialize};
@@ -77,15 +78,30 @@ pub struct SpoolSettings {
     pub folder: PathBuf,
     /// Most bytes of blocks.
     pub max_bytes: u64,
-    /// Hours that a violation waits at most.
-    #[serde(default = "max_age_hours")]
-    pub max_age_hours: u32,
+    /// What happens when they do not suffice.
+    #[serde(default)]
+    pub when_full: WhenFull,
+    /// Has no effect: age deletes nothing, for only a clock would say what is old. Files of earlier
+    /// versions may still name it.
+    #[serde(default, skip_serializing)]
+    pub max_age_hours: Option<u32>,
     /// Receipts kept for the operator.
     #[serde(default = "max_receipts")]
     pub max_receipts: usize,
     /// Seconds between dropping blocks and telling the centre; several are told at once.
     #[serde(default = "notice_delay_secs")]
     pub notice_delay_secs: u64,
+}
+
+/// What happens to a new picture when the spool has no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// It stays in the watched folder, and nothing that waits is given up.
+    #[default]
+    Keep,
+    /// The oldest blocks of the lowest class go, and the centre is told which.
+    DropOldest,
 }
 
 /// The camera's key and certificate.
@@ -222,10 +238,6 @@ fn place_name() -> String {
     "unknown".to_owned()
 }
 
-const fn max_age_hours() -> u32 {
-    30 * 24
-}
-
 const fn max_receipts() -> usize {
     10_000
 }
@@ -300,9 +312,6 @@ impl Config {
         if self.spool.max_bytes == 0 {
             return refuse("spool.max_bytes", "must not be 0");
         }
-        if self.spool.max_age_hours == 0 {
-            return refuse("spool.max_age_hours", "must not be 0");
-        }
         if self.centre.host.is_empty() || self.centre.port == 0 {
             return refuse("centre.host", "and centre.port must be given");
         }
@@ -311,6 +320,37 @@ impl Config {
         }
         self.check_uplink()?;
         self.check_bearers()
+    }
+
+    /// Opens the camera's spool; only one process can.
+    ///
+    /// # Errors
+    /// Those of [`Spool::open`].
+    pub fn open_spool(&self) -> Result<Spool, SpoolError> {
+        let settings = &self.spool;
+        if settings.max_age_hours.is_some() {
+            tracing::warn!("spool.max_age_hours has no effect: no block is deleted for its age");
+        }
+        let (spool, recovery) = Spool::open(
+            &settings.folder,
+            &self.identity.device,
+            SpoolConfig {
+                max_bytes: settings.max_bytes,
+                when_full: match settings.when_full {
+                    WhenFull::Keep => spool::WhenFull::Keep,
+                    WhenFull::DropOldest => spool::WhenFull::Evict,
+                },
+                max_receipts: settings.max_receipts,
+            },
+        )?;
+        if recovery.unfinished > 0 || !recovery.foreign.is_empty() {
+            tracing::warn!(
+                unfinished = recovery.unfinished,
+                foreign = ?recovery.foreign,
+                "spool repaired"
+            );
+        }
+        Ok(spool)
     }
 
     fn check_uplink(&self) -> Result<(), ConfigError> {

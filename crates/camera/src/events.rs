@@ -24,8 +24,29 @@ pub enum CameraEvent {
         /// Why, if quarantined.
         reason: Option<String>,
     },
-    /// A block was given up.
+    /// A block was given up for lack of room, or found damaged and set aside.
     Dropped(Dropped),
+    /// A stored block could not be read; it is kept and tried again.
+    Unreadable {
+        /// Its sequence number.
+        sequence: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// A receipt was not accepted; its block is kept.
+    ReceiptRefused {
+        /// Its sequence number.
+        sequence: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Revocation lists are missing or stale: no receipt is accepted until they are there.
+    RevocationUnknown {
+        /// Why.
+        reason: String,
+    },
+    /// Revocation lists are there again.
+    RevocationKnown,
     /// A source could not be sealed and was set aside.
     Rejected {
         /// Name without extension.
@@ -91,6 +112,19 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
         CameraEvent::Dropped(d) => {
             tracing::warn!(sequence = d.sequence, reason = ?d.reason, "block dropped");
         }
+        CameraEvent::Unreadable { sequence, reason } => {
+            tracing::error!(sequence, reason, "block cannot be read, trying again");
+        }
+        CameraEvent::ReceiptRefused { sequence, reason } => {
+            tracing::error!(sequence, reason, "receipt not accepted, block kept");
+        }
+        CameraEvent::RevocationUnknown { reason } => {
+            tracing::error!(
+                reason,
+                "revocations are unknown, no receipt is accepted and all blocks are kept"
+            );
+        }
+        CameraEvent::RevocationKnown => tracing::info!("revocations are known"),
         CameraEvent::Rejected { name, reason } => {
             tracing::warn!(name, reason, "source rejected");
         }

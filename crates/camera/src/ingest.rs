@@ -31,7 +31,7 @@ use crate::metrics::count;
 const NOTICE_BATCH: usize = 200;
 /// Pause after the disk or spool was full.
 const FULL_PAUSE: Duration = Duration::from_secs(5);
-/// Time between looks at the age of stored blocks.
+/// Time between looks at the number of stored receipts.
 const UPKEEP: Duration = Duration::from_secs(60);
 const JOURNAL: &str = "sealing.json";
 
@@ -153,14 +153,7 @@ impl Ingest {
             return;
         }
         self.last_upkeep = Some(now);
-        let mut spool = self.shared.spool();
-        let expired = spool.expire(self.shared.clock.now());
-        let pruned = spool.prune_receipts();
-        drop(spool);
-        match expired {
-            Ok(dropped) => self.shared.report_dropped(dropped),
-            Err(error) => tracing::error!(%error, "cannot remove expired blocks"),
-        }
+        let pruned = self.shared.spool().prune_receipts();
         if let Err(error) = pruned {
             tracing::warn!(%error, "cannot remove old receipts");
         }
@@ -277,9 +270,9 @@ impl Ingest {
         let sealed = sealer
             .seal(draft, media, self.shared.clock.now(), &mut writer)
             .map_err(seal_failure)?;
-        if !files.is_empty() {
-            self.note(position.sequence, files)?;
-        }
+        // Also for a notice, which has no files: the note of an earlier attempt that failed at this
+        // number would otherwise pass for sealed, and its picture be removed after a restart.
+        self.note(position.sequence, files)?;
         let committed = self
             .shared
             .spool()

@@ -27,6 +27,7 @@ mod events;
 mod identity;
 mod ingest;
 mod metrics;
+mod revocation;
 mod transport;
 mod tus;
 mod uplink;
@@ -36,7 +37,7 @@ pub use bearer::LedgerError;
 pub use clock::Clock;
 pub use config::{
     Bearer, Centre, Config, ConfigError, Enrolment, IdentitySettings, MAX_CHUNK_LEN, SpoolSettings,
-    Trust, Uplink, Watch,
+    Trust, Uplink, Watch, WhenFull,
 };
 pub use enrol::EnrolError;
 pub use events::{CameraEvent, EventSink, NoEvents};

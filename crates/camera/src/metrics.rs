@@ -13,6 +13,9 @@ pub struct Metrics {
     pub(crate) rejected: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) failures: AtomicU64,
+    pub(crate) read_errors: AtomicU64,
+    pub(crate) receipts_refused: AtomicU64,
+    pub(crate) damaged_blocks: AtomicU64,
     pub(crate) waiting_blocks: AtomicU64,
     pub(crate) waiting_bytes: AtomicU64,
     bearers: Vec<BearerCounters>,
@@ -39,13 +42,19 @@ pub struct Snapshot {
     pub quarantined: u64,
     /// Sources moved to the folder of rejected ones.
     pub rejected: u64,
-    /// Blocks evicted, expired or damaged.
+    /// Blocks evicted or found damaged since start.
     pub dropped: u64,
+    /// Times that a stored block could not be read; it is kept and tried again.
+    pub read_errors: u64,
+    /// Receipts that were not accepted, for instance of a revoked signer.
+    pub receipts_refused: u64,
+    /// Blocks set aside because their bytes are not what was sealed.
+    pub damaged_blocks: u64,
     /// Failed attempts to reach the centre or to use its answer.
     pub failures: u64,
     /// Blocks in the spool.
     pub waiting_blocks: u64,
-    /// Their bytes.
+    /// Bytes of the spool: these and the damaged ones.
     pub waiting_bytes: u64,
     /// Bytes on the sockets of each bearer since start.
     pub bearers: Vec<BearerSnapshot>,
@@ -91,6 +100,9 @@ impl Metrics {
             rejected: read(&self.rejected),
             dropped: read(&self.dropped),
             failures: read(&self.failures),
+            read_errors: read(&self.read_errors),
+            receipts_refused: read(&self.receipts_refused),
+            damaged_blocks: read(&self.damaged_blocks),
             waiting_blocks: read(&self.waiting_blocks),
             waiting_bytes: read(&self.waiting_bytes),
             bearers: self

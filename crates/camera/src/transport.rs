@@ -5,15 +5,16 @@ mod metered;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use pki::path::PathError;
 use rustls::ClientConfig;
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -66,6 +67,8 @@ pub(crate) enum TransportError {
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("timed out after {0:?}")]
     Timeout(Duration),
+    #[error("server's certificate is not acceptable any more")]
+    Revoked(#[source] PathError),
     #[error("monthly byte budget is used up")]
     Exhausted,
     #[error("byte counter failed")]
@@ -95,6 +98,10 @@ pub(crate) struct Dialer {
 /// A kept-alive connection through one bearer.
 pub(crate) struct Connection {
     pub(crate) bearer: Arc<Bearer>,
+    /// The server's certificate and issuers, leaf first.
+    pub(crate) peer: Vec<CertificateDer<'static>>,
+    /// When revocation lists were last fetched over this connection.
+    pub(crate) lists_at: Option<Instant>,
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
     request_timeout: Duration,
@@ -137,6 +144,8 @@ impl Dialer {
             .connect(self.target.server_name.clone(), metered)
             .await
             .map_err(TransportError::Tls)?;
+        let peer = tls.get_ref().1.peer_certificates();
+        let peer = peer.unwrap_or_default().to_vec();
         let (sender, driver) = http1::handshake(TokioIo::new(tls))
             .await
             .map_err(TransportError::Http)?;
@@ -148,6 +157,8 @@ impl Dialer {
         });
         Ok(Connection {
             bearer,
+            peer,
+            lists_at: None,
             sender,
             driver,
             request_timeout: self.request_timeout,

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use evidence::cms::CmsError;
 use evidence::receipt::{self, ReceiptError, Verdict, VerifiedReceipt};
-use evidence::spool::{Entry, SpoolError};
-use pki::path::{PathError, Purpose};
+use evidence::spool::{Checked, Entry, SpoolError};
+use pki::path::PathError;
 use time::OffsetDateTime;
 
 use crate::agent::Shared;
 use crate::bearer::{Choice, backoff};
 use crate::events::CameraEvent;
 use crate::metrics::count;
+use crate::revocation::RevocationError;
 use crate::transport::{Connection, Dialer, TransportError};
 use crate::tus::{TusError, Upload};
 
@@ -171,6 +172,14 @@ impl Worker {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
+        let now = self.shared.clock.now();
+        match self.shared.revocation.follow(&mut connection, now).await {
+            Ok(known) => self.report_revocation(known.err()),
+            Err(error) => {
+                self.transport_failed(&bearer, &error);
+                return;
+            }
+        }
         let outcome = self.upload(entry, &mut connection).await;
         match outcome {
             Err(TusError::Transport(error)) => {
@@ -220,7 +229,11 @@ impl Worker {
                     return;
                 }
                 Err(error) => {
-                    tracing::error!(sequence, error = %Chain(&error), "receipt not accepted");
+                    count(&self.shared.metrics.receipts_refused);
+                    self.shared.emit(CameraEvent::ReceiptRefused {
+                        sequence,
+                        reason: Chain(&error).to_string(),
+                    });
                     self.postpone(sequence, None);
                     return;
                 }
@@ -246,20 +259,30 @@ impl Worker {
         );
     }
 
-    /// The centre or the disk says the block is not what it was: look, and give it up if so.
+    /// The centre or the disk says the block is not what it was: look, and set it aside if so.
+    ///
+    /// A disk that cannot be read says nothing about the block; only bytes that were read do.
     async fn check_block(&self, sequence: u64) {
         let shared = Arc::clone(&self.shared);
         let checked =
             tokio::task::spawn_blocking(move || shared.spool().check_block(sequence)).await;
         match checked {
-            Ok(Ok(Some(dropped))) => {
+            Ok(Ok(Checked::SetAside(dropped))) => {
                 let _ = std::fs::remove_file(self.memory(sequence));
                 self.shared.queue().done(sequence);
                 self.shared.report_dropped(vec![dropped]);
             }
             // Evicted while it was being sent.
             Ok(Err(SpoolError::NotFound { .. })) => self.shared.queue().done(sequence),
-            _ => self.postpone(sequence, None),
+            Ok(Err(error)) => {
+                count(&self.shared.metrics.read_errors);
+                self.shared.emit(CameraEvent::Unreadable {
+                    sequence,
+                    reason: Chain(&error).to_string(),
+                });
+                self.postpone(sequence, None);
+            }
+            Ok(Ok(Checked::Sound)) | Err(_) => self.postpone(sequence, None),
         }
     }
 
@@ -281,9 +304,20 @@ impl Worker {
         Ok(())
     }
 
-    /// The signer must have been one of our services when it signed, and not in the future.
+    fn report_revocation(&self, problem: Option<RevocationError>) {
+        let reason = problem.map(|error| Chain(&error).to_string());
+        if !self.shared.revocation.is_news(reason.as_deref()) {
+            return;
+        }
+        self.shared.emit(match reason {
+            Some(reason) => CameraEvent::RevocationUnknown { reason },
+            None => CameraEvent::RevocationKnown,
+        });
+    }
+
+    /// The signer must have been one of our services when it signed, not in the future, and be known
+    /// not to be revoked now.
     fn verify(&self, der: &[u8]) -> Result<VerifiedReceipt, ReceiptError> {
-        let trust = &self.shared.trust;
         let now = self.shared.clock.now();
         receipt::verify(der, |chain, signed_at: OffsetDateTime| {
             if signed_at > now + CLOCK_SKEW {
@@ -291,9 +325,9 @@ impl Worker {
                     CmsError::Time,
                 ));
             }
-            trust
-                .validate(chain.ders(), Purpose::ServiceSigner, signed_at)
-                .map(|_| ())
+            self.shared
+                .revocation
+                .signer(chain.ders(), signed_at, now)
                 .map_err(|e: PathError| e.into())
         })
     }

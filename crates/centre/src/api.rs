@@ -251,6 +251,7 @@ impl From<ReviewError> for Problem {
             | ReviewError::Store(_)
             | ReviewError::Audit(_)
             | ReviewError::Proof(_)
+            | ReviewError::TooManyEvents
             | ReviewError::Export(_)
             | ReviewError::Worker(_) => Self::internal(&error),
         }

@@ -40,8 +40,8 @@ pub use intake::{Intake, Limits, Units, UploadError};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
-    CustodyStep, Decision, Details, ExportContext, Filter, Medium, MediumBytes, MediumStream,
-    Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy, Summary,
+    CustodyStep, Decision, Details, Export, ExportContext, Filter, Medium, MediumBytes,
+    MediumStream, Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy, Summary,
 };
 
 /// Everything the centre needs from outside.

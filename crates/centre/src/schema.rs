@@ -5,7 +5,9 @@
 use store::Migration;
 
 /// All versions of the schema, oldest first.
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+pub(crate) const MIGRATIONS: &[Migration] = &[FIRST, CUSTODY_NUMBERS];
+
+const FIRST: Migration = Migration {
     version: 1,
     sql: "
 -- The intake journal: an upload lives here from its creation until its block is settled.
@@ -106,4 +108,18 @@ CREATE TABLE custody (
     PRIMARY KEY (violation, log_index)
 ) STRICT, WITHOUT ROWID;
 ",
-}];
+};
+
+const CUSTODY_NUMBERS: Migration = Migration {
+    version: 2,
+    sql: "
+-- Number of the event within the violation's record; NULL for events of earlier versions.
+ALTER TABLE custody ADD COLUMN count INTEGER;
+
+-- The event whose number is taken and that may not be in the audit log yet.
+CREATE TABLE custody_pending (
+    violation TEXT PRIMARY KEY,
+    event     TEXT NOT NULL            -- JSON
+) STRICT;
+",
+};

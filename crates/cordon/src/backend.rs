@@ -1,6 +1,5 @@
 //! The portal's view of the other services.
 
-use std::io::{Cursor, Write as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,7 +10,8 @@ use centre::{Decision, ReviewError};
 use pki::tls::PeerCertificates;
 use portal::{
     AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
-    Overview, Page, Proofs, Refused, ReviewChoice, ReviewRow, Violation, ViolationRow,
+    Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow, Violation,
+    ViolationRow,
 };
 use time::OffsetDateTime;
 
@@ -154,29 +154,16 @@ impl Backend for PortalBackend {
             .map_err(problem)
     }
 
-    async fn export(&self, who: &Principal, id: &str) -> Result<Download, BackendError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            tracing::error!(%error, "export failed");
+    async fn export(&self, who: &Principal, id: &str) -> Result<PackageDownload, BackendError> {
+        let context = crate::export::context(&self.site).map_err(|error| {
+            tracing::error!(error = %error.message(), "export failed");
             BackendError::Failed("the package could not be made".to_owned())
-        };
-        let folder = tempfile::tempdir_in(&self.site.data).map_err(|e| failed(&e))?;
-        let into = folder.path().join(id);
-        let context = crate::export::context(&self.site).map_err(|e| failed(&e.message()))?;
+        })?;
         let review = self.site.centre.review();
-        review
-            .export(who, id, into.clone(), context)
-            .await
-            .map_err(problem)?;
-        let name = format!("{id}.zip");
-        let bytes = tokio::task::spawn_blocking(move || zip_folder(&into))
-            .await
-            .map_err(|e| failed(&e))?
-            .map_err(|e| failed(&e))?;
-        Ok(Download {
-            media_type: "application/zip".to_owned(),
-            name,
-            size: bytes.len() as u64,
-            body: Body::from(bytes),
+        let export = review.export(who, id, context).await.map_err(problem)?;
+        Ok(PackageDownload {
+            name: format!("{id}.zip"),
+            body: crate::export::stream(export, id.to_owned()),
         })
     }
 
@@ -369,28 +356,4 @@ fn audit_row(index: u64, leaf: &Leaf) -> AuditRow {
         outcome: event.outcome.to_string(),
         why,
     }
-}
-
-/// Packs a flat or nested folder; nothing is compressed, pictures are already.
-fn zip_folder(
-    folder: &std::path::Path,
-) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
-    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    let options = zip::write::SimpleFileOptions::default()
-        .compression_method(zip::CompressionMethod::Stored)
-        .large_file(true);
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(current) = waiting.pop() {
-        for entry in std::fs::read_dir(&current)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                waiting.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(folder.parent().unwrap_or(folder))?;
-            archive.start_file(name.to_string_lossy(), options)?;
-            archive.write_all(&std::fs::read(&path)?)?;
-        }
-    }
-    Ok(archive.finish()?.into_inner())
 }

@@ -149,6 +149,21 @@ pub(crate) enum Camera {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// List the blocks that were set aside as damaged, or decide about one.
+    #[command(after_help = "Examples:
+  cordon camera damaged --config /etc/cordon-camera.toml
+  cordon camera damaged --config /etc/cordon-camera.toml --restore 17")]
+    Damaged {
+        /// Settings of the agent.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Put the block with this number back, if it is sound again; the agent must not run.
+        #[arg(long, value_name = "SEQUENCE", conflicts_with = "remove")]
+        restore: Option<u64>,
+        /// Delete the block with this number for good; the agent must not run.
+        #[arg(long, value_name = "SEQUENCE")]
+        remove: Option<u64>,
+    },
 }
 
 /// `cordon evidence …`.
@@ -169,6 +184,18 @@ pub(crate) enum Evidence {
   cordon evidence verify --key centre.key --passphrase-file passphrase --certificate centre.pem \\
     --root root.pem block.cordon")]
     Verify(Unseal),
+    /// Check a custody package against a trust file: exit code 0 means valid.
+    #[command(after_help = "Example:
+  cordon evidence check --trust trust.json v-0123456789abcdef")]
+    Check(Check),
+    /// Print the trust file of a site: its root's fingerprint and its audit log's key.
+    #[command(after_help = "Example:
+  cordon evidence trust --data /var/lib/cordon > trust.json")]
+    Trust(SiteArgs),
+    /// Print the script that checks custody packages with Python and OpenSSL alone.
+    #[command(after_help = "Example:
+  cordon evidence script > verify_package.py")]
+    Script,
     /// Write a custody package that others can check without this program.
     #[command(after_help = "Example:
   cordon evidence export --data /var/lib/cordon --out package v-0123456789abcdef")]
@@ -238,6 +265,20 @@ pub(crate) struct Open {
     /// Folder for the manifest and the media; must not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+}
+
+/// `cordon evidence check`.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The trust file, from the authority itself and not from the package.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trust: PathBuf,
+    /// Newer revocation lists than those of the package (DER or PEM); may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) crl: Vec<PathBuf>,
+    /// The package's folder.
+    #[arg(value_name = "PACKAGE")]
+    pub(crate) package: PathBuf,
 }
 
 /// `cordon evidence export`.

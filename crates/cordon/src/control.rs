@@ -65,6 +65,8 @@ pub(crate) enum Request {
     Disable { uid: String },
     /// Write a custody package.
     Export { id: String, out: PathBuf },
+    /// What a verifier of custody packages must know.
+    Trust,
     /// Certificates for OpenVPN.
     Openvpn(crate::openvpn::Order),
     /// The current revocation lists.
@@ -266,6 +268,10 @@ pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
         }
         Request::Disable { uid } => disable(site, &uid).await,
         Request::Export { id, out } => crate::export::by_console(site, &id, &out).await,
+        Request::Trust => {
+            let trust = crate::export::trust_file(site)?;
+            serde_json::to_value(trust).or_hint("cannot write the trust file", "report this")
+        }
         Request::Openvpn(order) => crate::openvpn::issue(site, order, console(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
         Request::Crls => Ok(json!({

@@ -55,7 +55,7 @@ async fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Up(up) => commands::up::run(&up, json).await,
         Command::Demo(demo) => demo::run(&demo, json).await,
-        Command::Camera(command) => commands::camera::run(command).await,
+        Command::Camera(command) => commands::camera::run(command, json).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,
         Command::Audit(command) => commands::audit::run(command, json).await,
         Command::Vpn(command) => commands::vpn::run(command, json).await,

@@ -63,6 +63,10 @@ impl Site {
         let now = OffsetDateTime::now_utc();
 
         last_checkpoint::check_there(&data)?;
+        crate::export::sweep(&data).or_hint(
+            format!("cannot remove interrupted exports in {}", data.display()),
+            "check the folder's rights and its disk",
+        )?;
         let audit = open_audit(&data, &secret, &config.site.log_origin)?;
         last_checkpoint::check(&data, &audit)?;
         let entries = audit

@@ -4,10 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::extract::State;
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pki::path::Purpose;
+use pki::profile::CaKind;
 use pki::tls::{ClientAuth, ServerTls};
 use portal::{SessionLimits, Sessions};
+use registry::CrlName;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -223,7 +228,21 @@ fn portal_router(site: &Site, gate: &Arc<Gate>) -> Outcome<Router> {
 
 fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {
     let devices = axum::middleware::from_fn_with_state(gate.clone(), gate::devices);
-    site.centre.intake_router().layer(devices)
+    let lists = axum::routing::get(revocation_lists).with_state(site.clone());
+    site.centre
+        .intake_router()
+        .merge(Router::new().route("/intake/v1/revocation", lists))
+        .layer(devices)
+}
+
+/// The lists that tell a camera whether the centre's certificates are still good.
+async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
+    let lists: Vec<String> = [CrlName::Root, CrlName::Issuing(CaKind::Services)]
+        .into_iter()
+        .filter_map(|name| site.registry.crl(name))
+        .map(|der| STANDARD.encode(&der))
+        .collect();
+    Json(serde_json::json!({ "schema": "cordon.revocation/1", "lists": lists }))
 }
 
 /// Renews revocation lists and sweeps expired uploads, every few minutes.

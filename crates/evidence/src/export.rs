@@ -1,7 +1,8 @@
-//! The custody package: a folder that a court's expert checks with `openssl` and a short script.
+//! The custody package: what a court's expert checks with `openssl` and a short script.
 //!
 //! ```text
-//! README.md              what it is, and the commands that check it
+//! README.md              what it is, and how to check it
+//! package.json           which violation, when, for whom, and its place in the log
 //! SHA256SUMS             hash of every other file but the signature over itself
 //! SHA256SUMS.sig         signature over SHA256SUMS by the centre (raw, not CMS)
 //! block.cordon           the sealed block, unchanged
@@ -13,41 +14,54 @@
 //! camera.pem  centre.pem certificate chains, leaf first
 //! root.pem               the trust anchor
 //! crls/NN.pem            revocation lists
-//! events.jsonl           entries of the audit log about this block, one a line
+//! events.jsonl           the custody record: entries of the audit log, one a line
 //! proofs.json            their inclusion proofs
 //! checkpoint             the signed state of the log
 //! log.pem                public key of the log
-//! verify_inclusion.py    checks the proofs, with Python's standard library
+//! verify_package.py      the script that checks a package; whoever checks uses an own copy
 //! ```
 //!
 //! Every file but `SHA256SUMS.sig` is under the signature of `SHA256SUMS`, and every byte of a raw
-//! signature counts, so that no byte of the folder can change unnoticed. (A CMS message would carry
-//! bytes that no verifier looks at.) Whoever reads the package must get the root's fingerprint from
-//! elsewhere; nothing inside a folder can prove its own origin.
+//! signature counts, so that no byte of the package can change unnoticed. (A CMS message would carry
+//! bytes that no verifier looks at.) [`crate::check`] is the verifier; what it relies on comes from a
+//! trust file, for nothing inside a package can prove its own origin.
+//!
+//! A package is written file after file to a [`Target`], each once and from beginning to end, so that
+//! a target may be a stream.
 
 mod readme;
 mod writer;
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use const_oid::db::{rfc5912, rfc8410};
+use der::Encode as _;
 use pki::cert::CertificateChain;
-use pki::key::{KeyError, PrivateKey};
+use pki::key::{KeyAlgorithm, KeyError, PrivateKey};
+
 use serde::Serialize;
+use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use time::OffsetDateTime;
 
+use crate::check::{PACKAGE_SCHEMA, PackageFile};
 use crate::cms::{self, CmsError};
 use crate::digest::Sha256Digest;
 use crate::manifest::{Manifest, ManifestError};
 use crate::open::OpenError;
 use crate::receipt::{Receipt, ReceiptError};
 
-use writer::Folder;
+pub use readme::SCRIPT;
+use writer::Writer;
+pub use writer::{Fill, FolderTarget, Target};
+pub(crate) use writer::{SIGNATURE, SUMS};
 
-/// Most audit events in a package.
-pub const MAX_EVENTS: usize = 10_000;
+/// Most audit events in a package, some 100 MB with their proofs. A violation with more cannot be
+/// exported: leaving events out would make the custody record incomplete.
+pub const MAX_EVENTS: usize = 50_000;
 
 /// Gives the plaintext of medium `index` to a writer; [`crate::open::Opened::read_medium`] is one.
 pub type ReadMedium<'a> = dyn FnMut(usize, &mut dyn io::Write) -> Result<u64, OpenError> + 'a;
@@ -78,6 +92,8 @@ pub struct LogProof {
 
 /// Everything that goes into a package.
 pub struct Package<'a> {
+    /// The violation's name.
+    pub violation: &'a str,
     /// Path of the sealed block.
     pub block: &'a Path,
     /// The camera's signed manifest, as [`crate::open::Opened::signed_data_der`].
@@ -184,50 +200,73 @@ struct ProofEntry {
     hashes: Vec<String>,
 }
 
-/// Writes the package into the new folder `target`.
+/// Writes the package to `target`.
 ///
-/// It is written beside `target` first and renamed when complete, so that a package is whole or
-/// absent. The parts are checked against each other: what is exported verifies.
+/// The parts are checked against each other: what is exported verifies. After an error the target
+/// must not be taken for a package.
 ///
 /// # Errors
 /// [`ExportError`], one variant per reason.
 pub fn write(
     package: &Package<'_>,
     read_medium: &mut ReadMedium<'_>,
-    target: &Path,
+    target: &mut dyn Target,
 ) -> Result<(), ExportError> {
     let (manifest, manifest_bytes, signed_at) = verified_manifest(package)?;
-    let (receipt, receipt_bytes, receipted_at) = verified_receipt(package)?;
-    check_log(package.log, &receipt)?;
+    let (receipt, receipt_bytes) = verified_receipt(package)?;
+    let export_index = check_log(package.log, &receipt)?;
     if package.purpose.contains(['\n', '\r']) {
         return Err(ExportError::Inconsistent { part: "purpose" });
     }
     if receipt.manifest_sha256 != Some(Sha256Digest::of(&manifest_bytes)) {
         return Err(ExportError::Inconsistent { part: "receipt" });
     }
-    let mut folder = Folder::begin(target)?;
-    let block_sha256 = folder.copy("block.cordon", package.block)?;
+    let mut out = Writer::new(target);
+    let block_sha256 = out.stream("block.cordon", |out| {
+        let mut source = File::open(package.block).map_err(ExportError::Io)?;
+        io::copy(&mut source, out).map_err(ExportError::Io)?;
+        Ok(())
+    })?;
     if block_sha256 != receipt.block_sha256 {
         return Err(ExportError::Inconsistent { part: "block" });
     }
-    folder.write("manifest.p7s", package.signed_manifest)?;
-    folder.write("manifest.json", &manifest_bytes)?;
-    folder.write("receipt.p7s", package.receipt)?;
-    folder.write("receipt.json", &receipt_bytes)?;
-    let media = write_media(&mut folder, &manifest, read_medium)?;
-    write_trust(&mut folder, package)?;
-    write_log(&mut folder, package.log, receipt.log_index)?;
+    out.write("manifest.p7s", package.signed_manifest)?;
+    out.write("manifest.json", &manifest_bytes)?;
+    out.write("receipt.p7s", package.receipt)?;
+    out.write("receipt.json", &receipt_bytes)?;
+    let media = write_media(&mut out, &manifest, read_medium)?;
+    write_trust(&mut out, package)?;
+    write_log(&mut out, package.log, receipt.log_index)?;
+    write_package_file(&mut out, package, receipt.log_index, export_index)?;
     let facts = readme::Facts {
         package,
         manifest: &manifest,
         receipt: &receipt,
         signed_at,
-        receipted_at,
         media: &media,
-        file_count: folder.final_count(),
     };
-    folder.write("README.md", readme::render(&facts).as_bytes())?;
-    folder.finish(package.centre_key)
+    out.write("README.md", readme::render(&facts).as_bytes())?;
+    out.finish(package.centre_key)
+}
+
+fn write_package_file(
+    out: &mut Writer<'_>,
+    package: &Package<'_>,
+    receipt_index: u64,
+    export_index: u64,
+) -> Result<(), ExportError> {
+    let file = PackageFile {
+        schema: PACKAGE_SCHEMA.to_owned(),
+        violation: package.violation.to_owned(),
+        made_at: package.now,
+        purpose: package.purpose.to_owned(),
+        receipt_index,
+        export_index,
+    };
+    let bytes = serde_json_canonicalizer::to_vec(&file).map_err(|_| ExportError::Encode {
+        part: "package.json",
+    })?;
+    out.write("package.json", &bytes)
 }
 
 fn verified_manifest(
@@ -248,9 +287,7 @@ fn verified_manifest(
     Ok((manifest, verified.content, verified.signing_time))
 }
 
-fn verified_receipt(
-    package: &Package<'_>,
-) -> Result<(Receipt, Vec<u8>, OffsetDateTime), ExportError> {
+fn verified_receipt(package: &Package<'_>) -> Result<(Receipt, Vec<u8>), ExportError> {
     let verified = cms::parse_signed_data(package.receipt)
         .and_then(|m| m.verify())
         .map_err(|source| ExportError::Signature {
@@ -258,11 +295,12 @@ fn verified_receipt(
             source,
         })?;
     let receipt = Receipt::parse(&verified.content).map_err(ExportError::Receipt)?;
-    Ok((receipt, verified.content, verified.signing_time))
+    Ok((receipt, verified.content))
 }
 
-/// Checks what the script will rely on: one line per entry, and the receipt's entry among them.
-fn check_log(log: &LogProof, receipt: &Receipt) -> Result<(), ExportError> {
+/// Checks what a verifier will rely on: one line per entry, and the receipt's entry the first of
+/// them. Gives the index of the last, which is the export's.
+fn check_log(log: &LogProof, receipt: &Receipt) -> Result<u64, ExportError> {
     let bad = |part| Err(ExportError::Inconsistent { part });
     if log.events.len() > MAX_EVENTS {
         return bad("number of audit events");
@@ -270,40 +308,59 @@ fn check_log(log: &LogProof, receipt: &Receipt) -> Result<(), ExportError> {
     if log.events.iter().any(|e| e.entry.contains(&b'\n')) {
         return bad("audit event with a line break");
     }
-    if log.origin != receipt.log_origin || log.origin.contains(['\n', '\'', '"']) {
+    if log.origin != receipt.log_origin {
         return bad("log origin");
     }
     if log.checkpoint.lines().next() != Some(log.origin.as_str()) {
         return bad("checkpoint");
     }
-    if !log.events.iter().any(|e| e.index == receipt.log_index) {
-        return bad("audit event of the receipt");
+    match (log.events.first(), log.events.last()) {
+        (Some(first), Some(last)) if first.index == receipt.log_index => Ok(last.index),
+        _ => bad("audit event of the receipt"),
     }
-    Ok(())
+}
+
+/// Name of medium number `index` (from 0) in a package.
+///
+/// Names are safe for a file system by the manifest's rules; here also for a shell.
+#[must_use]
+pub fn medium_name(index: usize, name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let safe: String = name
+        .chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect();
+    format!("media/{:02}-{safe}", index.saturating_add(1))
+}
+
+/// Verifies the raw signature over `SHA256SUMS`; the algorithm follows from the key.
+pub(crate) fn verify_sums(
+    spki: &SubjectPublicKeyInfoOwned,
+    sums: &[u8],
+    signature: &[u8],
+) -> Result<(), ()> {
+    let key = KeyAlgorithm::of_spki(spki).map_err(|_| ())?;
+    let (oid, parameters) = match key {
+        KeyAlgorithm::EcdsaP256 => (rfc5912::ECDSA_WITH_SHA_256, None),
+        KeyAlgorithm::EcdsaP384 => (rfc5912::ECDSA_WITH_SHA_384, None),
+        KeyAlgorithm::Ed25519 => (rfc8410::ID_ED_25519, None),
+        _ => (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(der::Any::null())),
+    };
+    let algorithm = AlgorithmIdentifierOwned { oid, parameters };
+    let der = spki.to_der().map_err(|_| ())?;
+    pki::key::verify(&der, &algorithm, sums, signature).map_err(|_| ())
 }
 
 /// File names of the media, in order.
 fn write_media(
-    folder: &mut Folder,
+    out: &mut Writer<'_>,
     manifest: &Manifest,
     read_medium: &mut ReadMedium<'_>,
 ) -> Result<Vec<String>, ExportError> {
     let mut names = Vec::new();
     for (index, medium) in manifest.media.iter().enumerate() {
-        // Names are safe for a file system by the manifest's rules; here also for a shell.
-        let safe: String = medium
-            .name
-            .chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
-                    c
-                } else {
-                    '_'
-                }
-            })
-            .collect();
-        let name = format!("media/{:02}-{safe}", index.saturating_add(1));
-        let hash = folder.stream(&name, |out| {
+        let name = medium_name(index, &medium.name);
+        let hash = out.stream(&name, |out| {
             read_medium(index, out)
                 .map(|_| ())
                 .map_err(|source| ExportError::Medium { index, source })
@@ -316,29 +373,29 @@ fn write_media(
     Ok(names)
 }
 
-fn write_trust(folder: &mut Folder, package: &Package<'_>) -> Result<(), ExportError> {
+fn write_trust(out: &mut Writer<'_>, package: &Package<'_>) -> Result<(), ExportError> {
     let pem = |chain: &CertificateChain| {
         chain.to_pem().map_err(|_| ExportError::Encode {
             part: "certificates",
         })
     };
-    folder.write("camera.pem", pem(package.camera_chain)?.as_bytes())?;
-    folder.write("centre.pem", pem(package.centre_chain)?.as_bytes())?;
-    folder.write("root.pem", package.root_pem.as_bytes())?;
+    out.write("camera.pem", pem(package.camera_chain)?.as_bytes())?;
+    out.write("centre.pem", pem(package.centre_chain)?.as_bytes())?;
+    out.write("root.pem", package.root_pem.as_bytes())?;
     for (index, crl) in package.crls_pem.iter().enumerate() {
         let name = format!("crls/{:02}.pem", index.saturating_add(1));
-        folder.write(&name, crl.as_bytes())?;
+        out.write(&name, crl.as_bytes())?;
     }
     Ok(())
 }
 
-fn write_log(folder: &mut Folder, log: &LogProof, receipt_index: u64) -> Result<(), ExportError> {
+fn write_log(out: &mut Writer<'_>, log: &LogProof, receipt_index: u64) -> Result<(), ExportError> {
     let mut lines = Vec::new();
     for event in &log.events {
         lines.extend_from_slice(&event.entry);
         lines.push(b'\n');
     }
-    folder.write("events.jsonl", &lines)?;
+    out.write("events.jsonl", &lines)?;
     let proofs = ProofFile {
         origin: &log.origin,
         receipt_index,
@@ -352,14 +409,14 @@ fn write_log(folder: &mut Folder, log: &LogProof, receipt_index: u64) -> Result<
             .collect(),
     };
     let proofs = serde_json::to_vec(&proofs).map_err(|_| ExportError::Encode { part: "proofs" })?;
-    folder.write("proofs.json", &proofs)?;
-    folder.write("checkpoint", log.checkpoint.as_bytes())?;
-    folder.write("log.pem", ed25519_pem(&log.public_key).as_bytes())?;
-    folder.write("verify_inclusion.py", readme::SCRIPT.as_bytes())
+    out.write("proofs.json", &proofs)?;
+    out.write("checkpoint", log.checkpoint.as_bytes())?;
+    out.write("log.pem", ed25519_pem(&log.public_key).as_bytes())?;
+    out.write("verify_package.py", SCRIPT.as_bytes())
 }
 
 /// An Ed25519 key as a PEM `SubjectPublicKeyInfo` (RFC 8410 section 4).
-fn ed25519_pem(raw: &[u8; 32]) -> String {
+pub(crate) fn ed25519_pem(raw: &[u8; 32]) -> String {
     const PREFIX: [u8; 12] = [
         0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
     ];

@@ -5,11 +5,12 @@
 //! [`manifest`], the manifest is signed, and everything is encrypted to the centre in one
 //! [`block`]. The block waits in the [`spool`] until the centre's signed [`receipt`] names it. The
 //! centre *opens* it ([`open`]), follows each camera's [`chain`] of manifests, and can [`export`]
-//! a package that others check with `openssl` alone.
+//! a package that others [`check`], also with `openssl` and a script alone.
 //!
 //! What this crate is not: it does no network, starts no threads and reads no clock (times are
 //! arguments); it keeps files only in the spool and in exported packages. It verifies signatures
-//! but does not decide whom to trust: certificate chains go to `pki::path`.
+//! but does not decide whom to trust: certificate chains go to `pki::path`, and [`check`] gets a
+//! trust file.
 //!
 //! Sealing and opening, with a key pair for each side:
 //!
@@ -43,6 +44,7 @@
 
 pub mod block;
 pub mod chain;
+pub mod check;
 pub mod cms;
 pub mod digest;
 pub mod export;

@@ -144,14 +144,21 @@ impl Receipt {
         key: &PrivateKey,
         chain: &CertificateChain,
     ) -> Result<Vec<u8>, ReceiptError> {
-        cms::sign(
-            key,
-            chain,
-            &self.to_canonical()?,
-            Placement::Attached,
-            self.received_at,
-        )
-        .map_err(ReceiptError::Signature)
+        self.sign_at(key, chain, self.received_at)
+    }
+
+    /// Signs the receipt at another time than that of its first signature.
+    ///
+    /// # Errors
+    /// [`ReceiptError::Field`] or [`ReceiptError::Signature`].
+    pub fn sign_at(
+        &self,
+        key: &PrivateKey,
+        chain: &CertificateChain,
+        at: OffsetDateTime,
+    ) -> Result<Vec<u8>, ReceiptError> {
+        cms::sign(key, chain, &self.to_canonical()?, Placement::Attached, at)
+            .map_err(ReceiptError::Signature)
     }
 
     fn check(&self) -> Result<(), ReceiptError> {

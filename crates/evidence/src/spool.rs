@@ -4,8 +4,15 @@
 //! DIR/lock                     held while a process uses the spool
 //! DIR/state.json               next sequence, previous hash, blocks dropped without notice yet
 //! DIR/blocks/SEQ.KC.TIME.MANIFEST.BLOCK.block
+//! DIR/damaged/SEQ.KC.TIME.MANIFEST.BLOCK.block   blocks that no longer have their hash
 //! DIR/receipts/SEQ.p7m         signed receipts, the newest few thousand
 //! ```
+//!
+//! A block leaves `blocks` for one of three reasons only: a verified receipt names it; the operator
+//! configured [`WhenFull::Evict`] and there is no room; or its bytes were read and are not what was
+//! sealed, and then it is set aside in `damaged` and not deleted. No clock decides anything here,
+//! and an error of the file system is never taken for damage: it is returned, and the caller tries
+//! again.
 //!
 //! What a crash at any instant leaves:
 //!
@@ -14,13 +21,15 @@
 //!   written before a block disappears that is newer than it. A number is used again only if no
 //!   block with it was ever visible, hence never sent.
 //! * A block goes away either after its receipt is on disk, or after `state.json` lists it as
-//!   dropped; the camera then seals a notice that names it. A crash between sealing that notice and
+//!   dropped (a damaged one is then moved, not deleted); the camera then seals a notice that names it. A crash between sealing that notice and
 //!   clearing the list makes two notices name the same block, which is harmless.
 //! * Files ending in `.tmp` are unfinished and removed at start.
 
+mod damaged;
 mod disk;
 mod entry;
 mod error;
+mod evict;
 mod state;
 
 use std::collections::BTreeMap;
@@ -29,13 +38,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use time::{Duration, OffsetDateTime};
-
-use crate::digest::{Sha256, Sha256Digest};
-use crate::manifest::{DropReason, Dropped, Kind};
-use crate::receipt::VerifiedReceipt;
+use crate::cms;
+use crate::digest::Sha256Digest;
+use crate::manifest::{DropReason, Dropped};
+use crate::receipt::{Receipt, VerifiedReceipt};
 use crate::seal::Sealed;
 
+pub use damaged::{Checked, list_damaged};
 pub use entry::Entry;
 pub use error::SpoolError;
 
@@ -46,16 +55,27 @@ const TEMPORARY: &str = ".tmp";
 const BLOCKS: &str = "blocks";
 const RECEIPTS: &str = "receipts";
 const RECEIPT_EXTENSION: &str = ".p7m";
-/// Bytes read at a time when a block is hashed again.
-const HASH_BUFFER_LEN: usize = 64 * 1024;
+/// Largest stored receipt read back, in bytes: 16 KiB of JSON, certificates and a signature.
+const MAX_RECEIPT_FILE: u64 = 256 * 1024;
 
-/// How much the spool holds, and for how long.
+/// What happens to a new block when there is no room for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is refused, and nothing that waits is given up.
+    #[default]
+    Keep,
+    /// The oldest blocks of the lowest class make room, never one of a higher class than the new
+    /// one and never a notice; the camera tells the centre which.
+    Evict,
+}
+
+/// How much the spool holds.
 #[derive(Clone, Debug)]
 pub struct SpoolConfig {
-    /// Most bytes of blocks.
+    /// Most bytes of blocks, damaged ones included.
     pub max_bytes: u64,
-    /// Longest time a violation waits; notices wait for ever.
-    pub max_age: Duration,
+    /// What happens when they do not suffice.
+    pub when_full: WhenFull,
     /// Most receipts kept for the operator.
     pub max_receipts: usize,
 }
@@ -95,6 +115,8 @@ pub struct Spool {
     config: SpoolConfig,
     disk: Arc<Disk>,
     entries: BTreeMap<u64, Entry>,
+    damaged: BTreeMap<u64, Entry>,
+    /// Of both.
     bytes: u64,
     state: State,
     /// `next_sequence` as it stands on disk.
@@ -123,7 +145,7 @@ impl Spool {
         config: SpoolConfig,
         disk: Arc<Disk>,
     ) -> Result<(Self, Recovery), SpoolError> {
-        for part in [BLOCKS, RECEIPTS] {
+        for part in [BLOCKS, damaged::FOLDER, RECEIPTS] {
             fs::create_dir_all(folder.join(part)).map_err(SpoolError::from_io)?;
         }
         let lock = File::create(folder.join("lock")).map_err(SpoolError::from_io)?;
@@ -131,12 +153,13 @@ impl Spool {
             fs::TryLockError::WouldBlock => SpoolError::Locked,
             fs::TryLockError::Error(e) => SpoolError::Io(e),
         })?;
-        let loaded = State::load(folder, device)?;
+        let loaded = State::load(&disk, folder, device)?;
         let mut spool = Self {
             folder: folder.to_owned(),
             config,
             disk,
             entries: BTreeMap::new(),
+            damaged: BTreeMap::new(),
             bytes: 0,
             stored_next: loaded.as_ref().map_or(0, |s| s.next_sequence),
             state: loaded.unwrap_or_else(|| State::first(device)),
@@ -144,6 +167,7 @@ impl Spool {
             _lock: lock,
         };
         let mut recovery = Recovery::default();
+        spool.refuse_second_beginning()?;
         spool.scan_blocks(&mut recovery)?;
         recovery.unfinished += remove_unfinished(&spool.disk, folder)?;
         recovery.unfinished += remove_unfinished(&spool.disk, &folder.join(RECEIPTS))?;
@@ -155,22 +179,45 @@ impl Spool {
         Ok((spool, recovery))
     }
 
+    /// Refuses to begin anew beside what an earlier life left: its numbers would be used twice.
+    ///
+    /// The first start writes the state before anything else, so no crash leads here.
+    fn refuse_second_beginning(&self) -> Result<(), SpoolError> {
+        if self.stored_next != 0 {
+            return Ok(());
+        }
+        for part in [BLOCKS, damaged::FOLDER, RECEIPTS] {
+            let files = self.disk.list(&self.folder.join(part));
+            if !files.map_err(SpoolError::Io)?.is_empty() {
+                return Err(SpoolError::StateInvalid {
+                    problem: "missing beside blocks or receipts; put it back from a copy, or \
+                              move the whole folder away and enrol the camera under a new name",
+                });
+            }
+        }
+        Ok(())
+    }
+
     fn scan_blocks(&mut self, recovery: &mut Recovery) -> Result<(), SpoolError> {
         let blocks = self.folder.join(BLOCKS);
         recovery.unfinished += remove_unfinished(&self.disk, &blocks)?;
-        for item in fs::read_dir(&blocks).map_err(SpoolError::Io)? {
-            let item = item.map_err(SpoolError::Io)?;
-            let size = item.metadata().map_err(SpoolError::Io)?.len();
-            let name = item.file_name();
-            let parsed = name.to_str().and_then(|n| Entry::from_file_name(n, size));
-            let Some(entry) = parsed else {
-                recovery.foreign.push(name.to_string_lossy().into_owned());
-                continue;
-            };
-            let sequence = entry.sequence;
-            self.bytes = self.bytes.saturating_add(size);
-            if self.entries.insert(sequence, entry).is_some() {
-                return Err(SpoolError::SequenceTwice { sequence });
+        for (part, is_damaged) in [(blocks, false), (self.folder.join(damaged::FOLDER), true)] {
+            for (name, size) in self.disk.list(&part).map_err(SpoolError::Io)? {
+                let parsed = name.to_str().and_then(|n| Entry::from_file_name(n, size));
+                let Some(entry) = parsed else {
+                    recovery.foreign.push(name.to_string_lossy().into_owned());
+                    continue;
+                };
+                let sequence = entry.sequence;
+                self.bytes = self.bytes.saturating_add(size);
+                let map = if is_damaged {
+                    &mut self.damaged
+                } else {
+                    &mut self.entries
+                };
+                if map.insert(sequence, entry).is_some() {
+                    return Err(SpoolError::SequenceTwice { sequence });
+                }
             }
         }
         Ok(())
@@ -178,28 +225,53 @@ impl Spool {
 
     /// Ends removals that a crash interrupted after their record was written.
     fn finish_interrupted(&mut self) -> Result<(), SpoolError> {
-        let gone: Vec<u64> = self
-            .entries
-            .keys()
-            .copied()
-            .filter(|s| self.is_recorded_gone(*s))
-            .collect();
-        for sequence in gone {
+        let present: Vec<Entry> = self.entries.values().cloned().collect();
+        for entry in present {
+            let sequence = entry.sequence;
+            let dropped = self.state.dropped.iter();
+            let dropped = dropped
+                .filter(|d| d.sequence == sequence && d.manifest_sha256 == entry.manifest_sha256)
+                .map(|d| d.reason)
+                .next();
+            if dropped.is_none() && !self.is_receipted(&entry) {
+                continue;
+            }
             // The newest block holds the chain position; it must be in the state first.
             self.adopt_newest();
             self.store_state_if_older(sequence)?;
-            self.remove_block(sequence)?;
+            if dropped == Some(DropReason::Damaged) {
+                self.set_aside(sequence)?;
+            } else {
+                self.remove_block(sequence)?;
+            }
         }
         Ok(())
     }
 
-    fn is_recorded_gone(&self, sequence: u64) -> bool {
-        self.state.dropped.iter().any(|d| d.sequence == sequence)
-            || self.receipt_path(sequence).exists()
+    /// Whether a stored receipt names this very block.
+    ///
+    /// It was verified before it was stored. What cannot be read proves nothing: the block stays,
+    /// is sent again, and receipted again.
+    fn is_receipted(&self, entry: &Entry) -> bool {
+        let path = self.receipt_path(entry.sequence);
+        let Ok(der) = self.disk.load(&path, MAX_RECEIPT_FILE) else {
+            return false;
+        };
+        let verified = cms::parse_signed_data(&der).and_then(|message| message.verify());
+        let receipt = verified.ok().and_then(|v| Receipt::parse(&v.content).ok());
+        receipt.is_some_and(|r| {
+            r.device == self.state.device
+                && r.block_sha256 == entry.block_sha256
+                && r.size == entry.size
+        })
     }
 
     fn adopt_newest(&mut self) -> bool {
-        let Some((_, newest)) = self.entries.last_key_value() else {
+        let newest = [&self.entries, &self.damaged]
+            .into_iter()
+            .filter_map(|map| map.last_key_value().map(|(_, entry)| entry))
+            .max_by_key(|entry| entry.sequence);
+        let Some(newest) = newest else {
             return false;
         };
         if newest.sequence < self.state.next_sequence {
@@ -230,7 +302,7 @@ impl Spool {
         self.entries.get(&sequence)
     }
 
-    /// Bytes of all stored blocks.
+    /// Bytes of all stored blocks, damaged ones included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -275,8 +347,7 @@ impl Spool {
 
     /// Makes a written block part of the spool and of the camera's chain; durable on return.
     ///
-    /// If room is needed, the oldest blocks of the lowest class go first, never one of a higher
-    /// class than the new block, never a notice.
+    /// If room is needed, [`SpoolConfig::when_full`] says what happens.
     ///
     /// # Errors
     /// [`SpoolError::OutOfSequence`], [`SpoolError::SizeMismatch`], [`SpoolError::Full`],
@@ -303,7 +374,7 @@ impl Spool {
         }
         self.disk.sync(&writer.file).map_err(SpoolError::from_io)?;
         let victims = self.choose_victims(&entry)?;
-        let evicted = self.drop_blocks(&victims, DropReason::SpoolFull)?;
+        let evicted = self.evict(&victims)?;
         let blocks = self.folder.join(BLOCKS);
         self.disk
             .rename(&writer.path, &blocks.join(entry.file_name()))
@@ -326,95 +397,6 @@ impl Spool {
             return Ok(());
         }
         self.store_state()
-    }
-
-    fn choose_victims(&self, new: &Entry) -> Result<Vec<u64>, SpoolError> {
-        let mut available = self.config.max_bytes.saturating_sub(self.bytes);
-        let mut candidates: Vec<&Entry> = self
-            .entries
-            .values()
-            .filter(|e| e.kind == Kind::Violation)
-            .filter(|e| new.kind == Kind::Notice || e.class <= new.class)
-            .collect();
-        candidates.sort_by_key(|e| (e.class, e.sequence));
-        let mut victims = Vec::new();
-        for candidate in candidates {
-            if available >= new.size {
-                break;
-            }
-            available = available.saturating_add(candidate.size);
-            victims.push(candidate.sequence);
-        }
-        if available < new.size {
-            return Err(SpoolError::Full {
-                needed: new.size,
-                available,
-            });
-        }
-        Ok(victims)
-    }
-
-    /// Gives up violations sealed more than `max_age` before `now`.
-    ///
-    /// # Errors
-    /// [`SpoolError::NoSpace`] or [`SpoolError::Io`].
-    pub fn expire(&mut self, now: OffsetDateTime) -> Result<Vec<Dropped>, SpoolError> {
-        let old: Vec<u64> = self
-            .entries
-            .values()
-            .filter(|e| e.kind == Kind::Violation && now - e.sealed_at > self.config.max_age)
-            .map(|e| e.sequence)
-            .collect();
-        self.drop_blocks(&old, DropReason::Expired)
-    }
-
-    /// Reads a stored block again and gives it up if it no longer has its hash.
-    ///
-    /// `Ok(None)` means that it is sound.
-    ///
-    /// # Errors
-    /// [`SpoolError::NotFound`], [`SpoolError::NoSpace`] or [`SpoolError::Io`].
-    pub fn check_block(&mut self, sequence: u64) -> Result<Option<Dropped>, SpoolError> {
-        let entry = self
-            .entries
-            .get(&sequence)
-            .ok_or(SpoolError::NotFound { sequence })?;
-        let path = self.block_path(entry);
-        if hash_file(&path).is_ok_and(|hash| hash == entry.block_sha256) {
-            return Ok(None);
-        }
-        let dropped = self.drop_blocks(&[sequence], DropReason::Damaged)?;
-        Ok(dropped.into_iter().next())
-    }
-
-    /// Records blocks as dropped, then removes them.
-    fn drop_blocks(
-        &mut self,
-        sequences: &[u64],
-        reason: DropReason,
-    ) -> Result<Vec<Dropped>, SpoolError> {
-        let dropped: Vec<Dropped> = sequences
-            .iter()
-            .filter_map(|s| self.entries.get(s))
-            .map(|e| Dropped {
-                sequence: e.sequence,
-                manifest_sha256: e.manifest_sha256,
-                reason,
-            })
-            .collect();
-        if dropped.is_empty() {
-            return Ok(dropped);
-        }
-        let before = self.state.dropped.clone();
-        self.state.add_dropped(&dropped);
-        if let Err(e) = self.store_state() {
-            self.state.dropped = before;
-            return Err(e);
-        }
-        for d in &dropped {
-            self.remove_block(d.sequence)?;
-        }
-        Ok(dropped)
     }
 
     /// Keeps the receipt, then removes the block it is for.
@@ -476,9 +458,11 @@ impl Spool {
     /// # Errors
     /// [`SpoolError::Io`].
     pub fn prune_receipts(&mut self) -> Result<usize, SpoolError> {
-        let mut names: Vec<PathBuf> = fs::read_dir(self.folder.join(RECEIPTS))
-            .map_err(SpoolError::Io)?
-            .filter_map(|item| item.ok().map(|i| i.path()))
+        let folder = self.folder.join(RECEIPTS);
+        let files = self.disk.list(&folder).map_err(SpoolError::Io)?;
+        let mut names: Vec<PathBuf> = files
+            .into_iter()
+            .map(|(name, _)| folder.join(name))
             .filter(|path| path.extension().is_some_and(|e| e == "p7m"))
             .collect();
         names.sort();
@@ -518,27 +502,13 @@ impl Spool {
 
 fn remove_unfinished(disk: &Disk, folder: &Path) -> Result<usize, SpoolError> {
     let mut removed: usize = 0;
-    for item in fs::read_dir(folder).map_err(SpoolError::Io)? {
-        let item = item.map_err(SpoolError::Io)?;
-        if item.file_name().to_string_lossy().ends_with(TEMPORARY) {
-            disk.remove(&item.path()).map_err(SpoolError::Io)?;
+    for (name, _) in disk.list(folder).map_err(SpoolError::Io)? {
+        if name.to_string_lossy().ends_with(TEMPORARY) {
+            disk.remove(&folder.join(name)).map_err(SpoolError::Io)?;
             removed = removed.saturating_add(1);
         }
     }
     Ok(removed)
-}
-
-fn hash_file(path: &Path) -> io::Result<Sha256Digest> {
-    let mut file = File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; HASH_BUFFER_LEN];
-    loop {
-        let n = crate::seal::read_full(&mut file, &mut buffer)?;
-        if n == 0 {
-            return Ok(hash.finish());
-        }
-        hash.update(buffer.get(..n).unwrap_or_default());
-    }
 }
 
 /// A block being written; removed when dropped without [`Spool::commit`].

@@ -294,6 +294,38 @@ impl TrustStore {
         self.check_revocation(&validated.links, now)
     }
 
+    /// As [`Self::validate`] without asking for revocation; gives the path too, from the leaf to the
+    /// root, for callers that hold revocation lists of their own against it.
+    ///
+    /// # Errors
+    /// [`PathError`], one variant per reason.
+    pub fn validate_path(
+        &self,
+        chain: &[CertificateDer<'_>],
+        purpose: Purpose,
+        now: OffsetDateTime,
+    ) -> Result<(Identity, Vec<Certificate>), PathError> {
+        let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
+        let (leaf_der, rest) = chain.split_first().ok_or(PathError::EmptyChain)?;
+        let leaf = parse(leaf_der)?;
+        let authorities = self.build_path(&leaf, leaf_der, rest, purpose, now)?;
+        let path = std::iter::once(leaf).chain(authorities).collect();
+        Ok((validated.identity, path))
+    }
+
+    /// Asks whether any certificate of an accepted path is revoked at `now`, and nothing about dates:
+    /// for signatures of the past whose signer must not have been revoked since.
+    ///
+    /// # Errors
+    /// [`PathError::Revoked`], [`PathError::CrlMissing`] or [`PathError::CrlStale`].
+    pub fn check_revoked(
+        &self,
+        validated: &Validated,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        self.check_revocation(&validated.links, now)
+    }
+
     /// As [`Self::validate_chain`] without asking for revocation; for callers that do so later.
     ///
     /// # Errors

@@ -259,6 +259,15 @@ pub struct Download {
     pub body: Body,
 }
 
+/// A custody package for the browser.
+#[derive(Debug)]
+pub struct PackageDownload {
+    /// Suggested file name, plain ASCII.
+    pub name: String,
+    /// A ZIP file, made while it is read.
+    pub body: Body,
+}
+
 /// A reviewer's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewChoice {
@@ -339,7 +348,7 @@ pub trait Backend: Send + Sync + 'static {
         &self,
         who: &Principal,
         id: &str,
-    ) -> impl Future<Output = Result<Download, BackendError>> + Send;
+    ) -> impl Future<Output = Result<PackageDownload, BackendError>> + Send;
 
     /// All cameras.
     fn cameras(

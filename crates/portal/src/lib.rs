@@ -26,7 +26,8 @@ use axum::routing::{get, post};
 
 pub use backend::{
     AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
-    Overview, Page, Proofs, Refused, ReviewChoice, ReviewRow, Violation, ViolationRow,
+    Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow, Violation,
+    ViolationRow,
 };
 pub use session::{SessionLimits, Sessions};
 

@@ -102,8 +102,13 @@ impl Folder {
             let Ok(name) = item.file_name().into_string() else {
                 continue;
             };
-            // The file may have gone meanwhile.
-            let Ok(data) = item.metadata() else { continue };
+            let data = match item.metadata() {
+                Ok(data) => data,
+                // The file has gone meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                // What cannot be seen is not missing: a picture without its metadata is rejected.
+                Err(e) => return Err(e),
+            };
             let Some((stem, extension)) = name.rsplit_once('.') else {
                 continue;
             };

@@ -57,7 +57,11 @@ pub(crate) fn from_exif(path: &Path, defaults: &Watch) -> Result<Metadata, Metad
     let file = File::open(path).map_err(MetadataError::Io)?;
     let exif = exif::Reader::new()
         .read_from_container(&mut BufReader::new(file))
-        .map_err(|e| bad(&format!("no metadata file, and no EXIF: {e}")))?;
+        .map_err(|e| match e {
+            // A file that ends too early is no good; anything else may pass.
+            exif::Error::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => MetadataError::Io(e),
+            e => bad(&format!("no metadata file, and no EXIF: {e}")),
+        })?;
     let captured_at = captured_at(&exif)
         .ok_or_else(|| bad("no metadata file, and no DateTimeOriginal in EXIF"))?;
     let name = text(&exif, Tag::ImageDescription)

@@ -24,6 +24,7 @@ use evidence::receipt::{self, Receipt, Verdict};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use pki::cert::Certificate;
 use pki::path::{Purpose, TrustStore};
 use pki::profile::Profile;
 use pki::tls::{ClientAuth, ServerIdentity, ServerTls};
@@ -71,6 +72,8 @@ pub(crate) struct Centre {
     pub(crate) largest_part: AtomicU32,
     pub(crate) received: Mutex<u64>,
     pub(crate) creations: AtomicU32,
+    /// Revocation lists as the centre answers them; none is a centre that gives none.
+    pub(crate) lists: Mutex<Option<Vec<Vec<u8>>>>,
 }
 
 type Shared = State<Arc<Centre>>;
@@ -91,11 +94,18 @@ impl Centre {
             largest_part: AtomicU32::new(0),
             received: Mutex::new(0),
             creations: AtomicU32::new(0),
+            lists: Mutex::new(Some(world.lists(1, &[], time::Duration::days(7)))),
         })
+    }
+
+    /// The certificate that signs receipts.
+    pub(crate) fn signer(&self) -> &Certificate {
+        self.signer.chain.leaf()
     }
 
     pub(crate) async fn listen(self: &Arc<Self>, world: &World, listener: TcpListener) {
         let router = Router::new()
+            .route("/intake/v1/revocation", get(lists))
             .route("/intake/v1/files", post(create))
             .route("/intake/v1/files/{id}", get(offset).patch(append))
             .route("/intake/v1/files/{id}/receipt", get(receipt_of_upload))
@@ -121,7 +131,9 @@ impl Centre {
     }
 
     fn settle(&self, upload: Unfinished) -> Sha256Digest {
-        assert_eq!(Sha256Digest::of(&upload.bytes), upload.expected);
+        if Sha256Digest::of(&upload.bytes) != upload.expected {
+            return Sha256Digest::ZERO; // nothing is kept, and the receipt says why
+        }
         let mut opened = self.opener.open(Cursor::new(&upload.bytes)).unwrap();
         opened.verify_media().unwrap();
         let manifest = opened.manifest;
@@ -304,6 +316,19 @@ async fn append(
         .into_response()
 }
 
+async fn lists(State(centre): Shared) -> Response {
+    let lists = centre.lists.lock().unwrap();
+    let Some(lists) = lists.as_ref() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let lists: Vec<String> = lists.iter().map(|der| STANDARD.encode(der)).collect();
+    let lists = format!(
+        r#"{{"schema":"cordon.revocation/1","lists":["{}"]}}"#,
+        lists.join("\",\"")
+    );
+    lists.into_response()
+}
+
 fn answer(receipt: Option<Vec<u8>>) -> Response {
     match receipt {
         Some(der) => ([("content-type", "application/pkcs7-mime")], der).into_response(),
@@ -316,6 +341,10 @@ async fn receipt_of_upload(State(centre): Shared, Path(id): Path<String>) -> Res
         return (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response();
     }
     let block = centre.finished.lock().unwrap().get(&id).copied();
+    if block == Some(Sha256Digest::ZERO) {
+        let problem = r#"{"code":"hash-mismatch"}"#;
+        return (StatusCode::UNPROCESSABLE_ENTITY, problem).into_response();
+    }
     answer(block.and_then(|b| centre.receipt(&b)))
 }
 

@@ -8,6 +8,7 @@
 mod enrolment;
 mod fake_centre;
 mod proxy;
+mod revocation;
 mod sealing;
 mod stage;
 mod uploads;

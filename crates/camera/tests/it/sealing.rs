@@ -1,6 +1,11 @@
 //! From the watched folder into the spool: pairs, bad input, full spools and restarts.
 
-use camera::{AgentError, CameraEvent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use camera::{AgentError, CameraEvent, Clock, WhenFull};
+use time::OffsetDateTime;
 
 use crate::stage::{Stage, names, until};
 
@@ -129,6 +134,7 @@ async fn a_jpeg_alone_is_sealed_by_its_exif() {
 async fn a_full_spool_drops_the_lowest_class_and_tells_the_centre_later() {
     let mut stage = offline();
     stage.config.spool.max_bytes = 100_000;
+    stage.config.spool.when_full = WhenFull::DropOldest;
     for (i, class) in [1, 2, 1, 3, 2].iter().enumerate() {
         stage.picture(&format!("p{i}"), &[7; 30_000], *class);
     }
@@ -145,6 +151,119 @@ async fn a_full_spool_drops_the_lowest_class_and_tells_the_centre_later() {
     assert!(waiting.iter().any(|n| n.contains(".v3.")), "{waiting:?}");
     assert!(running.metrics.snapshot().waiting_bytes <= 100_000);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_spool_keeps_what_waits_and_leaves_pictures_in_the_folder() {
+    let mut stage = offline();
+    stage.config.spool.max_bytes = 100_000;
+    for (i, class) in [1, 2, 1, 3, 2].iter().enumerate() {
+        stage.picture(&format!("p{i}"), &[7; 30_000], *class);
+    }
+    let running = stage.start().await;
+    until("the spool to be full", || {
+        running.saw(|e| *e == CameraEvent::SpoolFull)
+    })
+    .await;
+    let snapshot = running.metrics.snapshot();
+    let left = names(stage.path("watch")).len() as u64 / 2;
+    assert_eq!((snapshot.dropped, snapshot.waiting_blocks + left), (0, 5));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_that_jumps_forty_days_deletes_nothing() {
+    const DAYS: i64 = 40 * 86_400;
+    let offset = Arc::new(AtomicI64::new(0));
+    let mut stage = offline();
+    let seconds = Arc::clone(&offset);
+    stage.clock = Clock::from_fn(move || {
+        OffsetDateTime::now_utc() + time::Duration::seconds(seconds.load(Ordering::SeqCst))
+    });
+    for number in 0..5 {
+        stage.picture(&format!("p{number}"), b"picture", 1);
+    }
+    let mut running = stage.start().await;
+    until("five blocks", || running.metrics.snapshot().spooled == 5).await;
+    for jump in [DAYS, -DAYS, DAYS] {
+        offset.store(jump, Ordering::SeqCst);
+        stage.picture(&format!("at {jump}"), b"picture", 1);
+        let before = running.metrics.snapshot().spooled;
+        until("another block", || {
+            running.metrics.snapshot().spooled == before + 1
+        })
+        .await;
+        assert_eq!(running.metrics.snapshot().dropped, 0);
+        // A start looks after everything at once that is done now and then otherwise.
+        if jump > 0 {
+            running.stop().await;
+            running = stage.start().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    assert_eq!(names(stage.path("spool/blocks")).len(), 8);
+    assert_eq!(running.metrics.snapshot().dropped, 0);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_attempt_at_a_number_that_a_notice_took_keeps_its_source() {
+    let stage = offline();
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    until("a block", || running.metrics.snapshot().spooled == 1).await;
+    // Damage makes a notice, which takes number 2.
+    let block = names(stage.path("spool/blocks")).remove(0);
+    let journal = stage.path("spool/sealing.json");
+    let noted = std::fs::read_to_string(&journal).unwrap();
+    assert!(noted.contains("a.jpg"), "{noted}");
+    running.stop().await;
+    // As after a failed commit of another picture as number 2.
+    stage.picture("b", b"other picture", 1);
+    std::fs::write(&journal, attempt(&stage, 2)).unwrap();
+    let state = stage.path("spool/state.json");
+    let manifest = block.split('.').nth(3).unwrap();
+    let text = std::fs::read_to_string(&state).unwrap().replace(
+        "\"dropped\":[]",
+        &format!(
+            r#""dropped":[{{"sequence":1,"manifest_sha256":"{manifest}","reason":"damaged"}}]"#
+        ),
+    );
+    std::fs::write(&state, text).unwrap();
+    // Not yet complete, so that only the notice is sealed.
+    std::fs::rename(stage.path("watch/b.json"), stage.path("b.json")).unwrap();
+    let mut later = stage.config.clone();
+    later.watch.pair_wait_secs = 3_600;
+    let stage = Stage {
+        config: later,
+        ..stage
+    };
+    let running = stage.start().await;
+    until("the notice", || {
+        names(stage.path("spool/blocks"))
+            .iter()
+            .any(|n| n.contains(".n0."))
+    })
+    .await;
+    running.stop().await;
+    let running = stage.start().await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(names(stage.path("watch")), ["b.jpg"]);
+    running.stop().await;
+}
+
+/// A note that the picture `b` was about to be committed under this number.
+fn attempt(stage: &Stage, sequence: u64) -> String {
+    let data = std::fs::metadata(stage.path("watch/b.jpg")).unwrap();
+    let modified = data.modified().unwrap();
+    let modified = modified
+        .duration_since(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
+    format!(
+        r#"{{"sequence":{sequence},"files":[{{"name":"b.jpg","size":{},"modified":{}}}]}}"#,
+        data.len(),
+        modified.as_nanos()
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,7 +295,7 @@ async fn sources_may_be_kept_and_nothing_is_sealed_twice() {
         names(stage.path("kept")).len() == 2
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(running.metrics.snapshot().spooled, 0);
     assert_eq!(names(stage.path("spool/blocks")).len(), 1);
     running.stop().await;
@@ -241,6 +360,13 @@ fn the_configuration_file_has_few_required_settings_and_no_unknown_ones() {
     config.check().unwrap();
     assert_eq!(config.uplink.parallel, 4);
     assert_eq!(config.bearers[0].overhead_percent, 4);
+    assert_eq!(config.spool.when_full, WhenFull::Keep);
+    let older = text.replace(
+        "[spool]",
+        "[spool]\nmax_age_hours = 720\nwhen_full = 'drop-oldest'",
+    );
+    let older: camera::Config = toml::from_str(&older).unwrap();
+    assert_eq!(older.spool.when_full, WhenFull::DropOldest);
     let wrong = text.replace("port = 8444", "port = 8444\nprot = 1");
     assert!(toml::from_str::<camera::Config>(&wrong).is_err());
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use camera::{
     Agent, AgentError, Bearer, CameraEvent, Centre, Clock, Config, Environment, EventSink,
-    Identity, IdentitySettings, Metrics, SpoolSettings, Trust, Uplink, Watch,
+    Identity, IdentitySettings, Metrics, SpoolSettings, Trust, Uplink, Watch, WhenFull,
 };
-use pki::cert::CertificateChain;
+use pki::cert::{Certificate, CertificateChain};
 use pki::clearance::Clearance;
+use pki::crl::{RevocationReason, RevokedEntry};
 use pki::file;
 use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
 use pki::key::{KeyAlgorithm, PrivateKey};
@@ -17,6 +18,7 @@ use pki::name::{AltName, Subject};
 use pki::oid::ExtensionArc;
 use pki::path::TrustStore;
 use pki::profile::{CaKind, Profile};
+use pki::status::Revocation;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
@@ -90,6 +92,37 @@ impl World {
         Leaf { key, chain }
     }
 
+    /// Revocation lists of root and services, issued a minute ago and good for `life`.
+    pub(crate) fn lists(
+        &self,
+        number: u64,
+        revoked: &[&Certificate],
+        life: time::Duration,
+    ) -> Vec<Vec<u8>> {
+        let issued = OffsetDateTime::now_utc() - time::Duration::minutes(1);
+        let entries: Vec<RevokedEntry> = revoked
+            .iter()
+            .map(|certificate| RevokedEntry {
+                serial: certificate
+                    .tbs_certificate
+                    .serial_number
+                    .as_bytes()
+                    .to_vec(),
+                revocation: Revocation {
+                    at: issued,
+                    reason: RevocationReason::KeyCompromise,
+                },
+            })
+            .collect();
+        [&self.root, &self.services]
+            .map(|authority| {
+                authority
+                    .crl(number, &entries, issued, issued + life)
+                    .unwrap()
+            })
+            .into()
+    }
+
     pub(crate) fn trust(&self) -> TrustStore {
         TrustStore::new(&[self.root.certificate().clone()], &[]).unwrap()
     }
@@ -154,7 +187,8 @@ impl Stage {
             spool: SpoolSettings {
                 folder: path("spool"),
                 max_bytes: 100_000_000,
-                max_age_hours: 24,
+                when_full: WhenFull::Keep,
+                max_age_hours: Some(1),
                 max_receipts: 100,
                 notice_delay_secs: 0,
             },

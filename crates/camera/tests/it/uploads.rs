@@ -173,6 +173,70 @@ async fn a_block_the_centre_has_is_not_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn block_that_cannot_be_read_is_reported_kept_and_delivered_later() {
+    // A port that nobody listens on yet.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let stage = Stage::new(port);
+    stage.picture("a", &noise(300_000, 5), 1);
+    let running = stage.start().await;
+    until("a block", || running.metrics.snapshot().spooled == 1).await;
+    let block = stage
+        .path("spool/blocks")
+        .join(names(stage.path("spool/blocks")).remove(0));
+    // Reading a folder fails with an error of the system, whoever asks.
+    let away = stage.path("away");
+    std::fs::rename(&block, &away).unwrap();
+    std::fs::create_dir(&block).unwrap();
+    let centre = Centre::new(&stage.world, &stage.recipient, Mischief::None);
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    centre.listen(&stage.world, listener).await;
+    until("read errors", || running.metrics.snapshot().read_errors > 2).await;
+    assert!(running.saw(|e| matches!(e, CameraEvent::Unreadable { sequence: 1, .. })));
+    let snapshot = running.metrics.snapshot();
+    assert_eq!(
+        (
+            snapshot.dropped,
+            snapshot.damaged_blocks,
+            snapshot.waiting_blocks
+        ),
+        (0, 0, 1)
+    );
+    std::fs::remove_dir(&block).unwrap();
+    std::fs::rename(&away, &block).unwrap();
+    until("the receipt", || running.metrics.snapshot().receipted == 1).await;
+    assert_eq!(centre.sequences(), [1]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_block_is_set_aside_and_the_centre_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let stage = Stage::new(port);
+    stage.picture("a", &noise(300_000, 5), 1);
+    let running = stage.start().await;
+    until("a block", || running.metrics.snapshot().spooled == 1).await;
+    let name = names(stage.path("spool/blocks")).remove(0);
+    let block = stage.path("spool/blocks").join(&name);
+    let mut bytes = std::fs::read(&block).unwrap();
+    bytes[150_000] ^= 1;
+    std::fs::write(&block, &bytes).unwrap();
+    let centre = Centre::new(&stage.world, &stage.recipient, Mischief::None);
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    centre.listen(&stage.world, listener).await;
+    until("the notice to arrive", || centre.sequences() == [2]).await;
+    assert_eq!(running.metrics.snapshot().damaged_blocks, 1);
+    assert_eq!(
+        std::fs::read(stage.path("spool/damaged").join(name)).unwrap(),
+        bytes
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_of_the_wrong_signer_deletes_nothing() {
     let (stage, _centre, _) = scene(Mischief::WrongSigner).await;
     stage.picture("a", b"picture", 1);

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 use super::verify::{Refusal, Verified};
 use super::{Outcome, Upload};
 use crate::clock::{from_millis, millis};
+use crate::review::CUSTODY_COUNT;
 
 type Tx = Transaction<'static, Sqlite>;
 
@@ -67,7 +68,8 @@ impl Settled {
             event = event.with_detail("repeated", true);
         }
         if self.reason.is_empty() {
-            event
+            // The first event of the violation's custody record.
+            event.with_detail(CUSTODY_COUNT, 1_u64)
         } else {
             event.with_reason(&self.reason)
         }
@@ -425,8 +427,8 @@ pub(super) async fn store_receipt(
     .await?;
     if stored.rows_affected() == 1 {
         sqlx::query(
-            "INSERT INTO custody
-             SELECT id, ?2, ?3, 'evidence.receive', ?4 FROM violations WHERE block_sha256 = ?1",
+            "INSERT INTO custody (violation, at, actor, action, log_index, count)
+             SELECT id, ?2, ?3, 'evidence.receive', ?4, 1 FROM violations WHERE block_sha256 = ?1",
         )
         .bind(block.to_string())
         .bind(millis(settled.received_at))
@@ -435,6 +437,26 @@ pub(super) async fn store_receipt(
         .execute(&mut *tx)
         .await?;
     }
+    Ok(tx.commit().await?)
+}
+
+/// Stores a receipt that says the same with another signature.
+pub(super) async fn replace_receipt(
+    sql: &Sql,
+    block: &Sha256Digest,
+    device: &str,
+    cms: &[u8],
+) -> Result<(), StoreError> {
+    let mut tx = sql.write().await?;
+    sqlx::query(
+        "UPDATE blocks SET receipt = ?
+         WHERE block_sha256 = ? AND device = ? AND receipt IS NOT NULL",
+    )
+    .bind(cms)
+    .bind(block.to_string())
+    .bind(device)
+    .execute(&mut *tx)
+    .await?;
     Ok(tx.commit().await?)
 }
 

@@ -14,6 +14,7 @@
 
 mod checksum;
 mod index;
+mod renew;
 pub(crate) mod scan;
 pub(crate) mod tus;
 mod uploads;
@@ -252,8 +253,12 @@ impl Intake {
             let _ = tokio::time::timeout(wait, under_way.changed()).await;
         }
         let outcome = index::outcome(&self.inner.sql, id, &device.0).await;
-        if let Some(outcome) = outcome.map_err(|e| Problem::internal(&e))? {
-            return Ok(outcome);
+        match outcome.map_err(|e| Problem::internal(&e))? {
+            Some(Outcome::Receipt(cms)) => {
+                return Ok(Outcome::Receipt(self.current(cms, device).await?));
+            }
+            Some(outcome) => return Ok(outcome),
+            None => {}
         }
         self.inner.uploads.find(id, &device.0).await?;
         Ok(Outcome::Pending)
@@ -279,9 +284,11 @@ impl Intake {
         block: &str,
         device: &Device,
     ) -> Result<Option<Vec<u8>>, Problem> {
-        index::receipt(&self.inner.sql, block, &device.0)
-            .await
-            .map_err(|e| Problem::internal(&e))
+        let receipt = index::receipt(&self.inner.sql, block, &device.0).await;
+        match receipt.map_err(|e| Problem::internal(&e))? {
+            Some(cms) => self.current(cms, device).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn settle(&self, upload: &Upload) -> Result<(), SettleError> {

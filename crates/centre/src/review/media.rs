@@ -1,26 +1,21 @@
-//! Opening archived blocks for people: media, thumbnails and the parts of an export.
+//! Opening archived blocks for people: media and thumbnails.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Write};
-use std::path::PathBuf;
+use std::io::{self, BufReader, Cursor};
 use std::sync::{Mutex, PoisonError};
 
+use super::shares::Stream;
+use super::{Review, ReviewError, query};
+use crate::problem::Chain;
 use access::{Action, Principal};
-use audit::{Actor, Event, Outcome};
 use bytes::Bytes;
-use evidence::export::{self, Package};
 use evidence::open::{MediumCursor, OpenError, Opened};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use image::codecs::jpeg::JpegEncoder;
 use image::{ImageFormat, ImageReader, Limits};
 use pool::Pool;
 use store::ObjectId;
-use time::OffsetDateTime;
-
-use super::shares::Stream;
-use super::{ExportContext, Review, ReviewError, query};
-use crate::problem::Chain;
 
 /// Width of a thumbnail in pixels; two per CSS pixel of the list's cards.
 const THUMBNAIL_WIDTH: u32 = 640;
@@ -198,88 +193,6 @@ impl Review {
         Ok(jpeg)
     }
 
-    /// Writes the custody package of a violation into the new folder `into`.
-    ///
-    /// # Errors
-    /// [`ReviewError`]; [`ReviewError::NotFound`] also while the receipt is not signed yet.
-    pub async fn export(
-        &self,
-        who: &Principal,
-        id: &str,
-        into: PathBuf,
-        context: ExportContext,
-    ) -> Result<(), ReviewError> {
-        let resource = self.resource(id).await?;
-        self.permit(who, Action::EvidenceExport, &resource, Some(id))
-            .await?;
-        let purpose = format!("{} for {} ({})", id, who.name(), who.uid());
-        self.package(id, &purpose, into, context).await
-    }
-
-    /// The same for whoever administers the centre's own machine; recorded, not decided.
-    ///
-    /// # Errors
-    /// [`ReviewError`].
-    pub async fn export_by_console(
-        &self,
-        id: &str,
-        into: PathBuf,
-        context: ExportContext,
-    ) -> Result<(), ReviewError> {
-        self.resource(id).await?;
-        let (now, console) = (OffsetDateTime::now_utc(), Actor::service("console"));
-        let event = Event::new(
-            now,
-            console,
-            "evidence.export",
-            super::name(id),
-            Outcome::Ok,
-        );
-        self.record(event, Some(id)).await?;
-        let purpose = format!("{id} for the console");
-        self.package(id, &purpose, into, context).await
-    }
-
-    async fn package(
-        &self,
-        id: &str,
-        purpose: &str,
-        into: PathBuf,
-        context: ExportContext,
-    ) -> Result<(), ReviewError> {
-        let block = query::block(&self.parts.sql, id).await?;
-        let (block, receipt) = block.ok_or(ReviewError::NotFound("violation"))?;
-        let receipt = receipt.ok_or(ReviewError::NotFound("receipt"))?;
-        let path = self.parts.archive.path(&object(&block)?);
-        let indices = query::log_indices(&self.parts.sql, id).await?;
-        let purpose = one_line(purpose);
-        let (key, chain) = (
-            self.parts.receipt_key.clone(),
-            self.parts.receipt_chain.clone(),
-        );
-        self.with_block(id, move |mut opened| {
-            let log = (context.prove)(&indices).map_err(ReviewError::Proof)?;
-            let signed_manifest = opened.signed_data_der.clone();
-            let camera_chain = opened.signer_chain.clone();
-            let package = Package {
-                block: &path,
-                signed_manifest: &signed_manifest,
-                camera_chain: &camera_chain,
-                receipt: &receipt,
-                centre_chain: &chain,
-                centre_key: &key,
-                root_pem: &context.root_pem,
-                crls_pem: &context.crls_pem,
-                log: &log,
-                purpose: &purpose,
-                now: OffsetDateTime::now_utc(),
-            };
-            let mut read = |index: usize, out: &mut dyn Write| opened.read_medium(index, out);
-            Ok(export::write(&package, &mut read, &into)?)
-        })
-        .await
-    }
-
     /// Opens the block of violation `id` and works on it off the async threads.
     async fn with_block<T: Send + 'static>(
         &self,
@@ -295,11 +208,11 @@ impl Review {
     }
 }
 
-fn object(hash: &str) -> Result<ObjectId, ReviewError> {
+pub(super) fn object(hash: &str) -> Result<ObjectId, ReviewError> {
     hash.parse().map_err(|_| ReviewError::NotFound("block"))
 }
 
-fn damaged(error: OpenError) -> ReviewError {
+pub(super) fn damaged(error: OpenError) -> ReviewError {
     match error {
         OpenError::Read(e) | OpenError::Write(e) => ReviewError::Io(e),
         OpenError::NoSuchMedium { .. } => ReviewError::NotFound("medium"),
@@ -346,12 +259,6 @@ fn chunks(block: &mut Block, cursor: &mut MediumCursor) -> Result<Option<Bytes>,
         }
     }
     Ok((!piece.is_empty()).then(|| piece.into()))
-}
-
-/// `text` without what could end the line that it stands in: the package's README holds commands.
-fn one_line(text: &str) -> String {
-    let plain = |c: char| if c.is_control() || c == '`' { ' ' } else { c };
-    text.chars().map(plain).collect()
 }
 
 fn read(block: &mut Block, index: usize, limit: u64) -> Result<MediumBytes, ReviewError> {

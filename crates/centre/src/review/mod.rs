@@ -3,6 +3,8 @@
 //! Every method takes a [`Principal`], asks `access` and leaves an audit event, whatever the
 //! answer. Evidence is decrypted for one request at a time and never stored in the clear.
 
+mod custody;
+mod export;
 mod media;
 mod query;
 mod shares;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 
 use access::{Action, Context, Engine, Principal, Resource};
 use audit::{Actor, AuditSink, Event, Outcome};
-use evidence::export::LogProof;
+use evidence::export::{LogProof, MAX_EVENTS};
 use evidence::open::Opener;
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
@@ -21,6 +23,8 @@ use store::{Objects, Sql, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
+pub(crate) use custody::COUNT as CUSTODY_COUNT;
+pub use export::Export;
 pub use media::{MediumBytes, MediumStream};
 use query::Kind;
 pub use query::{CustodyStep, Details, Filter, Medium, Overview, Page, ReviewedBy, Summary};
@@ -52,9 +56,11 @@ pub(crate) struct Parts {
 #[derive(Clone)]
 pub struct Review {
     parts: Arc<Parts>,
+    custody: Arc<custody::Custody>,
     thumbnails: Arc<media::Thumbnails>,
     decoders: Arc<Semaphore>,
     shares: Shares,
+    exports: Arc<Semaphore>,
 }
 
 /// A reviewer's choice.
@@ -108,6 +114,9 @@ pub enum ReviewError {
     /// The audit log failed; without an event nothing is shown.
     #[error("the audit log failed")]
     Audit(#[from] audit::AuditError),
+    /// More events than a package holds.
+    #[error("the custody record has more than {MAX_EVENTS} events")]
+    TooManyEvents,
     /// The audit log gives no proof.
     #[error("the audit log gives no proof")]
     Proof(#[source] ProofError),
@@ -143,10 +152,16 @@ pub type ProofError = Box<dyn std::error::Error + Send + Sync>;
 impl Review {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
+            custody: custody::Custody::new(
+                parts.sql.clone(),
+                parts.audit.clone(),
+                parts.audit_pool.clone(),
+            ),
             parts: Arc::new(parts),
             thumbnails: Arc::default(),
             decoders: Arc::new(Semaphore::new(media::DECODERS)),
             shares: Shares::default(),
+            exports: Arc::new(Semaphore::new(export::EXPORTS)),
         }
     }
 
@@ -277,19 +292,19 @@ impl Review {
             .resource())
     }
 
-    /// Asks the rules and records the answer.
+    /// Asks the rules and records the answer; gives the event's index in the log.
     async fn permit(
         &self,
         who: &Principal,
         action: Action,
         resource: &Resource,
         violation: Option<&str>,
-    ) -> Result<(), ReviewError> {
+    ) -> Result<u64, ReviewError> {
         let decision = self.parts.access.decide(who, action, resource, &context());
         let event = decision.event(OffsetDateTime::now_utc(), who, action, resource);
-        self.record(event, violation).await?;
+        let index = self.record(event, violation).await?;
         if decision.allowed {
-            return Ok(());
+            return Ok(index);
         }
         Err(ReviewError::Denied {
             reasons: decision.reasons,
@@ -298,33 +313,18 @@ impl Review {
     }
 
     /// Appends an event to the audit log and, for a violation, to its custody record.
-    async fn record(&self, event: Event, violation: Option<&str>) -> Result<(), ReviewError> {
+    async fn record(&self, event: Event, violation: Option<&str>) -> Result<u64, ReviewError> {
         let _turn = self.shares.write(&event.actor.id).await;
+        if let Some(violation) = violation {
+            return self.custody.record(violation, event).await;
+        }
         let audit = self.parts.audit.clone();
-        let kept = event.clone();
         let recorded = self
             .parts
             .audit_pool
             .run(move || audit.record(event))
             .await??;
-        let Some(violation) = violation else {
-            return Ok(());
-        };
-        let actor = kept.actor.name.as_ref().unwrap_or(&kept.actor.id);
-        let action = match kept.outcome {
-            Outcome::Deny => format!("{} refused", kept.action),
-            _ => kept.action.clone(),
-        };
-        query::add_custody(
-            &self.parts.sql,
-            violation,
-            &kept,
-            actor,
-            &action,
-            recorded.leaf_index,
-        )
-        .await?;
-        Ok(())
+        Ok(recorded.leaf_index)
     }
 }
 

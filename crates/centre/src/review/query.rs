@@ -1,7 +1,6 @@
 //! The questions that people ask of the index.
 
 use access::Resource;
-use audit::Event;
 use evidence::export::MAX_EVENTS;
 use evidence::manifest::Manifest;
 use pki::clearance::Clearance;
@@ -469,27 +468,6 @@ async fn custody(sql: &Sql, id: &str) -> Result<Vec<CustodyStep>, StoreError> {
     Ok(rows.into_iter().rev().map(step).collect())
 }
 
-/// Adds a step to a violation's custody record.
-pub(super) async fn add_custody(
-    sql: &Sql,
-    violation: &str,
-    event: &Event,
-    actor: &str,
-    action: &str,
-    log_index: u64,
-) -> Result<(), StoreError> {
-    let mut tx = sql.write().await?;
-    sqlx::query("INSERT INTO custody VALUES (?, ?, ?, ?, ?)")
-        .bind(violation)
-        .bind(millis(event.at))
-        .bind(actor)
-        .bind(action)
-        .bind(log_index.cast_signed())
-        .execute(&mut *tx)
-        .await?;
-    Ok(tx.commit().await?)
-}
-
 /// The block of a violation with its receipt.
 pub(super) async fn block(
     sql: &Sql,
@@ -504,20 +482,23 @@ pub(super) async fn block(
     .await?)
 }
 
-/// Leaf indices of the events about a violation, lowest first: that of its receipt, and the
-/// newest of the others up to what a package holds.
-pub(super) async fn log_indices(sql: &Sql, id: &str) -> Result<Vec<u64>, StoreError> {
-    let most = i64::try_from(MAX_EVENTS).unwrap_or(i64::MAX) - 1;
+/// Leaf indices of the events about a violation up to the event `last`, lowest first; `None` if
+/// they are more than a package holds.
+pub(super) async fn log_indices(
+    sql: &Sql,
+    id: &str,
+    last: u64,
+) -> Result<Option<Vec<u64>>, StoreError> {
+    let most = i64::try_from(MAX_EVENTS).unwrap_or(i64::MAX);
     let indices: Vec<i64> = sqlx::query_scalar(
-        "SELECT log_index FROM (SELECT log_index FROM custody WHERE violation = ?1
-             ORDER BY log_index DESC LIMIT ?2)
-         UNION SELECT b.log_index FROM violations v JOIN blocks b USING (block_sha256)
-             WHERE v.id = ?1 AND b.log_index IS NOT NULL
-         ORDER BY 1",
+        "SELECT log_index FROM custody WHERE violation = ?1 AND log_index <= ?2
+         ORDER BY log_index LIMIT ?3",
     )
     .bind(id)
-    .bind(most)
+    .bind(last.cast_signed())
+    .bind(most.saturating_add(1))
     .fetch_all(sql.read())
     .await?;
-    Ok(indices.into_iter().map(i64::unsigned_abs).collect())
+    let all: Vec<u64> = indices.into_iter().map(i64::unsigned_abs).collect();
+    Ok((all.len() <= MAX_EVENTS).then_some(all))
 }

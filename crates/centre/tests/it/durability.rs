@@ -43,10 +43,16 @@ impl Site {
 }
 
 /// The version that the centre writes; nothing is migrated.
-const SCHEMA: &[store::Migration] = &[store::Migration {
-    version: 1,
-    sql: "",
-}];
+const SCHEMA: &[store::Migration] = &[
+    store::Migration {
+        version: 1,
+        sql: "",
+    },
+    store::Migration {
+        version: 2,
+        sql: "",
+    },
+];
 
 async fn scene() -> (Site, Block) {
     let site = Site::new().await;
@@ -129,6 +135,33 @@ async fn a_block_without_its_receipt_gets_it_after_a_restart() {
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].details["repeated"], true);
     assert_eq!(violations(&site).await, 1);
+}
+
+#[tokio::test]
+async fn receipt_of_a_revoked_signer_is_signed_again() {
+    let (site, block) = scene().await;
+    let at = site.send(CAMERA, &block.bytes).await;
+    let before = site.receipt(CAMERA, &at).await.body;
+    let first = site.verified(&before);
+    let Site {
+        centre,
+        world,
+        folder,
+        ..
+    } = site;
+    drop(centre);
+    let mut world = Arc::into_inner(world).unwrap();
+    world.replace_receipts();
+    let site = Site::open(Arc::new(world), folder, Options::default()).await;
+    let path = format!("/intake/v1/blocks/{}/receipt", block.hash());
+    let request = tus("GET", &path, CAMERA).body(Body::empty()).unwrap();
+    let by_block = site.intake(request).await.body;
+    let by_upload = site.receipt(CAMERA, &at).await.body;
+    assert_ne!(before, by_block);
+    assert_eq!(by_block, by_upload);
+    // It says the same; `verified` asks for a signer who is not revoked.
+    assert_eq!(site.verified(&by_block), first);
+    assert_eq!(site.events("intake.receipt-again").len(), 1);
 }
 
 #[tokio::test]

@@ -11,13 +11,14 @@ use image::codecs::jpeg::JpegEncoder;
 use image::{Rgb, RgbImage};
 use pki::cert::{Certificate, CertificateChain};
 use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
 use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::Subject;
 use pki::oid::ExtensionArc;
 use pki::path::{Purpose, TrustStore};
 use pki::profile::{CaKind, Profile};
-use pki::status::StatusCache;
+use pki::status::{IssuerId, Revocation, StatusCache};
 use time::{Duration, OffsetDateTime};
 
 pub(crate) const CAMERA: &str = "camera-17";
@@ -110,6 +111,25 @@ impl World {
             recipient,
             receipts,
         }
+    }
+
+    /// Gives the centre another certificate for receipts, and revokes the one it had.
+    pub(crate) fn replace_receipts(&mut self) {
+        let name = subject("centre receipts");
+        let next = identity(&self.services, Profile::ServiceSigner, name, None, year());
+        let before = std::mem::replace(&mut self.receipts, next);
+        let tbs = &before.chain.leaf().tbs_certificate;
+        let revocation = Revocation {
+            at: now(),
+            reason: RevocationReason::KeyCompromise,
+        };
+        self.status
+            .revoke(
+                IssuerId::of(&tbs.issuer),
+                tbs.serial_number.as_bytes(),
+                revocation,
+            )
+            .unwrap();
     }
 
     pub(crate) fn recipient_key(&self) -> RecipientKey {

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evidence::spool::list_damaged;
+
 use camera::{Agent, Clock, Config, Environment, NoEvents};
 use tokio_util::sync::CancellationToken;
 
@@ -11,8 +13,25 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::secrets;
 
 /// Runs the command.
-pub(crate) async fn run(command: Camera) -> Outcome {
-    let Camera::Run { config: file } = command;
+pub(crate) async fn run(command: Camera, json: bool) -> Outcome {
+    match command {
+        Camera::Run { config } => agent(config).await,
+        Camera::Damaged {
+            config,
+            restore,
+            remove,
+        } => {
+            let (config, _) = load(&config)?;
+            match (restore, remove) {
+                (Some(sequence), _) => decide(&config, sequence, true, json),
+                (_, Some(sequence)) => decide(&config, sequence, false, json),
+                (None, None) => damaged(&config, json),
+            }
+        }
+    }
+}
+
+async fn agent(file: PathBuf) -> Outcome {
     let (config, folder) = load(&file)?;
     let passphrase = secrets::passphrase(&folder, None)?;
     let environment = Environment {
@@ -30,6 +49,55 @@ pub(crate) async fn run(command: Camera) -> Outcome {
         .run(stop.cancelled_owned())
         .await
         .or_hint("the camera agent ended", "see the log")
+}
+
+fn damaged(config: &Config, json: bool) -> Outcome {
+    let folder = &config.spool.folder;
+    let entries = list_damaged(folder).or_hint(
+        format!("cannot list {}", folder.display()),
+        "check the folder's rights",
+    )?;
+    let rows: Vec<serde_json::Value> = entries
+        .iter()
+        .map(|e| {
+            serde_json::json!({
+                "sequence": e.sequence,
+                "bytes": e.size,
+                "block_sha256": e.block_sha256.to_string(),
+                "file": folder.join("damaged").join(e.file_name()),
+            })
+        })
+        .collect();
+    let mut text = format!("{} damaged blocks", entries.len());
+    for entry in &entries {
+        text.push_str(&format!(
+            "\n{:>10}  {:>12} bytes  {}",
+            entry.sequence, entry.size, entry.block_sha256
+        ));
+    }
+    super::print(json, &serde_json::json!({ "damaged": rows }), &text)
+}
+
+/// Restores or removes one damaged block, as a person says.
+fn decide(config: &Config, sequence: u64, restore: bool, json: bool) -> Outcome {
+    let mut spool = config.open_spool().or_hint(
+        format!("cannot open the spool {}", config.spool.folder.display()),
+        "stop the agent first",
+    )?;
+    let (done, what) = if restore {
+        (spool.restore_damaged(sequence), "restored")
+    } else {
+        (spool.remove_damaged(sequence), "removed")
+    };
+    done.or_hint(
+        format!("block {sequence} is not {what}"),
+        "list the damaged blocks with `cordon camera damaged --config FILE`",
+    )?;
+    super::print(
+        json,
+        &serde_json::json!({ "sequence": sequence, "done": what }),
+        &format!("block {sequence} {what}"),
+    )
 }
 
 /// Reads the agent's settings; relative paths are taken from the file's own folder.

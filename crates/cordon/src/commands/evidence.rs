@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Write as _};
 use std::path::Path;
 
+use evidence::check::{self, TrustFile};
 use evidence::cms::RecipientKey;
 use evidence::manifest::Violation;
 use evidence::open::{Opened, Opener};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::cli::{Evidence, Open, Seal, Unseal};
+use crate::cli::{Check, Evidence, Open, Seal, Unseal};
 use crate::commands::{print, read_text};
 use crate::control::{Request, ask};
 use crate::failure::{OrHint as _, Outcome};
@@ -26,6 +27,13 @@ pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
         Evidence::Seal(args) => seal(&args, json),
         Evidence::Open(args) => open(&args, json),
         Evidence::Verify(args) => verify(&args, json),
+        Evidence::Check(args) => check_package(&args, json),
+        Evidence::Trust(site) => {
+            let value = ask(&site, Request::Trust).await?;
+            let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+            print(json, &value, &text)
+        }
+        Evidence::Script => super::write_out(evidence::export::SCRIPT.as_bytes()),
         Evidence::Export(args) => {
             // The site may run elsewhere: the folder's name must mean the same there.
             let out = std::path::absolute(&args.out)
@@ -38,6 +46,49 @@ pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
             print(json, &value, &text)
         }
     }
+}
+
+fn check_package(args: &Check, json: bool) -> Outcome {
+    const HINT: &str = "do not rely on this package; ask its sender for another one";
+    let package = args.package.display();
+    let text = read_text(&args.trust)?;
+    let trust = TrustFile::parse(text.as_bytes()).or_hint(
+        format!("cannot use {}", args.trust.display()),
+        "get the file that the authority prints with `cordon evidence trust`",
+    )?;
+    let lists = args.crl.iter().map(|path| read_crls(path));
+    let lists: Vec<Vec<Vec<u8>>> = lists.collect::<Outcome<_>>()?;
+    let lists = lists.concat();
+    let now = OffsetDateTime::now_utc();
+    let report = check::check(&args.package, &trust, &lists, now)
+        .or_hint(format!("{package} is not valid"), HINT)?;
+    let mut text = format!(
+        "{package} is valid\n\
+         violation   {} of {}, number {}\n\
+         captured    {}\n\
+         received    {}\n\
+         exported    {}\n\
+         custody     {} events, none left out up to the export; log size {}\n\
+         revocation  known until {}; bring newer lists with --crl",
+        report.violation,
+        report.device,
+        report.sequence,
+        report.captured_at,
+        report.received_at,
+        report.exported_at,
+        report.events,
+        report.log_size,
+        report.revocations_until,
+    );
+    for note in &report.notes {
+        text.push_str(&format!("\nnote        {note}"));
+    }
+    let value = serde_json::to_value(&report).or_hint("cannot write the report", HINT)?;
+    let mut value = json!({ "valid": true, "report": value });
+    if let Some(object) = value.as_object_mut() {
+        object.insert("package".to_owned(), json!(args.package));
+    }
+    print(json, &value, &text)
 }
 
 /// What the pictures show, as a camera's head describes it.
@@ -200,11 +251,12 @@ fn unseal(args: &Unseal) -> Outcome<Opened<BufReader<File>>> {
     } else {
         let trust = TrustStore::new(roots.certificates(), &issuers).or_hint("issuers", HINT)?;
         for path in &args.crl {
-            let der = read_crl(path)?;
-            trust.accept_crl(&der, OffsetDateTime::now_utc()).or_hint(
-                format!("{} is not usable", path.display()),
-                "fetch a fresh list",
-            )?;
+            for der in read_crls(path)? {
+                trust.accept_crl(&der, OffsetDateTime::now_utc()).or_hint(
+                    format!("{} is not usable", path.display()),
+                    "fetch a fresh list",
+                )?;
+            }
         }
         trust
     };
@@ -219,16 +271,28 @@ fn unseal(args: &Unseal) -> Outcome<Opened<BufReader<File>>> {
     Ok(opened)
 }
 
-fn read_crl(path: &Path) -> Outcome<Vec<u8>> {
-    const HINT: &str = "pass a revocation list in DER or PEM";
-    let bytes = std::fs::read(path).or_hint(format!("cannot read {}", path.display()), HINT)?;
+/// The revocation lists of a file: one in DER, or any number in PEM.
+fn read_crls(path: &Path) -> Outcome<Vec<Vec<u8>>> {
+    const HINT: &str = "pass revocation lists in DER or PEM";
+    const END: &[u8] = b"-----END X509 CRL-----";
+    let failed = || format!("cannot read {}", path.display());
+    let bytes = std::fs::read(path).or_hint(failed(), HINT)?;
     if !bytes.starts_with(b"-----BEGIN") {
-        return Ok(bytes);
+        return Ok(vec![bytes]);
     }
-    let (_, der) = der::pem::decode_vec(&bytes)
-        .map_err(|e| anyhow::anyhow!("{e}"))
-        .or_hint(format!("cannot read {}", path.display()), HINT)?;
-    Ok(der)
+    let mut lists = Vec::new();
+    let mut rest = bytes.trim_ascii();
+    while !rest.is_empty() {
+        let end = rest.windows(END.len()).position(|part| part == END);
+        let end = end.map_or(rest.len(), |at| at + END.len());
+        let (one, others) = rest.split_at(end);
+        let (_, der) = der::pem::decode_vec(one)
+            .map_err(|e| anyhow::anyhow!("{e}"))
+            .or_hint(failed(), HINT)?;
+        lists.push(der);
+        rest = others.trim_ascii();
+    }
+    Ok(lists)
 }
 
 fn describe(opened: &Opened<BufReader<File>>) -> Outcome<(Value, String)> {

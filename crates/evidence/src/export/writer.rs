@@ -4,27 +4,108 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use pki::key::PrivateKey;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::ExportError;
 use crate::digest::{HashingWriter, Sha256Digest};
 
-pub(super) const SUMS: &str = "SHA256SUMS";
-pub(super) const SIGNATURE: &str = "SHA256SUMS.sig";
+pub(crate) const SUMS: &str = "SHA256SUMS";
+pub(crate) const SIGNATURE: &str = "SHA256SUMS.sig";
 
-/// A package being written, in a folder beside its place.
-pub(super) struct Folder {
+/// Writes one file's content.
+pub type Fill<'a> = dyn FnMut(&mut dyn Write) -> Result<(), ExportError> + 'a;
+
+/// Where the files of a package go: one after the other, each from beginning to end.
+pub trait Target {
+    /// Takes the file `name` (with slashes), whose bytes `fill` writes.
+    ///
+    /// # Errors
+    /// That of `fill`, or [`ExportError::Io`].
+    fn file(&mut self, name: &str, fill: &mut Fill<'_>) -> Result<(), ExportError>;
+
+    /// Ends a complete package.
+    ///
+    /// # Errors
+    /// [`ExportError::Io`].
+    fn finish(&mut self) -> Result<(), ExportError>;
+}
+
+/// A package being written to its target.
+pub(super) struct Writer<'a> {
+    target: &'a mut dyn Target,
+    sums: BTreeMap<String, Sha256Digest>,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(target: &'a mut dyn Target) -> Self {
+        Self {
+            target,
+            sums: BTreeMap::new(),
+        }
+    }
+
+    /// Writes file `name` through `fill`; the result is its SHA-256.
+    pub(super) fn stream(
+        &mut self,
+        name: &str,
+        mut fill: impl FnMut(&mut dyn Write) -> Result<(), ExportError>,
+    ) -> Result<Sha256Digest, ExportError> {
+        let mut hash = Sha256Digest::ZERO;
+        self.target.file(name, &mut |out| {
+            let mut hashing = HashingWriter::new(out);
+            fill(&mut hashing)?;
+            hash = hashing.finish().0;
+            Ok(())
+        })?;
+        self.sums.insert(name.to_owned(), hash);
+        Ok(hash)
+    }
+
+    pub(super) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), ExportError> {
+        self.stream(name, |out| out.write_all(bytes).map_err(ExportError::Io))
+            .map(|_| ())
+    }
+
+    /// Writes and signs the list of hashes, and ends the package.
+    pub(super) fn finish(mut self, key: &PrivateKey) -> Result<(), ExportError> {
+        let mut sums = String::new();
+        for (name, hash) in &self.sums {
+            // The form of sha256sum in binary mode; names have no character it would escape.
+            let _ = writeln!(sums, "{hash} *{name}");
+        }
+        let signature = key.sign(sums.as_bytes()).map_err(ExportError::Sign)?;
+        self.write(SUMS, sums.as_bytes())?;
+        self.write(SIGNATURE, &signature)?;
+        self.target.finish()
+    }
+}
+
+/// A new folder.
+///
+/// Its files have no names until all of them are complete (`O_TMPFILE`), so that nothing is left of
+/// an export that is killed half-way but an empty folder. On a file system without such files
+/// (NFS), they are written into `NAME.partial`, which the next export to this name removes. Either
+/// way the folder is renamed when complete: a package is whole or absent.
+pub struct FolderTarget {
     partial: PathBuf,
     target: PathBuf,
-    sums: BTreeMap<String, Sha256Digest>,
+    /// Complete files without names, and the names that they get.
+    unnamed: Vec<(File, PathBuf)>,
     complete: bool,
 }
 
-impl Folder {
-    pub(super) fn begin(target: &Path) -> Result<Self, ExportError> {
-        if target.exists() {
+impl FolderTarget {
+    /// Begins the folder `target`, which must not exist.
+    ///
+    /// # Errors
+    /// [`ExportError::Exists`] or [`ExportError::Io`].
+    pub fn begin(target: &Path) -> Result<Self, ExportError> {
+        if target.symlink_metadata().is_ok() {
             return Err(ExportError::Exists {
                 path: target.to_owned(),
             });
@@ -41,74 +122,102 @@ impl Folder {
         Ok(Self {
             partial,
             target: target.to_owned(),
-            sums: BTreeMap::new(),
+            unnamed: Vec::new(),
             complete: false,
         })
     }
 
-    /// Writes file `name` through `fill`; the result is its SHA-256.
-    pub(super) fn stream(
-        &mut self,
-        name: &str,
-        fill: impl FnOnce(&mut dyn Write) -> Result<(), ExportError>,
-    ) -> Result<Sha256Digest, ExportError> {
+    /// A file without a name in the folder; `None` where the file system has none.
+    fn unnamed(&self) -> io::Result<Option<File>> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        match rustix::fs::open(&self.partial, flags, mode) {
+            Ok(file) => Ok(Some(File::from(file))),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Gives a complete file its name.
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    // The way that needs no capability (open(2), O_TMPFILE).
+    let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, &source, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+    Ok(())
+}
+
+impl Target for FolderTarget {
+    fn file(&mut self, name: &str, fill: &mut Fill<'_>) -> Result<(), ExportError> {
         let path = self.partial.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(ExportError::Io)?;
         }
-        let mut file = File::create_new(&path).map_err(ExportError::Io)?;
-        let mut out = HashingWriter::new(&mut file);
-        fill(&mut out)?;
-        let (hash, _) = out.finish();
-        file.sync_all().map_err(ExportError::Io)?;
-        self.sums.insert(name.to_owned(), hash);
-        Ok(hash)
-    }
-
-    pub(super) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), ExportError> {
-        self.stream(name, |out| out.write_all(bytes).map_err(ExportError::Io))
-            .map(|_| ())
-    }
-
-    pub(super) fn copy(&mut self, name: &str, from: &Path) -> Result<Sha256Digest, ExportError> {
-        self.stream(name, |out| {
-            let mut source = File::open(from).map_err(ExportError::Io)?;
-            io::copy(&mut source, out).map_err(ExportError::Io)?;
-            Ok(())
-        })
-    }
-
-    /// Files the folder will have once README, hashes and signature are there.
-    pub(super) fn final_count(&self) -> usize {
-        self.sums.len().saturating_add(3)
-    }
-
-    /// Writes and signs the list of hashes, and moves the package to its place.
-    pub(super) fn finish(mut self, key: &PrivateKey) -> Result<(), ExportError> {
-        let mut sums = String::new();
-        for (name, hash) in &self.sums {
-            // The form of sha256sum in binary mode; names have no character it would escape.
-            let _ = writeln!(sums, "{hash} *{name}");
+        if let Some(mut file) = self.unnamed().map_err(ExportError::Io)? {
+            fill(&mut file)?;
+            file.sync_all().map_err(ExportError::Io)?;
+            self.unnamed.push((file, path));
+            return Ok(());
         }
-        let signature = key.sign(sums.as_bytes()).map_err(ExportError::Sign)?;
-        self.write(SUMS, sums.as_bytes())?;
-        self.write(SIGNATURE, &signature)?;
+        let mut file = File::create_new(&path).map_err(ExportError::Io)?;
+        fill(&mut file)?;
+        file.sync_all().map_err(ExportError::Io)
+    }
+
+    fn finish(&mut self) -> Result<(), ExportError> {
+        for (file, path) in self.unnamed.drain(..) {
+            link(&file, &path).map_err(ExportError::Io)?;
+        }
         fs::rename(&self.partial, &self.target).map_err(ExportError::Io)?;
         self.complete = true;
-        self.target
-            .parent()
-            .filter(|p| !p.as_os_str().is_empty())
-            .map_or_else(|| File::open("."), File::open)
-            .and_then(|folder| folder.sync_all())
-            .map_err(ExportError::Io)
+        for folder in ["media", "crls", ""] {
+            let folder = self.target.join(folder);
+            if folder.is_dir() {
+                sync(&folder).map_err(ExportError::Io)?;
+            }
+        }
+        let parent = self.target.parent();
+        let parent = parent.filter(|p| !p.as_os_str().is_empty());
+        sync(parent.unwrap_or(Path::new("."))).map_err(ExportError::Io)
     }
 }
 
-impl Drop for Folder {
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+impl Drop for FolderTarget {
     fn drop(&mut self) {
         if !self.complete {
             // Decrypted media must not lie around after a failed export.
             let _ = fs::remove_dir_all(&self.partial);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unfinished_folder_holds_no_byte_of_its_files() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("package");
+        let mut target = FolderTarget::begin(&path).unwrap();
+        target
+            .file("media/01-a.jpg", &mut |out| {
+                out.write_all(b"plaintext").map_err(ExportError::Io)
+            })
+            .unwrap();
+        // As after `kill -9`: nothing of the target runs any more.
+        let partial = place.path().join("package.partial");
+        assert_eq!(fs::read_dir(partial.join("media")).unwrap().count(), 0);
+        target.finish().unwrap();
+        assert_eq!(fs::read(path.join("media/01-a.jpg")).unwrap(), b"plaintext");
+        assert!(!partial.exists());
+        assert!(matches!(
+            FolderTarget::begin(&path),
+            Err(ExportError::Exists { .. })
+        ));
     }
 }

@@ -1,28 +1,43 @@
 //! The file operations of the spool, one method for each step that a crash can separate.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::Path;
 
-/// Performs file operations; in tests it can stop before any of them, as `kill -9` would.
+/// Performs file operations; in tests any of them can fail, once, for a while or from then on as
+/// after `kill -9`.
 #[derive(Default)]
 pub(super) struct Disk {
     #[cfg(test)]
-    pub(super) steps_left: std::sync::Mutex<Option<u32>>,
+    pub(super) fault: std::sync::Mutex<Option<Fault>>,
+}
+
+/// Which operations fail in a test, and how.
+#[cfg(test)]
+pub(super) struct Fault {
+    /// Operations that succeed first.
+    pub(super) after: u32,
+    /// Operations that fail then.
+    pub(super) times: u32,
+    /// Error number of the system.
+    pub(super) errno: i32,
 }
 
 impl Disk {
     #[cfg(test)]
     pub(super) fn step(&self) -> io::Result<()> {
-        let mut left = self.steps_left.lock().unwrap();
-        match left.as_mut() {
-            None => Ok(()),
-            Some(0) => Err(io::Error::other("simulated crash")),
-            Some(n) => {
-                *n -= 1;
-                Ok(())
-            }
+        let mut fault = self.fault.lock().unwrap();
+        let Some(fault) = fault.as_mut() else {
+            return Ok(());
+        };
+        if fault.after > 0 {
+            fault.after -= 1;
+        } else if fault.times > 0 {
+            fault.times -= 1;
+            return Err(io::Error::from_raw_os_error(fault.errno));
         }
+        Ok(())
     }
 
     #[cfg(not(test))]
@@ -33,6 +48,41 @@ impl Disk {
     )]
     pub(super) fn step(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Names and sizes of what is in a folder; an error of any one is an error of the whole, for
+    /// what is not seen must not look as if it were not there.
+    pub(super) fn list(&self, folder: &Path) -> io::Result<Vec<(OsString, u64)>> {
+        self.step()?;
+        let mut files = Vec::new();
+        for item in fs::read_dir(folder)? {
+            self.step()?;
+            let item = item?;
+            files.push((item.file_name(), item.metadata()?.len()));
+        }
+        Ok(files)
+    }
+
+    pub(super) fn open(&self, path: &Path) -> io::Result<File> {
+        self.step()?;
+        File::open(path)
+    }
+
+    pub(super) fn read(&self, file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+        self.step()?;
+        crate::seal::read_full(file, buffer)
+    }
+
+    /// The whole file; `FileTooLarge` if it has more than `max` bytes.
+    pub(super) fn load(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
+        let file = self.open(path)?;
+        self.step()?;
+        let mut bytes = Vec::new();
+        file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(bytes)
     }
 
     pub(super) fn create(&self, path: &Path) -> io::Result<File> {

@@ -42,7 +42,8 @@ impl Entry {
     }
 
     /// The name carries the whole record, so that one rename commits block and record together.
-    pub(super) fn file_name(&self) -> String {
+    #[must_use]
+    pub fn file_name(&self) -> String {
         let kind = match self.kind {
             Kind::Violation => 'v',
             Kind::Notice => 'n',

@@ -62,6 +62,12 @@ pub enum SpoolError {
         /// The number.
         sequence: u64,
     },
+    /// A block that was set aside still does not have its hash.
+    #[error("block with sequence {sequence} is still not what was sealed")]
+    StillDamaged {
+        /// The number.
+        sequence: u64,
+    },
     /// The receipt is for another block.
     #[error("receipt does not match the block: {field} differs")]
     ReceiptMismatch {
@@ -87,6 +93,7 @@ impl SpoolError {
             Self::Full { .. } => "spool-full",
             Self::NoSpace(_) => "spool-no-space",
             Self::NotFound { .. } => "spool-not-found",
+            Self::StillDamaged { .. } => "spool-still-damaged",
             Self::ReceiptMismatch { .. } => "spool-receipt-mismatch",
             Self::Io(_) => "spool-io",
         }

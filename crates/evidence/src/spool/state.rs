@@ -41,15 +41,18 @@ impl State {
     }
 
     /// Reads the state; `None` if there is none yet.
-    pub(super) fn load(folder: &Path, device: &str) -> Result<Option<Self>, SpoolError> {
-        let path = folder.join(FILE);
-        let bytes = match std::fs::metadata(&path) {
-            Ok(data) if data.len() > MAX_LEN => {
+    pub(super) fn load(
+        disk: &Disk,
+        folder: &Path,
+        device: &str,
+    ) -> Result<Option<Self>, SpoolError> {
+        let bytes = match disk.load(&folder.join(FILE), MAX_LEN) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::FileTooLarge => {
                 return Err(SpoolError::StateInvalid {
                     problem: "larger than 8 MiB",
                 });
             }
-            Ok(_) => std::fs::read(&path).map_err(SpoolError::Io)?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(SpoolError::Io(e)),
         };

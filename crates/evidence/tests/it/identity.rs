@@ -89,10 +89,6 @@ fn issue(
 }
 
 impl Root {
-    pub(crate) fn key(&self) -> &PrivateKey {
-        &self.key
-    }
-
     pub(crate) fn new() -> Self {
         let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
         let name = Name::from_str("CN=Test Root,O=LEA-EU,C=PL").unwrap();

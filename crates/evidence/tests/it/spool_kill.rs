@@ -11,7 +11,7 @@ use evidence::digest::Sha256Digest;
 use evidence::manifest::{Kind, Manifest, Notice, SCHEMA};
 use evidence::receipt::{self, Receipt, Verdict, VerifiedReceipt};
 use evidence::seal::Sealed;
-use evidence::spool::{Entry, Spool, SpoolConfig, SpoolError};
+use evidence::spool::{Entry, Spool, SpoolConfig, SpoolError, WhenFull};
 use pki::clearance::Clearance;
 use pki::key::KeyAlgorithm;
 
@@ -27,7 +27,7 @@ const PER_ROUND: usize = 500;
 fn open(folder: &Path) -> Spool {
     let config = SpoolConfig {
         max_bytes: 400_000,
-        max_age: time::Duration::days(1),
+        when_full: WhenFull::Evict,
         max_receipts: 10,
     };
     // Another test's thread may just be starting a program, which holds every open file, the

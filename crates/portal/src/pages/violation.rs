@@ -134,21 +134,31 @@ pub(crate) async fn export<B: Backend>(
         return foreign_form(Frame::of(&viewer, "Form refused", ""));
     }
     match app.backend.export(&viewer.principal, &id).await {
-        Ok(download) => give(download, "attachment"),
+        Ok(package) => {
+            let name = plain(&package.name);
+            let headers = [
+                (CONTENT_TYPE, "application/zip".to_owned()),
+                (
+                    CONTENT_DISPOSITION,
+                    format!("attachment; filename=\"{name}\""),
+                ),
+            ];
+            (headers, package.body).into_response()
+        }
         Err(error) => error_page(&viewer, error),
     }
 }
 
+/// A file name from a camera's manifest, which allows more than a header does.
+fn plain(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    name.chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect()
+}
+
 fn give(download: Download, disposition: &str) -> Response {
-    // The name comes from a camera's manifest, which allows more than a header does.
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || "._-".contains(c) {
-            c
-        } else {
-            '_'
-        }
-    };
-    let name: String = download.name.chars().map(plain).collect();
+    let name = plain(&download.name);
     // Only pictures and films are shown; anything else could be a page and is saved instead.
     let shown = matches!(
         download.media_type.as_str(),

@@ -13,8 +13,8 @@ use pki::clearance::Clearance;
 use pki::tls::PeerCertificates;
 use portal::{
     AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
-    Overview, Page, Proofs, Refused, ReviewChoice, ReviewRow, SessionLimits, Sessions, Violation,
-    ViolationRow,
+    Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow, SessionLimits,
+    Sessions, Violation, ViolationRow,
 };
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -221,12 +221,10 @@ impl Backend for Fake {
         self.answer(())
     }
 
-    async fn export(&self, _: &Principal, id: &str) -> Result<Download, BackendError> {
+    async fn export(&self, _: &Principal, id: &str) -> Result<PackageDownload, BackendError> {
         self.note(format!("export {id}"));
-        self.answer(Download {
-            media_type: "application/zip".into(),
+        self.answer(PackageDownload {
             name: format!("{id}.zip"),
-            size: 2,
             body: Body::from("PK"),
         })
     }

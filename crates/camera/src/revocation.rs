@@ -1,0 +1,195 @@
+//! Revocation: the site's lists, fetched on contact, kept over restarts, and asked before a receipt
+//! ends a block's life.
+//!
+//! A camera that cannot know whether a certificate was revoked goes on uploading, for blocks are
+//! sealed, but accepts no receipt: it keeps its pictures and says so. A list is never replaced by an
+//! older one, so that whoever stole the server's key cannot hide a revocation that the camera has
+//! seen; for one that it has not seen yet, the lists' own validity is the bound.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use evidence::digest::Sha256Digest;
+use http::{Method, Request, StatusCode};
+use http_body_util::Full;
+use pki::crl::{self, CrlError};
+use pki::file;
+use pki::path::{PathError, Purpose, RevocationPolicy, TrustStore};
+use rustls_pki_types::CertificateDer;
+use serde::Deserialize;
+use time::OffsetDateTime;
+use x509_cert::der::Encode as _;
+
+use crate::transport::{Connection, TransportError};
+
+/// Where the site gives its lists.
+const PATH: &str = "/intake/v1/revocation";
+const SCHEMA: &str = "cordon.revocation/1";
+/// Lists are fetched again on a connection that lives longer: what a revocation takes at most to
+/// reach a camera that is in contact.
+const FRESH: Duration = Duration::from_secs(60);
+/// Most lists in an answer: a root and its issuing authorities.
+const MAX_LISTS: usize = 8;
+const EXTENSION: &str = "crl";
+
+/// What the site answers.
+#[derive(Deserialize)]
+struct Lists {
+    schema: String,
+    /// In DER, base64.
+    lists: Vec<String>,
+}
+
+/// Why nothing can be known of revocations.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RevocationError {
+    #[error("cannot fetch revocation lists")]
+    Transport(#[from] TransportError),
+    #[error("centre gives no revocation lists: {0}")]
+    Answer(StatusCode),
+    #[error("centre's revocation lists are unusable: {0}")]
+    Malformed(&'static str),
+    #[error("revocation list refused")]
+    List(#[from] CrlError),
+    #[error("revocation lists are missing or stale")]
+    Unknown(#[source] PathError),
+}
+
+/// The lists of one camera.
+pub(crate) struct Revocation {
+    /// Refuses where a list is missing or stale.
+    strict: TrustStore,
+    folder: PathBuf,
+    /// What was last reported, so that a state is reported once.
+    reported: Mutex<Option<String>>,
+}
+
+impl Revocation {
+    /// Takes over the lists that an earlier run kept in `folder`, also those that are stale by now:
+    /// what they revoke stays revoked.
+    pub(crate) fn open(trust: &TrustStore, folder: &Path) -> std::io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        for item in std::fs::read_dir(folder)? {
+            let path = item?.path();
+            if path.extension().is_some_and(|e| e == EXTENSION) {
+                let der = std::fs::read(&path)?;
+                if let Err(error) = accept_as_of_its_date(trust, &der) {
+                    tracing::warn!(path = %path.display(), %error, "stored revocation list not used");
+                }
+            }
+        }
+        Ok(Self {
+            strict: trust.clone().with_policy(RevocationPolicy::RequireCrl),
+            folder: folder.to_owned(),
+            reported: Mutex::default(),
+        })
+    }
+
+    /// Fetches the lists over `connection` unless they are fresh, and asks about its server.
+    ///
+    /// # Errors
+    /// `Err` with [`TransportError::Revoked`] if the server must not be talked to.
+    pub(crate) async fn follow(
+        &self,
+        connection: &mut Connection,
+        now: OffsetDateTime,
+    ) -> Result<Result<(), RevocationError>, TransportError> {
+        let fresh = connection.lists_at.is_some_and(|at| at.elapsed() < FRESH);
+        let fetched = if fresh {
+            Ok(())
+        } else {
+            self.fetch(connection, now).await
+        };
+        if fetched.is_ok() && !fresh {
+            connection.lists_at = Some(Instant::now());
+        }
+        match self.strict.validate(&connection.peer, Purpose::Server, now) {
+            Ok(_) => Ok(fetched),
+            Err(e @ (PathError::CrlMissing { .. } | PathError::CrlStale { .. })) => {
+                Ok(fetched.and(Err(RevocationError::Unknown(e))))
+            }
+            Err(e) => Err(TransportError::Revoked(e)),
+        }
+    }
+
+    async fn fetch(
+        &self,
+        connection: &mut Connection,
+        now: OffsetDateTime,
+    ) -> Result<(), RevocationError> {
+        let request = Request::builder().method(Method::GET).uri(PATH);
+        let request = request.body(Full::new(Bytes::new()));
+        let request = request.map_err(|_| RevocationError::Malformed("request"))?;
+        let answer = connection.request(request, 0).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(RevocationError::Answer(answer.status()));
+        }
+        let lists: Lists = serde_json::from_slice(answer.body())
+            .map_err(|_| RevocationError::Malformed("not of the schema"))?;
+        if lists.schema != SCHEMA || lists.lists.len() > MAX_LISTS {
+            return Err(RevocationError::Malformed("other schema, or too many"));
+        }
+        for list in lists.lists {
+            let der = STANDARD
+                .decode(list)
+                .map_err(|_| RevocationError::Malformed("not base64"))?;
+            match self.strict.accept_crl(&der, now) {
+                Ok(_) => self.keep(&der),
+                // Of an authority that this camera has nothing to do with.
+                Err(CrlError::UnknownIssuer { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a list over restarts. Failing to is no reason to stop: the next contact brings it again.
+    fn keep(&self, der: &[u8]) {
+        let Ok(parsed) = crl::parse(der) else { return };
+        let issuer = parsed.tbs_cert_list.issuer.to_der().unwrap_or_default();
+        let name = format!("{}.{EXTENSION}", Sha256Digest::of(&issuer));
+        if let Err(error) = file::write_atomic(&self.folder.join(name), der, 0o600) {
+            tracing::warn!(%error, "revocation list not kept");
+        }
+    }
+
+    /// Whether the signer of a receipt was a service when it signed, and is known not to be revoked
+    /// now.
+    ///
+    /// Its own time does not count for revocation: whoever stole a key writes the time that suits.
+    pub(crate) fn signer(
+        &self,
+        chain: &[CertificateDer<'_>],
+        signed_at: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        let purpose = Purpose::ServiceSigner;
+        let validated = self
+            .strict
+            .validate_ignoring_revocation(chain, purpose, signed_at)?;
+        self.strict.check_revoked(&validated, now)
+    }
+
+    /// Whether this state is news.
+    pub(crate) fn is_news(&self, state: Option<&str>) -> bool {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.as_deref() == state {
+            return false;
+        }
+        *reported = state.map(str::to_owned);
+        true
+    }
+}
+
+/// Accepts a list at the time it was issued, so that its age does not matter.
+fn accept_as_of_its_date(trust: &TrustStore, der: &[u8]) -> Result<(), CrlError> {
+    let parsed = crl::parse(der)?;
+    let issued = parsed.tbs_cert_list.this_update.to_system_time();
+    trust
+        .accept_crl(der, OffsetDateTime::from(issued))
+        .map(drop)
+}

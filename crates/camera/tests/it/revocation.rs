@@ -1,0 +1,102 @@
+//! Cameras follow revocation: of the receipts' signer, with stale, missing and older lists.
+
+use std::sync::Arc;
+
+use camera::CameraEvent;
+use time::Duration;
+use tokio::net::TcpListener;
+
+use crate::fake_centre::{Centre, Mischief};
+use crate::stage::{Running, Stage, names, until};
+
+const WEEK: Duration = Duration::days(7);
+
+async fn scene() -> (Stage, Arc<Centre>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stage = Stage::new(listener.local_addr().unwrap().port());
+    let centre = Centre::new(&stage.world, &stage.recipient, Mischief::None);
+    centre.listen(&stage.world, listener).await;
+    (stage, centre)
+}
+
+fn give(centre: &Centre, lists: Option<Vec<Vec<u8>>>) {
+    *centre.lists.lock().unwrap() = lists;
+}
+
+/// The block was uploaded, its receipt refused some times, and it is still there.
+async fn kept(stage: &Stage, running: &Running) {
+    until("refused receipts", || {
+        running.metrics.snapshot().receipts_refused > 2
+    })
+    .await;
+    let snapshot = running.metrics.snapshot();
+    assert_eq!((snapshot.receipted, snapshot.waiting_blocks), (0, 1));
+    assert_eq!(names(stage.path("spool/blocks")).len(), 1);
+    assert!(names(stage.path("spool/receipts")).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receipt_of_a_revoked_signer_deletes_nothing() {
+    let (stage, centre) = scene().await;
+    let lists = stage.world.lists(2, &[centre.signer()], WEEK);
+    give(&centre, Some(lists));
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    kept(&stage, &running).await;
+    assert!(running.saw(
+        |e| matches!(e, CameraEvent::ReceiptRefused { reason, .. } if reason.contains("revoked"))
+    ));
+    running.stop().await;
+    // Older lists, as a thief of the server's key has them, hide nothing, nor does a restart.
+    give(&centre, Some(stage.world.lists(1, &[], WEEK)));
+    let running = stage.start().await;
+    kept(&stage, &running).await;
+    assert!(running.saw(|e| matches!(e, CameraEvent::RevocationUnknown { .. })));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn camera_without_lists_keeps_its_pictures_until_it_has_them() {
+    let (stage, centre) = scene().await;
+    give(&centre, None);
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    kept(&stage, &running).await;
+    assert!(running.saw(|e| matches!(e, CameraEvent::RevocationUnknown { .. })));
+    give(&centre, Some(stage.world.lists(1, &[], WEEK)));
+    until("the receipt", || running.metrics.snapshot().receipted == 1).await;
+    assert!(running.saw(|e| *e == CameraEvent::RevocationKnown));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn camera_with_stale_lists_keeps_its_pictures() {
+    let (stage, centre) = scene().await;
+    // Issued a minute ago, good for half of one.
+    give(
+        &centre,
+        Some(stage.world.lists(1, &[], Duration::seconds(30))),
+    );
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    kept(&stage, &running).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_server_gets_no_block() {
+    let (stage, centre) = scene().await;
+    let services = stage.world.services.certificate();
+    give(&centre, Some(stage.world.lists(2, &[services], WEEK)));
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    until("a refusal", || {
+        running.saw(
+            |e| matches!(e, CameraEvent::BearerFailed { reason, .. } if reason.contains("revoked")),
+        )
+    })
+    .await;
+    assert_eq!(*centre.received.lock().unwrap(), 0);
+    assert_eq!(running.metrics.snapshot().waiting_blocks, 1);
+    running.stop().await;
+}

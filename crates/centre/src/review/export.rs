@@ -1,0 +1,136 @@
+//! Custody packages: permitted and recorded first, written afterwards.
+
+use std::io::{BufReader, Write};
+use std::sync::Arc;
+
+use access::{Action, Principal};
+use audit::{Actor, Event, Outcome};
+use evidence::export::{self, Package, Target};
+use time::OffsetDateTime;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::media::{damaged, object};
+use super::{ExportContext, Parts, Review, ReviewError, query};
+
+/// Packages written at the same time; each holds a thread for as long as its reader takes. Who
+/// comes later waits.
+pub(super) const EXPORTS: usize = 4;
+
+/// An export that was permitted and is in the audit log, ready to be written.
+pub struct Export {
+    parts: Arc<Parts>,
+    context: ExportContext,
+    violation: String,
+    purpose: String,
+    block: String,
+    receipt: Vec<u8>,
+    /// Indices of the custody record, which ends with this export.
+    indices: Vec<u64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Review {
+    /// Asks the rules for the custody package of a violation and records the answer.
+    ///
+    /// # Errors
+    /// [`ReviewError`]; [`ReviewError::NotFound`] also while the receipt is not signed yet.
+    pub async fn export(
+        &self,
+        who: &Principal,
+        id: &str,
+        context: ExportContext,
+    ) -> Result<Export, ReviewError> {
+        let resource = self.resource(id).await?;
+        let event = self
+            .permit(who, Action::EvidenceExport, &resource, Some(id))
+            .await?;
+        let purpose = format!("{} for {} ({})", id, who.name(), who.uid());
+        self.prepare(id, event, &purpose, context).await
+    }
+
+    /// The same for whoever administers the centre's own machine; recorded, not decided.
+    ///
+    /// # Errors
+    /// [`ReviewError`].
+    pub async fn export_by_console(
+        &self,
+        id: &str,
+        context: ExportContext,
+    ) -> Result<Export, ReviewError> {
+        self.resource(id).await?;
+        let (now, console) = (OffsetDateTime::now_utc(), Actor::service("console"));
+        let event = Event::new(
+            now,
+            console,
+            "evidence.export",
+            super::name(id),
+            Outcome::Ok,
+        );
+        let event = self.record(event, Some(id)).await?;
+        let purpose = format!("{id} for the console");
+        self.prepare(id, event, &purpose, context).await
+    }
+
+    async fn prepare(
+        &self,
+        id: &str,
+        event: u64,
+        purpose: &str,
+        context: ExportContext,
+    ) -> Result<Export, ReviewError> {
+        let block = query::block(&self.parts.sql, id).await?;
+        let (block, receipt) = block.ok_or(ReviewError::NotFound("violation"))?;
+        let receipt = receipt.ok_or(ReviewError::NotFound("receipt"))?;
+        let indices = query::log_indices(&self.parts.sql, id, event).await?;
+        let permit = Arc::clone(&self.exports).acquire_owned().await;
+        Ok(Export {
+            parts: Arc::clone(&self.parts),
+            context,
+            violation: id.to_owned(),
+            purpose: one_line(purpose),
+            block,
+            receipt,
+            indices: indices.ok_or(ReviewError::TooManyEvents)?,
+            // The semaphore lives as long as `self` and is never closed.
+            _permit: permit.map_err(|_| ReviewError::NotFound("centre"))?,
+        })
+    }
+}
+
+impl Export {
+    /// Writes the package in bounded memory; call it on a thread that may block.
+    ///
+    /// # Errors
+    /// [`ReviewError`]; what the target has by then is no package.
+    pub fn write(self, target: &mut dyn Target) -> Result<(), ReviewError> {
+        let parts = &self.parts;
+        let object = object(&self.block)?;
+        let file = BufReader::new(parts.archive.get(&object)?);
+        let mut opened = parts.opener.open(file).map_err(damaged)?;
+        let log = (self.context.prove)(&self.indices).map_err(ReviewError::Proof)?;
+        let signed_manifest = opened.signed_data_der.clone();
+        let camera_chain = opened.signer_chain.clone();
+        let package = Package {
+            violation: &self.violation,
+            block: &parts.archive.path(&object),
+            signed_manifest: &signed_manifest,
+            camera_chain: &camera_chain,
+            receipt: &self.receipt,
+            centre_chain: &parts.receipt_chain,
+            centre_key: &parts.receipt_key,
+            root_pem: &self.context.root_pem,
+            crls_pem: &self.context.crls_pem,
+            log: &log,
+            purpose: &self.purpose,
+            now: OffsetDateTime::now_utc(),
+        };
+        let mut read = |index: usize, out: &mut dyn Write| opened.read_medium(index, out);
+        Ok(export::write(&package, &mut read, target)?)
+    }
+}
+
+/// `text` without what could end the line that it stands in: the package's README is Markdown.
+fn one_line(text: &str) -> String {
+    let plain = |c: char| if c.is_control() || c == '`' { ' ' } else { c };
+    text.chars().map(plain).collect()
+}
