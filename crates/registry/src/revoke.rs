@@ -108,6 +108,14 @@ impl Registry {
             drop(tx);
             return Box::pin(self.revoke(authority, &serial, reason, actor, now)).await;
         }
+        sqlx::query(
+            "UPDATE holders SET epoch = epoch + 1 WHERE authority = ?1 AND holder_id =
+                 (SELECT holder_id FROM issued WHERE authority = ?1 AND serial = ?2)",
+        )
+        .bind(authority.name())
+        .bind(&serial)
+        .execute(&mut *tx)
+        .await?;
         let mut serials = vec![serial.clone()];
         serials.extend(revoke_unused_successors(&mut tx, authority, &serial, at, reason).await?);
         let resource = format!("certificate/{authority}/{}", record.holder);

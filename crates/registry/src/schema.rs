@@ -66,6 +66,8 @@ CREATE TABLE holders (
     holder_id    TEXT NOT NULL,        -- device name, or user id
     state        TEXT NOT NULL CHECK (state IN ('enrolled', 'suspended', 'revoked', 'retired')),
     changed_at   INTEGER NOT NULL,
+    -- Grows with every change and every revocation of a certificate.
+    epoch        INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (authority, holder_id)
 ) STRICT;
 

@@ -426,7 +426,7 @@ async fn person_is_revoked_with_all_certificates_by_user_id() {
             .holder_state(CaKind::Users, "officer-1")
             .await
             .unwrap(),
-        Some(HolderState::Revoked)
+        Some((HolderState::Revoked, 1))
     );
 }
 
@@ -511,7 +511,10 @@ async fn database_of_the_version_before_gets_states_and_loses_nobody() {
     tx.commit().await.unwrap();
     sql.close().await;
     let registry = open(world.folder.path(), Arc::new(MemorySink::default())).await;
-    let state = async |kind, holder| registry.holder_state(kind, holder).await.unwrap();
+    let state = async |kind, holder| {
+        let state = registry.holder_state(kind, holder).await.unwrap();
+        state.map(|(state, _)| state)
+    };
     for (kind, holder, expected) in [
         (CaKind::Devices, "camera-1", Some(HolderState::Enrolled)),
         (CaKind::Devices, "camera-2", Some(HolderState::Revoked)),
