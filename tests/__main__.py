@@ -13,7 +13,7 @@ from tests.runner import main
 # The longest first, so that nothing long is left for the end when they run side by side.
 SUITES = [
     "ike_vpn", "ikev2", "ike_kernel", "lab", "ike_keys", "ike_eap", "ike_modes", "openvpn", "vpn", "browser", "demo",
-    "kill", "diskfull", "upload", "export", "scan", "ibc", "ike_load",
+    "kill", "hostile_site", "diskfull", "upload", "export", "scan", "ibc", "ike_load",
 ]
 # Suites that compare times or load the machine: they run when nothing else does.
 ALONE = {"ike_load"}
