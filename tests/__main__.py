@@ -16,7 +16,7 @@ SUITES = [
     "kill", "hostile_site", "diskfull", "upload", "export", "scan", "ibc", "ike_load",
 ]
 # Suites that compare times or load the machine: they run when nothing else does.
-ALONE = {"ike_load"}
+ALONE = {"ike_load", "hostile_site"}
 # A suite that is beyond the limit of tests.runner and of its own clean-up hangs.
 LIMIT = 900
 

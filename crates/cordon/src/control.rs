@@ -13,7 +13,7 @@ use pki::crl::RevocationReason;
 use pki::key::PrivateKey;
 use pki::name::Subject;
 use pki::profile::CaKind;
-use registry::{HolderChange, Revoked};
+use registry::{HolderChange, HolderState, RegistryError, Revoked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
@@ -394,11 +394,9 @@ async fn issue_user(
             who.clone(),
             now,
         )
-        .await
-        .or_hint(
-            format!("cannot issue a certificate for {uid}"),
-            "correct the directory entry",
-        )?;
+        .await;
+    let hint = hint(&issued, "correct the directory entry");
+    let issued = issued.or_hint(format!("cannot issue a certificate for {uid}"), hint)?;
     let name = format!("{} (Cordon)", person.name);
     let p12 = pki::pkcs12::export(&key, &issued.chain, &name, password)
         .or_hint("cannot make the PKCS#12 file", "use another password")?;
@@ -520,11 +518,9 @@ async fn code(
             who.clone(),
             now,
         )
-        .await
-        .or_hint(
-            format!("cannot make a code for {device}"),
-            "use another name or clearance",
-        )?;
+        .await;
+    let hint = hint(&code, "use another name or clearance");
+    let code = code.or_hint(format!("cannot make a code for {device}"), hint)?;
     Ok(json!({
         "device": device,
         "code": code.as_str(),
@@ -536,6 +532,18 @@ async fn code(
         "authorities_pem": site.authorities_pem()?,
         "recipients_pem": site.recipients_pem,
     }))
+}
+
+/// What to do about a refusal: the holder's state has its own answer.
+fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'static str {
+    match outcome {
+        Err(RegistryError::Holder(refused)) => match refused.state {
+            HolderState::Suspended => "end the suspension with `cordon registry resume`",
+            HolderState::Revoked => "allow new certificates with `cordon registry readmit`",
+            HolderState::Enrolled | HolderState::Retired => "use another name",
+        },
+        _ => otherwise,
+    }
 }
 
 async fn set_active(

@@ -279,7 +279,7 @@ impl Registry {
         )
         .bind(authority.name())
         .bind(holder)
-        .fetch_optional(self.inner.sql.read())
+        .fetch_optional(self.readers(authority))
         .await?;
         row.map(|(name, epoch)| Ok((name.parse()?, epoch)))
             .transpose()

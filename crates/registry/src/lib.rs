@@ -101,6 +101,8 @@ struct Inner {
     directory: PathBuf,
     config: Config,
     sql: Sql,
+    /// The same with connections of its own: a crowd of people must not keep devices waiting.
+    people: Sql,
     root: Certificate,
     authorities: BTreeMap<CaKind, CertificateAuthority>,
     trust: TrustStore,
@@ -176,12 +178,15 @@ impl Registry {
         let trust = TrustStore::new(std::slice::from_ref(&loaded.root), &intermediates)?
             .with_status(status.clone())
             .with_arc(config.arc);
-        let sql = Sql::open(&directory.join("registry.sqlite"), schema::MIGRATIONS).await?;
+        let file = directory.join("registry.sqlite");
+        let sql = Sql::open(&file, schema::MIGRATIONS).await?;
+        let people = sql.with_own_readers(&file).await?;
         let registry = Self {
             inner: Arc::new(Inner {
                 directory: directory.to_owned(),
                 config,
                 sql,
+                people,
                 root: loaded.root,
                 authorities: loaded.authorities,
                 trust,
@@ -234,7 +239,16 @@ impl Registry {
 
     /// Ends all use of the database.
     pub async fn close(&self) {
+        self.inner.people.close().await;
         self.inner.sql.close().await;
+    }
+
+    /// Connections to ask about a holder of this authority by.
+    fn readers(&self, authority: CaKind) -> &store::sqlx::SqlitePool {
+        match authority {
+            CaKind::Users => self.inner.people.read(),
+            CaKind::Devices | CaKind::Services => self.inner.sql.read(),
+        }
     }
 
     fn authority(&self, kind: CaKind) -> Result<&CertificateAuthority, RegistryError> {

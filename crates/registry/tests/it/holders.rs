@@ -9,7 +9,7 @@ use pki::name::Subject;
 use pki::path::{PathError, Purpose};
 use pki::profile::CaKind;
 use registry::{
-    AdmissionError, EnrolError, HolderChange, HolderState, Issued, MAX_RENEWALS, Registry,
+    AdmissionError, CrlName, EnrolError, HolderChange, HolderState, Issued, MAX_RENEWALS, Registry,
     RegistryError,
 };
 use store::sqlx;
@@ -233,6 +233,18 @@ async fn predecessor_is_accepted_until_its_successor_is_used() {
         .await
         .unwrap();
     assert_eq!(on_list(registry), 2);
+    // Expired long ago they need no entry any more; one that was compromised keeps it.
+    change(&world, STOLEN).await.unwrap();
+    let listed = |registry: &Registry| {
+        let der = registry.crl(CrlName::Issuing(CaKind::Devices)).unwrap();
+        let crl = pki::crl::parse(&der).unwrap().tbs_cert_list;
+        crl.revoked_certificates.map_or(0, |entries| entries.len())
+    };
+    assert_eq!(listed(registry), 3);
+    let years = NOW + Duration::days(800);
+    registry.refresh_crls(years).await.unwrap();
+    assert_eq!(listed(registry), 1);
+    assert_eq!(on_list(registry), 3);
 }
 
 #[tokio::test]
