@@ -49,6 +49,7 @@ impl Gate {
         let admitted = self
             .site
             .registry
+            .at_address(from)
             .admit(&peer.0, Purpose::ClientUser, now)
             .await;
         let refused = match admitted {
@@ -85,6 +86,7 @@ impl Gate {
         let admitted = self
             .site
             .registry
+            .at_address(from)
             .admit(&peer.0, Purpose::ClientDevice, now)
             .await;
         match admitted {

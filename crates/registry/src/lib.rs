@@ -67,6 +67,7 @@ mod revoke;
 mod schema;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
@@ -95,6 +96,8 @@ pub use self::revoke::{CrlName, Revoked};
 #[derive(Clone)]
 pub struct Registry {
     inner: Arc<Inner>,
+    /// Where the request comes from that this clone serves.
+    address: Option<IpAddr>,
 }
 
 struct Inner {
@@ -196,6 +199,7 @@ impl Registry {
                 audit,
                 pool: Pool::new(Share::Registry),
             }),
+            address: None,
         };
         registry.load_root_crl(now)?;
         registry.load_revocations().await?;
@@ -204,6 +208,16 @@ impl Registry {
             registry.renew_crl(kind, now).await?;
         }
         Ok(registry)
+    }
+
+    /// The same registry for a request from `address`, which stands in the events of what is done
+    /// by this clone.
+    #[must_use]
+    pub fn at_address(&self, address: Option<IpAddr>) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            address,
+        }
     }
 
     /// The root certificate.
@@ -268,6 +282,14 @@ impl Registry {
         if events.is_empty() {
             return Ok(());
         }
+        let events = match self.address {
+            None => events,
+            Some(address) => {
+                let address = address.to_string();
+                let at = |event: Event| event.with_detail("address", address.clone());
+                events.into_iter().map(at).collect()
+            }
+        };
         let audit = Arc::clone(&self.inner.audit);
         self.inner
             .pool
