@@ -40,6 +40,10 @@ impl Decision {
             .with_policies(self.determining.iter().cloned())
             .with_detail("clearance", who.clearance().level())
             .with_detail("login", login);
+        let event = match who.address() {
+            Some(address) => event.with_detail("address", address.to_string()),
+            None => event,
+        };
         if self.reasons.is_empty() {
             event
         } else {

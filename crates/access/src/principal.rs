@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use pki::clearance::Clearance;
@@ -114,6 +115,7 @@ pub struct Principal {
     roles: BTreeSet<Role>,
     units: BTreeSet<String>,
     credential: Credential,
+    address: Option<IpAddr>,
 }
 
 /// Why somebody with valid credentials is no principal.
@@ -205,7 +207,22 @@ impl Principal {
             roles: record.roles.clone(),
             units: record.units.clone(),
             credential,
+            address: None,
         })
+    }
+
+    /// The same person, asking from `address`. It decides nothing and stands in the events of what
+    /// the person does.
+    #[must_use]
+    pub fn at_address(mut self, address: Option<IpAddr>) -> Self {
+        self.address = address;
+        self
+    }
+
+    /// Where the person asks from, if that is known.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
     /// User id.

@@ -9,13 +9,13 @@ use axum::body::Body;
 use centre::{Decision, ReviewError};
 use pki::tls::PeerCertificates;
 use portal::{
-    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
-    Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow, Violation,
-    ViolationRow,
+    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Epoch, Filter,
+    MediumRow, Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow,
+    Violation, ViolationRow,
 };
 use time::OffsetDateTime;
 
-use crate::gate::Gate;
+use crate::gate::{Gate, at_address};
 use crate::site::Site;
 
 /// Audit events on one page.
@@ -28,21 +28,30 @@ pub(crate) struct PortalBackend {
 }
 
 impl Backend for PortalBackend {
-    async fn by_certificate(&self, peer: &PeerCertificates) -> Result<Principal, Refused> {
-        self.gate.person(peer).await
+    async fn by_certificate(
+        &self,
+        peer: &PeerCertificates,
+        from: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
+        self.gate.person(peer, from).await
     }
 
     async fn by_password(
         &self,
         uid: &str,
         password: &str,
-        _: Option<IpAddr>,
-    ) -> Result<Principal, Refused> {
-        self.gate.password(uid, password).await
+        from: Option<IpAddr>,
+    ) -> Result<(Principal, Epoch), Refused> {
+        self.gate.password(uid, password, from).await
     }
 
-    async fn by_session(&self, uid: &str) -> Result<Principal, Refused> {
-        self.gate.session(uid).await
+    async fn by_session(
+        &self,
+        uid: &str,
+        epoch: Epoch,
+        from: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
+        self.gate.session(uid, epoch, from).await
     }
 
     async fn overview(&self, who: &Principal) -> Result<Overview, BackendError> {
@@ -195,9 +204,15 @@ impl Backend for PortalBackend {
                 .access
                 .decide(who, Action::AuditRead, &resource, &Context::default());
         let now = OffsetDateTime::now_utc();
-        self.gate
-            .note(decision.event(now, who, Action::AuditRead, &resource))
-            .await;
+        let event = decision.event(now, who, Action::AuditRead, &resource);
+        let event = match before {
+            Some(before) => event.with_detail("before", before),
+            None => event,
+        };
+        if !self.gate.note(event).await {
+            let message = "the audit log cannot be written".to_owned();
+            return Err(BackendError::Failed(message));
+        }
         if !decision.allowed {
             let (reasons, policies) = (decision.reasons, decision.determining);
             return Err(BackendError::Denied { reasons, policies });
@@ -222,12 +237,20 @@ impl Backend for PortalBackend {
         }
     }
 
-    async fn note_session(&self, uid: &str, action: &'static str) {
+    async fn note_session(
+        &self,
+        uid: &str,
+        action: &'static str,
+        from: Option<IpAddr>,
+    ) -> Result<(), BackendError> {
         let now = OffsetDateTime::now_utc();
         let actor = Actor::user(uid, uid);
-        self.gate
-            .note(Event::new(now, actor, action, "portal", audit::Outcome::Ok))
-            .await;
+        let event = Event::new(now, actor, action, "portal", audit::Outcome::Ok);
+        if self.gate.note(at_address(event, from)).await {
+            return Ok(());
+        }
+        let message = "the audit log cannot be written".to_owned();
+        Err(BackendError::Failed(message))
     }
 }
 

@@ -1,8 +1,14 @@
 //! The command line: one definition for parsing, help and completions.
 
+mod directory;
+mod registry;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use directory::Directory;
+pub(crate) use registry::{HolderArgs, Registry};
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.
 #[derive(Debug, Parser)]
@@ -411,118 +417,6 @@ pub(crate) struct Revoke {
     /// Why: unspecified, key-compromise, affiliation-changed, superseded, cessation-of-operation.
     #[arg(long, default_value = "unspecified")]
     pub(crate) reason: String,
-}
-
-/// `cordon registry …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Registry {
-    /// Make a one-time code with which a device enrols itself, and a folder with all it needs.
-    #[command(after_help = "Example:
-  cordon registry code --data /var/lib/cordon --device camera-17 --out camera-17
-Carry the folder to the camera and start `cordon camera run --config camera.toml` there.")]
-    Code {
-        #[command(flatten)]
-        site: SiteArgs,
-        /// Name of the device.
-        #[arg(long)]
-        device: String,
-        /// Highest classification the device may seal, 0 to 3: what the devices CA may grant.
-        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=4))]
-        clearance: u8,
-        /// Folder for the code, the certificates to trust and seal to, and a configuration to
-        /// start from; must not exist.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
-        /// Hours that the code is good for.
-        #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
-        hours: u32,
-    },
-    /// List devices and people with their states: enrolled, suspended, revoked, retired.
-    #[command(after_help = "Example:\n  cordon registry list --data /var/lib/cordon")]
-    List {
-        #[command(flatten)]
-        site: SiteArgs,
-    },
-    /// Refuse a device or person for the time being; the certificates stay.
-    #[command(after_help = "Example:
-  cordon registry suspend --data /var/lib/cordon --device camera-17")]
-    Suspend(HolderArgs),
-    /// End a suspension.
-    #[command(after_help = "Example:
-  cordon registry resume --data /var/lib/cordon --device camera-17")]
-    Resume(HolderArgs),
-    /// Refuse a device or person for good and revoke all certificates; the name is not used again.
-    #[command(after_help = "Example:
-  cordon registry retire --data /var/lib/cordon --device camera-17")]
-    Retire(HolderArgs),
-    /// Allow a revoked device or person new certificates; the old ones stay revoked.
-    #[command(after_help = "Example:
-  cordon registry readmit --data /var/lib/cordon --device camera-17")]
-    Readmit(HolderArgs),
-}
-
-/// `cordon registry suspend` and its like.
-#[derive(Debug, Args)]
-pub(crate) struct HolderArgs {
-    #[command(flatten)]
-    pub(crate) site: SiteArgs,
-    #[command(flatten)]
-    pub(crate) holder: HolderName,
-}
-
-/// A device or a person.
-#[derive(Debug, Args)]
-#[group(id = "holder", required = true, multiple = false)]
-pub(crate) struct HolderName {
-    /// Name of the device.
-    #[arg(long)]
-    pub(crate) device: Option<String>,
-    /// User id of the person.
-    #[arg(long)]
-    pub(crate) uid: Option<String>,
-}
-
-/// `cordon directory …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Directory {
-    /// Add or update people from a file, one JSON object a line.
-    #[command(after_help = "Example:
-  cordon directory import --data /var/lib/cordon people.jsonl
-A line: {\"uid\":\"officer-4711\",\"name\":\"Example Officer\",\"email\":\"officer@example.org\",
-  \"organisation\":\"LEA-EU\",\"clearance\":2,\"roles\":[\"officer\"],\"units\":[\"traffic\"]}")]
-    Import {
-        #[command(flatten)]
-        site: SiteArgs,
-        /// The file; `-` reads standard input.
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
-    /// List people.
-    #[command(after_help = "Example:\n  cordon directory list --data /var/lib/cordon")]
-    List {
-        #[command(flatten)]
-        site: SiteArgs,
-    },
-    /// Set a password, read from standard input.
-    #[command(after_help = "Example:
-  cordon directory password --data /var/lib/cordon --uid officer-4711 < password.txt")]
-    Password {
-        #[command(flatten)]
-        site: SiteArgs,
-        /// The person's user id.
-        #[arg(long)]
-        uid: String,
-    },
-    /// Keep a person from logging in, by certificate and by password.
-    #[command(after_help = "Example:
-  cordon directory disable --data /var/lib/cordon --uid officer-4711")]
-    Disable {
-        #[command(flatten)]
-        site: SiteArgs,
-        /// The person's user id.
-        #[arg(long)]
-        uid: String,
-    },
 }
 
 /// `cordon config …`.

@@ -13,7 +13,7 @@ use pki::crl::RevocationReason;
 use pki::key::PrivateKey;
 use pki::name::Subject;
 use pki::profile::CaKind;
-use registry::{HolderChange, Revoked};
+use registry::{HolderChange, HolderState, RegistryError, Revoked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
@@ -53,7 +53,11 @@ pub(crate) enum Request {
         hours: u32,
     },
     /// Add or update people, one JSON object a line.
-    Import { people: Zeroizing<String> },
+    Import {
+        people: Zeroizing<String>,
+        /// Also enables who is disabled.
+        enable: bool,
+    },
     /// Everybody.
     ListPeople,
     /// Set a password.
@@ -63,6 +67,8 @@ pub(crate) enum Request {
     },
     /// Keep somebody out.
     Disable { uid: String },
+    /// Let somebody in again.
+    Enable { uid: String },
     /// Write a custody package.
     Export { id: String, out: PathBuf },
     /// What a verifier of custody packages must know.
@@ -147,7 +153,7 @@ pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
                 ));
             }
             let site = Site::open(args).await?;
-            execute(&site, request).await
+            execute(&site, request, &crate::console::this_process()).await
         }
     }
 }
@@ -196,13 +202,15 @@ pub(crate) async fn serve(site: Site, stop: CancellationToken) -> Outcome {
 }
 
 async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
+    // Before anything is read: an order of somebody unknown is not carried out.
+    let who = crate::console::peer(&stream.peer_cred()?);
     let (read, mut write) = stream.into_split();
     let mut line = Zeroizing::new(Vec::new());
     BufReader::new(read.take(MAX_MESSAGE))
         .read_until(b'\n', &mut line)
         .await?;
     let outcome = match serde_json::from_slice(&line) {
-        Ok(request) => execute(site, request).await,
+        Ok(request) => execute(site, request, &who).await,
         Err(error) => Err(Failure::new(error, "use the same version of cordon")),
     };
     let answer = match outcome {
@@ -216,19 +224,14 @@ async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
     write.shutdown().await
 }
 
-/// The administrator at the console.
-fn console() -> Actor {
-    Actor::service("console")
-}
-
-/// Carries a request out on an open site.
-pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
+/// Carries a request of `who` out on an open site.
+pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outcome<Value> {
     let now = OffsetDateTime::now_utc();
     match request {
-        Request::IssueUser { uid, password } => issue_user(site, &uid, &password, now).await,
-        Request::Revoke { whose, reason } => revoke(site, &whose, &reason, now).await,
+        Request::IssueUser { uid, password } => issue_user(site, &uid, &password, who, now).await,
+        Request::Revoke { whose, reason } => revoke(site, &whose, &reason, who, now).await,
         Request::Change { holder, change } => {
-            change_holder(site, &holder, change.into(), now).await
+            change_holder(site, &holder, change.into(), who, now).await
         }
         Request::ListHolders => holders(site).await,
         Request::ListCertificates => list_certificates(site).await,
@@ -236,12 +239,20 @@ pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
             device,
             clearance,
             hours,
-        } => code(site, &device, clearance, hours, now).await,
-        Request::Import { people } => {
-            let count = site.directory.import(&people).await;
-            let count = count.or_hint("cannot import", "correct that line; earlier ones are in")?;
-            note(site, "directory.import", "directory", json!(count)).await?;
-            Ok(json!({ "imported": count }))
+        } => code(site, &device, clearance, hours, who, now).await,
+        Request::Import { people, enable } => {
+            let imported = site
+                .directory
+                .import(&people, enable, who.clone(), now)
+                .await;
+            let imported = imported.or_hint("cannot import", "correct it; nobody was changed")?;
+            Ok(json!({
+                "imported": imported.added + imported.changed + imported.unchanged,
+                "added": imported.added,
+                "changed": imported.changed,
+                "unchanged": imported.unchanged,
+                "kept_disabled": imported.kept_disabled,
+            }))
         }
         Request::ListPeople => {
             let people = site
@@ -252,27 +263,24 @@ pub(crate) async fn execute(site: &Site, request: Request) -> Outcome<Value> {
             Ok(json!({ "people": people }))
         }
         Request::Password { uid, password } => {
-            let set = site.directory.set_password(&uid, &password).await;
+            let set = site
+                .directory
+                .set_password(&uid, &password, who.clone(), now)
+                .await;
             set.or_hint(
                 format!("cannot set the password of {uid}"),
                 "choose another one",
             )?;
-            note(
-                site,
-                "directory.password",
-                &format!("person/{uid}"),
-                json!(1),
-            )
-            .await?;
             Ok(json!({ "uid": uid }))
         }
-        Request::Disable { uid } => disable(site, &uid).await,
+        Request::Disable { uid } => set_active(site, &uid, false, who, now).await,
+        Request::Enable { uid } => set_active(site, &uid, true, who, now).await,
         Request::Export { id, out } => crate::export::by_console(site, &id, &out).await,
         Request::Trust => {
             let trust = crate::export::trust_file(site)?;
             serde_json::to_value(trust).or_hint("cannot write the trust file", "report this")
         }
-        Request::Openvpn(order) => crate::openvpn::issue(site, order, console(), now).await,
+        Request::Openvpn(order) => crate::openvpn::issue(site, order, who.clone(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),
@@ -353,19 +361,13 @@ pub(crate) fn send_journal(
     }
 }
 
-async fn note(site: &Site, action: &str, resource: &str, count: Value) -> Outcome {
-    let now = OffsetDateTime::now_utc();
-    let event = audit::Event::new(now, console(), action, resource, audit::Outcome::Ok)
-        .with_detail("count", count);
-    let audit = site.portal_audit.clone();
-    let recorded = site.audit_pool.run(move || audit.record(event)).await;
-    recorded
-        .or_hint("cannot record the change", "see the log")?
-        .or_hint("cannot record the change", "check the disk")?;
-    Ok(())
-}
-
-async fn issue_user(site: &Site, uid: &str, password: &str, now: OffsetDateTime) -> Outcome<Value> {
+async fn issue_user(
+    site: &Site,
+    uid: &str,
+    password: &str,
+    who: &Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
     let person = site
         .directory
         .get(uid)
@@ -395,14 +397,12 @@ async fn issue_user(site: &Site, uid: &str, password: &str, now: OffsetDateTime)
             key.spki(),
             person.clearance,
             administrator,
-            console(),
+            who.clone(),
             now,
         )
-        .await
-        .or_hint(
-            format!("cannot issue a certificate for {uid}"),
-            "correct the directory entry",
-        )?;
+        .await;
+    let hint = hint(&issued, "correct the directory entry");
+    let issued = issued.or_hint(format!("cannot issue a certificate for {uid}"), hint)?;
     let name = format!("{} (Cordon)", person.name);
     let p12 = pki::pkcs12::export(&key, &issued.chain, &name, password)
         .or_hint("cannot make the PKCS#12 file", "use another password")?;
@@ -429,22 +429,29 @@ async fn list_certificates(site: &Site) -> Outcome<Value> {
     Ok(json!({ "certificates": all }))
 }
 
-async fn revoke(site: &Site, whose: &Whose, reason: &str, now: OffsetDateTime) -> Outcome<Value> {
+async fn revoke(
+    site: &Site,
+    whose: &Whose,
+    reason: &str,
+    who: &Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
     let reason: RevocationReason = reason
         .parse()
         .or_hint("unknown reason", "see `cordon pki revoke --help`")?;
     let holder = match whose {
         Whose::Uid(uid) => Holder::Uid(uid.clone()),
         Whose::Device(device) => Holder::Device(device.clone()),
-        Whose::Serial(serial) => return revoke_one(site, serial, reason, now).await,
+        Whose::Serial(serial) => return revoke_one(site, serial, reason, who, now).await,
     };
-    change_holder(site, &holder, HolderChange::Revoke(reason), now).await
+    change_holder(site, &holder, HolderChange::Revoke(reason), who, now).await
 }
 
 async fn revoke_one(
     site: &Site,
     serial: &str,
     reason: RevocationReason,
+    who: &Actor,
     now: OffsetDateTime,
 ) -> Outcome<Value> {
     let serial = serial.to_ascii_lowercase();
@@ -456,7 +463,7 @@ async fn revoke_one(
     })?;
     let revoked = site
         .registry
-        .revoke(kind, &record.serial, reason, console(), now)
+        .revoke(kind, &record.serial, reason, who.clone(), now)
         .await;
     let revoked = revoked.or_hint("cannot revoke", "try again; see the log")?;
     let serials: Vec<String> = match revoked {
@@ -470,6 +477,7 @@ async fn change_holder(
     site: &Site,
     holder: &Holder,
     change: HolderChange,
+    who: &Actor,
     now: OffsetDateTime,
 ) -> Outcome<Value> {
     let (kind, name) = match holder {
@@ -478,7 +486,7 @@ async fn change_holder(
     };
     let changed = site
         .registry
-        .change_holder(kind, name, change, console(), now)
+        .change_holder(kind, name, change, who.clone(), now)
         .await
         .or_hint(
             format!("cannot {} {name}", change.name()),
@@ -503,6 +511,7 @@ async fn code(
     device: &str,
     clearance: u8,
     hours: u32,
+    who: &Actor,
     now: OffsetDateTime,
 ) -> Outcome<Value> {
     let clearance = Clearance::try_from(clearance).or_hint("clearance", "use 0 to 4")?;
@@ -512,14 +521,12 @@ async fn code(
             device,
             clearance,
             Duration::hours(i64::from(hours)),
-            console(),
+            who.clone(),
             now,
         )
-        .await
-        .or_hint(
-            format!("cannot make a code for {device}"),
-            "use another name or clearance",
-        )?;
+        .await;
+    let hint = hint(&code, "use another name or clearance");
+    let code = code.or_hint(format!("cannot make a code for {device}"), hint)?;
     Ok(json!({
         "device": device,
         "code": code.as_str(),
@@ -533,29 +540,33 @@ async fn code(
     }))
 }
 
-async fn disable(site: &Site, uid: &str) -> Outcome<Value> {
-    let person = site
-        .directory
-        .get(uid)
-        .await
-        .or_hint("cannot read the directory", "see the log")?;
-    let mut person = person.ok_or_else(|| {
-        let error = anyhow::anyhow!("nobody has the user id {uid}");
-        Failure::new(error, "`cordon directory list` shows everybody")
-    })?;
-    person.active = false;
+/// What to do about a refusal: the holder's state has its own answer.
+fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'static str {
+    match outcome {
+        Err(RegistryError::Holder(refused)) => match refused.state {
+            HolderState::Suspended => "end the suspension with `cordon registry resume`",
+            HolderState::Revoked => "allow new certificates with `cordon registry readmit`",
+            HolderState::Enrolled | HolderState::Retired => "use another name",
+        },
+        _ => otherwise,
+    }
+}
+
+async fn set_active(
+    site: &Site,
+    uid: &str,
+    active: bool,
+    who: &Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
     site.directory
-        .update(&person)
+        .set_active(uid, active, who.clone(), now)
         .await
-        .or_hint("cannot change the directory", "see the log")?;
-    note(
-        site,
-        "directory.disable",
-        &format!("person/{uid}"),
-        json!(1),
-    )
-    .await?;
-    Ok(json!({ "uid": uid, "active": false }))
+        .or_hint(
+            format!("cannot change {uid}"),
+            "`cordon directory list` shows everybody",
+        )?;
+    Ok(json!({ "uid": uid, "active": active }))
 }
 
 fn rfc3339(at: OffsetDateTime) -> String {

@@ -1,20 +1,20 @@
 //! Who is behind a request: from certificates and passwords to principals and devices.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::Principal;
 use audit::{Actor, Event, Outcome as AuditOutcome};
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use centre::{Device, DeviceRefused};
-use directory::Person;
 use pki::path::Purpose;
 use pki::profile::CaKind;
 use pki::tls::PeerCertificates;
-use portal::Refused;
+use portal::{Epoch, Refused};
 use registry::{HolderRefused, HolderState};
 use time::OffsetDateTime;
 
@@ -40,11 +40,16 @@ impl Gate {
     }
 
     /// The person who presents `peer`.
-    pub(crate) async fn person(&self, peer: &PeerCertificates) -> Result<Principal, Refused> {
+    pub(crate) async fn person(
+        &self,
+        peer: &PeerCertificates,
+        from: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
         let now = OffsetDateTime::now_utc();
         let admitted = self
             .site
             .registry
+            .at_address(from)
             .admit(&peer.0, Purpose::ClientUser, now)
             .await;
         let refused = match admitted {
@@ -54,7 +59,7 @@ impl Gate {
                 match self.site.directory.get(&uid).await {
                     Ok(Some(person)) => {
                         match Principal::by_certificate(identity, &person.record()) {
-                            Ok(principal) => return Ok(principal),
+                            Ok(principal) => return Ok(principal.at_address(from)),
                             Err(error) => refusal(error.code(), &error),
                         }
                     }
@@ -67,23 +72,28 @@ impl Gate {
             }
             Err(error) => refusal(error.code(), &error),
         };
-        self.note_refusal(peer, &refused).await;
+        self.note_refusal(peer, &refused, from).await;
         Err(refused)
     }
 
     /// The camera that presents `peer`.
-    pub(crate) async fn device(&self, peer: &PeerCertificates) -> Result<Device, DeviceRefused> {
+    pub(crate) async fn device(
+        &self,
+        peer: &PeerCertificates,
+        from: Option<IpAddr>,
+    ) -> Result<Device, DeviceRefused> {
         let now = OffsetDateTime::now_utc();
         let admitted = self
             .site
             .registry
+            .at_address(from)
             .admit(&peer.0, Purpose::ClientDevice, now)
             .await;
         match admitted {
             Ok(admitted) => Ok(Device(admitted.identity().common_name.clone())),
             Err(error) => {
                 let refused = refusal(error.code(), &error);
-                self.note_refusal(peer, &refused).await;
+                self.note_refusal(peer, &refused, from).await;
                 Err(DeviceRefused {
                     code: refused.code,
                     message: refused.message,
@@ -92,15 +102,28 @@ impl Gate {
         }
     }
 
-    /// The person with this name and password.
-    pub(crate) async fn password(&self, uid: &str, password: &str) -> Result<Principal, Refused> {
+    /// The person with this name and password, and the epoch of what was checked.
+    pub(crate) async fn password(
+        &self,
+        uid: &str,
+        password: &str,
+        from: Option<IpAddr>,
+    ) -> Result<(Principal, Epoch), Refused> {
         let now = OffsetDateTime::now_utc();
-        let refused = match self.site.directory.login(uid, password, now).await {
-            Ok(person) => match self.by_password(&person).await {
-                Ok(principal) => return Ok(principal),
-                Err(refused) => refused,
+        // The registry's epoch before the password is checked, so that a revocation meanwhile
+        // leaves a session that has ended already.
+        let refused = match self.registry_epoch(uid).await {
+            Ok(registry) => match self.site.directory.login(uid, password, now).await {
+                Ok(entry) => match Principal::by_password(&entry.person.record()) {
+                    Ok(principal) => {
+                        let epoch = Epoch([entry.epoch, registry]);
+                        return Ok((principal.at_address(from), epoch));
+                    }
+                    Err(error) => refusal(error.code(), &error),
+                },
+                Err(error) => refusal(error.code(), &error),
             },
-            Err(error) => refusal(error.code(), &error),
+            Err(refused) => refused,
         };
         // What was typed as a name may be a password; only a plausible name is recorded.
         let plausible = uid.len() <= 64
@@ -108,46 +131,58 @@ impl Gate {
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         let actor = Actor::unknown(if plausible { uid } else { "(not a user id)" });
-        self.record(actor, "session.refuse", &refused).await;
+        self.record(actor, "session.refuse", &refused, from).await;
         Err(refused)
     }
 
-    /// Who the holder of a password session is by now.
-    pub(crate) async fn session(&self, uid: &str) -> Result<Principal, Refused> {
-        match self.site.directory.get(uid).await {
-            Ok(Some(person)) => self.by_password(&person).await,
-            Ok(None) => Err(Refused {
-                code: "not-in-directory".to_owned(),
-                message: "your entry was removed from the directory".to_owned(),
-            }),
-            Err(error) => Err(refusal("directory-failed", &error)),
+    /// Who the holder of a password session is by now, unless it has ended.
+    pub(crate) async fn session(
+        &self,
+        uid: &str,
+        epoch: Epoch,
+        from: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
+        let registry = self.registry_epoch(uid).await?;
+        let entry = match self.site.directory.entry(uid).await {
+            Ok(Some(entry)) => entry,
+            Ok(None) => {
+                return Err(Refused {
+                    code: "not-in-directory".to_owned(),
+                    message: "your entry was removed from the directory".to_owned(),
+                });
+            }
+            Err(error) => return Err(refusal("directory-failed", &error)),
+        };
+        let principal = Principal::by_password(&entry.person.record())
+            .map_err(|error| refusal(error.code(), &error))?;
+        if epoch != Epoch([entry.epoch, registry]) {
+            return Err(Refused {
+                code: "session-ended".to_owned(),
+                message: "your password or your rights were changed; log in anew".to_owned(),
+            });
         }
+        Ok(principal.at_address(from))
     }
 
-    /// The principal of somebody whose password was checked. A person whom the registry revoked
-    /// is refused here as well; one that never had a certificate is the directory's alone.
-    async fn by_password(&self, person: &Person) -> Result<Principal, Refused> {
-        let state = self
-            .site
-            .registry
-            .holder_state(CaKind::Users, &person.uid)
-            .await;
-        match state {
-            Ok(None | Some(HolderState::Enrolled)) => {}
-            Ok(Some(state)) => {
+    /// The registry's part of a person's epoch. A person whom the registry refuses gets no
+    /// session; one that never had a certificate is the directory's alone.
+    async fn registry_epoch(&self, uid: &str) -> Result<i64, Refused> {
+        match self.site.registry.holder_state(CaKind::Users, uid).await {
+            Ok(None) => Ok(0),
+            Ok(Some((HolderState::Enrolled, epoch))) => Ok(epoch),
+            Ok(Some((state, _))) => {
                 let refused = HolderRefused {
                     authority: CaKind::Users,
-                    holder: person.uid.clone(),
+                    holder: uid.to_owned(),
                     state,
                 };
-                return Err(refusal(refused.code(), &refused));
+                Err(refusal(refused.code(), &refused))
             }
-            Err(error) => return Err(refusal("registry-failed", &error)),
+            Err(error) => Err(refusal("registry-failed", &error)),
         }
-        Principal::by_password(&person.record()).map_err(|error| refusal(error.code(), &error))
     }
 
-    async fn note_refusal(&self, peer: &PeerCertificates, refused: &Refused) {
+    async fn note_refusal(&self, peer: &PeerCertificates, refused: &Refused, from: Option<IpAddr>) {
         let leaf = peer
             .0
             .first()
@@ -168,27 +203,43 @@ impl Gate {
             known.insert(leaf.clone(), now);
         }
         let actor = Actor::unknown(format!("certificate {leaf}"));
-        self.record(actor, "certificate.refuse", refused).await;
+        self.record(actor, "certificate.refuse", refused, from)
+            .await;
     }
 
-    async fn record(&self, actor: Actor, action: &str, refused: &Refused) {
+    async fn record(&self, actor: Actor, action: &str, refused: &Refused, from: Option<IpAddr>) {
         let now = OffsetDateTime::now_utc();
         let event = Event::new(now, actor, action, "portal", AuditOutcome::Deny)
             .with_reason(&refused.message)
             .with_detail("code", refused.code.clone());
-        self.note(event).await;
+        // The refusal stands, recorded or not.
+        self.note(at_address(event, from)).await;
     }
 
-    /// Records an event whose failure cannot undo anything any more; it is logged loudly.
-    pub(crate) async fn note(&self, event: Event) {
+    /// Records an event and says whether that went well; a failure is logged loudly.
+    pub(crate) async fn note(&self, event: Event) -> bool {
         let audit = self.site.portal_audit.clone();
         let recorded = self.site.audit_pool.run(move || audit.record(event)).await;
         match recorded {
-            Ok(Ok(_)) => {}
+            Ok(Ok(_)) => return true,
             Ok(Err(error)) => tracing::error!(%error, "an audit event could not be recorded"),
             Err(error) => tracing::error!(%error, "an audit event could not be recorded"),
         }
+        false
     }
+}
+
+/// The event with where the request came from.
+pub(crate) fn at_address(event: Event, from: Option<IpAddr>) -> Event {
+    match from {
+        Some(address) => event.with_detail("address", address.to_string()),
+        None => event,
+    }
+}
+
+fn address(request: &Request) -> Option<IpAddr> {
+    let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    info.map(|info| info.0.ip())
 }
 
 fn refusal(code: &str, error: &dyn std::error::Error) -> Refused {
@@ -204,8 +255,9 @@ pub(crate) async fn devices(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let from = address(&request);
     if let Some(peer) = request.extensions().get::<PeerCertificates>().cloned() {
-        match gate.device(&peer).await {
+        match gate.device(&peer, from).await {
             Ok(device) => drop(request.extensions_mut().insert(device)),
             Err(refused) => drop(request.extensions_mut().insert(refused)),
         }
@@ -219,8 +271,9 @@ pub(crate) async fn people(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let from = address(&request);
     if let Some(peer) = request.extensions().get::<PeerCertificates>().cloned() {
-        match gate.person(&peer).await {
+        match gate.person(&peer, from).await {
             Ok(principal) => drop(request.extensions_mut().insert(principal)),
             Err(Refused { code, message }) => {
                 drop(

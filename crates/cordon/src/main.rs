@@ -10,6 +10,7 @@ mod backend;
 mod cli;
 mod commands;
 mod config;
+mod console;
 mod control;
 mod demo;
 mod export;

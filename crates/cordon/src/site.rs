@@ -83,7 +83,10 @@ impl Site {
         )?;
         last_checkpoint::check_index(&data, entries, issued.then_some(0), "the registry")?;
         let file = data.join("directory.sqlite");
-        let directory = Directory::open(&file).await.or_hint(
+        let audit_pool = Pool::new(Share::Audit);
+        let directory =
+            Directory::open(&file, role(&audit, "directory")?, audit_pool.clone()).await;
+        let directory = directory.or_hint(
             format!("cannot open {}", file.display()),
             "check the folder's rights",
         )?;
@@ -116,7 +119,6 @@ impl Site {
                 "check keys/sealing-*.pem",
             )?;
 
-        let audit_pool = Pool::new(Share::Audit);
         let access = Engine::shipped().or_hint("cannot load the access rules", "reinstall")?;
         let access = Arc::new(access);
         let centre = Centre::open(centre::Setup {

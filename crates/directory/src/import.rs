@@ -1,15 +1,19 @@
 //! Reading many people from a file, one JSON object a line.
 
+use std::collections::BTreeSet;
+
+use audit::Actor;
+use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::{Directory, DirectoryError, Person};
+use crate::{Directory, DirectoryError, Person, change, entry_in};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 16 * 1024;
 
 /// One line of an import: a person and, optionally, a first password.
 #[derive(serde::Deserialize)]
-pub struct ImportLine {
+struct ImportLine {
     /// The person.
     #[serde(flatten)]
     person: PersonFields,
@@ -18,11 +22,24 @@ pub struct ImportLine {
     password: Option<Zeroizing<String>>,
 }
 
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// People who are new.
+    pub added: usize,
+    /// People whose entry or password changed.
+    pub changed: usize,
+    /// People whose line says what is known already.
+    pub unchanged: usize,
+    /// People who were disabled and stay so, although their line does not say it.
+    pub kept_disabled: Vec<String>,
+}
+
 /// `flatten` and `deny_unknown_fields` exclude one another, so the fields are listed once more
 /// by way of a map and checked by [`Person`]'s own rules.
 type PersonFields = serde_json::Map<String, serde_json::Value>;
 
-/// A line that cannot be imported; the lines before it are.
+/// A line that cannot be imported; nothing of the import is.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// Not a person in JSON.
@@ -39,6 +56,17 @@ pub enum ImportError {
         /// Number from 1.
         line: usize,
     },
+    /// A person stands in two lines; which of them counts must not depend on their order.
+    #[error("line {line}: the user id {uid} stands in an earlier line")]
+    Twice {
+        /// Number from 1.
+        line: usize,
+        /// Whose.
+        uid: String,
+    },
+    /// The import as a whole failed.
+    #[error("nothing was imported")]
+    Failed(#[source] DirectoryError),
     /// The directory refuses it.
     #[error("line {line}")]
     Refused {
@@ -49,14 +77,37 @@ pub enum ImportError {
     },
 }
 
+/// A line that was read and checked.
+struct Checked {
+    person: Person,
+    verifier: Option<String>,
+}
+
 impl Directory {
-    /// Adds or updates everybody in `text`, one JSON object a line; returns how many.
+    /// Adds or updates everybody in `text`, one JSON object a line: all or nobody, with an event
+    /// for each person who changes.
+    ///
+    /// Who is disabled stays so, whatever the line says, unless `enable` is set: a list from
+    /// elsewhere must not let somebody in again whom an administrator keeps out.
     ///
     /// # Errors
-    /// [`ImportError`] with the line; people before it are kept, so that the rest can be corrected
-    /// and the import repeated.
-    pub async fn import(&self, text: &str) -> Result<usize, ImportError> {
-        let mut count = 0;
+    /// [`ImportError`] with the line.
+    pub async fn import(
+        &self,
+        text: &str,
+        enable: bool,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Imported, ImportError> {
+        let lines = self.check_lines(text).await?;
+        let outcome = self.import_all(lines, enable, &actor, now).await;
+        outcome.map_err(ImportError::Failed)
+    }
+
+    /// Everything that takes time or may be wrong, before the transaction begins.
+    async fn check_lines(&self, text: &str) -> Result<Vec<Checked>, ImportError> {
+        let mut seen = BTreeSet::new();
+        let mut checked = Vec::new();
         for (index, content) in text.lines().enumerate() {
             let line = index + 1;
             if content.trim().is_empty() {
@@ -65,30 +116,58 @@ impl Directory {
             if content.len() > MAX_LINE {
                 return Err(ImportError::TooLong { line });
             }
-            let parsed: ImportLine = serde_json::from_str(content)
-                .map_err(|source| ImportError::Malformed { line, source })?;
-            let person: Person = serde_json::from_value(parsed.person.into())
-                .map_err(|source| ImportError::Malformed { line, source })?;
-            self.import_one(&person, parsed.password)
-                .await
-                .map_err(|source| ImportError::Refused { line, source })?;
-            count += 1;
+            let malformed = |source| ImportError::Malformed { line, source };
+            let parsed: ImportLine = serde_json::from_str(content).map_err(malformed)?;
+            let person: Person = serde_json::from_value(parsed.person.into()).map_err(malformed)?;
+            let refused = |source| ImportError::Refused { line, source };
+            person.check().map_err(|e| refused(e.into()))?;
+            if !seen.insert(person.uid.clone()) {
+                let uid = person.uid;
+                return Err(ImportError::Twice { line, uid });
+            }
+            let verifier = match parsed.password {
+                Some(password) => Some(self.hashed(&person.uid, &password).await.map_err(refused)?),
+                None => None,
+            };
+            checked.push(Checked { person, verifier });
         }
-        Ok(count)
+        Ok(checked)
     }
 
-    async fn import_one(
+    async fn import_all(
         &self,
-        person: &Person,
-        password: Option<Zeroizing<String>>,
-    ) -> Result<(), DirectoryError> {
-        match self.add(person).await {
-            Err(DirectoryError::Taken(_)) => self.update(person).await?,
-            other => other?,
+        lines: Vec<Checked>,
+        enable: bool,
+        actor: &Actor,
+        now: OffsetDateTime,
+    ) -> Result<Imported, DirectoryError> {
+        let mut imported = Imported::default();
+        let mut events = Vec::new();
+        let mut tx = self.sql.write().await?;
+        for Checked {
+            mut person,
+            verifier,
+        } in lines
+        {
+            let old = entry_in(&mut tx, &person.uid).await?;
+            if person.active && !enable && old.as_ref().is_some_and(|old| !old.active) {
+                person.active = false;
+                imported.kept_disabled.push(person.uid.clone());
+            }
+            let before = events.len();
+            events.extend(change::put(&mut tx, old.as_ref(), &person, actor, now).await?);
+            if let Some(verifier) = verifier {
+                let event = change::put_password(&mut tx, &person.uid, &verifier, actor, now);
+                events.push(event.await?);
+            }
+            let count = match &old {
+                None => &mut imported.added,
+                Some(_) if events.len() > before => &mut imported.changed,
+                Some(_) => &mut imported.unchanged,
+            };
+            *count += 1;
         }
-        if let Some(password) = password {
-            self.set_password(&person.uid, &password).await?;
-        }
-        Ok(())
+        self.finish(tx, events).await?;
+        Ok(imported)
     }
 }

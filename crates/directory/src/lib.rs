@@ -5,9 +5,14 @@
 //! request, without revoking anything. Passwords are kept as Argon2id verifiers and guarded by a
 //! lock-out. It is not an LDAP server; one may stand in front of it.
 //!
+//! Every change is an event with old and new values before it takes effect; what cannot be recorded
+//! does not happen. An entry has an *epoch* that grows when the password changes or rights are
+//! taken away: a session that began in another epoch has ended.
+//!
 //! Start with [`Directory::open`].
 #![forbid(unsafe_code)]
 
+mod change;
 mod import;
 mod password;
 mod person;
@@ -15,18 +20,29 @@ mod person;
 use std::path::Path;
 use std::sync::Arc;
 
-use store::sqlx;
+use audit::{Actor, AuditError, AuditSink, Event};
+use pool::Pool;
+use store::sqlx::{self, Sqlite, Transaction};
 use store::{Migration, Sql, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
 
-pub use import::{ImportError, ImportLine};
+pub use import::{ImportError, Imported};
 pub use password::{LoginError, PasswordPolicyError};
 pub use person::{Person, PersonError};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    sql: "
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        sql: V1,
+    },
+    Migration {
+        version: 2,
+        sql: V2,
+    },
+];
+
+const V1: &str = "
 CREATE TABLE people (
     uid          TEXT PRIMARY KEY,
     name         TEXT NOT NULL,
@@ -45,8 +61,10 @@ CREATE TABLE passwords (
     failures    INTEGER NOT NULL,
     locked_till INTEGER NOT NULL       -- seconds since the epoch
 ) STRICT;
-",
-}];
+";
+
+/// Grows with every change that ends sessions.
+const V2: &str = "ALTER TABLE people ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;";
 
 /// Passwords verified at the same time: each takes 19 MiB and some 20 ms.
 const VERIFIERS: usize = 4;
@@ -75,6 +93,9 @@ pub enum DirectoryError {
     /// The verifier of a password could not be made.
     #[error("cannot hash the password: {0}")]
     Hash(argon2::password_hash::Error),
+    /// The change could not be recorded, so it was not made.
+    #[error("not recorded, hence not done")]
+    Audit(#[from] AuditError),
     /// A worker died.
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
@@ -87,11 +108,22 @@ impl From<sqlx::Error> for DirectoryError {
 }
 
 /// The directory; cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Directory {
     sql: Sql,
     verifiers: Arc<Semaphore>,
     changes: watch::Sender<u64>,
+    audit: Arc<dyn AuditSink>,
+    pool: Pool,
+}
+
+/// An entry with the epoch that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The person.
+    pub person: Person,
+    /// Grows with every change that ends sessions.
+    pub epoch: i64,
 }
 
 type Row = (
@@ -105,22 +137,33 @@ type Row = (
     String,
     String,
     bool,
+    i64,
 );
 
+const SELECT: &str = "SELECT uid, name, given_name, surname, email, organisation, clearance,
+    roles, units, active, epoch FROM people ";
+
 impl Directory {
-    /// Opens the directory's database, making it when it is missing.
+    /// Opens the directory's database, making it when it is missing. Changes are recorded in
+    /// `audit`, on threads of `pool`.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn open(file: &Path) -> Result<Self, StoreError> {
+    pub async fn open(
+        file: &Path,
+        audit: Arc<dyn AuditSink>,
+        pool: Pool,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             sql: Sql::open(file, MIGRATIONS).await?,
             verifiers: Arc::new(Semaphore::new(VERIFIERS)),
             changes: watch::Sender::new(0),
+            audit,
+            pool,
         })
     }
 
-    /// A counter that grows with every change, for caches and sessions.
+    /// A counter that grows with every change, for caches.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -129,49 +172,60 @@ impl Directory {
     /// Adds a person.
     ///
     /// # Errors
-    /// [`DirectoryError::Taken`], [`DirectoryError::Person`], or the database's.
-    pub async fn add(&self, person: &Person) -> Result<(), DirectoryError> {
+    /// [`DirectoryError::Taken`], [`DirectoryError::Person`], [`DirectoryError::Audit`], or the
+    /// database's.
+    pub async fn add(
+        &self,
+        person: &Person,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<(), DirectoryError> {
         person.check()?;
         let mut tx = self.sql.write().await?;
-        let added = bind(
-            sqlx::query(
-                "INSERT INTO people VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            ),
-            person,
-        )
-        .execute(&mut *tx)
-        .await?;
-        if added.rows_affected() == 0 {
+        if entry_in(&mut tx, &person.uid).await?.is_some() {
             return Err(DirectoryError::Taken(person.uid.clone()));
         }
-        tx.commit().await?;
-        self.changed();
-        Ok(())
+        let event = change::put(&mut tx, None, person, &actor, now).await?;
+        self.finish(tx, event.into_iter().collect()).await
     }
 
     /// Replaces a person's entry; the password stays.
     ///
     /// # Errors
-    /// [`DirectoryError::Unknown`], [`DirectoryError::Person`], or the database's.
-    pub async fn update(&self, person: &Person) -> Result<(), DirectoryError> {
+    /// [`DirectoryError::Unknown`], [`DirectoryError::Person`], [`DirectoryError::Audit`], or the
+    /// database's.
+    pub async fn update(
+        &self,
+        person: &Person,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<(), DirectoryError> {
         person.check()?;
         let mut tx = self.sql.write().await?;
-        let updated = bind(
-            sqlx::query(
-                "UPDATE people SET name = ?2, given_name = ?3, surname = ?4, email = ?5,
-                organisation = ?6, clearance = ?7, roles = ?8, units = ?9, active = ?10
-             WHERE uid = ?1",
-            ),
-            person,
-        )
-        .execute(&mut *tx)
-        .await?;
-        if updated.rows_affected() == 0 {
-            return Err(DirectoryError::Unknown(person.uid.clone()));
-        }
-        tx.commit().await?;
-        self.changed();
-        Ok(())
+        let old = known(entry_in(&mut tx, &person.uid).await?, &person.uid)?;
+        let event = change::put(&mut tx, Some(&old), person, &actor, now).await?;
+        self.finish(tx, event.into_iter().collect()).await
+    }
+
+    /// Disables or enables a person.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Unknown`], [`DirectoryError::Audit`], or the database's.
+    pub async fn set_active(
+        &self,
+        uid: &str,
+        active: bool,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<(), DirectoryError> {
+        let mut tx = self.sql.write().await?;
+        let old = known(entry_in(&mut tx, uid).await?, uid)?;
+        let person = Person {
+            active,
+            ..old.clone()
+        };
+        let event = change::put(&mut tx, Some(&old), &person, &actor, now).await?;
+        self.finish(tx, event.into_iter().collect()).await
     }
 
     /// The person with this user id.
@@ -179,7 +233,16 @@ impl Directory {
     /// # Errors
     /// [`DirectoryError::Damaged`], or the database's.
     pub async fn get(&self, uid: &str) -> Result<Option<Person>, DirectoryError> {
-        let row: Option<Row> = sqlx::query_as("SELECT * FROM people WHERE uid = ?")
+        Ok(self.entry(uid).await?.map(|entry| entry.person))
+    }
+
+    /// The entry with this user id.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Damaged`], or the database's.
+    pub async fn entry(&self, uid: &str) -> Result<Option<Entry>, DirectoryError> {
+        let query = format!("{SELECT} WHERE uid = ?");
+        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
             .bind(uid)
             .fetch_optional(self.sql.read())
             .await?;
@@ -191,37 +254,63 @@ impl Directory {
     /// # Errors
     /// [`DirectoryError::Damaged`], or the database's.
     pub async fn list(&self) -> Result<Vec<Person>, DirectoryError> {
-        let rows: Vec<Row> = sqlx::query_as("SELECT * FROM people ORDER BY uid")
+        let query = format!("{SELECT} ORDER BY uid");
+        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
             .fetch_all(self.sql.read())
             .await?;
-        rows.into_iter().map(from_row).collect()
+        rows.into_iter()
+            .map(|row| from_row(row).map(|entry| entry.person))
+            .collect()
     }
 
-    /// Sets or replaces a person's password, and lifts a lock-out.
+    /// Sets or replaces a person's password, lifts a lock-out and ends the person's sessions.
     ///
     /// # Errors
-    /// [`DirectoryError::Unknown`], [`DirectoryError::Policy`], or the database's.
-    pub async fn set_password(&self, uid: &str, password: &str) -> Result<(), DirectoryError> {
-        password::check_policy(uid, password)?;
-        if self.get(uid).await?.is_none() {
-            return Err(DirectoryError::Unknown(uid.to_owned()));
-        }
-        let password = zeroize::Zeroizing::new(password.to_owned());
-        let verifier = tokio::task::spawn_blocking(move || password::hash(&password))
-            .await?
-            .map_err(DirectoryError::Hash)?;
+    /// [`DirectoryError::Unknown`], [`DirectoryError::Policy`], [`DirectoryError::Audit`], or the
+    /// database's.
+    pub async fn set_password(
+        &self,
+        uid: &str,
+        password: &str,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<(), DirectoryError> {
+        let verifier = self.hashed(uid, password).await?;
         let mut tx = self.sql.write().await?;
-        sqlx::query("INSERT OR REPLACE INTO passwords VALUES (?, ?, 0, 0)")
-            .bind(uid)
-            .bind(verifier)
-            .execute(&mut *tx)
-            .await?;
+        known(entry_in(&mut tx, uid).await?, uid)?;
+        let event = change::put_password(&mut tx, uid, &verifier, &actor, now).await?;
+        self.finish(tx, vec![event]).await
+    }
+
+    /// The verifier of an acceptable password.
+    async fn hashed(&self, uid: &str, password: &str) -> Result<String, DirectoryError> {
+        password::check_policy(uid, password)?;
+        // The semaphore lives as long as `self` and is never closed.
+        let _permit = self.verifiers.acquire().await.ok();
+        let password = zeroize::Zeroizing::new(password.to_owned());
+        tokio::task::spawn_blocking(move || password::hash(&password))
+            .await?
+            .map_err(DirectoryError::Hash)
+    }
+
+    /// Records `events`, then lets what they say take effect.
+    async fn finish(
+        &self,
+        tx: Transaction<'static, Sqlite>,
+        events: Vec<Event>,
+    ) -> Result<(), DirectoryError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let audit = Arc::clone(&self.audit);
+        self.pool.run(move || audit.record_all(events)).await??;
         tx.commit().await?;
         self.changed();
         Ok(())
     }
 
-    /// Checks a name and password and gives the person.
+    /// Checks a name and password and gives the entry. Its epoch is that in which the password was
+    /// looked up: one that is changed meanwhile opens no session.
     ///
     /// Takes the same time whether the name exists or not, as far as hashing dominates.
     ///
@@ -232,7 +321,7 @@ impl Directory {
         uid: &str,
         password: &str,
         now: OffsetDateTime,
-    ) -> Result<Person, LoginError> {
+    ) -> Result<Entry, LoginError> {
         password::login(self, uid, password, now).await
     }
 
@@ -241,29 +330,39 @@ impl Directory {
     }
 }
 
-fn bind<'q>(
-    query: sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>,
-    person: &'q Person,
-) -> sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments> {
-    query
-        .bind(&person.uid)
-        .bind(&person.name)
-        .bind(&person.given_name)
-        .bind(&person.surname)
-        .bind(&person.email)
-        .bind(&person.organisation)
-        .bind(i64::from(person.clearance.level()))
-        .bind(serde_json::to_string(&person.roles).unwrap_or_default())
-        .bind(serde_json::to_string(&person.units).unwrap_or_default())
-        .bind(person.active)
+async fn entry_in(
+    tx: &mut Transaction<'static, Sqlite>,
+    uid: &str,
+) -> Result<Option<Person>, DirectoryError> {
+    let query = format!("{SELECT} WHERE uid = ?");
+    let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+        .bind(uid)
+        .fetch_optional(&mut **tx)
+        .await?;
+    Ok(row.map(from_row).transpose()?.map(|entry| entry.person))
 }
 
-fn from_row(row: Row) -> Result<Person, DirectoryError> {
-    let (uid, name, given_name, surname, email, organisation, clearance, roles, units, active) =
-        row;
+fn known(person: Option<Person>, uid: &str) -> Result<Person, DirectoryError> {
+    person.ok_or_else(|| DirectoryError::Unknown(uid.to_owned()))
+}
+
+fn from_row(row: Row) -> Result<Entry, DirectoryError> {
+    let (
+        uid,
+        name,
+        given_name,
+        surname,
+        email,
+        organisation,
+        clearance,
+        roles,
+        units,
+        active,
+        epoch,
+    ) = row;
     let damaged = || DirectoryError::Damaged(uid.clone());
     let level = u8::try_from(clearance).map_err(|_| damaged())?;
-    Ok(Person {
+    let person = Person {
         clearance: level.try_into().map_err(|_| damaged())?,
         roles: serde_json::from_str(&roles).map_err(|_| damaged())?,
         units: serde_json::from_str(&units).map_err(|_| damaged())?,
@@ -274,7 +373,8 @@ fn from_row(row: Row) -> Result<Person, DirectoryError> {
         email,
         organisation,
         active,
-    })
+    };
+    Ok(Entry { person, epoch })
 }
 
 #[cfg(test)]

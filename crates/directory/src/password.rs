@@ -8,7 +8,7 @@ use store::sqlx;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::{Directory, DirectoryError, Person};
+use crate::{Directory, DirectoryError, Entry};
 
 /// OWASP Password Storage Cheat Sheet, Argon2id: 19 MiB, two passes, one lane.
 const MEMORY_KIB: u32 = 19 * 1024;
@@ -117,12 +117,13 @@ pub(crate) async fn login(
     uid: &str,
     password: &str,
     now: OffsetDateTime,
-) -> Result<Person, LoginError> {
+) -> Result<Entry, LoginError> {
     if password.len() > MAX_LENGTH || uid.len() > 64 {
         return Err(LoginError::Wrong);
     }
-    let verifier = begin_attempt(directory, uid, now).await?;
-    let known = verifier.is_some();
+    let begun = begin_attempt(directory, uid, now).await?;
+    let known = begun.is_some();
+    let (verifier, epoch) = begun.unzip();
     let password = Zeroizing::new(password.to_owned());
     // The semaphore is never closed.
     let _slot = directory.verifiers.acquire().await.ok();
@@ -137,27 +138,33 @@ pub(crate) async fn login(
     }
     forget_failures(directory, uid).await?;
     match directory.get(uid).await? {
-        Some(person) if person.active => Ok(person),
+        // The epoch of the password that was checked: one set meanwhile has opened nothing.
+        Some(person) if person.active => Ok(Entry {
+            person,
+            epoch: epoch.unwrap_or_default(),
+        }),
         _ => Err(LoginError::Disabled),
     }
 }
 
-/// Gives the verifier to check against, `None` for an unknown name, and counts the attempt as a
+/// Gives the verifier to check against and its epoch, `None` for an unknown name, and counts the attempt as a
 /// failure already: were it counted after the password was checked, any number of guesses could
 /// be tried side by side before the first of them counted.
 async fn begin_attempt(
     directory: &Directory,
     uid: &str,
     now: OffsetDateTime,
-) -> Result<Option<String>, LoginError> {
+) -> Result<Option<(String, i64)>, LoginError> {
     let mut tx = directory.sql.write().await.map_err(DirectoryError::from)?;
-    let row: Option<(String, i64, i64)> =
-        sqlx::query_as("SELECT verifier, failures, locked_till FROM passwords WHERE uid = ?")
-            .bind(uid)
-            .fetch_optional(&mut *tx)
-            .await
-            .map_err(DirectoryError::from)?;
-    let Some((verifier, failures, locked_till)) = row else {
+    let row: Option<(String, i64, i64, i64)> = sqlx::query_as(
+        "SELECT w.verifier, w.failures, w.locked_till, p.epoch
+         FROM passwords w JOIN people p ON p.uid = w.uid WHERE w.uid = ?",
+    )
+    .bind(uid)
+    .fetch_optional(&mut *tx)
+    .await
+    .map_err(DirectoryError::from)?;
+    let Some((verifier, failures, locked_till, epoch)) = row else {
         return Ok(None);
     };
     let now = now.unix_timestamp();
@@ -175,7 +182,7 @@ async fn begin_attempt(
         .await
         .map_err(DirectoryError::from)?;
     tx.commit().await.map_err(DirectoryError::from)?;
-    Ok(Some(verifier))
+    Ok(Some((verifier, epoch)))
 }
 
 /// After a success.

@@ -1,7 +1,10 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use access::Role;
+use audit::{Actor, AuditError, AuditSink, Event, MemorySink};
 use pki::clearance::Clearance;
+use pool::{Pool, Share};
 use time::{Duration, OffsetDateTime};
 
 use super::*;
@@ -25,10 +28,19 @@ fn ana() -> Person {
 
 async fn directory() -> (tempfile::TempDir, Directory) {
     let folder = tempfile::tempdir().unwrap();
-    let directory = Directory::open(&folder.path().join("d.sqlite"))
-        .await
-        .unwrap();
+    let directory = open(&folder, Arc::new(MemorySink::default())).await;
     (folder, directory)
+}
+
+async fn open(folder: &tempfile::TempDir, audit: Arc<dyn AuditSink>) -> Directory {
+    let file = folder.path().join("d.sqlite");
+    Directory::open(&file, audit, Pool::new(Share::Audit))
+        .await
+        .unwrap()
+}
+
+fn who() -> Actor {
+    Actor::user("unix:1000", "administrator")
 }
 
 fn now() -> OffsetDateTime {
@@ -39,12 +51,12 @@ fn now() -> OffsetDateTime {
 async fn entries_are_kept_and_changes_announced() {
     let (_folder, directory) = directory().await;
     let mut changes = directory.changes();
-    directory.add(&ana()).await.unwrap();
+    directory.add(&ana(), who(), now()).await.unwrap();
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
     assert_eq!(directory.get("officer-4711").await.unwrap(), Some(ana()));
     assert!(matches!(
-        directory.add(&ana()).await,
+        directory.add(&ana(), who(), now()).await,
         Err(DirectoryError::Taken(_))
     ));
     assert!(!changes.has_changed().unwrap());
@@ -52,7 +64,7 @@ async fn entries_are_kept_and_changes_announced() {
         clearance: Clearance::Restricted,
         ..ana()
     };
-    directory.update(&lowered).await.unwrap();
+    directory.update(&lowered, who(), now()).await.unwrap();
     assert!(changes.has_changed().unwrap());
     assert_eq!(directory.list().await.unwrap(), [lowered]);
     let stranger = Person {
@@ -60,7 +72,7 @@ async fn entries_are_kept_and_changes_announced() {
         ..ana()
     };
     assert!(matches!(
-        directory.update(&stranger).await,
+        directory.update(&stranger, who(), now()).await,
         Err(DirectoryError::Unknown(_))
     ));
 }
@@ -68,7 +80,7 @@ async fn entries_are_kept_and_changes_announced() {
 #[tokio::test]
 async fn a_login_needs_the_right_password_and_an_active_account() {
     let (_folder, directory) = directory().await;
-    directory.add(&ana()).await.unwrap();
+    directory.add(&ana(), who(), now()).await.unwrap();
     let login = |uid: &'static str, password: &'static str| {
         let directory = directory.clone();
         async move { directory.login(uid, password, now()).await }
@@ -78,10 +90,10 @@ async fn a_login_needs_the_right_password_and_an_active_account() {
         Err(LoginError::Wrong)
     ));
     directory
-        .set_password("officer-4711", PASSWORD)
+        .set_password("officer-4711", PASSWORD, who(), now())
         .await
         .unwrap();
-    assert_eq!(login("officer-4711", PASSWORD).await.unwrap(), ana());
+    assert_eq!(login("officer-4711", PASSWORD).await.unwrap().person, ana());
     assert!(matches!(
         login("officer-4711", "wrong").await,
         Err(LoginError::Wrong)
@@ -91,10 +103,7 @@ async fn a_login_needs_the_right_password_and_an_active_account() {
         Err(LoginError::Wrong)
     ));
     directory
-        .update(&Person {
-            active: false,
-            ..ana()
-        })
+        .set_active("officer-4711", false, who(), now())
         .await
         .unwrap();
     assert!(matches!(
@@ -106,9 +115,9 @@ async fn a_login_needs_the_right_password_and_an_active_account() {
 #[tokio::test]
 async fn failures_lock_and_time_unlocks() {
     let (_folder, directory) = directory().await;
-    directory.add(&ana()).await.unwrap();
+    directory.add(&ana(), who(), now()).await.unwrap();
     directory
-        .set_password("officer-4711", PASSWORD)
+        .set_password("officer-4711", PASSWORD, who(), now())
         .await
         .unwrap();
     for _ in 0..5 {
@@ -179,7 +188,7 @@ async fn rules_are_named_by_field() {
             "units",
         ),
     ] {
-        match directory.add(&person).await {
+        match directory.add(&person, who(), now()).await {
             Err(DirectoryError::Person(e)) => assert_eq!(e.field, field),
             other => panic!("{field}: {other:?}"),
         }
@@ -187,39 +196,203 @@ async fn rules_are_named_by_field() {
 }
 
 #[tokio::test]
-async fn an_import_names_the_line_it_stops_at_and_keeps_what_came_before() {
-    let (_folder, directory) = directory().await;
+async fn import_with_a_wrong_line_changes_nobody_and_names_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Arc::new(MemorySink::default());
+    let directory = open(&folder, Arc::<MemorySink>::clone(&audit)).await;
     let line = serde_json::to_string(&ana()).unwrap();
-    let with_password = line.replacen('{', &format!("{{\"password\":\"{PASSWORD}\","), 1);
-    let text = format!(
-        "{with_password}\n\n{}\n",
-        line.replace("officer-4711", "a b")
-    );
-    let error = directory.import(&text).await.unwrap_err();
+    let import = async |text: &str| directory.import(text, false, who(), now()).await;
+    let wrong = format!("{line}\n\n{}\n", line.replace("officer-4711", "a b"));
+    let error = import(&wrong).await.unwrap_err();
     assert!(
         matches!(error, ImportError::Refused { line: 3, .. }),
         "{error:?}"
     );
+    let unknown = format!("{line}\n{}", line.replacen('{', "{\"colour\":1,", 1));
+    let error = import(&unknown).await.unwrap_err();
+    assert!(
+        matches!(error, ImportError::Malformed { line: 2, .. }),
+        "{error:?}"
+    );
+    let error = import(&format!("{line}\n{line}")).await.unwrap_err();
+    assert!(
+        matches!(error, ImportError::Twice { line: 2, .. }),
+        "{error:?}"
+    );
+    assert_eq!(directory.list().await.unwrap(), []);
+    assert!(audit.events().is_empty());
+
+    let with_password = line.replacen('{', &format!("{{\"password\":\"{PASSWORD}\","), 1);
+    let imported = import(&with_password).await.unwrap();
+    assert_eq!((imported.added, imported.changed), (1, 0));
     directory
         .login("officer-4711", PASSWORD, now())
         .await
         .unwrap();
-    // Repeated: updates instead of refusing.
-    assert_eq!(directory.import(&line).await.unwrap(), 1);
-    let unknown = line.replacen('{', "{\"colour\":1,", 1);
-    let error = directory.import(&unknown).await.unwrap_err();
+    let imported = import(&line).await.unwrap();
+    assert_eq!((imported.added, imported.unchanged), (0, 1));
+    assert_eq!(audit.events().len(), 2);
+}
+
+#[tokio::test]
+async fn every_change_is_an_event_with_old_and_new_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Arc::new(MemorySink::default());
+    let directory = open(&folder, Arc::<MemorySink>::clone(&audit)).await;
+    directory.add(&ana(), who(), now()).await.unwrap();
+    let changed = Person {
+        clearance: Clearance::Secret,
+        units: BTreeSet::from(["harbour".to_owned(), "traffic".to_owned()]),
+        ..ana()
+    };
+    let line = serde_json::to_string(&changed).unwrap();
+    directory.import(&line, false, who(), now()).await.unwrap();
+    let set = directory.set_password("officer-4711", PASSWORD, who(), now());
+    set.await.unwrap();
+    for active in [false, true] {
+        let set = directory.set_active("officer-4711", active, who(), now());
+        set.await.unwrap();
+    }
+    let events = audit.events();
+    let actions: Vec<&str> = events.iter().map(|e| e.action.as_str()).collect();
+    assert_eq!(
+        actions,
+        [
+            "directory.add",
+            "directory.change",
+            "directory.password",
+            "directory.disable",
+            "directory.enable"
+        ]
+    );
+    for event in &events {
+        assert_eq!(
+            (&event.actor, event.resource.as_str()),
+            (&who(), "person/officer-4711")
+        );
+        assert!(!format!("{event:?}").contains(PASSWORD));
+    }
+    let details = &events[1].details;
+    let detail = |name: &str| details.get(name).and_then(|v| v.as_str());
+    assert_eq!(detail("clearance.old"), Some("2"));
+    assert_eq!(detail("clearance.new"), Some("3"));
+    assert_eq!(detail("units.old"), Some("traffic"));
+    assert_eq!(detail("units.new"), Some("harbour, traffic"));
+    assert_eq!(details.len(), 4);
+}
+
+#[tokio::test]
+async fn import_enables_a_disabled_person_only_when_told_to() {
+    let (_folder, directory) = directory().await;
+    directory.add(&ana(), who(), now()).await.unwrap();
+    let set = directory.set_active("officer-4711", false, who(), now());
+    set.await.unwrap();
+    let line = serde_json::to_string(&ana()).unwrap();
+    assert!(line.contains("\"active\":true"));
+    let active = async || directory.get("officer-4711").await.unwrap().unwrap().active;
+    let imported = directory.import(&line, false, who(), now()).await.unwrap();
+    assert_eq!(imported.kept_disabled, ["officer-4711"]);
+    assert!(!active().await);
+    directory.import(&line, true, who(), now()).await.unwrap();
+    assert!(active().await);
+}
+
+#[tokio::test]
+async fn epoch_grows_when_rights_are_taken_or_the_password_changes_and_not_otherwise() {
+    let (_folder, directory) = directory().await;
+    directory.add(&ana(), who(), now()).await.unwrap();
+    let epoch = async || {
+        directory
+            .entry("officer-4711")
+            .await
+            .unwrap()
+            .unwrap()
+            .epoch
+    };
+    let change = async |person: Person| {
+        let before = epoch().await;
+        directory.update(&person, who(), now()).await.unwrap();
+        epoch().await - before
+    };
+    let raised = Person {
+        clearance: Clearance::Secret,
+        roles: BTreeSet::from([Role::Officer, Role::Reviewer]),
+        units: BTreeSet::from(["harbour".to_owned(), "traffic".to_owned()]),
+        ..ana()
+    };
+    assert_eq!(change(raised.clone()).await, 0);
+    let lowered = [
+        Person {
+            clearance: Clearance::Confidential,
+            ..raised.clone()
+        },
+        Person {
+            roles: ana().roles,
+            ..raised.clone()
+        },
+        Person {
+            units: ana().units,
+            ..raised.clone()
+        },
+        Person {
+            active: false,
+            ..raised.clone()
+        },
+    ];
+    for person in lowered {
+        assert_eq!(change(person.clone()).await, 1, "{person:?}");
+        assert_eq!(change(raised.clone()).await, 0);
+    }
+    let set = directory.set_password("officer-4711", PASSWORD, who(), now());
+    set.await.unwrap();
+    let login = directory.login("officer-4711", PASSWORD, now()).await;
+    let opened = login.unwrap().epoch;
+    assert_eq!(opened, epoch().await);
+    let set = directory.set_password("officer-4711", "another long password", who(), now());
+    set.await.unwrap();
+    assert_ne!(opened, epoch().await);
+}
+
+/// An audit log that has stopped.
+struct Broken;
+
+impl AuditSink for Broken {
+    fn record_all(&self, _: Vec<Event>) -> Result<Vec<audit::Recorded>, AuditError> {
+        Err(AuditError::Stopped)
+    }
+}
+
+#[tokio::test]
+async fn change_that_cannot_be_recorded_is_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = open(&folder, Arc::new(MemorySink::default())).await;
+    directory.add(&ana(), who(), now()).await.unwrap();
+    let broken = open(&folder, Arc::new(Broken)).await;
+    let refused = broken.set_active("officer-4711", false, who(), now()).await;
+    assert!(matches!(refused, Err(DirectoryError::Audit(_))));
+    let refused = broken.set_password("officer-4711", PASSWORD, who(), now());
+    assert!(refused.await.is_err());
+    let other = serde_json::to_string(&Person {
+        uid: "officer-4712".into(),
+        ..ana()
+    });
+    let refused = broken.import(&other.unwrap(), false, who(), now()).await;
+    assert!(matches!(refused, Err(ImportError::Failed(_))));
+    assert_eq!(directory.list().await.unwrap(), [ana()]);
     assert!(
-        matches!(error, ImportError::Malformed { line: 1, .. }),
-        "{error:?}"
+        directory
+            .login("officer-4711", PASSWORD, now())
+            .await
+            .is_err()
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guesses_side_by_side_count_like_guesses_in_a_row() {
     let (_folder, directory) = directory().await;
-    directory.add(&ana()).await.unwrap();
+    directory.add(&ana(), who(), now()).await.unwrap();
     directory
-        .set_password("officer-4711", PASSWORD)
+        .set_password("officer-4711", PASSWORD, who(), now())
         .await
         .unwrap();
     let guess = |password: &'static str| {

@@ -16,6 +16,11 @@ pub struct Refused {
     pub message: String,
 }
 
+/// What a password session rests on, as the backend counts it. A session whose person is in another
+/// epoch by now has ended: the password was changed, or rights were taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch(pub [i64; 2]);
+
 /// Why a request of somebody known came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendError {
@@ -282,10 +287,11 @@ pub enum ReviewChoice {
 /// Every method that takes a [`Principal`] decides for itself whether that person may, and leaves
 /// an audit event either way.
 pub trait Backend: Send + Sync + 'static {
-    /// Who presents these certificates; asked anew on every request.
+    /// Who presents these certificates from the address `from`; asked anew on every request.
     fn by_certificate(
         &self,
         peer: &PeerCertificates,
+        from: Option<IpAddr>,
     ) -> impl Future<Output = Result<Principal, Refused>> + Send;
 
     /// Checks a name and password given from the address `from`.
@@ -294,10 +300,15 @@ pub trait Backend: Send + Sync + 'static {
         uid: &str,
         password: &str,
         from: Option<IpAddr>,
-    ) -> impl Future<Output = Result<Principal, Refused>> + Send;
+    ) -> impl Future<Output = Result<(Principal, Epoch), Refused>> + Send;
 
-    /// Who the holder of a password session is now; asked anew on every request.
-    fn by_session(&self, uid: &str) -> impl Future<Output = Result<Principal, Refused>> + Send;
+    /// Who the holder of a password session of `epoch` is now; asked anew on every request.
+    fn by_session(
+        &self,
+        uid: &str,
+        epoch: Epoch,
+        from: Option<IpAddr>,
+    ) -> impl Future<Output = Result<Principal, Refused>> + Send;
 
     /// Figures for the first page.
     fn overview(
@@ -363,6 +374,14 @@ pub trait Backend: Send + Sync + 'static {
         before: Option<u64>,
     ) -> impl Future<Output = Result<AuditPage, BackendError>> + Send;
 
-    /// Notes that somebody was refused at the door, or let in or out by password.
-    fn note_session(&self, uid: &str, action: &'static str) -> impl Future<Output = ()> + Send;
+    /// Records that somebody was let in by password, or went.
+    ///
+    /// # Errors
+    /// [`BackendError::Failed`]: nobody is let in without a record.
+    fn note_session(
+        &self,
+        uid: &str,
+        action: &'static str,
+        from: Option<IpAddr>,
+    ) -> impl Future<Output = Result<(), BackendError>> + Send;
 }

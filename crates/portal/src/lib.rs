@@ -25,9 +25,9 @@ use axum::Router;
 use axum::routing::{get, post};
 
 pub use backend::{
-    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
-    Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow, Violation,
-    ViolationRow,
+    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Epoch, Filter,
+    MediumRow, Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow,
+    Violation, ViolationRow,
 };
 pub use session::{SessionLimits, Sessions};
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq as _;
 
+use crate::backend::Epoch;
+
 /// The cookie; its prefix binds it to this host and to TLS (RFC 6265bis section 4.1.3.2).
 pub(crate) const COOKIE: &str = "__Host-cordon";
 
@@ -34,6 +36,7 @@ impl Default for SessionLimits {
 #[derive(Debug)]
 struct Session {
     uid: String,
+    epoch: Epoch,
     started: Instant,
     used: Instant,
 }
@@ -79,7 +82,12 @@ impl Sessions {
     ///
     /// # Errors
     /// [`NoRandomness`].
-    pub(crate) fn start(&self, uid: &str, now: Instant) -> Result<String, NoRandomness> {
+    pub(crate) fn start(
+        &self,
+        uid: &str,
+        epoch: Epoch,
+        now: Instant,
+    ) -> Result<String, NoRandomness> {
         let value = hex::encode(random()?);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, s| self.alive(s, now));
@@ -92,6 +100,7 @@ impl Sessions {
             key(&value),
             Session {
                 uid: uid.to_owned(),
+                epoch,
                 started: now,
                 used: now,
             },
@@ -99,8 +108,8 @@ impl Sessions {
         Ok(value)
     }
 
-    /// Whose session the cookie opens; counts as use.
-    pub(crate) fn find(&self, cookie: &str, now: Instant) -> Option<String> {
+    /// Whose session the cookie opens, and in which epoch it began; counts as use.
+    pub(crate) fn find(&self, cookie: &str, now: Instant) -> Option<(String, Epoch)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let session = open.get_mut(&key(cookie))?;
         if !self.alive(session, now) {
@@ -108,7 +117,7 @@ impl Sessions {
             return None;
         }
         session.used = now;
-        Some(session.uid.clone())
+        Some((session.uid.clone(), session.epoch))
     }
 
     /// Ends the session and says whose it was.
@@ -156,6 +165,8 @@ fn key(cookie: &str) -> [u8; 32] {
 mod tests {
     use super::*;
 
+    const EPOCH: Epoch = Epoch([3, 4]);
+
     fn sessions(count: usize) -> Sessions {
         let limits = SessionLimits {
             count,
@@ -169,17 +180,20 @@ mod tests {
         let s = sessions(8);
         let start = Instant::now();
         let minutes = |n: u64| start + Duration::from_secs(60 * n);
-        let idle = s.start("officer-1", start).unwrap();
-        assert_eq!(s.find(&idle, minutes(14)).as_deref(), Some("officer-1"));
+        let idle = s.start("officer-1", EPOCH, start).unwrap();
+        assert_eq!(
+            s.find(&idle, minutes(14)),
+            Some(("officer-1".to_owned(), EPOCH))
+        );
         assert_eq!(s.find(&idle, minutes(30)), None);
 
-        let old = s.start("officer-2", start).unwrap();
+        let old = s.start("officer-2", EPOCH, start).unwrap();
         for n in (0..480).step_by(10) {
             assert!(s.find(&old, minutes(n)).is_some(), "after {n} minutes");
         }
         assert_eq!(s.find(&old, minutes(480)), None);
 
-        let left = s.start("officer-3", start).unwrap();
+        let left = s.start("officer-3", EPOCH, start).unwrap();
         assert_eq!(s.end(&left).as_deref(), Some("officer-3"));
         assert_eq!(s.find(&left, start), None);
     }
@@ -188,10 +202,10 @@ mod tests {
     fn the_longest_unused_session_makes_room() {
         let s = sessions(2);
         let start = Instant::now();
-        let first = s.start("a", start).unwrap();
-        let second = s.start("b", start + Duration::from_secs(1)).unwrap();
+        let first = s.start("a", EPOCH, start).unwrap();
+        let second = s.start("b", EPOCH, start + Duration::from_secs(1)).unwrap();
         s.find(&first, start + Duration::from_secs(2)).unwrap();
-        let third = s.start("c", start + Duration::from_secs(3)).unwrap();
+        let third = s.start("c", EPOCH, start + Duration::from_secs(3)).unwrap();
         let now = start + Duration::from_secs(4);
         assert!(s.find(&second, now).is_none());
         assert!(s.find(&first, now).is_some() && s.find(&third, now).is_some());

@@ -64,10 +64,11 @@ impl<B: Backend> FromRequestParts<App<B>> for Viewer {
 
     async fn from_request_parts(parts: &mut Parts, app: &App<B>) -> Result<Self, NoViewer> {
         // A certificate wins over a cookie: a refused one must not be hidden by an old session.
+        let from = address(&parts.extensions);
         if let Some(peer) = parts.extensions.get::<PeerCertificates>() {
             let principal = app
                 .backend
-                .by_certificate(peer)
+                .by_certificate(peer, from)
                 .await
                 .map_err(NoViewer::Refused)?;
             let leaf = peer.0.first().map(|c| pki::cert::fingerprint_sha256(c));
@@ -79,11 +80,11 @@ impl<B: Backend> FromRequestParts<App<B>> for Viewer {
             });
         }
         let cookie = cookie(&parts.headers).ok_or(NoViewer::Anonymous)?;
-        let uid = app
+        let (uid, epoch) = app
             .sessions
             .find(&cookie, Instant::now())
             .ok_or(NoViewer::Anonymous)?;
-        match app.backend.by_session(&uid).await {
+        match app.backend.by_session(&uid, epoch, from).await {
             Ok(principal) => {
                 let token = app.sessions.form_token(&cookie);
                 Ok(Self {

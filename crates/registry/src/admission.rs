@@ -120,7 +120,7 @@ impl Registry {
         )
         .bind(authority.name())
         .bind(serial)
-        .fetch_optional(self.inner.sql.read())
+        .fetch_optional(self.readers(authority))
         .await?;
         let Some((certificate, lineage, used, superseded, revoked, state)) = row else {
             return Ok(None);
@@ -172,7 +172,7 @@ impl Registry {
             };
         }
         let older: Vec<String> = sqlx::query_scalar(
-            "UPDATE issued SET superseded_at = ?4
+            "UPDATE issued SET superseded_at = ?4, unlisted = 1
              WHERE authority = ?1 AND holder_id = ?2 AND lineage = ?3 AND superseded_at IS NULL
              AND rowid < (SELECT rowid FROM issued WHERE authority = ?1 AND serial = ?5)
              AND NOT EXISTS (SELECT 1 FROM revoked r WHERE r.authority = issued.authority
@@ -244,7 +244,7 @@ pub(crate) async fn supersede_unused(
     now: OffsetDateTime,
 ) -> Result<Vec<String>, RegistryError> {
     let serials = sqlx::query_scalar(
-        "UPDATE issued SET superseded_at = ?4
+        "UPDATE issued SET superseded_at = ?4, unlisted = 1
          WHERE authority = ?1 AND holder_id = ?2 AND lineage = ?3
          AND first_used_at IS NULL AND superseded_at IS NULL
          AND NOT EXISTS (SELECT 1 FROM revoked r WHERE r.authority = issued.authority

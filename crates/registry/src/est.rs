@@ -8,15 +8,17 @@
 //! | `GET /crl/{root,users,devices,services}.crl` | anybody | the list, DER |
 //!
 //! Bodies of EST are base64 (RFC 8951). The TLS certificates of the peer are taken from the request
-//! extension [`PeerCertificates`], which the listener sets. Refusals carry one line of plain text:
+//! extension [`PeerCertificates`] and its address from `ConnectInfo<SocketAddr>`, which the listener
+//! sets. Refusals carry one line of plain text:
 //! 400 for a bad request, 401 for wrong credentials, 403 for a certificate or device that is not
 //! accepted, 413 and 415 for body and type, 429 for too many renewals, 500 for a fault here.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Extension, Path, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::Engine;
@@ -74,6 +76,7 @@ async fn cacerts(State(est): State<Est>) -> Result<Response, Refusal> {
 
 async fn simpleenroll(
     State(est): State<Est>,
+    from: Option<Extension<ConnectInfo<SocketAddr>>>,
     headers: HeaderMap,
     body: Result<axum::body::Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
@@ -81,6 +84,7 @@ async fn simpleenroll(
     let csr = request(&headers, body)?;
     let issued = est
         .registry
+        .at_address(address(from))
         .enrol(&device, &code, &csr, (est.clock)())
         .await?;
     certificate(&issued)
@@ -89,6 +93,7 @@ async fn simpleenroll(
 async fn simplereenroll(
     State(est): State<Est>,
     peer: Option<Extension<PeerCertificates>>,
+    from: Option<Extension<ConnectInfo<SocketAddr>>>,
     headers: HeaderMap,
     body: Result<axum::body::Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
@@ -96,8 +101,17 @@ async fn simplereenroll(
         return Err(EnrolError::NoCertificate.into());
     };
     let csr = request(&headers, body)?;
-    let issued = est.registry.reenrol(&peer, &csr, (est.clock)()).await?;
+    let issued = est
+        .registry
+        .at_address(address(from))
+        .reenrol(&peer, &csr, (est.clock)())
+        .await?;
     certificate(&issued)
+}
+
+/// Where the request comes from, where the listener says so.
+fn address(from: Option<Extension<ConnectInfo<SocketAddr>>>) -> Option<IpAddr> {
+    from.map(|Extension(ConnectInfo(peer))| peer.ip())
 }
 
 async fn crl(State(est): State<Est>, Path(file): Path<String>) -> Result<Response, Refusal> {

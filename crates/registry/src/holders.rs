@@ -263,7 +263,9 @@ impl Registry {
         Ok(HolderChanged { from, to, revoked })
     }
 
-    /// The state of a device or person; `None` for one that never got a certificate.
+    /// The state of a device or person with its epoch, which grows with every change of the state
+    /// and every revocation of a certificate: what rests on an older epoch has ended. `None` for
+    /// one that never got a certificate.
     ///
     /// # Errors
     /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
@@ -271,14 +273,16 @@ impl Registry {
         &self,
         authority: CaKind,
         holder: &str,
-    ) -> Result<Option<HolderState>, RegistryError> {
-        let state: Option<String> =
-            sqlx::query_scalar("SELECT state FROM holders WHERE authority = ? AND holder_id = ?")
-                .bind(authority.name())
-                .bind(holder)
-                .fetch_optional(self.inner.sql.read())
-                .await?;
-        state.map(|name| name.parse()).transpose()
+    ) -> Result<Option<(HolderState, i64)>, RegistryError> {
+        let row: Option<(String, i64)> = sqlx::query_as(
+            "SELECT state, epoch FROM holders WHERE authority = ? AND holder_id = ?",
+        )
+        .bind(authority.name())
+        .bind(holder)
+        .fetch_optional(self.readers(authority))
+        .await?;
+        row.map(|(name, epoch)| Ok((name.parse()?, epoch)))
+            .transpose()
     }
 
     /// All devices and people with their states, by name.
@@ -353,7 +357,8 @@ async fn set_state(
     sqlx::query(
         "INSERT INTO holders (authority, holder_id, state, changed_at) VALUES (?, ?, ?, ?)
          ON CONFLICT (authority, holder_id)
-         DO UPDATE SET state = excluded.state, changed_at = excluded.changed_at",
+         DO UPDATE SET state = excluded.state, changed_at = excluded.changed_at,
+             epoch = epoch + 1",
     )
     .bind(authority.name())
     .bind(holder)

@@ -67,6 +67,7 @@ mod revoke;
 mod schema;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
@@ -95,12 +96,16 @@ pub use self::revoke::{CrlName, Revoked};
 #[derive(Clone)]
 pub struct Registry {
     inner: Arc<Inner>,
+    /// Where the request comes from that this clone serves.
+    address: Option<IpAddr>,
 }
 
 struct Inner {
     directory: PathBuf,
     config: Config,
     sql: Sql,
+    /// The same with connections of its own: a crowd of people must not keep devices waiting.
+    people: Sql,
     root: Certificate,
     authorities: BTreeMap<CaKind, CertificateAuthority>,
     trust: TrustStore,
@@ -176,12 +181,15 @@ impl Registry {
         let trust = TrustStore::new(std::slice::from_ref(&loaded.root), &intermediates)?
             .with_status(status.clone())
             .with_arc(config.arc);
-        let sql = Sql::open(&directory.join("registry.sqlite"), schema::MIGRATIONS).await?;
+        let file = directory.join("registry.sqlite");
+        let sql = Sql::open(&file, schema::MIGRATIONS).await?;
+        let people = sql.with_own_readers(&file).await?;
         let registry = Self {
             inner: Arc::new(Inner {
                 directory: directory.to_owned(),
                 config,
                 sql,
+                people,
                 root: loaded.root,
                 authorities: loaded.authorities,
                 trust,
@@ -191,6 +199,7 @@ impl Registry {
                 audit,
                 pool: Pool::new(Share::Registry),
             }),
+            address: None,
         };
         registry.load_root_crl(now)?;
         registry.load_revocations().await?;
@@ -199,6 +208,16 @@ impl Registry {
             registry.renew_crl(kind, now).await?;
         }
         Ok(registry)
+    }
+
+    /// The same registry for a request from `address`, which stands in the events of what is done
+    /// by this clone.
+    #[must_use]
+    pub fn at_address(&self, address: Option<IpAddr>) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            address,
+        }
     }
 
     /// The root certificate.
@@ -234,7 +253,16 @@ impl Registry {
 
     /// Ends all use of the database.
     pub async fn close(&self) {
+        self.inner.people.close().await;
         self.inner.sql.close().await;
+    }
+
+    /// Connections to ask about a holder of this authority by.
+    fn readers(&self, authority: CaKind) -> &store::sqlx::SqlitePool {
+        match authority {
+            CaKind::Users => self.inner.people.read(),
+            CaKind::Devices | CaKind::Services => self.inner.sql.read(),
+        }
     }
 
     fn authority(&self, kind: CaKind) -> Result<&CertificateAuthority, RegistryError> {
@@ -254,6 +282,14 @@ impl Registry {
         if events.is_empty() {
             return Ok(());
         }
+        let events = match self.address {
+            None => events,
+            Some(address) => {
+                let address = address.to_string();
+                let at = |event: Event| event.with_detail("address", address.clone());
+                events.into_iter().map(at).collect()
+            }
+        };
         let audit = Arc::clone(&self.inner.audit);
         self.inner
             .pool

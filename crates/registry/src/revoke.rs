@@ -19,6 +19,19 @@ use crate::{Registry, RegistryError, files};
 /// of a camera uses the same certificate and reads the new one when it is reloaded; were the old
 /// one listed at once, the gateway would close the tunnel before anybody could do that.
 const OVERLAP: Duration = Duration::days(7);
+/// Revocations of an authority (first parameter) that stand on its list. A superseded certificate
+/// leaves it once it has expired (before the second parameter): every camera adds one with each
+/// renewal, and the lists would grow for ever. It was never in doubt, so no evidence rests on its
+/// entry. Any other revocation stays, because old signatures are judged by it.
+const LISTED: &str = "revoked r JOIN issued i ON i.authority = r.authority AND i.serial = r.serial
+    WHERE r.authority = ? AND (r.reason <> 'superseded' OR i.not_after >= ?)";
+/// How long after its expiry: whoever reads the list may have a slow clock.
+const AFTER_EXPIRY: Duration = Duration::days(30);
+
+fn kept_from(now: OffsetDateTime) -> i64 {
+    now.saturating_sub(AFTER_EXPIRY).unix_timestamp()
+}
+
 /// Mode of revocation lists in files.
 const PUBLIC_MODE: u32 = 0o644;
 
@@ -108,6 +121,14 @@ impl Registry {
             drop(tx);
             return Box::pin(self.revoke(authority, &serial, reason, actor, now)).await;
         }
+        sqlx::query(
+            "UPDATE holders SET epoch = epoch + 1 WHERE authority = ?1 AND holder_id =
+                 (SELECT holder_id FROM issued WHERE authority = ?1 AND serial = ?2)",
+        )
+        .bind(authority.name())
+        .bind(&serial)
+        .execute(&mut *tx)
+        .await?;
         let mut serials = vec![serial.clone()];
         serials.extend(revoke_unused_successors(&mut tx, authority, &serial, at, reason).await?);
         let resource = format!("certificate/{authority}/{}", record.holder);
@@ -155,7 +176,7 @@ impl Registry {
             let window = self.inner.status.crl_window(issuer);
             let half = self.inner.config.lifetimes.crl / 2;
             let fresh = window.is_some_and(|w| now < w.this_update.saturating_add(half));
-            if !fresh || self.is_behind(kind).await? {
+            if !fresh || self.is_behind(kind, now).await? {
                 self.renew_crl(kind, now).await?;
             }
         }
@@ -165,24 +186,41 @@ impl Registry {
     /// Puts superseded certificates on the lists once [`OVERLAP`] is over. The doors of this
     /// system refuse them from the first use of their successors on.
     async fn list_superseded(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let due = now.saturating_sub(OVERLAP).unix_timestamp();
+        // The writer is taken only when there is something to write.
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM issued WHERE unlisted = 1 AND superseded_at <= ?",
+        )
+        .bind(due)
+        .fetch_one(self.inner.sql.read())
+        .await?;
+        if waiting == 0 {
+            return Ok(());
+        }
         let mut tx = self.inner.sql.write().await?;
         sqlx::query(
             "INSERT INTO revoked (authority, serial, at, reason)
              SELECT i.authority, i.serial, i.superseded_at, ?1 FROM issued i
-             WHERE i.superseded_at IS NOT NULL AND i.superseded_at <= ?2 AND NOT EXISTS (
+             WHERE i.unlisted = 1 AND i.superseded_at <= ?2 AND NOT EXISTS (
                  SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)",
         )
         .bind(RevocationReason::Superseded.name())
-        .bind(now.saturating_sub(OVERLAP).unix_timestamp())
+        .bind(due)
         .execute(&mut *tx)
         .await?;
+        sqlx::query("UPDATE issued SET unlisted = 0 WHERE unlisted = 1 AND superseded_at <= ?")
+            .bind(due)
+            .execute(&mut *tx)
+            .await?;
         tx.commit().await?;
         Ok(())
     }
 
-    async fn is_behind(&self, kind: CaKind) -> Result<bool, RegistryError> {
-        let known: i64 = sqlx::query_scalar("SELECT count(*) FROM revoked WHERE authority = ?")
+    async fn is_behind(&self, kind: CaKind, now: OffsetDateTime) -> Result<bool, RegistryError> {
+        let query = format!("SELECT count(*) FROM {LISTED}");
+        let known: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(query))
             .bind(kind.name())
+            .bind(kept_from(now))
             .fetch_one(self.inner.sql.read())
             .await?;
         let listed = self
@@ -214,7 +252,7 @@ impl Registry {
     /// Fills the status cache from the database, which knows more than any list.
     pub(crate) async fn load_revocations(&self) -> Result<(), RegistryError> {
         for kind in CaKind::ALL {
-            for entry in self.entries(kind).await? {
+            for entry in self.entries(kind, None).await? {
                 self.inner
                     .status
                     .revoke(self.issuer(kind)?, &entry.serial, entry.revocation)?;
@@ -223,13 +261,19 @@ impl Registry {
         Ok(())
     }
 
-    async fn entries(&self, kind: CaKind) -> Result<Vec<RevokedEntry>, RegistryError> {
-        let rows: Vec<(String, i64, String)> = sqlx::query_as(
-            "SELECT serial, at, reason FROM revoked WHERE authority = ? ORDER BY at, serial",
-        )
-        .bind(kind.name())
-        .fetch_all(self.inner.sql.read())
-        .await?;
+    /// What stands on a list made at `now`, or all that is known.
+    async fn entries(
+        &self,
+        kind: CaKind,
+        now: Option<OffsetDateTime>,
+    ) -> Result<Vec<RevokedEntry>, RegistryError> {
+        let query =
+            format!("SELECT r.serial, r.at, r.reason FROM {LISTED} ORDER BY r.at, r.serial");
+        let rows: Vec<(String, i64, String)> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(kind.name())
+            .bind(now.map_or(i64::MIN, kept_from))
+            .fetch_all(self.inner.sql.read())
+            .await?;
         rows.into_iter()
             .map(|(serial, at, reason)| {
                 Ok(RevokedEntry {
@@ -262,7 +306,7 @@ impl Registry {
         .fetch_one(&mut *tx)
         .await?;
         tx.commit().await?;
-        let entries = self.entries(kind).await?;
+        let entries = self.entries(kind, Some(now)).await?;
         let next = now.saturating_add(self.inner.config.lifetimes.crl);
         let der = self
             .authority(kind)?

@@ -66,6 +66,8 @@ CREATE TABLE holders (
     holder_id    TEXT NOT NULL,        -- device name, or user id
     state        TEXT NOT NULL CHECK (state IN ('enrolled', 'suspended', 'revoked', 'retired')),
     changed_at   INTEGER NOT NULL,
+    -- Grows with every change and every revocation of a certificate.
+    epoch        INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (authority, holder_id)
 ) STRICT;
 
@@ -75,12 +77,14 @@ ALTER TABLE issued ADD COLUMN lineage TEXT NOT NULL DEFAULT '';
 ALTER TABLE issued ADD COLUMN renewal INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE issued ADD COLUMN first_used_at INTEGER;
 ALTER TABLE issued ADD COLUMN superseded_at INTEGER;
+-- Superseded, and not on a revocation list yet.
+ALTER TABLE issued ADD COLUMN unlisted INTEGER NOT NULL DEFAULT 0;
 UPDATE issued SET
     holder_id = CASE authority WHEN 'users' THEN COALESCE(uid, holder) ELSE holder END,
     lineage = serial,
     first_used_at = issued_at;
 CREATE INDEX issued_by_holder_id ON issued (authority, holder_id, issued_at);
-CREATE INDEX issued_superseded ON issued (authority, superseded_at) WHERE superseded_at IS NOT NULL;
+CREATE INDEX issued_unlisted ON issued (superseded_at) WHERE unlisted = 1;
 
 INSERT INTO holders (authority, holder_id, state, changed_at)
 SELECT n.authority, n.holder_id, CASE WHEN r.serial IS NULL THEN 'enrolled' ELSE 'revoked' END,

@@ -163,21 +163,16 @@ impl Review {
         })
     }
 
-    /// A small JPEG of the first picture. Seeing it counts as part of the list, so it leaves no
-    /// event of its own when it is permitted.
+    /// A small JPEG of the first picture. Who has seen it has seen evidence: it leaves an event.
     ///
     /// # Errors
     /// [`ReviewError`].
     pub async fn thumbnail(&self, who: &Principal, id: &str) -> Result<Vec<u8>, ReviewError> {
         let resource = self.resource(id).await?;
-        let decision =
-            self.parts
-                .access
-                .decide(who, Action::EvidenceView, &resource, &super::context());
-        if !decision.allowed {
-            self.permit(who, Action::EvidenceView, &resource, Some(id))
-                .await?;
-        }
+        self.permit_described(who, Action::EvidenceView, &resource, Some(id), |event| {
+            event.with_detail("thumbnail", true)
+        })
+        .await?;
         if let Some(jpeg) = self.thumbnails.get(id) {
             return Ok(jpeg);
         }

@@ -189,8 +189,11 @@ impl Review {
         who: &Principal,
         filter: &Filter,
     ) -> Result<Page<Summary>, ReviewError> {
-        self.permit(who, Action::EvidenceList, &Resource::system(), None)
-            .await?;
+        let system = Resource::system();
+        self.permit_described(who, Action::EvidenceList, &system, None, |event| {
+            filter.describe(event)
+        })
+        .await?;
         let (visible, hidden) = self.kinds(who).await?;
         let mut page = query::list(&self.parts.sql, filter, &visible).await?;
         // The query looks at unit and classification only; a rule may look at more.
@@ -260,6 +263,10 @@ impl Review {
         let event = Event::new(at, actor(who), "evidence.decide", name(id), Outcome::Ok)
             .with_reason(reason)
             .with_detail("decision", decision.as_str());
+        let event = match who.address() {
+            Some(address) => event.with_detail("address", address.to_string()),
+            None => event,
+        };
         // The event first: a decision without its event must not exist.
         self.record(event, Some(id)).await?;
         let mut tx = self.parts.sql.write().await?;
@@ -300,9 +307,22 @@ impl Review {
         resource: &Resource,
         violation: Option<&str>,
     ) -> Result<u64, ReviewError> {
+        self.permit_described(who, action, resource, violation, |event| event)
+            .await
+    }
+
+    /// As [`Self::permit`], where the event says more than who did what to what.
+    async fn permit_described(
+        &self,
+        who: &Principal,
+        action: Action,
+        resource: &Resource,
+        violation: Option<&str>,
+        describe: impl FnOnce(Event) -> Event,
+    ) -> Result<u64, ReviewError> {
         let decision = self.parts.access.decide(who, action, resource, &context());
         let event = decision.event(OffsetDateTime::now_utc(), who, action, resource);
-        let index = self.record(event, violation).await?;
+        let index = self.record(describe(event), violation).await?;
         if decision.allowed {
             return Ok(index);
         }

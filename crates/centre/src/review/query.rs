@@ -1,6 +1,7 @@
 //! The questions that people ask of the index.
 
 use access::Resource;
+use audit::Event;
 use evidence::export::MAX_EVENTS;
 use evidence::manifest::Manifest;
 use pki::clearance::Clearance;
@@ -45,6 +46,31 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// The event of a search with what was looked for: who follows a car must be found by its plate.
+    pub(super) fn describe(&self, mut event: Event) -> Event {
+        let instant = |at: Option<OffsetDateTime>| at.map(|at| at.unix_timestamp().to_string());
+        let text = |text: &str| (!text.is_empty()).then(|| term(text));
+        let terms = [
+            ("search.from", instant(self.from)),
+            ("search.to", instant(self.to)),
+            ("search.place", text(&self.place)),
+            ("search.device", text(&self.device)),
+            ("search.plate", text(&self.plate)),
+            ("search.min_speed", self.min_speed.map(|s| s.to_string())),
+            ("search.state", text(&self.state)),
+            (
+                "search.page",
+                (self.page > 1).then(|| self.page.to_string()),
+            ),
+        ];
+        for (name, value) in terms {
+            if let Some(value) = value {
+                event = event.with_detail(name, value);
+            }
+        }
+        event
+    }
+
     /// Whether nothing is narrowed.
     pub(super) fn is_everything(&self) -> bool {
         let page = self.page;
@@ -54,6 +80,17 @@ impl Filter {
                 ..Self::default()
             }
     }
+}
+
+/// A term as an event shows it: an event has a bound, and no plate or place is longer.
+fn term(text: &str) -> String {
+    const MAX: usize = 256;
+    let count = text.chars().count();
+    if count <= MAX {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(MAX).collect();
+    format!("{start}… ({count} characters)")
 }
 
 /// One page of a longer list.

@@ -10,19 +10,27 @@ use crate::failure::Outcome;
 /// Runs the command.
 pub(crate) async fn run(command: Directory, json: bool) -> Outcome {
     match command {
-        Directory::Import { site, file } => {
+        Directory::Import { site, file, enable } => {
             let value = ask(
                 &site,
                 Request::Import {
                     people: read_text(&file)?,
+                    enable,
                 },
             )
             .await?;
-            print(
-                json,
-                &value,
-                &format!("imported {} people", field(&value, "imported")),
-            )
+            let kept = list(&value, "kept_disabled").len();
+            let kept = match kept {
+                0 => String::new(),
+                count => format!("\n{count} stay disabled; enable them with --enable"),
+            };
+            let summary = format!(
+                "imported {} people: {} added, {} changed{kept}",
+                field(&value, "imported"),
+                field(&value, "added"),
+                field(&value, "changed"),
+            );
+            print(json, &value, &summary)
         }
         Directory::List { site } => {
             let value = ask(&site, Request::ListPeople).await?;
@@ -54,6 +62,10 @@ pub(crate) async fn run(command: Directory, json: bool) -> Outcome {
         Directory::Disable { site, uid } => {
             let value = ask(&site, Request::Disable { uid }).await?;
             print(json, &value, "disabled")
+        }
+        Directory::Enable { site, uid } => {
+            let value = ask(&site, Request::Enable { uid }).await?;
+            print(json, &value, "enabled")
         }
     }
 }

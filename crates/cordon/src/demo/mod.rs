@@ -187,7 +187,7 @@ impl DemoCamera {
                 clearance: CLEARANCE,
                 hours: 1,
             };
-            let answer = execute(site, request).await?;
+            let answer = execute(site, request, &crate::console::this_process()).await?;
             let code = crate::commands::text(&answer, "code");
             write(&folder.join("code"), code.as_bytes())?;
         }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::commands::pki::new_password;
+use crate::console::this_process;
 use crate::control::{Request, execute, write_new};
 use crate::failure::{OrHint as _, Outcome};
 use crate::site::Site;
@@ -54,12 +55,16 @@ pub(super) async fn ensure(site: &Site) -> Outcome<People> {
             "password": password.as_str(),
         });
         let people = Zeroizing::new(line.to_string());
-        execute(site, Request::Import { people }).await?;
+        let import = Request::Import {
+            people,
+            enable: false,
+        };
+        execute(site, import, &this_process()).await?;
         let request = Request::IssueUser {
             uid: uid.to_owned(),
             password: password.clone(),
         };
-        let issued = execute(site, request).await?;
+        let issued = execute(site, request, &this_process()).await?;
         let p12 = hex::decode(crate::commands::text(&issued, "pkcs12_hex"))
             .or_hint("the certificate is damaged", "report this")?;
         let file = folder.join(format!("{uid}.p12"));

@@ -5,6 +5,8 @@
 //! in however many silent connections there are. Shares are counted from narrow to wide: address,
 //! network, listener. Where the listener is full, the network with most strangers pays.
 //!
+//! Hosts from which a certificate was shown lately are spared while there are others.
+//!
 //! A *stranger* has shown no certificate in the TLS handshake. Strangers never have more than
 //! [`Bounds::strangers`] places; the rest is for those who have shown one, and each certificate
 //! has its own share.
@@ -52,6 +54,10 @@ pub(crate) const UNSHARED: Bounds = Bounds {
 /// connections must not cut every request under way.
 const BUSY_GRACE: Duration = Duration::from_secs(5);
 
+/// Hosts remembered because a certificate was shown from there; the one seen longest ago makes room.
+/// Our choice: more than the cameras and desks of a site, below 300 KB.
+const MAX_KNOWN: usize = 4096;
+
 /// Number of a connection in its table.
 pub(crate) type Id = u64;
 
@@ -78,6 +84,8 @@ pub(crate) struct Places {
     bounds: Bounds,
     places: HashMap<Id, Place>,
     next: Id,
+    /// When a certificate was last shown from a host.
+    known: HashMap<IpAddr, Instant>,
 }
 
 impl Places {
@@ -86,6 +94,7 @@ impl Places {
             bounds,
             places: HashMap::new(),
             next: 0,
+            known: HashMap::new(),
         }
     }
 
@@ -130,6 +139,8 @@ impl Places {
         }
         if let Some(place) = self.places.get_mut(&id) {
             place.certificate = Some(certificate);
+            let address = host(place.address);
+            self.remember(address, now);
         }
         Ok(victim)
     }
@@ -163,6 +174,16 @@ impl Places {
     pub(crate) fn counts(&self) -> (usize, usize) {
         let strangers = self.count(stranger);
         (strangers, self.places.len().saturating_sub(strangers))
+    }
+
+    fn remember(&mut self, host: IpAddr, now: Instant) {
+        if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&host) {
+            let oldest = self.known.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(host, _)| *host) {
+                self.known.remove(&oldest);
+            }
+        }
+        self.known.insert(host, now);
     }
 
     fn make_room(&self, address: IpAddr, now: Instant) -> Result<Option<Id>, Full> {
@@ -208,7 +229,8 @@ impl Places {
         self.places.values().filter(|place| wanted(place)).count()
     }
 
-    /// The connection that is idle longest; without an idle one, that which is busy longest.
+    /// The connection that is idle longest; without an idle one, that which is busy longest. One of
+    /// a known host only if there is no other.
     fn victim(&self, wanted: impl Fn(&Place) -> bool, now: Instant) -> Option<Id> {
         self.places
             .iter()
@@ -216,7 +238,10 @@ impl Places {
             .filter(|(_, place)| {
                 place.requests == 0 || now.saturating_duration_since(place.since) >= BUSY_GRACE
             })
-            .min_by_key(|(id, place)| (place.requests > 0, place.since, **id))
+            .min_by_key(|(id, place)| {
+                let known = self.known.contains_key(&host(place.address));
+                (known, place.requests > 0, place.since, **id)
+            })
             .map(|(id, _)| *id)
     }
 }
@@ -333,6 +358,26 @@ mod tests {
             scene.enter([10, network, 0, 1]);
         }
         assert_eq!(scene.places.counts(), (6, 2));
+    }
+
+    #[test]
+    fn known_host_is_spared_while_strangers_of_many_networks_come() {
+        let mut scene = Scene::new(SMALL);
+        let (id, _) = scene.enter([192, 0, 2, 1]);
+        scene.places.prove(id, [1; 32], scene.now).unwrap();
+        scene.places.leave(id);
+        // It connects again and is slow to show its certificate.
+        let (again, _) = scene.enter([192, 0, 2, 1]);
+        for network in 0..50 {
+            let (_, lost) = scene.enter([10, network, 0, 1]);
+            assert_ne!(lost, Some(again));
+        }
+        assert!(scene.places.places.contains_key(&again));
+        for number in (0..u32::MAX).take(2 * MAX_KNOWN) {
+            let host = IpAddr::V4(Ipv4Addr::from(number));
+            scene.places.remember(host, scene.now);
+        }
+        assert_eq!(scene.places.known.len(), MAX_KNOWN);
     }
 
     #[test]

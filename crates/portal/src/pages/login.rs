@@ -53,33 +53,47 @@ pub(crate) async fn login<B: Backend>(
         .by_password(&form.uid, &form.password, from)
         .await
     {
-        Ok(principal) => match app.sessions.start(principal.uid(), Instant::now()) {
-            Ok(value) => {
-                // Who logs in anew leaves no session behind.
-                if let Some(old) = cookie(&headers).and_then(|old| app.sessions.end(&old)) {
-                    app.backend.note_session(&old, "session.end").await;
+        Ok((principal, epoch)) => {
+            match app.sessions.start(principal.uid(), epoch, Instant::now()) {
+                Ok(value) => {
+                    // Who logs in anew leaves no session behind.
+                    if let Some(old) = cookie(&headers).and_then(|old| app.sessions.end(&old)) {
+                        // It has ended, recorded or not; the backend logs the failure.
+                        let _ = app.backend.note_session(&old, "session.end", from).await;
+                    }
+                    let noted = app
+                        .backend
+                        .note_session(principal.uid(), "session.start", from)
+                        .await;
+                    if noted.is_err() {
+                        app.sessions.end(&value);
+                        return login_page(
+                            StatusCode::SERVICE_UNAVAILABLE,
+                            &form.uid,
+                            "The login could not be recorded. Try again in a minute.",
+                        );
+                    }
+                    let cookie =
+                        format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Strict");
+                    (AppendHeaders([(SET_COOKIE, cookie)]), Redirect::to("/")).into_response()
                 }
-                app.backend
-                    .note_session(principal.uid(), "session.start")
-                    .await;
-                let cookie = format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Strict");
-                (AppendHeaders([(SET_COOKIE, cookie)]), Redirect::to("/")).into_response()
+                Err(error) => {
+                    tracing::error!(%error, "cannot open a session");
+                    login_page(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        &form.uid,
+                        "Try again in a minute.",
+                    )
+                }
             }
-            Err(error) => {
-                tracing::error!(%error, "cannot open a session");
-                login_page(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    &form.uid,
-                    "Try again in a minute.",
-                )
-            }
-        },
+        }
         Err(refused) => login_page(StatusCode::FORBIDDEN, &form.uid, &refused.message),
     }
 }
 
 pub(crate) async fn logout<B: Backend>(
     State(app): State<App<B>>,
+    extensions: Extensions,
     headers: HeaderMap,
     Fields(form): Fields<LogoutForm>,
 ) -> Response {
@@ -88,7 +102,11 @@ pub(crate) async fn logout<B: Backend>(
             return foreign_form(Frame::nobody("Form refused"));
         }
         if let Some(uid) = app.sessions.end(&value) {
-            app.backend.note_session(&uid, "session.end").await;
+            // The session has ended, recorded or not; the backend logs the failure.
+            let _ = app
+                .backend
+                .note_session(&uid, "session.end", address(&extensions))
+                .await;
         }
     }
     let gone = format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");

@@ -1,7 +1,7 @@
 //! A fake backend with one violation whose every text tries to break out of the page.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use access::{PersonRecord, Principal, Role};
@@ -12,9 +12,9 @@ use http_body_util::BodyExt as _;
 use pki::clearance::Clearance;
 use pki::tls::PeerCertificates;
 use portal::{
-    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Filter, MediumRow,
-    Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow, SessionLimits,
-    Sessions, Violation, ViolationRow,
+    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Epoch, Filter,
+    MediumRow, Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow,
+    SessionLimits, Sessions, Violation, ViolationRow,
 };
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -31,6 +31,8 @@ const AT: OffsetDateTime = datetime!(2026-11-21 11:12:07 UTC);
 pub(crate) struct Fake {
     pub(crate) certificate_revoked: AtomicBool,
     pub(crate) session_over: AtomicBool,
+    pub(crate) epoch: AtomicI64,
+    pub(crate) unrecorded: AtomicBool,
     pub(crate) denied: AtomicBool,
     pub(crate) broken: AtomicBool,
     pub(crate) medium_type: Mutex<String>,
@@ -51,6 +53,10 @@ pub(crate) fn person() -> Principal {
 }
 
 impl Fake {
+    fn epoch(&self) -> Epoch {
+        Epoch([self.epoch.load(Ordering::SeqCst), 0])
+    }
+
     fn note(&self, call: impl Into<String>) {
         self.calls.lock().unwrap().push(call.into());
     }
@@ -135,7 +141,11 @@ fn violation() -> Violation {
 }
 
 impl Backend for Fake {
-    async fn by_certificate(&self, _: &PeerCertificates) -> Result<Principal, Refused> {
+    async fn by_certificate(
+        &self,
+        _: &PeerCertificates,
+        _: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
         if self.certificate_revoked.load(Ordering::SeqCst) {
             return Err(refused(
                 "certificate-revoked",
@@ -150,15 +160,23 @@ impl Backend for Fake {
         uid: &str,
         password: &str,
         from: Option<IpAddr>,
-    ) -> Result<Principal, Refused> {
+    ) -> Result<(Principal, Epoch), Refused> {
         self.note(format!("login {uid} {from:?}"));
         if password == PASSWORD {
-            return Ok(person());
+            return Ok((person(), self.epoch()));
         }
         Err(refused("wrong-password", "user name or password is wrong"))
     }
 
-    async fn by_session(&self, _: &str) -> Result<Principal, Refused> {
+    async fn by_session(
+        &self,
+        _: &str,
+        epoch: Epoch,
+        _: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
+        if epoch != self.epoch() {
+            return Err(refused("session-ended", "your password was changed"));
+        }
         if self.session_over.load(Ordering::SeqCst) {
             return Err(refused(
                 "account-disabled",
@@ -260,8 +278,17 @@ impl Backend for Fake {
         })
     }
 
-    async fn note_session(&self, uid: &str, action: &'static str) {
+    async fn note_session(
+        &self,
+        uid: &str,
+        action: &'static str,
+        _: Option<IpAddr>,
+    ) -> Result<(), BackendError> {
         self.note(format!("{action} {uid}"));
+        if self.unrecorded.load(Ordering::SeqCst) {
+            return Err(BackendError::Failed("the log is full".into()));
+        }
+        Ok(())
     }
 }
 

@@ -171,6 +171,38 @@ async fn a_session_ends_when_the_directory_says_so() {
 }
 
 #[tokio::test]
+async fn session_of_an_older_epoch_has_ended() {
+    let portal = Portal::new();
+    let (_, cookie) = log_in(&portal).await;
+    assert_eq!(
+        portal.get(As::Cookie(&cookie), "/").await.status,
+        StatusCode::OK
+    );
+    portal.fake.epoch.fetch_add(1, Ordering::SeqCst);
+    let answer = portal.get(As::Cookie(&cookie), "/violations").await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    assert!(answer.text.contains("session-ended"));
+    let again = portal.get(As::Cookie(&cookie), "/").await;
+    assert_eq!(again.header("location"), "/login");
+    // A new login is of the new epoch.
+    let (_, cookie) = log_in(&portal).await;
+    assert_eq!(
+        portal.get(As::Cookie(&cookie), "/").await.status,
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn login_that_cannot_be_recorded_opens_no_session() {
+    let portal = Portal::new();
+    portal.fake.unrecorded.store(true, Ordering::SeqCst);
+    let form = "uid=officer-4711&password=correct+horse";
+    let answer = portal.post(As::Nobody, "/login", form).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.header("set-cookie"), "");
+}
+
+#[tokio::test]
 async fn what_another_site_posts_is_refused() {
     let portal = Portal::new();
     let form = "uid=officer-4711&password=correct+horse";

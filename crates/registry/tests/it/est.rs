@@ -226,6 +226,28 @@ async fn bad_requests_have_distinct_statuses() {
     assert_eq!(status(used).await.0, 401);
 }
 
+#[tokio::test]
+async fn events_of_enrolment_have_the_address() {
+    let world = world().await;
+    let code = world.code("camera-17").await;
+    let from: std::net::SocketAddr = "192.0.2.7:4711".parse().unwrap();
+    for (code, status) in [("wrong", 401), (code.as_str(), 200)] {
+        let credentials = format!("camera-17:{code}");
+        let mut request = post(ENROLL, &csr("camera-17", &key()), Some(&credentials));
+        request
+            .extensions_mut()
+            .insert(axum::extract::ConnectInfo(from));
+        assert_eq!(send(router(&world), request).await.status.as_u16(), status);
+    }
+    let events = world.audit.events();
+    assert_eq!(events.len(), 3);
+    // The invitation comes from the command line.
+    let addresses = events
+        .iter()
+        .map(|e| e.details.get("address").and_then(|v| v.as_str()));
+    assert!(addresses.eq([None, Some("192.0.2.7"), Some("192.0.2.7")]));
+}
+
 async fn device(world: &World, name: &str) -> Issued {
     let issue = world.registry.issue_device(
         name,

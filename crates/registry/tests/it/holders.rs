@@ -9,7 +9,7 @@ use pki::name::Subject;
 use pki::path::{PathError, Purpose};
 use pki::profile::CaKind;
 use registry::{
-    AdmissionError, EnrolError, HolderChange, HolderState, Issued, MAX_RENEWALS, Registry,
+    AdmissionError, CrlName, EnrolError, HolderChange, HolderState, Issued, MAX_RENEWALS, Registry,
     RegistryError,
 };
 use store::sqlx;
@@ -233,6 +233,18 @@ async fn predecessor_is_accepted_until_its_successor_is_used() {
         .await
         .unwrap();
     assert_eq!(on_list(registry), 2);
+    // Expired long ago they need no entry any more; one that was compromised keeps it.
+    change(&world, STOLEN).await.unwrap();
+    let listed = |registry: &Registry| {
+        let der = registry.crl(CrlName::Issuing(CaKind::Devices)).unwrap();
+        let crl = pki::crl::parse(&der).unwrap().tbs_cert_list;
+        crl.revoked_certificates.map_or(0, |entries| entries.len())
+    };
+    assert_eq!(listed(registry), 3);
+    let years = NOW + Duration::days(800);
+    registry.refresh_crls(years).await.unwrap();
+    assert_eq!(listed(registry), 1);
+    assert_eq!(on_list(registry), 3);
 }
 
 #[tokio::test]
@@ -426,7 +438,7 @@ async fn person_is_revoked_with_all_certificates_by_user_id() {
             .holder_state(CaKind::Users, "officer-1")
             .await
             .unwrap(),
-        Some(HolderState::Revoked)
+        Some((HolderState::Revoked, 1))
     );
 }
 
@@ -511,7 +523,10 @@ async fn database_of_the_version_before_gets_states_and_loses_nobody() {
     tx.commit().await.unwrap();
     sql.close().await;
     let registry = open(world.folder.path(), Arc::new(MemorySink::default())).await;
-    let state = async |kind, holder| registry.holder_state(kind, holder).await.unwrap();
+    let state = async |kind, holder| {
+        let state = registry.holder_state(kind, holder).await.unwrap();
+        state.map(|(state, _)| state)
+    };
     for (kind, holder, expected) in [
         (CaKind::Devices, "camera-1", Some(HolderState::Enrolled)),
         (CaKind::Devices, "camera-2", Some(HolderState::Revoked)),

@@ -1,0 +1,76 @@
+//! `cordon registry`: enrolment, and the states of devices and people.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::SiteArgs;
+
+/// `cordon registry …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Registry {
+    /// Make a one-time code with which a device enrols itself, and a folder with all it needs.
+    #[command(after_help = "Example:
+  cordon registry code --data /var/lib/cordon --device camera-17 --out camera-17
+Carry the folder to the camera and start `cordon camera run --config camera.toml` there.")]
+    Code {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// Name of the device.
+        #[arg(long)]
+        device: String,
+        /// Highest classification the device may seal, 0 to 3: what the devices CA may grant.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=4))]
+        clearance: u8,
+        /// Folder for the code, the certificates to trust and seal to, and a configuration to
+        /// start from; must not exist.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Hours that the code is good for.
+        #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
+        hours: u32,
+    },
+    /// List devices and people with their states: enrolled, suspended, revoked, retired.
+    #[command(after_help = "Example:\n  cordon registry list --data /var/lib/cordon")]
+    List {
+        #[command(flatten)]
+        site: SiteArgs,
+    },
+    /// Refuse a device or person for the time being; the certificates stay.
+    #[command(after_help = "Example:
+  cordon registry suspend --data /var/lib/cordon --device camera-17")]
+    Suspend(HolderArgs),
+    /// End a suspension.
+    #[command(after_help = "Example:
+  cordon registry resume --data /var/lib/cordon --device camera-17")]
+    Resume(HolderArgs),
+    /// Refuse a device or person for good and revoke all certificates; the name is not used again.
+    #[command(after_help = "Example:
+  cordon registry retire --data /var/lib/cordon --device camera-17")]
+    Retire(HolderArgs),
+    /// Allow a revoked device or person new certificates; the old ones stay revoked.
+    #[command(after_help = "Example:
+  cordon registry readmit --data /var/lib/cordon --device camera-17")]
+    Readmit(HolderArgs),
+}
+
+/// `cordon registry suspend` and its like.
+#[derive(Debug, Args)]
+pub(crate) struct HolderArgs {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    #[command(flatten)]
+    pub(crate) holder: HolderName,
+}
+
+/// A device or a person.
+#[derive(Debug, Args)]
+#[group(id = "holder", required = true, multiple = false)]
+pub(crate) struct HolderName {
+    /// Name of the device.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// User id of the person.
+    #[arg(long)]
+    pub(crate) uid: Option<String>,
+}
