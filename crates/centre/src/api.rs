@@ -96,17 +96,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
             return Ok(Self(principal.clone()));
         }
         let refused = parts.extensions.get::<crate::DeviceRefused>();
-        let (code, message) = refused.map_or_else(
-            || {
-                (
-                    "no-certificate",
-                    "no user certificate was presented".to_owned(),
-                )
-            },
-            |refused| (refused.code.as_str(), refused.message.clone()),
-        );
-        let hint = "present a certificate of the users CA that is valid and not revoked";
-        Err(Problem::new(StatusCode::FORBIDDEN, code, message, hint))
+        Err(crate::DeviceRefused::answer(refused, "user"))
     }
 }
 

@@ -20,6 +20,23 @@ pub struct DeviceRefused {
     pub code: String,
     /// The reason for people.
     pub message: String,
+    /// Set where the fault is on this side: the answer instead, which says nothing about the peer.
+    pub failure: Option<Problem>,
+}
+
+impl DeviceRefused {
+    /// The answer to a request without a device or person, for want of a certificate of `kind`.
+    pub(crate) fn answer(refused: Option<&Self>, kind: &str) -> Problem {
+        let hint = format!("present a certificate of the {kind}s CA that is valid and not revoked");
+        let Some(refused) = refused else {
+            let message = format!("no {kind} certificate was presented");
+            return Problem::new(StatusCode::FORBIDDEN, "no-certificate", message, &hint);
+        };
+        refused.failure.clone().unwrap_or_else(|| {
+            let message = refused.message.clone();
+            Problem::new(StatusCode::FORBIDDEN, &refused.code, message, &hint)
+        })
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Device {
@@ -29,16 +46,7 @@ impl<S: Sync> FromRequestParts<S> for Device {
         if let Some(device) = parts.extensions.get::<Self>() {
             return Ok(device.clone());
         }
-        let (code, message) = parts.extensions.get::<DeviceRefused>().map_or_else(
-            || {
-                (
-                    "no-certificate",
-                    "no device certificate was presented".to_owned(),
-                )
-            },
-            |refused| (refused.code.as_str(), refused.message.clone()),
-        );
-        let hint = "present a certificate of the devices CA that is valid and not revoked";
-        Err(Problem::new(StatusCode::FORBIDDEN, code, message, hint))
+        let refused = parts.extensions.get::<DeviceRefused>();
+        Err(DeviceRefused::answer(refused, "device"))
     }
 }

@@ -10,12 +10,12 @@ use audit::{Actor, Event, Outcome as AuditOutcome};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use centre::{Device, DeviceRefused};
+use centre::{Device, DeviceRefused, Problem};
 use pki::path::Purpose;
 use pki::profile::CaKind;
 use pki::tls::PeerCertificates;
 use portal::{Epoch, Refused};
-use registry::{HolderRefused, HolderState};
+use registry::{AdmissionError, HolderRefused, HolderState};
 use time::OffsetDateTime;
 
 use crate::site::Site;
@@ -66,13 +66,16 @@ impl Gate {
                     Ok(None) => Refused {
                         code: "not-in-directory".to_owned(),
                         message: format!("nobody in the directory has the user id {uid}"),
+                        temporary: false,
                     },
                     Err(error) => refusal("directory-failed", &error),
                 }
             }
             Err(error) => refusal(error.code(), &error),
         };
-        self.note_refusal(peer, &refused, from).await;
+        if !refused.temporary {
+            self.note_refusal(peer, &refused, from).await;
+        }
         Err(refused)
     }
 
@@ -93,10 +96,18 @@ impl Gate {
             Ok(admitted) => Ok(Device(admitted.identity().common_name.clone())),
             Err(error) => {
                 let refused = refusal(error.code(), &error);
-                self.note_refusal(peer, &refused, from).await;
+                let failure = match &error {
+                    // A disk that is full, for instance: nothing about this device.
+                    AdmissionError::Registry(failure) => Some(Problem::internal(failure)),
+                    _ => {
+                        self.note_refusal(peer, &refused, from).await;
+                        None
+                    }
+                };
                 Err(DeviceRefused {
                     code: refused.code,
                     message: refused.message,
+                    failure,
                 })
             }
         }
@@ -149,6 +160,7 @@ impl Gate {
                 return Err(Refused {
                     code: "not-in-directory".to_owned(),
                     message: "your entry was removed from the directory".to_owned(),
+                    temporary: false,
                 });
             }
             Err(error) => return Err(refusal("directory-failed", &error)),
@@ -159,6 +171,7 @@ impl Gate {
             return Err(Refused {
                 code: "session-ended".to_owned(),
                 message: "your password or your rights were changed; log in anew".to_owned(),
+                temporary: false,
             });
         }
         Ok(principal.at_address(from))
@@ -246,6 +259,8 @@ fn refusal(code: &str, error: &dyn std::error::Error) -> Refused {
     Refused {
         code: code.to_owned(),
         message: error.to_string(),
+        // A database that cannot be read or written now says nothing about anybody.
+        temporary: matches!(code, "registry-failed" | "directory-failed"),
     }
 }
 
@@ -275,12 +290,20 @@ pub(crate) async fn people(
     if let Some(peer) = request.extensions().get::<PeerCertificates>().cloned() {
         match gate.person(&peer, from).await {
             Ok(principal) => drop(request.extensions_mut().insert(principal)),
-            Err(Refused { code, message }) => {
-                drop(
-                    request
-                        .extensions_mut()
-                        .insert(DeviceRefused { code, message }),
-                );
+            Err(Refused {
+                code,
+                message,
+                temporary,
+            }) => {
+                let failure = temporary.then(|| {
+                    let status = http::StatusCode::SERVICE_UNAVAILABLE;
+                    Problem::new(status, &code, message.clone(), "try again in a minute")
+                });
+                drop(request.extensions_mut().insert(DeviceRefused {
+                    code,
+                    message,
+                    failure,
+                }));
             }
         }
     }

@@ -30,7 +30,7 @@ pub enum Share {
     Intake,
     /// Enrolment, renewal and revocation, with their events.
     Registry,
-    /// Events about people, refusals at the doors, and orders from the command line.
+    /// Events about people, refusals by the listeners, and orders from the command line.
     Audit,
     /// Media, thumbnails and packages for people.
     Media,

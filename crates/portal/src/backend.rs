@@ -14,6 +14,8 @@ pub struct Refused {
     pub code: String,
     /// The reason for people.
     pub message: String,
+    /// Whether the fault is on this side: it says nothing about the person, and ends no session.
+    pub temporary: bool,
 }
 
 /// What a password session rests on, as the backend counts it. A session whose person is in another

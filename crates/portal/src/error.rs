@@ -47,6 +47,17 @@ pub(crate) fn unreadable(status: StatusCode, reason: &str) -> Response {
 
 /// The page for somebody who is not let in at all.
 pub(crate) fn refused_page(refused: &Refused) -> Response {
+    if refused.temporary {
+        let problem = ProblemPage {
+            frame: Frame::nobody("Something broke"),
+            title: "Something broke",
+            lead: "The system could not find out who you are.",
+            reasons: vec![refused.message.clone()],
+            rules: vec![refused.code.clone()],
+            hint: "Try again in a minute; if it stays, tell the operator the time of this attempt.",
+        };
+        return page(StatusCode::SERVICE_UNAVAILABLE, &problem);
+    }
     let problem = ProblemPage {
         frame: Frame::nobody("Access refused"),
         title: "Access refused",

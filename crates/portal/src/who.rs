@@ -94,7 +94,9 @@ impl<B: Backend> FromRequestParts<App<B>> for Viewer {
                 })
             }
             Err(refused) => {
-                app.sessions.end(&cookie);
+                if !refused.temporary {
+                    app.sessions.end(&cookie);
+                }
                 Err(NoViewer::Refused(refused))
             }
         }

@@ -1,6 +1,6 @@
-//! Who may come in with a certificate: the question of every door, asked at every request.
+//! Who may come in with a certificate: asked by every listener at every request.
 //!
-//! A valid path to the root is not enough. The registry's book must hold this very certificate, it
+//! A valid path to the root is not enough. The registry's database must hold this very certificate, it
 //! must be neither revoked nor superseded, and its holder must be enrolled. All of it is read from
 //! the database, so that a change by another process counts from its commit on.
 
@@ -28,13 +28,13 @@ impl Admitted {
         &self.identity
     }
 
-    /// The certificate and its renewals, as the book names them.
+    /// The certificate and its renewals, as the database names them.
     pub(crate) fn lineage(&self) -> &str {
         &self.lineage
     }
 }
 
-/// What the book says of a certificate and its holder.
+/// What the database says of a certificate and its holder.
 struct Entry {
     certificate: Vec<u8>,
     lineage: String,
@@ -260,7 +260,7 @@ pub(crate) async fn supersede_unused(
     Ok(serials)
 }
 
-/// How the book names the holder of a certificate: a person by user id, anything else by name.
+/// How the database names the holder of a certificate: a person by user id, anything else by name.
 fn holder_id(authority: CaKind, identity: &Identity) -> &str {
     match (authority, &identity.uid) {
         (CaKind::Users, Some(uid)) => uid,
@@ -275,7 +275,7 @@ fn check_state(
 ) -> Result<(), AdmissionError> {
     match state {
         Some(HolderState::Enrolled) => Ok(()),
-        // Whoever is not in the book of holders is refused like one who was struck from it.
+        // A holder without a state is refused like a revoked one.
         other => Err(AdmissionError::Holder(HolderRefused {
             authority,
             holder: holder_id(authority, identity).to_owned(),

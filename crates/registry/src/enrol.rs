@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Renewals of one device in a day. Our choice: a device that loses every answer for hours gets
-/// through, and one that is stolen adds less than three thousand certificates a year to the book.
+/// through, and one that is stolen adds less than three thousand certificates a year to the database.
 pub const MAX_RENEWALS: u32 = 8;
 
 impl Registry {

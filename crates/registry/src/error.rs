@@ -192,7 +192,7 @@ impl From<AdmissionError> for EnrolError {
     }
 }
 
-/// Why a certificate opens no door. Fit to be shown to its holder, but for [`Self::Registry`].
+/// Why a certificate is not admitted. Fit to be shown to its holder, but for [`Self::Registry`].
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
     /// The certificate itself is not accepted.

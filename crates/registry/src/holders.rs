@@ -1,4 +1,4 @@
-//! Devices and people as entities with a state, which every door and every issuing asks.
+//! Devices and people as entities with a state, which every request and every issuing reads.
 //!
 //! ```text
 //!   (issued or invited) ─► enrolled ◄─ resume ─── suspended
@@ -184,7 +184,7 @@ pub struct HolderRecord {
 
 impl Registry {
     /// Changes the state of a device or person: durable, audited before it takes effect, and
-    /// known to every door when this returns. All certificates are revoked in the same
+    /// known to every listener when this returns. All certificates are revoked in the same
     /// transaction where the change says so, and one-time codes of the device become void.
     ///
     /// # Errors
@@ -317,7 +317,7 @@ pub(crate) async fn admit_issuing(
     holder: &str,
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
-    // A service's certificate opens no door for clients, and its holder is this installation.
+    // A service's certificate is for no client, and its holder is this installation.
     if authority == CaKind::Services {
         return Ok(());
     }

@@ -1,8 +1,8 @@
 #![forbid(unsafe_code)]
 //! Registration and certification: who gets which certificate, and the memory of it.
 //!
-//! Devices and people have a state ([`HolderState`]), and [`Registry::admit`] is the question that
-//! every door asks at every request: is this certificate in the book, and its holder enrolled?
+//! Devices and people have a state ([`HolderState`]). [`Registry::admit`] decides at every request
+//! whether a certificate was issued here, is the one in use, and its holder enrolled.
 //!
 //! A [`Registry`] owns the three issuing authorities of the hierarchy (users, devices, services),
 //! a database of everything issued and revoked, and the revocation lists. Devices enrol by
@@ -104,7 +104,7 @@ struct Inner {
     directory: PathBuf,
     config: Config,
     sql: Sql,
-    /// The same with connections of its own: a crowd of people must not keep devices waiting.
+    /// The same with connections of its own: many people must not keep devices waiting.
     people: Sql,
     root: Certificate,
     authorities: BTreeMap<CaKind, CertificateAuthority>,

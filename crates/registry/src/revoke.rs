@@ -183,7 +183,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts superseded certificates on the lists once [`OVERLAP`] is over. The doors of this
+    /// Puts superseded certificates on the lists once [`OVERLAP`] is over. The listeners of this
     /// system refuse them from the first use of their successors on.
     async fn list_superseded(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         let due = now.saturating_sub(OVERLAP).unix_timestamp();

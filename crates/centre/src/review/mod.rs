@@ -176,6 +176,7 @@ impl Review {
     ) -> Result<Overview, ReviewError> {
         self.permit(who, Action::EvidenceList, &Resource::system(), None)
             .await?;
+        let _turn = self.shares.query(who.uid()).await;
         let (visible, _) = self.kinds(who).await?;
         Ok(query::overview(&self.parts.sql, &visible, now).await?)
     }
@@ -194,6 +195,7 @@ impl Review {
             filter.describe(event)
         })
         .await?;
+        let _turn = self.shares.query(who.uid()).await;
         let (visible, hidden) = self.kinds(who).await?;
         let mut page = query::list(&self.parts.sql, filter, &visible).await?;
         // The query looks at unit and classification only; a rule may look at more.
@@ -237,6 +239,7 @@ impl Review {
         };
         let (may_review, may_export) = (may(Action::EvidenceReview), may(Action::EvidenceExport));
         let log_origin = self.parts.log_origin.clone();
+        let _turn = self.shares.query(who.uid()).await;
         let details = query::details(&self.parts.sql, summary, log_origin).await?;
         Ok(Details {
             may_review,
@@ -289,6 +292,7 @@ impl Review {
     pub async fn cameras(&self, who: &Principal) -> Result<Vec<crate::Camera>, ReviewError> {
         self.permit(who, Action::CameraList, &Resource::system(), None)
             .await?;
+        let _turn = self.shares.query(who.uid()).await;
         Ok(crate::cameras::list(&self.parts.sql, &self.parts.units).await?)
     }
 

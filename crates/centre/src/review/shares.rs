@@ -14,11 +14,15 @@ pub(super) const STREAMS: usize = 8;
 /// The database has one writer, which the intake shares: whoever sends a thousand requests queues
 /// behind the own ones.
 const WRITES: usize = 4;
+/// Questions to the index that one person has under way; more wait for these. Half of the
+/// connections that people read by, so that nobody alone keeps the others waiting.
+const QUERIES: usize = 2;
 
 #[derive(Debug)]
 struct Share {
     streams: usize,
     writes: Arc<Semaphore>,
+    queries: Arc<Semaphore>,
     /// Streams and writers that hold this entry.
     users: usize,
 }
@@ -33,7 +37,7 @@ pub(super) struct Shares {
 #[derive(Debug)]
 pub(super) struct Stream(Holder);
 
-/// A turn to write, given back on drop.
+/// A turn to write or ask, given back on drop.
 #[derive(Debug)]
 pub(super) struct Turn {
     _permit: Option<OwnedSemaphorePermit>,
@@ -64,11 +68,19 @@ impl Shares {
 
     /// A turn to write; waits while the person has [`WRITES`] under way.
     pub(super) async fn write(&self, uid: &str) -> Turn {
+        self.turn(uid, |share| Arc::clone(&share.writes)).await
+    }
+
+    /// A turn to ask the index; waits while the person has [`QUERIES`] under way.
+    pub(super) async fn query(&self, uid: &str) -> Turn {
+        self.turn(uid, |share| Arc::clone(&share.queries)).await
+    }
+
+    async fn turn(&self, uid: &str, which: impl FnOnce(&mut Share) -> Arc<Semaphore>) -> Turn {
         let holder = self.hold(uid);
-        let writes = self.with(uid, |share| Arc::clone(&share.writes));
-        let permit = match writes {
+        let permit = match self.with(uid, which) {
             // Never closed, so an error cannot occur.
-            Some(writes) => writes.acquire_owned().await.ok(),
+            Some(semaphore) => semaphore.acquire_owned().await.ok(),
             None => None,
         };
         Turn {
@@ -82,6 +94,7 @@ impl Shares {
         let share = people.entry(uid.to_owned()).or_insert_with(|| Share {
             streams: 0,
             writes: Arc::new(Semaphore::new(WRITES)),
+            queries: Arc::new(Semaphore::new(QUERIES)),
             users: 0,
         });
         share.users += 1;
@@ -142,6 +155,10 @@ mod tests {
         drop(shares.write("b").await);
         turns.pop();
         turns.push(shares.write("a").await);
+        let queries = (shares.query("a").await, shares.query("a").await);
+        assert!(tokio::time::timeout(wait, shares.query("a")).await.is_err());
+        drop(shares.query("b").await);
+        drop(queries);
         drop((held, other, turns));
         shares.stream("a").unwrap();
         assert!(shares.people.lock().unwrap().is_empty());

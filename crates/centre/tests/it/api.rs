@@ -28,17 +28,24 @@ async fn nobody_gets_in_without_a_principal() {
         assert_eq!(answer.code(), "no-certificate");
         assert!(!answer.json()["hint"].as_str().unwrap().is_empty());
     }
-    let refused = centre::DeviceRefused {
-        code: "certificate-revoked".into(),
-        message: "revoked".into(),
-    };
-    let request = Request::get("/api/v1/cameras").extension(refused);
-    let answer = call(
-        site.centre.api_router(),
-        request.body(Body::empty()).unwrap(),
-    )
-    .await;
-    assert_eq!(answer.code(), "certificate-revoked");
+    let busy = centre::Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "busy", "wait");
+    for (failure, status, code) in [
+        (None, StatusCode::FORBIDDEN, "certificate-revoked"),
+        (Some(busy), StatusCode::SERVICE_UNAVAILABLE, "busy"),
+    ] {
+        let refused = centre::DeviceRefused {
+            code: "certificate-revoked".into(),
+            message: "revoked".into(),
+            failure,
+        };
+        let request = Request::get("/api/v1/cameras").extension(refused);
+        let answer = call(
+            site.centre.api_router(),
+            request.body(Body::empty()).unwrap(),
+        )
+        .await;
+        assert_eq!((answer.status, answer.code().as_ref()), (status, code));
+    }
     assert!(site.sink.events().is_empty());
 }
 

@@ -91,8 +91,8 @@ impl Counters {
         }
     }
 
-    pub(super) fn open(&self, strangers: usize, proved: usize) {
-        for (certificate, count) in [("no", strangers), ("yes", proved)] {
+    pub(super) fn open(&self, anonymous: usize, proved: usize) {
+        for (certificate, count) in [("no", anonymous), ("yes", proved)] {
             let labels = vec![("listener", self.listener), ("certificate", certificate)];
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.metrics.open.get_or_create(&labels).set(count);

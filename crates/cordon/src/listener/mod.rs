@@ -46,7 +46,7 @@ pub(crate) const PEOPLE: Deadlines = Deadlines {
     stall: Duration::from_secs(60),
 };
 /// For cameras: over a bearer of some kbit/s the handshake alone takes twenty seconds. The shares
-/// of [`places`], not this time, keep strangers from filling the listener.
+/// of [`places`], not this time, keep anonymous connections from filling the listener.
 pub(crate) const DEVICES: Deadlines = Deadlines {
     first_request: Duration::from_secs(60),
     idle: Duration::from_secs(120),
@@ -173,8 +173,8 @@ impl Table {
     }
 
     fn show(&self) {
-        let (strangers, proved) = self.lock().counts();
-        self.counters.open(strangers, proved);
+        let (anonymous, proved) = self.lock().counts();
+        self.counters.open(anonymous, proved);
     }
 
     fn ends(&self) -> MutexGuard<'_, HashMap<Id, CancellationToken>> {
@@ -358,7 +358,7 @@ fn bounds_for(files: u64) -> Bounds {
     let part = |bound: usize| (bound * total).div_ceil(BOUNDS.total);
     Bounds {
         total,
-        strangers: part(BOUNDS.strangers),
+        anonymous: part(BOUNDS.anonymous),
         address: part(BOUNDS.address),
         network: part(BOUNDS.network),
         certificate: BOUNDS.certificate.min(total),

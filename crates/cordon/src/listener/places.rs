@@ -3,12 +3,12 @@
 //! Nobody waits for a place: every connection is accepted, and where a share is used up, the
 //! connection that has been idle longest in that share gives its place up. So an honest client gets
 //! in however many silent connections there are. Shares are counted from narrow to wide: address,
-//! network, listener. Where the listener is full, the network with most strangers pays.
+//! network, listener. Where the listener is full, the network with most anonymous connections gives one up.
 //!
 //! Hosts from which a certificate was shown lately are spared while there are others.
 //!
-//! A *stranger* has shown no certificate in the TLS handshake. Strangers never have more than
-//! [`Bounds::strangers`] places; the rest is for those who have shown one, and each certificate
+//! An *anonymous* connection has shown no certificate in the TLS handshake. They never have more than
+//! [`Bounds::anonymous`] places; the rest is for those who have shown one, and each certificate
 //! has its own share.
 
 use std::collections::HashMap;
@@ -22,10 +22,10 @@ pub(crate) struct Bounds {
     pub(crate) total: usize,
     /// Those that have shown no certificate; what is left up to the total is the reserve of those
     /// that have.
-    pub(crate) strangers: usize,
-    /// Strangers of one address (IPv4) or one /64 (IPv6).
+    pub(crate) anonymous: usize,
+    /// Anonymous ones of one address (IPv4) or one /64 (IPv6).
     pub(crate) address: usize,
-    /// Strangers of one /24 (IPv4) or one /48 (IPv6).
+    /// Anonymous ones of one /24 (IPv4) or one /48 (IPv6).
     pub(crate) network: usize,
     /// Of one certificate.
     pub(crate) certificate: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Bounds {
 /// reserved; a browser opens six connections and a camera four.
 pub(crate) const BOUNDS: Bounds = Bounds {
     total: 1024,
-    strangers: 768,
+    anonymous: 768,
     address: 64,
     network: 256,
     certificate: 16,
@@ -44,7 +44,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 /// For the laboratory, where one address makes all the load.
 pub(crate) const UNSHARED: Bounds = Bounds {
     total: 1024,
-    strangers: 1024,
+    anonymous: 1024,
     address: 1024,
     network: 1024,
     certificate: 1024,
@@ -172,8 +172,8 @@ impl Places {
 
     /// Connections that have shown no certificate, and those that have.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let strangers = self.count(stranger);
-        (strangers, self.places.len().saturating_sub(strangers))
+        let unproved = self.count(anonymous);
+        (unproved, self.places.len().saturating_sub(unproved))
     }
 
     fn remember(&mut self, host: IpAddr, now: Instant) {
@@ -187,28 +187,29 @@ impl Places {
     }
 
     fn make_room(&self, address: IpAddr, now: Instant) -> Result<Option<Id>, Full> {
-        let near = |place: &Place| stranger(place) && host(place.address) == host(address);
-        let around = |place: &Place| stranger(place) && network(place.address) == network(address);
+        let near = |place: &Place| anonymous(place) && host(place.address) == host(address);
+        let around = |place: &Place| anonymous(place) && network(place.address) == network(address);
         if self.count(near) >= self.bounds.address {
             return self.victim(near, now).map(Some).ok_or(Full);
         }
         if self.count(around) >= self.bounds.network {
             return self.victim(around, now).map(Some).ok_or(Full);
         }
-        let strangers = self.count(stranger);
-        if strangers < self.bounds.strangers && self.places.len() < self.bounds.total {
+        let unproved = self.count(anonymous);
+        if unproved < self.bounds.anonymous && self.places.len() < self.bounds.total {
             return Ok(None);
         }
         let mut networks: HashMap<IpAddr, usize> = HashMap::new();
-        for place in self.places.values().filter(|place| stranger(place)) {
+        for place in self.places.values().filter(|place| anonymous(place)) {
             *networks.entry(network(place.address)).or_default() += 1;
         }
         let most = networks.values().copied().max().unwrap_or(0);
-        let crowded =
-            |place: &Place| stranger(place) && networks.get(&network(place.address)) == Some(&most);
+        let largest_network = |place: &Place| {
+            anonymous(place) && networks.get(&network(place.address)) == Some(&most)
+        };
         if let Some(victim) = self
-            .victim(crowded, now)
-            .or_else(|| self.victim(stranger, now))
+            .victim(largest_network, now)
+            .or_else(|| self.victim(anonymous, now))
         {
             return Ok(Some(victim));
         }
@@ -218,11 +219,11 @@ impl Places {
             *certificates.entry(certificate).or_default() += 1;
         }
         let most = certificates.values().copied().max().unwrap_or(0);
-        let greedy = |place: &Place| {
+        let largest = |place: &Place| {
             let certificate = place.certificate.as_ref();
             place.requests == 0 && certificate.and_then(|c| certificates.get(c)) == Some(&most)
         };
-        self.victim(greedy, now).map(Some).ok_or(Full)
+        self.victim(largest, now).map(Some).ok_or(Full)
     }
 
     fn count(&self, wanted: impl Fn(&Place) -> bool) -> usize {
@@ -246,7 +247,7 @@ impl Places {
     }
 }
 
-fn stranger(place: &Place) -> bool {
+fn anonymous(place: &Place) -> bool {
     place.certificate.is_none()
 }
 
@@ -274,7 +275,7 @@ mod tests {
 
     const SMALL: Bounds = Bounds {
         total: 8,
-        strangers: 6,
+        anonymous: 6,
         address: 2,
         network: 4,
         certificate: 2,
@@ -327,21 +328,21 @@ mod tests {
     }
 
     #[test]
-    fn full_listener_takes_from_the_most_crowded_network() {
+    fn full_listener_takes_from_the_most_largest_network_network() {
         let mut scene = Scene::new(SMALL);
         let (honest, _) = scene.enter([192, 0, 2, 1]);
-        let (crowd, _) = scene.enter([10, 0, 0, 1]);
+        let (oldest, _) = scene.enter([10, 0, 0, 1]);
         for last in 2..5 {
             scene.enter([10, 0, 0, last]);
         }
         let (_, none) = scene.enter([10, 0, 1, 1]);
         assert_eq!(none, None);
-        assert_eq!(scene.enter([172, 16, 0, 1]).1, Some(crowd));
+        assert_eq!(scene.enter([172, 16, 0, 1]).1, Some(oldest));
         assert!(scene.places.places.contains_key(&honest));
     }
 
     #[test]
-    fn strangers_leave_the_reserve_to_certificates() {
+    fn anonymous_connections_leave_the_reserve_to_certificates() {
         let mut scene = Scene::new(SMALL);
         for network in 0..50 {
             scene.enter([10, network, 0, 1]);
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn known_host_is_spared_while_strangers_of_many_networks_come() {
+    fn known_host_is_spared_while_many_networks_connect() {
         let mut scene = Scene::new(SMALL);
         let (id, _) = scene.enter([192, 0, 2, 1]);
         scene.places.prove(id, [1; 32], scene.now).unwrap();

@@ -214,6 +214,6 @@ async fn answer_that_is_not_read_is_cut_and_a_slow_reader_is_not() {
 fn shares_shrink_with_the_files_that_the_process_may_open() {
     assert_eq!(bounds_for(1 << 20).total, 1024);
     let small = bounds_for(1024);
-    assert_eq!((small.total, small.strangers, small.address), (128, 96, 8));
+    assert_eq!((small.total, small.anonymous, small.address), (128, 96, 8));
     assert_eq!(bounds_for(0).total, 8);
 }

@@ -33,6 +33,7 @@ pub(crate) struct Fake {
     pub(crate) session_over: AtomicBool,
     pub(crate) epoch: AtomicI64,
     pub(crate) unrecorded: AtomicBool,
+    pub(crate) unreadable: AtomicBool,
     pub(crate) denied: AtomicBool,
     pub(crate) broken: AtomicBool,
     pub(crate) medium_type: Mutex<String>,
@@ -78,6 +79,7 @@ fn refused(code: &str, message: &str) -> Refused {
     Refused {
         code: code.into(),
         message: message.into(),
+        temporary: code.ends_with("-failed"),
     }
 }
 
@@ -174,6 +176,9 @@ impl Backend for Fake {
         epoch: Epoch,
         _: Option<IpAddr>,
     ) -> Result<Principal, Refused> {
+        if self.unreadable.load(Ordering::SeqCst) {
+            return Err(refused("directory-failed", "the database failed"));
+        }
         if epoch != self.epoch() {
             return Err(refused("session-ended", "your password was changed"));
         }

@@ -193,6 +193,18 @@ async fn session_of_an_older_epoch_has_ended() {
 }
 
 #[tokio::test]
+async fn directory_that_cannot_be_read_ends_no_session() {
+    let portal = Portal::new();
+    let (_, cookie) = log_in(&portal).await;
+    portal.fake.unreadable.store(true, Ordering::SeqCst);
+    let answer = portal.get(As::Cookie(&cookie), "/").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    portal.fake.unreadable.store(false, Ordering::SeqCst);
+    let answer = portal.get(As::Cookie(&cookie), "/").await;
+    assert_eq!(answer.status, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn login_that_cannot_be_recorded_opens_no_session() {
     let portal = Portal::new();
     portal.fake.unrecorded.store(true, Ordering::SeqCst);

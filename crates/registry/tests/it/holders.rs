@@ -1,4 +1,4 @@
-//! Devices and people as entities: states, the book at every door, one live successor.
+//! Devices and people as entities: states, the database at every request, one live successor.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ async fn device_with_more_certificates_than_any_page_is_revoked_whole() {
         refused,
         Err(AdmissionError::Path(PathError::Revoked { .. }))
     ));
-    // By every door that knows the list only, as well.
+    // By whoever knows the list only, as well.
     let trust = world.registry.trust();
     assert!(
         trust
@@ -156,7 +156,7 @@ async fn renewal_during_revocation_leaves_no_certificate_alive() {
 async fn certificate_signed_with_a_stolen_authority_key_is_refused() {
     let world = world().await;
     let known = ordered(&world.registry, "camera-17").await;
-    // The thief has the keys of the authorities, and a book of his own.
+    // The thief has the keys of the authorities, and a database of his own.
     let thief = tempfile::tempdir().unwrap();
     let copied = std::process::Command::new("cp")
         .arg("-r")
