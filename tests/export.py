@@ -12,8 +12,12 @@ from pathlib import Path
 
 from tests import package_verifier
 from tests.forgery import Forger, Signer
-from tests.harness import Camera, Site, cordon, cordon_json, equal, jpeg, run as run_command
+from tests.harness import CORDON, Camera, Site, cordon, cordon_json, equal, jpeg, violation, wait_for
+from tests.harness import run as run_command
 
+# Megabytes of the film, and bytes that exporting it may take beyond what the site has anyway.
+FILM_MB = 96
+EXPORT_MEMORY = 48 << 20
 # Random positions per file, besides the first, the middle and the last.
 RANDOM_POSITIONS = 3
 VECTORS = Path(__file__).parent / "vectors"
@@ -44,6 +48,7 @@ def run(suite):
     with suite.case("export from the portal, as a ZIP file"):
         packages["portal"] = from_portal(people["reviewer-3"], rows[2]["id"], suite.folder / "zip")
     forgeries(suite, site, people, cameras, packages["running"], check)
+    film(suite, site, people["reviewer-3"], cameras[0], check)
     site.stop()
     with suite.case("export of a stopped site"):
         packages["stopped"] = export(site, rows[1]["id"], suite.folder / "with spaces in its name")
@@ -89,15 +94,15 @@ def export(site, violation, out):
     return out
 
 
-def from_portal(person, violation, folder):
-    page = person.request("GET", f"/violations/{violation}")
+def from_portal(person, name, folder):
+    page = person.request("GET", f"/violations/{name}")
     equal(page.status, 200)
     token = re.search(r'name="token" value="([^"]+)"', page.text)[1]
     cookies = "; ".join(value.split(";")[0] for value in page.headers.get_all("set-cookie") or [])
     headers = {"content-type": "application/x-www-form-urlencoded", "origin": f"https://localhost:{person.site.portal}"}
     if cookies:
         headers["cookie"] = cookies
-    answer = person.request("POST", f"/violations/{violation}/export", f"token={token}", headers)
+    answer = person.request("POST", f"/violations/{name}/export", f"token={token}", headers)
     equal(answer.status, 200, f"status with {answer.text[:300]};")
     folder.mkdir()
     file = folder / "package.zip"
@@ -105,7 +110,7 @@ def from_portal(person, violation, folder):
     with zipfile.ZipFile(file) as archive:
         equal(archive.testzip(), None)
         archive.extractall(folder)
-    return folder / violation
+    return folder / name
 
 
 def opened(site, package, out):
@@ -116,6 +121,55 @@ def opened(site, package, out):
     assert cordon_json("evidence", "verify", *arguments)["verified"]
     cordon_json("evidence", "open", "--out", out, *arguments)
     equal((out / "manifest.json").read_bytes(), (package / "manifest.json").read_bytes(), "manifest")
+
+
+def film(suite, site, person, camera, check):
+    """A film far larger than the memory that an export may take, and an export that is killed."""
+    size = FILM_MB << 20
+    part = camera.folder / "film.part"
+    with part.open("wb") as out:
+        for _ in range(FILM_MB):
+            out.write(random.randbytes(1 << 20))
+    part.rename(camera.incoming / "film.mp4")
+    facts = camera.folder / "film.json.part"
+    facts.write_text(json.dumps(violation()))
+    facts.rename(camera.incoming / "film.json")
+    camera.start()
+    wait_for(lambda: not list(camera.incoming.glob("film.*")) and not camera.blocks(), "the film's receipt", 180)
+    camera.stop()
+    rows = person.get("/api/v1/violations")["rows"]
+    name = max(rows, key=lambda row: row["captured_at"])["id"]
+    with suite.case(f"a film of {FILM_MB} MB is exported from the portal in bounded memory"):
+        process = site.process.child.pid
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+        before = memory(process, "VmRSS")
+        package = from_portal(person, name, suite.folder / "film")
+        grown = memory(process, "VmHWM") - before
+        print(f"        {grown >> 20} MB more at the most")
+        assert grown < EXPORT_MEMORY, f"{grown >> 20} MB more than before"
+        assert next((package / "media").iterdir()).stat().st_size == size
+        check.accepted(package)
+    with suite.case("an export that is killed half-way leaves no plaintext"):
+        out = suite.folder / "killed"
+        line = [CORDON, "evidence", "export", *site.arguments(), "--out", out, name]
+        asking = subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        partial = out.with_name("killed.partial")
+        wait_for(lambda: (partial / "media").is_dir(), "the export to reach the film", 60, 0.005)
+        site.process.kill()
+        asking.wait(60)
+        assert not out.exists(), "the export was complete before it could be killed"
+        left = [path for path in partial.rglob("*") if path.is_file()]
+        equal(left, [], "files of a killed export")
+        shutil.rmtree(partial)
+        site.start()
+
+
+def memory(process, field):
+    """A value of /proc/PID/status in bytes."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) << 10
+    raise AssertionError(field)
 
 
 class Checks:

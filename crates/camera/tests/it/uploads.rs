@@ -311,7 +311,10 @@ async fn the_next_bearer_takes_over_when_one_is_dead() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_budget_is_kept_and_a_new_month_opens_it() {
     const BUDGET: u64 = 2_000_000;
-    let (mut stage, _centre, port) = scene(Mischief::None).await;
+    let (mut stage, centre, port) = scene(Mischief::None).await;
+    // The injected clock is ahead of the system's; the lists must be current for it.
+    let lists = stage.world.lists(1, &[], time::Duration::days(4_000));
+    *centre.lists.lock().unwrap() = Some(lists);
     let line = proxy::start(port, |_| None).await;
     stage.config.centre.port = line.port;
     stage.config.bearers = vec![bearer("lte", 0, Some(BUDGET))];
