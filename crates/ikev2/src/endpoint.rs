@@ -12,6 +12,7 @@ use crate::admission::{Cookies, HalfOpen, Network};
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
+use crate::crash::CrashSecret;
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Room, Transfer};
 use crate::time::Timestamp;
@@ -92,6 +93,7 @@ impl Endpoint {
             budgets: Budgets::default(),
             room: Room::default(),
             fragments_dropped: 0,
+            crash_secret: None,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             asks: BTreeMap::new(),
@@ -130,6 +132,12 @@ impl Endpoint {
             Some(place) => *place = connection,
             None => self.core.connections.push(connection),
         }
+    }
+
+    /// From now on peers get tokens by which they learn that we have lost their IKE SAs (RFC 6290). After a
+    /// restart the secret must be the same.
+    pub fn set_crash_secret(&mut self, secret: CrashSecret) {
+        self.core.crash_secret = Some(secret);
     }
 
     /// Forgets a connection: there are no new IKE SAs for it. Those that are up go on.

@@ -40,6 +40,9 @@ pub struct DaemonConfig {
     pub trust: Option<TrustConfig>,
     /// Where it is written down who had a tunnel and who was refused one.
     pub audit: Option<AuditConfig>,
+    /// File with the secret by which peers learn at once that we were restarted (RFC 6290); made when it is
+    /// missing.
+    pub crash_secret: Option<PathBuf>,
     /// Counters over HTTP.
     pub metrics: Option<MetricsConfig>,
     /// Switches for finding out what goes wrong.

@@ -467,6 +467,8 @@ impl IkeSa {
         }
         let Handshake { keys, nonces, .. } = *handshake;
         let mut established = Established::new(core, self.id, &self.connection, auth, keys);
+        let spis = self.spis();
+        reply.extend(core.crash_secret.as_ref().map(|secret| secret.token(spis)));
         let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
         if mobile {
             let ours = &self.connection.further_addresses;
