@@ -13,6 +13,7 @@
 //! both sides start something at once is there.
 
 mod addresses;
+mod candidates;
 mod channel;
 mod child;
 mod core;
