@@ -361,7 +361,11 @@ class Package:
                     if entry is None:
                         continue
                     at = entry.revocation_date_utc
-                    must(at > used, 8, f"{who}: revoked at {at}")
+                    # The camera's own certificate, superseded: its signing time counts.
+                    reasons = [e.value.reason for e in entry.extensions if isinstance(e.value, x509.CRLReason)]
+                    own_word = who == "camera" and subject is path[0] and reasons == [x509.ReasonFlags.superseded]
+                    use = min(used, self.camera_at) if own_word else used
+                    must(at > use, 8, f"{who}: revoked at {at}")
                     self.notes.append(f"{who}: revoked at {at}, after its use")
 
 

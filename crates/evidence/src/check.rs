@@ -147,12 +147,18 @@ pub fn check(
     )?;
     folder.check_signature(maker_chain.leaf(), &sums)?;
     let received_at = receipt.received_at;
-    for ((_, path), name, at) in [
-        (&camera, "camera", received_at),
-        (&signer, "receipt", received_at.max(custody.logged_at)),
-        (&maker, "package", custody.exported_at),
+    let camera_signed = Some(signed_manifest.signing_time);
+    for ((_, path), name, at, signed) in [
+        (&camera, "camera", received_at, camera_signed),
+        (&signer, "receipt", received_at.max(custody.logged_at), None),
+        (&maker, "package", custody.exported_at, None),
     ] {
-        let role = Role { name, path, at };
+        let role = Role {
+            name,
+            path,
+            at,
+            signed,
+        };
         until = until.min(lists.decide(&role, &mut notes)?);
     }
     Ok(Report {

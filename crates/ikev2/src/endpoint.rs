@@ -1,10 +1,10 @@
 //! The table of IKE SAs: demultiplexing, timers, what the caller wants.
 
 mod first;
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Random;
@@ -12,14 +12,11 @@ use crate::admission::{Cookies, HalfOpen, Network};
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
+use crate::crash::CrashSecret;
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Room, Transfer};
 use crate::time::Timestamp;
 use crate::wire::{Datagram, ExchangeType};
-
-/// IKE SAs of one holder that are closed or replaced, and still answer repetitions: as many as a peer can
-/// have made in the time that they linger, without having the answer to each.
-const REMEMBERED: usize = 8;
 
 /// Why the caller cannot have what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,6 +89,7 @@ impl Endpoint {
             budgets: Budgets::default(),
             room: Room::default(),
             fragments_dropped: 0,
+            crash_secret: None,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             asks: BTreeMap::new(),
@@ -130,6 +128,12 @@ impl Endpoint {
             Some(place) => *place = connection,
             None => self.core.connections.push(connection),
         }
+    }
+
+    /// From now on peers get tokens by which they learn that we have lost their IKE SAs (RFC 6290). After a
+    /// restart the secret must be the same.
+    pub fn set_crash_secret(&mut self, secret: CrashSecret) {
+        self.core.crash_secret = Some(secret);
     }
 
     /// Forgets a connection: there are no new IKE SAs for it. Those that are up go on.
@@ -409,98 +413,6 @@ impl Endpoint {
             .run(sa, |sa, core| sa.want(core, intent))
             .unwrap_or(false);
         taken.then_some(()).ok_or(Misuse::IkeSa)
-    }
-
-    /// Lets something happen to an IKE SA. Nothing that comes from outside should make this library panic;
-    /// should something do it nevertheless, it costs the IKE SA that it came by, and no other.
-    fn run<T>(
-        &mut self,
-        mut sa: IkeSa,
-        work: impl FnOnce(&mut IkeSa, &mut Core) -> T,
-    ) -> Option<T> {
-        let (id, connection, children) = (sa.id, Arc::clone(&sa.connection), sa.children());
-        let core = &mut self.core;
-        // What is half done goes with the IKE SA, or is taken back below.
-        let work = AssertUnwindSafe(move || {
-            let done = work(&mut sa, core);
-            (sa, done)
-        });
-        if let Ok((sa, done)) = catch_unwind(work) {
-            self.settle(sa);
-            return Some(done);
-        }
-        self.core.spawned.clear();
-        self.core.transfers.clear();
-        self.forget(id);
-        for (spi_in, spi_out) in children {
-            self.core.free_esp_spi(spi_in);
-            let (ike, reason) = (id, Reason::Fault);
-            self.core.event(Event::ChildDown {
-                ike,
-                spi_in,
-                spi_out,
-                reason,
-            });
-        }
-        self.core.event(Event::IkeDown {
-            ike: id,
-            connection: Some(connection.name.clone()),
-            reason: Reason::Fault,
-        });
-        None
-    }
-
-    /// Nothing is left of an IKE SA but what it had with others.
-    fn forget(&mut self, id: IkeId) {
-        if let Some(at) = self.armed.remove(&id) {
-            self.timers.remove(&(at, id));
-        }
-        self.close_handshake(id);
-        self.core.asks.retain(|_, owner| *owner != id);
-        self.release(id);
-    }
-
-    /// An IKE SA counts against its holder no more.
-    fn release(&mut self, id: IkeId) {
-        let Some(holder) = self.holders.remove(&id) else {
-            return;
-        };
-        if let Some(all) = self.held.get_mut(&holder) {
-            all.retain(|other| *other != id);
-            if all.is_empty() {
-                self.held.remove(&holder);
-            }
-        }
-    }
-
-    /// An IKE SA is up. Of one holder's, the oldest ends when there are more than may be, and of those that
-    /// only answer repetitions any more, the oldest is forgotten beyond [`REMEMBERED`].
-    fn hold(&mut self, ike: IkeId, holder: Holder, most: usize) {
-        // It may have come and gone in one call.
-        if self.holders.contains_key(&ike) || !self.table.contains_key(&ike) {
-            return;
-        }
-        self.holders.insert(ike, holder.clone());
-        let all = self.held.entry(holder).or_default();
-        all.push(ike);
-        let carries = |id: &IkeId| self.table.get(id).is_some_and(IkeSa::is_live);
-        // The one that has just come up counts though it may not carry anything yet.
-        let (live, over): (Vec<IkeId>, Vec<IkeId>) =
-            all.iter().partition(|id| **id == ike || carries(id));
-        let surplus = live.len().saturating_sub(most.max(1));
-        let forgotten = over.len().saturating_sub(REMEMBERED);
-        for id in live.into_iter().take(surplus).filter(|id| *id != ike) {
-            if let Some(mut sa) = self.table.remove(&id) {
-                sa.down(&mut self.core, Reason::Crowded);
-                self.put(sa);
-            }
-        }
-        for id in over.into_iter().take(forgotten) {
-            if let Some(mut sa) = self.table.remove(&id) {
-                sa.down(&mut self.core, Reason::Crowded);
-                self.forget(id);
-            }
-        }
     }
 
     /// Puts an IKE SA back after an event, and does what it wants done to others.

@@ -159,6 +159,9 @@ pub enum Reason {
     /// The peer had not proved who it is, and too many handshakes were going on.
     #[error("made room for another handshake")]
     Displaced,
+    /// The peer has shown that it has lost this IKE SA (RFC 6290).
+    #[error("the peer has crashed and started anew")]
+    PeerCrashed,
     /// A fault of ours; this IKE SA is given up, and no other.
     #[error("a fault of this program")]
     Fault,

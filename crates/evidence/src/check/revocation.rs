@@ -2,7 +2,7 @@
 
 use der::Document;
 use pki::cert::Certificate;
-use pki::crl::{self, CrlError, VerifiedCrl};
+use pki::crl::{self, CrlError, RevocationReason, VerifiedCrl};
 use time::OffsetDateTime;
 
 use super::folder::Folder;
@@ -20,6 +20,22 @@ pub(super) struct Role<'a> {
     pub(super) name: &'static str,
     pub(super) path: &'a [Certificate],
     pub(super) at: OffsetDateTime,
+    /// When the signer says that it signed: what counts where its certificate was only superseded.
+    pub(super) signed: Option<OffsetDateTime>,
+}
+
+impl Role<'_> {
+    /// The time that a revocation of the signer's own certificate is held against. A certificate that was
+    /// superseded is no doubt about its key, so a block that was sealed before may arrive after; any
+    /// other revocation counts by a time that the signer does not choose.
+    fn time_of_use(&self, reason: RevocationReason, is_signer: bool) -> OffsetDateTime {
+        match self.signed {
+            Some(signed) if is_signer && reason == RevocationReason::Superseded => {
+                signed.min(self.at)
+            }
+            _ => self.at,
+        }
+    }
 }
 
 impl Lists {
@@ -50,7 +66,8 @@ impl Lists {
         notes: &mut Vec<String>,
     ) -> Result<OffsetDateTime, CheckError> {
         let mut until: Option<OffsetDateTime> = None;
-        for (subject, issuer) in role.path.iter().zip(role.path.iter().skip(1)) {
+        for (depth, (subject, issuer)) in role.path.iter().zip(role.path.iter().skip(1)).enumerate()
+        {
             let lists = self.of(issuer)?;
             let newest = lists.iter().map(|list| list.window.this_update).max();
             let newest = newest.ok_or_else(|| CheckError::ListMissing {
@@ -64,18 +81,21 @@ impl Lists {
                 .iter()
                 .flat_map(|list| &list.entries)
                 .filter(|entry| trimmed(&entry.serial) == trimmed(serial))
-                .map(|entry| entry.revocation.at)
+                .map(|entry| {
+                    let used = role.time_of_use(entry.revocation.reason, depth == 0);
+                    (entry.revocation.at > used, entry.revocation.at, used)
+                })
                 .min();
             match revoked {
-                Some(at) if at <= role.at => {
+                Some((false, at, used)) => {
                     return Err(CheckError::Revoked {
                         role: role.name,
                         subject: name,
                         at,
-                        used: role.at,
+                        used,
                     });
                 }
-                Some(at) => {
+                Some((true, at, _)) => {
                     let note = format!(
                         "certificate {name} of the {} signer was revoked at {at}, after its use",
                         role.name

@@ -136,8 +136,10 @@ class RevocationList:
         for tag, content, _ in parts[5:]:
             if tag == 0x30:
                 for _, entry, _ in items(content):
-                    serial, date = items(entry)[:2]
-                    self.revoked[int.from_bytes(serial[1], "big")] = moment(*date[:2])
+                    serial, date, *rest = items(entry)
+                    reason = extensions(rest[0][2]).get("2.5.29.21") if rest else None
+                    superseded = reason is not None and reason[1][-1:] == b"\x04"
+                    self.revoked[int.from_bytes(serial[1], "big")] = moment(*date[:2]), superseded
             if tag == 0xA0:
                 for name, (critical, _) in extensions(content).items():
                     need(not critical and name != "2.5.29.27", "revocation list: delta or partial")
@@ -295,7 +297,8 @@ def path(folder, leaf, kind, at, arc):
     return [leaf, authority, root]
 
 
-def check_revocation(chain, role, used, exported, lists, notes):
+def check_revocation(chain, role, used, signed_at, exported, lists, notes):
+    """Step 8. A camera's certificate that was only superseded counts by when the camera signed."""
     until = None
     for subject, issuer in zip(chain, chain[1:]):
         good = []
@@ -310,12 +313,14 @@ def check_revocation(chain, role, used, exported, lists, notes):
         need(force, "no revocation list of %s in force at the export" % issuer.name)
         newest = max(l.this_update for l, _ in good)
         until = newest if until is None else min(until, newest)
-        dates = [l.revoked[subject.serial] for l, _ in good if subject.serial in l.revoked]
-        if dates and min(dates) <= used:
-            raise Invalid("certificate of %s (%s) was revoked at %s, before its use at %s"
-                          % (subject.name, role, min(dates), used))
-        if dates:
-            notes.append("certificate of %s (%s) was revoked at %s, after its use" % (subject.name, role, min(dates)))
+        for date, superseded in (l.revoked[subject.serial] for l, _ in good if subject.serial in l.revoked):
+            use = min(used, signed_at) if superseded and signed_at and subject is chain[0] else used
+            if date <= use:
+                raise Invalid("certificate of %s (%s) was revoked at %s, before its use at %s"
+                              % (subject.name, role, date, use))
+            note = "certificate of %s (%s) was revoked at %s, after its use" % (subject.name, role, date)
+            if note not in notes:
+                notes.append(note)
     return until
 
 
@@ -407,7 +412,8 @@ def check(folder, trust, extra):
         (maker, "services", exported, exported, "package"),
     ):
         chain = path(folder, leaf, issuer, at, arc)
-        known.append(check_revocation(chain, role, used, exported, lists, notes))
+        signed_at = camera_at if role == "camera" else None
+        known.append(check_revocation(chain, role, used, signed_at, exported, lists, notes))
     print("VALID: %s of %s, number %d, received %s, %d custody events up to the export at %s (log size %d)"
           % (package["violation"], manifest["device"], manifest["sequence"], received, len(events), exported, size))
     print("revocations are known until %s; bring newer lists with --crl" % min(known))

@@ -44,6 +44,9 @@ pub struct DaemonConfig {
     /// What becomes of packets while no tunnel takes them.
     #[serde(default)]
     pub firewall: FirewallConfig,
+    /// File with the secret by which peers learn at once that we were restarted (RFC 6290); made when it is
+    /// missing.
+    pub crash_secret: Option<PathBuf>,
     /// Counters over HTTP.
     pub metrics: Option<MetricsConfig>,
     /// Switches for finding out what goes wrong.

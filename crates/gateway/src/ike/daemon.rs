@@ -10,6 +10,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use audit::journal::{Journal, JournalOptions};
+use ikev2::CrashSecret;
 use ipsec::dataplane::DataPlane;
 use socket2::SockRef;
 use sys::tun::Tun;
@@ -22,6 +23,7 @@ use super::plan::Loaded;
 use super::plane::Plane;
 use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
+use super::secret;
 use super::threads::{Inbox, Input, listen_ike, sign};
 use crate::children::Children;
 use crate::config::BackendConfig;
@@ -265,7 +267,17 @@ pub async fn start(
         trust.clone(),
         Box::new(tell),
     );
+    let crash_secret = match &config.crash_secret {
+        Some(file) => {
+            let made = secret::kept(&folder.join(file));
+            Some(CrashSecret::new(
+                made.map_err(|what| failed(io::Error::other(what)))?,
+            ))
+        }
+        None => None,
+    };
     let protocol = Protocol {
+        crash_secret,
         inputs,
         inbox: inbox.clone(),
         plane: plane.clone(),

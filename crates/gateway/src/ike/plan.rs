@@ -152,6 +152,7 @@ pub struct Fixed {
     /// Whether outer packets are marked.
     transport: bool,
     backend: BackendConfig,
+    crash_secret: Option<PathBuf>,
 }
 
 impl Loaded {
@@ -243,6 +244,7 @@ impl Loaded {
             status: self.config.status.clone(),
             transport: self.has_transport(),
             backend: self.config.backend,
+            crash_secret: self.config.crash_secret.clone(),
         }
     }
 }

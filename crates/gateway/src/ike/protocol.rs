@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use ikev2::Random;
+use ikev2::{CrashSecret, Random};
 use time::OffsetDateTime;
 
 use super::control::{Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
@@ -50,6 +50,7 @@ pub(super) struct Protocol {
     /// On port 500, on port 4500.
     pub(super) sockets: (UdpSocket, UdpSocket),
     pub(super) over: Arc<AtomicBool>,
+    pub(super) crash_secret: Option<CrashSecret>,
     pub(super) stop_at: Option<Instant>,
     pub(super) start: Instant,
 }
@@ -70,6 +71,9 @@ impl Protocol {
         let backend = loaded.config.backend;
         let random = Box::new(System);
         let mut control = Control::new(path, workers, backend, random, host, self.now());
+        if let Some(secret) = self.crash_secret.take() {
+            control.set_crash_secret(secret);
+        }
         control.begin(loaded.plans, &loaded.config, self.now());
         let mut recheck = Instant::now() + RECHECK;
         loop {

@@ -14,6 +14,9 @@ use crate::wire::{Datagram, Notify, NotifyType, Payload, encode_clear};
 
 /// INVALID_IKE_SPI and INVALID_SPI notifications in a second.
 const UNKNOWN_PER_SECOND: u32 = 10;
+/// The same with tokens: a thousand peers that find us restarted hear of it within three seconds. These are
+/// 76 bytes for 60 or more, so they are a poor weapon.
+const TOKENS_PER_SECOND: u32 = 400;
 
 impl Endpoint {
     /// Tells a peer that we have forgotten its IKE SA (RFC 7296 §1.5). The message is shorter than its
@@ -34,7 +37,11 @@ impl Endpoint {
         header.flags.response = true;
         header.flags.initiator = !header.flags.initiator;
         let notify = Payload::Notify(Notify::new(NotifyType::INVALID_IKE_SPI));
-        let message = encode_clear(header, &[notify]);
+        let spis = (header.spi_i, header.spi_r);
+        let token = self.core.crash_secret.as_ref();
+        let token = token.map(|secret| secret.token(spis));
+        let payloads: Vec<Payload> = token.into_iter().chain([notify]).collect();
+        let message = encode_clear(header, &payloads);
         self.core.transmit(local, remote, &message);
     }
 
@@ -178,7 +185,11 @@ impl Endpoint {
         if self.core.now.since(*since) >= Duration::from_secs(1) {
             (*since, *count) = (self.core.now, 0);
         }
-        if *count >= UNKNOWN_PER_SECOND {
+        let most = match self.core.crash_secret {
+            Some(_) => TOKENS_PER_SECOND,
+            None => UNKNOWN_PER_SECOND,
+        };
+        if *count >= most {
             return false;
         }
         *count = count.saturating_add(1);

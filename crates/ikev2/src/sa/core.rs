@@ -12,6 +12,7 @@ use crate::admission::Network;
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
+use crate::crash::CrashSecret;
 use crate::event::{Ask, AskId, Event, Transmit};
 use crate::time::Timestamp;
 use crate::wire::Identification;
@@ -61,6 +62,7 @@ pub(crate) struct Core {
     /// Bytes of fragments of strangers.
     pub(crate) room: Room,
     pub(crate) fragments_dropped: u64,
+    pub(crate) crash_secret: Option<CrashSecret>,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) asks: BTreeMap<AskId, IkeId>,

@@ -32,6 +32,7 @@ use super::rekey_ike::IkeRequest;
 use super::{IkeId, IkeSa, Phase};
 use crate::auth::Authenticated;
 use crate::config::Connection;
+use crate::crash::PeerToken;
 use crate::crypto::IkeKeys;
 use crate::event::{Event, Reason};
 use crate::time::Timestamp;
@@ -59,6 +60,8 @@ pub(crate) enum Intent {
     AnnounceAddresses,
     /// Tell the peer that it sends with this SPI, which we do not know.
     TellInvalidSpi(u32),
+    /// Give the peer the token of an IKE SA whose SPIs it chose last.
+    GiveCrashToken,
     /// See whether the peer lives.
     Liveness,
 }
@@ -137,6 +140,8 @@ pub(crate) struct Established {
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) role: Role,
     pub(crate) mobility: Mobility,
+    /// By what the peer can show that it has lost this IKE SA.
+    pub(crate) crash_token: Option<PeerToken>,
     /// A successor made by the peer that takes over once the answer is out.
     pub(crate) heir: Option<IkeId>,
     pub(crate) rekey_at: Option<Timestamp>,
@@ -168,6 +173,7 @@ impl Established {
             queue: VecDeque::new(),
             role: Role::Live,
             mobility: Mobility::default(),
+            crash_token: None,
             heir: None,
             rekey_at,
             ends_at,
@@ -265,9 +271,12 @@ impl Established {
     pub(crate) fn give_away(&mut self, path: Path, nat: Nat) -> Estate {
         let children = std::mem::take(&mut self.children);
         let queue = std::mem::take(&mut self.queue);
-        let (own, mut rest): (VecDeque<_>, VecDeque<_>) = queue
-            .into_iter()
-            .partition(|queued| matches!(queued.intent, Intent::RekeyIke | Intent::Liveness));
+        let (own, mut rest): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(|queued| {
+            matches!(
+                queued.intent,
+                Intent::RekeyIke | Intent::Liveness | Intent::GiveCrashToken
+            )
+        });
         drop(own);
         let at_once = |intent| Queued {
             intent,
@@ -386,6 +395,7 @@ impl IkeSa {
                 Intent::CheckPath => self.start_checking_path(core),
                 Intent::AnnounceAddresses => self.start_announcing(core),
                 Intent::TellInvalidSpi(spi) => self.start_telling(core, spi),
+                Intent::GiveCrashToken => self.start_giving_token(core),
                 Intent::Liveness => self.start_liveness(core),
             }
         }
@@ -485,6 +495,10 @@ impl IkeSa {
         self.deadline = None;
         established.children.extend(estate.children);
         established.queue.extend(estate.queue);
+        // In our own request the peer's SPI was not known yet (RFC 6290 §4.1).
+        if core.crash_secret.is_some() && self.channel.initiator {
+            established.enqueue(core, Intent::GiveCrashToken, core.now);
+        }
         core.event(Event::IkeRekeyed { old, new: self.id });
         self.pump(core);
     }

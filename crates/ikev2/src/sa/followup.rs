@@ -249,7 +249,7 @@ impl IkeSa {
         }
         let mut reply = vec![Payload::Ke(public)];
         if promise.remaining.is_empty() {
-            self.keep(core, *promise)?;
+            reply.extend(self.keep(core, *promise)?);
         } else {
             promise.link = core.bytes();
             promise.expires = core.now.after(core.limits.followup);
@@ -259,12 +259,16 @@ impl IkeSa {
         Ok(reply)
     }
 
-    fn keep(&mut self, core: &mut Core, promise: Promise) -> Result<(), Refusal> {
+    fn keep(&mut self, core: &mut Core, promise: Promise) -> Result<Option<Payload>, Refusal> {
         let nonces = promise.nonces;
         match promise.what {
-            Promised::Child(new, replaces) => self.make_child(core, new, nonces, replaces),
+            Promised::Child(new, replaces) => {
+                self.make_child(core, new, nonces, replaces)?;
+                Ok(None)
+            }
             Promised::Ike(suite, spis, shared) => {
-                self.make_successor(core, &suite, spis, &nonces, &shared)
+                self.make_successor(core, &suite, spis, &nonces, &shared)?;
+                Ok(core.crash_secret.as_ref().map(|secret| secret.token(spis)))
             }
         }
     }

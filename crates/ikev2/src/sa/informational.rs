@@ -7,6 +7,7 @@ use super::core::Core;
 use super::exchange::{Intent, Request, Role};
 use super::handshake::error_notify;
 use super::{IkeSa, Phase};
+use crate::crash::PeerToken;
 use crate::event::Reason;
 use crate::wire::{Delete, ExchangeType, Notify, NotifyType, Payload, Protocol};
 
@@ -140,6 +141,11 @@ impl IkeSa {
             self.down(core, Reason::Refused(error));
             return;
         }
+        if let (Phase::Established(established), Some(token)) =
+            (&mut self.phase, PeerToken::find(payloads))
+        {
+            established.crash_token = Some(token);
+        }
         self.on_invalid_spi(core, payloads);
         let mut answer = Vec::new();
         for payload in payloads {
@@ -165,6 +171,18 @@ impl IkeSa {
         };
         reply.extend(self.follow_update(core, path, payloads));
         self.channel.respond(core, exchange, &reply);
+    }
+
+    /// The peer hears by what it will know that we have lost this IKE SA.
+    pub(super) fn start_giving_token(&mut self, core: &mut Core) {
+        let Some(token) = core.crash_secret.as_ref().map(|s| s.token(self.spis())) else {
+            return;
+        };
+        if let Phase::Established(established) = &mut self.phase {
+            established.request = Some(Request::Notice);
+            self.channel
+                .request(core, ExchangeType::INFORMATIONAL, &[token]);
+        }
     }
 
     /// The caller got packets for an SPI that is not in use: the peer hears of it (RFC 7296 §1.5).

@@ -13,6 +13,7 @@ use crate::auth::{
     Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
 };
 use crate::config::{LocalAuth, PeerId, RemoteAuth};
+use crate::crash::PeerToken;
 use crate::event::{Answer, Ask, Event, Reason};
 use crate::wire::{Authentication, ExchangeType, Notify, NotifyType, Payload};
 
@@ -323,6 +324,7 @@ impl IkeSa {
         });
         let Handshake { keys, nonces, .. } = *handshake;
         let mut established = Established::new(core, self.id, &self.connection, auth, keys);
+        established.crash_token = PeerToken::find(response);
         if self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED) {
             let ours = &self.connection.further_addresses;
             established.mobility.decides = true;

@@ -13,6 +13,7 @@
 //! both sides start something at once is there.
 
 mod addresses;
+mod candidates;
 mod channel;
 mod child;
 mod core;
@@ -133,6 +134,9 @@ impl IkeSa {
         if (datagram.header.spi_i, datagram.header.spi_r) != self.spis() {
             return;
         }
+        if datagram.encrypted.is_none() {
+            return self.on_unprotected(core, datagram);
+        }
         let back = self.way_back(path);
         let stranger = self.is_half_open();
         let received = self.channel.receive(core, back, datagram, bytes, stranger);
@@ -148,6 +152,18 @@ impl IkeSa {
             Err(error) => self.on_malformed(core, &received, *error),
         }
         self.pump(core);
+    }
+
+    /// An unprotected message says nothing, unless it shows that the peer has lost this IKE SA (RFC 6290).
+    fn on_unprotected(&mut self, core: &mut Core, datagram: &Datagram) {
+        let Phase::Established(established) = &self.phase else {
+            return;
+        };
+        let token = established.crash_token.as_ref();
+        if datagram.header.flags.response && token.is_some_and(|t| t.is_shown_by(&datagram.clear)) {
+            self.down(core, Reason::PeerCrashed);
+            self.gone = true;
+        }
     }
 
     fn on_message(&mut self, core: &mut Core, path: (SocketAddr, SocketAddr), received: Received) {

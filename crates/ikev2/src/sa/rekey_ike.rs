@@ -9,6 +9,7 @@ use super::handshake::error_notify;
 use super::rekey_child::demanded_group;
 use super::{IkeId, IkeSa, Phase, find};
 use crate::config::Connection;
+use crate::crash::PeerToken;
 use crate::crypto::{Group, IkeKeys, Inputs, Pending, Shared};
 use crate::event::{Event, Reason};
 use crate::select::{IkeSuite, check_choice, choose};
@@ -42,6 +43,7 @@ struct Agreed {
     spi_r: u64,
     nonce_r: Vec<u8>,
     shared: Vec<Shared>,
+    token: Option<PeerToken>,
 }
 
 fn proposals(connection: &Connection, spi: u64) -> Vec<Proposal> {
@@ -84,6 +86,7 @@ impl IkeRequest {
             spi_r: chosen.spi64().filter(|spi| *spi != 0)?,
             nonce_r: find!(payloads, Payload::Nonce)?.clone(),
             shared: vec![self.pending.finish(&ke.data).ok()?],
+            token: PeerToken::find(payloads),
         })
     }
 }
@@ -187,6 +190,7 @@ impl IkeSa {
         ];
         if suite.additional.is_empty() {
             self.make_successor(core, &suite, spis, &nonces, &[shared])?;
+            reply.extend(core.crash_secret.as_ref().map(|secret| secret.token(spis)));
         } else {
             let what = Promised::Ike(suite, spis, vec![shared]);
             reply.push(established.promise(core, nonces, what));
@@ -337,6 +341,7 @@ impl IkeSa {
             Err(reason) => self.down(core, reason),
             Ok((shared, next)) => {
                 agreed.shared.push(shared);
+                agreed.token = PeerToken::find(payloads).or(agreed.token);
                 let Some(followup) = next else {
                     return self.complete_ike(core, &request, &agreed);
                 };
@@ -366,10 +371,13 @@ impl IkeSa {
             .rekeyed(&agreed.suite, &agreed.shared, inputs);
         let spis = (request.spi, agreed.spi_r);
         let sa = keys.and_then(|keys| self.successor(core, spis, true, &agreed.suite, keys));
-        let Some(sa) = sa else {
+        let Some(mut sa) = sa else {
             self.down(core, Reason::Protocol("answer to IKE rekeying"));
             return;
         };
+        if let Phase::Established(successor) = &mut sa.phase {
+            successor.crash_token.clone_from(&agreed.token);
+        }
         let ours = sa.id;
         core.spawned.push(sa);
         if lost {
@@ -464,6 +472,7 @@ impl IkeSa {
             queue: std::collections::VecDeque::new(),
             role: Role::Limbo,
             mobility: old.mobility.clone(),
+            crash_token: None,
             heir: None,
             rekey_at: None,
             ends_at: None,

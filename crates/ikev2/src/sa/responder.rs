@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::addresses;
+use super::candidates::{choose_suite, fits, offers, take_fallback};
 use super::channel::Channel;
 use super::child::{Making, answer, answer_exchange, grant, has_notify, invalid_ke};
 use super::core::{Core, Transfer};
 use super::exchange::Established;
 use super::handshake::{
-    Handshake, PpkUse, Step, Wanted, announced_hashes, capabilities, certificate_requests,
-    fallback_proof, ppk_use, verification,
+    Handshake, PpkUse, Step, Wanted, announced_hashes, capabilities, ppk_use, verification,
 };
 use super::mobility::{address_notifies, unexpected_nat};
 use super::nat::{self, Nat};
@@ -22,10 +22,10 @@ use crate::auth::{
 use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth};
 use crate::crypto::{IkeKeys, Inputs, respond};
 use crate::event::{Answer, Ask, Event, Reason};
-use crate::select::{IkeSuite, NegotiationFailure, choose};
+use crate::select::NegotiationFailure;
 use crate::wire::{
-    AuthMethod, Authentication, Datagram, ExchangeType, Flags, Header, Identification, KeyExchange,
-    Notify, NotifyType, Payload, PayloadType, Proposal, encode_clear,
+    Authentication, Datagram, ExchangeType, Flags, Header, KeyExchange, Notify, NotifyType,
+    Payload, PayloadType, encode_clear,
 };
 
 /// A first request that gets no IKE SA.
@@ -40,43 +40,6 @@ pub(crate) enum Refused {
 struct FirstChild<'a> {
     nonces: (Vec<u8>, Vec<u8>),
     request: &'a [Payload],
-}
-
-/// A chosen suite and the connections that allow it.
-type Choice = (IkeSuite, Proposal, Vec<Arc<Connection>>);
-
-fn choose_suite(
-    candidates: &[Arc<Connection>],
-    offered: &[Proposal],
-    preferred: crate::wire::KeyExchangeId,
-) -> Result<Choice, Refused> {
-    let ours_of = |connection: &Connection| -> Vec<Proposal> {
-        connection
-            .ike
-            .iter()
-            .map(|ike| ike.to_wire(1, &[]))
-            .collect()
-    };
-    let mut failure = None;
-    for connection in candidates {
-        match choose(&ours_of(connection), offered, Some(preferred)) {
-            Ok(chosen) => {
-                let Some(suite) = IkeSuite::from_wire(&chosen) else {
-                    continue;
-                };
-                let allows = |other: &&Arc<Connection>| {
-                    choose(&ours_of(other), std::slice::from_ref(&chosen), None).is_ok()
-                };
-                let allowed = candidates.iter().filter(allows).cloned().collect();
-                return Ok((suite, chosen, allowed));
-            }
-            Err(error) => failure = failure.or(Some(Box::new(error))),
-        }
-    }
-    Err(Refused::With(
-        Notify::new(NotifyType::NO_PROPOSAL_CHOSEN),
-        failure,
-    ))
 }
 
 impl IkeSa {
@@ -467,6 +430,8 @@ impl IkeSa {
         }
         let Handshake { keys, nonces, .. } = *handshake;
         let mut established = Established::new(core, self.id, &self.connection, auth, keys);
+        let spis = self.spis();
+        reply.extend(core.crash_secret.as_ref().map(|secret| secret.token(spis)));
         let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
         if mobile {
             let ours = &self.connection.further_addresses;
@@ -556,32 +521,6 @@ impl IkeSa {
     }
 }
 
-/// What the connections that the peer may mean have to offer.
-fn offers(candidates: &[Arc<Connection>], request: &[Payload]) -> Vec<Payload> {
-    let notify = |kind| Payload::Notify(Notify::new(kind));
-    let mut out = vec![notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED)];
-    let ppk = candidates.iter().any(|connection| connection.ppk.is_some());
-    if ppk && has_notify(request, NotifyType::USE_PPK) {
-        out.push(notify(NotifyType::USE_PPK));
-    }
-    if let Some(connection) = candidates.first() {
-        out.extend(certificate_requests(connection));
-    }
-    out
-}
-
-/// Puts the proof without post-quantum preshared key where the other was.
-fn take_fallback(request: &mut [Payload]) {
-    let Some(proof) = fallback_proof(request).map(<[u8]>::to_vec) else {
-        return;
-    };
-    for payload in request {
-        if let Payload::Auth(auth) = payload {
-            auth.data.clone_from(&proof);
-        }
-    }
-}
-
 fn init_header(spis: (u64, u64)) -> Header {
     Header {
         spi_i: spis.0,
@@ -602,21 +541,4 @@ pub(crate) fn init_notify(request: &Datagram, notify: Notify) -> Vec<u8> {
         init_header((request.header.spi_i, 0)),
         &[Payload::Notify(notify)],
     )
-}
-
-fn fits(
-    connection: &Connection,
-    id: &Identification,
-    wanted: Option<&Identification>,
-    proof: Option<&Authentication>,
-) -> bool {
-    let proves = match (&connection.remote_auth, proof) {
-        (RemoteAuth::Psk(_), Some(proof)) => proof.method == AuthMethod::SHARED_KEY,
-        (RemoteAuth::Certificate { .. }, Some(proof)) => proof.method != AuthMethod::SHARED_KEY,
-        (RemoteAuth::Eap { .. }, None) => connection.ppk.is_none(),
-        _ => false,
-    };
-    connection.remote_id.accepts(id)
-        && wanted.is_none_or(|wanted| *wanted == connection.local_id)
-        && proves
 }

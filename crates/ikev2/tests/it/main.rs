@@ -10,6 +10,7 @@ mod authorization;
 mod budgets;
 mod charon;
 mod children;
+mod crash;
 mod credentials;
 mod crypto;
 mod eap;

@@ -24,7 +24,7 @@ use std::time::Instant;
 use ikev2::auth::Scheme;
 use ikev2::event::Transmit;
 use ikev2::wire::Identification;
-use ikev2::{Answer, AskId, Endpoint, IkeId, Limits, Random, Timestamp};
+use ikev2::{Answer, AskId, CrashSecret, Endpoint, IkeId, Limits, Random, Timestamp};
 use ipsec::lifetime::Expiry;
 
 pub(super) use orders::Elsewhere;
@@ -299,6 +299,11 @@ impl Control {
             clock: now.stamp,
             stopping: false,
         }
+    }
+
+    /// With this secret peers learn at once that we were restarted.
+    pub(super) fn set_crash_secret(&mut self, secret: CrashSecret) {
+        self.endpoint.set_crash_secret(secret);
     }
 
     /// Takes the connections and starts those that start by themselves.

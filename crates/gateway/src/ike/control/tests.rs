@@ -566,3 +566,30 @@ fn a_peer_that_moves_into_a_network_behind_the_tunnel_is_closed() {
     let actions = world.sides[1].done.actions();
     assert!(actions.contains(&"tunnel.revoke"), "{actions:?}");
 }
+
+#[test]
+fn a_restarted_gateway_has_its_camera_back_within_three_seconds_of_the_next_message() {
+    let camera = CAMERA.replace("start = ", "liveness = 10.0\nstart = ");
+    for (keeps_secret, limit) in [(true, 3), (false, 60)] {
+        let mut world = World::new(&camera, GATEWAY);
+        let secret = || CrashSecret::new([7; 32]);
+        world.sides[1].control.set_crash_secret(secret());
+        world.run(Duration::from_secs(1));
+        world.check_up();
+        let start = world.start;
+        let mut fresh = Side::new(GATEWAY, world.folder.path(), 1, start);
+        if keeps_secret {
+            fresh.control.set_crash_secret(secret());
+        }
+        world.sides[1] = fresh;
+        // The camera is silent, and asks whether the gateway lives.
+        world.run(Duration::from_secs(10));
+        let began = world.elapsed;
+        while world.status(1).sas.is_empty() && world.elapsed < began + Duration::from_secs(200) {
+            world.run(Duration::from_millis(100));
+        }
+        let took = (world.elapsed - began).as_secs();
+        assert_eq!(took <= limit, keeps_secret, "{took} s");
+        world.check_up();
+    }
+}
