@@ -40,16 +40,21 @@ fn proofs(log: &SharedLog, indices: &[u64]) -> LogProof {
 
 /// A certificate by serial number, revoked at a time.
 fn revoked(certificate: &cert::Certificate, at: OffsetDateTime) -> RevokedEntry {
+    revoked_for(certificate, at, RevocationReason::KeyCompromise)
+}
+
+fn revoked_for(
+    certificate: &cert::Certificate,
+    at: OffsetDateTime,
+    reason: RevocationReason,
+) -> RevokedEntry {
     RevokedEntry {
         serial: certificate
             .tbs_certificate
             .serial_number
             .as_bytes()
             .to_vec(),
-        revocation: Revocation {
-            at,
-            reason: RevocationReason::KeyCompromise,
-        },
+        revocation: Revocation { at, reason },
     }
 }
 
@@ -339,6 +344,42 @@ async fn revocation_before_its_use_refuses_and_after_it_is_said() {
     std::fs::write(&sums, kept.join("\n") + "\n").unwrap();
     scene.sign_again(&package);
     assert_eq!(scene.check(&package).unwrap_err().code(), "list-missing");
+}
+
+#[tokio::test]
+async fn camera_superseded_between_sealing_and_arrival_is_accepted() {
+    let (scene, _) = Scene::new().await;
+    let package = scene.export("plain", &[]).await;
+    let manifest = std::fs::read(package.join("manifest.p7s")).unwrap();
+    let statement = evidence::cms::parse_signed_data(&manifest)
+        .unwrap()
+        .verify()
+        .unwrap();
+    let (camera, signed) = (statement.signer_chain.leaf(), statement.signing_time);
+    let second = Duration::seconds(1);
+    let of = |at, reason| revoked_for(camera, at, reason);
+    for (name, entry, valid) in [
+        (
+            "just-after",
+            of(signed + second, RevocationReason::Superseded),
+            true,
+        ),
+        (
+            "just-before",
+            of(signed - second, RevocationReason::Superseded),
+            false,
+        ),
+        // Any other reason counts by a time that the camera does not choose.
+        (
+            "stolen",
+            of(signed + second, RevocationReason::KeyCompromise),
+            false,
+        ),
+    ] {
+        let package = scene.export(name, &[entry]).await;
+        let checked = scene.check(&package);
+        assert_eq!(checked.is_ok(), valid, "{name}: {checked:?}");
+    }
 }
 
 #[tokio::test]
