@@ -16,8 +16,9 @@ SUITES = [
     "ike_modes", "openvpn", "vpn", "browser", "demo", "kill", "diskfull", "rollback", "upload", "export", "scan",
     "product", "ibc", "ike_load",
 ]
-# Suites that compare times or load the machine: they run when nothing else does.
-ALONE = {"ike_load", "hostile_site"}
+# Suites that compare times or load the machine, and a browser, which gives up pages whenever an interface of
+# the host changes: they run when nothing else does.
+ALONE = {"ike_load", "hostile_site", "browser"}
 # A suite that is beyond the limit of tests.runner and of its own clean-up hangs.
 LIMIT = 900
 

@@ -237,16 +237,12 @@ impl TrustStore {
         Ok(validated)
     }
 
-    /// As [`Self::validate`] for the certificate that made a signature at `signed`: a certificate
-    /// that was superseded later is accepted, because its replacement is no doubt about its key.
-    /// Any other revocation counts from now on, whenever the signature claims to have been made.
-    ///
-    /// The time is the signer's own word. Whoever relies on this must know by other means that the
-    /// signature comes from the holder, for instance because the holder's present certificate
-    /// brought it.
+    /// As [`Self::validate`] for the certificate that made a signature at `signed`: one that was superseded
+    /// later is accepted, as its replacement is no doubt about its key; other revocations count. The time
+    /// is the signer's own word: know by other means that the signature is the holder's.
     ///
     /// # Errors
-    /// [`PathError`], one variant per reason.
+    /// [`PathError`].
     pub fn validate_signer(
         &self,
         chain: &[CertificateDer<'_>],

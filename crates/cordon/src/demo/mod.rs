@@ -9,6 +9,7 @@ mod tunnel;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use camera::{Agent, AgentError, Clock, Environment, NoEvents};
@@ -230,7 +231,11 @@ impl DemoCamera {
         let mut to_cut = tunnel;
         let (incoming, first) = (self.incoming, self.first);
         let halt = stop.clone();
-        let drawing = tokio::task::spawn_blocking(move || draw(&incoming, first, count, &halt));
+        // The second half is for after the cut, however quick the first one was.
+        let cut = Arc::new(AtomicBool::new(to_cut.is_none()));
+        let may_go_on = Arc::clone(&cut);
+        let drawing =
+            tokio::task::spawn_blocking(move || draw(&incoming, first, count, &may_go_on, &halt));
         let mut drawing = Some(drawing);
         let bar = progress(wanted, json);
         let mut moved = (Instant::now(), 0);
@@ -257,6 +262,7 @@ impl DemoCamera {
                 && let Some(tunnel) = to_cut.take()
             {
                 tunnel.cut()?;
+                cut.store(true, Ordering::Relaxed);
             }
             if agent.is_finished() || stop.is_cancelled() {
                 bar.abandon();
@@ -371,9 +377,23 @@ fn pictures(incoming: &Path) -> u64 {
 }
 
 /// Draws pictures and puts them, complete, into the folder that the camera watches.
-fn draw(incoming: &Path, first: u64, count: u64, stop: &CancellationToken) -> Outcome {
+///
+/// Half of them; the others when `may_go_on`.
+fn draw(
+    incoming: &Path,
+    first: u64,
+    count: u64,
+    may_go_on: &AtomicBool,
+    stop: &CancellationToken,
+) -> Outcome {
     let folder = incoming.parent().unwrap_or(incoming);
     for number in first..first + count {
+        while number == first + count.div_ceil(2)
+            && !may_go_on.load(Ordering::Relaxed)
+            && !stop.is_cancelled()
+        {
+            std::thread::sleep(LOOK);
+        }
         if stop.is_cancelled() {
             return Ok(());
         }
