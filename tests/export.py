@@ -2,6 +2,8 @@
 
 import ast
 import json
+import os
+import pwd
 import random
 import re
 import shutil
@@ -43,8 +45,9 @@ def run(suite):
         packages["running"] = export(site, rows[0]["id"], suite.folder / "running")
     with suite.case("the export is in the audit log"):
         details = people["reviewer-3"].get(f"/api/v1/violations/{rows[0]['id']}")
-        actions = [step["action"] for step in details["custody"]]
-        assert "evidence.export" in actions, actions
+        user = pwd.getpwuid(os.getuid()).pw_name
+        actors = [step["actor"] for step in details["custody"] if step["action"] == "evidence.export"]
+        assert actors and all(actor.startswith(user) for actor in actors), details["custody"]
     with suite.case("export from the portal, as a ZIP file"):
         packages["portal"] = from_portal(people["reviewer-3"], rows[2]["id"], suite.folder / "zip")
     forgeries(suite, site, people, cameras, packages["running"], check)

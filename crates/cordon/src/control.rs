@@ -275,7 +275,9 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
         }
         Request::Disable { uid } => set_active(site, &uid, false, who, now).await,
         Request::Enable { uid } => set_active(site, &uid, true, who, now).await,
-        Request::Export { id, out } => crate::export::by_console(site, &id, &out).await,
+        Request::Export { id, out } => {
+            crate::export::by_console(site, who.clone(), &id, &out).await
+        }
         Request::Trust => {
             let trust = crate::export::trust_file(site)?;
             serde_json::to_value(trust).or_hint("cannot write the trust file", "report this")

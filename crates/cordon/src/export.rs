@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use audit::SharedLog;
+use audit::{Actor, SharedLog};
 use axum::body::{Body, Bytes};
 use centre::{Export, ExportContext, ProofError};
 use evidence::check::{self, TrustFile};
@@ -71,13 +71,18 @@ pub(crate) fn trust_file(site: &Site) -> Outcome<TrustFile> {
 }
 
 /// Writes a package on behalf of whoever holds the data folder, and records it.
-pub(crate) async fn by_console(site: &Site, id: &str, out: &Path) -> Outcome<serde_json::Value> {
+pub(crate) async fn by_console(
+    site: &Site,
+    who: Actor,
+    id: &str,
+    out: &Path,
+) -> Outcome<serde_json::Value> {
     const HINT: &str = "check the violation's name and that the folder does not exist yet";
     let failed = || format!("cannot export {id}");
     let context = context(site)?;
     let mut target = FolderTarget::begin(out).or_hint(failed(), HINT)?;
     let review = site.centre.review();
-    let export = review.export_by_console(id, context).await;
+    let export = review.export_by_console(who, id, context).await;
     let export = export.or_hint(failed(), HINT)?;
     tokio::task::spawn_blocking(move || export.write(&mut target))
         .await

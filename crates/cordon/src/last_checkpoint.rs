@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use audit::{Actor, Event, Outcome as EventOutcome, SharedLog};
+use audit::{Event, Outcome as EventOutcome, SharedLog};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -126,13 +126,12 @@ pub(crate) fn accept_loss(
     });
     let mut event = Event::new(
         now,
-        Actor::service("console"),
+        crate::console::this_process(),
         "audit.accept-loss",
         "audit/log",
         EventOutcome::Ok,
     )
     .with_reason(reason)
-    .with_detail("unix_user", unix_user)
     .with_detail("size", view.size());
     if let Some(newest) = newest {
         event = event.with_detail("relied_on", newest);

@@ -48,20 +48,20 @@ impl Review {
         self.prepare(id, event, &purpose, context).await
     }
 
-    /// The same for whoever administers the centre's own machine; recorded, not decided.
+    /// The same for `who` administers the centre's own machine; recorded, not decided.
     ///
     /// # Errors
     /// [`ReviewError`].
     pub async fn export_by_console(
         &self,
+        who: Actor,
         id: &str,
         context: ExportContext,
     ) -> Result<Export, ReviewError> {
         self.resource(id).await?;
-        let (now, console) = (OffsetDateTime::now_utc(), Actor::service("console"));
         let event = Event::new(
-            now,
-            console,
+            OffsetDateTime::now_utc(),
+            who,
             "evidence.export",
             super::name(id),
             Outcome::Ok,
