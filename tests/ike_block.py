@@ -158,6 +158,9 @@ def run(suite):
     ours = Daemon(lab, "client", connection(suite=None, child=child))
     theirs = Daemon(lab, "server", mirrored(suite=None, child=child))
     both = (ours, theirs)
+    for daemon in both:
+        # Whichever process it has by then.
+        suite.finally_do(lambda daemon=daemon: daemon.process and daemon.process.kill())
 
     with suite.case("without a firewall, packets go in the clear: the test can fail"):
         with lab.clear(expected=None):
