@@ -257,13 +257,14 @@ impl Kept {
             return Ok(());
         }
         let lasted = now.saturating_duration_since(self.since);
-        self.amount = match lasted < LASTS {
+        let amount = match lasted < LASTS {
             true => (self.amount * 2).min(MOST),
             false => (self.amount / 2).max(LEAST),
         };
-        let raised = used.saturating_add(self.amount).min(self.largest);
+        let raised = used.saturating_add(amount).min(self.largest);
         write(&self.path, raised.max(ceiling))?;
-        self.since = now;
+        // Only now: after a failure, the next attempt must find that as little is left as this one did.
+        (self.amount, self.since) = (amount, now);
         reserved.raise(raised);
         Ok(())
     }

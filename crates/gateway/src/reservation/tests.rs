@@ -137,3 +137,31 @@ fn more_is_reserved_before_it_is_needed_and_is_on_disk_first() {
     assert_eq!(one.amount, MOST);
     one.raise(one.since + LASTS).unwrap();
 }
+
+#[test]
+fn failed_write_raises_nothing_and_the_next_attempt_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = ReservationStore::open(folder.path()).unwrap();
+    let reserved = store.reserve(&key(1), LARGEST).unwrap();
+    let path = folder.path().join(name(&key(1)));
+    let mut kept = store.kept.lock().unwrap();
+    let one = kept.first_mut().unwrap();
+    reserved.note(LEAST);
+    one.raise(one.since).unwrap();
+    let ceiling = reserved.ceiling();
+    // Half of a larger amount is left, and it lasted long: the next amount is smaller.
+    reserved.note(ceiling - LEAST);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let later = one.since + LASTS;
+    assert!(one.raise(later).is_err(), "a folder is in the way");
+    assert_eq!(reserved.ceiling(), ceiling);
+    std::fs::remove_dir(&path).unwrap();
+    one.raise(later).unwrap();
+    assert_eq!(read(&path).unwrap(), ceiling, "the attempt is made again");
+    // The smaller amount ends where the larger one did; what is asked for next goes beyond.
+    reserved.note(ceiling - LEAST / 2);
+    one.raise(later).unwrap();
+    assert!(reserved.ceiling() > ceiling);
+    assert_eq!(read(&path).unwrap(), reserved.ceiling());
+}
