@@ -8,6 +8,8 @@
 //! IKE SAs of a peer that started anew. The one that came last sends; when it goes, the one before it
 //! takes over again. Who is to be preferred among *different* selectors is the configuration's order.
 
+mod liveness;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -19,6 +21,7 @@ use ipsec::selector::Selector;
 use ipsec::spd::{Action, Policy, PolicyId};
 
 use crate::outer::{Outer, PathMtu, Way};
+use liveness::{Liveness, Sign};
 
 /// How often a path is asked again while it takes less than configured.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
@@ -115,6 +118,12 @@ pub enum Note {
     Acquire(TrapId),
     /// A Child SA (by its inbound SPI) has reached a limit.
     Expired(Spi, Expiry),
+    /// The peer of a Child SA sends, so it lives.
+    Alive(Spi),
+    /// Packets go to the peer of a Child SA, and none come.
+    OneWay(Spi),
+    /// Packets of a Child SA come from there now.
+    SourceChanged(Spi, SocketAddr),
     /// Somebody goes on sending to an SPI that is not ours.
     Unknown(IpAddr, u32),
 }
@@ -155,6 +164,7 @@ pub struct Children {
     ask_again: Option<Instant>,
     /// SPIs that are not ours, with their senders and since when; the oldest goes first.
     unknown: VecDeque<(Instant, IpAddr, u32)>,
+    liveness: Liveness,
     sink: Option<NoteSink>,
 }
 
@@ -361,6 +371,9 @@ impl Children {
                 plane.remove_inbound(spi);
             }
         }
+        if self.is_used() && self.liveness.is_due(now) {
+            self.look(plane, now);
+        }
         if self.awaited.is_empty() {
             return;
         }
@@ -378,10 +391,30 @@ impl Children {
         }
     }
 
+    /// Tells which peers live, and which are to be asked whether they do.
+    fn look(&mut self, plane: &DataPlane, now: Instant) {
+        let carried = plane.outbound_sas().filter_map(|outbound| {
+            let spi = outbound.handle().spi();
+            let inbound = plane.inbound_sa(spi)?;
+            let packets = (outbound.usage().packets(), inbound.usage().packets());
+            Some((spi, packets.0, packets.1))
+        });
+        for sign in self.liveness.look(carried, now) {
+            self.note(match sign {
+                Sign::Alive(spi) => Note::Alive(spi),
+                Sign::OneWay(spi) => Note::OneWay(spi),
+            });
+        }
+    }
+
     /// When something is due at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let drained = self.draining.front().map(|(at, _)| *at);
-        drained.into_iter().chain(self.ask_again).min()
+        let others = [self.ask_again, self.liveness.deadline()];
+        drained
+            .into_iter()
+            .chain(others.into_iter().flatten())
+            .min()
     }
 
     /// Passes on what the data plane reports.
@@ -398,6 +431,7 @@ impl Children {
             Event::OutboundExpired(sa, expiry) => self.note(Note::Expired(sa.spi(), expiry)),
             // Both directions have the same limits of age, and volume is the sender's business.
             Event::InboundExpired(..) => {}
+            Event::SourceChanged(spi, source) => self.note(Note::SourceChanged(spi, source)),
         }
     }
 

@@ -43,6 +43,8 @@ pub struct IoCounters {
     pub send_errors: u64,
     /// Times the socket's queue was full and sending waited.
     pub send_waits: u64,
+    /// Times that the kernel could not cut datagrams on a path, which then goes without for a while.
+    pub uncut_paths: u64,
     /// Calls that received one or more datagrams.
     pub receives: u64,
     /// Errors that receiving reported, about packets sent earlier.
@@ -66,6 +68,7 @@ impl IoCounters {
         self.sends += other.sends;
         self.send_errors += other.send_errors;
         self.send_waits += other.send_waits;
+        self.uncut_paths += other.uncut_paths;
         self.receives += other.receives;
         self.receive_errors += other.receive_errors;
         self.unreadable += other.unreadable;
@@ -75,7 +78,7 @@ impl IoCounters {
     }
 
     /// Each counter with its name.
-    pub(crate) const fn events(&self) -> [(&'static str, u64); 13] {
+    pub(crate) const fn events(&self) -> [(&'static str, u64); 14] {
         [
             ("interface_reads", self.interface_reads),
             ("interface_writes", self.interface_writes),
@@ -84,6 +87,7 @@ impl IoCounters {
             ("sends", self.sends),
             ("send_errors", self.send_errors),
             ("send_waits", self.send_waits),
+            ("uncut_paths", self.uncut_paths),
             ("receives", self.receives),
             ("receive_errors", self.receive_errors),
             ("unreadable", self.unreadable),

@@ -225,6 +225,7 @@ impl Worker {
                 ready.interface = self.interface_to_network(now)?;
             }
             self.plane.poll_expiries(now, &mut self.events);
+            self.plane.poll_sources(&mut self.events);
             self.report_events();
         }
     }
@@ -364,6 +365,8 @@ impl Worker {
                 Event::InboundExpired(spi, expiry) => {
                     tracing::warn!(%spi, ?expiry, "lifetime of an association");
                 }
+                // With manual keys addresses are configured.
+                Event::SourceChanged(..) => {}
             }
         }
     }

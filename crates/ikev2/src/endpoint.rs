@@ -314,6 +314,24 @@ impl Endpoint {
         self.want(now, ike, Intent::Liveness)
     }
 
+    /// Checks whether the peer is to be found at another address or port, as its newest ESP packets come
+    /// from there (RFC 7296 §2.23): the NAT in front of it has changed its mapping. A request goes to both
+    /// places; only the peer can answer it, and the IKE SA follows when the answer comes from the new one.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`], also if no NAT is in front of the peer, or one is in front of us.
+    pub fn heard_from(
+        &mut self,
+        now: Timestamp,
+        ike: IkeId,
+        remote: SocketAddr,
+    ) -> Result<(), Misuse> {
+        self.core.now = now;
+        let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        let taken = self.run(sa, |sa, core| sa.heard_from(core, remote));
+        taken.unwrap_or(false).then_some(()).ok_or(Misuse::IkeSa)
+    }
+
     /// Uses another path: our address has changed, or a better one appeared (MOBIKE). The ports are
     /// those of NAT traversal.
     ///
@@ -363,6 +381,15 @@ impl Endpoint {
             && let Some(sa) = self.table.remove(&id)
         {
             self.run(sa, |sa, core| sa.tell_invalid_spi(core, spi));
+        }
+    }
+
+    /// Tells that packets of the peer come through a Child SA: it lives, and need not be asked for a while
+    /// (RFC 7296 §2.4).
+    pub fn note_alive(&mut self, now: Timestamp, ike: IkeId) {
+        self.core.now = now;
+        if let Some(sa) = self.table.remove(&ike) {
+            self.run(sa, |sa, core| sa.note_alive(core));
         }
     }
 

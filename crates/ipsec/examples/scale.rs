@@ -142,6 +142,7 @@ impl World {
         let mut events = Vec::new();
         let arrival = Arrival {
             source: IpAddr::from([192, 0, 2, 1]),
+            source_port: 4500,
             destination: IpAddr::from([192, 0, 2, 2]),
             traffic_class: 0,
             in_udp: true,

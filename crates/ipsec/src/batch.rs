@@ -142,6 +142,8 @@ impl OutboundBatch {
 pub struct Arrival {
     /// From.
     pub source: std::net::IpAddr,
+    /// From which port, if it came in UDP; else 0.
+    pub source_port: u16,
     /// To.
     pub destination: std::net::IpAddr,
     /// Outer DSCP and ECN.

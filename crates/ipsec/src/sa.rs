@@ -1,9 +1,9 @@
 //! Security associations: one direction of protected traffic each (RFC 4301 §4.1).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use offload::transform::Direction;
 use offload::{Authenticator, Integrity, KeyMaterial, Suite, SuiteError, Transform};
@@ -460,6 +460,20 @@ pub struct InboundSa {
     /// [`with_window`](Self::with_window) works.
     pub(crate) window: ReplayWindow,
     shared_window: Option<SharedWindow>,
+    source: Source,
+}
+
+/// How often an association reports that its packets come from elsewhere: a peer may send each packet from
+/// another port.
+const SOURCE_REPORTS: Duration = Duration::from_secs(1);
+
+/// Where the newest packet of an association in UDP came from.
+#[derive(Default)]
+struct Source {
+    /// As it was reported last, and when.
+    reported: Option<(SocketAddr, Instant)>,
+    /// Still to be reported.
+    changed: Option<SocketAddr>,
 }
 
 impl InboundSa {
@@ -483,6 +497,7 @@ impl InboundSa {
             encapsulation: parameters.encapsulation,
             window: ReplayWindow::new(window, parameters.extended_sequence),
             shared_window: None,
+            source: Source::default(),
             usage: Usage::new(parameters.lifetime, now),
             options,
         })
@@ -526,6 +541,25 @@ impl InboundSa {
             std::mem::swap(window, &mut self.window);
             result
         })
+    }
+
+    /// Notes where a verified packet came from that is newer than all others (RFC 7296 §2.23).
+    pub(crate) fn came_from(&mut self, source: SocketAddr, now: Instant) {
+        let silent = match self.source.reported {
+            Some((reported, at)) => {
+                reported == source || now.saturating_duration_since(at) < SOURCE_REPORTS
+            }
+            None => false,
+        };
+        if !silent {
+            self.source.reported = Some((source, now));
+            self.source.changed = Some(source);
+        }
+    }
+
+    /// Where its packets come from now, once after each change.
+    pub(crate) const fn take_changed_source(&mut self) -> Option<SocketAddr> {
+        self.source.changed.take()
     }
 
     /// The SPI.

@@ -148,6 +148,7 @@ pub fn run(input: &[u8]) {
             room_before: start,
             arrival: Arrival {
                 source: [192, 0, 2, 1].into(),
+                source_port: 4500,
                 destination: [192, 0, 2, 2].into(),
                 traffic_class: header.map_or(0, |header| header.traffic_class),
                 in_udp: parameters.encapsulation.is_some(),

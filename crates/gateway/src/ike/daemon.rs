@@ -267,7 +267,8 @@ pub async fn start(
         trust.clone(),
         Box::new(tell),
     );
-    let crash_secret = match &config.crash_secret {
+    let crash_secret = config.crash_secret.clone().or_else(secret::of_service);
+    let crash_secret = match crash_secret {
         Some(file) => {
             let made = secret::kept(&folder.join(file));
             Some(CrashSecret::new(

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
@@ -64,6 +64,13 @@ pub(super) fn kept(path: &Path) -> Result<[u8; 32], String> {
     hex::decode_to_slice(&*text, &mut secret)
         .map_err(|_| format!("{shown} is not 64 hexadecimal digits: remove it for a new one"))?;
     Ok(secret)
+}
+
+/// Where the crash secret of a service lies that has a folder for its state (`StateDirectory=` of systemd).
+pub(super) fn of_service() -> Option<PathBuf> {
+    let folders = std::env::var_os("STATE_DIRECTORY")?;
+    let first = std::env::split_paths(&folders).next()?;
+    first.is_absolute().then(|| first.join("crash.secret"))
 }
 
 /// Under its name there is either nothing or all of it.

@@ -258,6 +258,7 @@ impl RawOuter {
             room_before: 0,
             arrival: Arrival {
                 source: header.source,
+                source_port: 0,
                 destination: header.destination,
                 traffic_class: header.traffic_class,
                 in_udp: false,
@@ -287,6 +288,7 @@ impl RawOuter {
             room_before: V6_HEADER,
             arrival: Arrival {
                 source: told.source,
+                source_port: 0,
                 destination: told.destination,
                 traffic_class: class,
                 in_udp: false,

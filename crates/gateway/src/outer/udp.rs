@@ -67,12 +67,24 @@ pub(crate) fn bind(address: SocketAddr, shared: bool) -> Result<UdpSocket, Start
     })
 }
 
+/// Sends after which a path on which the kernel could not cut datagrams is tried again: its device or its
+/// MTU may have changed, and a wrong try costs one send.
+const UNCUT_SENDS: u16 = 4096;
+
+/// Where packets of an association go.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    way: Way,
+    /// Sends that are still to go without segmentation: the kernel refused one on this path.
+    uncut: u16,
+}
+
 /// A UDP socket and its buffers.
 pub struct UdpOuter {
     socket: UdpSocket,
     state: UdpSocketState,
     /// Where packets of an association go.
-    ways: HashMap<SaHandle, Way>,
+    ways: HashMap<SaHandle, Target>,
     /// Datagrams of one send; 1 where the kernel cannot cut.
     segments: usize,
     received: Vec<u8>,
@@ -113,7 +125,7 @@ impl UdpOuter {
     }
 
     pub(super) fn add_way(&mut self, sa: SaHandle, way: Way) {
-        self.ways.insert(sa, way);
+        self.ways.insert(sa, Target { way, uncut: 0 });
     }
 
     pub(super) fn remove_way(&mut self, sa: SaHandle) {
@@ -137,22 +149,28 @@ impl UdpOuter {
                 rest = behind;
                 continue;
             };
-            let count = self.gather(&first, behind);
-            rest = behind.get(count..).unwrap_or_default();
-            let Some(way) = self.ways.get(&first.sa).copied() else {
+            let target = self.ways.get_mut(&first.sa).map(|target| {
+                let segments = if target.uncut > 0 { 1 } else { self.segments };
+                target.uncut = target.uncut.saturating_sub(1);
+                (target.way, segments)
+            });
+            let Some((way, segments)) = target else {
+                rest = behind;
                 continue;
             };
+            let count = self.gather(&first, behind, segments);
+            rest = behind.get(count..).unwrap_or_default();
             sent.too_large |= self.send_run(batch, &first, way, io);
         }
         sent
     }
 
     /// Puts `first` and those behind it that can go in the same call into the run: for one peer, of
-    /// one class, of one size but for a smaller last one. Returns how many of the latter.
-    fn gather(&mut self, first: &Datagram, behind: &[OutboundPacket]) -> usize {
+    /// one class, of one size but for a smaller last one, at most `segments`. Returns how many of the latter.
+    fn gather(&mut self, first: &Datagram, behind: &[OutboundPacket], segments: usize) -> usize {
         self.run.clear();
         self.run.push(first.range.clone());
-        let most = self.segments.min(MAX_SEND / first.range.len().max(1));
+        let most = segments.min(MAX_SEND / first.range.len().max(1));
         let mut taken = 0;
         for packet in behind {
             let Some(next) = Datagram::of(packet) else {
@@ -210,11 +228,18 @@ impl UdpOuter {
                 }
                 Err(error) => {
                     io.send_errors += 1;
-                    // A device without checksum offload cannot cut datagrams.
+                    // A device without checksum offload cannot cut datagrams, nor can the kernel where a
+                    // piece does not fit the path; other paths are not concerned.
                     let unable = [Errno::EIO as i32, Errno::EINVAL as i32];
-                    if cut.is_some() && error.raw_os_error().is_some_and(|e| unable.contains(&e)) {
-                        tracing::warn!(%error, "sending goes on without segmentation offload");
-                        self.segments = 1;
+                    let raw = error.raw_os_error();
+                    if cut.is_some() && raw.is_some_and(|e| unable.contains(&e)) {
+                        let remote = way.remote;
+                        tracing::debug!(%error, %remote, "goes on without segmentation offload");
+                        io.uncut_paths += 1;
+                        if let Some(target) = self.ways.get_mut(&first.sa) {
+                            target.uncut = UNCUT_SENDS;
+                        }
+                        return raw == Some(Errno::EINVAL as i32);
                     }
                 }
             }
@@ -292,6 +317,7 @@ impl UdpOuter {
     ) {
         let arrival = Arrival {
             source: meta.addr.ip(),
+            source_port: meta.addr.port(),
             destination: meta.dst_ip.unwrap_or(meta.addr.ip()),
             traffic_class: meta.ecn.map_or(0, |ecn: EcnCodepoint| ecn as u8),
             in_udp: true,

@@ -109,6 +109,7 @@ impl End {
             room_before: 0,
             arrival: Arrival {
                 source: address,
+                source_port: 4500,
                 destination: address,
                 traffic_class: 0,
                 in_udp: true,

@@ -63,6 +63,8 @@ pub(crate) struct Channel {
     pub(crate) fragmentation: bool,
     pub(crate) last_sent: Timestamp,
     pub(crate) last_heard: Timestamp,
+    /// Where the peer may be by now: what waits for an answer goes there as well.
+    pub(crate) also_to: Option<SocketAddr>,
     keys: Option<(SealingKey, OpeningKey)>,
     next_request: u32,
     next_expected: u32,
@@ -101,6 +103,7 @@ impl Channel {
             fragmentation: false,
             last_sent: core.now,
             last_heard: core.now,
+            also_to: None,
             keys: None,
             next_request: 0,
             next_expected: 0,
@@ -213,6 +216,9 @@ impl Channel {
         self.last_sent = core.now;
         for datagram in datagrams {
             core.transmit(self.local, self.remote, datagram);
+            if let Some(remote) = self.also_to {
+                core.transmit(self.local, remote, datagram);
+            }
         }
     }
 
@@ -372,6 +378,7 @@ impl Channel {
     /// Takes the request off the wire: its response is here, or nobody wants it any more.
     pub(crate) fn land(&mut self) {
         self.in_flight = None;
+        self.also_to = None;
     }
 
     /// Leaves a request without answer; the peer repeats it.

@@ -185,6 +185,11 @@ impl IkeSa {
         }
     }
 
+    /// The peer's packets are as good a sign of life as its messages.
+    pub(crate) const fn note_alive(&mut self, core: &Core) {
+        self.channel.last_heard = core.now;
+    }
+
     /// The caller got packets for an SPI that is not in use: the peer hears of it (RFC 7296 §1.5).
     pub(crate) fn tell_invalid_spi(&mut self, core: &mut Core, spi: u32) {
         let now = core.now;

@@ -164,6 +164,32 @@ impl IkeSa {
         true
     }
 
+    /// Sees whether the peer behind its NAT receives at `remote` now; false if that is not how it moves.
+    ///
+    /// A request in flight is repeated to both places, so that one that nobody can get any more does not
+    /// hold this up; else one is made.
+    pub(crate) fn heard_from(&mut self, core: &mut Core, remote: SocketAddr) -> bool {
+        let now = core.now;
+        let behind_nat = self.nat.theirs && !self.nat.ours;
+        let Phase::Established(established) = &mut self.phase else {
+            return false;
+        };
+        if established.role != Role::Live || !behind_nat {
+            return false;
+        }
+        if remote == self.channel.remote {
+            return true;
+        }
+        self.channel.also_to = Some(remote);
+        if self.channel.is_idle() {
+            established.enqueue(core, Intent::Liveness, now);
+            self.pump(core);
+        } else {
+            self.channel.hurry(core);
+        }
+        true
+    }
+
     /// Takes what was replaced along: the peer may wait there for our answer to its rekeying, and not know
     /// the successor yet.
     fn go_over(&mut self, core: &mut Core, path: Path) {

@@ -18,6 +18,7 @@ mod faults;
 mod flood;
 mod handshake;
 mod hostile;
+mod mapping;
 mod mobility;
 #[allow(
     dead_code,

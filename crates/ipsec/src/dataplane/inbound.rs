@@ -1,5 +1,6 @@
 //! Packets that come in: association, window, integrity, decapsulation, policy.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use offload::{Slot, prefetch};
@@ -42,11 +43,15 @@ impl DataPlane {
             inbound,
             scratch,
             limits,
+            sources,
             ..
         } = self;
         for_each_group(inbound, &order, |sa, index, group| {
             open_group(sa, scratch, buffer, packets, group, now);
             limits.carried(Party::Inbound(index), &mut sa.usage);
+            if let Some(source) = sa.take_changed_source() {
+                sources.push((sa.spi, source));
+            }
         });
         scratch.order = order;
         for packet in packets {
@@ -195,6 +200,14 @@ fn finish(
     }
     sa.window.accept(slot.sequence)?;
     sa.usage.count(packet.len);
+    if packet.arrival.in_udp && slot.sequence == sa.window.top() {
+        let Arrival {
+            source,
+            source_port,
+            ..
+        } = packet.arrival;
+        sa.came_from(SocketAddr::new(source, source_port), now);
+    }
     let (payload, end, next_header) = match &sa.protection {
         Protection::Esp(transform) => {
             let payload = packet.start + transform.payload_offset();

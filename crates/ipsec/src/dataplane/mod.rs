@@ -12,6 +12,7 @@ mod outbound;
 use offload::Slot;
 use offload::mac::MacSlot;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use self::expiry::{Limits, Party};
 use crate::drops::{DropCause, DropCounters};
@@ -32,6 +33,10 @@ pub enum Event {
     OutboundExpired(SaHandle, Expiry),
     /// An inbound association reached a limit.
     InboundExpired(Spi, Expiry),
+    /// The newest packet of an inbound association in UDP came from another address or port than the
+    /// newest before: the NAT in front of the peer has changed its mapping. Also reported of the first.
+    /// At most once a second for each association.
+    SourceChanged(Spi, SocketAddr),
 }
 
 /// Packets and bytes that went through.
@@ -101,6 +106,8 @@ pub struct DataPlane {
     free_inbound: Vec<SaIndex>,
     acquired: HashMap<PolicyId, (), Seeded>,
     limits: Limits,
+    /// Changes of source that [`poll_sources`](Self::poll_sources) has still to report.
+    sources: Vec<(Spi, SocketAddr)>,
     statistics: Statistics,
     scratch: Scratch,
 }
@@ -176,9 +183,16 @@ impl DataPlane {
             free_inbound: Vec::new(),
             acquired: HashMap::with_hasher(Seeded(seed)),
             limits: Limits::default(),
+            sources: Vec::new(),
             statistics: Statistics::default(),
             scratch: Scratch::default(),
         }
+    }
+
+    /// Reports from where packets of inbound associations come since the last call.
+    pub fn poll_sources(&mut self, events: &mut Vec<Event>) {
+        let sources = self.sources.drain(..);
+        events.extend(sources.map(|(spi, source)| Event::SourceChanged(spi, source)));
     }
 
     /// The policies.

@@ -373,7 +373,7 @@ proptest! {
             len,
             ip_header: with_header.then_some(0),
             room_before: start,
-            arrival: Arrival { source, destination, traffic_class: 0, in_udp: case.udp },
+            arrival: Arrival { source, source_port: 4500, destination, traffic_class: 0, in_udp: case.udp },
             outcome: Arrived::Pending,
         }];
         let mut receiver = case.receiver();

@@ -142,6 +142,7 @@ fn arrive(
         room_before: skip,
         arrival: Arrival {
             source: [192, 0, 2, 1].into(),
+            source_port: 4500,
             destination: [192, 0, 2, 2].into(),
             traffic_class: 0,
             in_udp,

@@ -227,6 +227,7 @@ pub(crate) fn arrived(buffer: &[u8], at: usize, len: usize) -> InboundPacket {
         room_before: 0,
         arrival: Arrival {
             source: header.source,
+            source_port: if in_udp { 4500 } else { 0 },
             destination: header.destination,
             traffic_class: header.traffic_class,
             in_udp,

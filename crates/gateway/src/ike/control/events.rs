@@ -353,7 +353,11 @@ impl Control {
         let wish = self.wishes.entry(name.clone()).or_default();
         if wish.ike == Some(ike) {
             wish.ike = None;
-            self.try_again(&name, now);
+            if *reason == Reason::PeerCrashed {
+                self.try_at_once(&name, now);
+            } else {
+                self.try_again(&name, now);
+            }
         }
     }
 }

@@ -420,6 +420,23 @@ impl Control {
                 }
             }
             Note::Expired(spi_in, expiry) => self.expired(spi_in.get(), expiry, now),
+            Note::Alive(spi) => {
+                if let Some(child) = self.children.get(&spi.get()) {
+                    self.endpoint.note_alive(now.stamp, child.ike);
+                }
+            }
+            Note::OneWay(spi) => {
+                if let Some(child) = self.children.get(&spi.get()) {
+                    // One that is being replaced or closed is asked by that.
+                    let _ = self.endpoint.probe(now.stamp, child.ike);
+                }
+            }
+            Note::SourceChanged(spi, remote) => {
+                if let Some(child) = self.children.get(&spi.get()) {
+                    // An IKE SA that was replaced meanwhile has a successor, which the next packet finds.
+                    let _ = self.endpoint.heard_from(now.stamp, child.ike, remote);
+                }
+            }
             Note::Unknown(remote, spi) => self.endpoint.note_unknown_spi(now.stamp, remote, spi),
         }
         self.settle(now);

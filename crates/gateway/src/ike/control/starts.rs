@@ -52,6 +52,17 @@ impl Control {
 
     /// Plans the next attempt, if there is to be one.
     pub(super) fn try_again(&mut self, name: &str, now: Now) {
+        let failures = self.wishes.get(name).map_or(0, |wish| wish.failures);
+        let pause = RETRY_FIRST.saturating_mul(1 << failures.min(6));
+        self.try_after(name, pause.min(RETRY_MAX), now);
+    }
+
+    /// As [`Self::try_again`], but at once: the peer is there and has only forgotten us.
+    pub(super) fn try_at_once(&mut self, name: &str, now: Now) {
+        self.try_after(name, Duration::ZERO, now);
+    }
+
+    fn try_after(&mut self, name: &str, pause: Duration, now: Now) {
         let Some(start) = self.plan(name).map(|plan| plan.start) else {
             return;
         };
@@ -59,9 +70,6 @@ impl Control {
         if wish.held || self.stopping {
             return;
         }
-        let pause = RETRY_FIRST
-            .saturating_mul(1 << wish.failures.min(6))
-            .min(RETRY_MAX);
         wish.failures = wish.failures.saturating_add(1);
         let at = now.stamp.after(pause);
         match start {
