@@ -7,7 +7,7 @@ use offload::{KeyMaterial, Suite};
 use crate::auth::Scheme;
 use crate::authorization::Authorization;
 use crate::config::Mode;
-use crate::eap::NtHash;
+use crate::eap::{NtHash, TlsStep};
 use crate::sa::IkeId;
 use crate::select::NegotiationFailure;
 use crate::wire::{Identification, NotifyType, TrafficSelector};
@@ -62,6 +62,8 @@ pub enum Ask {
         /// The user.
         user: String,
     },
+    /// Run the step, on a thread that nobody waits for: TLS signs and judges certificates there.
+    Tls(TlsStep),
     /// Say what a peer may have that has proved who it is. Without an answer there is no IKE SA.
     /// Addresses that are given are free again with [`Event::IkeDown`] of this IKE SA or its last
     /// successor.
@@ -91,6 +93,8 @@ pub enum Answer {
     PeerKey(Vec<u8>),
     /// The password, hashed.
     Password(NtHash),
+    /// The step has run.
+    Tls,
     /// What the peer may have.
     Authorized(Box<Authorization>),
     /// The chain is good, but not for this connection. Another one that fits the peer is tried, if there

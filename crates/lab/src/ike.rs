@@ -337,7 +337,7 @@ impl<'a> Client<'a> {
                     } => self.identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, .. } => self.identity.verify(&chain),
                     Ask::Authorize { .. } => Ok(Answer::Authorized(Box::new(self.may.clone()))),
-                    Ask::Password { .. } => Err("not here".to_owned()),
+                    Ask::Password { .. } | Ask::Tls(_) => Err("not here".to_owned()),
                 };
                 let answer = answer.unwrap_or_else(Answer::Refused);
                 self.endpoint.answer(now, id, answer);

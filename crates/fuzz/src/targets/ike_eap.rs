@@ -74,6 +74,12 @@ fn towards_client(method: &ClientMethod, mut data: &[u8]) {
                     .password(challenge, &NtHash::of_password("password"))
                     .unwrap();
             }
+            Ok(ClientOutput::NeedTls(step)) => {
+                step.run();
+                if client.tls().is_err() {
+                    return;
+                }
+            }
             Ok(ClientOutput::Send(_)) => {}
             // The fuzzer knows neither the password nor a trusted key.
             Ok(ClientOutput::Success(_)) => panic!("a server without proof was believed"),
@@ -95,6 +101,10 @@ fn towards_server(methods: &[ServerMethod], mut data: &[u8]) {
         if let ServerOutput::NeedPassword(user) = &output {
             let password = NtHash::of_password("password");
             output = server.password((user.len() % 2 == 0).then_some(&password), [6; 16]);
+        }
+        if let ServerOutput::NeedTls(step) = &output {
+            step.run();
+            output = server.tls();
         }
         match output {
             ServerOutput::Send(_) => {}

@@ -24,7 +24,7 @@ use super::plane::Plane;
 use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
 use super::secret;
-use super::threads::{Inbox, Input, listen_ike, sign};
+use super::threads::{Inbox, Input, listen_ike, sign, work_on_tls};
 use crate::children::Children;
 use crate::config::BackendConfig;
 use crate::daemon::{StartError, capture};
@@ -253,6 +253,7 @@ pub async fn start(
     let kernel = config.backend == BackendConfig::Kernel;
     let (keys, key_jobs) = mpsc::sync_channel(JOBS);
     let (trust, trust_jobs) = mpsc::sync_channel(JOBS);
+    let (tls, tls_jobs) = mpsc::sync_channel(JOBS);
     let (links, link_orders) = mpsc::channel();
     let (notes, audit_notes) = journal::notes();
     let shared: SharedTrust = Arc::new(RwLock::new(loaded.trust.take().map(Arc::new)));
@@ -284,6 +285,7 @@ pub async fn start(
         plane: plane.clone(),
         keys,
         trust: trust.clone(),
+        tls,
         shared,
         links,
         notes: journal.is_some().then_some(notes),
@@ -294,14 +296,15 @@ pub async fn start(
         stop_at: None,
         start: Instant::now(),
     };
-    let (key_inbox, port_inbox) = (inbox.clone(), inbox.clone());
+    let (key_inbox, port_inbox, tls_inbox) = (inbox.clone(), inbox.clone(), inbox.clone());
     let (signer, watched) = (loaded.signer.clone(), loaded.signer.clone());
-    let others: [Thread; 6] = [
+    let others: [Thread; 7] = [
         (
             "vpn-keys",
             quiet(move || sign(&key_jobs, &key_inbox, &signer)),
         ),
         ("vpn-signer", quiet(move || watched.watch())),
+        ("vpn-tls", quiet(move || work_on_tls(&tls_jobs, &tls_inbox))),
         ("vpn-verify", quiet(move || judge.run(&trust_jobs))),
         (
             "vpn-port500",

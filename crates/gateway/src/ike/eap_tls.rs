@@ -1,8 +1,8 @@
 //! TLS for EAP-TLS (RFC 5216, RFC 9190): certificates are judged as those of IKE are, and the private key
 //! stays with the thread of the keys.
 //!
-//! rustls wants a signature or a judgement at once, so the thread of the protocol half waits for the one of
-//! the keys here: some milliseconds at most, with what is before it. Nothing is remembered between
+//! rustls wants a signature or a judgement at once, so TLS works on a thread of its own, which waits here for
+//! the one of the keys; the protocol half goes on meanwhile ([`ikev2::Ask::Tls`]). Nothing is remembered between
 //! handshakes: whoever comes again shows the certificate again.
 
 use std::sync::mpsc::{self, SyncSender};

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use ikev2::{CrashSecret, Random};
+use ikev2::eap::TlsStep;
+use ikev2::{AskId, CrashSecret, Random};
 use time::OffsetDateTime;
 
 use super::control::{Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
@@ -42,6 +43,7 @@ pub(super) struct Protocol {
     pub(super) plane: Plane,
     pub(super) keys: SyncSender<KeyJob>,
     pub(super) trust: SyncSender<TrustJob>,
+    pub(super) tls: SyncSender<(AskId, TlsStep)>,
     pub(super) shared: SharedTrust,
     pub(super) links: Sender<LinkOrder>,
     pub(super) notes: Option<Notes>,
@@ -115,6 +117,7 @@ impl Protocol {
             }
             Input::Note(note) => control.note(note, now),
             Input::Signed(ask, result) => control.signed(ask, result, now),
+            Input::TlsDone(ask) => control.tls_done(ask, now),
             Input::Found(Finding::Verdict(ask, result)) => control.verified(ask, result, now),
             Input::Found(Finding::Recheck) => self.recheck(control, now),
             Input::Order(order, answer) => {
@@ -183,6 +186,10 @@ impl Protocol {
             Effect::Verify(ask, shown, id) => {
                 let job = TrustJob::Verify(ask, shown, id);
                 self.inbox.note_busy(self.trust.try_send(job).is_err());
+            }
+            Effect::Tls(ask, step) => {
+                self.inbox
+                    .note_busy(self.tls.try_send((ask, step)).is_err());
             }
             // Rare, and must not be lost.
             Effect::SetKeys(name, keys) => drop(self.keys.send(KeyJob::Set(name, keys))),

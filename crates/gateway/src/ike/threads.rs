@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 use ikev2::AskId;
 use ikev2::auth::Scheme;
+use ikev2::eap::TlsStep;
 use quinn_udp::{RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -27,6 +29,8 @@ pub(super) enum Input {
     Datagram(SocketAddr, SocketAddr, Vec<u8>),
     Note(Note),
     Signed(AskId, Result<Vec<u8>, String>),
+    /// TLS inside EAP has worked.
+    TlsDone(AskId),
     /// About peers' certificates.
     Found(Finding<AskId>),
     Order(Order, SyncSender<Reply>),
@@ -102,6 +106,18 @@ fn sign_with(
     let key = keys.get(name).and_then(|keys| keys.get(index));
     let key = key.ok_or("the connection has no such key")?;
     key.sign(scheme, message).map_err(|error| error.to_string())
+}
+
+/// The thread on which TLS inside EAP works, as it waits for signatures and judges certificates there.
+pub(super) fn work_on_tls(jobs: &Receiver<(AskId, TlsStep)>, inbox: &Inbox) -> io::Result<()> {
+    while let Ok((ask, step)) = jobs.recv() {
+        // As in the protocol half, a fault ends the handshake that it came by: the step has no outcome.
+        if catch_unwind(AssertUnwindSafe(|| step.run())).is_err() {
+            tracing::error!("a fault in TLS ended a handshake");
+        }
+        inbox.send(Input::TlsDone(ask));
+    }
+    Ok(())
 }
 
 /// The thread that reads UDP port 500; and port 4500, where the kernel takes ESP out of it.

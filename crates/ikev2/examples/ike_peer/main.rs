@@ -246,6 +246,11 @@ impl Peer {
                 let now = self.now();
                 self.endpoint.answer(now, ask, Answer::Authorized(may));
             }
+            Event::Ask(id, Ask::Tls(step)) => {
+                step.run();
+                let now = self.now();
+                self.endpoint.answer(now, id, Answer::Tls);
+            }
             Event::Ask(id, ask) => {
                 let identity = self
                     .identity
@@ -257,7 +262,7 @@ impl Peer {
                     } => identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, id, .. } => identity.verify(&chain, &id),
                     Ask::Password { user, .. } => self.password(&user),
-                    Ask::Authorize { .. } => Err("asked elsewhere".into()),
+                    Ask::Authorize { .. } | Ask::Tls(_) => Err("asked elsewhere".into()),
                 };
                 let now = self.now();
                 self.endpoint

@@ -5,7 +5,7 @@ use super::mschapv2::{self, Step};
 use super::packet::{
     FAILURE, IDENTITY, MSCHAPV2, NAK, NOTIFICATION, Packet, REQUEST, RESPONSE, SUCCESS, TLS, encode,
 };
-use super::tls::{Progress, Tunnel};
+use super::tls::{Progress, TlsStep, Tunnel};
 use super::{EapError, MAX_ROUNDS, SessionKey};
 use crate::config::ClientMethod;
 
@@ -15,13 +15,15 @@ pub enum ClientOutput {
     Send(Vec<u8>),
     /// Ask the user for the password, and go on with [`Client::password`].
     NeedPassword,
+    /// Run this, and go on with [`Client::tls`].
+    NeedTls(TlsStep),
     /// The server has let us in, and has proved itself.
     Success(SessionKey),
 }
 
 enum Method {
     MsChapV2(mschapv2::Client),
-    Tls(Box<Tunnel>),
+    Tls(TlsStep),
 }
 
 /// One run of EAP as client.
@@ -29,7 +31,7 @@ pub struct Client {
     identity: Vec<u8>,
     method: Method,
     begun: bool,
-    /// Identifier of the request that waits for the password.
+    /// Identifier of the request that waits for the password, or for TLS.
     waiting: Option<u8>,
     rounds: u16,
 }
@@ -43,7 +45,7 @@ impl Client {
         let method = match method {
             ClientMethod::MsChapV2 => Method::MsChapV2(mschapv2::Client::Start),
             ClientMethod::Tls { config, server } => {
-                Method::Tls(Box::new(Tunnel::client(config, server.clone())?))
+                Method::Tls(TlsStep::new(Tunnel::client(config, server.clone())?))
             }
         };
         Ok(Self {
@@ -88,7 +90,7 @@ impl Client {
     }
 
     fn request(&mut self, packet: &Packet<'_>) -> Result<ClientOutput, EapError> {
-        let first = !std::mem::replace(&mut self.begun, true);
+        self.begun = true;
         let (kind, id) = (self.kind(), packet.id);
         let data = match &mut self.method {
             Method::MsChapV2(method) => match method.handle(packet.data)? {
@@ -98,11 +100,13 @@ impl Client {
                     return Ok(ClientOutput::NeedPassword);
                 }
             },
-            Method::Tls(tunnel) => match tunnel.handle(packet.data)? {
+            Method::Tls(step) => match step.tunnel().handle(packet.data)? {
                 Progress::Send(data) => data,
-                // There is nothing to say before the client's hello but the hello.
-                Progress::Idle if first => return Err(EapError::Protocol("EAP-TLS")),
                 Progress::Idle => vec![0],
+                Progress::Work => {
+                    self.waiting = Some(id);
+                    return Ok(ClientOutput::NeedTls(step.clone()));
+                }
             },
         };
         Ok(ClientOutput::Send(encode(RESPONSE, id, kind, &data)))
@@ -124,6 +128,24 @@ impl Client {
         Ok(encode(RESPONSE, id, MSCHAPV2, &data))
     }
 
+    /// Goes on after TLS has worked.
+    ///
+    /// # Errors
+    /// [`EapError`]: then the handshake is over.
+    pub fn tls(&mut self) -> Result<Vec<u8>, EapError> {
+        let (Some(id), Method::Tls(step)) = (self.waiting.take(), &self.method) else {
+            return Err(EapError::Protocol("unexpected TLS"));
+        };
+        let mut tunnel = step.tunnel();
+        let data = match tunnel.take_turn()? {
+            Progress::Send(data) => data,
+            // There is nothing to say before the client's hello but the hello.
+            Progress::Idle if !tunnel.has_spoken() => return Err(EapError::Protocol("EAP-TLS")),
+            Progress::Idle | Progress::Work => vec![0],
+        };
+        Ok(encode(RESPONSE, id, TLS, &data))
+    }
+
     /// The name under which we log in.
     pub fn identity(&self) -> String {
         self.identity.escape_ascii().to_string()
@@ -132,7 +154,8 @@ impl Client {
     fn success(&mut self) -> Result<ClientOutput, EapError> {
         match &mut self.method {
             Method::MsChapV2(mschapv2::Client::Done(key)) => Ok(ClientOutput::Success(key.clone())),
-            Method::Tls(tunnel) => {
+            Method::Tls(step) => {
+                let mut tunnel = step.tunnel();
                 if !self.begun || !tunnel.is_done() {
                     return Err(EapError::EarlySuccess);
                 }

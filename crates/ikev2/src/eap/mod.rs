@@ -24,6 +24,7 @@ use zeroize::Zeroizing;
 pub use client::{Client, ClientOutput};
 pub use mschap::NtHash;
 pub use server::{Server, ServerOutput};
+pub use tls::TlsStep;
 
 use crate::config::Psk;
 

@@ -8,7 +8,7 @@ use super::mschapv2::{self, Verdict};
 use super::packet::{
     FAILURE, IDENTITY, MSCHAPV2, NAK, Packet, REQUEST, RESPONSE, SUCCESS, TLS, encode, end,
 };
-use super::tls::{self, Progress, Tunnel};
+use super::tls::{self, Progress, TlsStep, Tunnel};
 use super::{EapError, MAX_ROUNDS, SessionKey};
 use crate::config::ServerMethod;
 
@@ -21,6 +21,8 @@ pub enum ServerOutput {
     Send(Vec<u8>),
     /// Look up the password of this user, and go on with [`Server::password`].
     NeedPassword(String),
+    /// Run this, and go on with [`Server::tls`].
+    NeedTls(TlsStep),
     /// Validate this chain and that it speaks for this name, and go on with [`Server::certificate`].
     NeedCertificate(Vec<Vec<u8>>, String),
     /// The client has proved that it is this user; send the packet.
@@ -32,7 +34,7 @@ pub enum ServerOutput {
 enum Method {
     None,
     MsChapV2(mschapv2::Server),
-    Tls(Box<Tunnel>),
+    Tls(TlsStep),
 }
 
 /// One run of EAP as server.
@@ -106,7 +108,7 @@ impl Server {
                 self.next_method(Some(packet.data), challenge)
             }
             // Once a method has begun there is no way back (RFC 3748 §5.3.1).
-            (Method::Tls(tunnel), NAK) if tunnel.is_fresh() => {
+            (Method::Tls(step), NAK) if step.tunnel().is_fresh() => {
                 self.next_method(Some(packet.data), challenge)
             }
             (Method::MsChapV2(method), MSCHAPV2) => match method.handle(packet.data)? {
@@ -114,19 +116,40 @@ impl Server {
                 Verdict::Done(user, key) => Ok(self.succeed(key, text(&user))),
                 Verdict::Failed => Err(self.verdict().unwrap_or(EapError::Protocol("MSCHAPv2"))),
             },
-            (Method::Tls(tunnel), TLS) => match tunnel.handle(packet.data)? {
-                Progress::Send(data) => Ok(self.request(TLS, &data)),
-                Progress::Idle => {
-                    let chain = tunnel.peer_chain();
-                    if !tunnel.is_done() || chain.is_empty() {
-                        return Err(EapError::Protocol("EAP-TLS"));
-                    }
-                    let identity = self.identity.as_deref().unwrap_or_default();
-                    Ok(ServerOutput::NeedCertificate(chain, text(identity)))
-                }
-            },
+            (Method::Tls(step), TLS) => {
+                let step = step.clone();
+                let progress = step.tunnel().handle(packet.data)?;
+                self.after_tls(&step, progress)
+            }
             _ => Err(EapError::Protocol("message out of place")),
         }
+    }
+
+    fn after_tls(&self, step: &TlsStep, progress: Progress) -> Result<ServerOutput, EapError> {
+        match progress {
+            Progress::Send(data) => Ok(self.request(TLS, &data)),
+            Progress::Work => Ok(ServerOutput::NeedTls(step.clone())),
+            Progress::Idle => {
+                let mut tunnel = step.tunnel();
+                let chain = tunnel.peer_chain();
+                if !tunnel.is_done() || chain.is_empty() {
+                    return Err(EapError::Protocol("EAP-TLS"));
+                }
+                let identity = self.identity.as_deref().unwrap_or_default();
+                Ok(ServerOutput::NeedCertificate(chain, text(identity)))
+            }
+        }
+    }
+
+    /// Goes on after TLS has worked.
+    pub fn tls(&mut self) -> ServerOutput {
+        let Method::Tls(step) = &self.method else {
+            return self.fail(EapError::Protocol("unexpected TLS"));
+        };
+        let step = step.clone();
+        let progress = step.tunnel().take_turn();
+        let output = progress.and_then(|progress| self.after_tls(&step, progress));
+        output.unwrap_or_else(|error| self.fail(error))
     }
 
     /// The next of our methods, of those that the client wants if it said.
@@ -150,7 +173,7 @@ impl Server {
                     Ok(self.request(MSCHAPV2, &data))
                 }
                 ServerMethod::Tls(config) => {
-                    self.method = Method::Tls(Box::new(Tunnel::server(&config)?));
+                    self.method = Method::Tls(TlsStep::new(Tunnel::server(&config)?));
                     Ok(self.request(TLS, &tls::start()))
                 }
             };
@@ -172,12 +195,12 @@ impl Server {
 
     /// Goes on after the certificate was validated, or refused for this reason.
     pub fn certificate(&mut self, refused: Option<String>) -> ServerOutput {
-        let Method::Tls(tunnel) = &self.method else {
+        let Method::Tls(step) = &self.method else {
             return self.fail(EapError::Protocol("unexpected certificate"));
         };
         let key = match refused {
             Some(reason) => Err(EapError::Certificate(reason)),
-            None => tunnel.session_key(),
+            None => step.tunnel().session_key(),
         };
         match key {
             Ok(key) => {

@@ -1,7 +1,7 @@
 //! EAP-TLS (RFC 5216, with TLS 1.3 RFC 9190): TLS records in fragments, and the session key.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ProtocolVersion, ServerConfig};
@@ -36,10 +36,49 @@ pub(super) struct Tunnel {
     /// Server, TLS 1.3: the byte that says that nothing of the handshake follows (RFC 9190 §2.5).
     committed: bool,
     begun: bool,
+    spoken: bool,
+    /// What TLS made of the last message, until it is asked for.
+    turned: Option<Result<Progress, EapError>>,
+    /// Whether a message waits for TLS.
+    waits: bool,
+}
+
+/// A message that TLS has to work on. That takes signatures, perhaps of a slow token, and judging
+/// certificates, so it is done where it holds nobody up: the caller [runs](Self::run) it on a thread of its
+/// choice, and answers.
+#[derive(Clone)]
+pub struct TlsStep(Arc<Mutex<Tunnel>>);
+
+impl TlsStep {
+    pub(super) fn new(tunnel: Tunnel) -> Self {
+        Self(Arc::new(Mutex::new(tunnel)))
+    }
+
+    /// Has TLS work. Another call, or one that nobody asked for, does nothing.
+    pub fn run(&self) {
+        let mut tunnel = self.tunnel();
+        if std::mem::take(&mut tunnel.waits) {
+            let turned = tunnel.turn();
+            tunnel.turned = Some(turned);
+        }
+    }
+
+    /// The tunnel. One whose turn ended in a panic has no outcome, so it is as good as refused.
+    pub(super) fn tunnel(&self) -> MutexGuard<'_, Tunnel> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for TlsStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsStep")
+    }
 }
 
 /// What a message of the peer led to.
 pub(super) enum Progress {
+    /// The message is complete: TLS is to work on it.
+    Work,
     /// There is something to send: TLS, or an acknowledgement.
     Send(Vec<u8>),
     /// The handshake is over on our side, and nothing is left to send.
@@ -68,12 +107,20 @@ impl Tunnel {
             whole: None,
             committed: false,
             begun: false,
+            spoken: false,
+            turned: None,
+            waits: false,
         }
     }
 
     /// Whether the peer has not said anything yet.
     pub(super) const fn is_fresh(&self) -> bool {
         !self.begun
+    }
+
+    /// Whether we have said anything.
+    pub(super) const fn has_spoken(&self) -> bool {
+        self.spoken
     }
 
     /// Takes the data of a packet.
@@ -106,7 +153,14 @@ impl Tunnel {
                 .then(|| Progress::Send(vec![0]))
                 .ok_or(EapError::Protocol("empty fragment"));
         }
-        self.turn()
+        self.waits = true;
+        Ok(Progress::Work)
+    }
+
+    /// What TLS made of the message.
+    pub(super) fn take_turn(&mut self) -> Result<Progress, EapError> {
+        let turned = self.turned.take();
+        turned.unwrap_or_else(|| Err(EapError::Tls("no answer".into())))
     }
 
     /// Feeds TLS with the message, and takes what it has to say.
@@ -133,6 +187,7 @@ impl Tunnel {
         if self.outgoing.is_empty() {
             return Ok(Progress::Idle);
         }
+        self.spoken = true;
         self.whole = Some(self.outgoing.len());
         Ok(Progress::Send(self.fragment()))
     }

@@ -122,19 +122,25 @@ impl IkeSa {
             let reason = error.map_or(Reason::Protocol("no EAP payload"), Reason::Refused);
             return self.down(core, reason);
         };
-        match run.client.handle(packet) {
-            Ok(ClientOutput::Send(packet)) => self.send_eap(core, run, packet),
-            Ok(ClientOutput::NeedPassword) => {
-                let question = Ask::Password {
-                    connection: self.connection.name.clone(),
-                    user: run.client.identity(),
-                };
-                let ask = core.ask(self.id, question);
-                if let Phase::Handshake(handshake) = &mut self.phase {
-                    handshake.step = Step::EapPassword { ask, run };
-                }
-            }
-            Ok(ClientOutput::Success(key)) => self.prove_with(core, run, key.into_psk()),
+        let question = match run.client.handle(packet) {
+            Ok(ClientOutput::Send(packet)) => return self.send_eap(core, run, packet),
+            Ok(ClientOutput::Success(key)) => return self.prove_with(core, run, key.into_psk()),
+            Err(error) => return self.down(core, Reason::Authentication(error.to_string())),
+            Ok(ClientOutput::NeedTls(step)) => Ask::Tls(step),
+            Ok(ClientOutput::NeedPassword) => Ask::Password {
+                connection: self.connection.name.clone(),
+                user: run.client.identity(),
+            },
+        };
+        let ask = core.ask(self.id, question);
+        if let Phase::Handshake(handshake) = &mut self.phase {
+            handshake.step = Step::EapAsked { ask, run };
+        }
+    }
+
+    pub(super) fn on_tls(&mut self, core: &mut Core, mut run: Box<ClientRun>) {
+        match run.client.tls() {
+            Ok(packet) => self.send_eap(core, run, packet),
             Err(error) => self.down(core, Reason::Authentication(error.to_string())),
         }
     }

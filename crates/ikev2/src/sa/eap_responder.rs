@@ -137,6 +137,7 @@ impl IkeSa {
                 self.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
                 return self.down(core, Reason::Authentication(error.to_string()));
             }
+            ServerOutput::NeedTls(step) => Ask::Tls(step),
             ServerOutput::NeedPassword(user) => Ask::Password { connection, user },
             ServerOutput::NeedCertificate(chain, name) => Ask::VerifyPeer {
                 connection,
@@ -166,6 +167,7 @@ impl IkeSa {
                 run.server.password(password.as_ref(), core.bytes())
             }
             Answer::PeerKey(_) => run.server.certificate(None),
+            Answer::Tls => run.server.tls(),
             Answer::Refused(reason) if run.server.waits_for_password() => {
                 // For the log; to the peer it looks like a wrong password.
                 run.server.note_refusal(reason);

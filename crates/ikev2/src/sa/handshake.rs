@@ -49,8 +49,8 @@ pub(crate) enum Step {
         run: Box<ClientRun>,
         response: Vec<Payload>,
     },
-    /// Initiator with EAP: the caller fetches the password.
-    EapPassword { ask: AskId, run: Box<ClientRun> },
+    /// Initiator with EAP: the caller fetches the password, or has TLS work.
+    EapAsked { ask: AskId, run: Box<ClientRun> },
     /// Initiator with EAP: an EAP response is out.
     EapSent(Box<ClientRun>),
     /// Initiator with EAP: our proof with the session key is out.
@@ -70,7 +70,7 @@ pub(crate) enum Step {
     },
     /// Responder with EAP: the client's turn.
     EapExpecting(Box<ServerRun>),
-    /// Responder with EAP: the caller looks for the password, or validates certificates.
+    /// Responder with EAP: the caller looks for the password, has TLS work, or validates certificates.
     EapAsking { ask: AskId, run: Box<ServerRun> },
     /// Responder with EAP: the peer's proof with the session key is to come.
     EapSucceeded {
@@ -179,7 +179,7 @@ impl Handshake {
             | Step::AuthorizingResponder { ask, .. }
             | Step::AuthorizingInitiator { ask, .. }
             | Step::EapVerifying { ask, .. }
-            | Step::EapPassword { ask, .. }
+            | Step::EapAsked { ask, .. }
             | Step::EapSigning { ask, .. }
             | Step::EapAsking { ask, .. }
             | Step::SigningResponse { ask, .. } => ask.0 == id.0,

@@ -169,9 +169,10 @@ impl IkeSa {
             (Step::EapVerifying { run, response, .. }, Answer::PeerKey(key)) => {
                 self.trust_responder(core, run, &response, Some(&key));
             }
-            (Step::EapPassword { run, .. }, Answer::Password(password)) => {
+            (Step::EapAsked { run, .. }, Answer::Password(password)) => {
                 self.on_own_password(core, run, &password);
             }
+            (Step::EapAsked { run, .. }, Answer::Tls) => self.on_tls(core, run),
             (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
                 self.down(core, Reason::Authentication(reason));
             }

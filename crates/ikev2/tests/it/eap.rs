@@ -1,6 +1,7 @@
 //! EAP inside IKE_AUTH, and EAP peers that keep no rules.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ikev2::config::{ClientMethod, KeyKind, LocalAuth, PeerId, Psk, RemoteAuth, ServerMethod};
@@ -370,7 +371,14 @@ fn an_early_success_is_worth_nothing() {
         ));
         let mut client = Client::new(USER, &method).unwrap();
         match method {
-            ClientMethod::Tls { .. } => drop(client.handle(&[1, 1, 0, 6, 13, 0x20]).ok().unwrap()),
+            ClientMethod::Tls { .. } => {
+                let output = client.handle(&[1, 1, 0, 6, 13, 0x20]);
+                let Ok(ClientOutput::NeedTls(step)) = output else {
+                    panic!("TLS")
+                };
+                step.run();
+                client.tls().unwrap();
+            }
             ClientMethod::MsChapV2 => {
                 challenge(&mut client);
                 client.password([7; 16], &NtHash::of_password("x")).unwrap();
@@ -481,4 +489,63 @@ fn tls_messages_have_an_end() {
         matches!(output, ServerOutput::Send(_))
     });
     assert_eq!(rounds.count(), 65);
+}
+
+/// A certificate resolver that says whether it was asked.
+#[derive(Debug)]
+struct Watched(Arc<dyn rustls::server::ResolvesServerCert>, AtomicBool);
+
+impl rustls::server::ResolvesServerCert for Watched {
+    fn resolve(
+        &self,
+        hello: rustls::server::ClientHello<'_>,
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        self.1.store(true, Ordering::Relaxed);
+        self.0.resolve(hello)
+    }
+}
+
+#[test]
+fn tls_works_only_where_the_caller_runs_it() {
+    let certificates = certificates();
+    for version in VERSIONS {
+        let (client, server) = tls(version, &certificates, "gateway.example.org");
+        let ServerMethod::Tls(config) = server else {
+            panic!("TLS");
+        };
+        let mut config = ServerConfig::clone(&config);
+        let watched = Arc::new(Watched(config.cert_resolver, AtomicBool::new(false)));
+        config.cert_resolver = Arc::clone(&watched) as Arc<_>;
+        let mut client = Client::new(USER, &client).unwrap();
+        let (mut server, first) = Server::new(&[ServerMethod::Tls(Arc::new(config))]);
+        let Ok(ClientOutput::Send(identity)) = client.handle(&first) else {
+            panic!("identity");
+        };
+        let ServerOutput::Send(start) = server.handle(&identity, [5; 16]) else {
+            panic!("start");
+        };
+        let Ok(ClientOutput::NeedTls(step)) = client.handle(&start) else {
+            panic!("the hello is TLS's work");
+        };
+        step.run();
+        let mut hello = client.tls().unwrap();
+        let step = loop {
+            match server.handle(&hello, [5; 16]) {
+                ServerOutput::NeedTls(step) => break step,
+                // A hello with ML-KEM comes in two fragments.
+                ServerOutput::Send(acknowledged) => match client.handle(&acknowledged) {
+                    Ok(ClientOutput::Send(fragment)) => hello = fragment,
+                    _ => panic!("a fragment"),
+                },
+                _ => panic!("the answer to the hello is TLS's work"),
+            }
+        };
+        assert!(!watched.1.load(Ordering::Relaxed), "nothing is signed yet");
+        std::thread::scope(|scope| scope.spawn(|| step.run()).join().unwrap());
+        assert!(watched.1.load(Ordering::Relaxed));
+        assert!(matches!(server.tls(), ServerOutput::Send(_)));
+        // Nobody asked again.
+        step.run();
+        assert!(matches!(server.tls(), ServerOutput::Failure(..)));
+    }
 }

@@ -147,6 +147,7 @@ impl Control {
                 let effect = Effect::Verify(id, shown, peer);
                 self.effects.push_back(effect);
             }
+            Ask::Tls(step) => self.effects.push_back(Effect::Tls(id, step)),
             Ask::Password { connection, user } => {
                 let served =
                     |plan: &Plan| matches!(plan.connection.remote_auth, RemoteAuth::Eap { .. });

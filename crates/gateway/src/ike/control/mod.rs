@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ikev2::auth::Scheme;
+use ikev2::eap::TlsStep;
 use ikev2::event::Transmit;
 use ikev2::wire::Identification;
 use ikev2::{Answer, AskId, CrashSecret, Endpoint, IkeId, Limits, Random, Timestamp};
@@ -126,6 +127,8 @@ pub(super) enum Effect {
     /// With which of a connection's keys.
     Sign(AskId, (String, usize), Scheme, Vec<u8>),
     Verify(AskId, Shown, Identification),
+    /// TLS inside EAP is to work.
+    Tls(AskId, TlsStep),
     /// A connection's keys; without any it is gone.
     SetKeys(String, Vec<Key>),
     /// Says where the threads are that sign and judge for TLS.
@@ -376,6 +379,11 @@ impl Control {
         self.endpoint.answer(now.stamp, ask, answer);
         self.settle(now);
         self.sender = None;
+    }
+
+    /// TLS inside EAP has worked.
+    pub(super) fn tls_done(&mut self, ask: AskId, now: Now) {
+        self.answer(ask, Answer::Tls, now);
     }
 
     /// The judgement about a certificate.

@@ -176,6 +176,10 @@ impl Side {
                 };
                 self.endpoint.answer(now, id, answer);
             }
+            Event::Ask(id, Ask::Tls(step)) => {
+                step.run();
+                self.endpoint.answer(now, id, Answer::Tls);
+            }
             Event::Ask(id, Ask::Password { user, .. }) => {
                 self.log.push(format!("asked for the password of {user}"));
                 let answer = self.passwords.get(&user).map_or_else(
