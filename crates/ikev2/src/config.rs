@@ -254,8 +254,8 @@ pub struct Limits {
     /// Bytes of fragments of all peers that have not proved who they are; one network has an eighth of it.
     /// Beyond it fragments are dropped, and the oldest handshake of the network with most makes room.
     pub stranger_fragments: usize,
-    /// IKE SAs that are not authenticated yet, of all peers. With one more, the oldest one of the network
-    /// that has most ends. A quarter is kept for networks from which somebody authenticated before.
+    /// IKE SAs that are not authenticated yet, of all peers. With one more, the oldest one of the branch of
+    /// the address space that has most ends, or one that has had three seconds. A quarter is kept for networks from which somebody authenticated before.
     pub half_open: usize,
     /// The same from one network (/24 or /56).
     pub half_open_per_network: usize,

@@ -8,12 +8,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::Random;
-use crate::admission::{Cookies, HalfOpen, Network};
+use crate::admission::Cookies;
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
 use crate::crash::CrashSecret;
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
+use crate::half_open::{HalfOpen, Network};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Room, Transfer};
 use crate::time::Timestamp;
 use crate::wire::{Datagram, ExchangeType};

@@ -90,6 +90,7 @@ pub mod crypto;
 pub mod eap;
 pub mod endpoint;
 pub mod event;
+mod half_open;
 pub mod sa;
 pub mod select;
 pub mod time;

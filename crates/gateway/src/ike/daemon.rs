@@ -242,11 +242,7 @@ pub async fn start(
     };
     let central = loaded.central.take();
     let (input, inputs) = mpsc::channel();
-    let inbox = Inbox {
-        sender: input,
-        waiting: Arc::default(),
-        busy: Arc::default(),
-    };
+    let inbox = Inbox::new(input);
     let name = config.interface.name.clone();
     let over = Arc::new(AtomicBool::new(false));
     let (mut threads, plane) = packet_path(&loaded, esp, &inbox, &over, seed).await?;

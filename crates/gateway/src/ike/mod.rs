@@ -23,6 +23,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 mod eap_tls;
+mod fair;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod identity;

@@ -111,9 +111,10 @@ impl Protocol {
     fn handle(&mut self, control: &mut Control, input: Input) {
         let now = self.now();
         match input {
-            Input::Datagram(local, remote, bytes) => {
-                self.inbox.waiting.fetch_sub(1, Ordering::Relaxed);
-                control.datagram(local, remote, &bytes, now);
+            Input::Datagram => {
+                if let Some((local, remote, bytes)) = self.inbox.next() {
+                    control.datagram(local, remote, &bytes, now);
+                }
             }
             Input::Note(note) => control.note(note, now),
             Input::Signed(ask, result) => control.signed(ask, result, now),

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ikev2::AskId;
 use ikev2::auth::Scheme;
@@ -14,19 +14,70 @@ use ikev2::eap::TlsStep;
 use quinn_udp::{RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::control::{Order, Reply};
+use super::control::{NAT_PORT, Order, Reply};
+use super::fair::{FairQueue, Pushed};
 use super::judge::Finding;
 use super::signer::{Key, Signer};
 use crate::children::Note;
 use crate::outer::udp::KEEPALIVE;
 use crate::outer::would_block;
 
-/// Messages that wait for the protocol half at most; further ones are dropped, and peers repeat them.
-const WAITING: usize = 4096;
+/// Messages that wait for the protocol half at most, first messages of handshakes and others each; further ones
+/// are dropped, and peers repeat them.
+const WAITING: usize = 2048;
+
+/// A message, with our address and the peer's.
+pub(super) type Message = (SocketAddr, SocketAddr, Vec<u8>);
+
+/// Messages that wait for the protocol half, shared fairly between their senders' addresses. First messages
+/// wait apart from others: a flood of them does not hold up peers that are known.
+#[derive(Debug)]
+struct Waiting {
+    first: FairQueue<IpAddr, Message>,
+    others: FairQueue<IpAddr, Message>,
+    /// Whose turn it is.
+    turn: bool,
+}
+
+impl Waiting {
+    const fn new() -> Self {
+        Self {
+            first: FairQueue::new(WAITING),
+            others: FairQueue::new(WAITING),
+            turn: false,
+        }
+    }
+
+    fn push(&mut self, message: Message) -> Pushed {
+        let (local, remote, bytes) = &message;
+        let queue = match is_first(local, bytes) {
+            true => &mut self.first,
+            false => &mut self.others,
+        };
+        queue.push(remote.ip(), message)
+    }
+
+    fn pop(&mut self) -> Option<Message> {
+        self.turn = !self.turn;
+        let (one, two) = match self.turn {
+            true => (&mut self.others, &mut self.first),
+            false => (&mut self.first, &mut self.others),
+        };
+        one.pop().or_else(|| two.pop())
+    }
+}
+
+/// Whether a datagram begins a handshake: the responder has no SPI yet (RFC 7296 §3.1).
+fn is_first(local: &SocketAddr, bytes: &[u8]) -> bool {
+    let marker = if local.port() == NAT_PORT { 4 } else { 0 };
+    let spi = bytes.get(marker..).and_then(|header| header.get(8..16));
+    spi.is_none_or(|spi| spi.iter().all(|byte| *byte == 0))
+}
 
 /// What reaches the protocol half.
 pub(super) enum Input {
-    Datagram(SocketAddr, SocketAddr, Vec<u8>),
+    /// One more message waits.
+    Datagram,
     Note(Note),
     Signed(AskId, Result<Vec<u8>, String>),
     /// TLS inside EAP has worked.
@@ -40,19 +91,36 @@ pub(super) enum Input {
 /// The way to the protocol half; bounds what strangers can put into it.
 #[derive(Clone)]
 pub(super) struct Inbox {
-    pub(super) sender: Sender<Input>,
-    pub(super) waiting: Arc<AtomicUsize>,
+    sender: Sender<Input>,
+    waiting: Arc<Mutex<Waiting>>,
     pub(super) busy: Arc<AtomicU64>,
 }
 
 impl Inbox {
-    pub(super) fn datagram(&self, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.busy.fetch_add(1, Ordering::Relaxed);
-            return;
+    pub(super) fn new(sender: Sender<Input>) -> Self {
+        Self {
+            sender,
+            waiting: Arc::new(Mutex::new(Waiting::new())),
+            busy: Arc::default(),
         }
-        self.send(Input::Datagram(local, remote, bytes.to_vec()));
+    }
+
+    pub(super) fn datagram(&self, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
+        let message = (local, remote, bytes.to_vec());
+        let pushed = self.waiting().push(message);
+        self.note_busy(pushed != Pushed::Added);
+        if pushed == Pushed::Added {
+            self.send(Input::Datagram);
+        }
+    }
+
+    /// The message whose turn it is.
+    pub(super) fn next(&self) -> Option<Message> {
+        self.waiting().pop()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts what was dropped because somebody is busy.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Endpoint;
-use crate::admission::Network;
 use crate::config::Connection;
 use crate::event::{Event, Reason};
+use crate::half_open::Network;
 use crate::sa::{IkeId, IkeSa, Refused, init_notify};
 use crate::wire::{Datagram, Notify, NotifyType, Payload, encode_clear};
 
@@ -88,7 +88,7 @@ impl Endpoint {
                 self.half_open
                     .insert(sa.id, (network, (remote, header.spi_i)));
                 self.first_messages.insert((remote, header.spi_i), sa.id);
-                self.networks.add(network, sa.id);
+                self.networks.add(network, sa.id, self.core.now);
                 self.settle(sa);
             }
             Err(Refused::Silently) => {}
@@ -155,7 +155,7 @@ impl Endpoint {
 
     /// Ends a handshake for a newcomer that has returned a cookie; false if its network has to wait.
     fn make_room(&mut self, network: Network) -> bool {
-        let displaced = self.networks.displaced_by(network);
+        let displaced = self.networks.displaced_by(network, self.core.now);
         displaced.is_some_and(|id| self.displace(id))
     }
 

@@ -12,9 +12,9 @@ use zeroize::Zeroizing;
 use super::core::Core;
 use super::fragments::Reassembly;
 use super::mobility::Path;
-use crate::admission::Network;
 use crate::crypto::{IkeKeys, OpeningKey, SealingKey};
 use crate::event::Transmit;
+use crate::half_open::Network;
 use crate::select::IkeSuite;
 use crate::time::Timestamp;
 use crate::wire::{

@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::mobility::Path;
 use super::{Estate, IkeId, IkeSa, Room};
 use crate::Random;
-use crate::admission::Network;
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
 use crate::crash::CrashSecret;
 use crate::event::{Ask, AskId, Event, Transmit};
+use crate::half_open::Network;
 use crate::time::Timestamp;
 use crate::wire::Identification;
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zeroize::Zeroizing;
 
 use super::core::{Core, Transfer};
-use crate::admission::Network;
 use crate::config::Limits;
+use crate::half_open::Network;
 use crate::time::Timestamp;
 use crate::wire::{ExchangeType, PayloadType, limits};
 

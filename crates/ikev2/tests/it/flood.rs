@@ -176,6 +176,45 @@ fn a_flood_with_cookies_from_many_networks_does_not_keep_others_out() {
 }
 
 #[test]
+fn a_flood_from_thousands_of_networks_does_not_keep_others_out() {
+    // Of one provider, of many, and of everywhere: no network has more than a few.
+    let spread: [fn(u32) -> [u8; 4]; 3] = [
+        |n| [100, (n >> 8) as u8, n as u8, 7],
+        |n| [100 + (n % 50) as u8, (n >> 8) as u8, n as u8, 7],
+        |n| [n as u8, (n >> 4) as u8, (n >> 8) as u8, 7],
+    ];
+    for address in spread {
+        let limits = Limits {
+            half_open: 1000,
+            ..Limits::default()
+        };
+        let mut world = World::with([connection(0), connection(1)], limits, 1);
+        let mut number: u32 = 0;
+        let mut attack = |world: &mut World, count: u32| {
+            for _ in 0..count {
+                number += 1;
+                let remote = SocketAddr::from((address(number), 1024 + number as u16));
+                flood(world, remote, u64::from(number));
+            }
+        };
+        // 200 a second: with as many places as here that is what age can bear, a twelfth of what it can
+        // with ten thousand.
+        for _ in 0..600 {
+            attack(&mut world, 2);
+            world.run(Duration::from_millis(10));
+        }
+        assert!(world.sides[1].endpoint.len() > 700, "the table is full");
+        world.initiate();
+        let began = world.now;
+        while world.sides[1].endpoint.established().count() == 0 {
+            attack(&mut world, 2);
+            world.run(Duration::from_millis(10));
+            assert!(world.now.since(began) < Duration::from_secs(1));
+        }
+    }
+}
+
+#[test]
 fn fragments_of_strangers_have_bounded_room_and_others_get_theirs() {
     use crate::peer::HostilePeer;
     use ikev2::wire::{ExchangeType, PayloadType};
