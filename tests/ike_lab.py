@@ -233,12 +233,16 @@ class Authority:
         new.replace(self.folder / name)
 
     def issue(self, name, days=1):
+        return self.issue_for(name, [f"{name}.example.org"], days)
+
+    def issue_for(self, name, hosts, days=1):
+        """A certificate with key for hosts, the first of which is the common name."""
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
 
-        key, host = ec.generate_private_key(ec.SECP256R1()), f"{name}.example.org"
-        subject = self.x509.Name([self.x509.NameAttribute(self.x509.NameOID.COMMON_NAME, host)])
-        names = self.x509.SubjectAlternativeName([self.x509.DNSName(host)])
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = self.x509.Name([self.x509.NameAttribute(self.x509.NameOID.COMMON_NAME, hosts[0])])
+        names = self.x509.SubjectAlternativeName([self.x509.DNSName(host) for host in hosts])
         certificate = self.sign(self.builder(subject, key.public_key(), days).add_extension(names, False))
         self.save(f"{name}.pem", certificate)
         path = self.folder / f"{name}.key"

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,19 @@ impl Protocol {
             let deadlines = [Some(recheck), self.stop_at].into_iter().flatten();
             let other = deadlines.map(|at| at.saturating_duration_since(now.instant));
             let wait = other.chain(next).min().unwrap_or(RECHECK);
-            match self.inputs.recv_timeout(wait) {
+            // Answers and commands come before messages, of which strangers can send any number.
+            let input = match self.inputs.try_recv() {
+                Err(TryRecvError::Empty) => match self.inbox.next() {
+                    Some((local, remote, bytes)) => {
+                        control.datagram(local, remote, &bytes, now);
+                        continue;
+                    }
+                    None => self.inputs.recv_timeout(wait),
+                },
+                Ok(input) => Ok(input),
+                Err(TryRecvError::Disconnected) => break,
+            };
+            match input {
                 Ok(input) => self.handle(&mut control, input),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -111,11 +123,7 @@ impl Protocol {
     fn handle(&mut self, control: &mut Control, input: Input) {
         let now = self.now();
         match input {
-            Input::Datagram => {
-                if let Some((local, remote, bytes)) = self.inbox.next() {
-                    control.datagram(local, remote, &bytes, now);
-                }
-            }
+            Input::Wake => {}
             Input::Note(note) => control.note(note, now),
             Input::Signed(ask, result) => control.signed(ask, result, now),
             Input::TlsDone(ask) => control.tls_done(ask, now),

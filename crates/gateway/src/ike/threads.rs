@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
@@ -11,17 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ikev2::AskId;
 use ikev2::auth::Scheme;
 use ikev2::eap::TlsStep;
-use quinn_udp::{RecvMeta, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use socket2::SockRef;
 
 use super::control::{NAT_PORT, Order, Reply};
-use super::fair::{FairQueue, Pushed};
+use super::fair::{FairQueue, Pushed, place};
 use super::judge::Finding;
 use super::signer::{Key, Signer};
 use crate::children::Note;
 use crate::outer::udp::KEEPALIVE;
-use crate::outer::would_block;
+use crate::outer::{enlarge_receive, would_block};
 
+/// Bytes of the largest datagram, or of several that the kernel joined.
+const LARGEST: usize = 65_536;
 /// Messages that wait for the protocol half at most, first messages of handshakes and others each; further ones
 /// are dropped, and peers repeat them.
 const WAITING: usize = 2048;
@@ -33,8 +36,8 @@ pub(super) type Message = (SocketAddr, SocketAddr, Vec<u8>);
 /// wait apart from others: a flood of them does not hold up peers that are known.
 #[derive(Debug)]
 struct Waiting {
-    first: FairQueue<IpAddr, Message>,
-    others: FairQueue<IpAddr, Message>,
+    first: FairQueue<Message>,
+    others: FairQueue<Message>,
     /// Whose turn it is.
     turn: bool,
 }
@@ -54,7 +57,7 @@ impl Waiting {
             true => &mut self.first,
             false => &mut self.others,
         };
-        queue.push(remote.ip(), message)
+        queue.push(&place(remote.ip()), message)
     }
 
     fn pop(&mut self) -> Option<Message> {
@@ -76,8 +79,8 @@ fn is_first(local: &SocketAddr, bytes: &[u8]) -> bool {
 
 /// What reaches the protocol half.
 pub(super) enum Input {
-    /// One more message waits.
-    Datagram,
+    /// Messages wait where none did.
+    Wake,
     Note(Note),
     Signed(AskId, Result<Vec<u8>, String>),
     /// TLS inside EAP has worked.
@@ -93,6 +96,8 @@ pub(super) enum Input {
 pub(super) struct Inbox {
     sender: Sender<Input>,
     waiting: Arc<Mutex<Waiting>>,
+    /// Whether the protocol half has been told that messages wait, and has not found none since.
+    woken: Arc<AtomicBool>,
     pub(super) busy: Arc<AtomicU64>,
 }
 
@@ -101,6 +106,7 @@ impl Inbox {
         Self {
             sender,
             waiting: Arc::new(Mutex::new(Waiting::new())),
+            woken: Arc::default(),
             busy: Arc::default(),
         }
     }
@@ -109,13 +115,19 @@ impl Inbox {
         let message = (local, remote, bytes.to_vec());
         let pushed = self.waiting().push(message);
         self.note_busy(pushed != Pushed::Added);
-        if pushed == Pushed::Added {
-            self.send(Input::Datagram);
+        if pushed == Pushed::Added && !self.woken.swap(true, Ordering::AcqRel) {
+            self.send(Input::Wake);
         }
     }
 
-    /// The message whose turn it is.
+    /// The message whose turn it is; after none, the next one wakes.
     pub(super) fn next(&self) -> Option<Message> {
+        let next = self.waiting().pop();
+        if next.is_some() {
+            return next;
+        }
+        self.woken.store(false, Ordering::Release);
+        // One may have come before that could be seen.
         self.waiting().pop()
     }
 
@@ -194,7 +206,11 @@ pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -
     // Kernels before 6.9 take ESP out of joined datagrams as if they were one.
     sys::option::separate_datagrams(socket)?;
     let local = socket.local_addr()?;
-    let mut buffer = vec![0; 65_536];
+    // A flood comes in bursts, in which honest messages must not get lost.
+    if let Err(error) = enlarge_receive(&SockRef::from(socket)) {
+        tracing::warn!(%error, "the receive buffer of IKE stays small");
+    }
+    let mut buffers: [Vec<u8>; BATCH_SIZE] = std::array::from_fn(|_| vec![0; LARGEST]);
     while !over.load(Ordering::Relaxed) {
         // Woken now and then to see whether it is over.
         let timeout = Timespec {
@@ -207,20 +223,17 @@ pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut meta = [RecvMeta::default()];
-        let received = state.recv(
-            socket.into(),
-            &mut [IoSliceMut::new(&mut buffer)],
-            &mut meta,
-        );
-        let [meta] = meta;
-        match received {
-            Ok(_) => {
-                let to = SocketAddr::new(meta.dst_ip.unwrap_or(local.ip()), local.port());
-                let bytes = buffer.get(..meta.len).unwrap_or_default();
-                let datagrams = bytes.chunks(meta.stride.max(1));
-                for datagram in datagrams.filter(|datagram| *datagram != KEEPALIVE) {
-                    inbox.datagram(to, meta.addr, datagram);
+        let mut meta = [RecvMeta::default(); BATCH_SIZE];
+        let mut slices = buffers.each_mut().map(|buffer| IoSliceMut::new(buffer));
+        match state.recv(socket.into(), &mut slices, &mut meta) {
+            Ok(count) => {
+                for (buffer, meta) in buffers.iter().zip(&meta).take(count) {
+                    let to = SocketAddr::new(meta.dst_ip.unwrap_or(local.ip()), local.port());
+                    let bytes = buffer.get(..meta.len).unwrap_or_default();
+                    let datagrams = bytes.chunks(meta.stride.max(1));
+                    for datagram in datagrams.filter(|datagram| *datagram != KEEPALIVE) {
+                        inbox.datagram(to, meta.addr, datagram);
+                    }
                 }
             }
             Err(error) if would_block(&error) => {}

@@ -187,11 +187,21 @@ impl AsFd for Outer {
 fn enlarge_buffers(socket: &SockRef<'_>) {
     for (what, set) in [
         ("send", socket.set_send_buffer_size(SOCKET_BUFFER)),
-        ("receive", socket.set_recv_buffer_size(SOCKET_BUFFER)),
+        ("receive", enlarge_receive(socket)),
     ] {
         if let Err(error) = set {
             tracing::warn!(what, %error, "socket buffer stays small");
         }
+    }
+}
+
+/// A larger buffer than the host's limit for everybody takes CAP_NET_ADMIN, which the daemon has at its start.
+pub(crate) fn enlarge_receive(socket: &SockRef<'_>) -> io::Result<()> {
+    let force = rustix::net::sockopt::set_socket_recv_buffer_size_force;
+    let plain: &socket2::Socket = socket;
+    match force(plain, SOCKET_BUFFER) {
+        Ok(()) => Ok(()),
+        Err(_) => socket.set_recv_buffer_size(SOCKET_BUFFER),
     }
 }
 
