@@ -12,7 +12,7 @@ use std::time::Duration;
 use ikev2::auth::Scheme;
 use ikev2::config::KeyKind;
 use ikev2::wire::Identification;
-use pki::tls::{Judge, Verifier};
+use pki::tls::{PeerVerifier, Verifier};
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::NoServerSessionStorage;
@@ -125,12 +125,12 @@ pub(super) fn client(
     (server, requirement): (Identification, Arc<Requirement>),
 ) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let judge = KnownServer {
+    let peers = KnownServer {
         way: way.clone(),
         server,
         requirement,
     };
-    let verifier = Arc::new(Verifier::new(judge, &provider));
+    let verifier = Arc::new(Verifier::new(peers, &provider));
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
@@ -238,8 +238,8 @@ impl Signer for RemoteSigner {
 #[derive(Debug)]
 struct AnyClient;
 
-impl Judge for AnyClient {
-    fn judge(
+impl PeerVerifier for AnyClient {
+    fn verify_peer(
         &self,
         _: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
@@ -261,8 +261,8 @@ struct KnownServer {
     requirement: Arc<Requirement>,
 }
 
-impl Judge for KnownServer {
-    fn judge(
+impl PeerVerifier for KnownServer {
+    fn verify_peer(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],

@@ -8,8 +8,10 @@
 mod crl;
 mod files;
 mod fixture;
+mod limbo;
 mod lint;
 mod openssl;
 mod parsers;
+mod pkits;
 mod refusals;
 mod tls;
