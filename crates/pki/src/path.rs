@@ -38,7 +38,9 @@ use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 use x509_cert::ext::pkix::BasicConstraints;
 
-pub(crate) use self::certificate::ParsedCertificate;
+pub(crate) use self::certificate::{
+    ParsedCertificate, contents as signature_algorithm, verify as verify_signature,
+};
 pub use self::error::PathError;
 pub use self::identity::{Identity, SubjectKind};
 pub use self::names::NameConstraintError;
@@ -272,20 +274,32 @@ impl TrustStore {
         }
     }
 
-    /// As [`Self::verify`], and nothing in the path is revoked, by the store's demand on revocation lists.
+    /// The demands of the site for a purpose, with this store's demand on revocation lists.
+    #[must_use]
+    pub fn policy(&self, purpose: Purpose) -> PathPolicy {
+        let crl = self.inner.policy;
+        PathPolicy::new(purpose).with_revocation(crl, OcspPolicy::Off)
+    }
+
+    /// Decides whether `chain` (leaf first) is to be accepted by `policy` at `now`, revocation included.
+    /// `responses` are OCSP responses that came along; nobody is asked.
     ///
     /// # Errors
     /// [`PathError`], one variant per reason.
-    pub fn verify_current(
+    pub fn accept(
         &self,
         chain: &[CertificateDer<'_>],
         policy: &PathPolicy,
+        responses: &[Vec<u8>],
         now: OffsetDateTime,
     ) -> Result<ValidatedChain, PathError> {
         let validated = self.verify(chain, policy, now)?;
-        let (status, crl) = (&self.inner.status, self.inner.policy);
-        validated.record.check(status, crl, now)?;
-        Ok(validated)
+        if self.check_status(&validated, policy, responses, now)?
+            || policy.ocsp != OcspPolicy::Required
+        {
+            return Ok(validated);
+        }
+        Err(validated.ocsp_missing(None))
     }
 
     /// A known authority with this encoding, which need not be parsed again.
@@ -474,6 +488,18 @@ impl TrustStore {
         })?;
         let (clearance, arc) = (validated.clearance, &self.inner.arc);
         identity::read(&leaf.certificate, &leaf.der, kind, clearance, arc)
+    }
+}
+
+/// Whether a certificate is by this issuer: by its name and its key. Says nothing about either's validity.
+#[must_use]
+pub fn is_issued(certificate: &Certificate, issuer: &Certificate) -> bool {
+    let parse = |one: &Certificate| ParsedCertificate::parse(&one.to_der().ok()?).ok();
+    match (parse(certificate), parse(issuer)) {
+        (Some(one), Some(issuer)) => {
+            one.issuer == issuer.subject && one.is_signed_by(&issuer) == Some(true)
+        }
+        _ => false,
     }
 }
 

@@ -96,6 +96,12 @@ pub struct StatusCache {
     state: Arc<RwLock<State>>,
 }
 
+impl std::fmt::Debug for StatusCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatusCache").finish_non_exhaustive()
+    }
+}
+
 impl StatusCache {
     /// An empty cache.
     #[must_use]

@@ -21,7 +21,7 @@ use rustls::{ClientConfig, Error, ServerConfig, SignatureAlgorithm, SignatureSch
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
-use super::judge::SharedTrust;
+use super::peer_verifier::SharedTrust;
 use super::requirement::Requirement;
 use super::threads::KeyJob;
 
@@ -76,8 +76,10 @@ impl Way {
             trust.clone()
         });
         let trust = trust.ok_or_else(|| refused("no authority is trusted".to_owned()))?;
-        let judged = trust.verify(chain, &[], id, requirement, OffsetDateTime::now_utc());
-        judged.map(drop).map_err(|error| refused(error.to_string()))
+        let verified = trust.verify(chain, &[], id, requirement, OffsetDateTime::now_utc());
+        verified
+            .map(drop)
+            .map_err(|error| refused(error.to_string()))
     }
 }
 

@@ -77,8 +77,19 @@ pub enum PathError {
         /// Why.
         reason: RevocationReason,
     },
+    /// An OCSP responder says that a certificate in the path is revoked.
+    #[error(
+        "certificate of {subject} was revoked at {} (an OCSP responder says)",
+        rfc3339(at)
+    )]
+    RevokedByOcsp {
+        /// Whose it is.
+        subject: String,
+        /// Since when.
+        at: OffsetDateTime,
+    },
     /// Policy wants a CRL of this authority and there is none.
-    #[error("no revocation list of {issuer}")]
+    #[error("no current revocation list of {issuer}")]
     CrlMissing {
         /// The authority.
         issuer: String,
@@ -272,7 +283,7 @@ impl PathError {
             Self::BadSignature { .. } => "certificate-bad-signature",
             Self::Expired { .. } => "certificate-expired",
             Self::NotYetValid { .. } => "certificate-not-yet-valid",
-            Self::Revoked { .. } => "certificate-revoked",
+            Self::Revoked { .. } | Self::RevokedByOcsp { .. } => "certificate-revoked",
             Self::CrlMissing { .. } => "certificate-crl-missing",
             Self::CrlStale { .. } => "certificate-crl-stale",
             Self::WrongPurpose { .. } => "certificate-wrong-purpose",

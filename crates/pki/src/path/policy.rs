@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rustls_pki_types::ServerName;
+use serde::Deserialize;
 
 use super::Purpose;
 use super::policies::PolicyDemand;
@@ -36,7 +37,8 @@ pub enum RevocationPolicy {
 }
 
 /// What is demanded of OCSP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OcspPolicy {
     /// Nothing: responses are not looked at.
     #[default]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use super::certificate::ParsedCertificate;
-use super::policy::RevocationPolicy;
-use super::{PathError, name};
+use super::policy::{OcspPolicy, PathPolicy, RevocationPolicy};
+use super::{PathError, TrustStore, ValidatedChain, name};
 use crate::crl::{CrlScope, Points, distribution_points};
 use crate::extension::from_x509_time;
+use crate::ocsp::{CertStatus, Query, look_up_parsed};
 use crate::status::{CrlSigner, IssuerId, StatusCache};
 
 /// What is needed to ask again whether an accepted path still holds, without its certificates.
@@ -118,6 +119,63 @@ impl PathRecord {
     ) -> Result<(), PathError> {
         let mut links = self.links.iter().skip(1);
         links.try_for_each(|link| link.check(status, policy, &self.anchor, now))
+    }
+}
+
+impl TrustStore {
+    /// Checks revocation along a path, by lists and by the OCSP responses that came along, as `policy`
+    /// demands. Gives whether the status of the end entity is determined; if not, ask a responder
+    /// ([`ValidatedChain::ocsp_query`]), or refuse it where the policy says [`OcspPolicy::Required`].
+    ///
+    /// # Errors
+    /// [`PathError::Revoked`], [`PathError::RevokedByOcsp`], [`PathError::CrlMissing`] or
+    /// [`PathError::CrlStale`].
+    pub fn check_status(
+        &self,
+        chain: &ValidatedChain,
+        policy: &PathPolicy,
+        responses: &[Vec<u8>],
+        now: OffsetDateTime,
+    ) -> Result<bool, PathError> {
+        let status = &self.inner.status;
+        chain.record.check(status, policy.crl, now)?;
+        if policy.ocsp == OcspPolicy::Off {
+            return Ok(true);
+        }
+        let path = &chain.certificates;
+        let mut is_determined = false;
+        for (level, (one, issuer)) in path.iter().zip(path.iter().skip(1)).enumerate() {
+            let issuer = std::slice::from_ref(issuer);
+            match look_up_parsed(responses, &one.certificate, issuer, status, now) {
+                Some(CertStatus::Revoked(at)) => {
+                    let subject = name(one);
+                    return Err(PathError::RevokedByOcsp { subject, at });
+                }
+                Some(CertStatus::Good) => is_determined |= level == 0,
+                None => {}
+            }
+        }
+        Ok(is_determined)
+    }
+}
+
+impl ValidatedChain {
+    /// A query about the end entity for OCSP responders. `status` is what is known of revoked
+    /// certificates, responders' among them.
+    #[must_use]
+    pub fn ocsp_query(&self, status: &StatusCache) -> Option<Query> {
+        let mut certificates = self.certificates();
+        let (leaf, issuer) = (certificates.next()?, certificates.next()?);
+        Query::new(leaf, &[issuer], status)
+    }
+
+    /// The refusal of an end entity whose status stays undetermined. `why` is what came of asking.
+    #[must_use]
+    pub fn ocsp_missing(&self, why: Option<String>) -> PathError {
+        PathError::OcspMissing {
+            subject: self.record.subject.clone(),
+            why,
+        }
     }
 }
 

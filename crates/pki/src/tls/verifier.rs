@@ -15,7 +15,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
-use crate::path::{PathError, PathPolicy, Purpose, TrustStore};
+use crate::path::{PathError, Purpose, TrustStore};
 
 /// Decides about the certificates of TLS peers.
 pub trait PeerVerifier: fmt::Debug + Send + Sync {
@@ -230,8 +230,8 @@ impl PeerVerifier for Servers {
         let (chain, now) = (chain(end_entity, intermediates), wall_time(now));
         let wrong = Error::InvalidCertificate(CertificateError::NotValidForName);
         let name = name.ok_or(wrong)?.to_owned();
-        let policy = PathPolicy::new(Purpose::Server).with_name(name);
-        let outcome = self.0.verify_current(&chain, &policy, now);
+        let policy = self.0.policy(Purpose::Server).with_name(name);
+        let outcome = self.0.accept(&chain, &policy, &[], now);
         outcome.map(drop).map_err(to_rustls)
     }
 }
@@ -258,7 +258,7 @@ fn to_rustls(e: PathError) -> Error {
     Error::InvalidCertificate(match e {
         PathError::Expired { .. } => CertificateError::Expired,
         PathError::NotYetValid { .. } => CertificateError::NotValidYet,
-        PathError::Revoked { .. } => CertificateError::Revoked,
+        PathError::Revoked { .. } | PathError::RevokedByOcsp { .. } => CertificateError::Revoked,
         PathError::UnknownIssuer { .. } | PathError::SelfSigned { .. } => {
             CertificateError::UnknownIssuer
         }
