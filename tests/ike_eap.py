@@ -141,7 +141,7 @@ def between_ours(suite, lab):
             other.says("closing a tunnel", "was revoked", seconds=10)
             good.revoke(revoked)
     for title, text, reason in [
-        ("revoked", client(good.folder, "revoked"), "certificate of CN=revoked.example.org was revoked at"),
+        ("revoked", client(good.folder, "revoked"), "certificate of revoked.example.org was revoked at"),
         ("unknown authority", client(stranger.folder, "officer"), "unknown authority CN=Stranger"),
     ]:
         with suite.case(f"eap-tls, {title}: the reason is ours alone"):

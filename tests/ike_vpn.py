@@ -316,15 +316,15 @@ def failures(suite, lab):
         ),
         "expired": (
             with_certificate(good.folder, "expired"), theirs,
-            "certificate of CN=expired.example.org expired at", "peer refused with AUTHENTICATION_FAILED",
+            "certificate of expired.example.org expired at", "peer refused with AUTHENTICATION_FAILED",
         ),
         "revoked": (
             with_certificate(good.folder, "revoked"), theirs,
-            "certificate of CN=revoked.example.org was revoked at", "peer refused with AUTHENTICATION_FAILED",
+            "certificate of revoked.example.org was revoked at", "peer refused with AUTHENTICATION_FAILED",
         ),
         "unknown authority": (
             with_certificate(stranger.folder, "ours"), theirs,
-            "certificate of CN=ours.example.org: unknown authority CN=Stranger",
+            "issued by unknown authority CN=Stranger",
             "peer refused with AUTHENTICATION_FAILED",
         ),
         "no proposal in common": (

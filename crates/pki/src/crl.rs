@@ -1,37 +1,35 @@
 //! Certificate revocation lists: issuing and verified reading (RFC 5280, section 5).
+//!
+//! Complete lists, lists for a part of the certificates (by distribution point, by reason, for
+//! authorities or end entities only) and delta lists are processed; indirect lists are refused.
+
+mod scope;
+mod verify;
 
 use std::fmt;
 use std::str::FromStr;
 
-use const_oid::db::rfc5912::{
-    ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_CRL_NUMBER, ID_CE_CRL_REASONS, ID_CE_KEY_USAGE,
-    ID_CE_SUBJECT_KEY_IDENTIFIER,
-};
+use const_oid::db::rfc5912::{ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_CRL_NUMBER, ID_CE_CRL_REASONS};
+use der::Encode;
 use der::asn1::{BitString, Uint};
-use der::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use x509_cert::Certificate;
 use x509_cert::crl::{CertificateList, RevokedCert, TbsCertList};
-use x509_cert::ext::pkix::{
-    AuthorityKeyIdentifier, CrlNumber, CrlReason, KeyUsage, SubjectKeyIdentifier,
-};
+use x509_cert::ext::pkix::{AuthorityKeyIdentifier, CrlNumber, CrlReason};
 use x509_cert::serial_number::SerialNumber;
 
-use crate::extension::{decoded, extension, find, from_x509_time, to_x509_time};
+pub use self::scope::CrlScope;
+pub(crate) use self::scope::{Points, distribution_points};
+pub(crate) use self::verify::{is_negative, verify_parsed};
+pub use self::verify::{parse, verify};
+use crate::extension::{extension, to_x509_time};
 use crate::issue::{CertificateAuthority, IssueError};
 use crate::key;
-use crate::status::{CrlWindow, IssuerId, Revocation};
+use crate::path::PathError;
+use crate::status::{CrlSigner, CrlWindow, IssuerId, Revocation};
 
 /// Largest CRL read, in bytes: about a million entries.
 pub const MAX_CRL_LEN: usize = 48 * 1024 * 1024;
-/// Extensions that may be critical in a CRL we read. Delta CRLs and CRLs that cover a part of the
-/// certificates carry others, and are refused: taken for complete they would hide revocations.
-const KNOWN_CRITICAL: [const_oid::ObjectIdentifier; 2] =
-    [ID_CE_CRL_NUMBER, ID_CE_AUTHORITY_KEY_IDENTIFIER];
-/// `deltaCRLIndicator`, by definition critical; refused even where it is not marked so.
-const DELTA_CRL_INDICATOR: const_oid::ObjectIdentifier =
-    const_oid::ObjectIdentifier::new_unwrap("2.5.29.27");
 
 /// Why a certificate was revoked (RFC 5280, section 5.3.1), without those that only concern
 /// attribute certificates and delta CRLs.
@@ -165,6 +163,9 @@ pub enum CrlError {
     /// The authority's certificate does not allow it to sign CRLs.
     #[error("issuer may not sign CRLs")]
     NotACrlSigner,
+    /// No valid path leads to the signer's certificate.
+    #[error("signer of the CRL is refused")]
+    Signer(#[source] Box<PathError>),
     /// The signature does not match.
     #[error("CRL signature does not verify")]
     Signature(#[source] key::VerifyError),
@@ -180,7 +181,14 @@ pub enum CrlError {
         /// When the next was due.
         next_update: OffsetDateTime,
     },
-    /// A critical extension that we do not process, such as those of delta or partial CRLs.
+    /// A delta CRL, and no complete one to which it belongs.
+    #[error("delta CRL without the complete CRL to which it belongs")]
+    NoBase,
+    /// An indirect CRL, which lists certificates of other issuers.
+    #[error("indirect CRLs are not processed")]
+    Indirect,
+    /// A critical extension that we do not process, or a partial or delta CRL where a complete one is
+    /// to be.
     #[error("CRL has the unsupported critical extension {0}")]
     UnsupportedCritical(const_oid::ObjectIdentifier),
     /// Number below that of a CRL already known.
@@ -200,6 +208,14 @@ pub struct VerifiedCrl {
     pub window: CrlWindow,
     /// What it revokes.
     pub entries: Vec<RevokedEntry>,
+    /// Which certificates it speaks for.
+    pub scope: CrlScope,
+    /// Of a delta CRL, the number of the complete one from which on it counts.
+    pub(crate) base: Option<Vec<u8>>,
+    /// Serial numbers that a delta CRL takes from hold.
+    pub(crate) released: Vec<Vec<u8>>,
+    /// The path of the signer's certificate, if this crate established it.
+    pub(crate) signer: Option<CrlSigner>,
 }
 
 impl CertificateAuthority {
@@ -263,165 +279,5 @@ fn entry_to_der(entry: &RevokedEntry) -> Result<RevokedCert, IssueError> {
         serial_number: SerialNumber::new(&entry.serial).map_err(|_| IssueError::Serial)?,
         revocation_date: to_x509_time(entry.revocation.at)?,
         crl_entry_extensions: extensions,
-    })
-}
-
-/// Parses a CRL without checking anything but its form.
-///
-/// # Errors
-/// [`CrlError::TooLong`] or [`CrlError::Malformed`].
-pub fn parse(der: &[u8]) -> Result<CertificateList, CrlError> {
-    if der.len() > MAX_CRL_LEN {
-        return Err(CrlError::TooLong);
-    }
-    let crl = CertificateList::from_der(der).map_err(|_| CrlError::Malformed {
-        reason: "not a DER CertificateList",
-    })?;
-    if crl.tbs_cert_list.version != x509_cert::Version::V2 {
-        return Err(CrlError::Malformed {
-            reason: "not version 2",
-        });
-    }
-    if crl.tbs_cert_list.signature != crl.signature_algorithm {
-        return Err(CrlError::Malformed {
-            reason: "two different signature algorithms",
-        });
-    }
-    Ok(crl)
-}
-
-/// Parses a CRL and checks that `issuer` signed it and that it is current at `now`.
-///
-/// The caller has established trust in `issuer`.
-///
-/// # Errors
-/// [`CrlError`], one variant per reason.
-pub fn verify(
-    der: &[u8],
-    issuer: &Certificate,
-    now: OffsetDateTime,
-) -> Result<VerifiedCrl, CrlError> {
-    verify_parsed(&parse(der)?, issuer, now)
-}
-
-pub(crate) fn verify_parsed(
-    crl: &CertificateList,
-    issuer: &Certificate,
-    now: OffsetDateTime,
-) -> Result<VerifiedCrl, CrlError> {
-    let tbs = &crl.tbs_cert_list;
-    if tbs.issuer != issuer.tbs_certificate.subject {
-        return Err(CrlError::UnknownIssuer {
-            issuer: tbs.issuer.to_string(),
-        });
-    }
-    check_signature(crl, issuer)?;
-    let malformed = |reason| CrlError::Malformed { reason };
-    let extensions = tbs.crl_extensions.as_ref();
-    if let Some(unknown) = extensions.into_iter().flatten().find(|e| {
-        (e.critical && !KNOWN_CRITICAL.contains(&e.extn_id)) || e.extn_id == DELTA_CRL_INDICATOR
-    }) {
-        return Err(CrlError::UnsupportedCritical(unknown.extn_id));
-    }
-    let number = find(extensions, ID_CE_CRL_NUMBER)
-        .ok()
-        .flatten()
-        .and_then(|der| CrlNumber::from_der(der).ok())
-        .ok_or(malformed("no CRL number"))?;
-    let this_update = from_x509_time(tbs.this_update);
-    // RFC 5280, section 5.1.2.5: nextUpdate MUST be there.
-    let next_update = from_x509_time(tbs.next_update.ok_or(malformed("no next update"))?);
-    if this_update > now {
-        return Err(CrlError::FromTheFuture { this_update });
-    }
-    if next_update < now {
-        return Err(CrlError::Stale { next_update });
-    }
-    let entries = tbs
-        .revoked_certificates
-        .iter()
-        .flatten()
-        .map(entry_from_der)
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(VerifiedCrl {
-        issuer: IssuerId::of(&tbs.issuer),
-        window: CrlWindow {
-            number: number.0.as_bytes().to_vec(),
-            this_update,
-            next_update,
-        },
-        entries,
-    })
-}
-
-fn check_signature(crl: &CertificateList, issuer: &Certificate) -> Result<(), CrlError> {
-    let malformed = |_| CrlError::Malformed {
-        reason: "unreadable extension",
-    };
-    let usage: Option<KeyUsage> = decoded(issuer, ID_CE_KEY_USAGE).map_err(malformed)?;
-    if !usage.is_none_or(|u| u.crl_sign()) {
-        return Err(CrlError::NotACrlSigner);
-    }
-    let own: Option<SubjectKeyIdentifier> =
-        decoded(issuer, ID_CE_SUBJECT_KEY_IDENTIFIER).map_err(malformed)?;
-    let named = find(
-        crl.tbs_cert_list.crl_extensions.as_ref(),
-        ID_CE_AUTHORITY_KEY_IDENTIFIER,
-    )
-    .map_err(malformed)?
-    .map(AuthorityKeyIdentifier::from_der)
-    .transpose()
-    .map_err(malformed)?
-    .and_then(|aki| aki.key_identifier);
-    if let (Some(own), Some(named)) = (own, named)
-        && own.0 != named
-    {
-        // Same name, other key: an authority that was renewed.
-        return Err(CrlError::UnknownIssuer {
-            issuer: crl.tbs_cert_list.issuer.to_string(),
-        });
-    }
-    let encoded = |_| CrlError::Malformed {
-        reason: "cannot be encoded again",
-    };
-    let message = crl.tbs_cert_list.to_der().map_err(encoded)?;
-    let spki = issuer
-        .tbs_certificate
-        .subject_public_key_info
-        .to_der()
-        .map_err(encoded)?;
-    let signature = crl.signature.as_bytes().ok_or(CrlError::Malformed {
-        reason: "signature is not whole bytes",
-    })?;
-    key::verify(&spki, &crl.signature_algorithm, &message, signature).map_err(CrlError::Signature)
-}
-
-fn entry_from_der(entry: &RevokedCert) -> Result<RevokedEntry, CrlError> {
-    let extensions = entry.crl_entry_extensions.as_ref();
-    // The certificate-issuer extension of indirect CRLs is critical and lands here.
-    if let Some(unknown) = extensions
-        .into_iter()
-        .flatten()
-        .find(|e| e.critical && e.extn_id != ID_CE_CRL_REASONS)
-    {
-        return Err(CrlError::UnsupportedCritical(unknown.extn_id));
-    }
-    let malformed = CrlError::Malformed {
-        reason: "unreadable reason code",
-    };
-    let reason = match find(extensions, ID_CE_CRL_REASONS) {
-        Ok(None) => RevocationReason::Unspecified,
-        Ok(Some(der)) => CrlReason::from_der(der)
-            .ok()
-            .and_then(RevocationReason::from_code)
-            .ok_or(malformed)?,
-        Err(_) => return Err(malformed),
-    };
-    Ok(RevokedEntry {
-        serial: entry.serial_number.as_bytes().to_vec(),
-        revocation: Revocation {
-            at: from_x509_time(entry.revocation_date),
-            reason,
-        },
     })
 }

@@ -3,7 +3,7 @@
 //!
 //! This crate makes and judges everything X.509 in Cordon: private keys ([`key`]), the certificate
 //! profiles of the two-level hierarchy ([`profile`], [`issue`]), revocation lists ([`crl`]) and the
-//! shared revocation status ([`status`]), validation of a peer's chain down to an
+//! shared revocation status ([`status`]), OCSP responses and a client for them ([`ocsp`]), validation of a peer's chain down to an
 //! [`path::Identity`] with its clearance ([`path`]), TLS configurations built on that ([`tls`]), and
 //! the formats in which keys and certificates travel ([`csr`], [`pkcs7`], [`pkcs12`], [`file`]).
 //!
@@ -76,6 +76,7 @@ pub mod file;
 pub mod issue;
 pub mod key;
 pub mod name;
+pub mod ocsp;
 pub mod oid;
 pub mod path;
 pub mod pkcs12;

@@ -1,5 +1,7 @@
 //! Subject names and alternative names.
 
+pub(crate) mod canonical;
+
 use std::net::IpAddr;
 
 use const_oid::ObjectIdentifier;

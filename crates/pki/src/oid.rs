@@ -21,6 +21,8 @@ pub const UPN: ObjectIdentifier = oid("1.3.6.1.4.1.311.20.2.3");
 pub mod eku {
     use super::{ObjectIdentifier, oid};
 
+    /// `anyExtendedKeyUsage` (RFC 5280): in an authority, no limit.
+    pub const ANY: ObjectIdentifier = oid("2.5.29.37.0");
     /// TLS server (RFC 5280).
     pub const SERVER_AUTH: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.1");
     /// TLS client (RFC 5280).

@@ -1,52 +1,62 @@
-//! Is this certificate one of ours, for this purpose, now? And whose is it?
+//! Is this certificate one to be accepted, for this purpose, now? And whose is it?
 //!
-//! Signatures, dates, basic constraints, name constraints and purposes are checked by
-//! rustls-webpki, as in TLS. On top of that come the rules that it does not know:
+//! The one path validator for every connection, signature and tunnel. A [`PathPolicy`] says what is
+//! demanded; [`TrustStore::verify`] finds a path and checks it as RFC 5280, section 6.1 has it:
+//! signatures, dates, basic constraints and path length, key usages, name constraints on all forms of
+//! names, certificate policies with mappings, unknown critical extensions, self-issued certificates. On
+//! top of that come
 //!
-//! - an authority must have the key usage for signing certificates;
-//! - the *kind* of the subject follows from the authority: what the devices authority issued is a
+//! - DER to the letter, keys and signatures of 112 bits and more (RSA from 2048 bits at every level, no
+//!   SHA-1, no DSA), and a bounded search;
+//! - the *kind* of the subject, which follows from the authority: what the devices authority issued is a
 //!   device, whatever its name says;
-//! - the clearance (RFC 5913) and the `lvl` extension must agree, and no authority in the path may
-//!   be bounded below it;
-//! - revocation is looked up in the [`StatusCache`], at every level of the path.
+//! - the clearance (RFC 5913) and the `lvl` extension, which must agree, and no authority in the path may
+//!   be bounded below them;
+//! - revocation, looked up in the [`StatusCache`] at every level of the path, and OCSP responses
+//!   ([`crate::ocsp`]) where the policy asks for them.
+//!
+//! `docs/certificates.md` lists what is supported and what is refused on purpose.
 
+mod certificate;
 mod error;
 mod identity;
+mod lists;
+mod names;
+mod policies;
+mod policy;
 mod purpose;
+mod revocation;
+mod search;
+mod validation;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use const_oid::db::rfc5912::{ID_CE_BASIC_CONSTRAINTS, ID_CE_KEY_USAGE};
-use der::Encode;
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use const_oid::db::rfc5912::ID_CE_BASIC_CONSTRAINTS;
+use der::Encode as _;
+use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
-use webpki::{EndEntityCert, anchor_from_trusted_cert};
-use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
+use x509_cert::ext::pkix::BasicConstraints;
 
+pub(crate) use self::certificate::{
+    ParsedCertificate, contents as signature_algorithm, verify as verify_signature,
+};
 pub use self::error::PathError;
 pub use self::identity::{Identity, SubjectKind};
+pub use self::names::NameConstraintError;
+pub use self::policies::{PolicyDemand, PolicyError};
+pub use self::policy::{AuthorityKinds, MIN_RSA_BITS, OcspPolicy, PathPolicy, RevocationPolicy};
 pub use self::purpose::Purpose;
-use crate::cert::{self, Certificate, MAX_CHAIN_LEN};
+pub use self::revocation::PathRecord;
+use self::search::{Candidates, Search, VerifiedSignatures};
+use crate::cert::{Certificate, MAX_CHAIN_LEN};
 use crate::clearance::Clearance;
-use crate::crl::{self, CrlError, VerifiedCrl};
-use crate::extension::{decoded, from_x509_time};
-use crate::issue::{authority_clearance, ca_kind};
+use crate::crl::RevocationReason;
+use crate::extension::decoded;
 use crate::name::Subject;
 use crate::oid::ExtensionArc;
 use crate::profile::CaKind;
-use crate::status::{IssuerId, StatusCache};
-
-/// What is demanded of revocation information.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum RevocationPolicy {
-    /// Refuse what is known to be revoked. Right where revocations are pushed to the process.
-    #[default]
-    Known,
-    /// Also refuse if the CRL of any authority in the path is missing or stale. Right where CRLs
-    /// are the only source, as in offline verification.
-    RequireCrl,
-}
+use crate::status::StatusCache;
 
 /// The trusted authorities could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -65,19 +75,40 @@ pub enum TrustError {
 }
 
 #[derive(Clone)]
-struct Authority {
-    certificate: Certificate,
-    der: CertificateDer<'static>,
-}
-
-#[derive(Clone)]
 struct Inner {
-    roots: Vec<Authority>,
-    anchors: Vec<TrustAnchor<'static>>,
-    intermediates: Vec<Authority>,
+    roots: Vec<Arc<ParsedCertificate>>,
+    intermediates: Vec<Arc<ParsedCertificate>>,
+    links: Arc<KnownLinks>,
     status: StatusCache,
     arc: ExtensionArc,
     policy: RevocationPolicy,
+}
+
+/// Signatures among the known authorities that were verified once: a handshake verifies the peer's own.
+struct KnownLinks {
+    known: BTreeSet<[u8; 32]>,
+    verified: RwLock<BTreeSet<([u8; 32], [u8; 32])>>,
+}
+
+impl VerifiedSignatures for KnownLinks {
+    fn holds(&self, certificate: &ParsedCertificate, issuer: &ParsedCertificate) -> bool {
+        let pair = (certificate.fingerprint, issuer.fingerprint);
+        self.verified
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&pair)
+    }
+
+    fn remember(&self, certificate: &ParsedCertificate, issuer: &ParsedCertificate) {
+        let pair = (certificate.fingerprint, issuer.fingerprint);
+        // Only known ones, so that no peer makes it grow.
+        if self.known.contains(&pair.0) && self.known.contains(&pair.1) {
+            self.verified
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(pair);
+        }
+    }
 }
 
 /// Roots, known issuing authorities and revocation status; clones share them.
@@ -86,23 +117,51 @@ pub struct TrustStore {
     inner: Arc<Inner>,
 }
 
-/// A certificate that was accepted, with what is needed to check cheaply that it still is.
+/// A path that was accepted.
 #[derive(Clone, Debug)]
-pub struct Validated {
-    /// Whom it identifies.
-    pub identity: Identity,
-    links: Vec<Link>,
-    not_before: OffsetDateTime,
-    not_after: OffsetDateTime,
+pub struct ValidatedChain {
+    certificates: Vec<Arc<ParsedCertificate>>,
+    kind: Option<CaKind>,
+    clearance: Clearance,
+    record: PathRecord,
 }
 
-/// One certificate of a path, as revocation sees it.
+impl ValidatedChain {
+    /// The certificates, the end entity first, the anchor last.
+    pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
+        self.certificates.iter().map(|one| &one.certificate)
+    }
+
+    /// The issuing authority, and those above it to the anchor.
+    pub fn authorities(&self) -> impl Iterator<Item = &Certificate> {
+        self.certificates().skip(1)
+    }
+
+    /// What the issuing authority says it certifies.
+    #[must_use]
+    pub const fn kind(&self) -> Option<CaKind> {
+        self.kind
+    }
+
+    /// Clearance of the end entity, as every authority above it may grant it.
+    #[must_use]
+    pub const fn clearance(&self) -> Clearance {
+        self.clearance
+    }
+
+    /// What is needed to ask again whether the path holds.
+    #[must_use]
+    pub const fn record(&self) -> &PathRecord {
+        &self.record
+    }
+}
+
+/// A certificate of the site that was accepted, with what is needed to check cheaply that it still is.
 #[derive(Clone, Debug)]
-struct Link {
-    subject: String,
-    issuer: IssuerId,
-    issuer_name: String,
-    serial: Vec<u8>,
+pub struct ValidatedIdentity {
+    /// Whom it identifies.
+    pub identity: Identity,
+    record: PathRecord,
 }
 
 impl TrustStore {
@@ -117,23 +176,23 @@ impl TrustStore {
         if roots.is_empty() {
             return Err(TrustError::NoRoot);
         }
-        let anchors = roots
-            .iter()
-            .map(|root| {
-                anchor_from_trusted_cert(&root.der)
-                    .map(|anchor| anchor.to_owned())
-                    .map_err(|_| unusable(&root.certificate, "unreadable"))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
         let intermediates = intermediates
             .iter()
             .map(authority)
             .collect::<Result<Vec<_>, _>>()?;
+        let known = roots
+            .iter()
+            .chain(&intermediates)
+            .map(|one| one.fingerprint);
+        let links = Arc::new(KnownLinks {
+            known: known.collect(),
+            verified: RwLock::default(),
+        });
         Ok(Self {
             inner: Arc::new(Inner {
                 roots,
-                anchors,
                 intermediates,
+                links,
                 status: StatusCache::new(),
                 arc: ExtensionArc::default(),
                 policy: RevocationPolicy::default(),
@@ -178,37 +237,110 @@ impl TrustStore {
         self.inner.intermediates.iter().map(|a| &a.certificate)
     }
 
-    /// Verifies a CRL of one of the known authorities and takes it into the status cache.
+    /// Decides whether `chain` (leaf first) is to be accepted by `policy` at `now`, except for revocation:
+    /// ask [`Self::check_status`] next.
+    ///
+    /// Costs one signature verification per certificate of the path that is not among the known
+    /// authorities.
     ///
     /// # Errors
-    /// [`CrlError`], one variant per reason; the cache is unchanged then, except after
-    /// [`CrlError::Full`].
-    pub fn accept_crl(&self, der: &[u8], now: OffsetDateTime) -> Result<VerifiedCrl, CrlError> {
-        let parsed = crl::parse(der)?;
-        let name = &parsed.tbs_cert_list.issuer;
-        let mut outcome = Err(CrlError::UnknownIssuer {
-            issuer: name.to_string(),
-        });
-        // Two authorities may share a name while one replaces the other; the key decides.
-        for issuer in self.roots().chain(self.intermediates()) {
-            if issuer.tbs_certificate.subject != *name {
-                continue;
-            }
-            outcome = crl::verify_parsed(&parsed, issuer, now);
-            if outcome.is_ok() {
-                break;
+    /// [`PathError`], one variant per reason.
+    pub fn verify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        policy: &PathPolicy,
+        now: OffsetDateTime,
+    ) -> Result<ValidatedChain, PathError> {
+        let (leaf, rest) = chain.split_first().ok_or(PathError::EmptyChain)?;
+        if chain.len() > MAX_CHAIN_LEN {
+            return Err(PathError::ChainTooLong { len: chain.len() });
+        }
+        let leaf = Arc::new(ParsedCertificate::parse(leaf)?);
+        let mut sent = Vec::new();
+        let mut unreadable = None;
+        for der in rest {
+            match self.known(der) {
+                Some(known) => sent.push(known),
+                None => match ParsedCertificate::parse(der) {
+                    Ok(parsed) => sent.push(Arc::new(parsed)),
+                    // Peers send what belongs to other paths too; it matters if no path is found.
+                    Err(error) => unreadable = unreadable.or(Some(error)),
+                },
             }
         }
-        let verified = outcome?;
-        self.inner.status.apply(&verified)?;
-        Ok(verified)
+        match (self.find(&leaf, &sent, policy, now), unreadable) {
+            (Err(PathError::UnknownIssuer { .. }), Some(unreadable)) => Err(unreadable),
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// The demands of the site for a purpose, with this store's demand on revocation lists.
+    #[must_use]
+    pub fn policy(&self, purpose: Purpose) -> PathPolicy {
+        let crl = self.inner.policy;
+        PathPolicy::new(purpose).with_revocation(crl, OcspPolicy::Off)
+    }
+
+    /// Decides whether `chain` (leaf first) is to be accepted by `policy` at `now`, revocation included.
+    /// `responses` are OCSP responses that came along; nobody is asked.
+    ///
+    /// # Errors
+    /// [`PathError`], one variant per reason.
+    pub fn accept(
+        &self,
+        chain: &[CertificateDer<'_>],
+        policy: &PathPolicy,
+        responses: &[Vec<u8>],
+        now: OffsetDateTime,
+    ) -> Result<ValidatedChain, PathError> {
+        let validated = self.verify(chain, policy, now)?;
+        if self.check_status(&validated, policy, responses, now)?
+            || policy.ocsp != OcspPolicy::Required
+        {
+            return Ok(validated);
+        }
+        Err(validated.ocsp_missing(None))
+    }
+
+    /// A known authority with this encoding, which need not be parsed again.
+    fn known(&self, der: &CertificateDer<'_>) -> Option<Arc<ParsedCertificate>> {
+        let mut known = self.inner.intermediates.iter().chain(&self.inner.roots);
+        known
+            .find(|known| known.der.as_ref() == der.as_ref())
+            .cloned()
+    }
+
+    fn find(
+        &self,
+        leaf: &Arc<ParsedCertificate>,
+        sent: &[Arc<ParsedCertificate>],
+        policy: &PathPolicy,
+        now: OffsetDateTime,
+    ) -> Result<ValidatedChain, PathError> {
+        let inner = &self.inner;
+        validation::check_leaf(leaf, policy, now)?;
+        let others: Vec<_> = sent.iter().chain(&inner.intermediates).cloned().collect();
+        let candidates = Candidates {
+            anchors: &inner.roots,
+            others: &others,
+            verified: inner.links.as_ref(),
+        };
+        let check =
+            |path: &[Arc<ParsedCertificate>]| validation::check_path(path, policy, &inner.arc, now);
+        let (certificates, findings) = Search::new(&candidates, &check).run(leaf)?;
+        Ok(ValidatedChain {
+            record: PathRecord::of(&certificates),
+            certificates,
+            kind: findings.kind,
+            clearance: findings.clearance,
+        })
     }
 
     /// Decides whether `chain` (leaf first) is to be accepted for `purpose` at `now`, and says
     /// whose certificate it is.
     ///
     /// `now` may lie in the past, to judge an old signature: then revocations that took effect
-    /// later do not count. Costs one signature verification per certificate of the path.
+    /// later do not count.
     ///
     /// # Errors
     /// [`PathError`], one variant per reason.
@@ -231,9 +363,9 @@ impl TrustStore {
         chain: &[CertificateDer<'_>],
         purpose: Purpose,
         now: OffsetDateTime,
-    ) -> Result<Validated, PathError> {
+    ) -> Result<ValidatedIdentity, PathError> {
         let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
-        self.check_revocation(&validated.links, now)?;
+        self.check_revoked(&validated, now)?;
         Ok(validated)
     }
 
@@ -251,15 +383,15 @@ impl TrustStore {
         now: OffsetDateTime,
     ) -> Result<Identity, PathError> {
         let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
-        match self.check_revocation(&validated.links, now) {
+        match self.check_revoked(&validated, now) {
             Err(PathError::Revoked {
-                reason: crl::RevocationReason::Superseded,
+                reason: RevocationReason::Superseded,
                 at,
                 ..
             }) if signed < at => {
                 // Only the end entity's own revocation may be passed over.
-                let authorities = validated.links.get(1..).unwrap_or_default();
-                self.check_revocation(authorities, now)?;
+                let (status, policy) = (&self.inner.status, self.inner.policy);
+                validated.record.check_authorities(status, policy, now)?;
                 Ok(validated.identity)
             }
             checked => checked.map(|()| validated.identity),
@@ -272,22 +404,26 @@ impl TrustStore {
     /// # Errors
     /// [`PathError::Expired`], [`PathError::NotYetValid`], [`PathError::Revoked`],
     /// [`PathError::CrlMissing`] or [`PathError::CrlStale`].
-    pub fn recheck(&self, validated: &Validated, now: OffsetDateTime) -> Result<(), PathError> {
-        let subject = || validated.identity.common_name.clone();
-        if now > validated.not_after {
-            return Err(PathError::Expired {
-                subject: subject(),
-                not_after: validated.not_after,
-            });
-        }
-        if now < validated.not_before {
-            let not_before = validated.not_before;
-            return Err(PathError::NotYetValid {
-                subject: subject(),
-                not_before,
-            });
-        }
-        self.check_revocation(&validated.links, now)
+    pub fn recheck(
+        &self,
+        validated: &ValidatedIdentity,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        self.recheck_path(&validated.record, self.inner.policy, now)
+    }
+
+    /// As [`Self::recheck`] for any path, with the caller's demand on revocation lists.
+    ///
+    /// # Errors
+    /// As [`Self::recheck`].
+    pub fn recheck_path(
+        &self,
+        record: &PathRecord,
+        policy: RevocationPolicy,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        record.check_dates(now)?;
+        record.check(&self.inner.status, policy, now)
     }
 
     /// As [`Self::validate`] without asking for revocation; gives the path too, from the leaf to the
@@ -301,12 +437,9 @@ impl TrustStore {
         purpose: Purpose,
         now: OffsetDateTime,
     ) -> Result<(Identity, Vec<Certificate>), PathError> {
-        let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
-        let (leaf_der, rest) = chain.split_first().ok_or(PathError::EmptyChain)?;
-        let leaf = parse(leaf_der)?;
-        let authorities = self.build_path(&leaf, leaf_der, rest, purpose, now)?;
-        let path = std::iter::once(leaf).chain(authorities).collect();
-        Ok((validated.identity, path))
+        let validated = self.verify(chain, &PathPolicy::new(purpose), now)?;
+        let identity = self.identity(&validated)?;
+        Ok((identity, validated.certificates().cloned().collect()))
     }
 
     /// Asks whether any certificate of an accepted path is revoked at `now`, and nothing about dates:
@@ -316,10 +449,11 @@ impl TrustStore {
     /// [`PathError::Revoked`], [`PathError::CrlMissing`] or [`PathError::CrlStale`].
     pub fn check_revoked(
         &self,
-        validated: &Validated,
+        validated: &ValidatedIdentity,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
-        self.check_revocation(&validated.links, now)
+        let (status, policy) = (&self.inner.status, self.inner.policy);
+        validated.record.check(status, policy, now)
     }
 
     /// As [`Self::validate_chain`] without asking for revocation; for callers that do so later.
@@ -331,233 +465,45 @@ impl TrustStore {
         chain: &[CertificateDer<'_>],
         purpose: Purpose,
         now: OffsetDateTime,
-    ) -> Result<Validated, PathError> {
-        let (leaf_der, rest) = chain.split_first().ok_or(PathError::EmptyChain)?;
-        if chain.len() > MAX_CHAIN_LEN {
-            return Err(PathError::ChainTooLong { len: chain.len() });
-        }
-        let leaf = parse(leaf_der)?;
-        check_dates(&leaf, now)?;
-        let path = self.build_path(&leaf, leaf_der, rest, purpose, now)?;
-        for authority in &path {
-            check_dates(authority, now)?;
-            check_authority(authority)?;
-        }
-        let kind = self.kind(&path, purpose)?;
-        if !purpose.allows_leaf(&leaf)? {
-            return Err(PathError::WrongPurpose {
-                subject: name(&leaf),
-                purpose,
-            });
-        }
-        let clearance = self.clearance(&leaf, &path)?;
-        let identity = identity::read(&leaf, leaf_der, kind, clearance, &self.inner.arc)?;
-        Ok(assemble(identity, &leaf, &path))
-    }
-
-    /// The authorities from the leaf's issuer to the root.
-    fn build_path(
-        &self,
-        leaf: &Certificate,
-        leaf_der: &CertificateDer<'_>,
-        rest: &[CertificateDer<'_>],
-        purpose: Purpose,
-        now: OffsetDateTime,
-    ) -> Result<Vec<Certificate>, PathError> {
-        let end_entity =
-            EndEntityCert::try_from(leaf_der).map_err(|e| error::from_webpki(e, leaf, purpose))?;
-        let known = self.inner.intermediates.iter().map(|a| a.der.clone());
-        let intermediates: Vec<CertificateDer<'_>> = rest
-            .iter()
-            .map(|der| CertificateDer::from(der.as_ref()))
-            .chain(known)
-            .collect();
-        let verified = end_entity
-            .verify_for_usage(
-                webpki::ALL_VERIFICATION_ALGS,
-                &self.inner.anchors,
-                &intermediates,
-                unix_time(now),
-                purpose.path_eku(),
-                None,
-                None,
-            )
-            .map_err(|e| error::from_webpki(e, leaf, purpose))?;
-        let mut path = verified
-            .intermediate_certificates()
-            .map(|c| parse(&c.der()))
-            .collect::<Result<Vec<_>, _>>()?;
-        let anchor = verified.anchor();
-        let root = self
-            .inner
-            .anchors
-            .iter()
-            .zip(&self.inner.roots)
-            .find(|(known, _)| {
-                known.subject == anchor.subject
-                    && known.subject_public_key_info == anchor.subject_public_key_info
-            })
-            .map(|(_, root)| root.certificate.clone())
-            .ok_or_else(|| PathError::UnknownIssuer {
-                issuer: issuer_name(leaf),
-            })?;
-        path.push(root);
-        Ok(path)
-    }
-
-    fn kind(&self, path: &[Certificate], purpose: Purpose) -> Result<CaKind, PathError> {
-        let issuer = path.first().ok_or(PathError::EmptyChain)?;
-        let no_kind = || PathError::NoKind {
-            issuer: name(issuer),
-        };
-        let kind = ca_kind(issuer, &self.inner.arc)
-            .ok()
-            .flatten()
-            .ok_or_else(no_kind)?;
-        if purpose.allows_kind(kind) {
-            Ok(kind)
-        } else {
-            Err(PathError::WrongKind { kind, purpose })
-        }
-    }
-
-    fn clearance(&self, leaf: &Certificate, path: &[Certificate]) -> Result<Clearance, PathError> {
-        let clearance = identity::clearance(leaf, &self.inner.arc)?;
-        for authority in path {
-            let bound = authority_clearance(authority, &self.inner.arc).map_err(|source| {
-                PathError::BadClearance {
-                    subject: name(authority),
-                    source,
-                }
-            })?;
-            if let Some(allowed) = bound
-                && clearance > allowed
-            {
-                let authority = name(authority);
-                return Err(PathError::ClearanceAboveAuthority {
-                    clearance,
-                    allowed,
-                    authority,
-                });
-            }
-        }
-        Ok(clearance)
-    }
-
-    fn check_revocation(&self, links: &[Link], now: OffsetDateTime) -> Result<(), PathError> {
-        for link in links {
-            let revocation = self.inner.status.lookup(link.issuer, &link.serial);
-            if let Some(revocation) = revocation.filter(|r| r.at <= now) {
-                return Err(PathError::Revoked {
-                    subject: link.subject.clone(),
-                    at: revocation.at,
-                    reason: revocation.reason,
-                });
-            }
-            if self.inner.policy == RevocationPolicy::RequireCrl {
-                let issuer = || link.issuer_name.clone();
-                let window = self
-                    .inner
-                    .status
-                    .crl_window(link.issuer)
-                    .ok_or_else(|| PathError::CrlMissing { issuer: issuer() })?;
-                if window.next_update < now {
-                    let next_update = window.next_update;
-                    return Err(PathError::CrlStale {
-                        issuer: issuer(),
-                        next_update,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn assemble(identity: Identity, leaf: &Certificate, path: &[Certificate]) -> Validated {
-    let (mut not_before, mut not_after) = (identity.not_before, identity.not_after);
-    for authority in path {
-        let validity = &authority.tbs_certificate.validity;
-        not_before = not_before.max(from_x509_time(validity.not_before));
-        not_after = not_after.min(from_x509_time(validity.not_after));
-    }
-    // The root vouches for itself; to revoke it means to take it out of the store.
-    let below_root = path.len().saturating_sub(1);
-    let links = std::iter::once(leaf)
-        .chain(path.iter().take(below_root))
-        .map(|certificate| Link {
-            subject: name(certificate),
-            issuer: IssuerId::of(&certificate.tbs_certificate.issuer),
-            issuer_name: issuer_name(certificate),
-            serial: certificate
-                .tbs_certificate
-                .serial_number
-                .as_bytes()
-                .to_vec(),
-        })
-        .collect();
-    Validated {
-        identity,
-        links,
-        not_before,
-        not_after,
-    }
-}
-
-/// Parses and insists on DER: what webpki verified byte by byte and what we read must be one.
-fn parse(der: &CertificateDer<'_>) -> Result<Certificate, PathError> {
-    let certificate = cert::from_der(der).map_err(PathError::Certificate)?;
-    let again = certificate
-        .to_der()
-        .map_err(|source| PathError::Malformed { source })?;
-    if again == der.as_ref() {
-        Ok(certificate)
-    } else {
-        Err(PathError::Malformed {
-            source: der::ErrorKind::Noncanonical {
-                tag: der::Tag::Sequence,
-            }
-            .into(),
+    ) -> Result<ValidatedIdentity, PathError> {
+        let validated = self.verify(chain, &PathPolicy::new(purpose), now)?;
+        let identity = self.identity(&validated)?;
+        Ok(ValidatedIdentity {
+            identity,
+            record: validated.record,
         })
     }
-}
 
-fn check_dates(certificate: &Certificate, now: OffsetDateTime) -> Result<(), PathError> {
-    let validity = &certificate.tbs_certificate.validity;
-    let not_before = from_x509_time(validity.not_before);
-    let not_after = from_x509_time(validity.not_after);
-    let subject = || name(certificate);
-    // Whole seconds, both ends included (RFC 5280, section 4.1.2.5).
-    let now = now.replace_nanosecond(0).unwrap_or(now);
-    if now < not_before {
-        return Err(PathError::NotYetValid {
-            subject: subject(),
-            not_before,
-        });
-    }
-    if now > not_after {
-        return Err(PathError::Expired {
-            subject: subject(),
-            not_after,
-        });
-    }
-    Ok(())
-}
-
-/// RFC 5280, section 6.1.4 (k) and (n); webpki checks the first but not the second.
-fn check_authority(certificate: &Certificate) -> Result<(), PathError> {
-    let usage: Option<KeyUsage> =
-        decoded(certificate, ID_CE_KEY_USAGE).map_err(|source| PathError::Malformed { source })?;
-    if usage.is_some_and(|u| u.key_cert_sign()) {
-        Ok(())
-    } else {
-        Err(PathError::NotAnAuthority {
-            subject: name(certificate),
-        })
+    /// The holder of an accepted certificate of the site.
+    ///
+    /// # Errors
+    /// [`PathError::NoKind`] for a certificate from elsewhere; what cannot be read of the names.
+    pub fn identity(&self, validated: &ValidatedChain) -> Result<Identity, PathError> {
+        let leaf = validated
+            .certificates
+            .first()
+            .ok_or(PathError::EmptyChain)?;
+        let kind = validated.kind.ok_or_else(|| PathError::NoKind {
+            issuer: leaf.certificate.tbs_certificate.issuer.to_string(),
+        })?;
+        let (clearance, arc) = (validated.clearance, &self.inner.arc);
+        identity::read(&leaf.certificate, &leaf.der, kind, clearance, arc)
     }
 }
 
-fn authority(certificate: &Certificate) -> Result<Authority, TrustError> {
+/// Whether a certificate is by this issuer: by its name and its key. Says nothing about either's validity.
+#[must_use]
+pub fn is_issued(certificate: &Certificate, issuer: &Certificate) -> bool {
+    let parse = |one: &Certificate| ParsedCertificate::parse(&one.to_der().ok()?).ok();
+    match (parse(certificate), parse(issuer)) {
+        (Some(one), Some(issuer)) => {
+            one.issuer == issuer.subject && one.is_signed_by(&issuer) == Some(true)
+        }
+        _ => false,
+    }
+}
+
+fn authority(certificate: &Certificate) -> Result<Arc<ParsedCertificate>, TrustError> {
     let basic: Option<BasicConstraints> = decoded(certificate, ID_CE_BASIC_CONSTRAINTS)
         .map_err(|_| unusable(certificate, "unreadable basic constraints"))?;
     if !basic.is_some_and(|b| b.ca) {
@@ -566,35 +512,29 @@ fn authority(certificate: &Certificate) -> Result<Authority, TrustError> {
     let der = certificate
         .to_der()
         .map_err(|_| unusable(certificate, "cannot be encoded"))?;
-    Ok(Authority {
-        certificate: certificate.clone(),
-        der: CertificateDer::from(der),
-    })
+    let parsed = ParsedCertificate::parse(&der);
+    parsed
+        .map(Arc::new)
+        .map_err(|_| unusable(certificate, "unreadable extensions"))
 }
 
 fn unusable(certificate: &Certificate, reason: &'static str) -> TrustError {
     TrustError::Unusable {
-        subject: name(certificate),
+        subject: subject_name(certificate),
         reason,
     }
 }
 
+fn name(certificate: &ParsedCertificate) -> String {
+    subject_name(&certificate.certificate)
+}
+
 /// The common name, which people know, or else the whole subject.
-fn name(certificate: &Certificate) -> String {
+fn subject_name(certificate: &Certificate) -> String {
     let subject = &certificate.tbs_certificate.subject;
     Subject::from_name(subject)
         .map(|s| s.common_name)
         .ok()
         .filter(|common_name| !common_name.is_empty())
         .unwrap_or_else(|| subject.to_string())
-}
-
-fn issuer_name(certificate: &Certificate) -> String {
-    certificate.tbs_certificate.issuer.to_string()
-}
-
-fn unix_time(now: OffsetDateTime) -> UnixTime {
-    // Before 1970 nothing is valid yet, which is what second 0 leads to.
-    let secs = u64::try_from(now.unix_timestamp()).unwrap_or(0);
-    UnixTime::since_unix_epoch(Duration::from_secs(secs))
 }

@@ -1,24 +1,28 @@
 //! Revocation as this process knows it: fed by verified CRLs and by push, asked at every request.
 //!
-//! Looking up is a map access under a read lock: no network, no signature check. An entry never
-//! leaves the cache (a certificate on hold is as good as revoked); pushed revocations therefore
-//! survive an older CRL that does not list them yet.
+//! Looking up is a map access under a read lock: no network, no signature check. An entry leaves the
+//! cache only if a list put it on hold and a newer list of the same scope takes it off; pushed
+//! revocations therefore survive an older CRL that does not list them yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aws_lc_rs::digest;
-use der::Encode;
 use time::OffsetDateTime;
 use x509_cert::Certificate;
 use x509_cert::name::Name;
 
-use crate::crl::{CrlError, RevocationReason, VerifiedCrl};
+use crate::crl::{CrlError, CrlScope, Points, RevocationReason, VerifiedCrl};
+use crate::name::canonical::CanonicalName;
+
+/// Most CRLs of one issuer that speak for different parts of its certificates; further ones are refused.
+/// Our choice: the largest public authorities split into a few hundred.
+pub const MAX_SCOPES: usize = 1024;
 
 /// Most revoked certificates kept; beyond it a feed is refused rather than memory exhausted.
 pub const MAX_REVOKED: usize = 4_000_000;
 
-/// Identifies an issuer by the SHA-256 of its name's DER encoding.
+/// Identifies an issuer by the SHA-256 of its name, in the form in which names are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IssuerId([u8; 32]);
 
@@ -26,11 +30,9 @@ impl IssuerId {
     /// The identifier of the issuer called `name`.
     #[must_use]
     pub fn of(name: &Name) -> Self {
-        // A name that was parsed, or built by us, encodes; should it not, the empty string is a
-        // value that no issuer has.
-        let der = name.to_der().unwrap_or_default();
+        let name = CanonicalName::of(name).to_bytes();
         let mut id = [0; 32];
-        id.copy_from_slice(digest::digest(&digest::SHA256, &der).as_ref());
+        id.copy_from_slice(digest::digest(&digest::SHA256, &name).as_ref());
         Self(id)
     }
 }
@@ -55,16 +57,49 @@ pub struct CrlWindow {
     pub next_update: OffsetDateTime,
 }
 
+/// Who signed a CRL: what must still hold for the CRL to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CrlSigner {
+    /// The anchor of its path, by the SHA-256 of its certificate.
+    pub(crate) anchor: [u8; 32],
+    /// Issuer and serial number of every certificate of its path below the anchor.
+    pub(crate) path: Vec<(IssuerId, Vec<u8>)>,
+}
+
+/// A current CRL of one scope.
+struct Current {
+    window: CrlWindow,
+    /// Number of the newest list, complete or delta.
+    newest: Vec<u8>,
+    signer: Option<CrlSigner>,
+}
+
+struct Entry {
+    revocation: Revocation,
+    /// The scope of the list that put it on hold, by its place in [`State::scopes`]; pushed entries and
+    /// those with other reasons have none and stay for ever.
+    held_by: Option<usize>,
+}
+
 #[derive(Default)]
 struct State {
-    revoked: BTreeMap<(IssuerId, Vec<u8>), Revocation>,
-    crls: BTreeMap<IssuerId, CrlWindow>,
+    revoked: BTreeMap<(IssuerId, Vec<u8>), Entry>,
+    crls: BTreeMap<(IssuerId, CrlScope), Current>,
+    scopes: Vec<(IssuerId, CrlScope)>,
+    /// Whether any list ever put anything on hold; else nothing has to be looked for.
+    has_holds: bool,
 }
 
 /// Shared set of revoked certificates; clones are handles to the same set.
 #[derive(Clone, Default)]
 pub struct StatusCache {
     state: Arc<RwLock<State>>,
+}
+
+impl std::fmt::Debug for StatusCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatusCache").finish_non_exhaustive()
+    }
 }
 
 impl StatusCache {
@@ -86,34 +121,111 @@ impl StatusCache {
         serial: &[u8],
         revocation: Revocation,
     ) -> Result<(), CrlError> {
-        self.write().insert(issuer, serial, revocation)
+        self.write().insert(issuer, serial, revocation, None)
     }
 
     /// Takes over a verified CRL.
     ///
     /// # Errors
-    /// [`CrlError::Rollback`] for a number below the one known; [`CrlError::Full`].
+    /// [`CrlError::Rollback`] for a number below the one known; [`CrlError::NoBase`] for a delta CRL whose
+    /// complete one is not known; [`CrlError::Full`].
     pub fn apply(&self, crl: &VerifiedCrl) -> Result<(), CrlError> {
         let mut state = self.write();
-        if let Some(known) = state.crls.get(&crl.issuer)
-            && number_key(&crl.window.number) < number_key(&known.number)
-        {
-            return Err(CrlError::Rollback);
+        let key = (crl.issuer, crl.scope.clone());
+        let number = number_key(&crl.window.number);
+        match (state.crls.get(&key), &crl.base) {
+            (Some(known), None) if number < number_key(&known.window.number) => {
+                return Err(CrlError::Rollback);
+            }
+            (Some(known), Some(base)) => {
+                // RFC 5280, section 5.2.4: the complete one is not older than the base, and the delta
+                // not older than the complete one.
+                let complete = number_key(&known.window.number);
+                if complete < number_key(base) {
+                    return Err(CrlError::NoBase);
+                }
+                if number < number_key(&known.newest) {
+                    return Err(CrlError::Rollback);
+                }
+            }
+            (None, Some(_)) => return Err(CrlError::NoBase),
+            (_, None) => {}
         }
+        // A complete list that is handed in again knows nothing of what a delta has released since.
+        let known = state.crls.get(&key).filter(|_| crl.base.is_none());
+        let is_repeated = known.is_some_and(|known| {
+            number == number_key(&known.window.number) && number < number_key(&known.newest)
+        });
+        let scope = state.scope(&key)?;
         for entry in &crl.entries {
-            state.insert(crl.issuer, &entry.serial, entry.revocation)?;
+            let is_hold = entry.revocation.reason == RevocationReason::CertificateHold;
+            if is_hold && is_repeated {
+                continue;
+            }
+            let held_by = is_hold.then_some(scope);
+            state.insert(crl.issuer, &entry.serial, entry.revocation, held_by)?;
         }
-        state.crls.insert(crl.issuer, crl.window.clone());
+        state.release(crl, scope);
+        match (state.crls.get_mut(&key), &crl.base) {
+            // The delta adds to what the complete list says, and does not prolong it.
+            (Some(known), Some(_)) => known.newest.clone_from(&crl.window.number),
+            (known, _) => {
+                let delta = known.map(|known| known.newest.clone()).unwrap_or_default();
+                let own = crl.window.number.clone();
+                let newest = match number_key(&delta) > number_key(&own) {
+                    true => delta,
+                    false => own,
+                };
+                let (window, signer) = (crl.window.clone(), crl.signer.clone());
+                let current = Current {
+                    window,
+                    newest,
+                    signer,
+                };
+                state.crls.insert(key, current);
+            }
+        }
         Ok(())
+    }
+
+    /// The reasons for which current lists speak for a certificate of `issuer` under `anchor`, and the
+    /// end of the one that went stale last, if any speaks for it at all.
+    ///
+    /// A list whose signer is revoked does not count, nor one from under another anchor: an authority of
+    /// the same name there is somebody else.
+    pub(crate) fn coverage(
+        &self,
+        issuer: IssuerId,
+        points: &Points,
+        anchor: &[u8; 32],
+        now: OffsetDateTime,
+    ) -> (u16, Option<OffsetDateTime>) {
+        let state = self.read();
+        let (mut reasons, mut stale) = (0, None);
+        for (scope, current) in state.scopes_of(issuer) {
+            let speaks_for = scope.reasons_for(points);
+            let counts = current.signer.as_ref().is_none_or(|signer| {
+                let is_good = |(issuer, serial): &(IssuerId, Vec<u8>)| {
+                    state.revocation(*issuer, serial).is_none_or(|r| r.at > now)
+                };
+                signer.anchor == *anchor && signer.path.iter().all(is_good)
+            });
+            if speaks_for == 0 || !counts {
+                continue;
+            }
+            if current.window.next_update < now {
+                stale = stale.max(Some(current.window.next_update));
+            } else {
+                reasons |= speaks_for;
+            }
+        }
+        (reasons, stale)
     }
 
     /// The revocation of a certificate, whenever it takes effect.
     #[must_use]
     pub fn lookup(&self, issuer: IssuerId, serial: &[u8]) -> Option<Revocation> {
-        self.read()
-            .revoked
-            .get(&(issuer, trimmed(serial).to_vec()))
-            .copied()
+        self.read().revocation(issuer, serial)
     }
 
     /// The revocation of `certificate`, if it is in effect at `now`.
@@ -124,10 +236,12 @@ impl StatusCache {
             .filter(|revocation| revocation.at <= now)
     }
 
-    /// The window of the newest CRL of `issuer`.
+    /// The window of the newest complete CRL of `issuer` that speaks for all of its certificates.
     #[must_use]
     pub fn crl_window(&self, issuer: IssuerId) -> Option<CrlWindow> {
-        self.read().crls.get(&issuer).cloned()
+        let state = self.read();
+        let current = state.crls.get(&(issuer, CrlScope::complete()))?;
+        Some(current.window.clone())
     }
 
     /// How many certificates are known to be revoked.
@@ -153,16 +267,88 @@ impl State {
         issuer: IssuerId,
         serial: &[u8],
         revocation: Revocation,
+        held_by: Option<usize>,
     ) -> Result<(), CrlError> {
         let key = (issuer, trimmed(serial).to_vec());
         if self.revoked.len() >= MAX_REVOKED && !self.revoked.contains_key(&key) {
             return Err(CrlError::Full);
         }
-        let entry = self.revoked.entry(key).or_insert(revocation);
-        if revocation.at < entry.at {
-            *entry = revocation;
+        self.has_holds |= held_by.is_some();
+        let new = Entry {
+            revocation,
+            held_by,
+        };
+        let entry = self.revoked.entry(key).or_insert(new);
+        // Whatever is more than a hold, or pushed, makes the entry one that stays.
+        if held_by.is_none() && entry.held_by.is_some() {
+            entry.held_by = None;
+            entry.revocation.reason = revocation.reason;
+        }
+        if revocation.at < entry.revocation.at {
+            entry.revocation = revocation;
         }
         Ok(())
+    }
+
+    /// The place of a scope among those that were seen.
+    fn scope(&mut self, key: &(IssuerId, CrlScope)) -> Result<usize, CrlError> {
+        if let Some(place) = self.scopes.iter().position(|known| known == key) {
+            return Ok(place);
+        }
+        let count = self
+            .scopes
+            .iter()
+            .filter(|(issuer, _)| *issuer == key.0)
+            .count();
+        if count >= MAX_SCOPES {
+            return Err(CrlError::Full);
+        }
+        self.scopes.push(key.clone());
+        Ok(self.scopes.len().saturating_sub(1))
+    }
+
+    /// Takes from hold what a delta CRL releases, or what a complete one, not older than any delta before
+    /// it, lists no longer.
+    fn release(&mut self, crl: &VerifiedCrl, scope: usize) {
+        if crl.base.is_some() {
+            for serial in &crl.released {
+                let key = (crl.issuer, trimmed(serial).to_vec());
+                if self
+                    .revoked
+                    .get(&key)
+                    .is_some_and(|entry| entry.held_by == Some(scope))
+                {
+                    self.revoked.remove(&key);
+                }
+            }
+            return;
+        }
+        let known = self.crls.get(&(crl.issuer, crl.scope.clone()));
+        let is_newest =
+            known.is_none_or(|known| number_key(&crl.window.number) > number_key(&known.newest));
+        if !is_newest || !self.has_holds {
+            return;
+        }
+        let listed: std::collections::BTreeSet<&[u8]> = crl
+            .entries
+            .iter()
+            .map(|entry| trimmed(&entry.serial))
+            .collect();
+        self.revoked.retain(|(_, serial), entry| {
+            entry.held_by != Some(scope) || listed.contains(serial.as_slice())
+        });
+    }
+
+    fn revocation(&self, issuer: IssuerId, serial: &[u8]) -> Option<Revocation> {
+        let entry = self.revoked.get(&(issuer, trimmed(serial).to_vec()))?;
+        Some(entry.revocation)
+    }
+
+    fn scopes_of(&self, issuer: IssuerId) -> impl Iterator<Item = (&CrlScope, &Current)> {
+        self.crls
+            .range((issuer, CrlScope::least())..)
+            .take_while(move |((one, _), _)| *one == issuer)
+            .map(|((_, scope), current)| (scope, current))
     }
 }
 

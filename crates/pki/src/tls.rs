@@ -20,7 +20,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use self::verifier::{Clients, Servers};
-pub use self::verifier::{Judge, Verifier};
+pub use self::verifier::{PeerVerifier, Verifier};
 use crate::cert::CertificateChain;
 use crate::key::PrivateKey;
 use crate::path::{Purpose, TrustStore};

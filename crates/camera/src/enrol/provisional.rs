@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pki::tls::{Judge, Verifier};
+use pki::tls::{PeerVerifier, Verifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::{CertificateError, ClientConfig, Error};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -11,8 +11,8 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 #[derive(Debug)]
 struct AnyServer;
 
-impl Judge for AnyServer {
-    fn judge(
+impl PeerVerifier for AnyServer {
+    fn verify_peer(
         &self,
         _: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],

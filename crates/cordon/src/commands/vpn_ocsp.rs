@@ -1,6 +1,6 @@
-//! How `cordon vpn up` asks OCSP responders (RFC 6960 Appendix A).
+//! HTTP transport of `cordon vpn up` for OCSP (RFC 6960 Appendix A).
 
-use gateway::ike::{ANSWER_MAX, AskResponder};
+use gateway::ike::{MAX_OCSP_RESPONSE_LEN, OcspTransport};
 use tokio::runtime::Handle;
 
 use super::vpn_http;
@@ -11,18 +11,19 @@ pub(super) fn check(urls: &[String]) -> Outcome {
     vpn_http::check(urls, "ocsp_responder", "http://ocsp.example.org/")
 }
 
-/// Asks in tasks of `runtime`.
-pub(super) fn asker(runtime: Handle) -> AskResponder {
-    Box::new(move |question| {
+/// Sends requests in tasks of `runtime`.
+pub(super) fn transport(runtime: Handle) -> OcspTransport {
+    Box::new(move |outgoing| {
         runtime.spawn(async move {
-            let (url, request) = (question.url(), question.request().to_vec());
-            let asked = vpn_http::post(url, "application/ocsp-request", request, ANSWER_MAX);
-            let answer = match tokio::time::timeout(question.patience(), asked).await {
-                Ok(Ok(answer)) => Ok(answer),
+            let (url, request) = (outgoing.url(), outgoing.request().to_vec());
+            let media_type = "application/ocsp-request";
+            let sent = vpn_http::post(url, media_type, request, MAX_OCSP_RESPONSE_LEN);
+            let response = match tokio::time::timeout(outgoing.time_limit(), sent).await {
+                Ok(Ok(response)) => Ok(response),
                 Ok(Err(error)) => Err(format!("{error:#}")),
                 Err(_) => Err("no answer in time".to_owned()),
             };
-            question.answer(answer);
+            outgoing.respond(response);
         });
     })
 }

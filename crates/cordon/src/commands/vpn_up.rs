@@ -204,7 +204,7 @@ pub(crate) async fn up(path: &Path) -> Outcome {
     // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
     let firewall = Firewall::of_daemon(&loaded.config);
     vpn_firewall::put_in_force(firewall.as_ref())?;
-    loaded.responder = Some(vpn_ocsp::asker(Handle::current()));
+    loaded.ocsp_transport = Some(vpn_ocsp::transport(Handle::current()));
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;

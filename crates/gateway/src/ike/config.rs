@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-use super::ocsp::OcspPolicy;
-use super::responder::RESPONDERS;
 use crate::config::{
     BackendConfig, DebugConfig, DscpConfig, InterfaceConfig, MetricsConfig, ModeConfig, Prefix,
     ethernet, mark, seconds, yes,
 };
 use crate::firewall::FirewallConfig;
+use pki::ocsp::OcspPolicy;
+use pki::ocsp::client::MAX_RESPONDERS;
 
 pub use peer::PeerConfig;
 pub use proposal::{EspProposalConfig, IkeProposalConfig};
@@ -163,7 +163,7 @@ impl TrustConfig {
             (_, OcspPolicy::Off) => Some(
                 "`ocsp_responder` needs ocsp = \"if-given\" or \"required\": with \"off\" nobody is asked",
             ),
-            (1..=RESPONDERS, _) => None,
+            (1..=MAX_RESPONDERS, _) => None,
             _ => Some("`ocsp_responder` names more than 4 responders"),
         }
     }

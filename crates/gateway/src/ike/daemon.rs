@@ -18,7 +18,7 @@ use sys::tun::Tun;
 use super::config::{Carrier, OuterConfig};
 use super::control::{IKE_PORT, NAT_PORT, Order, Reply};
 use super::journal::{self, Audit};
-use super::judge::{Asked, Finding, Judge, SharedTrust, TrustJob, accept};
+use super::peer_verifier::{Finding, OcspCounters, PeerVerifier, SharedTrust, TrustJob, accept};
 use super::plan::Loaded;
 use super::plane::Plane;
 use super::protocol::Protocol;
@@ -254,12 +254,12 @@ pub async fn start(
     let (notes, audit_notes) = journal::notes();
     let shared: SharedTrust = Arc::new(RwLock::new(loaded.trust.take().map(Arc::new)));
     let audit_errors = Arc::new(AtomicU64::new(0));
-    let asked = Arc::new(Asked::default());
+    let asked = Arc::new(OcspCounters::default());
     let found = inbox.clone();
     let tell = move |finding: Finding<_>| found.send(Input::Found(finding));
-    let judge = Judge::new(
+    let verifier = PeerVerifier::new(
         Arc::clone(&shared),
-        loaded.responder.take(),
+        loaded.ocsp_transport.take(),
         Arc::clone(&asked),
         trust.clone(),
         Box::new(tell),
@@ -301,7 +301,7 @@ pub async fn start(
         ),
         ("vpn-signer", quiet(move || watched.watch())),
         ("vpn-tls", quiet(move || work_on_tls(&tls_jobs, &tls_inbox))),
-        ("vpn-verify", quiet(move || judge.run(&trust_jobs))),
+        ("vpn-verify", quiet(move || verifier.run(&trust_jobs))),
         (
             "vpn-port500",
             quiet(move || listen_ike(&ike, &port_inbox, &over)),

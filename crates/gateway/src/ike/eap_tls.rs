@@ -12,7 +12,7 @@ use std::time::Duration;
 use ikev2::auth::Scheme;
 use ikev2::config::KeyKind;
 use ikev2::wire::Identification;
-use pki::tls::{Judge, Verifier};
+use pki::tls::{PeerVerifier, Verifier};
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::NoServerSessionStorage;
@@ -21,7 +21,7 @@ use rustls::{ClientConfig, Error, ServerConfig, SignatureAlgorithm, SignatureSch
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
-use super::judge::SharedTrust;
+use super::peer_verifier::SharedTrust;
 use super::requirement::Requirement;
 use super::threads::KeyJob;
 
@@ -76,8 +76,10 @@ impl Way {
             trust.clone()
         });
         let trust = trust.ok_or_else(|| refused("no authority is trusted".to_owned()))?;
-        let judged = trust.verify(chain, &[], id, requirement, OffsetDateTime::now_utc());
-        judged.map(drop).map_err(|error| refused(error.to_string()))
+        let verified = trust.verify(chain, &[], id, requirement, OffsetDateTime::now_utc());
+        verified
+            .map(drop)
+            .map_err(|error| refused(error.to_string()))
     }
 }
 
@@ -125,12 +127,12 @@ pub(super) fn client(
     (server, requirement): (Identification, Arc<Requirement>),
 ) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let judge = KnownServer {
+    let peers = KnownServer {
         way: way.clone(),
         server,
         requirement,
     };
-    let verifier = Arc::new(Verifier::new(judge, &provider));
+    let verifier = Arc::new(Verifier::new(peers, &provider));
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
@@ -238,8 +240,8 @@ impl Signer for RemoteSigner {
 #[derive(Debug)]
 struct AnyClient;
 
-impl Judge for AnyClient {
-    fn judge(
+impl PeerVerifier for AnyClient {
+    fn verify_peer(
         &self,
         _: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
@@ -261,8 +263,8 @@ struct KnownServer {
     requirement: Arc<Requirement>,
 }
 
-impl Judge for KnownServer {
-    fn judge(
+impl PeerVerifier for KnownServer {
+    fn verify_peer(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],

@@ -3,8 +3,9 @@
 use time::OffsetDateTime;
 use x509_cert::Certificate;
 
-use super::ocsp::{Said, look_up};
 use super::signer::message::{Request, Response};
+use pki::ocsp::{CertStatus, look_up};
+use pki::status::StatusCache;
 
 /// What a response says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +25,15 @@ pub fn ocsp(
 ) -> Option<Status> {
     let read = |der| pki::cert::from_der(der).ok();
     let (certificate, issuer): (Certificate, Certificate) = (read(certificate)?, read(issuer)?);
-    match look_up(&[response.to_vec()], &certificate, &[&issuer], now)? {
-        Said::Good => Some(Status::Good),
-        Said::Revoked(_) => Some(Status::Revoked),
+    match look_up(
+        &[response.to_vec()],
+        &certificate,
+        &[&issuer],
+        &StatusCache::new(),
+        now,
+    )? {
+        CertStatus::Good => Some(Status::Good),
+        CertStatus::Revoked(_) => Some(Status::Revoked),
     }
 }
 

@@ -28,16 +28,18 @@ mod fair;
 pub mod fuzzing;
 mod identity;
 mod journal;
-mod judge;
 mod links;
 mod ocsp;
+#[cfg(test)]
+#[path = "../../../pki/tests/it/ocsp_site.rs"]
+mod ocsp_site;
+mod peer_verifier;
 mod plan;
 mod plane;
 mod pool;
 mod protocol;
 pub mod report;
 mod requirement;
-mod responder;
 mod route;
 mod secret;
 pub mod signer;
@@ -47,6 +49,7 @@ mod users;
 
 pub use control::{Order, Reply};
 pub use journal::Central;
-pub use ocsp::OcspPolicy;
+pub use ocsp::{OcspRequest, OcspTransport};
+pub use pki::ocsp::OcspPolicy;
+pub use pki::ocsp::client::MAX_RESPONSE_LEN as MAX_OCSP_RESPONSE_LEN;
 pub use plan::{Fixed, Loaded, PlanError};
-pub use responder::{ANSWER_MAX, AskResponder, Question};

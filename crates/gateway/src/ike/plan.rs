@@ -25,8 +25,8 @@ use super::config::{
 use super::eap_tls::Way;
 use super::identity;
 use super::journal::Central;
+use super::ocsp::OcspTransport;
 use super::requirement::Requirement;
-use super::responder::AskResponder;
 use super::secret;
 use super::signer::{Key, Signer};
 use super::trust::Trust;
@@ -139,8 +139,8 @@ pub struct Loaded {
     pub(super) signer: Signer,
     /// Who takes audit events over into a central log.
     pub central: Option<Central>,
-    /// How OCSP responders are asked; without it none is.
-    pub responder: Option<AskResponder>,
+    /// Carries requests to OCSP responders; without it none is asked.
+    pub ocsp_transport: Option<OcspTransport>,
 }
 
 /// What cannot change while the daemon runs.
@@ -219,7 +219,7 @@ impl Loaded {
             plans,
             signer: signer.clone(),
             central: None,
-            responder: None,
+            ocsp_transport: None,
         })
     }
 

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use super::control::{Control, Effect, Elsewhere, Host, LinkOrder, NAT_PORT, Now};
 use super::daemon::source_of;
 use super::journal::Notes;
-use super::judge::{Asked, Finding, SharedTrust, TrustJob};
+use super::peer_verifier::{Finding, OcspCounters, SharedTrust, TrustJob};
 use super::plan::Loaded;
 use super::plane::Plane;
 use super::route::connected;
@@ -48,7 +48,7 @@ pub(super) struct Protocol {
     pub(super) links: Sender<LinkOrder>,
     pub(super) notes: Option<Notes>,
     pub(super) audit_errors: Arc<AtomicU64>,
-    pub(super) asked: Arc<Asked>,
+    pub(super) asked: Arc<OcspCounters>,
     /// On port 500, on port 4500.
     pub(super) sockets: (UdpSocket, UdpSocket),
     pub(super) over: Arc<AtomicBool>,
@@ -127,15 +127,15 @@ impl Protocol {
             Input::Note(note) => control.note(note, now),
             Input::Signed(ask, result) => control.signed(ask, result, now),
             Input::TlsDone(ask) => control.tls_done(ask, now),
-            Input::Found(Finding::Verdict(ask, result)) => control.verified(ask, result, now),
+            Input::Found(Finding::Verified(ask, result)) => control.verified(ask, result, now),
             Input::Found(Finding::Recheck) => self.recheck(control, now),
             Input::Order(order, answer) => {
                 let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
                 control.count(Elsewhere {
                     busy: count(&self.inbox.busy),
                     audit_errors: count(&self.audit_errors),
-                    ocsp_questions: count(&self.asked.questions),
-                    ocsp_unanswered: count(&self.asked.unanswered),
+                    ocsp_questions: count(&self.asked.requests),
+                    ocsp_unanswered: count(&self.asked.undetermined),
                 });
                 // Who does not wait any more is no trouble.
                 let _ = answer.try_send(control.obey(order, now));

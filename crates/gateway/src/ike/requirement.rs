@@ -8,9 +8,8 @@
 use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
 use der::Decode as _;
 use ikev2::wire::{IdType, Identification};
-use pki::clearance::Clearance;
 use pki::name::Subject;
-use pki::oid::{AUTHORITY_CLEARANCE_CONSTRAINTS, ExtensionArc};
+use pki::path::ValidatedChain;
 use pki::profile::CaKind;
 use serde::{Deserialize, Deserializer};
 use x509_cert::Certificate;
@@ -78,30 +77,26 @@ impl Requirement {
             && self.unit.is_none()
     }
 
-    /// Checks a certificate that is valid and speaks for `id`. `above` are its authorities, the issuer
-    /// first, the anchor last.
+    /// Checks a certificate that is valid and speaks for `id`.
     ///
     /// # Errors
     /// [`Unmet`].
-    pub(super) fn check(
-        &self,
-        leaf: &Certificate,
-        id: &Identification,
-        above: &[Certificate],
-    ) -> Result<(), Unmet> {
-        let arc = ExtensionArc::default();
+    pub(super) fn check(&self, chain: &ValidatedChain, id: &Identification) -> Result<(), Unmet> {
         let is_named = |one: &Certificate| self.authorities.iter().any(|two| same(one, two));
-        if !self.authorities.is_empty() && !above.iter().any(is_named) {
+        if !self.authorities.is_empty() && !chain.authorities().any(is_named) {
             return Err(Unmet::Authority);
         }
-        if let Some(wanted) = self.kind {
-            let issuer = above.first();
-            let name: Option<String> = issuer.and_then(|issuer| decoded(issuer, arc.ca_kind));
-            if name.as_deref() != Some(wanted.name()) {
-                let found = name.unwrap_or_else(|| "nobody in particular".to_owned());
-                return Err(Unmet::Kind { found, wanted });
-            }
+        if let Some(wanted) = self.kind
+            && chain.kind() != Some(wanted)
+        {
+            let found = chain.kind().map_or("nobody in particular", CaKind::name);
+            let found = found.to_owned();
+            return Err(Unmet::Kind { found, wanted });
         }
+        // A validated chain begins with the peer's own certificate.
+        let Some(leaf) = chain.certificates().next() else {
+            return Err(Unmet::Authority);
+        };
         if let Some(suffix) = &self.suffix
             && !is_under(leaf, id, suffix)
         {
@@ -109,7 +104,7 @@ impl Requirement {
             return Err(Unmet::Name { suffix });
         }
         if let Some(wanted) = self.clearance {
-            let found = clearance(leaf, above, &arc);
+            let found = chain.clearance().level();
             if found < wanted {
                 return Err(Unmet::Clearance { found, wanted });
             }
@@ -135,29 +130,6 @@ fn extension(certificate: &Certificate, oid: der::asn1::ObjectIdentifier) -> Opt
     let mut all = certificate.tbs_certificate.extensions.iter().flatten();
     let found = all.find(|extension| extension.extn_id == oid);
     found.map(|extension| extension.extn_value.as_bytes())
-}
-
-fn decoded<'a, T: der::Decode<'a>>(
-    certificate: &'a Certificate,
-    oid: der::asn1::ObjectIdentifier,
-) -> Option<T> {
-    T::from_der(extension(certificate, oid)?).ok()
-}
-
-/// The clearance in a certificate, as far as every authority above it may grant it. What cannot be read is
-/// none.
-fn clearance(leaf: &Certificate, above: &[Certificate], arc: &ExtensionArc) -> u8 {
-    let own: u8 = decoded(leaf, arc.level).unwrap_or(0);
-    let bound = |authority: &Certificate| {
-        let der = extension(authority, AUTHORITY_CLEARANCE_CONSTRAINTS)?;
-        let bound = Clearance::from_authority_constraints(der, arc.security_policy);
-        Some(bound.map_or(0, Clearance::level))
-    };
-    let bound = above.iter().filter_map(bound).min().unwrap_or(u8::MAX);
-    match own <= bound {
-        true => own,
-        false => 0,
-    }
 }
 
 /// Whether the peer has a name in a domain: the one that it gives, or where that is its subject, one in its

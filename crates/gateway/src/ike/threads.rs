@@ -1,4 +1,4 @@
-//! The daemon's threads apart from the worker, the protocol half and the judge, and what they say to one another.
+//! The daemon's threads apart from the worker, the protocol half and the verifier of certificates, and what they say to one another.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
@@ -17,7 +17,7 @@ use socket2::SockRef;
 
 use super::control::{NAT_PORT, Order, Reply};
 use super::fair::{FairQueue, Pushed, place};
-use super::judge::Finding;
+use super::peer_verifier::Finding;
 use super::signer::{Key, Signer};
 use crate::children::Note;
 use crate::outer::udp::KEEPALIVE;

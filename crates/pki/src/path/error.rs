@@ -1,9 +1,12 @@
 //! Reasons for refusing a certificate.
 
+use const_oid::ObjectIdentifier;
 use time::OffsetDateTime;
 
-use super::{Purpose, issuer_name, name};
-use crate::cert::{CertError, Certificate};
+use super::Purpose;
+use super::names::NameConstraintError;
+use super::policies::PolicyError;
+use crate::cert::CertError;
 use crate::clearance::{Clearance, ClearanceError};
 use crate::crl::RevocationReason;
 use crate::name::NameError;
@@ -74,8 +77,19 @@ pub enum PathError {
         /// Why.
         reason: RevocationReason,
     },
+    /// An OCSP responder says that a certificate in the path is revoked.
+    #[error(
+        "certificate of {subject} was revoked at {} (an OCSP responder says)",
+        rfc3339(at)
+    )]
+    RevokedByOcsp {
+        /// Whose it is.
+        subject: String,
+        /// Since when.
+        at: OffsetDateTime,
+    },
     /// Policy wants a CRL of this authority and there is none.
-    #[error("no revocation list of {issuer}")]
+    #[error("no current revocation list of {issuer}")]
     CrlMissing {
         /// The authority.
         issuer: String,
@@ -155,14 +169,98 @@ pub enum PathError {
     /// The subject name cannot be read.
     #[error("unusable subject name")]
     Name(#[from] NameError),
-    /// Any other violation of RFC 5280, in the words of the validator.
-    #[error("certificate of {subject} violates RFC 5280: {reason}")]
-    Constraint {
-        /// The end entity.
-        subject: String,
-        /// What the validator found.
-        reason: webpki::Error,
+    /// More authorities than one of them allows below itself.
+    #[error("more authorities below {authority} than it may have")]
+    PathLength {
+        /// Who allows less.
+        authority: String,
     },
+    /// A name that an authority in the path may not certify, or that cannot be compared.
+    #[error("names of {subject} violate the constraints of its authorities: {source}")]
+    NameConstraint {
+        /// Whose certificate.
+        subject: String,
+        /// Which.
+        source: NameConstraintError,
+    },
+    /// Certificate policies refuse the path.
+    #[error("certificate of {subject}: {source}")]
+    Policy {
+        /// Whose certificate.
+        subject: String,
+        /// Why.
+        source: PolicyError,
+    },
+    /// A critical extension that is not processed here.
+    #[error("certificate of {subject} has the unknown critical extension {oid}")]
+    UnknownCritical {
+        /// Whose certificate.
+        subject: String,
+        /// Which.
+        oid: ObjectIdentifier,
+    },
+    /// An RSA key that is too short, or one too long to be worth the time.
+    #[error("RSA key of {subject} has {bits} bits; {min} to {max} in whole bytes are accepted")]
+    KeySize {
+        /// Whose key.
+        subject: String,
+        /// How many it has.
+        bits: usize,
+        /// How many it must have.
+        min: usize,
+        /// How many it may have.
+        max: usize,
+    },
+    /// A key of a kind that is not accepted.
+    #[error("key of {subject} is of a kind that is not accepted")]
+    KeyAlgorithm {
+        /// Whose key.
+        subject: String,
+    },
+    /// A signature by an algorithm that is not accepted, SHA-1 and DSA among them.
+    #[error(
+        "certificate of {subject} is signed with {oid}, which is not accepted for its issuer's key"
+    )]
+    SignatureAlgorithm {
+        /// Whose certificate.
+        subject: String,
+        /// What the issuer named.
+        oid: ObjectIdentifier,
+    },
+    /// A certificate that is no version 3, or whose fields contradict one another.
+    #[error("certificate of {subject} violates RFC 5280: {reason}")]
+    Profile {
+        /// Whose certificate.
+        subject: String,
+        /// In which way.
+        reason: &'static str,
+    },
+    /// The name that was asked for is not in the certificate.
+    #[error("certificate of {subject} is not for {name}")]
+    NameMismatch {
+        /// Whose certificate.
+        subject: String,
+        /// What was asked for.
+        name: String,
+    },
+    /// So many possible paths that the search was given up.
+    #[error("certificate of {subject}: too many possible paths")]
+    TooComplex {
+        /// Whose certificate.
+        subject: String,
+    },
+    /// Policy wants a current OCSP response and there is none.
+    #[error("no current OCSP response for the certificate of {subject}{}", because(why.as_deref()))]
+    OcspMissing {
+        /// Whose certificate.
+        subject: String,
+        /// Who was asked, and why that came to nothing.
+        why: Option<String>,
+    },
+}
+
+fn because(why: Option<&str>) -> String {
+    why.map(|why| format!(": {why}")).unwrap_or_default()
 }
 
 /// A time as it stands in messages; the library's own form is not one that people know.
@@ -185,7 +283,7 @@ impl PathError {
             Self::BadSignature { .. } => "certificate-bad-signature",
             Self::Expired { .. } => "certificate-expired",
             Self::NotYetValid { .. } => "certificate-not-yet-valid",
-            Self::Revoked { .. } => "certificate-revoked",
+            Self::Revoked { .. } | Self::RevokedByOcsp { .. } => "certificate-revoked",
             Self::CrlMissing { .. } => "certificate-crl-missing",
             Self::CrlStale { .. } => "certificate-crl-stale",
             Self::WrongPurpose { .. } => "certificate-wrong-purpose",
@@ -198,46 +296,17 @@ impl PathError {
             Self::BadClearance { .. } => "certificate-bad-clearance",
             Self::UserIdMismatch { .. } => "certificate-user-id-mismatch",
             Self::Name(_) => "certificate-name",
-            Self::Constraint { .. } => "certificate-constraint",
+            Self::PathLength { .. } => "certificate-path-length",
+            Self::NameConstraint { .. } => "certificate-name-constraint",
+            Self::Policy { .. } => "certificate-policy",
+            Self::UnknownCritical { .. } => "certificate-unknown-critical-extension",
+            Self::KeySize { .. } => "certificate-key-size",
+            Self::KeyAlgorithm { .. } => "certificate-key-algorithm",
+            Self::SignatureAlgorithm { .. } => "certificate-signature-algorithm",
+            Self::Profile { .. } => "certificate-profile",
+            Self::NameMismatch { .. } => "certificate-name-mismatch",
+            Self::TooComplex { .. } => "certificate-too-complex",
+            Self::OcspMissing { .. } => "certificate-ocsp-missing",
         }
-    }
-}
-
-/// Translates webpki's verdict on the path of `leaf`.
-pub(super) fn from_webpki(e: webpki::Error, leaf: &Certificate, purpose: Purpose) -> PathError {
-    let subject = name(leaf);
-    let issuer = issuer_name(leaf);
-    let at = |time: rustls_pki_types::UnixTime| {
-        i64::try_from(time.as_secs())
-            .ok()
-            .and_then(|secs| OffsetDateTime::from_unix_timestamp(secs).ok())
-            .unwrap_or(OffsetDateTime::UNIX_EPOCH)
-    };
-    match e {
-        webpki::Error::UnknownIssuer
-            if leaf.tbs_certificate.subject == leaf.tbs_certificate.issuer =>
-        {
-            PathError::SelfSigned { subject }
-        }
-        webpki::Error::UnknownIssuer => PathError::UnknownIssuer { issuer },
-        // The dates of the leaf were checked before: this is an authority above it.
-        webpki::Error::CertExpired { not_after, .. } => PathError::Expired {
-            subject: issuer,
-            not_after: at(not_after),
-        },
-        webpki::Error::CertNotValidYet { not_before, .. } => PathError::NotYetValid {
-            subject: issuer,
-            not_before: at(not_before),
-        },
-        webpki::Error::InvalidSignatureForPublicKey
-        | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
-            PathError::BadSignature { subject }
-        }
-        webpki::Error::RequiredEkuNotFoundContext(_) | webpki::Error::EmptyEkuExtension => {
-            PathError::WrongPurpose { subject, purpose }
-        }
-        webpki::Error::CaUsedAsEndEntity => PathError::AuthorityAsEndEntity { subject },
-        webpki::Error::EndEntityUsedAsCa => PathError::NotAnAuthority { subject: issuer },
-        reason => PathError::Constraint { subject, reason },
     }
 }

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use x509_cert::attr::Attribute;
 use x509_cert::ext::pkix::SubjectAltName;
 
-use super::{PathError, name};
+use super::{PathError, subject_name as name};
 use crate::cert::{self, Certificate};
 use crate::clearance::{Clearance, ClearanceError};
 use crate::extension::{decoded, from_x509_time};

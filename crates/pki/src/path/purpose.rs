@@ -3,12 +3,9 @@
 use std::fmt;
 
 use const_oid::ObjectIdentifier;
-use const_oid::db::rfc5912::{ID_CE_EXT_KEY_USAGE, ID_CE_KEY_USAGE};
-use x509_cert::ext::pkix::{ExtendedKeyUsage, KeyUsage};
+use x509_cert::ext::pkix::KeyUsage;
 
-use super::PathError;
-use crate::cert::Certificate;
-use crate::extension::decoded;
+use super::certificate::ParsedCertificate;
 use crate::oid::eku;
 use crate::profile::CaKind;
 
@@ -21,7 +18,7 @@ pub enum Purpose {
     ClientUser,
     /// TLS client: a device.
     ClientDevice,
-    /// TLS server. The host name is checked elsewhere.
+    /// TLS server.
     Server,
     /// Signer of CMS: anybody.
     Signer,
@@ -31,58 +28,83 @@ pub enum Purpose {
     ServiceSigner,
     /// Recipient of CMS: a central role.
     Recipient,
+    /// Peer in IKE or EAP-TLS (RFC 4945, section 5.1.3): if the certificate limits its use at all, then to
+    /// signatures, and to IKE, TLS servers or TLS clients.
+    Ike,
+    /// Peer in OpenVPN: a device of the site with the extended key usage for IKE, which no other has.
+    VpnDevice,
+    /// Signer of revocation lists, which need not be an authority.
+    CrlSigner,
 }
 
 impl Purpose {
-    fn eku(self) -> ObjectIdentifier {
+    /// Extended key usages of which the certificate must have one; empty: they are not looked at.
+    pub(super) const fn uses(self) -> &'static [ObjectIdentifier] {
         match self {
-            Self::Client | Self::ClientUser | Self::ClientDevice => eku::CLIENT_AUTH,
-            Self::Server => eku::SERVER_AUTH,
+            Self::Client | Self::ClientUser | Self::ClientDevice => &[eku::CLIENT_AUTH],
+            Self::Server => &[eku::SERVER_AUTH],
             Self::Signer | Self::DeviceSigner | Self::ServiceSigner | Self::Recipient => {
-                eku::EMAIL_PROTECTION
+                &[eku::EMAIL_PROTECTION]
+            }
+            Self::Ike => &[eku::IPSEC_IKE, eku::SERVER_AUTH, eku::CLIENT_AUTH],
+            Self::VpnDevice => &[eku::IPSEC_IKE],
+            Self::CrlSigner => &[],
+        }
+    }
+
+    /// Whether a certificate without the extensions for its use is refused.
+    const fn must_be_limited(self) -> bool {
+        !matches!(self, Self::Ike)
+    }
+
+    /// Whether a certificate may be an authority's own.
+    pub(super) const fn allows_authority(self) -> bool {
+        matches!(self, Self::CrlSigner)
+    }
+
+    /// The uses for which key usage and extended key usage of an end entity leave it fit; `None` if it is
+    /// fit for none.
+    pub(super) fn of_leaf(self, leaf: &ParsedCertificate) -> Option<Vec<ObjectIdentifier>> {
+        let usage = match leaf.key_usage {
+            Some(usage) => self.allows_usage(usage),
+            None => !self.must_be_limited(),
+        };
+        if !usage {
+            return None;
+        }
+        let uses = self.uses().iter().copied();
+        match &leaf.extended_usage {
+            _ if self.uses().is_empty() => Some(Vec::new()),
+            None if self.must_be_limited() => None,
+            None => Some(uses.collect()),
+            Some(extended) => {
+                let left: Vec<_> = uses.filter(|one| extended.0.contains(one)).collect();
+                (!left.is_empty()).then_some(left)
             }
         }
     }
 
-    /// What webpki asks of the whole path: an authority need not have the extension.
-    pub(super) fn path_eku(self) -> webpki::KeyUsage {
-        // DER contents of the identifiers in `oid::eku`.
-        const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
-        const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
-        const EMAIL: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 4];
-        webpki::KeyUsage::required_if_present(match self.eku() {
-            eku::SERVER_AUTH => SERVER,
-            eku::CLIENT_AUTH => CLIENT,
-            _ => EMAIL,
-        })
-    }
-
-    /// What we ask of the leaf: both extensions must be there, and allow it.
-    pub(super) fn allows_leaf(self, leaf: &Certificate) -> Result<bool, PathError> {
-        let malformed = |source| PathError::Malformed { source };
-        let usage: Option<KeyUsage> = decoded(leaf, ID_CE_KEY_USAGE).map_err(malformed)?;
-        let extended: Option<ExtendedKeyUsage> =
-            decoded(leaf, ID_CE_EXT_KEY_USAGE).map_err(malformed)?;
-        Ok(usage.is_some_and(|u| self.allows_usage(u))
-            && extended.is_some_and(|e| e.0.contains(&self.eku())))
-    }
-
-    pub(super) fn allows_kind(self, kind: CaKind) -> bool {
+    pub(super) const fn allows_kind(self, kind: CaKind) -> bool {
         match self {
             Self::Client => matches!(kind, CaKind::Users | CaKind::Devices),
-            Self::ClientUser => kind == CaKind::Users,
-            Self::ClientDevice | Self::DeviceSigner => kind == CaKind::Devices,
-            Self::Server | Self::ServiceSigner | Self::Recipient => kind == CaKind::Services,
-            Self::Signer => true,
+            Self::ClientUser => matches!(kind, CaKind::Users),
+            Self::ClientDevice | Self::DeviceSigner | Self::VpnDevice => {
+                matches!(kind, CaKind::Devices)
+            }
+            Self::Server | Self::ServiceSigner | Self::Recipient => {
+                matches!(kind, CaKind::Services)
+            }
+            Self::Signer | Self::Ike | Self::CrlSigner => true,
         }
     }
 
     fn allows_usage(self, usage: KeyUsage) -> bool {
         match self {
             Self::Recipient => usage.key_encipherment() || usage.key_agreement(),
-            Self::Signer | Self::DeviceSigner | Self::ServiceSigner => {
+            Self::Signer | Self::DeviceSigner | Self::ServiceSigner | Self::Ike => {
                 usage.digital_signature() || usage.non_repudiation()
             }
+            Self::CrlSigner => usage.crl_sign(),
             _ => usage.digital_signature(),
         }
     }
@@ -99,6 +121,9 @@ impl fmt::Display for Purpose {
             Self::DeviceSigner => "signing by a device",
             Self::ServiceSigner => "signing by a service",
             Self::Recipient => "decryption by a service",
+            Self::Ike => "signatures in IKE",
+            Self::VpnDevice => "a device to open a tunnel",
+            Self::CrlSigner => "signing revocation lists",
         })
     }
 }

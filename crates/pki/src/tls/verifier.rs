@@ -1,4 +1,4 @@
-//! rustls's questions about peers, answered by whoever judges their certificates.
+//! Adapter between rustls and whoever verifies the certificates of peers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,16 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
-use webpki::EndEntityCert;
 
 use crate::path::{PathError, Purpose, TrustStore};
 
 /// Decides about the certificates of TLS peers.
-pub trait Judge: fmt::Debug + Send + Sync {
-    /// Whether a peer with these certificates may come; `name` is that of the server, if it is one.
+pub trait PeerVerifier: fmt::Debug + Send + Sync {
+    /// Accepts or refuses a peer with these certificates; `name` is that of the server, if it is one.
     ///
     /// # Errors
     /// Why not. The peer gets the alert that belongs to it.
-    fn judge(
+    fn verify_peer(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -37,30 +36,31 @@ pub trait Judge: fmt::Debug + Send + Sync {
         true
     }
 
-    /// The authorities that clients are told.
+    /// The authorities whose certificates clients are asked for.
     fn hints(&self) -> &[DistinguishedName] {
         &[]
     }
 }
 
-/// Sees that the peer has the key of its certificate, and asks a [`Judge`] about the certificate.
+/// Verifies that the peer has the key of its certificate, and has a [`PeerVerifier`] decide about the
+/// certificate.
 #[derive(Debug)]
-pub struct Verifier<J> {
-    judge: J,
+pub struct Verifier<V> {
+    peers: V,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl<J: Judge> Verifier<J> {
+impl<V: PeerVerifier> Verifier<V> {
     /// With the signatures that `crypto` can verify.
-    pub fn new(judge: J, crypto: &CryptoProvider) -> Self {
+    pub fn new(peers: V, crypto: &CryptoProvider) -> Self {
         let algorithms = crypto.signature_verification_algorithms;
-        Self { judge, algorithms }
+        Self { peers, algorithms }
     }
 }
 
 type Checked = Result<HandshakeSignatureValid, Error>;
 
-impl<J: Judge> ServerCertVerifier for Verifier<J> {
+impl<V: PeerVerifier> ServerCertVerifier for Verifier<V> {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -69,8 +69,8 @@ impl<J: Judge> ServerCertVerifier for Verifier<J> {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let judge = &self.judge;
-        judge.judge(end_entity, intermediates, Some(server_name), now)?;
+        let peers = &self.peers;
+        peers.verify_peer(end_entity, intermediates, Some(server_name), now)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -97,13 +97,13 @@ impl<J: Judge> ServerCertVerifier for Verifier<J> {
     }
 }
 
-impl<J: Judge> ClientCertVerifier for Verifier<J> {
+impl<V: PeerVerifier> ClientCertVerifier for Verifier<V> {
     fn client_auth_mandatory(&self) -> bool {
-        self.judge.mandatory()
+        self.peers.mandatory()
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.judge.hints()
+        self.peers.hints()
     }
 
     fn verify_client_cert(
@@ -112,7 +112,8 @@ impl<J: Judge> ClientCertVerifier for Verifier<J> {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.judge.judge(end_entity, intermediates, None, now)?;
+        self.peers
+            .verify_peer(end_entity, intermediates, None, now)?;
         Ok(ClientCertVerified::assertion())
     }
 
@@ -139,7 +140,7 @@ impl<J: Judge> ClientCertVerifier for Verifier<J> {
     }
 }
 
-/// Judges TLS clients.
+/// Verifies TLS clients.
 pub(super) struct Clients {
     trust: TrustStore,
     purpose: Purpose,
@@ -181,8 +182,8 @@ impl fmt::Debug for Clients {
     }
 }
 
-impl Judge for Clients {
-    fn judge(
+impl PeerVerifier for Clients {
+    fn verify_peer(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -209,7 +210,7 @@ impl Judge for Clients {
     }
 }
 
-/// Judges TLS servers.
+/// Verifies TLS servers.
 pub(super) struct Servers(pub(super) TrustStore);
 
 impl fmt::Debug for Servers {
@@ -218,8 +219,8 @@ impl fmt::Debug for Servers {
     }
 }
 
-impl Judge for Servers {
-    fn judge(
+impl PeerVerifier for Servers {
+    fn verify_peer(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -227,13 +228,11 @@ impl Judge for Servers {
         now: UnixTime,
     ) -> Result<(), Error> {
         let (chain, now) = (chain(end_entity, intermediates), wall_time(now));
-        let outcome = self.0.validate_chain(&chain, Purpose::Server, now);
-        outcome.map_err(to_rustls)?;
         let wrong = Error::InvalidCertificate(CertificateError::NotValidForName);
-        let name = name.ok_or_else(|| wrong.clone())?;
-        EndEntityCert::try_from(end_entity)
-            .and_then(|cert| cert.verify_is_valid_for_subject_name(name))
-            .map_err(|_| wrong)
+        let name = name.ok_or(wrong)?.to_owned();
+        let policy = self.0.policy(Purpose::Server).with_name(name);
+        let outcome = self.0.accept(&chain, &policy, &[], now);
+        outcome.map(drop).map_err(to_rustls)
     }
 }
 
@@ -259,17 +258,18 @@ fn to_rustls(e: PathError) -> Error {
     Error::InvalidCertificate(match e {
         PathError::Expired { .. } => CertificateError::Expired,
         PathError::NotYetValid { .. } => CertificateError::NotValidYet,
-        PathError::Revoked { .. } => CertificateError::Revoked,
+        PathError::Revoked { .. } | PathError::RevokedByOcsp { .. } => CertificateError::Revoked,
         PathError::UnknownIssuer { .. } | PathError::SelfSigned { .. } => {
             CertificateError::UnknownIssuer
         }
         PathError::BadSignature { .. } => CertificateError::BadSignature,
+        PathError::NameMismatch { .. } => CertificateError::NotValidForName,
         PathError::WrongPurpose { .. } | PathError::WrongKind { .. } => {
             CertificateError::InvalidPurpose
         }
-        PathError::CrlMissing { .. } | PathError::CrlStale { .. } => {
-            CertificateError::UnknownRevocationStatus
-        }
+        PathError::CrlMissing { .. }
+        | PathError::CrlStale { .. }
+        | PathError::OcspMissing { .. } => CertificateError::UnknownRevocationStatus,
         PathError::Certificate(_) | PathError::Malformed { .. } => CertificateError::BadEncoding,
         other => CertificateError::Other(OtherError(Arc::new(other))),
     })

@@ -8,8 +8,13 @@
 mod crl;
 mod files;
 mod fixture;
+mod limbo;
 mod lint;
+mod ocsp;
+mod ocsp_client;
+mod ocsp_site;
 mod openssl;
 mod parsers;
+mod pkits;
 mod refusals;
 mod tls;

@@ -22,7 +22,7 @@ const USER: Profile = Profile::User {
 };
 
 /// Signs what an honest authority would not.
-fn resign(mut certificate: Certificate, key: &PrivateKey) -> Certificate {
+pub(crate) fn resign(mut certificate: Certificate, key: &PrivateKey) -> Certificate {
     certificate.tbs_certificate.signature = key.signature_algorithm();
     certificate.signature_algorithm = key.signature_algorithm();
     let message = certificate.tbs_certificate.to_der().unwrap();

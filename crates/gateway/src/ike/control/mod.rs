@@ -36,7 +36,7 @@ use audit::AuditBudget;
 use super::attempts::Attempts;
 use super::config::{Carrier, DaemonConfig, OuterConfig, Start};
 use super::eap_tls::Way;
-use super::judge::Refused;
+use super::peer_verifier::Refused;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};

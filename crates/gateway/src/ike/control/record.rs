@@ -61,7 +61,7 @@ impl Control {
 
     /// Logs that nobody answered what was asked about a certificate, and that it was accepted nevertheless.
     pub(super) fn note_unanswered(&mut self, about: &Claim, accepted: &Accepted, now: Now) {
-        if let Some(why) = &accepted.unanswered
+        if let Some(why) = &accepted.undetermined
             && self.is_loud(now)
         {
             tracing::warn!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::ike::judge::Refused;
+use crate::ike::peer_verifier::Refused;
 use crate::ike::plan::Loaded;
 use crate::ike::signer::Signer;
 

@@ -16,12 +16,12 @@ use super::{PlanError, Reader, chain};
 use crate::ike::config::{CredentialConfig, EapConfig, EapMethod, LoginConfig};
 use crate::ike::eap_tls::{self, Way};
 use crate::ike::identity;
-use crate::ike::ocsp::OcspPolicy;
 use crate::ike::requirement::Requirement;
 use crate::ike::secret::{self, SECRET_MAX};
 use crate::ike::signer::{self, Key};
 use crate::ike::trust::{Trust, key_hashes};
 use crate::ike::users::Users;
+use pki::ocsp::OcspPolicy;
 
 /// Bytes of a shared secret at least: shorter ones are guessed from one recorded handshake.
 const SECRET_MIN: usize = 12;

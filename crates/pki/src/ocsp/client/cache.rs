@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn what_ends_first_makes_room() {
         let mut cache = Cache::default();
-        let answer = vec![0; super::super::ANSWER_MAX];
+        let answer = vec![0; super::super::MAX_RESPONSE_LEN];
         let each = size(&[0; 4], &answer);
         let room = u32::try_from(BYTES / each).unwrap();
         let minute = |number: u32| NOW + Duration::MINUTE * number;
