@@ -203,7 +203,7 @@ def refusals(suite, lab, token, pin, auth, top):
     ]:
         with suite.case(f"token: {name} is refused in one line"):
             # Without a session with the token: while there is one, every PIN is right.
-            with Daemon(lab, "client", connection(start="none"), top) as ours:
+            with Daemon(lab, "client", connection(start="none"), f'folders = ["{other}"]\n{top}') as ours:
                 ours.write(connection(auth=text))
                 contains(ours.tell("reload", code=1).stderr, reason)
                 equal([row["name"] for row in ours.ike()["connections"]], ["peer"], "connections")

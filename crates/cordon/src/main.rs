@@ -44,16 +44,25 @@ fn run(cli: Cli) -> Outcome {
     if let Command::Lab(words) | Command::Ibc(words) = &cli.command {
         return commands::laboratory::run(&cli, words);
     }
+    // What it gives up, it must give up before there are other threads.
+    let signer = match &cli.command {
+        Command::Vpn(cli::Vpn::Up { config }) => Some(commands::vpn_confinement::begin(config)?),
+        _ => None,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .or_hint("cannot start", "check the limits on threads and open files")?;
-    runtime.block_on(dispatch(cli))
+    match (cli.command, signer) {
+        (Command::Vpn(cli::Vpn::Up { config }), Some(signer)) => {
+            runtime.block_on(commands::vpn_up::up(&config, signer))
+        }
+        (command, _) => runtime.block_on(dispatch(command, cli.json)),
+    }
 }
 
-async fn dispatch(cli: Cli) -> Outcome {
-    let json = cli.json;
-    match cli.command {
+async fn dispatch(command: Command, json: bool) -> Outcome {
+    match command {
         Command::Up(up) => commands::up::run(&up, json).await,
         Command::Demo(demo) => demo::run(&demo, json).await,
         Command::Camera(command) => commands::camera::run(command, json).await,

@@ -251,7 +251,7 @@ impl Firewall {
   }}
   chain leaving_protected {{
     meta l4proto {{ esp, ah }} accept
-    udp sport {{ 500, 4500 }} meta skuid 0 accept
+    udp sport {{ 500, 4500 }} meta skuid {user} accept
 {marked}    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, mld2-listener-report }} accept
     udp sport {{ 68, 546 }} udp dport {{ 67, 547 }} accept
     counter drop
@@ -278,6 +278,7 @@ impl Firewall {
 }}
 ",
             marked = marked.unwrap_or_default(),
+            user = rustix::process::geteuid().as_raw(),
         );
         text
     }

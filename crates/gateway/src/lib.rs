@@ -16,6 +16,7 @@ pub mod capture;
 pub mod children;
 pub mod coalesce;
 pub mod config;
+pub mod confinement;
 pub mod counters;
 pub mod daemon;
 pub mod firewall;

@@ -12,6 +12,7 @@ pub(crate) mod pki;
 pub(crate) mod registry;
 pub(crate) mod up;
 pub(crate) mod vpn;
+pub(crate) mod vpn_confinement;
 mod vpn_crls;
 mod vpn_firewall;
 mod vpn_http;

@@ -37,7 +37,6 @@ const REQUEST: Duration = Duration::from_secs(2);
 pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
     match command {
         Vpn::Static { config } => run_static(&config).await,
-        Vpn::Up { config } => vpn_up::up(&config).await,
         Vpn::Status { target, format } => {
             let format = if json { StatusFormat::Json } else { format };
             status(&vpn_up::socket_of(&target)?, format).await
@@ -52,7 +51,8 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
         Vpn::Unblock(which) => vpn_firewall::unblock(&which, json),
         Vpn::ExportKeys { config, output } => export_keys(&config, &output),
         Vpn::Profile(args) => super::vpn_profile::run(&args, json).await,
-        Vpn::Signer => signer(),
+        // Before there is a runtime.
+        Vpn::Up { .. } | Vpn::Signer => Ok(()),
         Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
     }
 }

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::vpn::{Front, bind_metrics, bind_status, serve_metrics, start_signer};
+use super::vpn::{Front, bind_metrics, bind_status, serve_metrics};
 use super::vpn_crls::{self, Known};
 use super::vpn_ocsp;
 use super::{field, list, print, read_text, text, vpn_firewall};
@@ -132,7 +132,14 @@ impl Running {
     }
 
     fn reload(&mut self) -> Outcome<Value> {
-        let loaded = load(&self.path, &self.signer)?;
+        let loaded = load(&self.path, &self.signer).map_err(|failure| {
+            let hint = "the daemon reads files only in folders that its file named when it was started: \
+                        restart it, or name the folder in `folders`";
+            match failure.message().contains("Permission denied") {
+                true => Failure::new(anyhow::anyhow!(failure.message()), hint),
+                false => failure,
+            }
+        })?;
         if loaded.fixed() != self.fixed {
             return Err(Failure::new(
                 anyhow::anyhow!("[interface], [path] or `status` differs from what runs"),
@@ -197,9 +204,7 @@ impl Running {
 }
 
 /// `cordon vpn up`.
-pub(crate) async fn up(path: &Path) -> Outcome {
-    // First of all: it gets nothing that is opened later.
-    let signer = start_signer()?;
+pub(crate) async fn up(path: &Path, signer: Signer) -> Outcome {
     let mut loaded = load(path, &signer)?;
     // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
     let firewall = Firewall::of_daemon(&loaded.config);

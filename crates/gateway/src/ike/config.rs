@@ -32,6 +32,10 @@ pub struct DaemonConfig {
     pub backend: BackendConfig,
     /// A Unix socket that answers `cordon vpn status`, `explain`, `down` and the like.
     pub status: PathBuf,
+    /// Folders that later versions of this file may name files in, beside those that it names at the start:
+    /// the daemon can read no others.
+    #[serde(default)]
+    pub folders: Vec<PathBuf>,
     /// The inner side.
     pub interface: InterfaceConfig,
     /// The outer side.
