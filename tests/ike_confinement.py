@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import signal
+import sys
 from pathlib import Path
 
 from tests.harness import CORDON, Process, contains, equal, run as execute, wait_for
-from tests.ike_lab import INSIDE, Daemon, Lab, connection, mirrored
+from tests.ike_lab import INSIDE, Authority, Daemon, Lab, certificate_auth, connection, mirrored
 
 # Any that is not root's; it needs no entry in a list of users.
 USER = 64321
@@ -30,6 +32,38 @@ class AsUser(Daemon):
         wait_for(lambda: "tunnels are served" in self.log(), self.log)
         return self
 
+
+def fetching(suite, lab):
+    """A gateway that follows a list by HTTP: who speaks HTTP, and with which rights."""
+    good = Authority(suite.folder / "authority")
+    good.issue("theirs")
+    good.revoke()
+    command = lab.network.command("server", sys.executable, "-m", "http.server", "8099", "--bind", "127.0.0.1")
+    server = Process(command, suite.folder / "http", cwd=good.folder)
+    suite.finally_do(server.kill)
+    top = f'[trust]\nanchors = ["{good.folder}/ca.pem"]\ncrl_urls = ["http://127.0.0.1:8099/crl.pem"]\ncrl_refresh = 1'
+    text = mirrored(suite=None, auth=certificate_auth(good.folder, "theirs"))
+    gateway = Daemon(lab, "server", text)
+    gateway.file.write_text(gateway.file.read_text() + top + "\n")
+    with gateway:
+        gateway.says("a revocation list has changed")
+        daemon = gateway.process.child.pid
+        process = lambda: execute("pgrep", "-f", "cordon vpn fetcher", code=None).stdout.split()
+        (pid,) = wait_for(process, "the process that fetches")
+        with suite.case("HTTP is spoken by a process without rights, and by no other"):
+            equal(status(pid, "PPid"), str(daemon), "its parent")
+            for field, value in [("CapEff", "0" * 16), ("CapPrm", "0" * 16), ("NoNewPrivs", "1"), ("Seccomp", "2")]:
+                equal(status(pid, field), value, field)
+            sockets = lab.network.run("server", "ss", "-tanp").stdout
+            assert f"pid={daemon}," not in sockets, sockets
+        with suite.case("a fetcher that ended is started again"):
+            os.kill(int(pid), signal.SIGKILL)
+            wait_for(lambda: process() not in ([], [pid]), "another process")
+            good.revoke(good.issue("revoked"))
+            lines = lambda: gateway.log().count("a revocation list has changed")
+            wait_for(lambda: lines() >= 2, gateway.log)
+    with suite.case("it ends with the daemon"):
+        wait_for(lambda: process() == [], "its end")
 
 def run(suite):
     lab = Lab(suite)
@@ -72,3 +106,4 @@ def run(suite):
             rules = lab.network.run("client", "nft", "list", "ruleset").stdout
             contains(rules, "10.5.2.0/25")
             contains(rules, f"skuid {USER}")
+    fetching(suite, lab)

@@ -537,6 +537,9 @@ way.")]
     /// The process with the private keys, which `cordon vpn up` starts by itself.
     #[command(hide = true)]
     Signer,
+    /// The process that fetches by HTTP; started by `up`.
+    #[command(hide = true)]
+    Fetcher,
     #[command(flatten)]
     Openvpn(crate::commands::openvpn::Openvpn),
 }

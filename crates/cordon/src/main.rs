@@ -41,6 +41,9 @@ fn run(cli: Cli) -> Outcome {
     if let Command::Vpn(cli::Vpn::Signer) = cli.command {
         return commands::vpn::signer();
     }
+    if let Command::Vpn(cli::Vpn::Fetcher) = cli.command {
+        return commands::vpn_fetcher::run();
+    }
     if let Command::Lab(words) | Command::Ibc(words) = &cli.command {
         return commands::laboratory::run(&cli, words);
     }

@@ -47,6 +47,11 @@ pub struct Files {
     pub read: Vec<PathBuf>,
     /// Folders to write.
     pub write: Vec<PathBuf>,
+    /// Programs to start, wherever they lie.
+    pub programs: Vec<PathBuf>,
+    /// Also what a daemon takes: the system's folders to read and to start programs from, the devices for
+    /// tunnels, the kernel's settings of the network.
+    pub system: bool,
 }
 
 /// Leaves no memory behind for others to read: no core dumps, no debuggers of the same user.
@@ -89,14 +94,19 @@ pub fn restrict_files(files: &Files) -> Result<(), ConfinementError> {
             .add_rule(PathBeneath::new(open, rights))
             .map(drop)
     };
-    for folder in SYSTEM {
-        allow(Path::new(folder), read | AccessFs::Execute)?;
+    if files.system {
+        for folder in SYSTEM {
+            allow(Path::new(folder), read | AccessFs::Execute)?;
+        }
+        for device in DEVICES {
+            let rights = read | AccessFs::WriteFile | AccessFs::IoctlDev;
+            allow(Path::new(device), rights)?;
+        }
+        allow(Path::new(SETTINGS), read | AccessFs::WriteFile)?;
     }
-    for device in DEVICES {
-        let rights = read | AccessFs::WriteFile | AccessFs::IoctlDev;
-        allow(Path::new(device), rights)?;
+    for program in &files.programs {
+        allow(program, AccessFs::ReadFile | AccessFs::Execute)?;
     }
-    allow(Path::new(SETTINGS), read | AccessFs::WriteFile)?;
     for folder in &files.read {
         allow(folder, read)?;
     }
@@ -226,7 +236,7 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_getrandom,
     libc::SYS_gettimeofday,
     libc::SYS_nanosleep,
-    // Threads and processes; `nft` is one.
+    // Threads and processes, which may give up more: `nft`, the fetcher.
     libc::SYS_capget,
     libc::SYS_capset,
     libc::SYS_clone,
@@ -246,6 +256,9 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_gettid,
     libc::SYS_getuid,
     libc::SYS_kill,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_restrict_self,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
     libc::SYS_prctl,
@@ -259,6 +272,7 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_yield,
+    libc::SYS_seccomp,
     libc::SYS_set_robust_list,
     libc::SYS_set_tid_address,
     libc::SYS_sigaltstack,
@@ -317,6 +331,7 @@ mod tests {
             scope.spawn(|| {
                 let files = Files {
                     write: vec![inside.path().to_owned()],
+                    system: true,
                     ..Files::default()
                 };
                 restrict_files(&files).unwrap();

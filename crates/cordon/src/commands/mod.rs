@@ -14,6 +14,7 @@ pub(crate) mod up;
 pub(crate) mod vpn;
 pub(crate) mod vpn_confinement;
 mod vpn_crls;
+pub(crate) mod vpn_fetcher;
 mod vpn_firewall;
 mod vpn_http;
 mod vpn_ocsp;

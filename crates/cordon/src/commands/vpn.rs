@@ -52,7 +52,7 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
         Vpn::ExportKeys { config, output } => export_keys(&config, &output),
         Vpn::Profile(args) => super::vpn_profile::run(&args, json).await,
         // Before there is a runtime.
-        Vpn::Up { .. } | Vpn::Signer => Ok(()),
+        Vpn::Up { .. } | Vpn::Signer | Vpn::Fetcher => Ok(()),
         Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
     }
 }

@@ -49,7 +49,10 @@ fn files(table: &Table, folder: &Path) -> Files {
     };
     let mut files = Files {
         read: vec![own.to_owned()],
-        write: Vec::new(),
+        system: true,
+        // For the process that fetches.
+        programs: vec![PathBuf::from("/proc/self/exe")],
+        ..Files::default()
     };
     named(&Value::Table(table.clone()), own, &mut files.read);
     let further = table.get("folders").and_then(Value::as_array);

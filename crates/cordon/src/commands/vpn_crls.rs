@@ -7,11 +7,10 @@ use std::time::Duration;
 use gateway::ike::daemon::{DaemonHandle, split_crls};
 use tokio_util::sync::CancellationToken;
 
+use super::vpn_fetcher::{Fetcher, MAX_BODY};
 use super::vpn_http;
 use crate::failure::Outcome;
 
-/// Bytes of a list at most.
-const MAX_LIST: usize = 16 * 1024 * 1024;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a failure, at most.
@@ -47,15 +46,16 @@ pub(super) fn check(urls: &[String]) -> Outcome {
 pub(super) fn follow(
     urls: Vec<String>,
     every: Duration,
-    handle: &DaemonHandle,
+    (handle, fetcher): (&DaemonHandle, &Fetcher),
     known: &Known,
     stop: &CancellationToken,
 ) {
     for url in urls {
-        let (handle, known, stop) = (handle.clone(), known.clone(), stop.clone());
+        let (handle, fetcher) = (handle.clone(), fetcher.clone());
+        let (known, stop) = (known.clone(), stop.clone());
         tokio::spawn(async move {
             loop {
-                let fetched = tokio::time::timeout(PATIENCE, vpn_http::get(&url, MAX_LIST)).await;
+                let fetched = tokio::time::timeout(PATIENCE, fetcher.get(&url, MAX_BODY)).await;
                 let fetched = fetched.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time")));
                 let pause = match fetched {
                     Ok(list) => {

@@ -49,7 +49,7 @@ pub(super) async fn get(url: &str, most: usize) -> anyhow::Result<Vec<u8>> {
 /// As [`get`].
 pub(super) async fn post(
     url: &str,
-    content_type: &'static str,
+    content_type: &str,
     body: Vec<u8>,
     most: usize,
 ) -> anyhow::Result<Vec<u8>> {

@@ -3,6 +3,7 @@
 use gateway::ike::{MAX_OCSP_RESPONSE_LEN, OcspTransport};
 use tokio::runtime::Handle;
 
+use super::vpn_fetcher::Fetcher;
 use super::vpn_http;
 use crate::failure::Outcome;
 
@@ -12,12 +13,13 @@ pub(super) fn check(urls: &[String]) -> Outcome {
 }
 
 /// Sends requests in tasks of `runtime`.
-pub(super) fn transport(runtime: Handle) -> OcspTransport {
+pub(super) fn transport(runtime: Handle, fetcher: Fetcher) -> OcspTransport {
     Box::new(move |outgoing| {
+        let fetcher = fetcher.clone();
         runtime.spawn(async move {
-            let (url, request) = (outgoing.url(), outgoing.request().to_vec());
+            let (url, request) = (outgoing.url(), outgoing.request());
             let media_type = "application/ocsp-request";
-            let sent = vpn_http::post(url, media_type, request, MAX_OCSP_RESPONSE_LEN);
+            let sent = fetcher.post(url, media_type, request, MAX_OCSP_RESPONSE_LEN);
             let response = match tokio::time::timeout(outgoing.time_limit(), sent).await {
                 Ok(Ok(response)) => Ok(response),
                 Ok(Err(error)) => Err(format!("{error:#}")),

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::vpn::{Front, bind_metrics, bind_status, serve_metrics};
 use super::vpn_crls::{self, Known};
+use super::vpn_fetcher::Fetcher;
 use super::vpn_ocsp;
 use super::{field, list, print, read_text, text, vpn_firewall};
 use crate::cli::VpnSocket;
@@ -102,6 +103,7 @@ struct Running {
     signer: Signer,
     handle: DaemonHandle,
     firewall: Option<Firewall>,
+    fetcher: Fetcher,
     crls: Seen,
     /// Lists that were fetched, and what ends fetching.
     fetched: Known,
@@ -111,7 +113,8 @@ struct Running {
 impl Running {
     /// Asks for revocation lists by HTTP from now on.
     fn fetch(&self, urls: Vec<String>, every: Duration) {
-        vpn_crls::follow(urls, every, &self.handle, &self.fetched, &self.fetching);
+        let ways = (&self.handle, &self.fetcher);
+        vpn_crls::follow(urls, every, ways, &self.fetched, &self.fetching);
     }
 
     /// New revocation lists, if a file has changed.
@@ -209,7 +212,8 @@ pub(crate) async fn up(path: &Path, signer: Signer) -> Outcome {
     // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
     let firewall = Firewall::of_daemon(&loaded.config);
     vpn_firewall::put_in_force(firewall.as_ref())?;
-    loaded.ocsp_transport = Some(vpn_ocsp::transport(Handle::current()));
+    let fetcher = Fetcher::default();
+    loaded.ocsp_transport = Some(vpn_ocsp::transport(Handle::current(), fetcher.clone()));
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
@@ -235,6 +239,7 @@ pub(crate) async fn up(path: &Path, signer: Signer) -> Outcome {
                 signer,
                 handle,
                 firewall,
+                fetcher,
                 crls,
                 fetched: Known::default(),
                 fetching: CancellationToken::new(),

@@ -1,0 +1,294 @@
+//! A process of its own that speaks HTTP for `cordon vpn up`: what responders and publishers of lists send is
+//! read there, and a fault in that reaches neither keys nor tunnels.
+//!
+//! ```text
+//! daemon ──► length, header (JSON), length, body ──► fetcher ──► HTTP
+//!        ◄── the same                            ◄──
+//! ```
+//!
+//! The daemon starts it with the first question, and again if it ended. It has no rights, reads the files by
+//! which names of hosts are found, writes nothing, starts nothing, and ends with the daemon.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream as Pair;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gateway::confinement::{self, Files};
+use gateway::privileges;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
+
+use super::vpn_http;
+use crate::failure::{OrHint as _, Outcome};
+
+/// Bytes of a header at most: an address and a few words.
+const MAX_HEADER: u32 = 64 * 1024;
+/// Bytes of a body at most: the largest revocation list.
+pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;
+/// Questions that are worked on at once.
+const AT_ONCE: usize = 16;
+/// How long an answer may take; who asks has less patience or as much.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How names of hosts are found.
+const FILES: [&str; 9] = [
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/run/systemd/resolve",
+    "/usr/lib",
+    "/lib",
+    "/lib64",
+];
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Question {
+    id: u64,
+    url: String,
+    most: usize,
+    /// Of what is posted; without it something is got.
+    content_type: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    id: u64,
+    /// Why there is no body.
+    error: Option<String>,
+}
+
+async fn write_frame(
+    out: &mut (impl tokio::io::AsyncWrite + Unpin),
+    header: &impl Serialize,
+    body: &[u8],
+) -> anyhow::Result<()> {
+    let header = serde_json::to_vec(header)?;
+    for part in [header.as_slice(), body] {
+        out.write_u32(u32::try_from(part.len())?).await?;
+        out.write_all(part).await?;
+    }
+    Ok(())
+}
+
+/// None at the end of the stream.
+async fn read_frame<H: DeserializeOwned>(
+    from: &mut (impl tokio::io::AsyncRead + Unpin),
+) -> anyhow::Result<Option<(H, Vec<u8>)>> {
+    let len = match from.read_u32().await {
+        Ok(len) => len,
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    anyhow::ensure!(len <= MAX_HEADER, "a header is too long");
+    let mut header = vec![0; usize::try_from(len)?];
+    from.read_exact(&mut header).await?;
+    let len = usize::try_from(from.read_u32().await?)?;
+    anyhow::ensure!(len <= MAX_BODY, "a body is too long");
+    let mut body = vec![0; len];
+    from.read_exact(&mut body).await?;
+    Ok(Some((serde_json::from_slice(&header)?, body)))
+}
+
+/// `cordon vpn fetcher`, before there is any other thread: answers on the socket that is its standard input.
+///
+/// # Errors
+/// That it is not what was started by the daemon, or cannot give up what it has.
+pub(crate) fn run() -> Outcome {
+    let what = "the process that fetches by HTTP";
+    let hint = "it is not for people to start";
+    let give_up = || -> anyhow::Result<Pair> {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+        confinement::forbid_dumps()?;
+        privileges::drop_all()?;
+        let files = Files {
+            read: FILES.map(PathBuf::from).to_vec(),
+            ..Files::default()
+        };
+        confinement::restrict_files(&files)?;
+        confinement::restrict_calls()?;
+        let socket = Pair::from(socket);
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    let socket = give_up().or_hint(what, hint)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .or_hint(what, hint)?;
+    runtime.block_on(serve(socket)).or_hint(what, hint)
+}
+
+async fn serve(socket: Pair) -> anyhow::Result<()> {
+    let (mut from, out) = UnixStream::from_std(socket)?.into_split();
+    let (out, room) = (
+        Arc::new(AsyncMutex::new(out)),
+        Arc::new(Semaphore::new(AT_ONCE)),
+    );
+    while let Some((question, body)) = read_frame::<Question>(&mut from).await? {
+        let place = Arc::clone(&room).acquire_owned().await?;
+        let out = Arc::clone(&out);
+        tokio::spawn(async move {
+            let (id, fetched) = (question.id, fetch(question, body).await);
+            let (error, body) = match fetched {
+                Ok(body) => (None, body),
+                Err(error) => (Some(format!("{error:#}")), Vec::new()),
+            };
+            let answer = Answer { id, error };
+            // Nobody there any more means the end, which the next read finds.
+            let _ = write_frame(&mut *out.lock().await, &answer, &body).await;
+            drop(place);
+        });
+    }
+    Ok(())
+}
+
+async fn fetch(question: Question, body: Vec<u8>) -> anyhow::Result<Vec<u8>> {
+    let most = question.most.min(MAX_BODY);
+    let answer = async {
+        match question.content_type {
+            Some(kind) => vpn_http::post(&question.url, &kind, body, most).await,
+            None => vpn_http::get(&question.url, most).await,
+        }
+    };
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(anyhow::anyhow!("no answer in time")),
+    }
+}
+
+/// Who waits for which answer; none once the process has ended.
+type Asked = HashMap<u64, oneshot::Sender<anyhow::Result<Vec<u8>>>>;
+type Waiting = Arc<Mutex<Option<Asked>>>;
+
+/// The daemon's end.
+#[derive(Clone, Default)]
+pub(super) struct Fetcher(Arc<AsyncMutex<Option<Connection>>>);
+
+struct Connection {
+    out: tokio::net::unix::OwnedWriteHalf,
+    waiting: Waiting,
+    next: u64,
+}
+
+impl Fetcher {
+    /// Gets what is at `url`, `most` bytes at most.
+    ///
+    /// # Errors
+    /// Those of the way there and back, and any status but 200.
+    pub(super) async fn get(&self, url: &str, most: usize) -> anyhow::Result<Vec<u8>> {
+        self.ask(url, None, &[], most).await
+    }
+
+    /// Posts something of a content type, and gets the answer.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) async fn post(
+        &self,
+        url: &str,
+        content_type: &str,
+        body: &[u8],
+        most: usize,
+    ) -> anyhow::Result<Vec<u8>> {
+        self.ask(url, Some(content_type.to_owned()), body, most)
+            .await
+    }
+
+    async fn ask(
+        &self,
+        url: &str,
+        content_type: Option<String>,
+        body: &[u8],
+        most: usize,
+    ) -> anyhow::Result<Vec<u8>> {
+        let (sender, answer) = oneshot::channel();
+        {
+            let mut place = self.0.lock().await;
+            let alive = |connection: &Connection| lock(&connection.waiting).is_some();
+            if !place.as_ref().is_some_and(alive) {
+                *place = Some(Connection::start()?);
+            }
+            let Some(connection) = place.as_mut() else {
+                anyhow::bail!("there is no process that fetches");
+            };
+            let id = connection.next;
+            connection.next = connection.next.wrapping_add(1);
+            if let Some(waiting) = lock(&connection.waiting).as_mut() {
+                waiting.insert(id, sender);
+            }
+            let question = Question {
+                id,
+                url: url.to_owned(),
+                most,
+                content_type,
+            };
+            if let Err(error) = write_frame(&mut connection.out, &question, body).await {
+                *place = None;
+                return Err(error.context("the process that fetches has ended"));
+            }
+        }
+        let ended = || anyhow::anyhow!("the process that fetches has ended");
+        answer.await.map_err(|_| ended())?
+    }
+}
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<Asked>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    /// Starts the process: this program once more, even if its file has been replaced.
+    fn start() -> anyhow::Result<Self> {
+        let (ours, theirs) = Pair::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("cordon").args(["vpn", "fetcher"]);
+        command.stdin(Stdio::from(OwnedFd::from(theirs)));
+        let mut child = command.spawn()?;
+        drop(command);
+        let (from, out) = UnixStream::from_std(ours)?.into_split();
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        let answers = Arc::clone(&waiting);
+        tokio::spawn(async move {
+            if let Err(error) = hand_over(from, &answers).await {
+                tracing::warn!("the process that fetches by HTTP is given up: {error:#}");
+            }
+            // Whoever waits hears that nothing comes.
+            lock(&answers).take();
+            tokio::task::spawn_blocking(move || child.kill().and_then(|()| child.wait()));
+        });
+        Ok(Self {
+            out,
+            waiting,
+            next: 0,
+        })
+    }
+}
+
+async fn hand_over(mut from: OwnedReadHalf, waiting: &Waiting) -> anyhow::Result<()> {
+    while let Some((answer, body)) = read_frame::<Answer>(&mut from).await? {
+        let asked = lock(waiting)
+            .as_mut()
+            .and_then(|all| all.remove(&answer.id));
+        let result = match answer.error {
+            Some(error) => Err(anyhow::anyhow!(error)),
+            None => Ok(body),
+        };
+        // Who does not wait any more is no trouble.
+        if let Some(asked) = asked {
+            let _ = asked.send(result);
+        }
+    }
+    anyhow::bail!("it has ended")
+}
