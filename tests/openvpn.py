@@ -56,7 +56,7 @@ class Lab:
         chosen = ["--cipher", cipher] if cipher else []
         if cipher in RESEARCH and flag:
             chosen.append("--allow-research-cipher")
-        done = execute(CORDON, "vpn", "openvpn-profile", *self.site.arguments(), "--server", OUTSIDE["server"],
+        done = execute(CORDON, "vpn", "openvpn-profile", *self.site.arguments(), "--server", OUTSIDE["server"], "--verifier", Path(CORDON).resolve(),
                    "--device", f"camera-{self.count}", "--out", out, *chosen, code=code)
         return out, done
 

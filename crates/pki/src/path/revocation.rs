@@ -106,8 +106,7 @@ impl PathRecord {
         policy: RevocationPolicy,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
-        let mut links = self.links.iter();
-        links.try_for_each(|link| link.check(status, policy, &self.anchor, now))
+        self.check_from(0, status, policy, now)
     }
 
     /// Checks the authorities only.
@@ -117,8 +116,27 @@ impl PathRecord {
         policy: RevocationPolicy,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
-        let mut links = self.links.iter().skip(1);
-        links.try_for_each(|link| link.check(status, policy, &self.anchor, now))
+        self.check_from(1, status, policy, now)
+    }
+
+    /// What is known to be revoked comes first: a revoked authority's lists count no longer, and that they
+    /// are missing is not the reason.
+    fn check_from(
+        &self,
+        level: usize,
+        status: &StatusCache,
+        policy: RevocationPolicy,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        let links = self.links.get(level..).unwrap_or_default();
+        links
+            .iter()
+            .try_for_each(|link| link.check_known(status, now))?;
+        if policy == RevocationPolicy::Known {
+            return Ok(());
+        }
+        let mut links = links.iter();
+        links.try_for_each(|link| link.check_lists(status, &self.anchor, now))
     }
 }
 
@@ -195,13 +213,7 @@ impl Link {
         }
     }
 
-    fn check(
-        &self,
-        status: &StatusCache,
-        policy: RevocationPolicy,
-        anchor: &[u8; 32],
-        now: OffsetDateTime,
-    ) -> Result<(), PathError> {
+    fn check_known(&self, status: &StatusCache, now: OffsetDateTime) -> Result<(), PathError> {
         let revocation = status.lookup(self.issuer, &self.serial);
         if let Some(revocation) = revocation.filter(|r| r.at <= now) {
             return Err(PathError::Revoked {
@@ -210,9 +222,15 @@ impl Link {
                 reason: revocation.reason,
             });
         }
-        if policy == RevocationPolicy::Known {
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    fn check_lists(
+        &self,
+        status: &StatusCache,
+        anchor: &[u8; 32],
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
         let (reasons, stale) = status.coverage(self.issuer, &self.points, anchor, now);
         if CrlScope::is_every_reason(reasons) {
             return Ok(());
