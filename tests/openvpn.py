@@ -195,6 +195,17 @@ def run_refusals(lab):
         server.says("VERIFY EKU ERROR")
         client.end()
         stop(server)
+    with lab.case("a device that OpenSSL accepts and our validator does not is refused"):
+        out, _ = lab.profile()
+        server = lab.daemon("server", out)
+        server.up()
+        # OpenSSL has the root in server.conf; ours does not trust it any more.
+        authorities = (out / "authorities.pem").read_text()
+        (out / "authorities.pem").write_text(authorities[: authorities.rindex("-----BEGIN")])
+        client = lab.daemon("client", out, ["--connect-retry-max", "1", "--hand-window", "5"])
+        server.says("VERIFY SCRIPT ERROR")
+        client.end()
+        stop(server)
 
 
 def run_mistakes(lab):

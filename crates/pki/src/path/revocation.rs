@@ -10,14 +10,14 @@ use super::{PathError, TrustStore, ValidatedChain, name};
 use crate::crl::{CrlScope, Points, distribution_points};
 use crate::extension::from_x509_time;
 use crate::ocsp::{CertStatus, Query, look_up_parsed};
-use crate::status::{CrlSigner, IssuerId, StatusCache};
+use crate::status::{AnchorId, CrlSigner, IssuerId, StatusCache};
 
 /// What is needed to ask again whether an accepted path still holds, without its certificates.
 #[derive(Clone, Debug)]
 pub struct PathRecord {
     subject: String,
     links: Vec<Link>,
-    anchor: [u8; 32],
+    anchor: AnchorId,
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
@@ -40,7 +40,7 @@ impl PathRecord {
             links: Vec::new(),
             anchor: path
                 .last()
-                .map(|anchor| anchor.fingerprint)
+                .map(|anchor| anchor.anchor_id())
                 .unwrap_or_default(),
             not_before: OffsetDateTime::UNIX_EPOCH,
             not_after: from_x509_time(x509_cert::time::Time::INFINITY),
@@ -136,7 +136,7 @@ impl PathRecord {
             return Ok(());
         }
         let mut links = links.iter();
-        links.try_for_each(|link| link.check_lists(status, &self.anchor, now))
+        links.try_for_each(|link| link.check_lists(status, self.anchor, now))
     }
 }
 
@@ -228,7 +228,7 @@ impl Link {
     fn check_lists(
         &self,
         status: &StatusCache,
-        anchor: &[u8; 32],
+        anchor: AnchorId,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
         let (reasons, stale) = status.coverage(self.issuer, &self.points, anchor, now);

@@ -11,6 +11,7 @@ mod fixture;
 mod limbo;
 mod lint;
 mod listeners;
+mod lists;
 mod ocsp;
 mod ocsp_client;
 mod ocsp_site;
