@@ -124,7 +124,7 @@ fn list_by_a_signer_of_its_own_counts_until_the_signer_is_revoked() {
     check(NOW).unwrap();
     let revoked = entry(&certificate, RevocationReason::KeyCompromise);
     trust
-        .accept_crl(&list(&world.root, 2, &[revoked.clone()]), NOW)
+        .accept_crl(&list(&world.root, 2, std::slice::from_ref(&revoked)), NOW)
         .unwrap();
     assert!(matches!(check(NOW), Err(PathError::CrlMissing { .. })));
     // A list by somebody who is revoked is not even taken.
