@@ -156,3 +156,79 @@ fn list_under_another_anchor_speaks_for_nobody_here() {
     trust.accept_crl(&list(&two.devices, 10, &[]), NOW).unwrap();
     check().unwrap();
 }
+
+#[test]
+fn list_of_a_revoked_authority_is_no_error_and_speaks_for_nobody() {
+    let world = World::new();
+    let (_, chain) = world.leaf(Profile::Device);
+    let trust = world.trust().with_policy(RevocationPolicy::RequireCrl);
+    let revoked = entry(world.devices.certificate(), RevocationReason::CaCompromise);
+    trust
+        .accept_crl(&list(&world.root, 1, &[revoked]), NOW)
+        .unwrap();
+    trust
+        .accept_crl(&list(&world.devices, 1, &[]), NOW)
+        .unwrap();
+    let issuer = IssuerId::of(&chain.leaf().tbs_certificate.issuer);
+    assert_eq!(trust.status().crl_window(issuer), None);
+    let refused = trust.validate(chain.ders(), Purpose::ClientDevice, NOW);
+    assert!(
+        matches!(refused, Err(PathError::Revoked { subject, .. }) if subject == "CA of devices")
+    );
+    // Others go on.
+    let (_, server) = world.leaf(Profile::Server);
+    trust
+        .accept_crl(&list(&world.services, 1, &[]), NOW)
+        .unwrap();
+    trust.validate(server.ders(), Purpose::Server, NOW).unwrap();
+}
+
+#[test]
+fn delta_list_counts_after_its_base_only() {
+    let world = World::new();
+    let (_, chain) = world.leaf(Profile::Device);
+    let trust = strict(&world);
+    let check = || trust.validate(chain.ders(), Purpose::ClientDevice, NOW);
+    let key = crate::fixture::key(KeyAlgorithm::EcdsaP384, 2);
+    let delta = |number, base: u8, entries: &[RevokedEntry]| {
+        let complete = list(&world.devices, number, entries);
+        delta_of(&complete, base, &key)
+    };
+    let revoked = [entry(chain.leaf(), RevocationReason::KeyCompromise)];
+    assert!(matches!(
+        trust.accept_crl(&delta(3, 2, &revoked), NOW),
+        Err(CrlError::NoBase)
+    ));
+    trust
+        .accept_crl(&list(&world.devices, 1, &[]), NOW)
+        .unwrap();
+    // The complete list is older than the base of the delta: what came between is not known.
+    assert!(matches!(
+        trust.accept_crl(&delta(3, 2, &revoked), NOW),
+        Err(CrlError::NoBase)
+    ));
+    check().unwrap();
+    trust
+        .accept_crl(&list(&world.devices, 2, &[]), NOW)
+        .unwrap();
+    trust.accept_crl(&delta(3, 2, &revoked), NOW).unwrap();
+    assert!(matches!(check(), Err(PathError::Revoked { .. })));
+    assert!(matches!(
+        trust.accept_crl(&delta(2, 1, &[]), NOW),
+        Err(CrlError::Rollback)
+    ));
+}
+
+/// Turns a complete list into a delta list to the base of this number.
+fn delta_of(complete: &[u8], base: u8, key: &PrivateKey) -> Vec<u8> {
+    let mut list = pki::crl::parse(complete).unwrap();
+    let extensions = list.tbs_cert_list.crl_extensions.as_mut().unwrap();
+    extensions.push(x509_cert::ext::Extension {
+        extn_id: const_oid::ObjectIdentifier::new_unwrap("2.5.29.27"),
+        critical: true,
+        extn_value: der::asn1::OctetString::new([2, 1, base]).unwrap(),
+    });
+    let signature = key.sign(&list.tbs_cert_list.to_der().unwrap()).unwrap();
+    list.signature = der::asn1::BitString::from_bytes(&signature).unwrap();
+    list.to_der().unwrap()
+}
