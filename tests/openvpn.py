@@ -56,7 +56,7 @@ class Lab:
         chosen = ["--cipher", cipher] if cipher else []
         if cipher in RESEARCH and flag:
             chosen.append("--allow-research-cipher")
-        done = execute(CORDON, "vpn", "openvpn-profile", *self.site.arguments(), "--server", OUTSIDE["server"],
+        done = execute(CORDON, "vpn", "openvpn-profile", *self.site.arguments(), "--server", OUTSIDE["server"], "--verifier", Path(CORDON).resolve(),
                    "--device", f"camera-{self.count}", "--out", out, *chosen, code=code)
         return out, done
 
@@ -193,6 +193,17 @@ def run_refusals(lab):
         server.up()
         client = lab.daemon("client", out, ["--connect-retry-max", "1", "--hand-window", "5"])
         server.says("VERIFY EKU ERROR")
+        client.end()
+        stop(server)
+    with lab.case("a device that OpenSSL accepts and our validator does not is refused"):
+        out, _ = lab.profile()
+        server = lab.daemon("server", out)
+        server.up()
+        # OpenSSL has the root in server.conf; ours does not trust it any more.
+        authorities = (out / "authorities.pem").read_text()
+        (out / "authorities.pem").write_text(authorities[: authorities.rindex("-----BEGIN")])
+        client = lab.daemon("client", out, ["--connect-retry-max", "1", "--hand-window", "5"])
+        server.says("VERIFY SCRIPT ERROR")
         client.end()
         stop(server)
 

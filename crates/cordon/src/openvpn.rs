@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use audit::Actor;
@@ -150,6 +151,13 @@ pub(crate) struct Settings {
     pub(crate) network: Network,
     /// Data cipher.
     pub(crate) cipher: DataCipher,
+    /// Where `cordon` is on the server.
+    #[serde(default = "default_verifier")]
+    pub(crate) verifier: PathBuf,
+}
+
+fn default_verifier() -> PathBuf {
+    PathBuf::from("/usr/bin/cordon")
 }
 
 impl Settings {
@@ -247,9 +255,13 @@ pub(crate) fn server(
          # Revoked devices are refused. The lists are good for a day, and without valid ones nobody\n\
          # gets in: let a daily job write them with `cordon vpn openvpn-crl`.\n\
          crl-verify crl.pem\n\
+         # After OpenSSL our own validator decides, as for every other listener of the site.\n\
+         script-security 2\ntls-export-cert /tmp\n\
+         tls-verify \"{verifier} vpn openvpn-verify --authorities authorities.pem --crl crl.pem\"\n\
          dh none\nexplicit-exit-notify 1\n\n\
          # Rights are given up once the tunnel is set up; what is needed later is kept open.\n\
          user nobody\ngroup nogroup\npersist-key\npersist-tun\n",
+        verifier = settings.verifier.display(),
         host = settings.server,
         port = settings.port,
         address = settings.network.address,
@@ -328,6 +340,7 @@ mod tests {
             port: 1194,
             network: "10.8.0.0/24".parse().unwrap(),
             cipher: cipher.parse().unwrap(),
+            verifier: default_verifier(),
         }
     }
 

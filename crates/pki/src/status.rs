@@ -57,11 +57,18 @@ pub struct CrlWindow {
     pub next_update: OffsetDateTime,
 }
 
+/// Identifies an anchor by its name and key: it may have several certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AnchorId(pub(crate) [u8; 32]);
+
+/// Whose list: two anchors may each have an authority of one name, with numbers of its own.
+type ListKey = (IssuerId, AnchorId, CrlScope);
+
 /// Who signed a CRL: what must still hold for the CRL to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CrlSigner {
-    /// The anchor of its path, by the SHA-256 of its certificate.
-    pub(crate) anchor: [u8; 32],
+    /// The anchor of its path.
+    pub(crate) anchor: AnchorId,
     /// Issuer and serial number of every certificate of its path below the anchor.
     pub(crate) path: Vec<(IssuerId, Vec<u8>)>,
 }
@@ -74,6 +81,13 @@ struct Current {
     signer: Option<CrlSigner>,
 }
 
+impl VerifiedCrl {
+    fn key(&self) -> ListKey {
+        let anchor = self.signer.as_ref().map(|signer| signer.anchor);
+        (self.issuer, anchor.unwrap_or_default(), self.scope.clone())
+    }
+}
+
 struct Entry {
     revocation: Revocation,
     /// The scope of the list that put it on hold, by its place in [`State::scopes`]; pushed entries and
@@ -84,8 +98,8 @@ struct Entry {
 #[derive(Default)]
 struct State {
     revoked: BTreeMap<(IssuerId, Vec<u8>), Entry>,
-    crls: BTreeMap<(IssuerId, CrlScope), Current>,
-    scopes: Vec<(IssuerId, CrlScope)>,
+    crls: BTreeMap<ListKey, Current>,
+    scopes: Vec<ListKey>,
     /// Whether any list ever put anything on hold; else nothing has to be looked for.
     has_holds: bool,
 }
@@ -131,7 +145,7 @@ impl StatusCache {
     /// complete one is not known; [`CrlError::Full`].
     pub fn apply(&self, crl: &VerifiedCrl) -> Result<(), CrlError> {
         let mut state = self.write();
-        let key = (crl.issuer, crl.scope.clone());
+        let key = crl.key();
         let number = number_key(&crl.window.number);
         match (state.crls.get(&key), &crl.base) {
             (Some(known), None) if number < number_key(&known.window.number) => {
@@ -197,7 +211,7 @@ impl StatusCache {
         &self,
         issuer: IssuerId,
         points: &Points,
-        anchor: &[u8; 32],
+        anchor: AnchorId,
         now: OffsetDateTime,
     ) -> (u16, Option<OffsetDateTime>) {
         let state = self.read();
@@ -208,7 +222,7 @@ impl StatusCache {
                 let is_good = |(issuer, serial): &(IssuerId, Vec<u8>)| {
                     state.revocation(*issuer, serial).is_none_or(|r| r.at > now)
                 };
-                signer.anchor == *anchor && signer.path.iter().all(is_good)
+                signer.anchor == anchor && signer.path.iter().all(is_good)
             });
             if speaks_for == 0 || !counts {
                 continue;
@@ -240,8 +254,11 @@ impl StatusCache {
     #[must_use]
     pub fn crl_window(&self, issuer: IssuerId) -> Option<CrlWindow> {
         let state = self.read();
-        let current = state.crls.get(&(issuer, CrlScope::complete()))?;
-        Some(current.window.clone())
+        let complete = state
+            .scopes_of(issuer)
+            .filter(|(scope, _)| scope.is_complete());
+        let newest = complete.max_by_key(|(_, current)| current.window.this_update)?;
+        Some(newest.1.window.clone())
     }
 
     /// How many certificates are known to be revoked.
@@ -291,14 +308,14 @@ impl State {
     }
 
     /// The place of a scope among those that were seen.
-    fn scope(&mut self, key: &(IssuerId, CrlScope)) -> Result<usize, CrlError> {
+    fn scope(&mut self, key: &ListKey) -> Result<usize, CrlError> {
         if let Some(place) = self.scopes.iter().position(|known| known == key) {
             return Ok(place);
         }
         let count = self
             .scopes
             .iter()
-            .filter(|(issuer, _)| *issuer == key.0)
+            .filter(|(issuer, ..)| *issuer == key.0)
             .count();
         if count >= MAX_SCOPES {
             return Err(CrlError::Full);
@@ -323,7 +340,7 @@ impl State {
             }
             return;
         }
-        let known = self.crls.get(&(crl.issuer, crl.scope.clone()));
+        let known = self.crls.get(&crl.key());
         let is_newest =
             known.is_none_or(|known| number_key(&crl.window.number) > number_key(&known.newest));
         if !is_newest || !self.has_holds {
@@ -346,9 +363,9 @@ impl State {
 
     fn scopes_of(&self, issuer: IssuerId) -> impl Iterator<Item = (&CrlScope, &Current)> {
         self.crls
-            .range((issuer, CrlScope::least())..)
-            .take_while(move |((one, _), _)| *one == issuer)
-            .map(|((_, scope), current)| (scope, current))
+            .range((issuer, AnchorId::default(), CrlScope::least())..)
+            .take_while(move |((one, ..), _)| *one == issuer)
+            .map(|((_, _, scope), current)| (scope, current))
     }
 }
 

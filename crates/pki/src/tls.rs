@@ -12,7 +12,9 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::ClientConfig;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoClientAuth, ResolvesServerCert, ServerConfig, ServerSessionMemoryCache,
 };
@@ -165,14 +167,34 @@ impl ServerTls {
         } else {
             let (trust, purpose) = self.clients.ok_or(TlsError::NoTrust)?;
             let mandatory = self.mode == ClientAuth::Required;
-            let clients = Clients::new(trust, purpose, mandatory, self.check_revocation);
-            builder.with_client_cert_verifier(Arc::new(Verifier::new(clients, &crypto)))
+            let verifier = client_verifier(trust, purpose, mandatory, self.check_revocation);
+            builder.with_client_cert_verifier(verifier)
         };
         let mut config = builder.with_cert_resolver(self.identity);
         config.alpn_protocols = self.alpn;
         config.session_storage = ServerSessionMemoryCache::new(RESUMABLE_SESSIONS);
         Ok(Arc::new(config))
     }
+}
+
+/// The verifier of client certificates of a server that asks for them.
+///
+/// [`ServerTls::build`] puts it into configurations.
+#[must_use]
+pub fn client_verifier(
+    trust: TrustStore,
+    purpose: Purpose,
+    mandatory: bool,
+    check_revocation: bool,
+) -> Arc<dyn ClientCertVerifier> {
+    let clients = Clients::new(trust, purpose, mandatory, check_revocation);
+    Arc::new(Verifier::new(clients, &crypto()))
+}
+
+/// The verifier of server certificates. [`client_config`] puts it into configurations.
+#[must_use]
+pub fn server_verifier(trust: TrustStore) -> Arc<dyn ServerCertVerifier> {
+    Arc::new(Verifier::new(Servers(trust), &crypto()))
 }
 
 /// Makes a client configuration that trusts `trust` for servers, refuses revoked ones, and
@@ -186,7 +208,7 @@ pub fn client_config(
     protocols: &[&str],
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let crypto = crypto();
-    let verifier = Arc::new(Verifier::new(Servers(trust.clone()), &crypto));
+    let verifier = server_verifier(trust.clone());
     // "Dangerous" is rustls's word for any verifier but its own; ours calls the same validator and
     // adds kind and revocation.
     let builder = ClientConfig::builder_with_provider(crypto)

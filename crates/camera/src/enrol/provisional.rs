@@ -17,6 +17,7 @@ impl PeerVerifier for AnyServer {
         _: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
         name: Option<&ServerName<'_>>,
+        _: &[u8],
         _: UnixTime,
     ) -> Result<(), Error> {
         // Clients have no name.

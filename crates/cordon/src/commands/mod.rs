@@ -7,6 +7,7 @@ pub(crate) mod directory;
 pub(crate) mod evidence;
 pub(crate) mod laboratory;
 pub(crate) mod openvpn;
+mod openvpn_verify;
 pub(crate) mod page_server;
 pub(crate) mod pki;
 pub(crate) mod registry;

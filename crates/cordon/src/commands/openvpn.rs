@@ -9,6 +9,7 @@ use pki::name::{AltName, Subject};
 use serde_json::json;
 use zeroize::Zeroizing;
 
+use super::openvpn_verify::{self, Verify};
 use super::text;
 use crate::cli::SiteArgs;
 use crate::config::Config;
@@ -21,6 +22,9 @@ const SETTINGS: &str = "settings.json";
 const TLS_CRYPT: &str = "tls-crypt.key";
 const CRL: &str = "crl.pem";
 
+/// The devices authority and the root, for the hook on the server.
+const AUTHORITIES: &str = "authorities.pem";
+
 /// The commands of `cordon vpn` that are about OpenVPN.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Openvpn {
@@ -29,20 +33,29 @@ pub(crate) enum Openvpn {
   cordon vpn openvpn-profile --data /var/lib/cordon --server vpn.example.org \\
     --device camera-17 --out tunnel
   cordon vpn openvpn-profile --data /var/lib/cordon --device camera-18 --out tunnel
-The first makes the folder, the second adds a device to it. Carry server.conf and crl.pem to the
-server, each .ovpn file to its device, and keep the folder to yourself: it holds private keys.")]
-    OpenvpnProfile(Profile),
+The first makes the folder, the second adds a device to it. Carry server.conf, authorities.pem and
+crl.pem to the server, which needs `cordon` as well, each .ovpn file to its device, and keep the folder to yourself: it holds private keys.")]
+    #[command(name = "openvpn-profile")]
+    Profile(Profile),
     /// Write the current revocation lists for an OpenVPN server, replacing the file.
     #[command(after_help = "Example:
   cordon vpn openvpn-crl --data /var/lib/cordon --out /etc/openvpn/server/crl.pem
 A list is good for one day: let a daily job write it.")]
-    OpenvpnCrl {
+    #[command(name = "openvpn-crl")]
+    Crl {
         #[command(flatten)]
         site: SiteArgs,
         /// File to write.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
+    /// Verify a peer's certificate: OpenVPN calls this, see `tls-verify` in server.conf.
+    #[command(after_help = "Example, as OpenVPN calls it:
+  peer_cert=/tmp/peer.pem cordon vpn openvpn-verify --authorities authorities.pem --crl crl.pem \\
+    0 CN=camera-17
+Exit code 1 refuses the device.")]
+    #[command(name = "openvpn-verify")]
+    Verify(Verify),
 }
 
 /// `cordon vpn openvpn-profile`.
@@ -69,6 +82,14 @@ pub(crate) struct Profile {
     /// cipher: INDECT-128-CBC, INDECT-192-CBC, INDECT-256-CBC, INDECT-320-CBC, INDECT-128-VH-CBC.
     #[arg(long, requires = "server", default_value = "AES-256-GCM")]
     pub(crate) cipher: openvpn::DataCipher,
+    /// Where `cordon` is on the server, which has it verify certificates.
+    #[arg(
+        long,
+        requires = "server",
+        default_value = "/usr/bin/cordon",
+        value_name = "FILE"
+    )]
+    pub(crate) verifier: PathBuf,
     /// Accept an INDECT cipher, which is broken.
     #[arg(long)]
     pub(crate) allow_research_cipher: bool,
@@ -77,8 +98,9 @@ pub(crate) struct Profile {
 /// Runs the command.
 pub(crate) async fn run(command: Openvpn, json: bool) -> Outcome {
     match command {
-        Openvpn::OpenvpnProfile(args) => openvpn_profile(&args, json).await,
-        Openvpn::OpenvpnCrl { site, out } => {
+        Openvpn::Verify(args) => openvpn_verify::run(&args),
+        Openvpn::Profile(args) => openvpn_profile(&args, json).await,
+        Openvpn::Crl { site, out } => {
             write_crl(&site, &out).await?;
             let summary = format!("wrote {}, good for a day", out.display());
             super::print(json, &json!({ "file": out }), &summary)
@@ -117,6 +139,15 @@ async fn openvpn_profile(args: &Profile, json: bool) -> Outcome {
             csr,
         };
         let identity = certify(&args.site, &Subject::new(name.clone()), &[], csr_of).await?;
+        let known = args.out.join(AUTHORITIES);
+        if !known.exists() {
+            let text = openvpn_verify::authorities(&identity.chain_pem, &identity.root_pem)?;
+            durable::write_atomic(&known, text.as_bytes(), 0o644).or_hint(
+                format!("cannot write {}", known.display()),
+                "check the folder's rights",
+            )?;
+            files.push(known);
+        }
         let file = args.out.join(format!("{name}.ovpn"));
         let profile = openvpn::device(name, &settings, &identity, &tls_crypt);
         write_new(&file, profile.as_bytes())?;
@@ -127,7 +158,7 @@ async fn openvpn_profile(args: &Profile, json: bool) -> Outcome {
         summary.push_str(&format!("wrote {}\n", file.display()));
     }
     if new {
-        summary.push_str("carry server.conf and crl.pem to the server, each .ovpn to its device\n");
+        summary.push_str("carry server.conf, authorities.pem and crl.pem to the server, each .ovpn to its device\n");
     }
     let value = json!({
         "folder": args.out,
@@ -155,6 +186,7 @@ fn settings(args: &Profile) -> Outcome<Settings> {
                 port: args.port,
                 network: args.network,
                 cipher: args.cipher.clone(),
+                verifier: verifier(&args.verifier)?,
             })
         }
         (None, true) => {
@@ -169,6 +201,22 @@ fn settings(args: &Profile) -> Outcome<Settings> {
         (None, false) => Err(Failure::new(
             anyhow::anyhow!("{} has no server yet", args.out.display()),
             "name it with --server",
+        )),
+    }
+}
+
+/// The path as it stands in the configuration, where quotes and spaces would end it.
+fn verifier(path: &Path) -> Outcome<PathBuf> {
+    let text = path.to_str().unwrap_or_default();
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\');
+    match path.is_absolute() && text.chars().all(plain) {
+        true => Ok(path.to_owned()),
+        false => Err(Failure::usage(
+            format!(
+                "--verifier {:?} is no plain absolute path",
+                path.display().to_string()
+            ),
+            "use for instance /usr/bin/cordon",
         )),
     }
 }

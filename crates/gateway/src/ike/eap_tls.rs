@@ -66,6 +66,7 @@ impl Way {
     fn verify(
         &self,
         chain: &[Vec<u8>],
+        ocsp: &[Vec<u8>],
         id: &Identification,
         requirement: &Requirement,
     ) -> Result<(), Error> {
@@ -76,7 +77,7 @@ impl Way {
             trust.clone()
         });
         let trust = trust.ok_or_else(|| refused("no authority is trusted".to_owned()))?;
-        let verified = trust.verify(chain, &[], id, requirement, OffsetDateTime::now_utc());
+        let verified = trust.verify(chain, ocsp, id, requirement, OffsetDateTime::now_utc());
         verified
             .map(drop)
             .map_err(|error| refused(error.to_string()))
@@ -246,6 +247,7 @@ impl PeerVerifier for AnyClient {
         _: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
         name: Option<&ServerName<'_>>,
+        _: &[u8],
         _: UnixTime,
     ) -> Result<(), Error> {
         match name {
@@ -269,12 +271,18 @@ impl PeerVerifier for KnownServer {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         _: Option<&ServerName<'_>>,
+        ocsp_response: &[u8],
         _: UnixTime,
     ) -> Result<(), Error> {
         let chain: Vec<Vec<u8>> = std::iter::once(end_entity)
             .chain(intermediates)
             .map(|der| der.to_vec())
             .collect();
-        self.way.verify(&chain, &self.server, &self.requirement)
+        let ocsp = [ocsp_response.to_vec()];
+        self.way
+            .verify(&chain, &ocsp, &self.server, &self.requirement)
     }
 }
+
+#[cfg(test)]
+mod tests;

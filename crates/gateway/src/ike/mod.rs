@@ -46,6 +46,9 @@ pub mod signer;
 mod threads;
 mod trust;
 mod users;
+#[cfg(test)]
+#[path = "../../../pki/tests/it/wrong_chains.rs"]
+mod wrong_chains;
 
 pub use control::{Order, Reply};
 pub use journal::Central;

@@ -23,6 +23,7 @@ use super::PathError;
 use crate::cert::{self, Certificate};
 use crate::extension::decoded;
 use crate::name::canonical::CanonicalName;
+use crate::status::AnchorId;
 
 /// Extensions that are processed here, and may therefore be critical. Key identifiers are missing on
 /// purpose: RFC 5280 forbids to mark them so (sections 4.2.1.1 and 4.2.1.2).
@@ -179,6 +180,18 @@ impl ParsedCertificate {
         let own = self.key_algorithm.as_slice();
         let mut known = ALL_VERIFICATION_ALGS.iter();
         known.any(|one| one.public_key_alg_id().as_ref() == own)
+    }
+
+    /// Name and key, for an anchor.
+    pub(crate) fn anchor_id(&self) -> AnchorId {
+        let mut context = digest::Context::new(&digest::SHA256);
+        let spki = &self.certificate.tbs_certificate.subject_public_key_info;
+        // What was parsed can be encoded.
+        context.update(&spki.to_der().unwrap_or_default());
+        context.update(&self.subject.to_bytes());
+        let mut id = [0; 32];
+        id.copy_from_slice(context.finish().as_ref());
+        AnchorId(id)
     }
 
     pub(crate) fn key_bits(&self) -> &[u8] {

@@ -16,6 +16,10 @@ use crate::name::canonical::CanonicalName;
 impl TrustStore {
     /// Verifies a CRL of one of the known authorities and takes it into the status cache.
     ///
+    /// A list of an authority that is refused itself (revoked, expired) is verified, and speaks for nobody:
+    /// the cache stays as it is, as does every path through that authority. A site whose authority was
+    /// revoked goes on with the lists of the others.
+    ///
     /// # Errors
     /// [`CrlError`], one variant per reason; the cache is unchanged then, except after
     /// [`CrlError::Full`].
@@ -49,26 +53,32 @@ impl TrustStore {
             .take(MAX_CHAIN_LEN)
             .filter_map(|der| ParsedCertificate::parse(der).ok().map(Arc::new))
             .collect();
+        let known = known.map(|signer| (signer, true));
+        let candidates = known.chain(given.iter().map(|signer| (signer, false)));
+        let mut of_refused = None;
         // Two authorities may share a name while one replaces the other; the key decides.
-        for signer in known.chain(&given) {
-            if signer.subject != issuer {
-                continue;
-            }
-            outcome = crl::verify_parsed(&parsed, &signer.certificate, now).and_then(|verified| {
-                let record = self.crl_signer(signer, &given, now);
-                let record = record.map_err(|e| CrlError::Signer(Box::new(e)))?;
-                Ok(VerifiedCrl {
-                    signer: Some(record.into_signer()),
-                    ..verified
-                })
-            });
-            if outcome.is_ok() {
-                break;
+        for (signer, is_known) in candidates.filter(|(signer, _)| signer.subject == issuer) {
+            let verified = match crl::verify_parsed(&parsed, &signer.certificate, now) {
+                Ok(verified) => verified,
+                Err(error) => {
+                    outcome = Err(error);
+                    continue;
+                }
+            };
+            match self.crl_signer(signer, &given, now) {
+                Ok(record) => {
+                    let verified = VerifiedCrl {
+                        signer: Some(record.into_signer()),
+                        ..verified
+                    };
+                    self.inner.status.apply(&verified)?;
+                    return Ok(verified);
+                }
+                Err(_) if is_known => of_refused = Some(verified),
+                Err(error) => outcome = Err(CrlError::Signer(Box::new(error))),
             }
         }
-        let verified = outcome?;
-        self.inner.status.apply(&verified)?;
-        Ok(verified)
+        of_refused.map_or(outcome, Ok)
     }
 
     /// The path of somebody who signed a CRL.

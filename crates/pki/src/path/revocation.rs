@@ -10,14 +10,14 @@ use super::{PathError, TrustStore, ValidatedChain, name};
 use crate::crl::{CrlScope, Points, distribution_points};
 use crate::extension::from_x509_time;
 use crate::ocsp::{CertStatus, Query, look_up_parsed};
-use crate::status::{CrlSigner, IssuerId, StatusCache};
+use crate::status::{AnchorId, CrlSigner, IssuerId, StatusCache};
 
 /// What is needed to ask again whether an accepted path still holds, without its certificates.
 #[derive(Clone, Debug)]
 pub struct PathRecord {
     subject: String,
     links: Vec<Link>,
-    anchor: [u8; 32],
+    anchor: AnchorId,
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
@@ -40,7 +40,7 @@ impl PathRecord {
             links: Vec::new(),
             anchor: path
                 .last()
-                .map(|anchor| anchor.fingerprint)
+                .map(|anchor| anchor.anchor_id())
                 .unwrap_or_default(),
             not_before: OffsetDateTime::UNIX_EPOCH,
             not_after: from_x509_time(x509_cert::time::Time::INFINITY),
@@ -106,8 +106,7 @@ impl PathRecord {
         policy: RevocationPolicy,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
-        let mut links = self.links.iter();
-        links.try_for_each(|link| link.check(status, policy, &self.anchor, now))
+        self.check_from(0, status, policy, now)
     }
 
     /// Checks the authorities only.
@@ -117,8 +116,27 @@ impl PathRecord {
         policy: RevocationPolicy,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
-        let mut links = self.links.iter().skip(1);
-        links.try_for_each(|link| link.check(status, policy, &self.anchor, now))
+        self.check_from(1, status, policy, now)
+    }
+
+    /// What is known to be revoked comes first: a revoked authority's lists count no longer, and that they
+    /// are missing is not the reason.
+    fn check_from(
+        &self,
+        level: usize,
+        status: &StatusCache,
+        policy: RevocationPolicy,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        let links = self.links.get(level..).unwrap_or_default();
+        links
+            .iter()
+            .try_for_each(|link| link.check_known(status, now))?;
+        if policy == RevocationPolicy::Known {
+            return Ok(());
+        }
+        let mut links = links.iter();
+        links.try_for_each(|link| link.check_lists(status, self.anchor, now))
     }
 }
 
@@ -195,13 +213,7 @@ impl Link {
         }
     }
 
-    fn check(
-        &self,
-        status: &StatusCache,
-        policy: RevocationPolicy,
-        anchor: &[u8; 32],
-        now: OffsetDateTime,
-    ) -> Result<(), PathError> {
+    fn check_known(&self, status: &StatusCache, now: OffsetDateTime) -> Result<(), PathError> {
         let revocation = status.lookup(self.issuer, &self.serial);
         if let Some(revocation) = revocation.filter(|r| r.at <= now) {
             return Err(PathError::Revoked {
@@ -210,9 +222,15 @@ impl Link {
                 reason: revocation.reason,
             });
         }
-        if policy == RevocationPolicy::Known {
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    fn check_lists(
+        &self,
+        status: &StatusCache,
+        anchor: AnchorId,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
         let (reasons, stale) = status.coverage(self.issuer, &self.points, anchor, now);
         if CrlScope::is_every_reason(reasons) {
             return Ok(());

@@ -15,11 +15,12 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use time::OffsetDateTime;
 
-use crate::path::{PathError, Purpose, TrustStore};
+use crate::path::{OcspPolicy, PathError, Purpose, TrustStore};
 
 /// Decides about the certificates of TLS peers.
 pub trait PeerVerifier: fmt::Debug + Send + Sync {
-    /// Accepts or refuses a peer with these certificates; `name` is that of the server, if it is one.
+    /// Accepts or refuses a peer with these certificates; `name` is that of the server, if it is one,
+    /// `ocsp_response` what it stapled, or empty.
     ///
     /// # Errors
     /// Why not. The peer gets the alert that belongs to it.
@@ -28,6 +29,7 @@ pub trait PeerVerifier: fmt::Debug + Send + Sync {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: Option<&ServerName<'_>>,
+        ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<(), Error>;
 
@@ -66,11 +68,12 @@ impl<V: PeerVerifier> ServerCertVerifier for Verifier<V> {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let peers = &self.peers;
-        peers.verify_peer(end_entity, intermediates, Some(server_name), now)?;
+        let name = Some(server_name);
+        peers.verify_peer(end_entity, intermediates, name, ocsp_response, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -113,7 +116,7 @@ impl<V: PeerVerifier> ClientCertVerifier for Verifier<V> {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         self.peers
-            .verify_peer(end_entity, intermediates, None, now)?;
+            .verify_peer(end_entity, intermediates, None, &[], now)?;
         Ok(ClientCertVerified::assertion())
     }
 
@@ -188,6 +191,7 @@ impl PeerVerifier for Clients {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         _: Option<&ServerName<'_>>,
+        _: &[u8],
         now: UnixTime,
     ) -> Result<(), Error> {
         let chain = chain(end_entity, intermediates);
@@ -225,13 +229,19 @@ impl PeerVerifier for Servers {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: Option<&ServerName<'_>>,
+        ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<(), Error> {
         let (chain, now) = (chain(end_entity, intermediates), wall_time(now));
         let wrong = Error::InvalidCertificate(CertificateError::NotValidForName);
         let name = name.ok_or(wrong)?.to_owned();
         let policy = self.0.policy(Purpose::Server).with_name(name);
-        let outcome = self.0.accept(&chain, &policy, &[], now);
+        // A staple can only refuse: whoever is revoked leaves it away.
+        let crl = policy.crl;
+        let policy = policy.with_revocation(crl, OcspPolicy::IfGiven);
+        let outcome = self
+            .0
+            .accept(&chain, &policy, &[ocsp_response.to_vec()], now);
         outcome.map(drop).map_err(to_rustls)
     }
 }

@@ -119,7 +119,28 @@ pub(crate) fn time_of(at: OffsetDateTime) -> OcspGeneralizedTime {
 
 /// A response about the camera, as the issuer would give it.
 pub(crate) fn response(site: &Site) -> ResponseData {
-    let issuer = &site.devices.certificate().tbs_certificate;
+    let good = WireStatus::Good(Null);
+    response_about(site.devices.certificate(), &site.camera, good, site.now)
+}
+
+/// A response signed by the issuer itself.
+pub(crate) fn response_by(
+    issuer: &Certificate,
+    key: &PrivateKey,
+    certificate: &Certificate,
+    status: WireStatus,
+    now: OffsetDateTime,
+) -> Vec<u8> {
+    signed(response_about(issuer, certificate, status, now), key, &[])
+}
+
+fn response_about(
+    issuer: &Certificate,
+    certificate: &Certificate,
+    cert_status: WireStatus,
+    now: OffsetDateTime,
+) -> ResponseData {
+    let issuer = &issuer.tbs_certificate;
     let hash = |data: &[u8]| {
         let sum = digest(&SHA1_FOR_LEGACY_USE_ONLY, data);
         OctetString::new(sum.as_ref()).unwrap()
@@ -131,7 +152,7 @@ pub(crate) fn response(site: &Site) -> ResponseData {
     ResponseData {
         version: Version::V1,
         responder_id: ResponderId::ByKey(hash(key)),
-        produced_at: time_of(site.now),
+        produced_at: time_of(now),
         responses: vec![SingleResponse {
             cert_id: CertId {
                 hash_algorithm: AlgorithmIdentifierOwned {
@@ -140,11 +161,11 @@ pub(crate) fn response(site: &Site) -> ResponseData {
                 },
                 issuer_name_hash: hash(&issuer.subject.to_der().unwrap()),
                 issuer_key_hash: hash(key),
-                serial_number: site.camera.tbs_certificate.serial_number.clone(),
+                serial_number: certificate.tbs_certificate.serial_number.clone(),
             },
-            cert_status: WireStatus::Good(Null),
-            this_update: time_of(site.now),
-            next_update: Some(time_of(site.now + time::Duration::HOUR)),
+            cert_status,
+            this_update: time_of(now),
+            next_update: Some(time_of(now + time::Duration::HOUR)),
             single_extensions: None,
         }],
         response_extensions: None,

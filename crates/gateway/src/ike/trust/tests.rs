@@ -7,6 +7,7 @@ use pki::status::Revocation;
 use pki::{KeyAlgorithm, PrivateKey};
 use time::macros::datetime;
 
+use super::super::wrong_chains;
 use super::*;
 
 fn at(date: x509_cert::time::Time) -> OffsetDateTime {
@@ -247,4 +248,59 @@ fn revocation_reaches_what_was_accepted() {
             .accept_crl(&site.services.crl(9, &[], NOW, next).unwrap(), NOW)
             .is_err()
     );
+}
+
+/// What a peer is to be in the wrong chains.
+fn demand(kind: CaKind) -> Requirement {
+    Requirement {
+        kind: Some(kind),
+        ..Requirement::default()
+    }
+}
+
+/// Trusts the root of a case, and has its lists.
+fn trust_of(case: &wrong_chains::Case) -> Trust {
+    let trust = Trust::new(std::slice::from_ref(&case.root), &[], false).unwrap();
+    // Lists of authorities that only the peer shows cannot be had before it comes.
+    let roots = &case.lists[..1];
+    roots
+        .iter()
+        .for_each(|list| trust.accept_crl(list, NOW).unwrap());
+    trust.with_ocsp(OcspPolicy::IfGiven, &[])
+}
+
+/// Trust in which the issuing authority is known, as revocation by its lists needs it.
+fn knowing(case: &wrong_chains::Case) -> Trust {
+    let issuing = pki::cert::from_der(&case.chain[1]).unwrap();
+    let roots = std::slice::from_ref(&case.root);
+    let trust = Trust::new(roots, &[issuing], false).unwrap();
+    for list in &case.lists {
+        trust.accept_crl(list, NOW).unwrap();
+    }
+    trust.with_ocsp(OcspPolicy::IfGiven, &[])
+}
+
+#[test]
+fn every_wrong_chain_is_refused_in_ike() {
+    for (kind, profile) in [
+        (CaKind::Devices, Profile::Device),
+        (CaKind::Services, Profile::Server),
+    ] {
+        let id = Identification::fqdn(wrong_chains::NAME);
+        let ders = |case: &wrong_chains::Case| -> Vec<Vec<u8>> {
+            case.chain.iter().map(|one| one.to_vec()).collect()
+        };
+        let ike = |trust: &Trust, case: &wrong_chains::Case| {
+            trust.verify(&ders(case), &case.responses, &id, &demand(kind), NOW)
+        };
+        let good = wrong_chains::good(kind, profile, NOW);
+        ike(&knowing(&good), &good).unwrap();
+        for case in wrong_chains::all(kind, profile, NOW) {
+            let trust = match case.name {
+                "revoked by a list" => knowing(&case),
+                _ => trust_of(&case),
+            };
+            assert!(ike(&trust, &case).is_err(), "{}", case.name);
+        }
+    }
 }
