@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipsec::sa::{Protocol, Spi};
-use offload::{Encryption, Integrity, Suite};
+use offload::{Encryption, Engine, Integrity, Suite};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
@@ -127,10 +127,33 @@ pub struct PathConfig {
     /// DSCP of outer packets in tunnel mode; 0 unless given.
     #[serde(default)]
     pub dscp: DscpConfig,
+    /// Whose code encrypts packets.
+    #[serde(default)]
+    pub engine: EngineConfig,
     /// Mark of outer packets in transport mode, by which policy routing tells them from inner ones,
     /// and number of the routing table for the latter.
     #[serde(default = "mark")]
     pub mark: NonZeroU32,
+}
+
+/// Whose code encrypts packets. Both give the same bytes.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineConfig {
+    /// Our own vector code where the processor runs it, else the library's.
+    #[default]
+    Fastest,
+    /// The library's (AWS-LC), whatever the processor.
+    Library,
+}
+
+impl From<EngineConfig> for Engine {
+    fn from(config: EngineConfig) -> Self {
+        match config {
+            EngineConfig::Fastest => Self::Fastest,
+            EngineConfig::Library => Self::Library,
+        }
+    }
 }
 
 /// What carries ESP (RFC 3948, RFC 4303).

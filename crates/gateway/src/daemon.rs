@@ -116,6 +116,7 @@ pub fn associations(config: &StaticConfig, now: Instant) -> Result<Vec<SaPair>, 
             remote: remote.port(),
         }),
         lifetime: Lifetime::default(),
+        engine: config.path.engine.into(),
     };
     let options = OutboundOptions {
         outer_headers: if in_udp && !config.is_transport() {

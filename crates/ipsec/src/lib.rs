@@ -44,6 +44,7 @@ pub mod reserve;
 pub mod sa;
 pub mod selector;
 mod shared;
+mod source;
 pub mod spd;
 mod transport;
 pub mod tunnel;

@@ -1,12 +1,12 @@
 //! Security associations: one direction of protected traffic each (RFC 4301 §4.1).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use offload::transform::Direction;
-use offload::{Authenticator, Integrity, KeyMaterial, Suite, SuiteError, Transform};
+use offload::{Authenticator, Engine, Integrity, KeyMaterial, Suite, SuiteError, Transform};
 
 use crate::ah;
 use crate::drops::DropCause;
@@ -15,6 +15,7 @@ use crate::replay::ReplayWindow;
 use crate::reserve::Reserved;
 use crate::selector::Selector;
 use crate::shared::{Numbers, SharedVolume, SharedWindow};
+use crate::source::Source;
 use crate::tunnel::Tunnel;
 
 /// Security Parameters Index. Values below 256 are reserved (RFC 4303 §2.1).
@@ -92,6 +93,8 @@ pub struct SaParameters {
     pub encapsulation: Option<UdpEncapsulation>,
     /// Bounds of use.
     pub lifetime: Lifetime,
+    /// Whose code encrypts.
+    pub engine: Engine,
 }
 
 /// Why an association cannot be.
@@ -135,19 +138,21 @@ impl Protection {
         }
         let extended = parameters.extended_sequence;
         Ok(match parameters.protocol {
-            Protocol::Esp(suite) => Self::Esp(Transform::new(
+            Protocol::Esp(suite) => Self::Esp(Transform::with_engine(
                 suite,
                 &parameters.keys,
                 extended,
                 direction,
+                parameters.engine,
             )?),
             Protocol::Ah(_) if parameters.encapsulation.is_some() => {
                 return Err(SaError::AhInUdp);
             }
-            Protocol::Ah(integrity) => Self::Ah(Box::new(Authenticator::new(
+            Protocol::Ah(integrity) => Self::Ah(Box::new(Authenticator::with_engine(
                 integrity,
                 &parameters.keys.integrity,
                 extended,
+                parameters.engine,
             )?)),
         })
     }
@@ -460,20 +465,8 @@ pub struct InboundSa {
     /// [`with_window`](Self::with_window) works.
     pub(crate) window: ReplayWindow,
     shared_window: Option<SharedWindow>,
-    source: Source,
-}
-
-/// How often an association reports that its packets come from elsewhere: a peer may send each packet from
-/// another port.
-const SOURCE_REPORTS: Duration = Duration::from_secs(1);
-
-/// Where the newest packet of an association in UDP came from.
-#[derive(Default)]
-struct Source {
-    /// As it was reported last, and when.
-    reported: Option<(SocketAddr, Instant)>,
-    /// Still to be reported.
-    changed: Option<SocketAddr>,
+    /// Where its packets come from, if they come in UDP.
+    pub(crate) source: Source,
 }
 
 impl InboundSa {
@@ -543,28 +536,17 @@ impl InboundSa {
         })
     }
 
-    /// Notes where a verified packet came from that is newer than all others (RFC 7296 §2.23).
-    pub(crate) fn came_from(&mut self, source: SocketAddr, now: Instant) {
-        let silent = match self.source.reported {
-            Some((reported, at)) => {
-                reported == source || now.saturating_duration_since(at) < SOURCE_REPORTS
-            }
-            None => false,
-        };
-        if !silent {
-            self.source.reported = Some((source, now));
-            self.source.changed = Some(source);
-        }
-    }
-
-    /// Where its packets come from now, once after each change.
-    pub(crate) const fn take_changed_source(&mut self) -> Option<SocketAddr> {
-        self.source.changed.take()
-    }
-
     /// The SPI.
     pub const fn spi(&self) -> Spi {
         self.spi
+    }
+
+    /// Whose code opens packets: `library`, `avx512` or both; for people and logs.
+    pub fn engine_name(&self) -> &'static str {
+        match &self.protection {
+            Protection::Esp(transform) => transform.engine_name(),
+            Protection::Ah(mac) => mac.engine_name(),
+        }
     }
 
     /// What it has carried.

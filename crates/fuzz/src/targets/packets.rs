@@ -43,6 +43,7 @@ fn parameters(choice: u8) -> SaParameters {
     let udp = choice & 4 != 0 && !matches!(protocol, Protocol::Ah(_));
     let ends: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
     SaParameters {
+        engine: offload::Engine::default(),
         spi: Spi::new(0x1001).expect("not reserved"),
         protocol,
         keys,

@@ -52,6 +52,7 @@ impl Bench {
     fn install_for(&mut self, number: u32, theirs: u32, selector: Selector, send_now: bool) {
         let spi = |value| Spi::new(value).unwrap();
         let parameters = |spi| SaParameters {
+            engine: offload::Engine::default(),
             spi,
             protocol: Protocol::Esp(Suite::new(Encryption::AesGcm128, None).unwrap()),
             keys: KeyMaterial::new(&[u8::try_from(number & 0xFF).unwrap(); 20], &[]),

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 
 use crate::config::{
-    BackendConfig, DebugConfig, DscpConfig, InterfaceConfig, MetricsConfig, ModeConfig, Prefix,
-    ethernet, mark, seconds, yes,
+    BackendConfig, DebugConfig, DscpConfig, EngineConfig, InterfaceConfig, MetricsConfig,
+    ModeConfig, Prefix, ethernet, mark, seconds, yes,
 };
 use crate::firewall::FirewallConfig;
 use pki::ocsp::OcspPolicy;
@@ -97,6 +97,8 @@ pub struct OuterConfig {
     pub dscp: DscpConfig,
     /// What carries ESP.
     pub encapsulation: Carrier,
+    /// Whose code encrypts packets.
+    pub engine: EngineConfig,
     /// Mark of outer packets, where there is a child in transport mode: policy routing tells them from
     /// inner ones by it. Number of the routing table for the latter as well.
     pub mark: NonZeroU32,
@@ -122,6 +124,7 @@ impl Default for OuterConfig {
             mtu: ethernet(),
             dscp: DscpConfig::default(),
             encapsulation: Carrier::default(),
+            engine: EngineConfig::default(),
             mark: mark(),
         }
     }

@@ -49,7 +49,7 @@ impl DataPlane {
         for_each_group(inbound, &order, |sa, index, group| {
             open_group(sa, scratch, buffer, packets, group, now);
             limits.carried(Party::Inbound(index), &mut sa.usage);
-            if let Some(source) = sa.take_changed_source() {
+            if let Some(source) = sa.source.take_changed() {
                 sources.push((sa.spi, source));
             }
         });
@@ -206,7 +206,8 @@ fn finish(
             source_port,
             ..
         } = packet.arrival;
-        sa.came_from(SocketAddr::new(source, source_port), now);
+        let source = SocketAddr::new(source, source_port);
+        sa.source.came_from(source, now);
     }
     let (payload, end, next_header) = match &sa.protection {
         Protection::Esp(transform) => {

@@ -10,7 +10,7 @@ use ipsec::sa::{InboundOptions, InboundSa, OutboundOptions, OutboundSa, Spi};
 use ipsec::selector::{PortMatch, Selector};
 
 use crate::round_trip::gcm;
-use crate::support::{Case, SPI, arrived, open, protect};
+use crate::support::{Case, SPI, all_cases, arrived, open, protect};
 
 /// A receiver whose window takes 64 packets.
 fn narrow(case: &Case) -> DataPlane {
@@ -245,4 +245,15 @@ fn soft_and_hard_lifetimes_hold_within_a_batch_in() {
         1,
         "the soft limit stops nothing"
     );
+}
+
+#[test]
+fn the_librarys_code_is_used_where_it_is_asked_for() {
+    for case in all_cases() {
+        let mut parameters = case.parameters();
+        parameters.engine = offload::Engine::Library;
+        let options = InboundOptions::default();
+        let sa = InboundSa::new(&parameters, options, Instant::now()).unwrap();
+        assert_eq!(sa.engine_name(), "library");
+    }
 }

@@ -96,6 +96,7 @@ impl Case {
     pub(crate) fn parameters(&self) -> SaParameters {
         let (local, remote) = self.ends();
         SaParameters {
+            engine: offload::Engine::default(),
             spi: Spi::new(SPI).unwrap(),
             protocol: self.protocol,
             keys: self.keys(),

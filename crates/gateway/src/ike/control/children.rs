@@ -14,6 +14,7 @@ use ipsec::sa::{
 };
 use ipsec::tunnel::{Dscp, Tunnel};
 
+use super::OuterConfig;
 use super::{ChildState, Control, Effect, NAT_PORT, Now, Start, Timer};
 use crate::children::{ChildOrder, Install};
 use crate::config::{BackendConfig, DscpConfig, Prefix};
@@ -44,10 +45,10 @@ enum Unusable {
 impl Control {
     /// What installs a Child SA.
     fn install(&self, up: &ChildUp, child: &ChildPlan, now: Now) -> Result<Effect, Unusable> {
-        let dscp = self.path.dscp;
+        let path = &self.path;
         let (Some(inbound), Some(outbound)) = (
-            parameters(up, (up.spi_in, &up.inbound), child, dscp),
-            parameters(up, (up.spi_out, &up.outbound), child, dscp),
+            parameters(up, (up.spi_in, &up.inbound), child, path),
+            parameters(up, (up.spi_out, &up.outbound), child, path),
         ) else {
             return Err(Unusable::Spi);
         };
@@ -359,11 +360,11 @@ fn parameters(
     up: &ChildUp,
     (spi, keys): (u32, &offload::KeyMaterial),
     child: &ChildPlan,
-    dscp: DscpConfig,
+    path: &OuterConfig,
 ) -> Option<SaParameters> {
     let (local, remote) = up.path;
     let tunnel = Tunnel {
-        dscp: match dscp {
+        dscp: match path.dscp {
             DscpConfig::Copy => Dscp::Copy,
             DscpConfig::Fixed(dscp) => Dscp::Set(dscp),
         },
@@ -394,5 +395,6 @@ fn parameters(
         },
         encapsulation: up.udp_encapsulation.then_some(in_udp),
         lifetime: Lifetime { soft, hard },
+        engine: path.engine.into(),
     })
 }

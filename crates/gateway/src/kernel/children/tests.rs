@@ -125,6 +125,7 @@ fn parameters(number: u32, peer: &str) -> SaParameters {
         ..Limits::default()
     };
     SaParameters {
+        engine: offload::Engine::default(),
         spi: spi(number),
         protocol: Protocol::Esp(Suite::new(Encryption::AesGcm128, None).unwrap()),
         keys: KeyMaterial::new(&[1; 20], &[]),
@@ -289,6 +290,7 @@ fn what_the_kernel_cannot_have_is_refused() {
     assert_eq!(make(&vec![wanted(); POLICIES]), None);
     assert_eq!(make(&vec![wanted(); POLICIES + 1]), Some(Unfit::Many));
     let transport = SaParameters {
+        engine: offload::Engine::default(),
         mode: Mode::Transport,
         ..parameters(0x1000, "192.0.2.7")
     };
