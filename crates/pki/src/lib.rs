@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 //! Keys, certificates, and the decisions about them.
 //!
-//! This crate makes and judges everything X.509 in Cordon: private keys ([`key`]), the certificate
+//! This crate makes and validates everything X.509 in Cordon: private keys ([`key`]), the certificate
 //! profiles of the two-level hierarchy ([`profile`], [`issue`]), revocation lists ([`crl`]) and the
 //! shared revocation status ([`status`]), OCSP responses and a client for them ([`ocsp`]), validation of a peer's chain down to an
 //! [`path::Identity`] with its clearance ([`path`]), TLS configurations built on that ([`tls`]), and

@@ -29,6 +29,7 @@ mod revocation;
 mod search;
 mod validation;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -325,8 +326,10 @@ impl TrustStore {
             others: &others,
             verified: inner.links.as_ref(),
         };
-        let check =
-            |path: &[Arc<ParsedCertificate>]| validation::check_path(path, policy, &inner.arc, now);
+        let comparisons = Cell::new(0);
+        let check = |path: &[Arc<ParsedCertificate>]| {
+            validation::check_path(path, policy, &inner.arc, &comparisons, now)
+        };
         let (certificates, findings) = Search::new(&candidates, &check).run(leaf)?;
         Ok(ValidatedChain {
             record: PathRecord::of(&certificates),
@@ -339,7 +342,7 @@ impl TrustStore {
     /// Decides whether `chain` (leaf first) is to be accepted for `purpose` at `now`, and says
     /// whose certificate it is.
     ///
-    /// `now` may lie in the past, to judge an old signature: then revocations that took effect
+    /// `now` may lie in the past, for an old signature: then revocations that took effect
     /// later do not count.
     ///
     /// # Errors

@@ -209,7 +209,7 @@ pub struct IkeCounters {
     pub audit_errors: u64,
     /// Questions to OCSP responders.
     pub ocsp_questions: u64,
-    /// Peers that were judged without the answer of a responder, though one was to be asked.
+    /// Peers that were decided about without the answer of a responder, though one was to be asked.
     pub ocsp_unanswered: u64,
 }
 
@@ -303,7 +303,7 @@ impl IkeCounters {
             (
                 "ocsp_unanswered_total",
                 self.ocsp_unanswered,
-                "Peers judged without a responder's answer.",
+                "Peers decided about without a responder's answer.",
             ),
         ]
     }

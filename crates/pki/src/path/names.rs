@@ -4,6 +4,7 @@
 //! that is the same as intersecting permitted and joining excluded subtrees, without computing either.
 //! A name that cannot be understood is refused where a constraint of its form applies.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 
 use const_oid::ObjectIdentifier;
@@ -15,8 +16,8 @@ use super::certificate::ParsedCertificate;
 use crate::name::canonical::CanonicalName;
 use crate::oid::EMAIL_ADDRESS;
 
-/// Comparisons of a name with a subtree in one path; a path that needs more is refused. Our choice: a
-/// hundred times what national PKIs need, and less than a second of work.
+/// Comparisons of a name with a subtree for one end entity, in all paths that are tried; one that needs more
+/// is refused. Our choice: a hundred times what national PKIs need, and less than a second of work.
 pub(super) const MAX_COMPARISONS: usize = 1 << 18;
 /// `id-on-SmtpUTF8Mailbox`: a mail address in another form, which constraints on mail also bind (RFC 9598).
 const SMTP_UTF8_MAILBOX: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.8.9");
@@ -102,13 +103,21 @@ fn form(name: &GeneralName) -> Form {
 }
 
 /// The constraints of the authorities seen so far, from the anchor downwards.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Constraints<'a> {
     sets: Vec<&'a NameConstraints>,
-    comparisons: usize,
+    comparisons: &'a Cell<usize>,
 }
 
 impl<'a> Constraints<'a> {
+    /// No constraints; comparisons are counted in `comparisons`.
+    pub(super) const fn new(comparisons: &'a Cell<usize>) -> Self {
+        Self {
+            sets: Vec::new(),
+            comparisons,
+        }
+    }
+
     /// Adds those of an authority, for everything below it.
     pub(super) fn add(&mut self, set: &'a NameConstraints) -> Result<(), NameConstraintError> {
         let unusable = |subtree: &GeneralSubtree| {
@@ -135,10 +144,7 @@ impl<'a> Constraints<'a> {
     }
 
     /// Checks every name of a certificate: subject, mail addresses in it, alternative names.
-    pub(super) fn check(
-        &mut self,
-        certificate: &ParsedCertificate,
-    ) -> Result<(), NameConstraintError> {
+    pub(super) fn check(&self, certificate: &ParsedCertificate) -> Result<(), NameConstraintError> {
         if self.sets.is_empty() {
             return Ok(());
         }
@@ -146,8 +152,9 @@ impl<'a> Constraints<'a> {
             for set in &self.sets {
                 let lists = [&set.permitted_subtrees, &set.excluded_subtrees];
                 let count: usize = lists.into_iter().flatten().map(Vec::len).sum();
-                self.comparisons = self.comparisons.saturating_add(count);
-                if self.comparisons > MAX_COMPARISONS {
+                let comparisons = self.comparisons.get().saturating_add(count);
+                self.comparisons.set(comparisons);
+                if comparisons > MAX_COMPARISONS {
                     return Err(NameConstraintError::TooMany);
                 }
                 check_name(&name, set, certificate)?;
@@ -474,8 +481,8 @@ mod tests {
     #[test]
     fn constraint_without_subtrees_is_refused() {
         let empty = constraints(&[0x30, 0]);
-        assert!(Constraints::default().add(&empty).is_err());
+        assert!(Constraints::new(&Cell::new(0)).add(&empty).is_err());
         let empty = constraints(&[0x30, 2, 0xa0, 0]);
-        assert!(Constraints::default().add(&empty).is_err());
+        assert!(Constraints::new(&Cell::new(0)).add(&empty).is_err());
     }
 }

@@ -4,6 +4,7 @@
 //! The anchor is held to what stands in its certificate, as RFC 5937 allows: dates, key usage, path
 //! length, name and policy constraints.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use der::Decode as _;
@@ -50,11 +51,13 @@ pub(super) fn check_leaf(
     Ok(())
 }
 
-/// Checks a path: the end entity first, the anchor last.
+/// Checks a path: the end entity first, the anchor last. `comparisons` counts those of names, for all paths
+/// of one end entity.
 pub(super) fn check_path(
     path: &[Arc<ParsedCertificate>],
     policy: &PathPolicy,
     arc: &ExtensionArc,
+    comparisons: &Cell<usize>,
     now: OffsetDateTime,
 ) -> Result<Findings, PathError> {
     let (leaf, authorities) = path.split_first().ok_or(PathError::EmptyChain)?;
@@ -69,7 +72,7 @@ pub(super) fn check_path(
     }
     check_critical(anchor)?;
     check_length(authorities, policy)?;
-    check_names_and_policies(leaf, between, anchor, policy)?;
+    check_names_and_policies(leaf, between, anchor, policy, comparisons)?;
     check_purpose(leaf, authorities, policy)?;
     let kind = authority_kind(authorities, policy, arc)?;
     if let Some(name) = &policy.name {
@@ -214,6 +217,7 @@ fn check_names_and_policies(
     between: &[Arc<ParsedCertificate>],
     anchor: &ParsedCertificate,
     policy: &PathPolicy,
+    comparisons: &Cell<usize>,
 ) -> Result<(), PathError> {
     let on_name = |certificate: &ParsedCertificate| {
         let subject = name(certificate);
@@ -223,7 +227,7 @@ fn check_names_and_policies(
         let subject = name(certificate);
         move |source| PathError::Policy { subject, source }
     };
-    let mut constraints = Constraints::default();
+    let mut constraints = Constraints::new(comparisons);
     let count = between.len().saturating_add(1);
     let mut policies = Policies::new(&policy.certificate_policies, count);
     if let Some(set) = &anchor.name_constraints {

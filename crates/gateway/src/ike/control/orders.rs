@@ -58,7 +58,7 @@ pub(in crate::ike) struct Elsewhere {
     pub(in crate::ike) audit_errors: u64,
     /// Questions to OCSP responders.
     pub(in crate::ike) ocsp_questions: u64,
-    /// Peers that were judged without an answer that was to come.
+    /// Peers that were decided about without an answer that was to come.
     pub(in crate::ike) ocsp_unanswered: u64,
 }
 

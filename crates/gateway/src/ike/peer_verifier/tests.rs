@@ -221,25 +221,25 @@ fn responder_that_hangs_delays_nobody_else() {
     // The same twice: one question.
     thread.show(1, &slow, &[]);
     thread.show(2, &slow, &[]);
-    // Meanwhile others are judged: with an answer, without a question, and refused.
+    // Meanwhile others are verified: with an answer, without a question, and refused.
     let third = site.device("camera-19");
     thread.show(3, &site.camera, &[]);
     thread.show(4, &third, &[site.good(&third)]);
     thread.show(5, &third, &[site.revoked(&third)]);
-    let mut judged: Vec<(u32, bool)> = (0..3)
+    let mut verified: Vec<(u32, bool)> = (0..3)
         .map(|_| thread.result())
-        .map(|(peer, verdict)| (peer, verdict.is_ok()))
+        .map(|(peer, result)| (peer, result.is_ok()))
         .collect();
-    judged.sort_unstable();
-    assert_eq!(judged, [(3, true), (4, true), (5, false)]);
+    verified.sort_unstable();
+    assert_eq!(verified, [(3, true), (4, true), (5, false)]);
     let question = kept.recv_timeout(SOON).unwrap();
     let patience = question.time_limit();
     assert!(begin.elapsed() < patience, "others waited for it");
     // It ends by itself; both are told why.
     for peer in [1, 2] {
-        let (judged, verdict) = thread.found.recv_timeout(2 * patience).unwrap();
-        assert_eq!(judged, peer);
-        let refused = verdict.unwrap_err().reason().to_owned();
+        let (verified, result) = thread.found.recv_timeout(2 * patience).unwrap();
+        assert_eq!(verified, peer);
+        let refused = result.unwrap_err().reason().to_owned();
         assert!(
             refused.ends_with(&format!("{URL}: no answer in time")),
             "{refused}"
@@ -252,8 +252,8 @@ fn responder_that_hangs_delays_nobody_else() {
     thread.show(6, &slow, &[]);
     let again = kept.recv_timeout(SOON).unwrap();
     again.respond(Ok(site.good(&slow)));
-    let (peer, verdict) = thread.result();
-    assert_eq!((peer, verdict.is_ok()), (6, true));
+    let (peer, result) = thread.result();
+    assert_eq!((peer, result.is_ok()), (6, true));
     assert!(kept.try_recv().is_err());
     thread.end();
 }
@@ -271,8 +271,8 @@ fn settings_that_change_meanwhile_count_at_once() {
     let set = |trust| *thread.shared.write().unwrap() = Some(Arc::new(trust));
     set(trust(&other, OcspPolicy::Required, &[URL]));
     question.respond(Ok(site.good(&site.camera)));
-    let (_, verdict) = thread.result();
-    let refused = verdict.unwrap_err().reason().to_owned();
+    let (_, result) = thread.result();
+    let refused = result.unwrap_err().reason().to_owned();
     assert!(
         refused.contains("unknown authority") || refused.contains("signature"),
         "{refused}"
