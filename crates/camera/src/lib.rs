@@ -26,9 +26,11 @@ mod enrol;
 mod events;
 mod identity;
 mod ingest;
+mod maintenance;
 mod metrics;
 mod revocation;
 mod transport;
+mod trust;
 mod tus;
 mod uplink;
 

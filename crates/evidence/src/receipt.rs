@@ -10,9 +10,11 @@ use pki::key::PrivateKey;
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, UtcOffset};
 
+use crate::bundle;
 use crate::cms::{self, CmsError, Placement};
 use crate::digest::Sha256Digest;
 use crate::manifest::MAX_INTEGER;
+use crate::names;
 
 /// Value of the field `schema`.
 pub const SCHEMA: &str = "cordon.receipt/1";
@@ -88,6 +90,9 @@ pub enum ReceiptError {
     /// The signature is not valid, or signing failed.
     #[error("signature of the receipt is not valid")]
     Signature(#[source] CmsError),
+    /// The signer's role is to sign trust bundles.
+    #[error("receipt is signed by the role for trust bundles")]
+    OtherRole,
     /// The caller does not trust the signer.
     #[error("signer of the receipt is not trusted")]
     Untrusted(#[source] Box<dyn Error + Send + Sync>),
@@ -103,7 +108,7 @@ impl ReceiptError {
             Self::NotCanonical => "receipt-not-canonical",
             Self::Field { .. } => "receipt-field-invalid",
             Self::Signature(_) => "receipt-signature-invalid",
-            Self::Untrusted(_) => "receipt-signer-untrusted",
+            Self::Untrusted(_) | Self::OtherRole => "receipt-signer-untrusted",
         }
     }
 }
@@ -255,6 +260,9 @@ where
     let verified = cms::parse_signed_data(der)
         .and_then(|message| message.verify())
         .map_err(ReceiptError::Signature)?;
+    if names::common_name(verified.signer_chain.leaf()).as_deref() == Some(bundle::SIGNER) {
+        return Err(ReceiptError::OtherRole);
+    }
     trust(&verified.signer_chain, verified.signing_time)
         .map_err(|e| ReceiptError::Untrusted(e.into()))?;
     Ok(VerifiedReceipt {

@@ -61,7 +61,8 @@ struct Unfinished {
 }
 
 pub(crate) struct Centre {
-    opener: Opener,
+    /// Opens what cameras seal; replaced with the recipients.
+    pub(crate) opener: Mutex<Opener>,
     signer: Leaf,
     intruder: Leaf,
     mischief: Mischief,
@@ -74,6 +75,8 @@ pub(crate) struct Centre {
     pub(crate) creations: AtomicU32,
     /// Revocation lists as the centre answers them; none is a centre that gives none.
     pub(crate) lists: Mutex<Option<Vec<Vec<u8>>>>,
+    /// The signed trust bundle; none is a centre of an earlier version.
+    pub(crate) bundle: Mutex<Option<Vec<u8>>>,
 }
 
 type Shared = State<Arc<Centre>>;
@@ -83,7 +86,8 @@ impl Centre {
     pub(crate) fn new(world: &World, recipient: &Leaf, mischief: Mischief) -> Arc<Self> {
         let key = RecipientKey::new(recipient.key.clone(), recipient.chain.leaf().clone());
         Arc::new(Self {
-            opener: Opener::new(vec![key.unwrap()]),
+            opener: Mutex::new(Opener::new(vec![key.unwrap()])),
+            bundle: Mutex::default(),
             signer: world.leaf(Profile::ServiceSigner, "centre receipts"),
             intruder: world.leaf(Profile::Device, "camera-18"),
             mischief,
@@ -98,6 +102,11 @@ impl Centre {
         })
     }
 
+    /// The pair that signs receipts.
+    pub(crate) fn signing_leaf(&self) -> &Leaf {
+        &self.signer
+    }
+
     /// The certificate that signs receipts.
     pub(crate) fn signer(&self) -> &Certificate {
         self.signer.chain.leaf()
@@ -106,6 +115,7 @@ impl Centre {
     pub(crate) async fn listen(self: &Arc<Self>, world: &World, listener: TcpListener) {
         let router = Router::new()
             .route("/intake/v1/revocation", get(lists))
+            .route("/intake/v1/trust", get(trust_bundle))
             .route("/intake/v1/files", post(create))
             .route("/intake/v1/files/{id}", get(offset).patch(append))
             .route("/intake/v1/files/{id}/receipt", get(receipt_of_upload))
@@ -134,7 +144,8 @@ impl Centre {
         if Sha256Digest::of(&upload.bytes) != upload.expected {
             return Sha256Digest::ZERO; // nothing is kept, and the receipt says why
         }
-        let mut opened = self.opener.open(Cursor::new(&upload.bytes)).unwrap();
+        let opener = self.opener.lock().unwrap();
+        let mut opened = opener.open(Cursor::new(&upload.bytes)).unwrap();
         opened.verify_media().unwrap();
         let manifest = opened.manifest;
         let mut archive = self.archive.lock().unwrap();
@@ -327,6 +338,10 @@ async fn lists(State(centre): Shared) -> Response {
         lists.join("\",\"")
     );
     lists.into_response()
+}
+
+async fn trust_bundle(State(centre): Shared) -> Response {
+    answer(centre.bundle.lock().unwrap().clone())
 }
 
 fn answer(receipt: Option<Vec<u8>>) -> Response {

@@ -11,4 +11,5 @@ mod proxy;
 mod revocation;
 mod sealing;
 mod stage;
+mod trust;
 mod uploads;

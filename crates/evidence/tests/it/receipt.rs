@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::identity::{Identity, NOW, Root};
 use crate::tools::Workshop;
 
-fn example() -> Receipt {
+pub(crate) fn example() -> Receipt {
     Receipt {
         schema: receipt::SCHEMA.into(),
         block_sha256: Sha256Digest::of(b"block"),
