@@ -122,12 +122,12 @@ impl Shared {
         connection: &mut Connection,
     ) -> Result<(), TransportError> {
         let now = self.clock.now();
-        let fresh = Revocation::is_fresh(connection);
+        let fresh = Revocation::is_fresh(connection, now);
         let strict = self.trust.state().strict.clone();
         // The lists first: they decide whether the server is one to ask for anything else.
         let known = self.revocation.follow(&strict, connection, now).await?;
         self.report_revocation(known.err());
-        if fresh || !Revocation::is_fresh(connection) {
+        if fresh || !Revocation::is_fresh(connection, now) {
             return Ok(());
         }
         self.report_bundle(self.fetch_bundle(connection, now).await);

@@ -86,9 +86,12 @@ impl Revocation {
         })
     }
 
-    /// Whether the lists were fetched over `connection` lately.
-    pub(crate) fn is_fresh(connection: &Connection) -> bool {
-        connection.lists_at.is_some_and(|at| at.elapsed() < FRESH)
+    /// Whether the lists were fetched over `connection` lately, by both clocks: after a jump of the
+    /// wall clock they may be stale.
+    pub(crate) fn is_fresh(connection: &Connection, now: OffsetDateTime) -> bool {
+        connection
+            .lists_at
+            .is_some_and(|(at, wall)| at.elapsed() < FRESH && (now - wall).abs() < FRESH)
     }
 
     /// Fetches the lists over `connection` unless they are fresh, and asks about its server; `strict`
@@ -102,14 +105,14 @@ impl Revocation {
         connection: &mut Connection,
         now: OffsetDateTime,
     ) -> Result<Result<(), RevocationError>, TransportError> {
-        let fresh = Self::is_fresh(connection);
+        let fresh = Self::is_fresh(connection, now);
         let fetched = if fresh {
             Ok(())
         } else {
             self.fetch(strict, connection, now).await
         };
         if fetched.is_ok() && !fresh {
-            connection.lists_at = Some(Instant::now());
+            connection.lists_at = Some((Instant::now(), now));
         }
         match strict.validate(&connection.peer, Purpose::Server, now) {
             Ok(_) => Ok(fetched),

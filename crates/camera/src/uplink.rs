@@ -153,13 +153,13 @@ impl Worker {
                 return;
             }
         };
+        let dialer: Dialer = self.shared.dialer();
         let usable = self
             .connection
             .as_ref()
-            .is_some_and(|c| c.bearer.index == bearer.index && c.is_open());
+            .is_some_and(|c| c.bearer.index == bearer.index && c.is_usable(&dialer));
         if !usable {
             self.connection = None;
-            let dialer: Dialer = self.shared.dialer();
             match dialer.connect(Arc::clone(&bearer)).await {
                 Ok(connection) => self.connection = Some(connection),
                 Err(error) => {

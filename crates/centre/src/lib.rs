@@ -13,6 +13,7 @@ mod cameras;
 mod clock;
 mod device;
 mod intake;
+mod keys;
 mod metrics;
 mod problem;
 mod review;
@@ -24,10 +25,6 @@ use std::sync::{Arc, Mutex};
 use access::Engine;
 use audit::AuditSink;
 use axum::Router;
-use evidence::cms::RecipientKey;
-use evidence::open::Opener;
-use pki::cert::CertificateChain;
-use pki::key::PrivateKey;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
 use store::{Objects, Sql};
@@ -37,6 +34,7 @@ pub use cameras::Camera;
 pub use device::{Device, DeviceRefused};
 pub use intake::scan::ScannerAddress;
 pub use intake::{Intake, Limits, Units, UploadError};
+pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
@@ -48,12 +46,8 @@ pub use review::{
 pub struct Setup {
     /// Folder for the index, uploads, archive and quarantine; all on one file system.
     pub data: PathBuf,
-    /// Keys that cameras seal to, the newest first.
-    pub recipients: Vec<RecipientKey>,
-    /// Key that signs receipts.
-    pub receipt_key: PrivateKey,
-    /// Its certificate and issuers.
-    pub receipt_chain: CertificateChain,
+    /// Keys that open blocks and sign receipts.
+    pub keys: Keys,
     /// Who is trusted, and who is revoked.
     pub trust: TrustStore,
     /// Malware scanner, when there is one.
@@ -161,14 +155,11 @@ impl Centre {
                 source,
             })?;
         let metrics = Metrics::default();
-        let opener = Arc::new(Opener::new(setup.recipients));
         let review = Review::new(review::Parts {
             // Pages must not wait for the connections that the intake reads by, nor it for theirs.
             sql: people,
             archive: archive.clone(),
-            opener: opener.clone(),
-            receipt_key: setup.receipt_key.clone(),
-            receipt_chain: setup.receipt_chain.clone(),
+            keys: setup.keys.clone(),
             access: setup.access,
             audit: setup.audit.clone(),
             log_origin: setup.log_origin.clone(),
@@ -178,7 +169,7 @@ impl Centre {
             audit_pool: setup.audit_pool,
         });
         let verifier = intake::Verifier {
-            opener,
+            keys: setup.keys.clone(),
             trust: setup.trust,
             scanner: setup.scanner,
         };
@@ -189,8 +180,7 @@ impl Centre {
             archive,
             quarantine,
             verifier,
-            receipt_key: setup.receipt_key,
-            receipt_chain: setup.receipt_chain,
+            keys: setup.keys,
             audit: setup.audit,
             log_origin: setup.log_origin,
             units: setup.units,

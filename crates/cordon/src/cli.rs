@@ -383,6 +383,19 @@ pub(crate) enum Pki {
         #[command(flatten)]
         site: SiteArgs,
     },
+    /// Give the issuing authorities new certificates for their keys, with the root's key.
+    ///
+    /// Put root.key back into the folder pki for the time. Takes effect at the next start of the site;
+    /// what the authorities issued stays valid.
+    #[command(after_help = "Example:
+  cordon pki renew-authorities --data /var/lib/cordon --root-passphrase-file root.txt")]
+    RenewAuthorities {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// File with the passphrase of the root's key.
+        #[arg(long, value_name = "FILE")]
+        root_passphrase_file: PathBuf,
+    },
     /// Show what a certificate says.
     #[command(after_help = "Example:\n  cordon pki show camera.pem")]
     Show {

@@ -77,6 +77,8 @@ pub(crate) enum Request {
     Openvpn(crate::openvpn::Order),
     /// The current revocation lists.
     Crls,
+    /// Give the issuing authorities new certificates, with the root's key.
+    RenewAuthorities { root_passphrase: Zeroizing<String> },
     /// Take a tunnel daemon's events over into the central log.
     Journal {
         /// Number of the first in the daemon's journal.
@@ -284,11 +286,40 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
         }
         Request::Openvpn(order) => crate::openvpn::issue(site, order, who.clone(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
+        Request::RenewAuthorities { root_passphrase } => {
+            renew_authorities(site, root_passphrase, who.clone(), now).await
+        }
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),
             "root_pem": site.root_pem()?,
         })),
     }
+}
+
+async fn renew_authorities(
+    site: &Site,
+    root_passphrase: Zeroizing<String>,
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let data = site.data.clone();
+    let settings = crate::site::registry_settings(&site.config);
+    let sink = site.portal_audit.clone();
+    let renewed = tokio::task::spawn_blocking(move || {
+        crate::site::renew_authorities(
+            &data,
+            &settings,
+            root_passphrase.as_bytes(),
+            &CaKind::ALL,
+            &*sink,
+            who,
+            now,
+        )
+    });
+    renewed
+        .await
+        .or_hint("cannot renew the authorities", "see the log")??;
+    Ok(json!({ "renewed": CaKind::ALL.map(CaKind::name) }))
 }
 
 /// Who has the daemon's events in the central log.
@@ -538,7 +569,7 @@ async fn code(
         ),
         "root_pem": site.root_pem()?,
         "authorities_pem": site.authorities_pem()?,
-        "recipients_pem": site.recipients_pem,
+        "recipients_pem": site.credentials.recipients_pem(&site.registry, now)?,
     }))
 }
 

@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod console;
 mod control;
+mod credentials;
 mod demo;
 mod export;
 mod failure;
@@ -21,8 +22,10 @@ mod last_checkpoint;
 mod listener;
 mod metrics;
 mod openvpn;
+mod renewal;
 mod secrets;
 mod site;
+mod trust_bundle;
 mod up;
 
 use std::process::ExitCode;

@@ -19,17 +19,18 @@ use audit::{AuditSink, SharedLog};
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pki::key::KeyAlgorithm;
-use pki::tls::ServerIdentity;
 use pool::{Pool, Share};
 use registry::{CrlName, Passphrases, Registry};
 use time::OffsetDateTime;
 
 use crate::cli::SiteArgs;
 use crate::config::Config;
+use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
-use crate::keys::{KeyFolder, log_key};
+use crate::keys::log_key;
 use crate::last_checkpoint;
 use crate::secrets;
+use crate::trust_bundle::Bundles;
 
 /// All roles, open.
 #[derive(Clone)]
@@ -41,9 +42,9 @@ pub(crate) struct Site {
     pub(crate) directory: Directory,
     pub(crate) access: Arc<Engine>,
     pub(crate) centre: Centre,
-    pub(crate) server: Arc<ServerIdentity>,
-    /// Certificates that cameras seal to, newest first, PEM.
-    pub(crate) recipients_pem: String,
+    /// The site's own certificates.
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) bundles: Arc<Bundles>,
     pub(crate) portal_audit: Arc<dyn AuditSink>,
     /// Threads for events about people.
     pub(crate) audit_pool: Pool,
@@ -96,36 +97,22 @@ impl Site {
             format!("cannot make {}", folder.display()),
             "check the folder's rights",
         )?;
-        let keys = KeyFolder {
-            folder,
-            passphrase: &secret,
-            registry: &registry,
-            algorithm: algorithm(&config.keys.leaf),
+        let credentials = Credentials::open(
+            folder.clone(),
+            secret,
+            algorithm(&config.keys.leaf),
+            config.site.names.clone(),
+            &registry,
             now,
-        };
-        let server = keys.server(&config.site.names).await?;
-        let server = ServerIdentity::new(&server.chain, &server.key).or_hint(
-            "cannot use the server's certificate",
-            "remove keys/server.* and restart",
-        )?;
-        let receipts = keys.receipts().await?;
-        let recipients = keys.sealing().await?;
-        let recipients_pem = recipients
-            .iter()
-            .map(|key| pki::cert::to_pem(key.certificate()))
-            .collect::<Result<String, _>>()
-            .or_hint(
-                "cannot write the sealing certificates",
-                "check keys/sealing-*.pem",
-            )?;
+        )
+        .await?;
+        let bundles = Bundles::open(&folder)?;
 
         let access = Engine::shipped().or_hint("cannot load the access rules", "reinstall")?;
         let access = Arc::new(access);
         let centre = Centre::open(centre::Setup {
             data: data.join("centre"),
-            recipients,
-            receipt_key: receipts.key,
-            receipt_chain: receipts.chain,
+            keys: credentials.centre_keys(),
             trust: registry.trust(),
             scanner: config.scanner(),
             audit: role(&audit, "centre")?,
@@ -158,8 +145,8 @@ impl Site {
             directory,
             access,
             centre,
-            server,
-            recipients_pem,
+            credentials: Arc::new(credentials),
+            bundles: Arc::new(bundles),
             portal_audit,
             audit_pool,
         })
@@ -265,6 +252,74 @@ pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>>
     Ok(Arc::new(role))
 }
 
+/// Renews authorities that are due, where the root's key is at hand and opens with the site's own
+/// passphrase. Elsewhere health and metrics ask for a person years before.
+async fn renew_due_authorities(
+    data: &Path,
+    settings: &registry::Config,
+    secret: &[u8],
+    audit: &SharedLog,
+    now: OffsetDateTime,
+) -> Outcome {
+    const HINT: &str = "check the folder pki";
+    let due = Registry::authorities_due(data, now).or_hint("certificate authorities", HINT)?;
+    if due.is_empty() {
+        return Ok(());
+    }
+    let (data, settings) = (data.to_owned(), settings.clone());
+    let secret = zeroize::Zeroizing::new(secret.to_vec());
+    let sink = role(audit, "registry")?;
+    let renewed = tokio::task::spawn_blocking(move || {
+        if Registry::has_root_key(&data, &secret) {
+            let who = audit::Actor::service("cordon");
+            renew_authorities(&data, &settings, &secret, &due, &*sink, who, now)
+        } else {
+            tracing::warn!(
+                authorities = ?due,
+                "authorities should be renewed with the root's key: `cordon pki renew-authorities`"
+            );
+            Ok(())
+        }
+    });
+    renewed.await.or_hint("certificate authorities", HINT)?
+}
+
+/// Renews `kinds` with the root's key, recorded before it takes effect. Blocks.
+pub(crate) fn renew_authorities(
+    data: &Path,
+    settings: &registry::Config,
+    root_passphrase: &[u8],
+    kinds: &[pki::profile::CaKind],
+    sink: &dyn AuditSink,
+    who: audit::Actor,
+    now: OffsetDateTime,
+) -> Outcome {
+    for kind in kinds {
+        let resource = format!("authority/{kind}");
+        let event = audit::Event::new(
+            now,
+            who.clone(),
+            "authority.renew",
+            resource,
+            audit::Outcome::Ok,
+        );
+        sink.record(event)
+            .or_hint("not recorded, hence not renewed", "make room on the disk")?;
+    }
+    Registry::renew_authorities(data, settings, root_passphrase, kinds, now).or_hint(
+        "cannot renew the authorities",
+        "put root.key back into the folder pki for the time, and check its passphrase",
+    )
+}
+
+pub(crate) fn registry_settings(config: &Config) -> registry::Config {
+    registry::Config {
+        country: Some(config.site.country.clone()),
+        authority_algorithm: algorithm(&config.keys.authority),
+        ..registry::Config::new(&config.site.organisation)
+    }
+}
+
 async fn open_registry(
     data: &Path,
     config: &Config,
@@ -272,11 +327,7 @@ async fn open_registry(
     audit: &SharedLog,
     now: OffsetDateTime,
 ) -> Outcome<Registry> {
-    let settings = registry::Config {
-        country: Some(config.site.country.clone()),
-        authority_algorithm: algorithm(&config.keys.authority),
-        ..registry::Config::new(&config.site.organisation)
-    };
+    let settings = registry_settings(config);
     if !Registry::is_initialised(data) {
         tracing::info!("making the certificate authorities");
         let (data, settings) = (data.to_owned(), settings.clone());
@@ -295,6 +346,7 @@ async fn open_registry(
                 "check the data folder",
             )?;
     }
+    renew_due_authorities(data, &settings, secret, audit, now).await?;
     Registry::open(data, settings, secret, role(audit, "registry")?, now)
         .await
         .or_hint(

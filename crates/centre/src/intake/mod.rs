@@ -30,8 +30,6 @@ use std::time::Duration;
 use audit::{Actor, AuditSink, Event};
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
-use pki::cert::CertificateChain;
-use pki::key::PrivateKey;
 use pool::Pool;
 use store::{ObjectId, Objects, Sql};
 use time::OffsetDateTime;
@@ -42,6 +40,7 @@ pub(crate) use uploads::{Upload, Uploads};
 pub(crate) use verify::Verifier;
 
 use crate::device::Device;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::problem::{Chain, Problem, disk_full};
 pub use index::Units;
@@ -79,8 +78,7 @@ pub(crate) struct Inner {
     pub(crate) archive: Objects,
     pub(crate) quarantine: Objects,
     pub(crate) verifier: Verifier,
-    pub(crate) receipt_key: PrivateKey,
-    pub(crate) receipt_chain: CertificateChain,
+    pub(crate) keys: Keys,
     pub(crate) audit: Arc<dyn AuditSink>,
     /// Name of the audit log, for receipts.
     pub(crate) log_origin: String,
@@ -425,7 +423,8 @@ impl Intake {
             log_origin: self.inner.log_origin.clone(),
             log_index: leaf,
         };
-        let cms = receipt.sign(&self.inner.receipt_key, &self.inner.receipt_chain)?;
+        let signer = self.inner.keys.signer();
+        let cms = receipt.sign(&signer.key, &signer.chain)?;
         index::store_receipt(&self.inner.sql, settled, leaf, &cms).await?;
         self.inner.metrics.count_block(accepted, settled.size);
         Ok(())

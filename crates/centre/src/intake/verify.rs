@@ -6,13 +6,14 @@
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use evidence::manifest::Manifest;
-use evidence::open::{OpenError, Opened, Opener};
+use evidence::open::{OpenError, Opened};
 use pki::path::{PathError, Purpose, TrustStore};
 use time::OffsetDateTime;
+
+use crate::keys::Keys;
 
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
@@ -92,7 +93,7 @@ pub(crate) enum VerifyFailure {
 
 /// What the checks need to know.
 pub(crate) struct Verifier {
-    pub(crate) opener: Arc<Opener>,
+    pub(crate) keys: Keys,
     pub(crate) trust: TrustStore,
     pub(crate) scanner: Option<ScannerAddress>,
 }
@@ -108,7 +109,7 @@ impl Verifier {
         now: OffsetDateTime,
     ) -> Result<Result<Verified, Refusal>, VerifyFailure> {
         let file = BufReader::new(File::open(path)?);
-        let mut opened = match self.opener.open(file) {
+        let mut opened = match self.keys.opener().open(file) {
             Ok(opened) => opened,
             Err(error) => return not_now_or_never(error),
         };

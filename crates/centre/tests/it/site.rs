@@ -121,9 +121,13 @@ impl Site {
         let sink = Arc::new(MemorySink::default());
         let centre = Centre::open(Setup {
             data: folder.path().to_owned(),
-            recipients: vec![world.recipient_key()],
-            receipt_key: world.receipts.key.clone(),
-            receipt_chain: world.receipts.chain.clone(),
+            keys: centre::Keys::new(
+                vec![world.recipient_key()],
+                centre::Signer {
+                    key: world.receipts.key.clone(),
+                    chain: world.receipts.chain.clone(),
+                },
+            ),
             trust: world.trust.clone(),
             scanner: options.scanner,
             audit: options.audit.unwrap_or_else(|| sink.clone()),
