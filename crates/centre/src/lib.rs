@@ -28,10 +28,11 @@ use axum::Router;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
 use store::{Objects, Sql};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 pub use cameras::Camera;
 pub use device::{Device, DeviceRefused};
+pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
 pub use intake::{Intake, Limits, Units, UploadError};
 pub use keys::{Keys, Signer};
@@ -85,6 +86,9 @@ pub enum SetupError {
         /// Why.
         source: store::StoreError,
     },
+    /// What is in quarantine cannot be counted.
+    #[error("cannot read the quarantine")]
+    Quarantine(#[source] QuarantineError),
     /// What a crash left cannot be taken up.
     #[error("cannot take up interrupted uploads")]
     Recover(#[source] UploadError),
@@ -187,9 +191,14 @@ impl Centre {
             metrics: metrics.clone(),
             pool: Pool::new(Share::Intake),
             workers: Semaphore::new(intake::WORKERS),
+            quarantine_room: Notify::new(),
             settling: Mutex::default(),
         });
         intake.recover().await.map_err(SetupError::Recover)?;
+        intake
+            .open_quarantine()
+            .await
+            .map_err(SetupError::Quarantine)?;
         Ok(Self {
             intake,
             review,

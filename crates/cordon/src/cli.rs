@@ -1,6 +1,7 @@
 //! The command line: one definition for parsing, help and completions.
 
 mod directory;
+pub(crate) mod quarantine;
 mod registry;
 
 use std::path::PathBuf;
@@ -185,6 +186,9 @@ pub(crate) enum Evidence {
   cordon evidence open --key centre.key --passphrase-file passphrase --certificate centre.pem \\
     --root root.pem --out folder block.cordon")]
     Open(Open),
+    /// Look at blocks that were set apart, and decide about them.
+    #[command(subcommand)]
+    Quarantine(quarantine::Quarantine),
     /// Check a block: signature, chain, hashes, without writing anything.
     #[command(after_help = "Example:
   cordon evidence verify --key centre.key --passphrase-file passphrase --certificate centre.pem \\

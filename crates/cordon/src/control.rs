@@ -22,6 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use crate::administration;
 use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::{Site, algorithm};
@@ -77,6 +78,8 @@ pub(crate) enum Request {
     Openvpn(crate::openvpn::Order),
     /// The current revocation lists.
     Crls,
+    /// Blocks that were set apart.
+    Quarantine(administration::QuarantineOrder),
     /// Give the issuing authorities new certificates, with the root's key.
     RenewAuthorities { root_passphrase: Zeroizing<String> },
     /// Take a tunnel daemon's events over into the central log.
@@ -287,39 +290,14 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
         Request::Openvpn(order) => crate::openvpn::issue(site, order, who.clone(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
         Request::RenewAuthorities { root_passphrase } => {
-            renew_authorities(site, root_passphrase, who.clone(), now).await
+            administration::renew_authorities(site, root_passphrase, who.clone(), now).await
         }
+        Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),
             "root_pem": site.root_pem()?,
         })),
     }
-}
-
-async fn renew_authorities(
-    site: &Site,
-    root_passphrase: Zeroizing<String>,
-    who: Actor,
-    now: OffsetDateTime,
-) -> Outcome<Value> {
-    let data = site.data.clone();
-    let settings = crate::site::registry_settings(&site.config);
-    let sink = site.portal_audit.clone();
-    let renewed = tokio::task::spawn_blocking(move || {
-        crate::site::renew_authorities(
-            &data,
-            &settings,
-            root_passphrase.as_bytes(),
-            &CaKind::ALL,
-            &*sink,
-            who,
-            now,
-        )
-    });
-    renewed
-        .await
-        .or_hint("cannot renew the authorities", "see the log")??;
-    Ok(json!({ "renewed": CaKind::ALL.map(CaKind::name) }))
 }
 
 /// Who has the daemon's events in the central log.

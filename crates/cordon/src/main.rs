@@ -6,6 +6,7 @@
 //! and the research cipher are another program, `cordon-lab`.
 #![forbid(unsafe_code)]
 
+mod administration;
 mod backend;
 mod cli;
 mod commands;

@@ -129,6 +129,7 @@ impl Site {
                 upload_lifetime: std::time::Duration::from_secs(
                     u64::from(config.intake.upload_days) * 24 * 3600,
                 ),
+                max_quarantine: config.intake.max_quarantine_bytes,
             },
         })
         .await

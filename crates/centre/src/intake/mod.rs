@@ -14,6 +14,7 @@
 
 mod checksum;
 mod index;
+pub(crate) mod quarantine;
 mod renew;
 pub(crate) mod scan;
 pub(crate) mod tus;
@@ -33,7 +34,7 @@ use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
 use store::{ObjectId, Objects, Sql};
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 pub use uploads::{Limits, UploadError};
 pub(crate) use uploads::{Upload, Uploads};
@@ -45,7 +46,7 @@ use crate::metrics::Metrics;
 use crate::problem::{Chain, Problem, disk_full};
 pub use index::Units;
 use index::{Known, Settled, Settlement};
-use verify::{Refusal, Verified, VerifyFailure};
+use verify::{Exceptions, Refusal, Verified, VerifyFailure};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
@@ -53,6 +54,9 @@ pub(crate) const WORKERS: usize = 2;
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// Longest such pause: a scanner or disk that comes back is noticed within half a minute.
 const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Pause before a block is looked at again that the quarantine has no room for.
+const QUARANTINE_RETRY: Duration = Duration::from_secs(600);
 
 /// What became of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +91,8 @@ pub(crate) struct Inner {
     /// Threads for whatever of this blocks; nobody else's.
     pub(crate) pool: Pool,
     pub(crate) workers: Semaphore,
+    /// Woken when a block has left the quarantine.
+    pub(crate) quarantine_room: Notify,
     /// Uploads being settled; the channel closes when it is done.
     pub(crate) settling: Mutex<HashMap<String, watch::Receiver<()>>>,
 }
@@ -110,6 +116,15 @@ enum SettleError {
     Worker(#[from] tokio::task::JoinError),
     #[error(transparent)]
     Upload(#[from] UploadError),
+    #[error(
+        "the quarantine is full ({used} of {limit} bytes for {whose}): release or reject blocks with \
+         `cordon evidence quarantine`"
+    )]
+    QuarantineFull {
+        whose: String,
+        used: u64,
+        limit: u64,
+    },
 }
 
 impl Intake {
@@ -221,6 +236,12 @@ impl Intake {
                 tracing::error!("disk full: blocks wait until there is room");
             } else {
                 tracing::warn!(error = %Chain(&error), "block waits, trying again soon");
+            }
+            if matches!(&error, SettleError::QuarantineFull { .. }) {
+                // Looking again costs a verification each time, for nothing until a person decides.
+                let room = self.inner.quarantine_room.notified();
+                let _ = tokio::time::timeout(QUARANTINE_RETRY, room).await;
+                continue;
             }
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2).min(LAST_RETRY);
@@ -361,7 +382,8 @@ impl Intake {
         now: OffsetDateTime,
     ) -> Result<Result<Verified, Refusal>, SettleError> {
         let inner = self.inner.clone();
-        let work = move || inner.verifier.verify(&path, &sender, now);
+        let none = Exceptions::default();
+        let work = move || inner.verifier.verify(&path, &sender, now, &none);
         Ok(self.inner.pool.run(work).await??)
     }
 
@@ -383,6 +405,9 @@ impl Intake {
             None => {}
         }
         settlement.check_sequence(&mut tx).await?;
+        if settlement.verdict.is_err() {
+            self.check_quarantine(&mut tx, settlement.upload).await?;
+        }
         let objects = if settlement.verdict.is_ok() {
             &self.inner.archive
         } else {
@@ -391,6 +416,9 @@ impl Intake {
         objects.link(&ObjectId(*settlement.block.as_bytes()), path)?;
         let settled = settlement.insert(&mut tx, &self.inner.units).await?;
         tx.commit().await?;
+        if !settled.reason.is_empty() {
+            self.count_quarantine().await?;
+        }
         Ok(Filed::New(settled))
     }
 

@@ -23,6 +23,9 @@ pub struct Limits {
     pub max_open_per_device: u32,
     /// How long an unfinished upload is kept.
     pub upload_lifetime: std::time::Duration,
+    /// Bytes in quarantine, of which one device has a quarter at most. What has no room there waits as
+    /// an upload without a receipt, and its camera keeps it.
+    pub max_quarantine: u64,
 }
 
 impl Default for Limits {
@@ -33,6 +36,8 @@ impl Default for Limits {
             // The camera opens a handful; more means that something leaks uploads.
             max_open_per_device: 64,
             upload_lifetime: std::time::Duration::from_secs(7 * 24 * 3600),
+            // Some ten thousand pictures; a person looks long before.
+            max_quarantine: 32 << 30,
         }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod laboratory;
 pub(crate) mod openvpn;
 pub(crate) mod page_server;
 pub(crate) mod pki;
+pub(crate) mod quarantine;
 pub(crate) mod registry;
 pub(crate) mod up;
 pub(crate) mod vpn;
