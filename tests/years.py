@@ -144,6 +144,18 @@ def run(suite, days=450, step=45):
         trust.write_text(json.dumps(site.ask("evidence", "trust")))
         cordon_json("evidence", "check", out, "--trust", trust, env=clock.environment())
         site.verify_audit()
+    with suite.case("a clock before the making of the site stops nothing and loses nothing"):
+        days = clock.days
+        site.stop()
+        clock.set(-30)
+        site.start()
+        status, text = http(site, "/healthz")
+        equal(status, 503)
+        contains(text, "the clock says")
+        drop(camera, clock, "before-the-making")
+        clock.set(days)
+        camera.drain(90)
+        wait_for(lambda: http(site, "/healthz") == (200, "ok\n"), lambda: f"health: {http(site, '/healthz')}", 20)
     camera.stop()
     site.stop()
 

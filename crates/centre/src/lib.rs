@@ -27,7 +27,7 @@ use audit::AuditSink;
 use axum::Router;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
-use store::{Objects, Sql};
+use store::{ClockFloor, Objects, Sql};
 use tokio::sync::{Notify, Semaphore};
 
 pub use cameras::Camera;
@@ -63,6 +63,8 @@ pub struct Setup {
     pub units: Units,
     /// Bounds of the intake.
     pub limits: Limits,
+    /// The latest time that was known: no block is settled by a clock that is behind it.
+    pub clock: ClockFloor,
     /// Threads for events about people, shared with whoever else records such events.
     pub audit_pool: Pool,
 }
@@ -187,6 +189,7 @@ impl Centre {
             keys: setup.keys,
             audit: setup.audit,
             log_origin: setup.log_origin,
+            clock: setup.clock,
             units: setup.units,
             metrics: metrics.clone(),
             pool: Pool::new(Share::Intake),

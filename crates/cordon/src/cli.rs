@@ -316,6 +316,10 @@ pub(crate) enum Audit {
     #[command(after_help = "Example:
   cordon audit accept-loss --data /var/lib/cordon --reason 'disk of the log failed, no copy'")]
     AcceptLoss(AcceptLoss),
+    /// Let a site go on whose clock was ahead and is right now; it is recorded. Stop the site first.
+    #[command(after_help = "Example:
+  cordon audit accept-clock --data /var/lib/cordon --reason 'clock was a month ahead'")]
+    AcceptClock(AcceptLoss),
     /// Print events, newest last.
     #[command(after_help = "Example:\n  cordon audit show /var/lib/cordon/audit/log --last 20")]
     Show {
@@ -336,7 +340,7 @@ pub(crate) enum Audit {
 pub(crate) struct AcceptLoss {
     #[command(flatten)]
     pub(crate) site: SiteArgs,
-    /// Why the log is lost; it is recorded for ever.
+    /// Why; it is recorded for ever.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
 }

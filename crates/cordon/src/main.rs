@@ -9,6 +9,7 @@
 mod administration;
 mod backend;
 mod cli;
+mod clock;
 mod commands;
 mod config;
 mod console;

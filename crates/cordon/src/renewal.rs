@@ -102,7 +102,11 @@ pub(crate) struct Health {
 
 /// How the site's end dates look at `now`.
 pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
-    assess(&ends(site), &list_ends(site), now)
+    let mut health = assess(&ends(site), &list_ends(site), now);
+    if let Err(behind) = site.clock.check(now) {
+        health.problems.push(behind.to_string());
+    }
+    health
 }
 
 fn assess(

@@ -21,6 +21,7 @@ use directory::Directory;
 use pki::key::KeyAlgorithm;
 use pool::{Pool, Share};
 use registry::{CrlName, Passphrases, Registry};
+use store::ClockFloor;
 use time::OffsetDateTime;
 
 use crate::cli::SiteArgs;
@@ -48,6 +49,8 @@ pub(crate) struct Site {
     pub(crate) portal_audit: Arc<dyn AuditSink>,
     /// Threads for events about people.
     pub(crate) audit_pool: Pool,
+    /// The latest time that was known.
+    pub(crate) clock: ClockFloor,
 }
 
 impl Site {
@@ -61,7 +64,13 @@ impl Site {
         )?;
         private(&data)?;
         let secret = secrets::passphrase(&data, args.passphrase_file.as_deref())?;
-        let now = OffsetDateTime::now_utc();
+        let clock = crate::clock::floor(&data)?;
+        let real = OffsetDateTime::now_utc();
+        if let Err(behind) = clock.check(real) {
+            tracing::error!("{behind}: nothing is issued and no block is settled until then");
+        }
+        // What a start makes, lists for instance, must not be older than what was made before.
+        let now = clock.or_later(real);
 
         last_checkpoint::check_there(&data)?;
         crate::export::sweep(&data).or_hint(
@@ -76,7 +85,7 @@ impl Site {
             .size();
         let newest = newest_log_index(&data).await?;
         last_checkpoint::check_index(&data, entries, newest, "the centre's index")?;
-        let registry = open_registry(&data, &config, &secret, &audit, now).await?;
+        let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
         // Whatever was issued was recorded before.
         let issued = registry.has_issued().await.or_hint(
             "cannot read registry.sqlite",
@@ -123,6 +132,7 @@ impl Site {
                 by_device: config.units.cameras.clone(),
             },
             audit_pool: audit_pool.clone(),
+            clock: clock.clone(),
             limits: Limits {
                 max_block: config.intake.max_block_bytes,
                 max_open_per_device: config.intake.max_open_uploads,
@@ -150,6 +160,7 @@ impl Site {
             bundles: Arc::new(bundles),
             portal_audit,
             audit_pool,
+            clock,
         })
     }
 
@@ -326,9 +337,13 @@ async fn open_registry(
     config: &Config,
     secret: &[u8],
     audit: &SharedLog,
+    clock: &ClockFloor,
     now: OffsetDateTime,
 ) -> Outcome<Registry> {
-    let settings = registry_settings(config);
+    let settings = registry::Config {
+        clock: clock.clone(),
+        ..registry_settings(config)
+    };
     if !Registry::is_initialised(data) {
         tracing::info!("making the certificate authorities");
         let (data, settings) = (data.to_owned(), settings.clone());

@@ -132,6 +132,7 @@ impl Running {
             });
         }
         tasks.spawn(housekeeping(site.clone(), stop.clone()));
+        tasks.spawn(crate::clock::follow(site.clone(), stop.clone()));
         tasks.spawn(renewal::run(site.clone(), stop.clone()));
         tasks.spawn(control::serve(site.clone(), stop.clone()));
         tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));

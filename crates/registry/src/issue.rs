@@ -189,6 +189,7 @@ impl Registry {
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
+        self.inner.config.clock.check(now)?;
         let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
         let authority = self.authority(kind)?;
         let end = authority.certificate().tbs_certificate.validity.not_after;

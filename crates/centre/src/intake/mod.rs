@@ -32,7 +32,7 @@ use audit::{Actor, AuditSink, Event};
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
-use store::{ObjectId, Objects, Sql};
+use store::{ClockBehind, ClockFloor, ObjectId, Objects, Sql};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -86,6 +86,7 @@ pub(crate) struct Inner {
     pub(crate) audit: Arc<dyn AuditSink>,
     /// Name of the audit log, for receipts.
     pub(crate) log_origin: String,
+    pub(crate) clock: ClockFloor,
     pub(crate) units: Units,
     pub(crate) metrics: Metrics,
     /// Threads for whatever of this blocks; nobody else's.
@@ -114,6 +115,9 @@ enum SettleError {
     Receipt(#[from] evidence::receipt::ReceiptError),
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
+    /// Whoever judges by a clock that went back finds every block to be from the future.
+    #[error("no block is settled")]
+    Clock(#[from] ClockBehind),
     #[error(transparent)]
     Upload(#[from] UploadError),
     #[error(
@@ -344,6 +348,7 @@ impl Intake {
             _ => {}
         }
         let now = OffsetDateTime::now_utc();
+        self.inner.clock.check(now)?;
         let verdict = self
             .verify(path.clone(), upload.device.clone(), now)
             .await?;

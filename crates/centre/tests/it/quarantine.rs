@@ -298,3 +298,22 @@ async fn full_quarantine_gives_no_receipt_until_a_person_makes_room() {
         Some("too-old")
     );
 }
+
+#[tokio::test]
+async fn block_waits_while_the_clock_is_behind_what_it_was() {
+    let options = |clock| Options {
+        clock,
+        ..Options::default()
+    };
+    let site = Site::with(options(store::ClockFloor::at(now() + days(1)))).await;
+    // By the right time, which the camera knows, this block is fresh.
+    let block = sealed(&site.world.camera(CAMERA), days(-1));
+    let at = site.send(CAMERA, &block.bytes).await;
+    let request = tus("GET", &format!("{at}/receipt"), CAMERA);
+    let answer = site
+        .intake(request.body(axum::body::Body::empty()).unwrap())
+        .await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED);
+    assert_eq!((site.objects("quarantine"), site.parts()), (0, 1));
+    assert!(site.events("evidence.quarantine").is_empty());
+}

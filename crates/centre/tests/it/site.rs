@@ -17,6 +17,7 @@ use evidence::receipt::{self, Receipt};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use pki::path::Purpose;
+use store::ClockFloor;
 use tower::ServiceExt as _;
 
 use crate::world::{Block, World};
@@ -29,6 +30,7 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
     pub(crate) scanner: Option<ScannerAddress>,
     pub(crate) audit: Option<Arc<dyn AuditSink>>,
+    pub(crate) clock: ClockFloor,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             limits,
             scanner: None,
             audit: None,
+            clock: ClockFloor::default(),
         }
     }
 }
@@ -138,6 +141,7 @@ impl Site {
                 by_device: BTreeMap::from([("camera-99".into(), "harbour".into())]),
             },
             limits: options.limits,
+            clock: options.clock,
             audit_pool: pool::Pool::new(pool::Share::Audit),
         });
         Self {

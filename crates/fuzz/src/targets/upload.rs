@@ -45,6 +45,7 @@ fn server() -> &'static Server {
                 default: "traffic".into(),
                 by_device: Default::default(),
             },
+            clock: Default::default(),
             limits: Limits {
                 max_block: 4096,
                 max_open_per_device: 8,

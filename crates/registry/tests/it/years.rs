@@ -133,3 +133,56 @@ async fn renewed_authority_does_not_outlive_the_root() {
     let end = |c: &pki::Certificate| c.tbs_certificate.validity.not_after;
     assert_eq!(end(&users), end(registry.root()));
 }
+
+#[tokio::test]
+async fn nothing_is_issued_by_a_clock_that_went_back_but_revoking_works() {
+    let world = world().await;
+    let later = NOW + YEAR;
+    let settings = registry::Config {
+        clock: store::ClockFloor::at(later),
+        ..config()
+    };
+    let issued = world
+        .registry
+        .issue_device(
+            "camera-17",
+            key().spki(),
+            Clearance::Restricted,
+            registrar(),
+            NOW,
+        )
+        .await
+        .unwrap();
+    world.registry.close().await;
+    let audit = Arc::new(MemorySink::default());
+    let folder = world.folder.path();
+    let registry = Registry::open(folder, settings, SECRETS.issuing, audit, later)
+        .await
+        .unwrap();
+    let refused = registry
+        .issue_device(
+            "camera-18",
+            key().spki(),
+            Clearance::Restricted,
+            registrar(),
+            NOW,
+        )
+        .await;
+    assert!(matches!(refused, Err(RegistryError::Clock(_))));
+    let reason = pki::crl::RevocationReason::KeyCompromise;
+    let revoked = registry
+        .revoke(CaKind::Devices, &issued.serial, reason, registrar(), NOW)
+        .await;
+    // In force; only the list has no date yet that it could have.
+    assert!(matches!(revoked, Err(RegistryError::Clock(_))));
+    let admitted = registry
+        .admit(issued.chain.ders(), Purpose::ClientDevice, NOW)
+        .await;
+    assert!(admitted.is_err());
+    registry.refresh_crls(later).await.unwrap();
+    let record = registry
+        .issued(CaKind::Devices, &issued.serial)
+        .await
+        .unwrap();
+    assert!(record.revoked.is_some());
+}
