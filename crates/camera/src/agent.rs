@@ -188,7 +188,8 @@ impl Shared {
         }
     }
 
-    /// Uses the authorities of a new bundle for connections from now on.
+    /// Uses the authorities of a new bundle for connections from now on, without resuming TLS sessions
+    /// of before.
     pub(crate) fn trust_changed(&self) -> Result<(), AgentError> {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.tls = client_tls(&live.identity, &self.trust.state().store)?;

@@ -162,6 +162,13 @@ impl Shared {
             }
             return;
         }
+        if matches!(error, TransportError::Revoked(_)) {
+            // A resumed TLS session shows the certificate of its first handshake: without the
+            // sessions, the server has to show the one that it has now.
+            if let Err(error) = self.trust_changed() {
+                tracing::error!(error = %Chain(&error), "TLS sessions not forgotten");
+            }
+        }
         self.bearers.failed(bearer);
         self.emit(CameraEvent::BearerFailed {
             bearer: bearer.settings.name.clone(),
