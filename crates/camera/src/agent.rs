@@ -29,11 +29,12 @@ use crate::enrol::{EnrolError, Enroller};
 use crate::events::{CameraEvent, EventSink, emit};
 use crate::identity::{Identity, IdentityError};
 use crate::ingest::Ingest;
+use crate::log::{self, LogMemory};
 use crate::maintenance;
 use crate::metrics::Metrics;
 use crate::revocation::Revocation;
 use crate::transport::{Dialer, Target};
-use crate::trust::Trust;
+use crate::trust::{self, Trust};
 use crate::uplink::{Chain, Queue, Worker};
 
 /// Time between looks at the watched folder when the kernel reports nothing.
@@ -102,6 +103,9 @@ pub enum AgentError {
         /// Why.
         reason: String,
     },
+    /// What is known of the centre's audit log cannot be read.
+    #[error("cannot read what is known of the centre's audit log")]
+    Log(#[source] io::Error),
     /// The stored revocation lists cannot be read.
     #[error("cannot read the stored revocation lists")]
     Revocation(#[source] io::Error),
@@ -136,6 +140,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trust: Trust,
+    pub(crate) log: LogMemory,
     pub(crate) revocation: Revocation,
     pub(crate) bearers: Bearers,
     pub(crate) queue: Mutex<Queue>,
@@ -340,7 +345,8 @@ impl Agent {
                 identity
             }
         };
-        let trust = Trust::open(&config, &config.spool.folder.join("trust"), clock.now())?;
+        let trust = Trust::open(&config, &trust::folder(&config.spool.folder), clock.now())?;
+        let log = LogMemory::open(&log::folder(&config.spool.folder)).map_err(AgentError::Log)?;
         let live = live(identity, &trust.state().store)?;
         check_device(&config, &live.identity)?;
         let spool = config.open_spool()?;
@@ -351,6 +357,7 @@ impl Agent {
             clock,
             metrics,
             trust,
+            log,
             revocation,
             bearers,
             queue: Mutex::default(),

@@ -4,6 +4,8 @@ use evidence::manifest::Dropped;
 use evidence::receipt::Verdict;
 use time::OffsetDateTime;
 
+use crate::log::Contradiction;
+
 /// Something that an operator or auditor cares about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CameraEvent {
@@ -63,6 +65,8 @@ pub enum CameraEvent {
         /// Its last instant of validity.
         since: OffsetDateTime,
     },
+    /// The centre's audit log went back, forked, or has another key; both statements are kept.
+    LogContradiction(Contradiction),
     /// A source could not be sealed and was set aside.
     Rejected {
         /// Name without extension.
@@ -148,6 +152,10 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
         CameraEvent::RecipientExpired { since } => tracing::warn!(
             %since,
             "sealing to a certificate that has expired until the site is in contact"
+        ),
+        CameraEvent::LogContradiction(contradiction) => tracing::error!(
+            problem = contradiction.problem,
+            "the centre's audit log contradicts itself: see `cordon camera status`"
         ),
         CameraEvent::Rejected { name, reason } => {
             tracing::warn!(name, reason, "source rejected");

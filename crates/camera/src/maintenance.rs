@@ -9,6 +9,8 @@ use time::OffsetDateTime;
 use crate::agent::Shared;
 use crate::bearer::{Bearer, Choice, backoff};
 use crate::events::CameraEvent;
+use crate::log::{Contradiction, LogError};
+use crate::metrics::count;
 use crate::revocation::{Revocation, RevocationError};
 use crate::transport::{Connection, TransportError};
 use crate::trust::BundleRefused;
@@ -131,11 +133,43 @@ impl Shared {
             return Ok(());
         }
         self.report_bundle(self.fetch_bundle(connection, now).await);
+        self.follow_log(connection, now).await?;
         *self
             .contacted
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(now);
         Ok(())
+    }
+
+    /// Holds the centre's audit log against what this camera has seen of it.
+    async fn follow_log(
+        &self,
+        connection: &mut Connection,
+        now: OffsetDateTime,
+    ) -> Result<(), TransportError> {
+        let key = self.trust.state().log_key.clone();
+        if let Some(contradiction) = key.and_then(|key| self.log.use_key(&key, now)) {
+            self.report_log(contradiction);
+        }
+        match self.log.follow(connection, now).await {
+            Ok(contradictions) => {
+                for contradiction in contradictions {
+                    self.report_log(contradiction);
+                }
+                Ok(())
+            }
+            Err(LogError::Transport(error)) => Err(error),
+            Err(error) => {
+                tracing::error!(error = %Chain(&error), "the centre's audit log is not known");
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn report_log(&self, contradiction: Contradiction) {
+        self.log.record(&contradiction);
+        count(&self.metrics.log_contradictions);
+        self.emit(CameraEvent::LogContradiction(contradiction));
     }
 
     async fn fetch_bundle(

@@ -87,6 +87,8 @@ pub(crate) struct State {
     pub(crate) strict: TrustStore,
     recipients: Arc<[Recipient]>,
     floor: Floor,
+    /// Key of the centre's audit log, as the bundle has it.
+    pub(crate) log_key: Option<String>,
 }
 
 struct Recipient {
@@ -185,6 +187,7 @@ impl Trust {
             store,
             strict,
             floor: read_floor(folder).map_err(AgentError::TrustBundle)?,
+            log_key: None,
         };
         let trust = Self {
             roots,
@@ -354,6 +357,7 @@ impl Trust {
                 version: bundle.version,
                 content_sha256: Some(bundle.content_sha256()?),
             },
+            log_key: Some(bundle.log_key.clone()),
         })
     }
 
@@ -366,6 +370,16 @@ impl Trust {
         *reported = state.map(str::to_owned);
         true
     }
+}
+
+/// Folder of what a camera remembers of its site's bundles.
+pub(crate) fn folder(spool: &Path) -> PathBuf {
+    spool.join("trust")
+}
+
+/// Number of the newest accepted bundle; 0 while there is none.
+pub(crate) fn known_version(folder: &Path) -> io::Result<u64> {
+    Ok(read_floor(folder)?.version)
 }
 
 fn read_floor(folder: &Path) -> io::Result<Floor> {

@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use crate::agent::Shared;
 use crate::bearer::{Choice, backoff};
 use crate::events::CameraEvent;
+use crate::log::CheckpointRefused;
 use crate::metrics::count;
 use crate::revocation::Revocation;
 use crate::transport::{Connection, Dialer};
@@ -98,6 +99,8 @@ enum ConfirmError {
     Receipt(#[from] ReceiptError),
     #[error("receipt does not fit, or the spool failed")]
     Spool(#[from] SpoolError),
+    #[error("receipt's checkpoint is not acceptable")]
+    Checkpoint(#[from] CheckpointRefused),
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
 }
@@ -286,7 +289,15 @@ impl Worker {
         let sequence = entry.sequence;
         let said = receipt.receipt().clone();
         let shared = Arc::clone(&self.shared);
-        tokio::task::spawn_blocking(move || shared.spool().confirm(sequence, &receipt)).await??;
+        let now = shared.clock.now();
+        let confirmed = tokio::task::spawn_blocking(move || -> Result<(), ConfirmError> {
+            // Remembered before the block goes: the receipt's promise rests on this log.
+            if let Some(contradiction) = shared.log.receipt(receipt.receipt(), now)? {
+                shared.report_log(contradiction);
+            }
+            Ok(shared.spool().confirm(sequence, &receipt).map(drop)?)
+        });
+        confirmed.await??;
         count(&self.shared.metrics.receipted);
         if said.verdict == Verdict::Quarantined {
             count(&self.shared.metrics.quarantined);

@@ -57,6 +57,8 @@ pub struct Setup {
     pub audit: Arc<dyn AuditSink>,
     /// Name of the audit log, for receipts.
     pub log_origin: String,
+    /// The newest checkpoint of the audit log, for receipts; blocks on the disk.
+    pub checkpoint: Checkpoint,
     /// The access rules.
     pub access: Arc<Engine>,
     /// Units of the cameras.
@@ -68,6 +70,9 @@ pub struct Setup {
     /// Threads for events about people, shared with whoever else records such events.
     pub audit_pool: Pool,
 }
+
+/// Gives the newest checkpoint of the audit log, a signed note, or none where there is none.
+pub type Checkpoint = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Why the centre cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -190,6 +195,7 @@ impl Centre {
             audit: setup.audit,
             log_origin: setup.log_origin,
             clock: setup.clock,
+            checkpoint: setup.checkpoint,
             units: setup.units,
             metrics: metrics.clone(),
             pool: Pool::new(Share::Intake),

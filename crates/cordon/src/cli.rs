@@ -1,5 +1,6 @@
 //! The command line: one definition for parsing, help and completions.
 
+mod camera;
 mod directory;
 pub(crate) mod quarantine;
 mod registry;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use registry::{HolderArgs, Registry};
 
@@ -144,33 +146,6 @@ pub(crate) struct Demo {
     /// End when every violation has its receipt.
     #[arg(long)]
     pub(crate) once: bool,
-}
-
-/// `cordon camera …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Camera {
-    /// Watch a folder, seal, spool, upload.
-    #[command(after_help = "Example:\n  cordon camera run --config /etc/cordon-camera.toml")]
-    Run {
-        /// Settings of the agent.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
-    /// List the blocks that were set aside as damaged, or decide about one.
-    #[command(after_help = "Examples:
-  cordon camera damaged --config /etc/cordon-camera.toml
-  cordon camera damaged --config /etc/cordon-camera.toml --restore 17")]
-    Damaged {
-        /// Settings of the agent.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-        /// Put the block with this number back, if it is sound again; the agent must not run.
-        #[arg(long, value_name = "SEQUENCE", conflicts_with = "remove")]
-        restore: Option<u64>,
-        /// Delete the block with this number for good; the agent must not run.
-        #[arg(long, value_name = "SEQUENCE")]
-        remove: Option<u64>,
-    },
 }
 
 /// `cordon evidence …`.

@@ -22,6 +22,7 @@ mod gate;
 mod keys;
 mod last_checkpoint;
 mod listener;
+mod log_proof;
 mod metrics;
 mod openvpn;
 mod renewal;

@@ -133,6 +133,7 @@ impl Site {
             },
             audit_pool: audit_pool.clone(),
             clock: clock.clone(),
+            checkpoint: crate::log_proof::checkpoint(&audit),
             limits: Limits {
                 max_block: config.intake.max_block_bytes,
                 max_open_per_device: config.intake.max_open_uploads,

@@ -235,6 +235,7 @@ fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {
         .intake_router()
         .merge(Router::new().route("/intake/v1/revocation", lists))
         .merge(crate::trust_bundle::router(site))
+        .merge(crate::log_proof::router(site))
         .layer(devices)
 }
 

@@ -144,6 +144,16 @@ impl World {
 
     /// A trust bundle of this site, signed by `signer`.
     pub(crate) fn bundle(&self, version: u64, recipients: &[&Leaf], signer: &Leaf) -> Vec<u8> {
+        self.bundle_with_log(version, recipients, signer, "log.example.org+00000000+AAAA")
+    }
+
+    pub(crate) fn bundle_with_log(
+        &self,
+        version: u64,
+        recipients: &[&Leaf],
+        signer: &Leaf,
+        log_key: &str,
+    ) -> Vec<u8> {
         let encoded = |certificate| bundle::encoded(certificate).unwrap();
         let bundle = TrustBundle {
             schema: bundle::SCHEMA.into(),
@@ -155,7 +165,7 @@ impl World {
                 encoded(self.services.certificate()),
             ],
             lists: Vec::new(),
-            log_key: "log.example.org+00000000+AAAA".into(),
+            log_key: log_key.into(),
         };
         bundle.sign(&signer.key, &signer.chain).unwrap()
     }

@@ -38,6 +38,8 @@ pub(super) struct Settled {
     pub(super) manifest_sha256: Option<Sha256Digest>,
     /// Numbers found missing before this block, for the audit event.
     pub(super) gap: Option<(u64, u64)>,
+    /// Whether the camera understands receipts with a checkpoint.
+    pub(super) wants_checkpoint: bool,
     /// End of the signer's certificate if the block came later, for the audit event.
     pub(super) signer_expired: Option<OffsetDateTime>,
 }
@@ -135,6 +137,7 @@ impl Settlement<'_> {
             sequence: None,
             manifest_sha256: None,
             gap: None,
+            wants_checkpoint: self.upload.wants_checkpoint(),
             signer_expired: None,
         };
         match &self.verdict {
@@ -332,6 +335,8 @@ fn known(row: BlockRow) -> Known {
         sequence: sequence.map(i64::unsigned_abs),
         manifest_sha256: manifest.as_deref().map(digest),
         gap: None,
+        // Whoever sent it is not known any more; every camera understands the older form.
+        wants_checkpoint: false,
         signer_expired: None,
     };
     Known {

@@ -87,6 +87,7 @@ pub(crate) struct Inner {
     /// Name of the audit log, for receipts.
     pub(crate) log_origin: String,
     pub(crate) clock: ClockFloor,
+    pub(crate) checkpoint: crate::Checkpoint,
     pub(crate) units: Units,
     pub(crate) metrics: Metrics,
     /// Threads for whatever of this blocks; nobody else's.
@@ -439,8 +440,17 @@ impl Intake {
         let accepted = settled.reason.is_empty();
         let event = settled.event(again);
         let leaf = self.record(event).await?;
+        let checkpoint = match settled.wants_checkpoint {
+            true => self.checkpoint().await?,
+            false => None,
+        };
+        let schema = match &checkpoint {
+            Some(_) => evidence::receipt::SCHEMA_2,
+            None => evidence::receipt::SCHEMA,
+        };
         let receipt = Receipt {
-            schema: evidence::receipt::SCHEMA.to_owned(),
+            schema: schema.to_owned(),
+            checkpoint,
             block_sha256: settled.block,
             size: settled.size,
             device: settled.device.clone(),
@@ -461,6 +471,12 @@ impl Intake {
         index::store_receipt(&self.inner.sql, settled, leaf, &cms).await?;
         self.inner.metrics.count_block(accepted, settled.size);
         Ok(())
+    }
+
+    /// The log's newest checkpoint, which has the event that was recorded just now.
+    async fn checkpoint(&self) -> Result<Option<String>, SettleError> {
+        let checkpoint = Arc::clone(&self.inner.checkpoint);
+        Ok(self.inner.pool.run(move || checkpoint()).await?)
     }
 
     async fn discard(&self, upload: &Upload, reason: &str) -> Result<(), SettleError> {

@@ -289,6 +289,7 @@ impl Intake {
             sequence: Some(manifest.sequence),
             manifest_sha256: Some(hash),
             gap: None,
+            wants_checkpoint: true,
             signer_expired: verified.signer_expired,
         })
     }

@@ -59,6 +59,16 @@ pub(crate) struct Upload {
     pub(crate) expires_at: OffsetDateTime,
 }
 
+impl Upload {
+    /// Whether the sender understands receipts with a checkpoint: it says so in the metadata, since those
+    /// of earlier versions refuse what they do not know.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let mut pairs = self.metadata.split(',').map(str::trim);
+        // "2" in base64.
+        pairs.any(|pair| pair == "receipt Mg==")
+    }
+}
+
 /// Why an operation on an upload was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {

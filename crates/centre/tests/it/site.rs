@@ -23,6 +23,9 @@ use tower::ServiceExt as _;
 use crate::world::{Block, World};
 
 pub(crate) const ORIGIN: &str = "audit.example.org/log";
+/// What the log of these tests has for a checkpoint.
+pub(crate) const NOTE: &str =
+    "audit.example.org/log\n9\nAAAA\n\n\u{2014} audit.example.org/log AAAA\n";
 pub(crate) const FILES: &str = "/intake/v1/files";
 
 /// What a site is made with.
@@ -142,6 +145,7 @@ impl Site {
             },
             limits: options.limits,
             clock: options.clock,
+            checkpoint: Arc::new(|| Some(NOTE.to_owned())),
             audit_pool: pool::Pool::new(pool::Share::Audit),
         });
         Self {

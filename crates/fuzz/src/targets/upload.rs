@@ -46,6 +46,7 @@ fn server() -> &'static Server {
                 by_device: Default::default(),
             },
             clock: Default::default(),
+            checkpoint: Arc::new(|| None),
             limits: Limits {
                 max_block: 4096,
                 max_open_per_device: 8,
