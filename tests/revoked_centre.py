@@ -3,7 +3,7 @@
 import shutil
 import time
 
-from tests.harness import Camera, Site, contains, equal, jpeg, wait_for
+from tests.harness import Camera, Site, contains, cordon_json, equal, jpeg, wait_for
 
 # How long a camera that must not do something is watched.
 WATCH = 5
@@ -107,3 +107,9 @@ def run(suite):
         camera.stop()
         site.stop()
         site.verify_audit()
+
+    with suite.case("events of the intake say where the blocks came from"):
+        shown = cordon_json("audit", "show", site.data / "audit" / "log", "--last", 1_000)
+        events = [entry["leaf"]["event"] for entry in shown["entries"]]
+        received = [event for event in events if event["action"] == "evidence.receive"]
+        equal({event["details"].get("address") for event in received}, {"127.0.0.1"})

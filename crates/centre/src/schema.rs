@@ -113,6 +113,9 @@ CREATE TABLE custody (
 const QUARANTINE: Migration = Migration {
     version: 3,
     sql: "
+-- Where the sender announced it from, for the audit event.
+ALTER TABLE uploads ADD COLUMN address TEXT;
+
 -- A block leaves quarantine by a person: its verdict becomes accepted, or rejected.
 CREATE INDEX blocks_in_quarantine ON blocks (device, size) WHERE verdict = 'quarantined';
 

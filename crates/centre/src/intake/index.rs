@@ -38,6 +38,8 @@ pub(super) struct Settled {
     pub(super) manifest_sha256: Option<Sha256Digest>,
     /// Numbers found missing before this block, for the audit event.
     pub(super) gap: Option<(u64, u64)>,
+    /// Where it was announced from, for the audit event.
+    pub(super) address: Option<String>,
     /// Whether the camera understands receipts with a checkpoint.
     pub(super) wants_checkpoint: bool,
     /// End of the signer's certificate if the block came later, for the audit event.
@@ -70,6 +72,9 @@ impl Settled {
         }
         if let Some(end) = self.signer_expired {
             event = event.with_detail("signer_expired", end.unix_timestamp());
+        }
+        if let Some(address) = &self.address {
+            event = event.with_detail("address", address.clone());
         }
         if again {
             event = event.with_detail("repeated", true);
@@ -137,6 +142,7 @@ impl Settlement<'_> {
             sequence: None,
             manifest_sha256: None,
             gap: None,
+            address: self.upload.address.clone(),
             wants_checkpoint: self.upload.wants_checkpoint(),
             signer_expired: None,
         };
@@ -337,6 +343,7 @@ fn known(row: BlockRow) -> Known {
         gap: None,
         // Whoever sent it is not known any more; every camera understands the older form.
         wants_checkpoint: false,
+        address: None,
         signer_expired: None,
     };
     Known {

@@ -480,7 +480,7 @@ impl Intake {
     }
 
     async fn discard(&self, upload: &Upload, reason: &str) -> Result<(), SettleError> {
-        let event = Event::new(
+        let mut event = Event::new(
             OffsetDateTime::now_utc(),
             Actor::device(&upload.device),
             "intake.discard",
@@ -488,6 +488,9 @@ impl Intake {
             audit::Outcome::Fail,
         )
         .with_reason(reason);
+        if let Some(address) = &upload.address {
+            event = event.with_detail("address", address.clone());
+        }
         self.record(event).await?;
         index::close_upload(&self.inner.sql, upload, &format!("!{reason}")).await?;
         self.inner.metrics.discarded.inc();

@@ -290,6 +290,7 @@ impl Intake {
             manifest_sha256: Some(hash),
             gap: None,
             wants_checkpoint: true,
+            address: None,
             signer_expired: verified.signer_expired,
         })
     }
