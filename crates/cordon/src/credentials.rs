@@ -186,7 +186,7 @@ impl Credentials {
                 _ => {
                     let sealing = keys.sealing().await?;
                     let certificates = certificates(&sealing);
-                    // Opens before anybody is told to seal to it.
+                    // The key opens blocks before the trust bundle names its certificate.
                     self.centre.replace_recipients(sealing);
                     self.write(|held| held.sealing = certificates);
                 }

@@ -116,7 +116,7 @@ enum SettleError {
     Receipt(#[from] evidence::receipt::ReceiptError),
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
-    /// Whoever judges by a clock that went back finds every block to be from the future.
+    /// By a clock that went back every block is from the future.
     #[error("no block is settled")]
     Clock(#[from] ClockBehind),
     #[error(transparent)]
