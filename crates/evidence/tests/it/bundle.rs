@@ -146,3 +146,9 @@ fn content_hash_ignores_version_and_time_only() {
         other.content_sha256().unwrap()
     );
 }
+
+#[test]
+fn sample_of_the_fuzz_corpus_is_a_bundle() {
+    let sample = include_bytes!("../../../fuzz/corpus/trust_bundle/small");
+    assert_eq!(TrustBundle::parse(sample).unwrap().version, 7);
+}
