@@ -270,6 +270,14 @@ def forgeries(suite, site, people, cameras, genuine, check):
                 if kind != "recipient":
                     check.refused(package, trust, because=role)
                 check.refused(package, trust)
+    with suite.case("a receipt by the role that signs trust bundles is refused by all"):
+        bundles = Signer(data / "keys/trust-bundle.pem", data / "keys/trust-bundle.key", pass_site)
+        package, trust = forged("bundle-receipt", receipt=bundles)
+        role = {"program": "role", "script": "role", "independent": "step 7"}
+        check.refused(package, trust, because=role)
+    with suite.case("a forged log is given away by the checkpoint in the receipt"):
+        package, trust = forged("genuine-checkpoint", genuine_checkpoint=True)
+        check.refused(package, trust, because={who: "checkpoint|step 5" for who in ("program", "script", "independent")})
     with suite.case("a whole package by an officer, with an own log, is refused"):
         package, trust = forger.make("officer", *[kinds["user"]] * 3)
         check.refused(package)

@@ -94,8 +94,11 @@ class Forger:
             block_sha256=hashlib.sha256(block).hexdigest(), size=len(block), log_index=0,
             manifest_sha256=hashlib.sha256(canonical(manifest)).hexdigest(), received_at=stamp(now),
         )
-        self.sign(package, "receipt", canonical(receipt), receipt_signer)
         origin, trust = self.log(package, receipt, now)
+        if not others.get("genuine_checkpoint"):
+            # A forger who has thought of it: the receipt's own checkpoint is of the forged log too.
+            receipt["checkpoint"] = (package / "checkpoint").read_text()
+        self.sign(package, "receipt", canonical(receipt), receipt_signer)
         del origin
         (package / "centre.pem").write_bytes(package_signer.chain())
         if lists:

@@ -207,6 +207,8 @@ class Site:
         lines = [f'{name} = "127.0.0.1:{port}"' for name, port in listen.items()]
         self.config.write_text("[listen]\n" + "\n".join(lines) + "\n" + settings)
         self.process = None
+        # Further options of every process about this site and its cameras, such as an environment.
+        self.options = {}
         suite.finally_do(self.end)
 
     def arguments(self):
@@ -216,7 +218,7 @@ class Site:
         """Starts the site (or another command that runs one) and waits until it answers."""
         command = command or ("up",)
         line = [CORDON, *command, *self.arguments(), "--json"]
-        self.process = Process(line, self.log)
+        self.process = Process(line, self.log, **self.options)
         self.ready = self.process.answer(120)
         root = self.data / "pki" / "root.pem"
         if not self.root.exists():
@@ -232,7 +234,7 @@ class Site:
 
     def ask(self, *arguments, **options):
         """A command about this site, with its JSON answer."""
-        return cordon_json(*arguments, *self.arguments(), **options)
+        return cordon_json(*arguments, *self.arguments(), **{**self.options, **options})
 
     def people(self):
         """Makes the people of the tests and returns them by user id."""
@@ -285,7 +287,8 @@ class Camera:
         site.suite.finally_do(self.end)
 
     def start(self):
-        self.process = Process([CORDON, "camera", "run", "--config", self.config], self.log)
+        command = [CORDON, "camera", "run", "--config", self.config]
+        self.process = Process(command, self.log, **self.site.options)
         return self
 
     def stop(self):

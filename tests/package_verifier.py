@@ -192,17 +192,13 @@ class Package:
         self.anchor = roots[0]
         must(self.anchor.fingerprint(hashes.SHA256()).hex() == self.trust["root_sha256"], 2, "not the pinned root")
 
-    def log(self):
+    def note(self, text, step):
+        """Size and root of a signed checkpoint of the pinned log."""
         origin, raw = self.trust["log"]["origin"], bytes.fromhex(self.trust["log"]["public_key"])
         key = ed25519.Ed25519PublicKey.from_public_bytes(raw)
-        shown = serialization.load_pem_public_key(self.read("log.pem"))
-        form = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        must(shown.public_bytes(*form) == raw, 3, "log.pem is not the pinned key")
-        text = self.read("checkpoint").decode()
         end = text.index("\n\n")
         lines = text[:end].split("\n")
-        must(lines[0] == origin, 3, "origin")
-        self.size, tree = int(lines[1]), base64.b64decode(lines[2], validate=True)
+        must(lines[0] == origin, step, "origin")
         key_id = hashlib.sha256(origin.encode() + b"\x0a\x01" + raw).digest()[:4]
         good = False
         for line in text[end + 2 :].splitlines():
@@ -211,7 +207,16 @@ class Package:
             if name == origin and value[:4] == key_id:
                 good = verify_raw(key, value[4:], text[: end + 1].encode())
                 break
-        must(good, 3, "no signature of the pinned key")
+        must(good, step, "no signature of the pinned key")
+        return int(lines[1]), base64.b64decode(lines[2], validate=True)
+
+    def log(self):
+        origin, raw = self.trust["log"]["origin"], bytes.fromhex(self.trust["log"]["public_key"])
+        shown = serialization.load_pem_public_key(self.read("log.pem"))
+        form = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        must(shown.public_bytes(*form) == raw, 3, "log.pem is not the pinned key")
+        self.size, tree = self.note(self.read("checkpoint").decode(), 3)
+        self.tree = tree
         proofs = json.loads(self.read("proofs.json"))
         must(proofs["origin"] == origin, 3, "proofs of another log")
         raw_events = self.read("events.jsonl")
@@ -258,7 +263,15 @@ class Package:
         content, self.receipt_signer, self.receipt_at = signed_message(self.read("receipt.p7s"), 5)
         must(content == self.read("receipt.json"), 5, "receipt.json")
         self.receipt = receipt = strict_json(content, 5)
-        must(receipt["schema"] == "cordon.receipt/1" and receipt["verdict"] == "accepted", 5, "not accepted")
+        must(receipt["verdict"] == "accepted", 5, "not accepted")
+        must(receipt["schema"] in ("cordon.receipt/1", "cordon.receipt/2"), 5, "schema")
+        must((receipt["schema"] == "cordon.receipt/2") == ("checkpoint" in receipt), 5, "checkpoint")
+        if "checkpoint" in receipt:
+            size, tree = self.note(receipt["checkpoint"], 5)
+            must(receipt["log_index"] < size <= self.size, 5, "log went back")
+            must(size < self.size or tree == self.tree, 5, "log was replaced")
+        names = self.receipt_signer.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        must(not names or names[-1].value != "Trust Bundle", 7, "receipt: role")
         block = self.read("block.cordon")
         must((digest(block), len(block)) == (receipt["block_sha256"], receipt["size"]), 5, "block")
         must(digest(self.read("manifest.json")) == receipt["manifest_sha256"], 5, "manifest_sha256")

@@ -1,5 +1,6 @@
 """An audit log that is put back, replaced or removed: the site stops instead of promising numbers twice."""
 
+import json
 import os
 import shutil
 
@@ -113,3 +114,16 @@ def run(suite):
         # What is lost after that is a new loss.
         put(kept / "older", audit)
         refused(site, "went back")
+
+    with suite.case("the camera has noticed, shows it until a person has seen it, and keeps the evidence"):
+        done = cordon("camera", "status", "--config", camera.config, "--json", code=1)
+        (problem, *more) = json.loads(done.stdout)["contradictions"]
+        # Longer again by the time of the contact, with other entries than those the camera had seen.
+        contains(problem["problem"], "the audit log does not continue what it was")
+        assert len(more) < 2, more
+        # Both are signed by the log: whoever put it back cannot deny it.
+        for note in (problem["known"], problem["found"]):
+            contains(note, "cordon.example.org/audit\n")
+        contains(camera.log.read_text(), "the centre's audit log contradicts itself")
+        cordon("camera", "accept-log", "--config", camera.config)
+        cordon("camera", "status", "--config", camera.config)

@@ -38,7 +38,7 @@ pub mod verify;
 pub use event::{Actor, ActorKind, Event, EventError, Outcome};
 pub use hash::Hash;
 pub use leaf::Leaf;
-pub use log::note::{Checkpoint, LogKey, VerifierKey};
+pub use log::note::{Checkpoint, LogKey, NoteError, VerifierKey};
 pub use log::{Log, View};
 pub use shared::{RoleLog, SharedLog};
 pub use sink::{AuditError, AuditSink, MemorySink, Recorded};

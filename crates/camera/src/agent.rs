@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -13,14 +13,13 @@ use evidence::spool::{Spool, SpoolError};
 use futures_util::StreamExt;
 use inotify::{Inotify, WatchMask};
 use pki::cert::Certificate;
-use pki::file::{self, FileError};
-use pki::path::{PathError, Purpose, TrustError, TrustStore};
+use pki::file::FileError;
+use pki::path::{PathError, TrustError, TrustStore};
 use pki::tls::{self, TlsError};
 use rustls::ClientConfig;
-use rustls_pki_types::CertificateDer;
+use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
-use x509_cert::ext::pkix::BasicConstraints;
 use zeroize::Zeroizing;
 
 use crate::bearer::{Bearers, LedgerError};
@@ -30,15 +29,16 @@ use crate::enrol::{EnrolError, Enroller};
 use crate::events::{CameraEvent, EventSink, emit};
 use crate::identity::{Identity, IdentityError};
 use crate::ingest::Ingest;
+use crate::log::{self, LogMemory};
+use crate::maintenance;
 use crate::metrics::Metrics;
 use crate::revocation::Revocation;
 use crate::transport::{Dialer, Target};
-use crate::uplink::{Queue, Worker};
+use crate::trust::{self, Trust};
+use crate::uplink::{Chain, Queue, Worker};
 
 /// Time between looks at the watched folder when the kernel reports nothing.
 const TICK: Duration = Duration::from_secs(1);
-/// Time between looks at the age of our certificate.
-const RENEWAL_TICK: Duration = Duration::from_secs(3_600);
 /// Times, 5 ms apart, that the end waits for disk work that cannot be aborted.
 const LAST_USERS_POLLS: u32 = 2_000;
 /// Buffer for folder events, in bytes; an overflow costs nothing, the folder is looked at anyway.
@@ -94,6 +94,18 @@ pub enum AgentError {
     /// The spool cannot be opened.
     #[error("cannot open the spool")]
     Spool(#[from] SpoolError),
+    /// The stored trust bundle cannot be read.
+    #[error("cannot read the stored trust bundle")]
+    TrustBundle(#[source] io::Error),
+    /// Every certificate to seal to is revoked.
+    #[error("no certificate to seal to: {reason}")]
+    Unsealable {
+        /// Why.
+        reason: String,
+    },
+    /// What is known of the centre's audit log cannot be read.
+    #[error("cannot read what is known of the centre's audit log")]
+    Log(#[source] io::Error),
     /// The stored revocation lists cannot be read.
     #[error("cannot read the stored revocation lists")]
     Revocation(#[source] io::Error),
@@ -118,7 +130,8 @@ pub enum AgentError {
 struct Live {
     identity: Identity,
     tls: Arc<ClientConfig>,
-    sealer: Arc<Sealer>,
+    /// With the recipient that it is for, once there was something to seal.
+    sealer: Option<(Certificate, Arc<Sealer>)>,
 }
 
 /// What the agent's tasks share.
@@ -126,7 +139,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) trust: TrustStore,
+    pub(crate) trust: Trust,
+    pub(crate) log: LogMemory,
     pub(crate) revocation: Revocation,
     pub(crate) bearers: Bearers,
     pub(crate) queue: Mutex<Queue>,
@@ -136,8 +150,10 @@ pub(crate) struct Shared {
     live: RwLock<Live>,
     events: Arc<dyn EventSink>,
     passphrase: Zeroizing<Vec<u8>>,
-    recipients: Vec<Certificate>,
+    sealing_to_expired: AtomicBool,
     target: Target,
+    /// When the site was last in contact, by the wall clock.
+    pub(crate) contacted: Mutex<Option<OffsetDateTime>>,
 }
 
 impl Shared {
@@ -149,9 +165,40 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn sealer(&self) -> Arc<Sealer> {
-        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&live.sealer)
+    /// Seals with the present identity to the recipient that is right at `now`.
+    pub(crate) fn sealer(&self, now: OffsetDateTime) -> Result<Arc<Sealer>, AgentError> {
+        let chosen = self.trust.state().recipient(now);
+        let chosen = chosen.map_err(|error| AgentError::Unsealable {
+            reason: Chain(&error).to_string(),
+        })?;
+        self.report_expired(chosen.expired);
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some((recipient, sealer)) = &live.sealer
+            && *recipient == chosen.certificate
+        {
+            return Ok(Arc::clone(sealer));
+        }
+        let Identity { key, chain } = live.identity.clone();
+        let sealer = Arc::new(Sealer::new(key, chain, vec![chosen.certificate.clone()])?);
+        live.sealer = Some((chosen.certificate, Arc::clone(&sealer)));
+        Ok(sealer)
+    }
+
+    fn report_expired(&self, expired: Option<OffsetDateTime>) {
+        let was = self
+            .sealing_to_expired
+            .swap(expired.is_some(), Ordering::Relaxed);
+        if let Some(since) = expired.filter(|_| !was) {
+            self.emit(CameraEvent::RecipientExpired { since });
+        }
+    }
+
+    /// Uses the authorities of a new bundle for connections from now on, without resuming TLS sessions
+    /// of before.
+    pub(crate) fn trust_changed(&self) -> Result<(), AgentError> {
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        live.tls = client_tls(&live.identity, &self.trust.state().store)?;
+        Ok(())
     }
 
     pub(crate) fn dialer(&self) -> Dialer {
@@ -194,7 +241,7 @@ impl Shared {
         self.config.spool.folder.join("uploads")
     }
 
-    async fn renew_if_due(&self) -> Result<(), AgentError> {
+    pub(crate) async fn renew_if_due(&self) -> Result<(), AgentError> {
         let Some(settings) = &self.config.enrolment else {
             return Ok(());
         };
@@ -213,7 +260,7 @@ impl Shared {
             passphrase: &self.passphrase,
         };
         let identity = enroller.renew(&present).await?;
-        let live = live(identity, &self.trust, &self.recipients)?;
+        let live = live(identity, &self.trust.state().store)?;
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
         self.emit(CameraEvent::Enrolled { renewed: true });
         Ok(())
@@ -237,22 +284,16 @@ fn dialer(
     }
 }
 
-fn live(
-    identity: Identity,
-    trust: &TrustStore,
-    recipients: &[Certificate],
-) -> Result<Live, AgentError> {
-    let tls = tls::client_config(trust, Some((&identity.chain, &identity.key)), &["http/1.1"])?;
-    let sealer = Sealer::new(
-        identity.key.clone(),
-        identity.chain.clone(),
-        recipients.to_vec(),
-    )?;
+fn live(identity: Identity, trust: &TrustStore) -> Result<Live, AgentError> {
     Ok(Live {
+        tls: client_tls(&identity, trust)?,
         identity,
-        tls,
-        sealer: Arc::new(sealer),
+        sealer: None,
     })
+}
+
+fn client_tls(identity: &Identity, trust: &TrustStore) -> Result<Arc<ClientConfig>, TlsError> {
+    tls::client_config(trust, Some((&identity.chain, &identity.key)), &["http/1.1"])
 }
 
 /// What the agent is given beside its settings.
@@ -296,25 +337,27 @@ impl Agent {
         )
         .ok_or(AgentError::ServerName)?;
         let identity = match Identity::load(&config.identity.file, &passphrase)? {
-            Some(identity) => identity,
-            None => {
+            Some(identity) if !can_enrol_anew(&config, &identity, clock.now()) => identity,
+            _ => {
                 let identity =
                     enrol(&config, &bearers, &target, &metrics, &clock, &passphrase).await?;
                 emit(&*events, CameraEvent::Enrolled { renewed: false });
                 identity
             }
         };
-        let trust = trust(&config)?;
-        let recipients = recipients(&config, &trust, &clock)?;
-        let live = live(identity, &trust, &recipients)?;
-        check_device(&config, &live.sealer)?;
+        let trust = Trust::open(&config, &trust::folder(&config.spool.folder), clock.now())?;
+        let log = LogMemory::open(&log::folder(&config.spool.folder)).map_err(AgentError::Log)?;
+        let live = live(identity, &trust.state().store)?;
+        check_device(&config, &live.identity)?;
         let spool = config.open_spool()?;
-        let revocation = Revocation::open(&trust, &config.spool.folder.join("revocation"))
-            .map_err(AgentError::Revocation)?;
+        let lists = config.spool.folder.join("revocation");
+        let revocation =
+            Revocation::open(&trust.state().store, &lists).map_err(AgentError::Revocation)?;
         let shared = Arc::new(Shared {
             clock,
             metrics,
             trust,
+            log,
             revocation,
             bearers,
             queue: Mutex::default(),
@@ -323,7 +366,8 @@ impl Agent {
             live: RwLock::new(live),
             events,
             passphrase,
-            recipients,
+            sealing_to_expired: AtomicBool::new(false),
+            contacted: Mutex::default(),
             target,
             config,
         });
@@ -336,12 +380,6 @@ impl Agent {
     #[must_use]
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.shared.metrics)
-    }
-
-    /// The trust store in use; feed revocations to its status cache.
-    #[must_use]
-    pub fn trust(&self) -> &TrustStore {
-        &self.shared.trust
     }
 
     /// Watches, seals and uploads until `shutdown` completes.
@@ -371,7 +409,7 @@ impl Agent {
                 "uplink"
             });
         }
-        others.spawn(renew_forever(Arc::clone(&self.shared)));
+        others.spawn(maintenance::run(Arc::clone(&self.shared)));
         tokio::pin!(sealing, shutdown);
         let outcome = tokio::select! {
             () = &mut shutdown => Ok(()),
@@ -433,63 +471,22 @@ async fn enrol(
     Ok(enroller.enrol().await?)
 }
 
-fn trust(config: &Config) -> Result<TrustStore, AgentError> {
-    let roots = file::load_chain(&config.trust.roots)?;
-    let mut authorities = match &config.trust.authorities {
-        Some(path) => file::load_chain(path)?.certificates().to_vec(),
-        None => Vec::new(),
-    };
-    // Revocation lists are verified against known authorities, and the issuers of the recipients
-    // issued the centre's other certificates too.
-    let recipients = file::load_chain(&config.trust.recipients)?;
-    let issuers = recipients.certificates().iter().filter(|c| is_authority(c));
-    authorities.extend(issuers.cloned());
-    Ok(TrustStore::new(roots.certificates(), &authorities)?)
-}
-
-fn recipients(
-    config: &Config,
-    trust: &TrustStore,
-    clock: &Clock,
-) -> Result<Vec<Certificate>, AgentError> {
-    let all = file::load_chain(&config.trust.recipients)?;
-    // The file may hold the issuers too, as exported chains do.
-    let (issuers, recipients): (Vec<_>, Vec<_>) = all
-        .certificates()
-        .iter()
-        .zip(all.ders())
-        .partition(|(certificate, _)| is_authority(certificate));
-    if recipients.is_empty() {
-        return Err(AgentError::NoRecipient);
-    }
-    for (_, der) in &recipients {
-        let path: Vec<CertificateDer<'_>> = std::iter::once(*der)
-            .chain(issuers.iter().map(|(_, issuer)| *issuer))
-            .cloned()
-            .collect();
-        trust
-            .validate(&path, Purpose::Recipient, clock.now())
-            .map_err(AgentError::Recipient)?;
-    }
-    Ok(recipients.into_iter().map(|(c, _)| c.clone()).collect())
-}
-
-fn is_authority(certificate: &Certificate) -> bool {
-    let constraints = certificate.tbs_certificate.get::<BasicConstraints>();
-    matches!(
-        constraints,
-        Ok(Some((_, BasicConstraints { ca: true, .. })))
-    )
-}
-
-fn check_device(config: &Config, sealer: &Sealer) -> Result<(), AgentError> {
-    if sealer.device() == config.identity.device {
+fn check_device(config: &Config, identity: &Identity) -> Result<(), AgentError> {
+    let found = identity.device();
+    if found.as_ref() == Some(&config.identity.device) {
         return Ok(());
     }
     Err(AgentError::OtherDevice {
-        found: sealer.device().to_owned(),
+        found: found.unwrap_or_default(),
         expected: config.identity.device.clone(),
     })
+}
+
+/// Whether the identity is of no use any more and a person has brought a new code: a certificate that
+/// expired while the camera was switched off cannot be renewed with itself.
+fn can_enrol_anew(config: &Config, identity: &Identity, now: OffsetDateTime) -> bool {
+    let code = config.enrolment.as_ref().and_then(|e| e.code_file.as_ref());
+    identity.not_after() < now && code.is_some_and(|file| file.exists())
 }
 
 /// Looks at the folder whenever the kernel reports something, and now and then anyway.
@@ -524,14 +521,5 @@ async fn seal_until(
         {
             closed.extend(event.name);
         }
-    }
-}
-
-async fn renew_forever(shared: Arc<Shared>) -> &'static str {
-    loop {
-        if let Err(error) = shared.renew_if_due().await {
-            tracing::error!(error = %crate::uplink::Chain(&error), "certificate not renewed");
-        }
-        tokio::time::sleep(RENEWAL_TICK).await;
     }
 }

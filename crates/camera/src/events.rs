@@ -2,6 +2,9 @@
 
 use evidence::manifest::Dropped;
 use evidence::receipt::Verdict;
+use time::OffsetDateTime;
+
+use crate::log::Contradiction;
 
 /// Something that an operator or auditor cares about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +50,23 @@ pub enum CameraEvent {
     },
     /// Revocation lists are there again.
     RevocationKnown,
+    /// Another trust bundle of the site is in force.
+    TrustUpdated {
+        /// Its number.
+        version: u64,
+    },
+    /// A trust bundle was not taken over; the one before stays in force.
+    TrustRefused {
+        /// Why.
+        reason: String,
+    },
+    /// Sealing goes on to a recipient whose certificate has expired, for want of a newer one.
+    RecipientExpired {
+        /// Its last instant of validity.
+        since: OffsetDateTime,
+    },
+    /// The centre's audit log went back, forked, or has another key; both statements are kept.
+    LogContradiction(Contradiction),
     /// A source could not be sealed and was set aside.
     Rejected {
         /// Name without extension.
@@ -125,6 +145,18 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
             );
         }
         CameraEvent::RevocationKnown => tracing::info!("revocations are known"),
+        CameraEvent::TrustUpdated { version } => tracing::info!(version, "trust bundle in force"),
+        CameraEvent::TrustRefused { reason } => {
+            tracing::error!(reason, "trust bundle not taken over, the former one stays");
+        }
+        CameraEvent::RecipientExpired { since } => tracing::warn!(
+            %since,
+            "sealing to a certificate that has expired until the site is in contact"
+        ),
+        CameraEvent::LogContradiction(contradiction) => tracing::error!(
+            problem = contradiction.problem,
+            "the centre's audit log contradicts itself: see `cordon camera status`"
+        ),
         CameraEvent::Rejected { name, reason } => {
             tracing::warn!(name, reason, "source rejected");
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use pki::cert::{CertError, CertificateChain};
 use pki::file;
 use pki::key::{KeyError, PrivateKey};
+use pki::name::Subject;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
@@ -91,6 +92,19 @@ impl Identity {
         } else {
             Err(IdentityError::Mismatch)
         }
+    }
+
+    /// The device that the certificate names.
+    pub(crate) fn device(&self) -> Option<String> {
+        let subject = &self.chain.leaf().tbs_certificate.subject;
+        Subject::from_name(subject).ok().map(|s| s.common_name)
+    }
+
+    /// Last instant of validity.
+    #[must_use]
+    pub fn not_after(&self) -> OffsetDateTime {
+        let end = self.chain.leaf().tbs_certificate.validity.not_after;
+        end.to_system_time().into()
     }
 
     /// When two thirds of the certificate's life are over, which is the time to renew.

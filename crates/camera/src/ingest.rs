@@ -26,6 +26,7 @@ use self::metadata::{Metadata, MetadataError};
 use crate::agent::Shared;
 use crate::events::CameraEvent;
 use crate::metrics::count;
+use crate::uplink::Chain;
 
 /// Dropped blocks that are told at once, without waiting for more.
 const NOTICE_BATCH: usize = 200;
@@ -266,9 +267,11 @@ impl Ingest {
             classification,
             statement,
         };
-        let sealer = self.shared.sealer();
+        let now = self.shared.clock.now();
+        let sealer = self.shared.sealer(now);
+        let sealer = sealer.map_err(|e| Failure::Later(Chain(&e).to_string()))?;
         let sealed = sealer
-            .seal(draft, media, self.shared.clock.now(), &mut writer)
+            .seal(draft, media, now, &mut writer)
             .map_err(seal_failure)?;
         // Also for a notice, which has no files: the note of an earlier attempt that failed at this
         // number would otherwise pass for sealed, and its picture be removed after a restart.

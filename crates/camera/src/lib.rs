@@ -26,9 +26,13 @@ mod enrol;
 mod events;
 mod identity;
 mod ingest;
+mod log;
+mod maintenance;
 mod metrics;
 mod revocation;
+mod status;
 mod transport;
+mod trust;
 mod tus;
 mod uplink;
 
@@ -42,4 +46,6 @@ pub use config::{
 pub use enrol::EnrolError;
 pub use events::{CameraEvent, EventSink, NoEvents};
 pub use identity::{Identity, IdentityError};
+pub use log::Contradiction;
 pub use metrics::{BearerSnapshot, Metrics, Snapshot};
+pub use status::Status;

@@ -15,6 +15,7 @@ pub struct Metrics {
     pub(crate) failures: AtomicU64,
     pub(crate) read_errors: AtomicU64,
     pub(crate) receipts_refused: AtomicU64,
+    pub(crate) log_contradictions: AtomicU64,
     pub(crate) damaged_blocks: AtomicU64,
     pub(crate) waiting_blocks: AtomicU64,
     pub(crate) waiting_bytes: AtomicU64,
@@ -48,6 +49,8 @@ pub struct Snapshot {
     pub read_errors: u64,
     /// Receipts that were not accepted, for instance of a revoked signer.
     pub receipts_refused: u64,
+    /// Times that the centre's audit log contradicted what it was.
+    pub log_contradictions: u64,
     /// Blocks set aside because their bytes are not what was sealed.
     pub damaged_blocks: u64,
     /// Failed attempts to reach the centre or to use its answer.
@@ -102,6 +105,7 @@ impl Metrics {
             failures: read(&self.failures),
             read_errors: read(&self.read_errors),
             receipts_refused: read(&self.receipts_refused),
+            log_contradictions: read(&self.log_contradictions),
             damaged_blocks: read(&self.damaged_blocks),
             waiting_blocks: read(&self.waiting_blocks),
             waiting_bytes: read(&self.waiting_bytes),

@@ -18,7 +18,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use pki::crl::{self, CrlError};
 use pki::file;
-use pki::path::{PathError, Purpose, RevocationPolicy, TrustStore};
+use pki::path::{PathError, Purpose, TrustStore};
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -61,8 +61,6 @@ pub(crate) enum RevocationError {
 
 /// The lists of one camera.
 pub(crate) struct Revocation {
-    /// Refuses where a list is missing or stale.
-    strict: TrustStore,
     folder: PathBuf,
     /// What was last reported, so that a state is reported once.
     reported: Mutex<Option<String>>,
@@ -83,31 +81,40 @@ impl Revocation {
             }
         }
         Ok(Self {
-            strict: trust.clone().with_policy(RevocationPolicy::RequireCrl),
             folder: folder.to_owned(),
             reported: Mutex::default(),
         })
     }
 
-    /// Fetches the lists over `connection` unless they are fresh, and asks about its server.
+    /// Whether the lists were fetched over `connection` lately, by both clocks: after a jump of the
+    /// wall clock they may be stale.
+    pub(crate) fn is_fresh(connection: &Connection, now: OffsetDateTime) -> bool {
+        connection
+            .lists_at
+            .is_some_and(|(at, wall)| at.elapsed() < FRESH && (now - wall).abs() < FRESH)
+    }
+
+    /// Fetches the lists over `connection` unless they are fresh, and asks about its server; `strict`
+    /// refuses where a list is missing or stale.
     ///
     /// # Errors
     /// `Err` with [`TransportError::Revoked`] if the server must not be talked to.
     pub(crate) async fn follow(
         &self,
+        strict: &TrustStore,
         connection: &mut Connection,
         now: OffsetDateTime,
     ) -> Result<Result<(), RevocationError>, TransportError> {
-        let fresh = connection.lists_at.is_some_and(|at| at.elapsed() < FRESH);
+        let fresh = Self::is_fresh(connection, now);
         let fetched = if fresh {
             Ok(())
         } else {
-            self.fetch(connection, now).await
+            self.fetch(strict, connection, now).await
         };
         if fetched.is_ok() && !fresh {
-            connection.lists_at = Some(Instant::now());
+            connection.lists_at = Some((Instant::now(), now));
         }
-        match self.strict.validate(&connection.peer, Purpose::Server, now) {
+        match strict.validate(&connection.peer, Purpose::Server, now) {
             Ok(_) => Ok(fetched),
             Err(e @ (PathError::CrlMissing { .. } | PathError::CrlStale { .. })) => {
                 Ok(fetched.and(Err(RevocationError::Unknown(e))))
@@ -118,6 +125,7 @@ impl Revocation {
 
     async fn fetch(
         &self,
+        strict: &TrustStore,
         connection: &mut Connection,
         now: OffsetDateTime,
     ) -> Result<(), RevocationError> {
@@ -137,7 +145,7 @@ impl Revocation {
             let der = STANDARD
                 .decode(list)
                 .map_err(|_| RevocationError::Malformed("not base64"))?;
-            match self.strict.accept_crl(&der, now) {
+            match strict.accept_crl(&der, now) {
                 Ok(_) => self.keep(&der),
                 // Of an authority that this camera has nothing to do with.
                 Err(CrlError::UnknownIssuer { .. }) => {}
@@ -162,16 +170,14 @@ impl Revocation {
     ///
     /// Its own time does not count for revocation: whoever stole a key writes the time that suits.
     pub(crate) fn signer(
-        &self,
+        strict: &TrustStore,
         chain: &[CertificateDer<'_>],
         signed_at: OffsetDateTime,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
         let purpose = Purpose::ServiceSigner;
-        let validated = self
-            .strict
-            .validate_ignoring_revocation(chain, purpose, signed_at)?;
-        self.strict.check_revoked(&validated, now)
+        let validated = strict.validate_ignoring_revocation(chain, purpose, signed_at)?;
+        strict.check_revoked(&validated, now)
     }
 
     /// Whether this state is news.

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use pki::path::PathError;
 use rustls::ClientConfig;
 use rustls_pki_types::{CertificateDer, ServerName};
+use time::OffsetDateTime;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -100,8 +101,10 @@ pub(crate) struct Connection {
     pub(crate) bearer: Arc<Bearer>,
     /// The server's certificate and issuers, leaf first.
     pub(crate) peer: Vec<CertificateDer<'static>>,
-    /// When revocation lists were last fetched over this connection.
-    pub(crate) lists_at: Option<Instant>,
+    /// When revocation lists were last fetched over this connection, by both clocks.
+    pub(crate) lists_at: Option<(Instant, OffsetDateTime)>,
+    /// What it was made with: the identity shown stays the connection's for its whole life.
+    tls: Arc<ClientConfig>,
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
     request_timeout: Duration,
@@ -159,6 +162,7 @@ impl Dialer {
             bearer,
             peer,
             lists_at: None,
+            tls: Arc::clone(&self.tls),
             sender,
             driver,
             request_timeout: self.request_timeout,
@@ -212,9 +216,10 @@ fn socket(bearer: &Bearer, to: SocketAddr) -> io::Result<Option<TcpSocket>> {
 }
 
 impl Connection {
-    /// Whether the peer has kept it open.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.sender.is_closed()
+    /// Whether the peer has kept it open, and it shows the identity that `dialer` would show: after a
+    /// renewal the centre refuses the former certificate.
+    pub(crate) fn is_usable(&self, dialer: &Dialer) -> bool {
+        !self.sender.is_closed() && Arc::ptr_eq(&self.tls, &dialer.tls)
     }
 
     /// Sends one request and reads the whole answer.

@@ -135,10 +135,12 @@ impl Upload<'_> {
         const REQUEST: &str = "creation";
         let encode = |text: &str| STANDARD.encode(text);
         let metadata = format!(
-            "sha256 {},device {},sequence {}",
+            "sha256 {},device {},sequence {},receipt {}",
             encode(&self.entry.block_sha256.to_string()),
             encode(self.device),
             encode(&self.entry.sequence.to_string()),
+            // The newest form of receipt that is understood here.
+            encode("2"),
         );
         let request = request(Method::POST, self.collection)
             .header("upload-length", self.entry.size)

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,9 +14,10 @@ use time::OffsetDateTime;
 use crate::agent::Shared;
 use crate::bearer::{Choice, backoff};
 use crate::events::CameraEvent;
+use crate::log::CheckpointRefused;
 use crate::metrics::count;
-use crate::revocation::RevocationError;
-use crate::transport::{Connection, Dialer, TransportError};
+use crate::revocation::Revocation;
+use crate::transport::{Connection, Dialer};
 use crate::tus::{TusError, Upload};
 
 /// Longest sleep without looking for work, which also bounds how late a clock change is seen.
@@ -99,6 +99,8 @@ enum ConfirmError {
     Receipt(#[from] ReceiptError),
     #[error("receipt does not fit, or the spool failed")]
     Spool(#[from] SpoolError),
+    #[error("receipt's checkpoint is not acceptable")]
+    Checkpoint(#[from] CheckpointRefused),
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
 }
@@ -154,17 +156,17 @@ impl Worker {
                 return;
             }
         };
+        let dialer: Dialer = self.shared.dialer();
         let usable = self
             .connection
             .as_ref()
-            .is_some_and(|c| c.bearer.index == bearer.index && c.is_open());
+            .is_some_and(|c| c.bearer.index == bearer.index && c.is_usable(&dialer));
         if !usable {
             self.connection = None;
-            let dialer: Dialer = self.shared.dialer();
             match dialer.connect(Arc::clone(&bearer)).await {
                 Ok(connection) => self.connection = Some(connection),
                 Err(error) => {
-                    self.transport_failed(&bearer, &error);
+                    self.shared.transport_failed(&bearer, &error);
                     return;
                 }
             }
@@ -172,18 +174,14 @@ impl Worker {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
-        let now = self.shared.clock.now();
-        match self.shared.revocation.follow(&mut connection, now).await {
-            Ok(known) => self.report_revocation(known.err()),
-            Err(error) => {
-                self.transport_failed(&bearer, &error);
-                return;
-            }
+        if let Err(error) = self.shared.contact(&mut connection).await {
+            self.shared.transport_failed(&bearer, &error);
+            return;
         }
         let outcome = self.upload(entry, &mut connection).await;
         match outcome {
             Err(TusError::Transport(error)) => {
-                self.transport_failed(&bearer, &error);
+                self.shared.transport_failed(&bearer, &error);
             }
             outcome => {
                 bearer.succeeded();
@@ -291,7 +289,15 @@ impl Worker {
         let sequence = entry.sequence;
         let said = receipt.receipt().clone();
         let shared = Arc::clone(&self.shared);
-        tokio::task::spawn_blocking(move || shared.spool().confirm(sequence, &receipt)).await??;
+        let now = shared.clock.now();
+        let confirmed = tokio::task::spawn_blocking(move || -> Result<(), ConfirmError> {
+            // Remembered before the block goes: the receipt's promise rests on this log.
+            if let Some(contradiction) = shared.log.receipt(receipt.receipt(), now)? {
+                shared.report_log(contradiction);
+            }
+            Ok(shared.spool().confirm(sequence, &receipt).map(drop)?)
+        });
+        confirmed.await??;
         count(&self.shared.metrics.receipted);
         if said.verdict == Verdict::Quarantined {
             count(&self.shared.metrics.quarantined);
@@ -304,49 +310,20 @@ impl Worker {
         Ok(())
     }
 
-    fn report_revocation(&self, problem: Option<RevocationError>) {
-        let reason = problem.map(|error| Chain(&error).to_string());
-        if !self.shared.revocation.is_news(reason.as_deref()) {
-            return;
-        }
-        self.shared.emit(match reason {
-            Some(reason) => CameraEvent::RevocationUnknown { reason },
-            None => CameraEvent::RevocationKnown,
-        });
-    }
-
     /// The signer must have been one of our services when it signed, not in the future, and be known
     /// not to be revoked now.
     fn verify(&self, der: &[u8]) -> Result<VerifiedReceipt, ReceiptError> {
         let now = self.shared.clock.now();
+        let strict = self.shared.trust.state().strict.clone();
         receipt::verify(der, |chain, signed_at: OffsetDateTime| {
             if signed_at > now + CLOCK_SKEW {
                 return Err(Box::<dyn std::error::Error + Send + Sync>::from(
                     CmsError::Time,
                 ));
             }
-            self.shared
-                .revocation
-                .signer(chain.ders(), signed_at, now)
+            Revocation::signer(&strict, chain.ders(), signed_at, now)
                 .map_err(|e: PathError| e.into())
         })
-    }
-
-    fn transport_failed(&self, bearer: &crate::bearer::Bearer, error: &TransportError) {
-        self.shared.metrics.failures.fetch_add(1, Ordering::Relaxed);
-        if matches!(error, TransportError::Exhausted) {
-            if bearer.first_exhaustion() {
-                self.shared.emit(CameraEvent::BudgetExhausted {
-                    bearer: bearer.settings.name.clone(),
-                });
-            }
-            return;
-        }
-        self.shared.bearers.failed(bearer);
-        self.shared.emit(CameraEvent::BearerFailed {
-            bearer: bearer.settings.name.clone(),
-            reason: Chain(error).to_string(),
-        });
     }
 
     fn report_exhausted(&self, need: u64) {

@@ -13,6 +13,7 @@ mod cameras;
 mod clock;
 mod device;
 mod intake;
+mod keys;
 mod metrics;
 mod problem;
 mod review;
@@ -24,19 +25,17 @@ use std::sync::{Arc, Mutex};
 use access::Engine;
 use audit::AuditSink;
 use axum::Router;
-use evidence::cms::RecipientKey;
-use evidence::open::Opener;
-use pki::cert::CertificateChain;
-use pki::key::PrivateKey;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
-use store::{Objects, Sql};
-use tokio::sync::Semaphore;
+use store::{ClockFloor, Objects, Sql};
+use tokio::sync::{Notify, Semaphore};
 
 pub use cameras::Camera;
 pub use device::{Device, DeviceRefused};
+pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
 pub use intake::{Intake, Limits, Units, UploadError};
+pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
@@ -48,12 +47,8 @@ pub use review::{
 pub struct Setup {
     /// Folder for the index, uploads, archive and quarantine; all on one file system.
     pub data: PathBuf,
-    /// Keys that cameras seal to, the newest first.
-    pub recipients: Vec<RecipientKey>,
-    /// Key that signs receipts.
-    pub receipt_key: PrivateKey,
-    /// Its certificate and issuers.
-    pub receipt_chain: CertificateChain,
+    /// Keys that open blocks and sign receipts.
+    pub keys: Keys,
     /// Who is trusted, and who is revoked.
     pub trust: TrustStore,
     /// Malware scanner, when there is one.
@@ -62,15 +57,22 @@ pub struct Setup {
     pub audit: Arc<dyn AuditSink>,
     /// Name of the audit log, for receipts.
     pub log_origin: String,
+    /// The newest checkpoint of the audit log, for receipts; blocks on the disk.
+    pub checkpoint: Checkpoint,
     /// The access rules.
     pub access: Arc<Engine>,
     /// Units of the cameras.
     pub units: Units,
     /// Bounds of the intake.
     pub limits: Limits,
+    /// The latest time that was known: no block is settled by a clock that is behind it.
+    pub clock: ClockFloor,
     /// Threads for events about people, shared with whoever else records such events.
     pub audit_pool: Pool,
 }
+
+/// Gives the newest checkpoint of the audit log, a signed note, or none where there is none.
+pub type Checkpoint = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Why the centre cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,9 @@ pub enum SetupError {
         /// Why.
         source: store::StoreError,
     },
+    /// What is in quarantine cannot be counted.
+    #[error("cannot read the quarantine")]
+    Quarantine(#[source] QuarantineError),
     /// What a crash left cannot be taken up.
     #[error("cannot take up interrupted uploads")]
     Recover(#[source] UploadError),
@@ -161,14 +166,11 @@ impl Centre {
                 source,
             })?;
         let metrics = Metrics::default();
-        let opener = Arc::new(Opener::new(setup.recipients));
         let review = Review::new(review::Parts {
             // Pages must not wait for the connections that the intake reads by, nor it for theirs.
             sql: people,
             archive: archive.clone(),
-            opener: opener.clone(),
-            receipt_key: setup.receipt_key.clone(),
-            receipt_chain: setup.receipt_chain.clone(),
+            keys: setup.keys.clone(),
             access: setup.access,
             audit: setup.audit.clone(),
             log_origin: setup.log_origin.clone(),
@@ -178,7 +180,7 @@ impl Centre {
             audit_pool: setup.audit_pool,
         });
         let verifier = intake::Verifier {
-            opener,
+            keys: setup.keys.clone(),
             trust: setup.trust,
             scanner: setup.scanner,
         };
@@ -189,17 +191,23 @@ impl Centre {
             archive,
             quarantine,
             verifier,
-            receipt_key: setup.receipt_key,
-            receipt_chain: setup.receipt_chain,
+            keys: setup.keys,
             audit: setup.audit,
             log_origin: setup.log_origin,
+            clock: setup.clock,
+            checkpoint: setup.checkpoint,
             units: setup.units,
             metrics: metrics.clone(),
             pool: Pool::new(Share::Intake),
             workers: Semaphore::new(intake::WORKERS),
+            quarantine_room: Notify::new(),
             settling: Mutex::default(),
         });
         intake.recover().await.map_err(SetupError::Recover)?;
+        intake
+            .open_quarantine()
+            .await
+            .map_err(SetupError::Quarantine)?;
         Ok(Self {
             intake,
             review,

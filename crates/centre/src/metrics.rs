@@ -1,6 +1,7 @@
 //! What the centre counts, for Prometheus.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// Counters of the centre; each clone counts the same things.
@@ -18,6 +19,10 @@ pub struct Metrics {
     pub settle_retries: Counter,
     /// Media opened by people.
     pub opened: Counter,
+    /// Blocks that wait in quarantine for a person.
+    pub quarantine_blocks: Gauge,
+    /// Their bytes.
+    pub quarantine_bytes: Gauge,
 }
 
 impl Metrics {
@@ -45,6 +50,16 @@ impl Metrics {
             &self.settle_retries,
         );
         add("media_opened", "Media opened by people", &self.opened);
+        registry.register(
+            "quarantine_blocks",
+            "Blocks that wait in quarantine for a person",
+            self.quarantine_blocks.clone(),
+        );
+        registry.register(
+            "quarantine_bytes",
+            "Bytes of the blocks in quarantine",
+            self.quarantine_bytes.clone(),
+        );
     }
 
     pub(crate) fn count_block(&self, accepted: bool, size: u64) {

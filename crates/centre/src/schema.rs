@@ -5,7 +5,7 @@
 use store::Migration;
 
 /// All versions of the schema, oldest first.
-pub(crate) const MIGRATIONS: &[Migration] = &[FIRST, CUSTODY_NUMBERS];
+pub(crate) const MIGRATIONS: &[Migration] = &[FIRST, CUSTODY_NUMBERS, QUARANTINE];
 
 const FIRST: Migration = Migration {
     version: 1,
@@ -28,7 +28,7 @@ CREATE TABLE blocks (
     device          TEXT NOT NULL,     -- who sent it, by certificate
     size            INTEGER NOT NULL,
     received_at     INTEGER NOT NULL,
-    verdict         TEXT NOT NULL,     -- accepted | quarantined
+    verdict         TEXT NOT NULL,     -- accepted | quarantined | rejected
     reason          TEXT NOT NULL,     -- a code, empty when accepted
     sequence        INTEGER,
     manifest_sha256 TEXT,
@@ -106,6 +106,22 @@ CREATE TABLE custody (
     action    TEXT NOT NULL,
     log_index INTEGER NOT NULL,
     PRIMARY KEY (violation, log_index)
+) STRICT, WITHOUT ROWID;
+",
+};
+
+const QUARANTINE: Migration = Migration {
+    version: 3,
+    sql: "
+-- Where the sender announced it from, for the audit event.
+ALTER TABLE uploads ADD COLUMN address TEXT;
+
+-- A block leaves quarantine by a person: its verdict becomes accepted, or rejected.
+CREATE INDEX blocks_in_quarantine ON blocks (device, size) WHERE verdict = 'quarantined';
+
+-- Blocks that a person let out of quarantine.
+CREATE TABLE released (
+    block_sha256 TEXT PRIMARY KEY REFERENCES blocks
 ) STRICT, WITHOUT ROWID;
 ",
 };

@@ -1,12 +1,15 @@
 //! The command line: one definition for parsing, help and completions.
 
+mod camera;
 mod directory;
+pub(crate) mod quarantine;
 mod registry;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use registry::{HolderArgs, Registry};
 
@@ -145,33 +148,6 @@ pub(crate) struct Demo {
     pub(crate) once: bool,
 }
 
-/// `cordon camera …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Camera {
-    /// Watch a folder, seal, spool, upload.
-    #[command(after_help = "Example:\n  cordon camera run --config /etc/cordon-camera.toml")]
-    Run {
-        /// Settings of the agent.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
-    /// List the blocks that were set aside as damaged, or decide about one.
-    #[command(after_help = "Examples:
-  cordon camera damaged --config /etc/cordon-camera.toml
-  cordon camera damaged --config /etc/cordon-camera.toml --restore 17")]
-    Damaged {
-        /// Settings of the agent.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-        /// Put the block with this number back, if it is sound again; the agent must not run.
-        #[arg(long, value_name = "SEQUENCE", conflicts_with = "remove")]
-        restore: Option<u64>,
-        /// Delete the block with this number for good; the agent must not run.
-        #[arg(long, value_name = "SEQUENCE")]
-        remove: Option<u64>,
-    },
-}
-
 /// `cordon evidence …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Evidence {
@@ -185,6 +161,9 @@ pub(crate) enum Evidence {
   cordon evidence open --key centre.key --passphrase-file passphrase --certificate centre.pem \\
     --root root.pem --out folder block.cordon")]
     Open(Open),
+    /// Look at blocks that were set apart, and decide about them.
+    #[command(subcommand)]
+    Quarantine(quarantine::Quarantine),
     /// Check a block: signature, chain, hashes, without writing anything.
     #[command(after_help = "Example:
   cordon evidence verify --key centre.key --passphrase-file passphrase --certificate centre.pem \\
@@ -312,6 +291,10 @@ pub(crate) enum Audit {
     #[command(after_help = "Example:
   cordon audit accept-loss --data /var/lib/cordon --reason 'disk of the log failed, no copy'")]
     AcceptLoss(AcceptLoss),
+    /// Let a site go on whose clock was ahead and is right now; it is recorded. Stop the site first.
+    #[command(after_help = "Example:
+  cordon audit accept-clock --data /var/lib/cordon --reason 'clock was a month ahead'")]
+    AcceptClock(AcceptLoss),
     /// Print events, newest last.
     #[command(after_help = "Example:\n  cordon audit show /var/lib/cordon/audit/log --last 20")]
     Show {
@@ -332,7 +315,7 @@ pub(crate) enum Audit {
 pub(crate) struct AcceptLoss {
     #[command(flatten)]
     pub(crate) site: SiteArgs,
-    /// Why the log is lost; it is recorded for ever.
+    /// Why; it is recorded for ever.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
 }
@@ -382,6 +365,19 @@ pub(crate) enum Pki {
     List {
         #[command(flatten)]
         site: SiteArgs,
+    },
+    /// Give the issuing authorities new certificates for their keys, with the root's key.
+    ///
+    /// Put root.key back into the folder pki for the time. Takes effect at the next start of the site;
+    /// what the authorities issued stays valid.
+    #[command(after_help = "Example:
+  cordon pki renew-authorities --data /var/lib/cordon --root-passphrase-file root.txt")]
+    RenewAuthorities {
+        #[command(flatten)]
+        site: SiteArgs,
+        /// File with the passphrase of the root's key.
+        #[arg(long, value_name = "FILE")]
+        root_passphrase_file: PathBuf,
     },
     /// Show what a certificate says.
     #[command(after_help = "Example:\n  cordon pki show camera.pem")]

@@ -57,6 +57,8 @@ pub(crate) struct Intake {
     pub(crate) max_open_uploads: u32,
     /// Days that an unfinished upload is kept.
     pub(crate) upload_days: u32,
+    /// Bytes of refused blocks that wait for a person, a quarter of it for one camera at most.
+    pub(crate) max_quarantine_bytes: u64,
     /// clamd: a socket's path or `host:port`; empty means no scan.
     pub(crate) clamd: String,
 }
@@ -110,6 +112,7 @@ impl Default for Intake {
             max_block_bytes: 64 << 30,
             max_open_uploads: 64,
             upload_days: 7,
+            max_quarantine_bytes: 32 << 30,
             clamd: String::new(),
         }
     }

@@ -22,6 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use crate::administration;
 use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::{Site, algorithm};
@@ -77,6 +78,10 @@ pub(crate) enum Request {
     Openvpn(crate::openvpn::Order),
     /// The current revocation lists.
     Crls,
+    /// Blocks that were set apart.
+    Quarantine(administration::QuarantineOrder),
+    /// Give the issuing authorities new certificates, with the root's key.
+    RenewAuthorities { root_passphrase: Zeroizing<String> },
     /// Take a tunnel daemon's events over into the central log.
     Journal {
         /// Number of the first in the daemon's journal.
@@ -284,6 +289,10 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
         }
         Request::Openvpn(order) => crate::openvpn::issue(site, order, who.clone(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
+        Request::RenewAuthorities { root_passphrase } => {
+            administration::renew_authorities(site, root_passphrase, who.clone(), now).await
+        }
+        Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),
             "root_pem": site.root_pem()?,
@@ -538,7 +547,7 @@ async fn code(
         ),
         "root_pem": site.root_pem()?,
         "authorities_pem": site.authorities_pem()?,
-        "recipients_pem": site.recipients_pem,
+        "recipients_pem": site.credentials.recipients_pem(&site.registry, now)?,
     }))
 }
 

@@ -1,14 +1,14 @@
 //! The keys and certificates of this site's own services.
 //!
 //! Each lies in `keys/NAME.key` (encrypted) and `keys/NAME.pem` (certificate and issuer). A
-//! certificate that has used up two thirds of its life is replaced at the next start, together
-//! with its key; former sealing keys stay, because archived blocks are sealed to them.
+//! certificate that has used up two thirds of its life, or was revoked, is replaced together with its
+//! key; former sealing keys stay, because archived blocks are sealed to them.
 
 use std::path::{Path, PathBuf};
 
 use audit::Actor;
 use evidence::cms::RecipientKey;
-use pki::cert::CertificateChain;
+use pki::cert::{Certificate, CertificateChain};
 use pki::file;
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::{AltName, Subject};
@@ -65,6 +65,13 @@ impl KeyFolder<'_> {
             .await
     }
 
+    /// The pair that signs trust bundles.
+    pub(crate) async fn trust_bundle(&self) -> Outcome<KeyPair> {
+        let subject = Subject::new(evidence::bundle::SIGNER);
+        self.pair("trust-bundle", Profile::ServiceSigner, subject, &[], true)
+            .await
+    }
+
     /// The pairs that blocks are sealed to, the newest first.
     pub(crate) async fn sealing(&self) -> Outcome<Vec<RecipientKey>> {
         let mut number = 1;
@@ -76,7 +83,8 @@ impl KeyFolder<'_> {
         }
         let newest = self.path(&format!("sealing-{number}"), "pem");
         if newest.exists()
-            && !fresh(
+            && is_due(
+                self.registry,
                 &file::load_chain(&newest).or_hint("sealing key", HINT)?,
                 self.now,
             )
@@ -110,7 +118,10 @@ impl KeyFolder<'_> {
     ) -> Outcome<KeyPair> {
         if self.path(name, "pem").exists() {
             let pair = self.load(name)?;
-            if usable && fresh(&pair.chain, self.now) {
+            // A crash between the two files leaves a new key beside the former certificate.
+            let belongs =
+                pair.chain.leaf().tbs_certificate.subject_public_key_info == pair.key.spki();
+            if usable && belongs && !is_due(self.registry, &pair.chain, self.now) {
                 return Ok(pair);
             }
         }
@@ -143,13 +154,20 @@ impl KeyFolder<'_> {
     }
 }
 
-/// Whether less than two thirds of the certificate's life are over.
-fn fresh(chain: &CertificateChain, now: OffsetDateTime) -> bool {
-    let validity = &chain.leaf().tbs_certificate.validity;
-    let start = validity.not_before.to_unix_duration().as_secs();
-    let end = validity.not_after.to_unix_duration().as_secs();
-    let now = u64::try_from(now.unix_timestamp()).unwrap_or(0);
-    now < start + (end - start.min(end)) / 3 * 2
+/// Whether it is time for another certificate: two thirds of its life are over, or it was revoked.
+pub(crate) fn is_due(registry: &Registry, chain: &CertificateChain, now: OffsetDateTime) -> bool {
+    let (start, end) = validity(chain.leaf());
+    let renew_at = end - (end - start) / 3;
+    now >= renew_at || registry.status().is_revoked(chain.leaf(), now).is_some()
+}
+
+/// First and last instant of a certificate's validity.
+pub(crate) fn validity(certificate: &Certificate) -> (OffsetDateTime, OffsetDateTime) {
+    let validity = &certificate.tbs_certificate.validity;
+    (
+        validity.not_before.to_system_time().into(),
+        validity.not_after.to_system_time().into(),
+    )
 }
 
 /// The audit log's signing key: an Ed25519 key file like the others.

@@ -6,12 +6,15 @@
 //! and the research cipher are another program, `cordon-lab`.
 #![forbid(unsafe_code)]
 
+mod administration;
 mod backend;
 mod cli;
+mod clock;
 mod commands;
 mod config;
 mod console;
 mod control;
+mod credentials;
 mod demo;
 mod export;
 mod failure;
@@ -19,10 +22,13 @@ mod gate;
 mod keys;
 mod last_checkpoint;
 mod listener;
+mod log_proof;
 mod metrics;
 mod openvpn;
+mod renewal;
 mod secrets;
 mod site;
+mod trust_bundle;
 mod up;
 
 use std::process::ExitCode;

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::State;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use time::OffsetDateTime;
 
 use crate::listener;
+use crate::renewal;
 use crate::site::Site;
 
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -20,12 +26,14 @@ pub(crate) fn router(site: &Site, listeners: &listener::Metrics) -> Router {
     site.centre.metrics().register(&mut registry);
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("cordon_build", "Version of this program", build);
+    let ends = Arc::new(Ends::register(&mut registry, site));
     let registry = Arc::new(registry);
     Router::new()
         .route(
             "/metrics",
             get(move || {
                 let mut text = String::new();
+                ends.read(OffsetDateTime::now_utc());
                 let encoded = prometheus_client::encoding::text::encode(&mut text, &registry);
                 let status = match encoded {
                     Ok(()) => http::StatusCode::OK,
@@ -34,5 +42,73 @@ pub(crate) fn router(site: &Site, listeners: &listener::Metrics) -> Router {
                 async move { (status, [(CONTENT_TYPE, TYPE)], text) }
             }),
         )
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(healthz).with_state(site.clone()))
+}
+
+/// `ok` or `not ok`, then a line for each problem and warning. 503 while there is a problem.
+async fn healthz(State(site): State<Site>) -> (http::StatusCode, String) {
+    let health = renewal::health(&site, OffsetDateTime::now_utc());
+    let (status, mut text) = if health.problems.is_empty() {
+        (http::StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (http::StatusCode::SERVICE_UNAVAILABLE, "not ok\n".to_owned())
+    };
+    for problem in health.problems {
+        text.push_str(&format!("problem: {problem}\n"));
+    }
+    for warning in health.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    (status, text)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabel {
+    certificate: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ListLabel {
+    list: String,
+}
+
+/// Seconds until things end, computed when they are read.
+struct Ends {
+    site: Site,
+    certificates: Family<CertificateLabel, Gauge>,
+    lists: Family<ListLabel, Gauge>,
+}
+
+impl Ends {
+    fn register(registry: &mut Registry, site: &Site) -> Self {
+        let ends = Self {
+            site: site.clone(),
+            certificates: Family::default(),
+            lists: Family::default(),
+        };
+        registry.register(
+            "cordon_certificate_expires_seconds",
+            "Seconds until a certificate of the site or an authority expires; negative afterwards",
+            ends.certificates.clone(),
+        );
+        registry.register(
+            "cordon_revocation_list_expires_seconds",
+            "Seconds until a revocation list is stale; negative afterwards",
+            ends.lists.clone(),
+        );
+        ends
+    }
+
+    fn read(&self, now: OffsetDateTime) {
+        for (certificate, end) in renewal::ends(&self.site) {
+            let gauge = self
+                .certificates
+                .get_or_create(&CertificateLabel { certificate });
+            gauge.set((end - now).whole_seconds());
+        }
+        for (list, end) in renewal::list_ends(&self.site) {
+            let gauge = self.lists.get_or_create(&ListLabel { list });
+            gauge.set((end - now).whole_seconds());
+        }
+    }
 }

@@ -19,17 +19,19 @@ use audit::{AuditSink, SharedLog};
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pki::key::KeyAlgorithm;
-use pki::tls::ServerIdentity;
 use pool::{Pool, Share};
 use registry::{CrlName, Passphrases, Registry};
+use store::ClockFloor;
 use time::OffsetDateTime;
 
 use crate::cli::SiteArgs;
 use crate::config::Config;
+use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
-use crate::keys::{KeyFolder, log_key};
+use crate::keys::log_key;
 use crate::last_checkpoint;
 use crate::secrets;
+use crate::trust_bundle::Bundles;
 
 /// All roles, open.
 #[derive(Clone)]
@@ -41,12 +43,14 @@ pub(crate) struct Site {
     pub(crate) directory: Directory,
     pub(crate) access: Arc<Engine>,
     pub(crate) centre: Centre,
-    pub(crate) server: Arc<ServerIdentity>,
-    /// Certificates that cameras seal to, newest first, PEM.
-    pub(crate) recipients_pem: String,
+    /// The site's own certificates.
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) bundles: Arc<Bundles>,
     pub(crate) portal_audit: Arc<dyn AuditSink>,
     /// Threads for events about people.
     pub(crate) audit_pool: Pool,
+    /// The latest time that was known.
+    pub(crate) clock: ClockFloor,
 }
 
 impl Site {
@@ -60,7 +64,13 @@ impl Site {
         )?;
         private(&data)?;
         let secret = secrets::passphrase(&data, args.passphrase_file.as_deref())?;
-        let now = OffsetDateTime::now_utc();
+        let clock = crate::clock::floor(&data)?;
+        let real = OffsetDateTime::now_utc();
+        if let Err(behind) = clock.check(real) {
+            tracing::error!("{behind}: nothing is issued and no block is settled until then");
+        }
+        // What a start makes, lists for instance, must not be older than what was made before.
+        let now = clock.or_later(real);
 
         last_checkpoint::check_there(&data)?;
         crate::export::sweep(&data).or_hint(
@@ -75,7 +85,7 @@ impl Site {
             .size();
         let newest = newest_log_index(&data).await?;
         last_checkpoint::check_index(&data, entries, newest, "the centre's index")?;
-        let registry = open_registry(&data, &config, &secret, &audit, now).await?;
+        let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
         // Whatever was issued was recorded before.
         let issued = registry.has_issued().await.or_hint(
             "cannot read registry.sqlite",
@@ -96,36 +106,22 @@ impl Site {
             format!("cannot make {}", folder.display()),
             "check the folder's rights",
         )?;
-        let keys = KeyFolder {
-            folder,
-            passphrase: &secret,
-            registry: &registry,
-            algorithm: algorithm(&config.keys.leaf),
+        let credentials = Credentials::open(
+            folder.clone(),
+            secret,
+            algorithm(&config.keys.leaf),
+            config.site.names.clone(),
+            &registry,
             now,
-        };
-        let server = keys.server(&config.site.names).await?;
-        let server = ServerIdentity::new(&server.chain, &server.key).or_hint(
-            "cannot use the server's certificate",
-            "remove keys/server.* and restart",
-        )?;
-        let receipts = keys.receipts().await?;
-        let recipients = keys.sealing().await?;
-        let recipients_pem = recipients
-            .iter()
-            .map(|key| pki::cert::to_pem(key.certificate()))
-            .collect::<Result<String, _>>()
-            .or_hint(
-                "cannot write the sealing certificates",
-                "check keys/sealing-*.pem",
-            )?;
+        )
+        .await?;
+        let bundles = Bundles::open(&folder)?;
 
         let access = Engine::shipped().or_hint("cannot load the access rules", "reinstall")?;
         let access = Arc::new(access);
         let centre = Centre::open(centre::Setup {
             data: data.join("centre"),
-            recipients,
-            receipt_key: receipts.key,
-            receipt_chain: receipts.chain,
+            keys: credentials.centre_keys(),
             trust: registry.trust(),
             scanner: config.scanner(),
             audit: role(&audit, "centre")?,
@@ -136,12 +132,15 @@ impl Site {
                 by_device: config.units.cameras.clone(),
             },
             audit_pool: audit_pool.clone(),
+            clock: clock.clone(),
+            checkpoint: crate::log_proof::checkpoint(&audit),
             limits: Limits {
                 max_block: config.intake.max_block_bytes,
                 max_open_per_device: config.intake.max_open_uploads,
                 upload_lifetime: std::time::Duration::from_secs(
                     u64::from(config.intake.upload_days) * 24 * 3600,
                 ),
+                max_quarantine: config.intake.max_quarantine_bytes,
             },
         })
         .await
@@ -158,10 +157,11 @@ impl Site {
             directory,
             access,
             centre,
-            server,
-            recipients_pem,
+            credentials: Arc::new(credentials),
+            bundles: Arc::new(bundles),
             portal_audit,
             audit_pool,
+            clock,
         })
     }
 
@@ -265,17 +265,85 @@ pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>>
     Ok(Arc::new(role))
 }
 
+/// Renews authorities that are due, where the root's key is at hand and opens with the site's own
+/// passphrase. Elsewhere health and metrics ask for a person years before.
+async fn renew_due_authorities(
+    data: &Path,
+    settings: &registry::Config,
+    secret: &[u8],
+    audit: &SharedLog,
+    now: OffsetDateTime,
+) -> Outcome {
+    const HINT: &str = "check the folder pki";
+    let due = Registry::authorities_due(data, now).or_hint("certificate authorities", HINT)?;
+    if due.is_empty() {
+        return Ok(());
+    }
+    let (data, settings) = (data.to_owned(), settings.clone());
+    let secret = zeroize::Zeroizing::new(secret.to_vec());
+    let sink = role(audit, "registry")?;
+    let renewed = tokio::task::spawn_blocking(move || {
+        if Registry::has_root_key(&data, &secret) {
+            let who = audit::Actor::service("cordon");
+            renew_authorities(&data, &settings, &secret, &due, &*sink, who, now)
+        } else {
+            tracing::warn!(
+                authorities = ?due,
+                "authorities should be renewed with the root's key: `cordon pki renew-authorities`"
+            );
+            Ok(())
+        }
+    });
+    renewed.await.or_hint("certificate authorities", HINT)?
+}
+
+/// Renews `kinds` with the root's key, recorded before it takes effect. Blocks.
+pub(crate) fn renew_authorities(
+    data: &Path,
+    settings: &registry::Config,
+    root_passphrase: &[u8],
+    kinds: &[pki::profile::CaKind],
+    sink: &dyn AuditSink,
+    who: audit::Actor,
+    now: OffsetDateTime,
+) -> Outcome {
+    for kind in kinds {
+        let resource = format!("authority/{kind}");
+        let event = audit::Event::new(
+            now,
+            who.clone(),
+            "authority.renew",
+            resource,
+            audit::Outcome::Ok,
+        );
+        sink.record(event)
+            .or_hint("not recorded, hence not renewed", "make room on the disk")?;
+    }
+    Registry::renew_authorities(data, settings, root_passphrase, kinds, now).or_hint(
+        "cannot renew the authorities",
+        "put root.key back into the folder pki for the time, and check its passphrase",
+    )
+}
+
+pub(crate) fn registry_settings(config: &Config) -> registry::Config {
+    registry::Config {
+        country: Some(config.site.country.clone()),
+        authority_algorithm: algorithm(&config.keys.authority),
+        ..registry::Config::new(&config.site.organisation)
+    }
+}
+
 async fn open_registry(
     data: &Path,
     config: &Config,
     secret: &[u8],
     audit: &SharedLog,
+    clock: &ClockFloor,
     now: OffsetDateTime,
 ) -> Outcome<Registry> {
     let settings = registry::Config {
-        country: Some(config.site.country.clone()),
-        authority_algorithm: algorithm(&config.keys.authority),
-        ..registry::Config::new(&config.site.organisation)
+        clock: clock.clone(),
+        ..registry_settings(config)
     };
     if !Registry::is_initialised(data) {
         tracing::info!("making the certificate authorities");
@@ -295,6 +363,7 @@ async fn open_registry(
                 "check the data folder",
             )?;
     }
+    renew_due_authorities(data, &settings, secret, audit, now).await?;
     Registry::open(data, settings, secret, role(audit, "registry")?, now)
         .await
         .or_hint(

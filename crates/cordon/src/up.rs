@@ -24,11 +24,11 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
 use crate::listener::{self, DEVICES, Listener, PEOPLE};
 use crate::site::Site;
-use crate::{control, last_checkpoint, metrics};
+use crate::{control, last_checkpoint, metrics, renewal};
 
 /// Longest time for one page or answer; uploads have their own limit per silence.
 const REQUEST: Duration = Duration::from_secs(60);
-/// How often revocation lists are looked at and expired uploads swept.
+/// How often expired uploads are swept.
 const HOUSEKEEPING: Duration = Duration::from_secs(300);
 
 /// A running site.
@@ -132,6 +132,8 @@ impl Running {
             });
         }
         tasks.spawn(housekeeping(site.clone(), stop.clone()));
+        tasks.spawn(crate::clock::follow(site.clone(), stop.clone()));
+        tasks.spawn(renewal::run(site.clone(), stop.clone()));
         tasks.spawn(control::serve(site.clone(), stop.clone()));
         tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));
         let (portal, intake, enrolment, metrics) = addresses;
@@ -201,7 +203,7 @@ fn tls(
     purpose: Purpose,
     alpn: &[&str],
 ) -> Outcome<Arc<rustls::ServerConfig>> {
-    ServerTls::new(site.server.clone())
+    ServerTls::new(site.credentials.server())
         .with_client_auth(mode, site.registry.trust(), purpose)
         .with_alpn(alpn)
         .build()
@@ -232,6 +234,8 @@ fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {
     site.centre
         .intake_router()
         .merge(Router::new().route("/intake/v1/revocation", lists))
+        .merge(crate::trust_bundle::router(site))
+        .merge(crate::log_proof::router(site))
         .layer(devices)
 }
 
@@ -245,7 +249,7 @@ async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
     Json(serde_json::json!({ "schema": "cordon.revocation/1", "lists": lists }))
 }
 
-/// Renews revocation lists and sweeps expired uploads, every few minutes.
+/// Sweeps expired uploads, every few minutes.
 async fn housekeeping(site: Site, stop: CancellationToken) -> Outcome {
     let mut tick = tokio::time::interval(HOUSEKEEPING);
     loop {
@@ -254,9 +258,6 @@ async fn housekeeping(site: Site, stop: CancellationToken) -> Outcome {
             () = stop.cancelled() => return Ok(()),
         }
         let now = OffsetDateTime::now_utc();
-        if let Err(error) = site.registry.refresh_crls(now).await {
-            tracing::error!(%error, "revocation lists could not be renewed; trying again");
-        }
         match site.centre.intake().sweep(now).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "removed expired uploads"),

@@ -113,6 +113,7 @@ pub fn check(
     let (manifest, signed_manifest) = manifest(&folder)?;
     let (receipt, signed_receipt) = receipt(&folder)?;
     check_pair(&folder, &manifest, &signed_manifest, &receipt)?;
+    log.check_receipt(&receipt, trust)?;
     folder.check_media(&manifest)?;
     // 6: custody.
     let custody = custody::check(&log, &package, &receipt)?;
@@ -137,6 +138,9 @@ pub fn check(
         signed_receipt.signing_time,
         "receipt",
     )?;
+    if signer.0.common_name == crate::bundle::SIGNER {
+        return Err(CheckError::Mismatch("role of the receipt's signer"));
+    }
     let maker_chain = chain(&folder, "centre.pem")?;
     let maker = role(
         &store,

@@ -43,6 +43,7 @@
 //! ```
 
 pub mod block;
+pub mod bundle;
 pub mod chain;
 pub mod check;
 pub mod cms;

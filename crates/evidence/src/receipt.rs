@@ -10,12 +10,18 @@ use pki::key::PrivateKey;
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, UtcOffset};
 
+use crate::bundle;
 use crate::cms::{self, CmsError, Placement};
 use crate::digest::Sha256Digest;
 use crate::manifest::MAX_INTEGER;
+use crate::names;
 
-/// Value of the field `schema`.
+/// Value of the field `schema` of receipts without a checkpoint, for cameras of earlier versions.
 pub const SCHEMA: &str = "cordon.receipt/1";
+/// Value of the field `schema` of receipts with a checkpoint.
+pub const SCHEMA_2: &str = "cordon.receipt/2";
+/// Largest checkpoint in a receipt, in bytes: room for a dozen signatures of witnesses.
+pub const MAX_CHECKPOINT_LEN: usize = 4 * 1024;
 /// Largest receipt, in bytes of JSON.
 pub const MAX_RECEIPT_LEN: usize = 16 * 1024;
 const MAX_TEXT_LEN: usize = 1_024;
@@ -34,7 +40,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
-    /// Always [`SCHEMA`].
+    /// [`SCHEMA`] or [`SCHEMA_2`].
     pub schema: String,
     /// SHA-256 over the whole block.
     pub block_sha256: Sha256Digest,
@@ -60,6 +66,10 @@ pub struct Receipt {
     pub log_origin: String,
     /// Index of that event in the log.
     pub log_index: u64,
+    /// Checkpoint of the log that has the event: a signed note (C2SP). Present exactly with
+    /// [`SCHEMA_2`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
 }
 
 /// Why a receipt was refused or could not be made.
@@ -72,7 +82,7 @@ pub enum ReceiptError {
         len: usize,
     },
     /// Not JSON of this schema.
-    #[error("receipt is not of schema {SCHEMA}")]
+    #[error("receipt is not of schema {SCHEMA} or {SCHEMA_2}")]
     Json(#[source] serde_json::Error),
     /// The bytes differ from the canonical form of what they say.
     #[error("receipt is not in canonical form")]
@@ -88,6 +98,9 @@ pub enum ReceiptError {
     /// The signature is not valid, or signing failed.
     #[error("signature of the receipt is not valid")]
     Signature(#[source] CmsError),
+    /// The signer's role is to sign trust bundles.
+    #[error("receipt is signed by the role for trust bundles")]
+    OtherRole,
     /// The caller does not trust the signer.
     #[error("signer of the receipt is not trusted")]
     Untrusted(#[source] Box<dyn Error + Send + Sync>),
@@ -103,7 +116,7 @@ impl ReceiptError {
             Self::NotCanonical => "receipt-not-canonical",
             Self::Field { .. } => "receipt-field-invalid",
             Self::Signature(_) => "receipt-signature-invalid",
-            Self::Untrusted(_) => "receipt-signer-untrusted",
+            Self::Untrusted(_) | Self::OtherRole => "receipt-signer-untrusted",
         }
     }
 }
@@ -166,8 +179,16 @@ impl Receipt {
         let bad = |text: &str, max: usize| {
             text.is_empty() || text.len() > max || text.chars().any(char::is_control)
         };
-        if self.schema != SCHEMA {
-            return refuse("schema", "is not cordon.receipt/1");
+        match (self.schema.as_str(), &self.checkpoint) {
+            (SCHEMA, None) => {}
+            (SCHEMA_2, Some(note)) => {
+                let plain = |c: char| c == '\n' || !c.is_control();
+                if note.is_empty() || note.len() > MAX_CHECKPOINT_LEN || !note.chars().all(plain) {
+                    return refuse("checkpoint", "empty, too long or with control characters");
+                }
+            }
+            (SCHEMA | SCHEMA_2, _) => return refuse("checkpoint", "does not fit the schema"),
+            _ => return refuse("schema", "is not cordon.receipt/1 or /2"),
         }
         if self.size > MAX_INTEGER || self.log_index > MAX_INTEGER {
             return refuse("size", "above 2^53 - 1");
@@ -255,6 +276,9 @@ where
     let verified = cms::parse_signed_data(der)
         .and_then(|message| message.verify())
         .map_err(ReceiptError::Signature)?;
+    if names::common_name(verified.signer_chain.leaf()).as_deref() == Some(bundle::SIGNER) {
+        return Err(ReceiptError::OtherRole);
+    }
     trust(&verified.signer_chain, verified.signing_time)
         .map_err(|e| ReceiptError::Untrusted(e.into()))?;
     Ok(VerifiedReceipt {

@@ -33,5 +33,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("replay", targets::replay::run),
     ("spd", targets::spd::run),
     ("tiles", targets::tiles::run),
+    ("trust_bundle", targets::trust_bundle::run),
     ("upload", targets::upload::run),
 ];

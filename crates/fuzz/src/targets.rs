@@ -16,4 +16,5 @@ pub mod receipt;
 pub mod replay;
 pub mod spd;
 pub mod tiles;
+pub mod trust_bundle;
 pub mod upload;

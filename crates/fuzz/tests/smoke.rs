@@ -184,6 +184,11 @@ fn tiles_holds_on_corpus_and_mutations() {
 }
 
 #[test]
+fn trust_bundle_holds_on_corpus_and_mutations() {
+    smoke("trust_bundle");
+}
+
+#[test]
 fn upload_holds_on_corpus_and_mutations() {
     smoke("upload");
 }

@@ -4,6 +4,7 @@ use pki::clearance::Clearance;
 use pki::key::KeyAlgorithm;
 use pki::oid::ExtensionArc;
 use pki::profile::{CaKind, Profile};
+use store::ClockFloor;
 use time::Duration;
 
 /// How long certificates and lists are valid.
@@ -68,6 +69,8 @@ pub struct Config {
     pub crl_base_url: Option<String>,
     /// Arc of the installation's own extensions.
     pub arc: ExtensionArc,
+    /// The latest time that was known: nothing is issued by a clock that is behind it.
+    pub clock: ClockFloor,
     /// Bound of the users authority, fixed when the hierarchy is created.
     pub highest_user_clearance: Clearance,
     /// Bound of the devices authority, likewise.
@@ -88,6 +91,7 @@ impl Config {
             lifetimes: Lifetimes::default(),
             crl_base_url: None,
             arc: ExtensionArc::default(),
+            clock: ClockFloor::default(),
             highest_user_clearance: Clearance::TopSecret,
             // What a device in the field can be stolen with.
             highest_device_clearance: Clearance::Secret,

@@ -11,8 +11,8 @@ use pki::issue::IssueError;
 use pki::key::KeyError;
 use pki::path::{PathError, TrustError};
 use pki::profile::CaKind;
-use store::StoreError;
 use store::sqlx;
+use store::{ClockBehind, StoreError};
 
 use crate::holders::{HolderRefused, HolderState};
 
@@ -108,6 +108,9 @@ pub enum RegistryError {
     /// The act could not be recorded, so it was not done.
     #[error("not recorded, hence not done")]
     Audit(#[source] AuditError),
+    /// The clock went back: what would be issued has a wrong date.
+    #[error("nothing is issued")]
+    Clock(#[from] ClockBehind),
     /// The process is shutting down.
     #[error("interrupted by shutdown")]
     Interrupted,

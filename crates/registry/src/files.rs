@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pki::crl::{RevocationReason, RevokedEntry};
-use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
+use pki::issue::{CertificateAuthority, CertificateRequest, IssueError, Validity};
 use pki::key::PrivateKey;
 use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
+use pki::spki::SubjectPublicKeyInfoOwned;
 use pki::status::Revocation;
 use pki::{Certificate, CertificateChain, file};
 use time::OffsetDateTime;
@@ -87,7 +88,7 @@ fn fill(
 ) -> Result<(), RegistryError> {
     let key = PrivateKey::generate(config.authority_algorithm)?;
     file::save_private(&folder.join("root.key"), &key, passphrases.root)?;
-    let request = request(Profile::Root, &key, config, now);
+    let request = request(Profile::Root, key.spki(), config, now);
     let root = CertificateAuthority::create_root(&request, key, config.arc)?;
     save_certificate(&folder.join("root.pem"), root.certificate())?;
     for kind in CaKind::ALL {
@@ -98,7 +99,7 @@ fn fill(
             passphrases.issuing,
         )?;
         let certificate = root.issue(
-            &self::request(Profile::IssuingCa(kind), &key, config, now),
+            &self::request(Profile::IssuingCa(kind), key.spki(), config, now),
             now,
         )?;
         save_certificate(&folder.join(authority_file(kind, "pem")), &certificate)?;
@@ -111,7 +112,7 @@ fn fill(
 
 fn request(
     profile: Profile,
-    key: &PrivateKey,
+    spki: SubjectPublicKeyInfoOwned,
     config: &Config,
     now: OffsetDateTime,
 ) -> CertificateRequest {
@@ -125,7 +126,7 @@ fn request(
         ..Subject::new(name)
     };
     let validity = Validity::starting(now, config.lifetimes.of(profile));
-    let mut request = CertificateRequest::new(profile, subject, key.spki(), validity);
+    let mut request = CertificateRequest::new(profile, subject, spki, validity);
     if let Profile::IssuingCa(kind) = profile {
         request.clearance = Some(config.highest_clearance(kind));
         request.crl_url = config.crl_url("root");
@@ -161,6 +162,65 @@ pub(crate) fn load(
     Ok(Loaded { root, authorities })
 }
 
+/// The issuing authorities of whose certificates two thirds are over.
+pub(crate) fn authorities_due(
+    directory: &Path,
+    now: OffsetDateTime,
+) -> Result<Vec<CaKind>, RegistryError> {
+    let folder = directory.join(FOLDER);
+    let mut due = Vec::new();
+    for kind in CaKind::ALL {
+        let chain = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
+        let validity = &chain.leaf().tbs_certificate.validity;
+        let start = OffsetDateTime::from(validity.not_before.to_system_time());
+        let end = OffsetDateTime::from(validity.not_after.to_system_time());
+        if now >= end - (end - start) / 3 {
+            due.push(kind);
+        }
+    }
+    Ok(due)
+}
+
+/// Certifies the keys of `kinds` once more, under the same names.
+pub(crate) fn renew_authorities(
+    directory: &Path,
+    config: &Config,
+    root_passphrase: &[u8],
+    kinds: &[CaKind],
+    now: OffsetDateTime,
+) -> Result<(), RegistryError> {
+    if !exists(directory) {
+        return Err(RegistryError::NotInitialised(directory.to_owned()));
+    }
+    let folder = directory.join(FOLDER);
+    let root = file::load_chain(&folder.join("root.pem"))?.leaf().clone();
+    let root_end = OffsetDateTime::from(root.tbs_certificate.validity.not_after.to_system_time());
+    let key = file::load_private(&folder.join("root.key"), root_passphrase)?;
+    let root = CertificateAuthority::new(root, key, config.arc)?;
+    for &kind in kinds {
+        let path = folder.join(authority_file(kind, "pem"));
+        let present = file::load_chain(&path)?;
+        let tbs = &present.leaf().tbs_certificate;
+        let spki = tbs.subject_public_key_info.clone();
+        let mut request = request(Profile::IssuingCa(kind), spki, config, now);
+        // The name that its leaves have as issuer, whatever the configuration says by now.
+        request.subject = Subject::from_name(&tbs.subject).map_err(IssueError::Name)?;
+        request.validity.not_after = request.validity.not_after.min(root_end);
+        let renewed = root.issue(&request, now)?;
+        if renewed.tbs_certificate.subject != tbs.subject {
+            return Err(RegistryError::Corrupt("name of an authority"));
+        }
+        save_certificate(&path, &renewed)?;
+    }
+    // The root's list lives as long as an authority and is signed with the same key.
+    renew_root_crl(directory, config, &root, None, now).map(drop)
+}
+
+/// Whether the root's key is there and opens with this passphrase.
+pub(crate) fn root_key_opens(directory: &Path, passphrase: &[u8]) -> bool {
+    file::load_private(&directory.join(FOLDER).join("root.key"), passphrase).is_ok()
+}
+
 pub(crate) fn revoke_authority(
     directory: &Path,
     config: &Config,
@@ -176,9 +236,32 @@ pub(crate) fn revoke_authority(
     let root = file::load_chain(&folder.join("root.pem"))?.leaf().clone();
     let key = file::load_private(&folder.join("root.key"), root_passphrase)?;
     let root = CertificateAuthority::new(root, key, config.arc)?;
+    let authority = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
+    let serial = authority
+        .leaf()
+        .tbs_certificate
+        .serial_number
+        .as_bytes()
+        .to_vec();
+    let revocation = Revocation { at: now, reason };
+    let entry = RevokedEntry { serial, revocation };
+    renew_root_crl(directory, config, &root, Some(entry), now)
+}
+
+/// Makes the root's list anew, with `new` on it; returns whether that was not on it before.
+fn renew_root_crl(
+    directory: &Path,
+    config: &Config,
+    root: &CertificateAuthority,
+    new: Option<RevokedEntry>,
+    now: OffsetDateTime,
+) -> Result<bool, RegistryError> {
     let path = crl_path(directory, CrlName::Root);
     let der = fs::read(&path).map_err(io("read", &path))?;
-    let known = pki::crl::verify(&der, root.certificate(), now)?;
+    // At its own date: what a list revokes stays revoked, however stale it is.
+    let issued = pki::crl::parse(&der)?.tbs_cert_list.this_update;
+    let issued = OffsetDateTime::from(issued.to_system_time());
+    let known = pki::crl::verify(&der, root.certificate(), issued)?;
     let number = known
         .window
         .number
@@ -188,21 +271,10 @@ pub(crate) fn revoke_authority(
         })
         .and_then(|n| n.checked_add(1))
         .ok_or(RegistryError::Corrupt("CRL number"))?;
-    let authority = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
-    let serial = authority
-        .leaf()
-        .tbs_certificate
-        .serial_number
-        .as_bytes()
-        .to_vec();
     let mut entries = known.entries;
-    let is_new = entries.iter().all(|entry| entry.serial != serial);
-    if is_new {
-        entries.push(RevokedEntry {
-            serial,
-            revocation: Revocation { at: now, reason },
-        });
-    }
+    let new = new.filter(|new| entries.iter().all(|entry| entry.serial != new.serial));
+    let is_new = new.is_some();
+    entries.extend(new);
     let crl = root.crl(
         number,
         &entries,

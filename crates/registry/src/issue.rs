@@ -189,9 +189,12 @@ impl Registry {
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
+        self.inner.config.clock.check(now)?;
         let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
         let authority = self.authority(kind)?;
-        let request = self.complete(&order, kind, now);
+        let end = authority.certificate().tbs_certificate.validity.not_after;
+        let end = OffsetDateTime::from(end.to_system_time());
+        let request = self.complete(&order, kind, end, now);
         let subject = &request.subject;
         let holder = match (kind, &subject.uid) {
             (CaKind::Users, Some(uid)) => uid.clone(),
@@ -266,7 +269,13 @@ impl Registry {
         })
     }
 
-    fn complete(&self, order: &Order, kind: CaKind, now: OffsetDateTime) -> CertificateRequest {
+    fn complete(
+        &self,
+        order: &Order,
+        kind: CaKind,
+        issuer_end: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> CertificateRequest {
         let config = &self.inner.config;
         let mut subject = order.subject.clone();
         subject
@@ -275,7 +284,9 @@ impl Registry {
         if subject.country.is_none() {
             subject.country.clone_from(&config.country);
         }
-        let validity = Validity::starting(now, config.lifetimes.of(order.profile));
+        let mut validity = Validity::starting(now, config.lifetimes.of(order.profile));
+        // In an authority's last year its leaves live shorter, rather than there being none.
+        validity.not_after = validity.not_after.min(issuer_end);
         let mut request =
             CertificateRequest::new(order.profile, subject, order.spki.clone(), validity);
         request.alt_names.clone_from(&order.alt_names);

@@ -160,6 +160,42 @@ impl Registry {
         files::revoke_authority(directory, config, root_passphrase, authority, reason, now)
     }
 
+    /// The issuing authorities of whose certificates two thirds are over.
+    ///
+    /// # Errors
+    /// [`RegistryError::File`].
+    pub fn authorities_due(
+        directory: &Path,
+        now: OffsetDateTime,
+    ) -> Result<Vec<CaKind>, RegistryError> {
+        files::authorities_due(directory, now)
+    }
+
+    /// Whether the root's key lies below `directory` and opens with this passphrase.
+    #[must_use]
+    pub fn has_root_key(directory: &Path, passphrase: &[u8]) -> bool {
+        files::root_key_opens(directory, passphrase)
+    }
+
+    /// Gives issuing authorities new certificates for their keys, and the root's list another life.
+    /// Names and keys stay, so that whatever they issued stays valid, also for those who know the former
+    /// certificates only. Certificates do not outlive the root's.
+    ///
+    /// Takes effect when the registry is opened next; the caller records it in the audit log.
+    /// Blocks for key derivation.
+    ///
+    /// # Errors
+    /// [`RegistryError`]: files, wrong passphrase, or a root that has expired.
+    pub fn renew_authorities(
+        directory: &Path,
+        config: &Config,
+        root_passphrase: &[u8],
+        kinds: &[CaKind],
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        files::renew_authorities(directory, config, root_passphrase, kinds, now)
+    }
+
     /// Opens the registry, renews the revocation lists and fills the status cache.
     ///
     /// # Errors
@@ -237,6 +273,13 @@ impl Registry {
         std::iter::once(self.inner.root.clone())
             .chain(issuing)
             .collect()
+    }
+
+    /// The certificate of an issuing authority.
+    #[must_use]
+    pub fn authority_certificate(&self, kind: CaKind) -> Option<Certificate> {
+        let authority = self.inner.authorities.get(&kind)?;
+        Some(authority.certificate().clone())
     }
 
     /// A trust store for this hierarchy that sees revocations at once.

@@ -295,6 +295,7 @@ impl Registry {
         kind: CaKind,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
+        self.inner.config.clock.check(now)?;
         let _turn = self.inner.crl_turn.lock().await;
         // The number is used up first: it must never stand on two different lists.
         let mut tx = self.inner.sql.write().await?;

@@ -18,9 +18,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod clock;
 mod objects;
 mod sql;
 
+pub use clock::{ClockBehind, ClockFloor};
 pub use objects::{ObjectId, ObjectIdError, Objects};
 pub use sql::{Migration, Sql, StoreError};
 /// The SQL library, so that users of [`Sql`] need no version of their own.

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use audit::{AuditSink as _, SharedLog};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -61,7 +62,8 @@ struct Unfinished {
 }
 
 pub(crate) struct Centre {
-    opener: Opener,
+    /// Opens what cameras seal; replaced with the recipients.
+    pub(crate) opener: Mutex<Opener>,
     signer: Leaf,
     intruder: Leaf,
     mischief: Mischief,
@@ -74,6 +76,12 @@ pub(crate) struct Centre {
     pub(crate) creations: AtomicU32,
     /// Revocation lists as the centre answers them; none is a centre that gives none.
     pub(crate) lists: Mutex<Option<Vec<Vec<u8>>>>,
+    /// The signed trust bundle; none is a centre of an earlier version.
+    pub(crate) bundle: Mutex<Option<Vec<u8>>>,
+    /// The audit log; none is a centre whose receipts have no checkpoint.
+    pub(crate) log: Mutex<Option<SharedLog>>,
+    /// Gives receipts a number that their checkpoint does not have.
+    pub(crate) log_lies: AtomicBool,
 }
 
 type Shared = State<Arc<Centre>>;
@@ -83,7 +91,10 @@ impl Centre {
     pub(crate) fn new(world: &World, recipient: &Leaf, mischief: Mischief) -> Arc<Self> {
         let key = RecipientKey::new(recipient.key.clone(), recipient.chain.leaf().clone());
         Arc::new(Self {
-            opener: Opener::new(vec![key.unwrap()]),
+            opener: Mutex::new(Opener::new(vec![key.unwrap()])),
+            bundle: Mutex::default(),
+            log: Mutex::default(),
+            log_lies: AtomicBool::new(false),
             signer: world.leaf(Profile::ServiceSigner, "centre receipts"),
             intruder: world.leaf(Profile::Device, "camera-18"),
             mischief,
@@ -98,6 +109,11 @@ impl Centre {
         })
     }
 
+    /// The pair that signs receipts.
+    pub(crate) fn signing_leaf(&self) -> &Leaf {
+        &self.signer
+    }
+
     /// The certificate that signs receipts.
     pub(crate) fn signer(&self) -> &Certificate {
         self.signer.chain.leaf()
@@ -106,6 +122,8 @@ impl Centre {
     pub(crate) async fn listen(self: &Arc<Self>, world: &World, listener: TcpListener) {
         let router = Router::new()
             .route("/intake/v1/revocation", get(lists))
+            .route("/intake/v1/log", get(log_proof))
+            .route("/intake/v1/trust", get(trust_bundle))
             .route("/intake/v1/files", post(create))
             .route("/intake/v1/files/{id}", get(offset).patch(append))
             .route("/intake/v1/files/{id}/receipt", get(receipt_of_upload))
@@ -134,7 +152,8 @@ impl Centre {
         if Sha256Digest::of(&upload.bytes) != upload.expected {
             return Sha256Digest::ZERO; // nothing is kept, and the receipt says why
         }
-        let mut opened = self.opener.open(Cursor::new(&upload.bytes)).unwrap();
+        let opener = self.opener.lock().unwrap();
+        let mut opened = opener.open(Cursor::new(&upload.bytes)).unwrap();
         opened.verify_media().unwrap();
         let manifest = opened.manifest;
         let mut archive = self.archive.lock().unwrap();
@@ -147,8 +166,25 @@ impl Centre {
         let (bytes, manifest) = archive.get(block)?;
         let quarantined = self.mischief == Mischief::Quarantine;
         let wrong = self.mischief == Mischief::WrongReceipt;
+        let recorded = self.log.lock().unwrap().as_ref().map(|log| {
+            let at = OffsetDateTime::now_utc();
+            let actor = audit::Actor::device(DEVICE);
+            let event =
+                audit::Event::new(at, actor, "evidence.receive", "block", audit::Outcome::Ok);
+            let index = log
+                .role("centre")
+                .unwrap()
+                .record(event)
+                .unwrap()
+                .leaf_index;
+            (index, log.view().unwrap().note().to_owned())
+        });
+        let lie = u64::from(self.log_lies.load(Ordering::SeqCst)) * 1_000;
         let receipt = Receipt {
-            schema: receipt::SCHEMA.into(),
+            schema: match recorded {
+                Some(_) => receipt::SCHEMA_2.into(),
+                None => receipt::SCHEMA.into(),
+            },
             block_sha256: if wrong {
                 Sha256Digest::of(b"other")
             } else {
@@ -166,7 +202,8 @@ impl Centre {
             reason: quarantined.then(|| "malware".into()),
             received_at: OffsetDateTime::now_utc(),
             log_origin: "log.example.org".into(),
-            log_index: 0,
+            log_index: recorded.as_ref().map_or(0, |(index, _)| index + lie),
+            checkpoint: recorded.map(|(_, note)| note),
         };
         let signer = if self.mischief == Mischief::WrongSigner {
             &self.intruder
@@ -327,6 +364,33 @@ async fn lists(State(centre): Shared) -> Response {
         lists.join("\",\"")
     );
     lists.into_response()
+}
+
+async fn log_proof(State(centre): Shared, RawQuery(query): RawQuery) -> Response {
+    let log = centre.log.lock().unwrap();
+    let Some(view) = log.as_ref().map(|log| log.view().unwrap()) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let query = query.unwrap();
+    let sizes = query.strip_prefix("from=").unwrap().split(',');
+    let proofs: Vec<Vec<String>> = sizes
+        .filter(|size| !size.is_empty())
+        .map(|size| {
+            let proof = view.consistency_proof(size.parse().unwrap());
+            let encode = |hash| STANDARD.encode(hash);
+            proof.unwrap_or_default().iter().map(encode).collect()
+        })
+        .collect();
+    let answer = serde_json::json!({
+        "schema": "cordon.log-proof/1",
+        "checkpoint": view.note(),
+        "proofs": proofs,
+    });
+    answer.to_string().into_response()
+}
+
+async fn trust_bundle(State(centre): Shared) -> Response {
+    answer(centre.bundle.lock().unwrap().clone())
 }
 
 fn answer(receipt: Option<Vec<u8>>) -> Response {

@@ -7,8 +7,10 @@
 
 mod enrolment;
 mod fake_centre;
+mod log;
 mod proxy;
 mod revocation;
 mod sealing;
 mod stage;
+mod trust;
 mod uploads;

@@ -8,6 +8,7 @@ use camera::{
     Agent, AgentError, Bearer, CameraEvent, Centre, Clock, Config, Environment, EventSink,
     Identity, IdentitySettings, Metrics, SpoolSettings, Trust, Uplink, Watch, WhenFull,
 };
+use evidence::bundle::{self, TrustBundle};
 use pki::cert::{Certificate, CertificateChain};
 use pki::clearance::Clearance;
 use pki::crl::{RevocationReason, RevokedEntry};
@@ -49,7 +50,11 @@ impl World {
             } else {
                 3_000
             };
-            let validity = Validity::starting(now, time::Duration::days(days));
+            let validity = Validity {
+                // Old enough for leaves that have expired.
+                not_before: now - time::Duration::days(400),
+                not_after: now + time::Duration::days(days),
+            };
             CertificateRequest::new(profile, Subject::new(name), key.spki(), validity)
         };
         let key = || PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
@@ -75,9 +80,23 @@ impl World {
     }
 
     pub(crate) fn leaf(&self, profile: Profile, name: &str) -> Leaf {
+        let validity = Validity::starting(OffsetDateTime::now_utc(), time::Duration::days(90));
+        self.leaf_for(profile, name, validity)
+    }
+
+    /// A leaf whose validity ended `days` ago.
+    pub(crate) fn expired_leaf(&self, profile: Profile, name: &str, days: i64) -> Leaf {
+        let not_after = OffsetDateTime::now_utc() - time::Duration::days(days);
+        let validity = Validity {
+            not_before: not_after - time::Duration::days(90),
+            not_after,
+        };
+        self.leaf_for(profile, name, validity)
+    }
+
+    fn leaf_for(&self, profile: Profile, name: &str, validity: Validity) -> Leaf {
         let now = OffsetDateTime::now_utc();
         let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
-        let validity = Validity::starting(now, time::Duration::days(90));
         let mut request =
             CertificateRequest::new(profile, Subject::new(name), key.spki(), validity);
         if profile == Profile::Server {
@@ -121,6 +140,34 @@ impl World {
                     .unwrap()
             })
             .into()
+    }
+
+    /// A trust bundle of this site, signed by `signer`.
+    pub(crate) fn bundle(&self, version: u64, recipients: &[&Leaf], signer: &Leaf) -> Vec<u8> {
+        self.bundle_with_log(version, recipients, signer, "log.example.org+00000000+AAAA")
+    }
+
+    pub(crate) fn bundle_with_log(
+        &self,
+        version: u64,
+        recipients: &[&Leaf],
+        signer: &Leaf,
+        log_key: &str,
+    ) -> Vec<u8> {
+        let encoded = |certificate| bundle::encoded(certificate).unwrap();
+        let bundle = TrustBundle {
+            schema: bundle::SCHEMA.into(),
+            version,
+            issued_at: OffsetDateTime::now_utc().replace_nanosecond(0).unwrap(),
+            recipients: recipients.iter().map(|r| encoded(r.chain.leaf())).collect(),
+            authorities: vec![
+                encoded(self.devices.certificate()),
+                encoded(self.services.certificate()),
+            ],
+            lists: Vec::new(),
+            log_key: log_key.into(),
+        };
+        bundle.sign(&signer.key, &signer.chain).unwrap()
     }
 
     pub(crate) fn trust(&self) -> TrustStore {

@@ -15,7 +15,7 @@ use super::{Outcome, Upload};
 use crate::clock::{from_millis, millis};
 use crate::review::CUSTODY_COUNT;
 
-type Tx = Transaction<'static, Sqlite>;
+pub(super) type Tx = Transaction<'static, Sqlite>;
 
 /// A block with its verdict, before it is written down.
 pub(super) struct Settlement<'a> {
@@ -38,6 +38,12 @@ pub(super) struct Settled {
     pub(super) manifest_sha256: Option<Sha256Digest>,
     /// Numbers found missing before this block, for the audit event.
     pub(super) gap: Option<(u64, u64)>,
+    /// Where it was announced from, for the audit event.
+    pub(super) address: Option<String>,
+    /// Whether the camera understands receipts with a checkpoint.
+    pub(super) wants_checkpoint: bool,
+    /// End of the signer's certificate if the block came later, for the audit event.
+    pub(super) signer_expired: Option<OffsetDateTime>,
 }
 
 impl Settled {
@@ -63,6 +69,12 @@ impl Settled {
             event = event
                 .with_detail("missing_from", from)
                 .with_detail("missing_to", to);
+        }
+        if let Some(end) = self.signer_expired {
+            event = event.with_detail("signer_expired", end.unix_timestamp());
+        }
+        if let Some(address) = &self.address {
+            event = event.with_detail("address", address.clone());
         }
         if again {
             event = event.with_detail("repeated", true);
@@ -130,12 +142,16 @@ impl Settlement<'_> {
             sequence: None,
             manifest_sha256: None,
             gap: None,
+            address: self.upload.address.clone(),
+            wants_checkpoint: self.upload.wants_checkpoint(),
+            signer_expired: None,
         };
         match &self.verdict {
             Ok(verified) => {
                 let hash = Sha256Digest::of(&verified.manifest_bytes);
                 settled.sequence = Some(verified.manifest.sequence);
                 settled.manifest_sha256 = Some(hash);
+                settled.signer_expired = verified.signer_expired;
                 let chain = neighbourhood(tx, &verified.manifest).await?;
                 if let Position::Gap { from, to } = chain.classify(&verified.manifest, &hash) {
                     settled.gap = Some((from, to));
@@ -149,7 +165,10 @@ impl Settlement<'_> {
 
 /// The part of a camera's chain that can contradict `manifest`: its number, both neighbours, the
 /// head, and what notices say about them.
-async fn neighbourhood(tx: &mut Tx, manifest: &Manifest) -> Result<ChainState, StoreError> {
+pub(super) async fn neighbourhood(
+    tx: &mut Tx,
+    manifest: &Manifest,
+) -> Result<ChainState, StoreError> {
     let sequence = manifest.sequence.cast_signed();
     let links: Vec<(i64, String, String)> = sqlx::query_as(
         "SELECT sequence, manifest_sha256, previous FROM chain
@@ -187,7 +206,7 @@ fn digest(text: &str) -> Sha256Digest {
     text.parse().unwrap_or(Sha256Digest::ZERO)
 }
 
-async fn insert_chain(
+pub(super) async fn insert_chain(
     tx: &mut Tx,
     manifest: &Manifest,
     hash: &Sha256Digest,
@@ -218,7 +237,7 @@ async fn insert_chain(
     Ok(())
 }
 
-async fn insert_violation(
+pub(super) async fn insert_violation(
     tx: &mut Tx,
     verified: &Verified,
     block: &Sha256Digest,
@@ -322,6 +341,10 @@ fn known(row: BlockRow) -> Known {
         sequence: sequence.map(i64::unsigned_abs),
         manifest_sha256: manifest.as_deref().map(digest),
         gap: None,
+        // Whoever sent it is not known any more; every camera understands the older form.
+        wants_checkpoint: false,
+        address: None,
+        signer_expired: None,
     };
     Known {
         receipt_missing,

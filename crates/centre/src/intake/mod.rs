@@ -14,6 +14,7 @@
 
 mod checksum;
 mod index;
+pub(crate) mod quarantine;
 mod renew;
 pub(crate) mod scan;
 pub(crate) mod tus;
@@ -30,23 +31,22 @@ use std::time::Duration;
 use audit::{Actor, AuditSink, Event};
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
-use pki::cert::CertificateChain;
-use pki::key::PrivateKey;
 use pool::Pool;
-use store::{ObjectId, Objects, Sql};
+use store::{ClockBehind, ClockFloor, ObjectId, Objects, Sql};
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 pub use uploads::{Limits, UploadError};
 pub(crate) use uploads::{Upload, Uploads};
 pub(crate) use verify::Verifier;
 
 use crate::device::Device;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::problem::{Chain, Problem, disk_full};
 pub use index::Units;
 use index::{Known, Settled, Settlement};
-use verify::{Refusal, Verified, VerifyFailure};
+use verify::{Exceptions, Refusal, Verified, VerifyFailure};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
@@ -54,6 +54,9 @@ pub(crate) const WORKERS: usize = 2;
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// Longest such pause: a scanner or disk that comes back is noticed within half a minute.
 const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Pause before a block is looked at again that the quarantine has no room for.
+const QUARANTINE_RETRY: Duration = Duration::from_secs(600);
 
 /// What became of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,16 +82,19 @@ pub(crate) struct Inner {
     pub(crate) archive: Objects,
     pub(crate) quarantine: Objects,
     pub(crate) verifier: Verifier,
-    pub(crate) receipt_key: PrivateKey,
-    pub(crate) receipt_chain: CertificateChain,
+    pub(crate) keys: Keys,
     pub(crate) audit: Arc<dyn AuditSink>,
     /// Name of the audit log, for receipts.
     pub(crate) log_origin: String,
+    pub(crate) clock: ClockFloor,
+    pub(crate) checkpoint: crate::Checkpoint,
     pub(crate) units: Units,
     pub(crate) metrics: Metrics,
     /// Threads for whatever of this blocks; nobody else's.
     pub(crate) pool: Pool,
     pub(crate) workers: Semaphore,
+    /// Woken when a block has left the quarantine.
+    pub(crate) quarantine_room: Notify,
     /// Uploads being settled; the channel closes when it is done.
     pub(crate) settling: Mutex<HashMap<String, watch::Receiver<()>>>,
 }
@@ -110,8 +116,20 @@ enum SettleError {
     Receipt(#[from] evidence::receipt::ReceiptError),
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
+    /// By a clock that went back every block is from the future.
+    #[error("no block is settled")]
+    Clock(#[from] ClockBehind),
     #[error(transparent)]
     Upload(#[from] UploadError),
+    #[error(
+        "the quarantine is full ({used} of {limit} bytes for {whose}): release or reject blocks with \
+         `cordon evidence quarantine`"
+    )]
+    QuarantineFull {
+        whose: String,
+        used: u64,
+        limit: u64,
+    },
 }
 
 impl Intake {
@@ -224,6 +242,12 @@ impl Intake {
             } else {
                 tracing::warn!(error = %Chain(&error), "block waits, trying again soon");
             }
+            if matches!(&error, SettleError::QuarantineFull { .. }) {
+                // Looking again costs a verification each time, for nothing until a person decides.
+                let room = self.inner.quarantine_room.notified();
+                let _ = tokio::time::timeout(QUARANTINE_RETRY, room).await;
+                continue;
+            }
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2).min(LAST_RETRY);
         }
@@ -325,6 +349,7 @@ impl Intake {
             _ => {}
         }
         let now = OffsetDateTime::now_utc();
+        self.inner.clock.check(now)?;
         let verdict = self
             .verify(path.clone(), upload.device.clone(), now)
             .await?;
@@ -363,7 +388,8 @@ impl Intake {
         now: OffsetDateTime,
     ) -> Result<Result<Verified, Refusal>, SettleError> {
         let inner = self.inner.clone();
-        let work = move || inner.verifier.verify(&path, &sender, now);
+        let none = Exceptions::default();
+        let work = move || inner.verifier.verify(&path, &sender, now, &none);
         Ok(self.inner.pool.run(work).await??)
     }
 
@@ -385,6 +411,9 @@ impl Intake {
             None => {}
         }
         settlement.check_sequence(&mut tx).await?;
+        if settlement.verdict.is_err() {
+            self.check_quarantine(&mut tx, settlement.upload).await?;
+        }
         let objects = if settlement.verdict.is_ok() {
             &self.inner.archive
         } else {
@@ -393,6 +422,9 @@ impl Intake {
         objects.link(&ObjectId(*settlement.block.as_bytes()), path)?;
         let settled = settlement.insert(&mut tx, &self.inner.units).await?;
         tx.commit().await?;
+        if !settled.reason.is_empty() {
+            self.count_quarantine().await?;
+        }
         Ok(Filed::New(settled))
     }
 
@@ -408,8 +440,17 @@ impl Intake {
         let accepted = settled.reason.is_empty();
         let event = settled.event(again);
         let leaf = self.record(event).await?;
+        let checkpoint = match settled.wants_checkpoint {
+            true => self.checkpoint().await?,
+            false => None,
+        };
+        let schema = match &checkpoint {
+            Some(_) => evidence::receipt::SCHEMA_2,
+            None => evidence::receipt::SCHEMA,
+        };
         let receipt = Receipt {
-            schema: evidence::receipt::SCHEMA.to_owned(),
+            schema: schema.to_owned(),
+            checkpoint,
             block_sha256: settled.block,
             size: settled.size,
             device: settled.device.clone(),
@@ -425,14 +466,21 @@ impl Intake {
             log_origin: self.inner.log_origin.clone(),
             log_index: leaf,
         };
-        let cms = receipt.sign(&self.inner.receipt_key, &self.inner.receipt_chain)?;
+        let signer = self.inner.keys.signer();
+        let cms = receipt.sign(&signer.key, &signer.chain)?;
         index::store_receipt(&self.inner.sql, settled, leaf, &cms).await?;
         self.inner.metrics.count_block(accepted, settled.size);
         Ok(())
     }
 
+    /// The log's newest checkpoint, which has the event that was recorded just now.
+    async fn checkpoint(&self) -> Result<Option<String>, SettleError> {
+        let checkpoint = Arc::clone(&self.inner.checkpoint);
+        Ok(self.inner.pool.run(move || checkpoint()).await?)
+    }
+
     async fn discard(&self, upload: &Upload, reason: &str) -> Result<(), SettleError> {
-        let event = Event::new(
+        let mut event = Event::new(
             OffsetDateTime::now_utc(),
             Actor::device(&upload.device),
             "intake.discard",
@@ -440,6 +488,9 @@ impl Intake {
             audit::Outcome::Fail,
         )
         .with_reason(reason);
+        if let Some(address) = &upload.address {
+            event = event.with_detail("address", address.clone());
+        }
         self.record(event).await?;
         index::close_upload(&self.inner.sql, upload, &format!("!{reason}")).await?;
         self.inner.metrics.discarded.inc();

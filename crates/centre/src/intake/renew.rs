@@ -29,9 +29,11 @@ impl Intake {
             .and_then(|message| message.verify())
             .map_err(ReceiptError::Signature)?;
         let signer = verified.signer_chain.leaf();
-        let ours = inner.receipt_chain.leaf();
+        let ours = inner.keys.signer();
         // With a certificate that is revoked too, another signature would say nothing new.
-        if status.is_revoked(signer, now).is_none() || status.is_revoked(ours, now).is_some() {
+        if status.is_revoked(signer, now).is_none()
+            || status.is_revoked(ours.chain.leaf(), now).is_some()
+        {
             return Ok(stored);
         }
         let receipt = Receipt::parse(&verified.content)?;
@@ -45,7 +47,7 @@ impl Intake {
         )
         .with_reason("the certificate that signed the receipt was revoked");
         self.record(event).await?;
-        let cms = receipt.sign_at(&inner.receipt_key, &inner.receipt_chain, now)?;
+        let cms = receipt.sign_at(&ours.key, &ours.chain, now)?;
         index::replace_receipt(&inner.sql, &block, &device.0, &cms).await?;
         Ok(cms)
     }

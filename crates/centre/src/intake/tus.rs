@@ -10,7 +10,7 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
@@ -18,6 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use std::net::SocketAddr;
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
@@ -102,6 +103,7 @@ async fn status_not_offered() -> Problem {
 async fn create(
     State(intake): State<Intake>,
     device: Device,
+    from: Option<Extension<ConnectInfo<SocketAddr>>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     check_version(&headers)?;
@@ -120,7 +122,14 @@ async fn create(
     let now = OffsetDateTime::now_utc();
     let upload = intake
         .uploads()
-        .create(&device.0, size, block_sha256, metadata.to_owned(), now)
+        .create(
+            &device.0,
+            size,
+            block_sha256,
+            metadata.to_owned(),
+            from.map(|Extension(ConnectInfo(peer))| peer.ip().to_string()),
+            now,
+        )
         .await?;
     if size == 0 {
         intake.settle_soon(upload.clone());

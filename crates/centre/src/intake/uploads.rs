@@ -23,6 +23,9 @@ pub struct Limits {
     pub max_open_per_device: u32,
     /// How long an unfinished upload is kept.
     pub upload_lifetime: std::time::Duration,
+    /// Bytes in quarantine, of which one device has a quarter at most. What has no room there waits as
+    /// an upload without a receipt, and its camera keeps it.
+    pub max_quarantine: u64,
 }
 
 impl Default for Limits {
@@ -33,6 +36,8 @@ impl Default for Limits {
             // The camera opens a handful; more means that something leaks uploads.
             max_open_per_device: 64,
             upload_lifetime: std::time::Duration::from_secs(7 * 24 * 3600),
+            // Some ten thousand pictures; a person looks long before.
+            max_quarantine: 32 << 30,
         }
     }
 }
@@ -52,6 +57,18 @@ pub(crate) struct Upload {
     pub(crate) metadata: String,
     /// When an unfinished upload goes away.
     pub(crate) expires_at: OffsetDateTime,
+    /// Where it was announced from.
+    pub(crate) address: Option<String>,
+}
+
+impl Upload {
+    /// Whether the sender understands receipts with a checkpoint: it says so in the metadata, since those
+    /// of earlier versions refuse what they do not know.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let mut pairs = self.metadata.split(',').map(str::trim);
+        // "2" in base64.
+        pairs.any(|pair| pair == "receipt Mg==")
+    }
 }
 
 /// Why an operation on an upload was refused.
@@ -106,7 +123,15 @@ pub(crate) struct Uploads {
 /// Claimed uploads, each with the number of bytes that count while the claim lasts.
 type Busy = Arc<Mutex<HashMap<String, u64>>>;
 
-type Row = (String, String, i64, Option<String>, String, i64);
+type Row = (
+    String,
+    String,
+    i64,
+    Option<String>,
+    String,
+    i64,
+    Option<String>,
+);
 
 impl Uploads {
     /// Opens the intake folder.
@@ -138,6 +163,7 @@ impl Uploads {
         size: u64,
         block_sha256: Option<String>,
         metadata: String,
+        address: Option<String>,
         now: OffsetDateTime,
     ) -> Result<Upload, UploadError> {
         let limit = self.limits.max_block.min(i64::MAX.unsigned_abs());
@@ -154,7 +180,7 @@ impl Uploads {
         if open >= i64::from(self.limits.max_open_per_device) {
             return Err(UploadError::TooMany(self.limits.max_open_per_device));
         }
-        sqlx::query("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?)")
+        sqlx::query("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
             .bind(&id)
             .bind(device)
             .bind(size.cast_signed())
@@ -162,6 +188,7 @@ impl Uploads {
             .bind(&metadata)
             .bind(millis(now))
             .bind(millis(expires_at))
+            .bind(&address)
             .execute(&mut *tx)
             .await?;
         // The file first: a row without its file would be an upload that nobody can finish.
@@ -175,6 +202,7 @@ impl Uploads {
             block_sha256,
             metadata,
             expires_at,
+            address,
         })
     }
 
@@ -184,7 +212,7 @@ impl Uploads {
     /// [`UploadError::Unknown`] also for another device's upload.
     pub(crate) async fn find(&self, id: &str, device: &str) -> Result<(Upload, u64), UploadError> {
         let row: Option<Row> = sqlx::query_as(
-            "SELECT id, device, size, block_sha256, metadata, expires_at FROM uploads
+            "SELECT id, device, size, block_sha256, metadata, expires_at, address FROM uploads
              WHERE id = ? AND device = ?",
         )
         .bind(id)
@@ -213,7 +241,7 @@ impl Uploads {
     /// Failures of the journal. An upload whose file is gone is left to expire.
     pub(crate) async fn complete(&self) -> Result<Vec<Upload>, UploadError> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, device, size, block_sha256, metadata, expires_at FROM uploads",
+            "SELECT id, device, size, block_sha256, metadata, expires_at, address FROM uploads",
         )
         .fetch_all(self.sql.read())
         .await?;
@@ -285,7 +313,7 @@ impl Uploads {
     /// Failures of the journal or of the folder.
     pub(crate) async fn sweep(&self, now: OffsetDateTime) -> Result<usize, UploadError> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, device, size, block_sha256, metadata, expires_at FROM uploads",
+            "SELECT id, device, size, block_sha256, metadata, expires_at, address FROM uploads",
         )
         .fetch_all(self.sql.read())
         .await?;
@@ -330,7 +358,8 @@ fn remove_if_there(path: &std::path::Path) -> io::Result<()> {
     }
 }
 
-fn from_row((id, device, size, block_sha256, metadata, expires_at): Row) -> Upload {
+fn from_row(row: Row) -> Upload {
+    let (id, device, size, block_sha256, metadata, expires_at, address) = row;
     Upload {
         id,
         device,
@@ -338,6 +367,7 @@ fn from_row((id, device, size, block_sha256, metadata, expires_at): Row) -> Uplo
         block_sha256,
         metadata,
         expires_at: from_millis(expires_at),
+        address,
     }
 }
 

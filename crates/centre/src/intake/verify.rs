@@ -6,13 +6,16 @@
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use evidence::manifest::Manifest;
-use evidence::open::{OpenError, Opened, Opener};
-use pki::path::{PathError, Purpose, TrustStore};
+use evidence::open::{OpenError, Opened};
+use pki::cert::CertificateChain;
+use pki::crl::RevocationReason;
+use pki::path::{Identity, PathError, Purpose, TrustStore};
 use time::OffsetDateTime;
+
+use crate::keys::Keys;
 
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
@@ -27,6 +30,8 @@ const MAX_AGE: Duration = Duration::from_secs(400 * 24 * 3600);
 pub(crate) struct Verified {
     pub(crate) manifest: Manifest,
     pub(crate) manifest_bytes: Vec<u8>,
+    /// End of the signer's certificate, if that came before the block did.
+    pub(crate) signer_expired: Option<OffsetDateTime>,
 }
 
 /// Why a block is kept in quarantine.
@@ -81,6 +86,57 @@ impl Refusal {
     }
 }
 
+/// Refusals that a person may pass over when releasing a block from quarantine. None of them puts in doubt
+/// who sealed the block, or what; those that do are final, and so is a place in the camera's sequence
+/// that another block has.
+pub const RELEASABLE: [&str; 6] = [
+    "captured-after-sealing",
+    "certificate-revoked",
+    "from-the-future",
+    "not-scanned",
+    "signed-outside-validity",
+    "too-old",
+];
+
+/// What a person has stated to be no obstacle; nothing, for every block that just arrived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Exceptions {
+    codes: Vec<String>,
+    /// When the block was here, if that is not now: it must not become too old in quarantine.
+    arrived: Option<OffsetDateTime>,
+}
+
+impl Exceptions {
+    /// `None` if one of `codes` is not [`RELEASABLE`].
+    pub(crate) fn new(codes: &[String]) -> Option<Self> {
+        let known = |code: &String| RELEASABLE.contains(&code.as_str());
+        codes.iter().all(known).then(|| Self {
+            codes: codes.to_vec(),
+            arrived: None,
+        })
+    }
+
+    pub(crate) fn arrived(self, at: OffsetDateTime) -> Self {
+        Self {
+            arrived: Some(at),
+            ..self
+        }
+    }
+
+    fn hold(&self, code: &str) -> bool {
+        self.codes.iter().any(|excepted| excepted == code)
+    }
+
+    /// The refusal, unless it is excepted.
+    fn refuse(&self, refusal: Refusal) -> Result<(), Refusal> {
+        if self.hold(refusal.code()) {
+            Ok(())
+        } else {
+            Err(refusal)
+        }
+    }
+}
+
 /// A verification that could not be carried out; the block waits.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VerifyFailure {
@@ -92,7 +148,7 @@ pub(crate) enum VerifyFailure {
 
 /// What the checks need to know.
 pub(crate) struct Verifier {
-    pub(crate) opener: Arc<Opener>,
+    pub(crate) keys: Keys,
     pub(crate) trust: TrustStore,
     pub(crate) scanner: Option<ScannerAddress>,
 }
@@ -106,17 +162,19 @@ impl Verifier {
         path: &Path,
         sender: &str,
         now: OffsetDateTime,
+        exceptions: &Exceptions,
     ) -> Result<Result<Verified, Refusal>, VerifyFailure> {
         let file = BufReader::new(File::open(path)?);
-        let mut opened = match self.opener.open(file) {
+        let mut opened = match self.keys.opener().open(file) {
             Ok(opened) => opened,
             Err(error) => return not_now_or_never(error),
         };
-        if let Err(refusal) = self.check_claims(&opened, sender, now) {
-            return Ok(Err(refusal));
-        }
+        let expired = match self.check_claims(&opened, sender, now, exceptions) {
+            Ok(expired) => expired,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         for index in 0..opened.manifest.media.len() {
-            if let Err(refusal) = self.check_medium(&mut opened, index)? {
+            if let Err(refusal) = self.check_medium(&mut opened, index, exceptions)? {
                 return Ok(Err(refusal));
             }
         }
@@ -128,6 +186,7 @@ impl Verifier {
         Ok(Ok(Verified {
             manifest,
             manifest_bytes,
+            signer_expired: expired,
         }))
     }
 
@@ -135,6 +194,7 @@ impl Verifier {
         &self,
         opened: &mut Opened<BufReader<File>>,
         index: usize,
+        exceptions: &Exceptions,
     ) -> Result<Result<(), Refusal>, VerifyFailure> {
         let Some(address) = &self.scanner else {
             return match opened.read_medium(index, &mut io::sink()) {
@@ -163,26 +223,19 @@ impl Verifier {
                 name,
             }),
             // Trying again would never end; unscanned it must not reach anybody.
-            ScanResult::TooLarge => Err(Refusal::NotScanned { medium: medium() }),
+            ScanResult::TooLarge => exceptions.refuse(Refusal::NotScanned { medium: medium() }),
         })
     }
 
+    /// Checks who signed and what is claimed; gives the end of the signer's certificate if it has expired
+    /// since.
     fn check_claims<R>(
         &self,
         opened: &Opened<R>,
         sender: &str,
         now: OffsetDateTime,
-    ) -> Result<(), Refusal> {
-        let chain = opened.signer_chain.ders();
-        // Blocks that waited while the camera renewed its certificate bear the former one's
-        // signature. The time of signing is the camera's word, by a clock that may be ahead; that
-        // it is this camera's shows the certificate that brings the block.
-        let signed = opened
-            .signing_time
-            .saturating_sub(MAX_AHEAD.try_into().unwrap_or_default());
-        let signer = self
-            .trust
-            .validate_signer(chain, Purpose::DeviceSigner, signed, now)?;
+        exceptions: &Exceptions,
+    ) -> Result<Option<OffsetDateTime>, Refusal> {
         let manifest = &opened.manifest;
         if manifest.device != sender {
             return Err(Refusal::OtherSender {
@@ -190,25 +243,92 @@ impl Verifier {
                 sender: sender.to_owned(),
             });
         }
+        let signer = self.signer(opened, now, exceptions)?;
+        let arrived = exceptions.arrived.unwrap_or(now);
         let signed = opened.signing_time;
         if signed < signer.not_before || signed > signer.not_after {
-            return Err(Refusal::SignedOutsideValidity(signed));
+            exceptions.refuse(Refusal::SignedOutsideValidity(signed))?;
         }
-        if manifest.sealed_at > now + MAX_AHEAD {
-            return Err(Refusal::FromTheFuture(manifest.sealed_at));
+        if manifest.sealed_at > arrived + MAX_AHEAD {
+            exceptions.refuse(Refusal::FromTheFuture(manifest.sealed_at))?;
         }
         if manifest.captured_at > manifest.sealed_at + MAX_AHEAD {
-            return Err(Refusal::CapturedAfterSealing {
+            exceptions.refuse(Refusal::CapturedAfterSealing {
                 captured: manifest.captured_at,
                 sealed: manifest.sealed_at,
-            });
+            })?;
         }
-        if manifest.captured_at < now - MAX_AGE {
-            return Err(Refusal::TooOld(manifest.captured_at));
+        if manifest.captured_at < arrived - MAX_AGE {
+            exceptions.refuse(Refusal::TooOld(manifest.captured_at))?;
         }
         if manifest.classification > signer.clearance {
             let levels = (manifest.classification.level(), signer.clearance.level());
             return Err(Refusal::AboveClearance(levels.0, levels.1));
+        }
+        Ok((signer.not_after < now).then_some(signer.not_after))
+    }
+
+    /// Validates the signer at the time that decides, and its revocation now.
+    ///
+    /// A block that was sealed in time counts however late it arrives: the camera was cut off, or
+    /// renewed its certificate meanwhile. The time of signing is the camera's word, by a clock that may
+    /// be ahead. That it is this camera's shows the present certificate of the same, enrolled
+    /// device, which brings the block; when it was here, the log's event. Whoever has nothing but a
+    /// former key has no way in.
+    fn signer<R>(
+        &self,
+        opened: &Opened<R>,
+        now: OffsetDateTime,
+        exceptions: &Exceptions,
+    ) -> Result<Identity, Refusal> {
+        let chain = &opened.signer_chain;
+        let end = chain.leaf().tbs_certificate.validity.not_after;
+        let at = now.min(end.to_system_time().into());
+        let signed = opened
+            .signing_time
+            .saturating_sub(MAX_AHEAD.try_into().unwrap_or_default());
+        let purpose = Purpose::DeviceSigner;
+        let outcome = self
+            .trust
+            .validate_signer(chain.ders(), purpose, signed, at)
+            .and_then(|identity| {
+                self.not_revoked_since(chain, signed, now)
+                    .map(|()| identity)
+            });
+        match outcome {
+            Err(error @ PathError::Revoked { .. }) => {
+                exceptions.refuse(Refusal::Signer(error))?;
+                // The path itself is no matter of exceptions.
+                let validated =
+                    self.trust
+                        .validate_ignoring_revocation(chain.ders(), purpose, at)?;
+                Ok(validated.identity)
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Whether a revocation came after the end of the certificate: it says as much about the key.
+    fn not_revoked_since(
+        &self,
+        chain: &CertificateChain,
+        signed: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        let status = self.trust.status();
+        for (place, certificate) in chain.certificates().iter().enumerate() {
+            let Some(revocation) = status.is_revoked(certificate, now) else {
+                continue;
+            };
+            let replaced = revocation.reason == RevocationReason::Superseded;
+            if place == 0 && replaced && signed < revocation.at {
+                continue;
+            }
+            return Err(PathError::Revoked {
+                subject: certificate.tbs_certificate.subject.to_string(),
+                at: revocation.at,
+                reason: revocation.reason,
+            });
         }
         Ok(())
     }

@@ -106,18 +106,19 @@ impl Export {
         let parts = &self.parts;
         let object = object(&self.block)?;
         let file = BufReader::new(parts.archive.get(&object)?);
-        let mut opened = parts.opener.open(file).map_err(damaged)?;
+        let mut opened = parts.keys.opener().open(file).map_err(damaged)?;
         let log = (self.context.prove)(&self.indices).map_err(ReviewError::Proof)?;
         let signed_manifest = opened.signed_data_der.clone();
         let camera_chain = opened.signer_chain.clone();
+        let signer = parts.keys.signer();
         let package = Package {
             violation: &self.violation,
             block: &parts.archive.path(&object),
             signed_manifest: &signed_manifest,
             camera_chain: &camera_chain,
             receipt: &self.receipt,
-            centre_chain: &parts.receipt_chain,
-            centre_key: &parts.receipt_key,
+            centre_chain: &signer.chain,
+            centre_key: &signer.key,
             root_pem: &self.context.root_pem,
             crls_pem: &self.context.crls_pem,
             log: &log,

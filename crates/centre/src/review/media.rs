@@ -197,7 +197,7 @@ impl Review {
         let block = query::block(&self.parts.sql, id).await?;
         let (block, _) = block.ok_or(ReviewError::NotFound("violation"))?;
         let file = self.parts.archive.get(&object(&block)?)?;
-        let opener = self.parts.opener.clone();
+        let opener = self.parts.keys.opener();
         let work = move || work(opener.open(BufReader::new(file)).map_err(damaged)?);
         self.parts.pool.run(work).await?
     }

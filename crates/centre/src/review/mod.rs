@@ -14,9 +14,6 @@ use std::sync::Arc;
 use access::{Action, Context, Engine, Principal, Resource};
 use audit::{Actor, AuditSink, Event, Outcome};
 use evidence::export::{LogProof, MAX_EVENTS};
-use evidence::open::Opener;
-use pki::cert::CertificateChain;
-use pki::key::PrivateKey;
 use pool::Pool;
 use store::sqlx;
 use store::{Objects, Sql, StoreError};
@@ -32,15 +29,14 @@ use shares::Shares;
 
 use crate::clock::millis;
 use crate::intake::Units;
+use crate::keys::Keys;
 use crate::metrics::Metrics;
 
 /// What the review needs.
 pub(crate) struct Parts {
     pub(crate) sql: Sql,
     pub(crate) archive: Objects,
-    pub(crate) opener: Arc<Opener>,
-    pub(crate) receipt_key: PrivateKey,
-    pub(crate) receipt_chain: CertificateChain,
+    pub(crate) keys: Keys,
     pub(crate) access: Arc<Engine>,
     pub(crate) audit: Arc<dyn AuditSink>,
     pub(crate) log_origin: String,

@@ -52,6 +52,10 @@ const SCHEMA: &[store::Migration] = &[
         version: 2,
         sql: "",
     },
+    store::Migration {
+        version: 3,
+        sql: "",
+    },
 ];
 
 async fn scene() -> (Site, Block) {

@@ -17,11 +17,15 @@ use evidence::receipt::{self, Receipt};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use pki::path::Purpose;
+use store::ClockFloor;
 use tower::ServiceExt as _;
 
 use crate::world::{Block, World};
 
 pub(crate) const ORIGIN: &str = "audit.example.org/log";
+/// What the log of these tests has for a checkpoint.
+pub(crate) const NOTE: &str =
+    "audit.example.org/log\n9\nAAAA\n\n\u{2014} audit.example.org/log AAAA\n";
 pub(crate) const FILES: &str = "/intake/v1/files";
 
 /// What a site is made with.
@@ -29,6 +33,7 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
     pub(crate) scanner: Option<ScannerAddress>,
     pub(crate) audit: Option<Arc<dyn AuditSink>>,
+    pub(crate) clock: ClockFloor,
 }
 
 impl Default for Options {
@@ -42,6 +47,7 @@ impl Default for Options {
             limits,
             scanner: None,
             audit: None,
+            clock: ClockFloor::default(),
         }
     }
 }
@@ -121,9 +127,13 @@ impl Site {
         let sink = Arc::new(MemorySink::default());
         let centre = Centre::open(Setup {
             data: folder.path().to_owned(),
-            recipients: vec![world.recipient_key()],
-            receipt_key: world.receipts.key.clone(),
-            receipt_chain: world.receipts.chain.clone(),
+            keys: centre::Keys::new(
+                vec![world.recipient_key()],
+                centre::Signer {
+                    key: world.receipts.key.clone(),
+                    chain: world.receipts.chain.clone(),
+                },
+            ),
             trust: world.trust.clone(),
             scanner: options.scanner,
             audit: options.audit.unwrap_or_else(|| sink.clone()),
@@ -134,6 +144,8 @@ impl Site {
                 by_device: BTreeMap::from([("camera-99".into(), "harbour".into())]),
             },
             limits: options.limits,
+            clock: options.clock,
+            checkpoint: Arc::new(|| Some(NOTE.to_owned())),
             audit_pool: pool::Pool::new(pool::Share::Audit),
         });
         Self {

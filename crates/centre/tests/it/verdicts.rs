@@ -187,7 +187,7 @@ async fn a_signer_outside_its_validity_is_refused() {
     };
     let camera = |validity| site.world.camera_with(CAMERA, Clearance::Secret, validity);
     let block = camera(between(-20, -1)).seal(&Shot::first());
-    refused(&site, &block.bytes, "certificate-expired").await;
+    refused(&site, &block.bytes, "signed-outside-validity").await;
     let block = camera(between(1, 20)).seal(&Shot::first());
     refused(&site, &block.bytes, "certificate-not-yet-valid").await;
     // Valid now, but not when it claims to have signed.

@@ -16,11 +16,12 @@ pub(crate) async fn run(command: Audit, json: bool) -> Outcome {
     match command {
         Audit::Verify(args) => verify(&args, json),
         Audit::AcceptLoss(args) => accept_loss(&args, json).await,
+        Audit::AcceptClock(args) => accept_clock(&args, json),
         Audit::Show { dir, key, last } => show(&dir, key.as_deref(), last, json),
     }
 }
 
-async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
+fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
     let config = Config::load(args.site.config.as_deref())?;
     let data = &args.site.data;
     if !data.join("pki").exists() {
@@ -30,8 +31,23 @@ async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
         ));
     }
     let secret = secrets::passphrase(data, args.site.passphrase_file.as_deref())?;
+    site::open_audit(data, &secret, &config.site.log_origin)
+}
+
+fn accept_clock(args: &AcceptLoss, json: bool) -> Outcome {
+    let log = open_log(args)?;
+    crate::clock::accept(&args.site.data, &log, &args.reason)?;
+    super::print(
+        json,
+        &json!({ "accepted": true }),
+        "the clock is accepted and recorded; the site may go on with it",
+    )
+}
+
+async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
+    let data = &args.site.data;
     let newest = site::newest_log_index(data).await?;
-    let log = site::open_audit(data, &secret, &config.site.log_origin)?;
+    let log = open_log(args)?;
     last_checkpoint::accept_loss(data, &log, newest, &args.reason)?;
     let value = json!({ "accepted": true, "relied_on": newest });
     super::print(

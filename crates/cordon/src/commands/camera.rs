@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use evidence::spool::list_damaged;
 
-use camera::{Agent, Clock, Config, Environment, NoEvents};
+use camera::{Agent, Clock, Config, Environment, NoEvents, Status};
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Camera;
@@ -16,6 +17,8 @@ use crate::secrets;
 pub(crate) async fn run(command: Camera, json: bool) -> Outcome {
     match command {
         Camera::Run { config } => agent(config).await,
+        Camera::Status { config } => status(&load(&config)?.0, json),
+        Camera::AcceptLog { config } => accept_log(&load(&config)?.0, json),
         Camera::Damaged {
             config,
             restore,
@@ -49,6 +52,50 @@ async fn agent(file: PathBuf) -> Outcome {
         .run(stop.cancelled_owned())
         .await
         .or_hint("the camera agent ended", "see the log")
+}
+
+fn status(config: &Config, json: bool) -> Outcome {
+    let status = Status::read(config).or_hint(
+        format!("cannot read the state of {}", config.identity.device),
+        "check the rights of the spool and of the identity file",
+    )?;
+    let mut text = format!(
+        "{}\nwaiting blocks  {}\ndamaged blocks  {}\ntrust bundle    {}",
+        status.device, status.waiting_blocks, status.damaged_blocks, status.trust_bundle,
+    );
+    if let Some(end) = status.certificate_until {
+        text.push_str(&format!("\ncertificate     until {}", end.date()));
+    }
+    if let Some(size) = status.log_size {
+        text.push_str(&format!("\naudit log       {size} entries"));
+    }
+    for contradiction in &status.contradictions {
+        text.push_str(&format!(
+            "\nproblem         {}: {}",
+            contradiction.at, contradiction.problem
+        ));
+    }
+    let value = serde_json::to_value(&status).or_hint("cannot describe", "report this")?;
+    super::print(json, &value, &text)?;
+    if status.needs_attention(OffsetDateTime::now_utc()) {
+        return Err(Failure::new(
+            anyhow::anyhow!("camera {} needs a person's attention", status.device),
+            "docs/camera.md says what each problem means; `cordon camera accept-log` and `damaged` are for deciding",
+        ));
+    }
+    Ok(())
+}
+
+fn accept_log(config: &Config, json: bool) -> Outcome {
+    let count = Status::accept_log(config).or_hint(
+        "cannot move the contradictions",
+        "check the rights of the folder log in the spool",
+    )?;
+    super::print(
+        json,
+        &serde_json::json!({ "accepted": count }),
+        &format!("{count} contradictions of the audit log accepted"),
+    )
 }
 
 fn damaged(config: &Config, json: bool) -> Outcome {

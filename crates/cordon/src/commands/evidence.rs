@@ -26,6 +26,7 @@ pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
     match command {
         Evidence::Seal(args) => seal(&args, json),
         Evidence::Open(args) => open(&args, json),
+        Evidence::Quarantine(command) => super::quarantine::run(command, json).await,
         Evidence::Verify(args) => verify(&args, json),
         Evidence::Check(args) => check_package(&args, json),
         Evidence::Trust(site) => {

@@ -10,6 +10,7 @@ pub(crate) mod openvpn;
 mod openvpn_verify;
 pub(crate) mod page_server;
 pub(crate) mod pki;
+pub(crate) mod quarantine;
 pub(crate) mod registry;
 pub(crate) mod up;
 pub(crate) mod vpn;

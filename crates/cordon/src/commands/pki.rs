@@ -17,6 +17,10 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
         Pki::IssueUser { site, uid, out } => issue_user(&site, &uid, &out, json).await,
         Pki::Revoke(args) => revoke(args, json).await,
         Pki::List { site } => list_issued(&site, json).await,
+        Pki::RenewAuthorities {
+            site,
+            root_passphrase_file,
+        } => renew_authorities(&site, &root_passphrase_file, json).await,
         Pki::Show { file } => show(&file, json),
     }
 }
@@ -90,6 +94,22 @@ async fn revoke(args: Revoke, json: bool) -> Outcome {
     .await?;
     let serials = list(&value, "revoked").len();
     super::print(json, &value, &format!("revoked {serials} certificates"))
+}
+
+async fn renew_authorities(site: &SiteArgs, passphrase: &Path, json: bool) -> Outcome {
+    let bytes = crate::secrets::passphrase(&site.data, Some(passphrase))?;
+    let passphrase = String::from_utf8(bytes.to_vec())
+        .map(Zeroizing::new)
+        .or_hint("the passphrase is not text", "name another file")?;
+    let request = Request::RenewAuthorities {
+        root_passphrase: passphrase,
+    };
+    let value = ask(site, request).await?;
+    super::print(
+        json,
+        &value,
+        "renewed the certificates of the issuing authorities; restart the site, and put root.key away",
+    )
 }
 
 async fn list_issued(site: &SiteArgs, json: bool) -> Outcome {

@@ -180,7 +180,9 @@ impl DemoCamera {
         )?;
         write(
             &folder.join("recipients.pem"),
-            site.recipients_pem.as_bytes(),
+            site.credentials
+                .recipients_pem(&site.registry, time::OffsetDateTime::now_utc())?
+                .as_bytes(),
         )?;
         if !folder.join("identity.pem").exists() {
             let request = Request::Code {

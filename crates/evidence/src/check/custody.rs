@@ -166,6 +166,7 @@ mod tests {
         };
         Log {
             size: 100,
+            root: Sha256Digest::ZERO,
             events: events.iter().map(event).collect(),
         }
     }

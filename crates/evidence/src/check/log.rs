@@ -11,6 +11,7 @@ use super::folder::Folder;
 use super::{CheckError, TrustFile, malformed};
 use crate::digest::Sha256Digest;
 use crate::export::{MAX_EVENTS, ed25519_pem};
+use crate::receipt::Receipt;
 
 /// Signature type byte of Ed25519 (C2SP signed-note).
 const ED25519_TYPE: u8 = 1;
@@ -22,6 +23,8 @@ const MAX_PROOF: usize = 64;
 pub(super) struct Log {
     /// Leaves of the tree.
     pub(super) size: u64,
+    /// The tree's root.
+    pub(super) root: Sha256Digest,
     /// In the order of the log.
     pub(super) events: Vec<Event>,
 }
@@ -109,7 +112,31 @@ impl Log {
         if events.first().map(|e| e.index) != Some(proofs.receipt_index) {
             return Err(malformed("proofs.json", "receipt_index is not the first"));
         }
-        Ok(Self { size, events })
+        Ok(Self { size, root, events })
+    }
+
+    /// Holds a receipt's own checkpoint against the package's: of the same key, with the receipt's event,
+    /// and no newer than the log that the package shows.
+    pub(super) fn check_receipt(
+        &self,
+        receipt: &Receipt,
+        trust: &TrustFile,
+    ) -> Result<(), CheckError> {
+        let Some(note) = &receipt.checkpoint else {
+            return Ok(());
+        };
+        let bad = |problem| Err(CheckError::Checkpoint(problem));
+        let (size, root) = checkpoint(note.as_bytes(), &trust.log.origin, &trust.log_key()?)?;
+        if size <= receipt.log_index {
+            return bad("of the receipt does not have the receipt's event");
+        }
+        if size > self.size {
+            return bad("of the package is older than the receipt's: the log went back");
+        }
+        if size == self.size && root != self.root {
+            return bad("of the receipt has another root at the same size: the log was replaced");
+        }
+        Ok(())
     }
 }
 
@@ -179,4 +206,71 @@ fn root_of(
         last >>= 1;
     }
     (last == 0).then_some(hash_)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receipt::{SCHEMA_2, Verdict};
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+    use time::OffsetDateTime;
+
+    const ORIGIN: &str = "log.example.org";
+
+    fn note(pair: &Ed25519KeyPair, size: u64, root: Sha256Digest) -> String {
+        let key: [u8; 32] = pair.public_key().as_ref().try_into().unwrap();
+        let text = format!("{ORIGIN}\n{size}\n{}\n", STANDARD.encode(root.as_bytes()));
+        let id = hash(&[ORIGIN.as_bytes(), b"\n", &[ED25519_TYPE], &key]);
+        let mut mark = id.as_bytes().get(..KEY_ID_LEN).unwrap().to_vec();
+        mark.extend_from_slice(pair.sign(text.as_bytes()).as_ref());
+        format!("{text}\n\u{2014} {ORIGIN} {}\n", STANDARD.encode(mark))
+    }
+
+    fn receipt(checkpoint: String) -> Receipt {
+        Receipt {
+            schema: SCHEMA_2.into(),
+            block_sha256: Sha256Digest::ZERO,
+            size: 1,
+            device: "camera-17".into(),
+            sequence: Some(1),
+            manifest_sha256: Some(Sha256Digest::ZERO),
+            verdict: Verdict::Accepted,
+            reason: None,
+            received_at: OffsetDateTime::UNIX_EPOCH,
+            log_origin: ORIGIN.into(),
+            log_index: 7,
+            checkpoint: Some(checkpoint),
+        }
+    }
+
+    #[test]
+    fn checkpoint_of_a_receipt_is_held_against_the_log_of_the_package() {
+        let pair = |seed| Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
+        let (own, other) = (pair(1), pair(2));
+        let key: [u8; 32] = own.public_key().as_ref().try_into().unwrap();
+        let trust = TrustFile::new(Sha256Digest::ZERO, "1.2.3".into(), ORIGIN.into(), &key);
+        let root = Sha256Digest::of(b"root");
+        let log = Log {
+            size: 10,
+            root,
+            events: Vec::new(),
+        };
+        let check = |note: String| log.check_receipt(&receipt(note), &trust);
+        let elsewhere = Sha256Digest::of(b"elsewhere");
+        // The event has index 7: eight entries hold it.
+        check(note(&own, 8, elsewhere)).unwrap();
+        check(note(&own, 10, root)).unwrap();
+        for refused in [
+            note(&own, 7, elsewhere),
+            note(&own, 10, elsewhere),
+            note(&own, 11, root),
+            note(&other, 10, root),
+            "no note".to_owned(),
+        ] {
+            assert!(matches!(check(refused), Err(CheckError::Checkpoint(_))));
+        }
+        let mut before = receipt(String::new());
+        before.checkpoint = None;
+        log.check_receipt(&before, &trust).unwrap();
+    }
 }

@@ -213,21 +213,36 @@ def root_of(leaf, index, size, proof):
     return None if last else value
 
 
+def open_note(text, trust):
+    """Size and root of a checkpoint that the pinned key signed."""
+    origin, key = trust["log"]["origin"], bytes.fromhex(trust["log"]["public_key"])
+    body, signatures = text.split("\n\n", 1)
+    lines = body.split("\n")
+    need(lines[0] == origin, "checkpoint of another log")
+    key_id = sha256(origin.encode() + b"\n\x01" + key)[:4]
+    marks = [l[len("\u2014 %s " % origin):] for l in signatures.split("\n") if l.startswith("\u2014 %s " % origin)]
+    marks = [base64.b64decode(m, validate=True) for m in marks]
+    marks = [m[4:] for m in marks if m[:4] == key_id]
+    need(marks and ed25519(key, (body + "\n").encode(), marks[0]), "checkpoint is not signed by the pinned key")
+    return int(lines[1]), base64.b64decode(lines[2], validate=True)
+
+
+def check_receipt_note(receipt, trust, size, root):
+    """Step 5: the receipt's own checkpoint has its event, and the package's log continues it."""
+    need(receipt["schema"] == ("cordon.receipt/2" if "checkpoint" in receipt else "cordon.receipt/1"), "receipt")
+    if "checkpoint" in receipt:
+        own, seen = open_note(receipt["checkpoint"], trust)
+        need(receipt["log_index"] < own <= size, "checkpoint of the receipt: the log went back")
+        need(own != size or seen == root, "checkpoint of the receipt: the log was replaced")
+
+
 def check_log(folder, trust):
     """Step 3: the checkpoint under the pinned key, and the events in its tree."""
     origin, key = trust["log"]["origin"], bytes.fromhex(trust["log"]["public_key"])
     need(len(key) == 32, "trust file: log.public_key")
     shown = pems(read(folder, "log.pem"), "PUBLIC KEY")
     need(shown == [bytes.fromhex("302a300506032b6570032100") + key], "log.pem is not the pinned key")
-    body, signatures = read(folder, "checkpoint").decode().split("\n\n", 1)
-    lines = body.split("\n")
-    need(lines[0] == origin, "checkpoint of another log")
-    size, root = int(lines[1]), base64.b64decode(lines[2], validate=True)
-    key_id = sha256(origin.encode() + b"\n\x01" + key)[:4]
-    marks = [l[len("\u2014 %s " % origin):] for l in signatures.split("\n") if l.startswith("\u2014 %s " % origin)]
-    marks = [base64.b64decode(m, validate=True) for m in marks]
-    marks = [m[4:] for m in marks if m[:4] == key_id]
-    need(marks and ed25519(key, (body + "\n").encode(), marks[0]), "checkpoint is not signed by the pinned key")
+    size, root = open_note(read(folder, "checkpoint").decode(), trust)
     proofs = json.loads(read(folder, "proofs.json"))
     raw = read(folder, "events.jsonl")
     need(raw.endswith(b"\n"), "events.jsonl")
@@ -241,7 +256,7 @@ def check_log(folder, trust):
         need(not events or events[-1][0] < index, "indices do not ascend")
         events.append((index, json.loads(line)))
     need(events[0][0] == proofs["receipt_index"], "receipt_index")
-    return events, size
+    return events, size, root
 
 
 def signing_time(der):
@@ -374,11 +389,13 @@ def check(folder, trust, extra):
     need(package["schema"] == "cordon.package/2", "package.json: schema")
     roots = pems(read(folder, "root.pem"), "CERTIFICATE")  # step 2
     need([sha256(r).hex() for r in roots] == [trust["root_sha256"]], "root.pem is not the pinned root")
-    events, size = check_log(folder, trust)
+    events, size, root = check_log(folder, trust)
     manifest, manifest_bytes, camera, camera_at = signed(folder, "manifest")  # step 4
     receipt, _, signer, receipt_at = signed(folder, "receipt")  # step 5
     received = time_of(receipt["received_at"])
-    need(receipt["schema"] == "cordon.receipt/1" and receipt["verdict"] == "accepted", "receipt")
+    check_receipt_note(receipt, trust, size, root)
+    need(receipt["verdict"] == "accepted", "receipt")
+    need(signer.name != "Trust Bundle", "the receipt's signer has another role")
     need(manifest["schema"] == "cordon.manifest/1", "manifest")
     need(receipt["manifest_sha256"] == sha256(manifest_bytes).hex(), "receipt is for another manifest")
     need((receipt["device"], receipt["sequence"]) == (manifest["device"], manifest["sequence"]), "receipt: device")

@@ -125,6 +125,7 @@ impl Centre {
             received_at: NOW,
             log_origin: "log.example.org".into(),
             log_index: 0,
+            checkpoint: None,
         };
         change(&mut receipt);
         let der = receipt

@@ -130,6 +130,7 @@ impl Case {
             } else {
                 (log_size - 1) as u64
             },
+            checkpoint: None,
         };
         let indices: Vec<usize> = if log_size > 2 {
             vec![1, log_size - 1]

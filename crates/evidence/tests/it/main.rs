@@ -7,6 +7,7 @@
 )]
 
 mod block;
+mod bundle;
 mod cms;
 mod export;
 mod identity;

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::identity::{Identity, NOW, Root};
 use crate::tools::Workshop;
 
-fn example() -> Receipt {
+pub(crate) fn example() -> Receipt {
     Receipt {
         schema: receipt::SCHEMA.into(),
         block_sha256: Sha256Digest::of(b"block"),
@@ -22,6 +22,15 @@ fn example() -> Receipt {
         received_at: NOW,
         log_origin: "log.example.org/cordon".into(),
         log_index: 7,
+        checkpoint: None,
+    }
+}
+
+fn with_checkpoint(note: &str) -> Receipt {
+    Receipt {
+        schema: receipt::SCHEMA_2.into(),
+        checkpoint: Some(note.into()),
+        ..example()
     }
 }
 
@@ -42,6 +51,7 @@ fn signed_receipt_comes_back_with_its_signer() {
     let centre = centre();
     for receipt in [
         example(),
+        with_checkpoint("log.example.org/cordon\n8\nAAAA\n\n\u{2014} log AAAA\n"),
         Receipt {
             verdict: Verdict::Quarantined,
             reason: Some("chunk-authentication".into()),
@@ -108,8 +118,16 @@ fn every_flip_of_a_signed_receipt_is_refused_or_says_the_same() {
 #[test]
 fn each_rule_of_the_format_is_kept_when_signing_and_reading() {
     type Change = fn(&mut Receipt);
-    let cases: [(Change, &str); 10] = [
-        (|r| r.schema = "cordon.receipt/2".into(), "schema"),
+    let cases: [(Change, &str); 15] = [
+        (|r| r.schema = "cordon.receipt/3".into(), "schema"),
+        (|r| r.schema = "cordon.receipt/2".into(), "checkpoint"),
+        (|r| r.checkpoint = Some("note".into()), "checkpoint"),
+        (|r| *r = with_checkpoint(""), "checkpoint"),
+        (|r| *r = with_checkpoint("a\tb"), "checkpoint"),
+        (
+            |r| *r = with_checkpoint(&"a".repeat(4 * 1024 + 1)),
+            "checkpoint",
+        ),
         (|r| r.size = 1 << 53, "size"),
         (|r| r.sequence = Some(0), "sequence"),
         (|r| r.sequence = None, "sequence"),

@@ -128,6 +128,7 @@ fn receipt(centre: &Identity, entry: &Entry) -> VerifiedReceipt {
         received_at: NOW,
         log_origin: "log.example.org".into(),
         log_index: 0,
+        checkpoint: None,
     };
     let der = receipt.sign(&centre.key, &centre.chain).unwrap();
     receipt::verify(&der, |_, _| Ok::<_, std::io::Error>(())).unwrap()

@@ -22,6 +22,7 @@ fn sample() -> &'static (Receipt, Vec<u8>) {
             received_at: w.now,
             log_origin: "example.org/log".into(),
             log_index: 7,
+            checkpoint: None,
         };
         let der = receipt.sign(&w.signer_key, &w.signer).unwrap();
         (receipt, der)

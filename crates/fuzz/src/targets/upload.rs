@@ -28,9 +28,13 @@ fn server() -> &'static Server {
         let w = world();
         let setup = Setup {
             data: folder.path().to_owned(),
-            recipients: w.recipient_keys(),
-            receipt_key: w.signer_key.clone(),
-            receipt_chain: w.signer.clone(),
+            keys: centre::Keys::new(
+                w.recipient_keys(),
+                centre::Signer {
+                    key: w.signer_key.clone(),
+                    chain: w.signer.clone(),
+                },
+            ),
             trust: w.trust(),
             scanner: None,
             audit: Arc::new(audit::MemorySink::default()),
@@ -41,6 +45,8 @@ fn server() -> &'static Server {
                 default: "traffic".into(),
                 by_device: Default::default(),
             },
+            clock: Default::default(),
+            checkpoint: Arc::new(|| None),
             limits: Limits {
                 max_block: 4096,
                 max_open_per_device: 8,

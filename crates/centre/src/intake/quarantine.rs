@@ -1,0 +1,360 @@
+//! The way out of quarantine: a person looks, and releases or rejects a block, with a reason.
+//!
+//! A release verifies the block again, with what the person has stated to be no obstacle; everything else
+//! must hold. Both decisions are events before they take effect. A released block takes its place in
+//! archive, chain and index like any other, and gets a receipt that says so. The bytes of a rejected one
+//! are removed; its hash, its reason and the events stay.
+
+use audit::{Actor, Event, Outcome as AuditOutcome};
+use evidence::chain::Position;
+use evidence::digest::Sha256Digest;
+use serde::Serialize;
+use store::{ObjectId, StoreError, sqlx};
+use time::OffsetDateTime;
+
+use super::verify::{Exceptions, Refusal, Verified};
+use super::{Intake, SettleError, Upload, index};
+use crate::clock::from_millis;
+use crate::problem::Chain;
+
+pub use super::verify::RELEASABLE;
+
+/// The part of the quarantine that one device may fill, so that one does not take it from all.
+const DEVICE_SHARE: u64 = 4;
+
+/// A block that waits for a person.
+#[derive(Clone, Debug, Serialize)]
+pub struct Quarantined {
+    /// Its hash, which is its name.
+    pub block_sha256: String,
+    /// Who brought it.
+    pub device: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was here.
+    #[serde(with = "time::serde::rfc3339")]
+    pub received_at: OffsetDateTime,
+    /// Why it was set apart.
+    pub reason: String,
+}
+
+/// Why a block did not leave quarantine.
+#[derive(Debug, thiserror::Error)]
+pub enum QuarantineError {
+    /// No such block waits for a decision.
+    #[error("no block {0} is in quarantine")]
+    NotThere(String),
+    /// A reason that nobody may pass over.
+    #[error("{code} cannot be excepted; {} can", RELEASABLE.join(", "))]
+    NotReleasable {
+        /// What was stated.
+        code: String,
+    },
+    /// The block is refused for another reason than the excepted ones.
+    #[error("the block is refused for {code}: {detail}")]
+    Refused {
+        /// Stable name of the reason.
+        code: &'static str,
+        /// In words.
+        detail: String,
+    },
+    /// No reason for the decision was given.
+    #[error("a decision needs a reason")]
+    NoReason,
+    /// The index failed.
+    #[error("the index failed")]
+    Store(#[from] StoreError),
+    /// The disk, the log or the scanner failed; nothing was decided.
+    #[error("cannot decide now: {0}")]
+    NotNow(String),
+}
+
+impl From<SettleError> for QuarantineError {
+    fn from(error: SettleError) -> Self {
+        Self::NotNow(Chain(&error).to_string())
+    }
+}
+
+impl From<sqlx::Error> for QuarantineError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl Intake {
+    /// The blocks that wait for a person, oldest first.
+    ///
+    /// # Errors
+    /// [`QuarantineError::Store`].
+    pub async fn quarantined(&self) -> Result<Vec<Quarantined>, QuarantineError> {
+        let rows: Vec<(String, String, i64, i64, String)> = sqlx::query_as(
+            "SELECT block_sha256, device, size, received_at, reason FROM blocks
+             WHERE verdict = 'quarantined' ORDER BY received_at, block_sha256",
+        )
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        let row = |(block_sha256, device, size, at, reason): (_, _, i64, i64, _)| Quarantined {
+            block_sha256,
+            device,
+            size: size.unsigned_abs(),
+            received_at: from_millis(at),
+            reason,
+        };
+        Ok(rows.into_iter().map(row).collect())
+    }
+
+    /// Verifies a block again and says for what it would be refused now; `None` if for nothing.
+    /// Recorded, because it reads what is inside.
+    ///
+    /// # Errors
+    /// [`QuarantineError`].
+    pub async fn examine(
+        &self,
+        block: &str,
+        actor: Actor,
+    ) -> Result<(Quarantined, Option<(&'static str, String)>), QuarantineError> {
+        let waiting = self.waiting(block).await?;
+        let event = event("evidence.examine", &waiting, actor);
+        self.record(event).await?;
+        let verdict = self.verify_again(&waiting, Exceptions::default()).await?;
+        let refusal = verdict.err().map(|r| (r.code(), Chain(&r).to_string()));
+        Ok((waiting, refusal))
+    }
+
+    /// Releases a block: it becomes evidence, if it passes every check but the excepted ones.
+    ///
+    /// # Errors
+    /// [`QuarantineError`]; then it is where it was.
+    pub async fn release(
+        &self,
+        block: &str,
+        exceptions: &[String],
+        reason: &str,
+        actor: Actor,
+    ) -> Result<Quarantined, QuarantineError> {
+        if reason.trim().is_empty() {
+            return Err(QuarantineError::NoReason);
+        }
+        let stated = Exceptions::new(exceptions).ok_or_else(|| QuarantineError::NotReleasable {
+            code: exceptions.join(", "),
+        })?;
+        let waiting = self.waiting(block).await?;
+        let verified = match self.verify_again(&waiting, stated).await? {
+            Ok(verified) => verified,
+            Err(refusal) => return Err(refused(&refusal)),
+        };
+        let event = event("evidence.release", &waiting, actor)
+            .with_reason(reason)
+            .with_detail("exceptions", exceptions.join(","));
+        let settled = self.put_into_archive(&waiting, &verified, event).await?;
+        let object = object(&waiting)?;
+        super::remove(&self.inner.quarantine.path(&object));
+        self.count_quarantine().await?;
+        self.inner.quarantine_room.notify_waiters();
+        // An error means that the finisher is gone: the receipt is there.
+        let _ = self.finish_soon(settled, false).changed().await;
+        Ok(waiting)
+    }
+
+    /// Rejects a block: it will never be evidence, and its bytes go.
+    ///
+    /// # Errors
+    /// [`QuarantineError`]; then it is where it was.
+    pub async fn reject(
+        &self,
+        block: &str,
+        reason: &str,
+        actor: Actor,
+    ) -> Result<Quarantined, QuarantineError> {
+        if reason.trim().is_empty() {
+            return Err(QuarantineError::NoReason);
+        }
+        let waiting = self.waiting(block).await?;
+        let object = object(&waiting)?;
+        let mut tx = self.inner.sql.write().await?;
+        let changed = sqlx::query(
+            "UPDATE blocks SET verdict = 'rejected'
+             WHERE block_sha256 = ? AND verdict = 'quarantined'",
+        )
+        .bind(&waiting.block_sha256)
+        .execute(&mut *tx)
+        .await?;
+        if changed.rows_affected() == 0 {
+            return Err(QuarantineError::NotThere(block.to_owned()));
+        }
+        let event = event("evidence.reject", &waiting, actor).with_reason(reason);
+        self.record(event).await?;
+        tx.commit().await?;
+        super::remove(&self.inner.quarantine.path(&object));
+        self.count_quarantine().await?;
+        self.inner.quarantine_room.notify_waiters();
+        Ok(waiting)
+    }
+
+    /// Counts what is there, and removes bytes that a crash left behind a decision.
+    pub(crate) async fn open_quarantine(&self) -> Result<(), QuarantineError> {
+        let decided: Vec<String> = sqlx::query_scalar(
+            "SELECT block_sha256 FROM blocks WHERE verdict = 'rejected' OR
+                 (verdict = 'accepted' AND EXISTS (SELECT 1 FROM released r
+                  WHERE r.block_sha256 = blocks.block_sha256))",
+        )
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        for block in decided {
+            if let Ok(object) = block.parse::<ObjectId>()
+                && self.inner.quarantine.contains(&object)
+            {
+                super::remove(&self.inner.quarantine.path(&object));
+            }
+        }
+        self.count_quarantine().await.map_err(Into::into)
+    }
+
+    async fn waiting(&self, block: &str) -> Result<Quarantined, QuarantineError> {
+        let all = self.quarantined().await?;
+        all.into_iter()
+            .find(|waiting| waiting.block_sha256 == block)
+            .ok_or_else(|| QuarantineError::NotThere(block.to_owned()))
+    }
+
+    async fn verify_again(
+        &self,
+        waiting: &Quarantined,
+        exceptions: Exceptions,
+    ) -> Result<Result<Verified, Refusal>, QuarantineError> {
+        let path = self.inner.quarantine.path(&object(waiting)?);
+        let (inner, sender) = (self.inner.clone(), waiting.device.clone());
+        let exceptions = exceptions.arrived(waiting.received_at);
+        let now = OffsetDateTime::now_utc();
+        let work = move || inner.verifier.verify(&path, &sender, now, &exceptions);
+        let verified = self.inner.pool.run(work).await;
+        let verified = verified.map_err(SettleError::from)?;
+        Ok(verified.map_err(SettleError::from)?)
+    }
+
+    async fn put_into_archive(
+        &self,
+        waiting: &Quarantined,
+        verified: &Verified,
+        event: Event,
+    ) -> Result<index::Settled, QuarantineError> {
+        let block: Sha256Digest = waiting
+            .block_sha256
+            .parse()
+            .map_err(|_| QuarantineError::NotThere(waiting.block_sha256.clone()))?;
+        let object = object(waiting)?;
+        let manifest = &verified.manifest;
+        let hash = Sha256Digest::of(&verified.manifest_bytes);
+        let mut tx = self.inner.sql.write().await?;
+        let position = index::neighbourhood(&mut tx, manifest)
+            .await?
+            .classify(manifest, &hash);
+        match position {
+            Position::Fork { sequence } => return Err(refused(&Refusal::Fork(sequence))),
+            Position::Duplicate => return Err(refused(&Refusal::Replay(manifest.sequence))),
+            Position::Next | Position::Gap { .. } | Position::Late => {}
+        }
+        let changed = sqlx::query(
+            "UPDATE blocks SET verdict = 'accepted', reason = '', sequence = ?2,
+                 manifest_sha256 = ?3, log_index = NULL, receipt = NULL
+             WHERE block_sha256 = ?1 AND verdict = 'quarantined'",
+        )
+        .bind(&waiting.block_sha256)
+        .bind(manifest.sequence.cast_signed())
+        .bind(hash.to_string())
+        .execute(&mut *tx)
+        .await?;
+        if changed.rows_affected() == 0 {
+            return Err(QuarantineError::NotThere(waiting.block_sha256.clone()));
+        }
+        sqlx::query("INSERT INTO released VALUES (?)")
+            .bind(&waiting.block_sha256)
+            .execute(&mut *tx)
+            .await?;
+        index::insert_chain(&mut tx, manifest, &hash, &block).await?;
+        index::insert_violation(&mut tx, verified, &block, &self.inner.units).await?;
+        self.record(event).await?;
+        let from = self.inner.quarantine.path(&object);
+        self.inner
+            .archive
+            .link(&object, &from)
+            .map_err(SettleError::from)?;
+        tx.commit().await?;
+        Ok(index::Settled {
+            block,
+            device: waiting.device.clone(),
+            size: waiting.size,
+            received_at: waiting.received_at,
+            reason: String::new(),
+            sequence: Some(manifest.sequence),
+            manifest_sha256: Some(hash),
+            gap: None,
+            wants_checkpoint: true,
+            address: None,
+            signer_expired: verified.signer_expired,
+        })
+    }
+
+    /// Makes sure that the quarantine has room for a block that was refused.
+    pub(super) async fn check_quarantine(
+        &self,
+        tx: &mut index::Tx,
+        upload: &Upload,
+    ) -> Result<(), SettleError> {
+        let limit = self.inner.limits.max_quarantine;
+        let used = |device: Option<&str>| {
+            sqlx::query_scalar::<_, i64>(
+                "SELECT coalesce(sum(size), 0) FROM blocks
+                 WHERE verdict = 'quarantined' AND (?1 IS NULL OR device = ?1)",
+            )
+            .bind(device.map(str::to_owned))
+        };
+        for (whose, limit) in [
+            (Some(upload.device.as_str()), limit / DEVICE_SHARE),
+            (None, limit),
+        ] {
+            let used = used(whose).fetch_one(&mut **tx).await?.unsigned_abs();
+            if used.saturating_add(upload.size) > limit {
+                return Err(SettleError::QuarantineFull {
+                    whose: whose.unwrap_or("all").to_owned(),
+                    used,
+                    limit,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the metrics up to date.
+    pub(super) async fn count_quarantine(&self) -> Result<(), StoreError> {
+        let (blocks, bytes): (i64, i64) = sqlx::query_as(
+            "SELECT count(*), coalesce(sum(size), 0) FROM blocks WHERE verdict = 'quarantined'",
+        )
+        .fetch_one(self.inner.sql.read())
+        .await?;
+        self.inner.metrics.quarantine_blocks.set(blocks);
+        self.inner.metrics.quarantine_bytes.set(bytes);
+        Ok(())
+    }
+}
+
+fn refused(refusal: &Refusal) -> QuarantineError {
+    QuarantineError::Refused {
+        code: refusal.code(),
+        detail: Chain(refusal).to_string(),
+    }
+}
+
+fn object(waiting: &Quarantined) -> Result<ObjectId, QuarantineError> {
+    let unreadable = |_| QuarantineError::NotThere(waiting.block_sha256.clone());
+    waiting.block_sha256.parse().map_err(unreadable)
+}
+
+fn event(action: &str, waiting: &Quarantined, actor: Actor) -> Event {
+    let resource = format!("block/{}", waiting.block_sha256);
+    let now = OffsetDateTime::now_utc();
+    Event::new(now, actor, action, resource, AuditOutcome::Ok)
+        .with_detail("device", waiting.device.clone())
+        .with_detail("size", waiting.size)
+        .with_detail("quarantined_for", waiting.reason.clone())
+}

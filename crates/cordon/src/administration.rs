@@ -1,0 +1,104 @@
+//! Acts on an open site that change what it trusts or holds; reached by `control`.
+
+use audit::Actor;
+use centre::QuarantineError;
+use pki::profile::CaKind;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use crate::failure::{OrHint as _, Outcome};
+use crate::site::Site;
+
+/// What to do with the quarantine.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum QuarantineOrder {
+    /// Name what waits.
+    List,
+    /// Verify one block again.
+    Show { block: String },
+    /// Make it evidence.
+    Release {
+        block: String,
+        exceptions: Vec<String>,
+        reason: String,
+    },
+    /// Decide that it is none.
+    Reject { block: String, reason: String },
+}
+
+/// Carries out a decision about the quarantine.
+pub(crate) async fn quarantine(site: &Site, order: QuarantineOrder, who: Actor) -> Outcome<Value> {
+    let intake = site.centre.intake();
+    match order {
+        QuarantineOrder::List => {
+            let blocks = intake.quarantined().await;
+            let blocks = blocks.or_hint("cannot list the quarantine", "see the log")?;
+            Ok(json!({ "blocks": blocks }))
+        }
+        QuarantineOrder::Show { block } => {
+            let (block, refusal) = decided(intake.examine(&block, who).await, "show")?;
+            let (code, detail) = refusal.unzip();
+            Ok(json!({ "block": block, "code": code, "detail": detail }))
+        }
+        QuarantineOrder::Release {
+            block,
+            exceptions,
+            reason,
+        } => {
+            let released = intake.release(&block, &exceptions, &reason, who).await;
+            done(decided(released, "release")?, "released")
+        }
+        QuarantineOrder::Reject { block, reason } => {
+            let rejected = intake.reject(&block, &reason, who).await;
+            done(decided(rejected, "reject")?, "rejected")
+        }
+    }
+}
+
+fn done(block: centre::Quarantined, what: &str) -> Outcome<Value> {
+    Ok(json!({ "block_sha256": block.block_sha256, "device": block.device, "done": what }))
+}
+
+fn decided<T>(outcome: Result<T, QuarantineError>, what: &str) -> Outcome<T> {
+    let hint = match &outcome {
+        Err(QuarantineError::NotThere(_)) => "`cordon evidence quarantine list` names what waits",
+        Err(QuarantineError::Refused { code, .. }) if centre::RELEASABLE.contains(code) => {
+            "state it with --except if it is no obstacle, and say why with --reason"
+        }
+        Err(QuarantineError::Refused { .. }) => {
+            "it cannot become evidence; `cordon evidence quarantine reject` removes it"
+        }
+        _ => "see the log of the site",
+    };
+    outcome.or_hint(format!("cannot {what} the block"), hint)
+}
+
+/// Gives the issuing authorities new certificates.
+pub(crate) async fn renew_authorities(
+    site: &Site,
+    root_passphrase: Zeroizing<String>,
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let data = site.data.clone();
+    let settings = crate::site::registry_settings(&site.config);
+    let sink = site.portal_audit.clone();
+    let renewed = tokio::task::spawn_blocking(move || {
+        crate::site::renew_authorities(
+            &data,
+            &settings,
+            root_passphrase.as_bytes(),
+            &CaKind::ALL,
+            &*sink,
+            who,
+            now,
+        )
+    });
+    renewed
+        .await
+        .or_hint("cannot renew the authorities", "see the log")??;
+    Ok(json!({ "renewed": CaKind::ALL.map(CaKind::name) }))
+}

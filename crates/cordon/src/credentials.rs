@@ -1,0 +1,216 @@
+//! The certificates that a site shows and signs with, renewed while it runs.
+//!
+//! Listeners, intake and review hold handles whose content is replaced here, so that nothing restarts.
+//! A certificate that was revoked is replaced like one that has reached two thirds of its life: whoever
+//! stole the key keeps a useless one, and the site goes on with another.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use centre::{Keys, Signer};
+use evidence::cms::RecipientKey;
+use pki::cert::{Certificate, CertificateChain};
+use pki::key::KeyAlgorithm;
+use pki::tls::ServerIdentity;
+use registry::Registry;
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use crate::failure::{OrHint as _, Outcome};
+use crate::keys::{KeyFolder, KeyPair, is_due, validity};
+
+const HINT: &str = "check the folder keys";
+
+/// What is in use.
+struct Held {
+    server: CertificateChain,
+    receipts: CertificateChain,
+    bundle: KeyPair,
+    /// Newest first.
+    sealing: Vec<Certificate>,
+}
+
+/// The site's own keys and certificates.
+pub(crate) struct Credentials {
+    folder: PathBuf,
+    /// Stays in memory, as the authorities' keys do: a new key is encrypted before it is on the disk.
+    secret: Zeroizing<Vec<u8>>,
+    algorithm: KeyAlgorithm,
+    names: Vec<String>,
+    server: Arc<ServerIdentity>,
+    centre: Keys,
+    held: RwLock<Held>,
+}
+
+impl Credentials {
+    /// Reads or makes them.
+    pub(crate) async fn open(
+        folder: PathBuf,
+        secret: Zeroizing<Vec<u8>>,
+        algorithm: KeyAlgorithm,
+        names: Vec<String>,
+        registry: &Registry,
+        now: OffsetDateTime,
+    ) -> Outcome<Self> {
+        let keys = KeyFolder {
+            folder: folder.clone(),
+            passphrase: &secret,
+            registry,
+            algorithm,
+            now,
+        };
+        let server = keys.server(&names).await?;
+        let receipts = keys.receipts().await?;
+        let bundle = keys.trust_bundle().await?;
+        let sealing = keys.sealing().await?;
+        let identity = ServerIdentity::new(&server.chain, &server.key).or_hint(
+            "cannot use the server's certificate",
+            "remove keys/server.* and restart",
+        )?;
+        let held = Held {
+            server: server.chain,
+            receipts: receipts.chain.clone(),
+            bundle,
+            sealing: certificates(&sealing),
+        };
+        Ok(Self {
+            folder,
+            secret,
+            algorithm,
+            names,
+            server: identity,
+            centre: Keys::new(sealing, signer(receipts)),
+            held: RwLock::new(held),
+        })
+    }
+
+    /// What the listeners show.
+    pub(crate) fn server(&self) -> Arc<ServerIdentity> {
+        Arc::clone(&self.server)
+    }
+
+    /// What the centre opens and signs with.
+    pub(crate) fn centre_keys(&self) -> Keys {
+        self.centre.clone()
+    }
+
+    /// What signs trust bundles.
+    pub(crate) fn bundle_signer(&self) -> KeyPair {
+        self.read(|held| held.bundle.clone())
+    }
+
+    /// The certificates to seal to: the newest, and the one before while that is valid, for cameras
+    /// whose clocks are behind.
+    pub(crate) fn recipients(&self, registry: &Registry, now: OffsetDateTime) -> Vec<Certificate> {
+        let status = registry.status();
+        let usable = |certificate: &&Certificate| {
+            validity(certificate).1 > now && status.is_revoked(certificate, now).is_none()
+        };
+        self.read(|held| {
+            let (newest, former) = match held.sealing.split_first() {
+                Some((newest, former)) => (Some(newest), former),
+                None => (None, held.sealing.as_slice()),
+            };
+            let former = former.iter().take(1).filter(usable);
+            newest.into_iter().chain(former).cloned().collect()
+        })
+    }
+
+    /// The same in PEM, newest first.
+    pub(crate) fn recipients_pem(
+        &self,
+        registry: &Registry,
+        now: OffsetDateTime,
+    ) -> Outcome<String> {
+        self.recipients(registry, now)
+            .iter()
+            .map(pki::cert::to_pem)
+            .collect::<Result<String, _>>()
+            .or_hint("cannot write the sealing certificates", HINT)
+    }
+
+    /// Name and certificate of whatever must not expire unnoticed.
+    pub(crate) fn certificates(&self) -> Vec<(&'static str, Certificate)> {
+        self.read(|held| {
+            let mut all = vec![
+                ("server", held.server.leaf().clone()),
+                ("receipts", held.receipts.leaf().clone()),
+                ("trust-bundle", held.bundle.chain.leaf().clone()),
+            ];
+            all.extend(held.sealing.first().map(|c| ("sealing", c.clone())));
+            all
+        })
+    }
+
+    /// Replaces what is due; gives the names of what was replaced. What was replaced before a failure
+    /// is in use.
+    pub(crate) async fn renew(
+        &self,
+        registry: &Registry,
+        now: OffsetDateTime,
+    ) -> Outcome<Vec<&'static str>> {
+        let due: Vec<&'static str> = self
+            .certificates()
+            .into_iter()
+            .filter(|(_, certificate)| {
+                CertificateChain::new(vec![certificate.clone()])
+                    .is_ok_and(|chain| is_due(registry, &chain, now))
+            })
+            .map(|(name, _)| name)
+            .collect();
+        let keys = KeyFolder {
+            folder: self.folder.clone(),
+            passphrase: &self.secret,
+            registry,
+            algorithm: self.algorithm,
+            now,
+        };
+        for &name in &due {
+            match name {
+                "server" => {
+                    let pair = keys.server(&self.names).await?;
+                    self.server
+                        .replace(&pair.chain, &pair.key)
+                        .or_hint("cannot use the server's new certificate", HINT)?;
+                    self.write(|held| held.server = pair.chain);
+                }
+                "receipts" => {
+                    let pair = keys.receipts().await?;
+                    self.write(|held| held.receipts = pair.chain.clone());
+                    self.centre.replace_signer(signer(pair));
+                }
+                "trust-bundle" => {
+                    let pair = keys.trust_bundle().await?;
+                    self.write(|held| held.bundle = pair);
+                }
+                _ => {
+                    let sealing = keys.sealing().await?;
+                    let certificates = certificates(&sealing);
+                    // The key opens blocks before the trust bundle names its certificate.
+                    self.centre.replace_recipients(sealing);
+                    self.write(|held| held.sealing = certificates);
+                }
+            }
+        }
+        Ok(due)
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Held) -> T) -> T {
+        look(&self.held.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Held)) {
+        change(&mut self.held.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+fn signer(pair: KeyPair) -> Signer {
+    Signer {
+        key: pair.key,
+        chain: pair.chain,
+    }
+}
+
+fn certificates(keys: &[RecipientKey]) -> Vec<Certificate> {
+    keys.iter().map(|key| key.certificate().clone()).collect()
+}

@@ -1,0 +1,172 @@
+//! What has an end date is renewed while the site runs, and what is near its end says so.
+
+use std::time::{Duration, Instant};
+
+use pki::cert::Certificate;
+use pki::profile::CaKind;
+use registry::CrlName;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Outcome;
+use crate::keys::validity;
+use crate::site::Site;
+
+/// How often the clock is looked at. Nothing is done, and nothing read from the disk, unless something
+/// is due; a revocation of the site's own certificates takes effect that soon.
+const TICK: Duration = Duration::from_secs(2);
+/// Pause after a renewal that failed.
+const PAUSE: Duration = Duration::from_secs(60);
+/// A leaf that ends within this time was due a third of its life ago: renewing fails.
+const LEAF_MARGIN: time::Duration = time::Duration::days(30);
+/// An authority within this time of its end needs the root's key, and a person who fetches it.
+const AUTHORITY_WARNING: time::Duration = time::Duration::days(730);
+
+/// Renews certificates and revocation lists until `stop`.
+pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
+    let mut tick = tokio::time::interval(TICK);
+    // After a suspend of the machine one look is enough.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut paused_until: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+        if paused_until.is_some_and(|until| Instant::now() < until) {
+            continue;
+        }
+        paused_until = None;
+        let now = OffsetDateTime::now_utc();
+        match site.credentials.renew(&site.registry, now).await {
+            Ok(renewed) => {
+                for name in renewed {
+                    tracing::info!(certificate = name, "certificate renewed");
+                }
+            }
+            Err(failure) => {
+                tracing::error!(
+                    "certificates are not renewed, trying again: {}",
+                    failure.message()
+                );
+                paused_until = Some(Instant::now() + PAUSE);
+            }
+        }
+        if let Err(error) = site.registry.refresh_crls(now).await {
+            tracing::error!(%error, "revocation lists could not be renewed; trying again");
+            paused_until = Some(Instant::now() + PAUSE);
+        }
+    }
+}
+
+/// Name, first and last instant of everything that has an end date.
+pub(crate) fn ends(site: &Site) -> Vec<(String, OffsetDateTime)> {
+    let end = |certificate: &Certificate| validity(certificate).1;
+    let mut all: Vec<(String, OffsetDateTime)> = site
+        .credentials
+        .certificates()
+        .iter()
+        .map(|(name, certificate)| ((*name).to_owned(), end(certificate)))
+        .collect();
+    all.push(("root-ca".to_owned(), end(site.registry.root())));
+    for kind in CaKind::ALL {
+        if let Some(certificate) = site.registry.authority_certificate(kind) {
+            all.push((format!("{kind}-ca"), end(&certificate)));
+        }
+    }
+    all
+}
+
+/// When each revocation list ends.
+pub(crate) fn list_ends(site: &Site) -> Vec<(String, OffsetDateTime)> {
+    let names = CaKind::ALL.map(CrlName::Issuing);
+    std::iter::once(CrlName::Root)
+        .chain(names)
+        .filter_map(|name| {
+            let der = site.registry.crl(name)?;
+            let list = pki::crl::parse(&der).ok()?;
+            let next = list.tbs_cert_list.next_update?;
+            Some((name.to_string(), next.to_system_time().into()))
+        })
+        .collect()
+}
+
+/// What is wrong, and what will be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// Things that have ended, or end so soon that renewing must have failed.
+    pub(crate) problems: Vec<String>,
+    /// Things that a person has time for.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// How the site's end dates look at `now`.
+pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
+    let mut health = assess(&ends(site), &list_ends(site), now);
+    if let Err(behind) = site.clock.check(now) {
+        health.problems.push(behind.to_string());
+    }
+    health
+}
+
+fn assess(
+    certificates: &[(String, OffsetDateTime)],
+    lists: &[(String, OffsetDateTime)],
+    now: OffsetDateTime,
+) -> Health {
+    let mut health = Health::default();
+    for (name, end) in certificates {
+        let authority = name.ends_with("-ca");
+        if *end < now {
+            let what = format!("certificate {name} expired on {}", end.date());
+            health.problems.push(what);
+        } else if *end - now < LEAF_MARGIN {
+            let what = format!("certificate {name} expires on {}", end.date());
+            health.problems.push(what);
+        } else if authority && *end - now < AUTHORITY_WARNING {
+            health.warnings.push(format!(
+                "certificate {name} expires on {}: renew it with the root's key, `cordon pki renew-authorities`",
+                end.date()
+            ));
+        }
+    }
+    for (name, end) in lists {
+        if *end < now {
+            let what = format!("revocation list {name} is stale since {}", end.date());
+            health.problems.push(what);
+        }
+    }
+    health
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    const NOW: OffsetDateTime = datetime!(2030-01-01 00:00 UTC);
+
+    fn at(name: &str, days: i64) -> Vec<(String, OffsetDateTime)> {
+        vec![(name.to_owned(), NOW + time::Duration::days(days))]
+    }
+
+    #[test]
+    fn end_dates_are_problems_from_thirty_days_before_and_authorities_warn_two_years_before() {
+        for (name, days, problems, warnings) in [
+            ("server", 365, 0, 0),
+            ("server", 30, 0, 0),
+            ("server", 29, 1, 0),
+            ("server", -1, 1, 0),
+            ("services-ca", 730, 0, 0),
+            ("services-ca", 729, 0, 1),
+            ("services-ca", 29, 1, 0),
+            ("root-ca", -1, 1, 0),
+        ] {
+            let health = assess(&at(name, days), &[], NOW);
+            let found = (health.problems.len(), health.warnings.len());
+            assert_eq!(found, (problems, warnings), "{name} {days}");
+        }
+        assert_eq!(assess(&[], &at("devices", 0), NOW).problems.len(), 0);
+        assert_eq!(assess(&[], &at("devices", -1), NOW).problems.len(), 1);
+    }
+}
