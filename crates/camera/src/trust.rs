@@ -23,7 +23,7 @@ use http_body_util::Full;
 use pki::cert::{self, Certificate};
 use pki::crl::CrlError;
 use pki::file;
-use pki::path::{PathError, Purpose, RevocationPolicy, TrustError, TrustStore, Validated};
+use pki::path::{PathError, Purpose, RevocationPolicy, TrustError, TrustStore, ValidatedIdentity};
 use pki::status::StatusCache;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ pub(crate) struct State {
 
 struct Recipient {
     certificate: Certificate,
-    validated: Validated,
+    validated: ValidatedIdentity,
 }
 
 impl Recipient {
@@ -438,7 +438,7 @@ fn validated(
     store: &TrustStore,
     certificate: &Certificate,
     now: OffsetDateTime,
-) -> Result<Validated, PathError> {
+) -> Result<ValidatedIdentity, PathError> {
     let der = cert::to_der(certificate).map_err(PathError::Certificate)?;
     let chain = [CertificateDer::from(der)];
     let validate = |at| store.validate_ignoring_revocation(&chain, Purpose::Recipient, at);
