@@ -10,6 +10,7 @@
 
 mod api;
 mod cameras;
+pub mod check;
 mod clock;
 mod device;
 mod intake;
@@ -17,6 +18,7 @@ mod metrics;
 mod problem;
 mod review;
 mod schema;
+mod search;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -40,7 +42,7 @@ pub use intake::{Intake, Limits, Units, UploadError};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
-    CustodyStep, Decision, Details, Export, ExportContext, Filter, Medium, MediumBytes,
+    Cursor, CustodyStep, Decision, Details, Export, ExportContext, Filter, Medium, MediumBytes,
     MediumStream, Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy, Summary,
 };
 
@@ -147,6 +149,11 @@ impl Centre {
                 file: file.clone(),
                 source,
             })?;
+        let built = search::build(&sql).await;
+        built.map_err(|source| SetupError::Index {
+            file: file.clone(),
+            source,
+        })?;
         let people = sql
             .with_own_readers(&file)
             .await

@@ -87,7 +87,8 @@ impl Backend for PortalBackend {
             plate: filter.plate.clone(),
             min_speed: filter.min_speed,
             state: filter.state.clone(),
-            page: filter.page,
+            before: filter.before.map(centre::Cursor),
+            after: filter.after.map(centre::Cursor),
         };
         let page = self
             .site
@@ -98,7 +99,8 @@ impl Backend for PortalBackend {
             .map_err(problem)?;
         Ok(Page {
             rows: page.rows.into_iter().map(row).collect(),
-            more: page.more,
+            older: page.older.map(|at| at.0),
+            newer: page.newer.map(|at| at.0),
             hidden: page.hidden,
         })
     }

@@ -60,8 +60,10 @@ pub struct Filter {
     pub min_speed: Option<u32>,
     /// `open`, `accepted` or `rejected`.
     pub state: String,
-    /// Page, from 1.
-    pub page: u32,
+    /// Older than this place in the list, which a page gave as [`Page::older`].
+    pub before: Option<i64>,
+    /// Newer than this place in the list, which a page gave as [`Page::newer`].
+    pub after: Option<i64>,
 }
 
 /// One page of a longer list.
@@ -69,8 +71,11 @@ pub struct Filter {
 pub struct Page<T> {
     /// The rows of this page.
     pub rows: Vec<T>,
-    /// Whether there is a next page.
-    pub more: bool,
+    /// Where the next page begins. A search that has compared as much as one page may cost stops
+    /// there with fewer rows than fit.
+    pub older: Option<i64>,
+    /// Where the page before begins.
+    pub newer: Option<i64>,
     /// How many violations the rules hide, on all pages; 0 when the list is narrowed.
     pub hidden: usize,
 }

@@ -153,7 +153,7 @@ async fn problems_are_json_with_a_code() {
         (of("/media/0"), 403, "no-read-up"),
         ("/api/v1/violations/v-0".into(), 404, "not-found"),
         (of("/media/x"), 404, "not-found"),
-        ("/api/v1/violations?page=x".into(), 400, "malformed"),
+        ("/api/v1/violations?before=x".into(), 400, "malformed"),
         ("/api/v1/violations?colour=red".into(), 400, "malformed"),
         ("/api/v1/violations?state=lost".into(), 400, "malformed"),
         (of("/reviews"), 405, "method-not-allowed"),

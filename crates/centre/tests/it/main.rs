@@ -11,6 +11,7 @@ mod api;
 mod chain;
 mod durability;
 mod export;
+mod growth;
 mod review;
 mod scanner;
 mod site;

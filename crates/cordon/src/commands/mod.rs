@@ -10,6 +10,7 @@ pub(crate) mod openvpn;
 pub(crate) mod page_server;
 pub(crate) mod pki;
 pub(crate) mod registry;
+pub(crate) mod site;
 pub(crate) mod up;
 pub(crate) mod vpn;
 mod vpn_crls;

@@ -205,10 +205,11 @@ impl Backend for Fake {
         _: &Principal,
         filter: &Filter,
     ) -> Result<Page<ViolationRow>, BackendError> {
-        self.note(format!("list {} {}", filter.plate, filter.page));
+        self.note(format!("list {} {:?}", filter.plate, filter.before));
         self.answer(Page {
             rows: vec![row()],
-            more: true,
+            older: Some(4),
+            newer: None,
             hidden: 2,
         })
     }
