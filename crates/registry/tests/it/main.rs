@@ -13,3 +13,4 @@ mod hierarchy;
 mod holders;
 mod issuing;
 mod revocation;
+mod validated;
