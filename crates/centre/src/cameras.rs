@@ -32,18 +32,23 @@ pub struct Camera {
     pub gaps: Vec<(u64, u64)>,
     /// Numbers that the camera declared lost.
     pub dropped: u64,
+    /// Blocks in quarantine that claim a number of another block.
+    pub forks: u64,
 }
+
+type Row = (String, i64, i64, i64, i64, i64, bool, i64);
 
 /// All cameras by name.
 pub(crate) async fn list(sql: &Sql, units: &Units) -> Result<Vec<Camera>, StoreError> {
-    let rows: Vec<(String, i64, i64, i64, i64, i64, bool)> = sqlx::query_as(
-        "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest,
+            (SELECT count(*) FROM forks f WHERE f.device = cameras.device)
          FROM cameras ORDER BY device",
     )
     .fetch_all(sql.read())
     .await?;
     let mut cameras = Vec::with_capacity(rows.len());
-    for (device, seen, blocks, quarantined, head, dropped, has_gaps) in rows {
+    for (device, seen, blocks, quarantined, head, dropped, has_gaps, forks) in rows {
         let gaps = match has_gaps {
             true => gaps(sql, &device).await?,
             false => Vec::new(),
@@ -57,6 +62,7 @@ pub(crate) async fn list(sql: &Sql, units: &Units) -> Result<Vec<Camera>, StoreE
             head: head.unsigned_abs(),
             gaps,
             dropped: dropped.unsigned_abs(),
+            forks: forks.unsigned_abs(),
         });
     }
     Ok(cameras)

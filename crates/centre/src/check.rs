@@ -44,6 +44,8 @@ const QUESTIONS: &[(&str, &str)] = &[
                 WHERE b.device = c.device AND verdict = 'accepted')
             OR quarantined <> (SELECT count(*) FROM blocks b
                 WHERE b.device = c.device AND verdict = 'quarantined')
+            OR quarantined_bytes <> (SELECT coalesce(sum(size), 0) FROM blocks b
+                WHERE b.device = c.device AND verdict = 'quarantined')
             OR last_seen < (SELECT coalesce(max(received_at), 0) FROM blocks b
                 WHERE b.device = c.device)
          UNION SELECT device FROM blocks WHERE device NOT IN (SELECT device FROM cameras)",

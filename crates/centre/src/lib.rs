@@ -38,12 +38,13 @@ use tokio::sync::Semaphore;
 pub use cameras::Camera;
 pub use device::{Device, DeviceRefused};
 pub use intake::scan::ScannerAddress;
-pub use intake::{Intake, Limits, Units, UploadError};
+pub use intake::{Intake, Limits, Quota, Units, UploadError};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
-    Cursor, CustodyStep, Decision, Details, Export, ExportContext, Filter, Medium, MediumBytes,
-    MediumStream, Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy, Summary,
+    Cursor, CustodyStep, Decision, Details, Disputing, Export, ExportContext, Filter, Medium,
+    MediumBytes, MediumStream, Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy,
+    Summary,
 };
 
 /// Everything the centre needs from outside.
@@ -205,6 +206,7 @@ impl Centre {
             pool: Pool::new(Share::Intake),
             workers: Semaphore::new(intake::WORKERS),
             settling: Mutex::default(),
+            refusals: intake::refusals(),
         });
         intake.recover().await.map_err(SetupError::Recover)?;
         Ok(Self {

@@ -1,6 +1,7 @@
 //! What the centre counts, for Prometheus.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 /// Counters of the centre; each clone counts the same things.
@@ -18,6 +19,8 @@ pub struct Metrics {
     pub settle_retries: Counter,
     /// Media opened by people.
     pub opened: Counter,
+    /// Uploads refused because a share is used up, by reason.
+    pub refused: Family<Vec<(&'static str, &'static str)>, Counter>,
 }
 
 impl Metrics {
@@ -45,6 +48,16 @@ impl Metrics {
             &self.settle_retries,
         );
         add("media_opened", "Media opened by people", &self.opened);
+        registry.register(
+            "uploads_refused",
+            "Uploads refused because a share is used up, by reason",
+            self.refused.clone(),
+        );
+    }
+
+    pub(crate) fn count_refused(&self, reason: &'static str) {
+        let labels = vec![("reason", reason)];
+        self.refused.get_or_create(&labels).inc();
     }
 
     pub(crate) fn count_block(&self, accepted: bool, size: u64) {

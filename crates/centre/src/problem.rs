@@ -16,6 +16,8 @@ const TELL_PAUSE: Duration = Duration::from_secs(10);
 pub struct Problem {
     #[serde(skip)]
     status: StatusCode,
+    #[serde(skip)]
+    retry_after: Option<u64>,
     /// A stable name of the reason, in kebab case.
     pub code: String,
     /// What was wrong, for people.
@@ -30,6 +32,7 @@ impl Problem {
     pub fn new(status: StatusCode, code: &str, message: impl Into<String>, hint: &str) -> Self {
         Self {
             status,
+            retry_after: None,
             code: code.to_owned(),
             message: message.into(),
             hint: hint.to_owned(),
@@ -40,6 +43,13 @@ impl Problem {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Says after how many seconds to come back.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
     }
 
     /// 404 without saying more.
@@ -128,6 +138,13 @@ impl std::fmt::Display for Chain<'_> {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.status, Json(self)).into_response()
+        let retry_after = self.retry_after;
+        let mut answer = (self.status, Json(self)).into_response();
+        if let Some(seconds) = retry_after {
+            answer
+                .headers_mut()
+                .insert(http::header::RETRY_AFTER, seconds.into());
+        }
+        answer
     }
 }

@@ -246,6 +246,7 @@ CREATE TABLE cameras (
     last_seen   INTEGER NOT NULL DEFAULT 0,
     accepted    INTEGER NOT NULL DEFAULT 0,
     quarantined INTEGER NOT NULL DEFAULT 0,
+    quarantined_bytes INTEGER NOT NULL DEFAULT 0,
     head        INTEGER NOT NULL DEFAULT 0, -- highest number that arrived
     highest     INTEGER NOT NULL DEFAULT 0, -- highest number that arrived or was declared lost
     known       INTEGER NOT NULL DEFAULT 0, -- how many numbers arrived or were declared lost
@@ -261,8 +262,9 @@ CREATE TABLE gaps (
     PRIMARY KEY (device, first)
 ) STRICT, WITHOUT ROWID;
 
-INSERT INTO cameras (device, last_seen, accepted, quarantined)
-    SELECT device, max(received_at), sum(verdict = 'accepted'), sum(verdict = 'quarantined')
+INSERT INTO cameras (device, last_seen, accepted, quarantined, quarantined_bytes)
+    SELECT device, max(received_at), sum(verdict = 'accepted'), sum(verdict = 'quarantined'),
+        sum(size * (verdict = 'quarantined'))
     FROM blocks GROUP BY device;
 INSERT INTO cameras (device, head) SELECT device, max(sequence) FROM chain GROUP BY device
     ON CONFLICT DO UPDATE SET head = excluded.head;
@@ -282,23 +284,49 @@ INSERT INTO gaps
 DROP TABLE known_numbers;
 
 CREATE TRIGGER block_added AFTER INSERT ON blocks BEGIN
-    INSERT INTO cameras (device, last_seen, accepted, quarantined)
-        VALUES (NEW.device, NEW.received_at, NEW.verdict = 'accepted', NEW.verdict = 'quarantined')
+    INSERT INTO cameras (device, last_seen, accepted, quarantined, quarantined_bytes)
+        VALUES (NEW.device, NEW.received_at, NEW.verdict = 'accepted', NEW.verdict = 'quarantined',
+            NEW.size * (NEW.verdict = 'quarantined'))
         ON CONFLICT DO UPDATE SET last_seen = max(last_seen, excluded.last_seen),
             accepted = accepted + excluded.accepted,
-            quarantined = quarantined + excluded.quarantined;
+            quarantined = quarantined + excluded.quarantined,
+            quarantined_bytes = quarantined_bytes + excluded.quarantined_bytes;
 END;
 CREATE TRIGGER block_removed AFTER DELETE ON blocks BEGIN
     UPDATE cameras SET accepted = accepted - (OLD.verdict = 'accepted'),
-        quarantined = quarantined - (OLD.verdict = 'quarantined')
+        quarantined = quarantined - (OLD.verdict = 'quarantined'),
+        quarantined_bytes = quarantined_bytes - OLD.size * (OLD.verdict = 'quarantined')
         WHERE device = OLD.device;
 END;
 CREATE TRIGGER block_verified_again AFTER UPDATE OF verdict ON blocks BEGIN
     UPDATE cameras SET
         accepted = accepted + (NEW.verdict = 'accepted') - (OLD.verdict = 'accepted'),
-        quarantined = quarantined + (NEW.verdict = 'quarantined') - (OLD.verdict = 'quarantined')
+        quarantined = quarantined + (NEW.verdict = 'quarantined') - (OLD.verdict = 'quarantined'),
+        quarantined_bytes = quarantined_bytes
+            + NEW.size * ((NEW.verdict = 'quarantined') - (OLD.verdict = 'quarantined'))
         WHERE device = NEW.device;
 END;
+
+-- What a camera announced, by hours since the Unix epoch.
+CREATE TABLE intake_use (
+    device  TEXT NOT NULL,
+    hour    INTEGER NOT NULL,
+    bytes   INTEGER NOT NULL,
+    uploads INTEGER NOT NULL,
+    PRIMARY KEY (device, hour)
+) STRICT, WITHOUT ROWID;
+
+-- Numbers that two blocks of a camera claim. Both are kept, one in the archive and one in quarantine;
+-- which one is the camera's, a person finds out.
+CREATE TABLE forks (
+    device         TEXT NOT NULL,
+    sequence       INTEGER NOT NULL,
+    accepted_block TEXT NOT NULL,
+    other_block    TEXT NOT NULL,
+    found_at       INTEGER NOT NULL,
+    PRIMARY KEY (device, accepted_block, other_block)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX forks_by_block ON forks (accepted_block);
 
 -- A number becomes known once: it arrives, or is declared lost, or first one and then the other.
 CREATE VIEW known_numbers AS SELECT device, highest AS sequence FROM cameras;

@@ -195,6 +195,7 @@ impl Backend for PortalBackend {
             head: camera.head,
             gaps: camera.gaps,
             dropped: camera.dropped,
+            forks: camera.forks,
         };
         Ok(cameras.into_iter().map(row).collect())
     }
@@ -283,6 +284,7 @@ fn row(summary: centre::Summary) -> ViolationRow {
         limit_kmh: summary.limit_kmh,
         classification: summary.classification,
         state: summary.state,
+        disputed: summary.disputed,
     }
 }
 
@@ -332,6 +334,11 @@ fn violation(details: centre::Details) -> Violation {
             log_index: details.log_index,
             log_origin: details.log_origin,
         },
+        disputed_by: details
+            .disputed_by
+            .into_iter()
+            .map(|other| other.block_sha256)
+            .collect(),
         may_review: details.may_review,
         may_export: details.may_export,
     }

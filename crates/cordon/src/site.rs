@@ -142,6 +142,13 @@ impl Site {
                 upload_lifetime: std::time::Duration::from_secs(
                     u64::from(config.intake.upload_days) * 24 * 3600,
                 ),
+                quota: centre::Quota {
+                    bytes_per_day: config.intake.max_bytes_per_day,
+                    uploads_per_hour: config.intake.max_uploads_per_hour,
+                    quarantined_blocks: config.intake.max_quarantined_blocks,
+                    quarantined_bytes: config.intake.max_quarantined_bytes,
+                    reserved_bytes: config.intake.reserved_bytes,
+                },
             },
         })
         .await

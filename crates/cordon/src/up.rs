@@ -115,7 +115,7 @@ impl Running {
                 name: "metrics",
                 socket: metrics_socket,
                 tls: None,
-                router: metrics::router(site, &counters),
+                router: metrics::router(site, &gate, &counters),
                 bounds,
                 deadlines: PEOPLE,
                 metrics: counters,
@@ -131,7 +131,7 @@ impl Running {
                     .or_hint(format!("listener {name}"), "see the log")
             });
         }
-        tasks.spawn(housekeeping(site.clone(), stop.clone()));
+        tasks.spawn(housekeeping(site.clone(), gate, stop.clone()));
         tasks.spawn(control::serve(site.clone(), stop.clone()));
         tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));
         let (portal, intake, enrolment, metrics) = addresses;
@@ -246,7 +246,7 @@ async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
 }
 
 /// Renews revocation lists and sweeps expired uploads, every few minutes.
-async fn housekeeping(site: Site, stop: CancellationToken) -> Outcome {
+async fn housekeeping(site: Site, gate: Arc<Gate>, stop: CancellationToken) -> Outcome {
     let mut tick = tokio::time::interval(HOUSEKEEPING);
     loop {
         tokio::select! {
@@ -257,6 +257,8 @@ async fn housekeeping(site: Site, stop: CancellationToken) -> Outcome {
         if let Err(error) = site.registry.refresh_crls(now).await {
             tracing::error!(%error, "revocation lists could not be renewed; trying again");
         }
+        gate.record_counted_refusals().await;
+        site.centre.intake().record_counted_refusals().await;
         match site.centre.intake().sweep(now).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "removed expired uploads"),

@@ -103,6 +103,8 @@ pub struct ViolationRow {
     pub classification: u8,
     /// `open`, `accepted` or `rejected`.
     pub state: String,
+    /// Whether another block claims the same number of the camera.
+    pub disputed: bool,
 }
 
 /// One medium of a violation.
@@ -184,6 +186,8 @@ pub struct Violation {
     pub custody: Vec<CustodyRow>,
     /// Hashes and places.
     pub proofs: Proofs,
+    /// SHA-256 of the blocks in quarantine that claim the same number of the camera.
+    pub disputed_by: Vec<String>,
     /// Whether the rules let this person accept or reject it.
     pub may_review: bool,
     /// Whether the rules let this person export it.
@@ -209,6 +213,8 @@ pub struct CameraRow {
     pub gaps: Vec<(u64, u64)>,
     /// Numbers that the camera declared as lost.
     pub dropped: u64,
+    /// Blocks in quarantine that claim a number of another block.
+    pub forks: u64,
 }
 
 /// One audit event.

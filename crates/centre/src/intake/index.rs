@@ -24,6 +24,8 @@ pub(super) struct Settlement<'a> {
     pub(super) block: Sha256Digest,
     pub(super) received_at: OffsetDateTime,
     pub(super) verdict: Result<Verified, Refusal>,
+    /// Camera and number, if another block claims it.
+    pub(super) fork: Option<(String, u64)>,
 }
 
 /// A block that is written down; what the audit event and the receipt are made of.
@@ -39,6 +41,8 @@ pub(super) struct Settled {
     pub(super) manifest_sha256: Option<Sha256Digest>,
     /// Numbers found missing before this block, for the audit event.
     pub(super) gap: Option<(u64, u64)>,
+    /// The number that another block claims as well, and that block, for the audit event.
+    pub(super) fork: Option<(u64, String)>,
 }
 
 impl Settled {
@@ -65,6 +69,11 @@ impl Settled {
                 .with_detail("missing_from", from)
                 .with_detail("missing_to", to);
         }
+        if let Some((sequence, other)) = &self.fork {
+            event = event
+                .with_detail("sequence", *sequence)
+                .with_detail("disputed_block", other.clone());
+        }
         if again {
             event = event.with_detail("repeated", true);
         }
@@ -87,7 +96,10 @@ impl Settlement<'_> {
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let position = neighbourhood(tx, manifest).await?.classify(manifest, &hash);
         match position {
-            Position::Fork { sequence } => self.verdict = Err(Refusal::Fork(sequence)),
+            Position::Fork { sequence } => {
+                self.fork = Some((manifest.device.clone(), sequence));
+                self.verdict = Err(Refusal::Fork(sequence));
+            }
             // The same manifest in a block of other bytes: somebody encrypted it once more.
             Position::Duplicate => self.verdict = Err(Refusal::Replay(manifest.sequence)),
             Position::Next | Position::Gap { .. } | Position::Late => {}
@@ -97,7 +109,11 @@ impl Settlement<'_> {
 
     /// Writes everything down and closes the upload.
     pub(super) async fn insert(&self, tx: &mut Tx, units: &Units) -> Result<Settled, StoreError> {
-        let settled = self.settled(tx).await?;
+        let mut settled = self.settled(tx).await?;
+        if let Some((device, sequence)) = &self.fork {
+            let other = insert_fork(tx, device, *sequence, self).await?;
+            settled.fork = Some((*sequence, other));
+        }
         sqlx::query("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)")
             .bind(settled.block.to_string())
             .bind(&settled.device)
@@ -131,6 +147,7 @@ impl Settlement<'_> {
             sequence: None,
             manifest_sha256: None,
             gap: None,
+            fork: None,
         };
         match &self.verdict {
             Ok(verified) => {
@@ -217,6 +234,36 @@ async fn insert_chain(
             .await?;
     }
     Ok(())
+}
+
+/// Writes down that two blocks contradict each other, and gives the one that came first. Which one is
+/// the camera's cannot be known here: both are kept, and whoever looks at either sees it.
+async fn insert_fork(
+    tx: &mut Tx,
+    device: &str,
+    sequence: u64,
+    settlement: &Settlement<'_>,
+) -> Result<String, StoreError> {
+    // The block of this number, or else the neighbour that does not fit.
+    let first: Option<String> = sqlx::query_scalar(
+        "SELECT block_sha256 FROM chain WHERE device = ?1 AND sequence BETWEEN ?2 - 1 AND ?2 + 1
+         ORDER BY abs(sequence - ?2) LIMIT 1",
+    )
+    .bind(device)
+    .bind(sequence.cast_signed())
+    .fetch_optional(&mut **tx)
+    .await?;
+    // None for a number that was declared lost with other content.
+    let first = first.unwrap_or_default();
+    sqlx::query("INSERT INTO forks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
+        .bind(device)
+        .bind(sequence.cast_signed())
+        .bind(&first)
+        .bind(settlement.block.to_string())
+        .bind(millis(settlement.received_at))
+        .execute(&mut **tx)
+        .await?;
+    Ok(first)
 }
 
 async fn insert_violation(
@@ -384,6 +431,7 @@ fn known(row: BlockRow) -> Known {
         sequence: sequence.map(i64::unsigned_abs),
         manifest_sha256: manifest.as_deref().map(digest),
         gap: None,
+        fork: None,
     };
     Known {
         receipt_missing,

@@ -14,6 +14,7 @@
 
 mod checksum;
 mod index;
+mod quota;
 mod renew;
 pub(crate) mod scan;
 pub(crate) mod tus;
@@ -27,7 +28,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use audit::{Actor, AuditSink, Event};
+use audit::{Actor, AuditSink, Event, Repeats};
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pki::cert::CertificateChain;
@@ -37,6 +38,7 @@ use store::{ObjectId, Objects, Sql};
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
 
+pub use quota::Quota;
 pub use uploads::{Limits, UploadError};
 pub(crate) use uploads::{Upload, Uploads};
 pub(crate) use verify::Verifier;
@@ -50,6 +52,11 @@ use verify::{Refusal, Verified, VerifyFailure};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
+/// What is recorded of refused uploads.
+pub(crate) fn refusals() -> Mutex<Repeats> {
+    Mutex::new(Repeats::new(quota::REFUSALS))
+}
+
 /// First pause before a block is tried again that could not be settled; each next one doubles.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// Longest such pause: a scanner or disk that comes back is noticed within half a minute.
@@ -91,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) workers: Semaphore,
     /// Uploads being settled; the channel closes when it is done.
     pub(crate) settling: Mutex<HashMap<String, watch::Receiver<()>>>,
+    /// Refused uploads that are counted rather than recorded.
+    pub(crate) refusals: Mutex<Repeats>,
 }
 
 /// Why a block could not be settled now.
@@ -333,6 +342,7 @@ impl Intake {
             block,
             received_at: now,
             verdict,
+            fork: None,
         };
         match self.file_away(settlement, &path).await? {
             Filed::New(settled) => {

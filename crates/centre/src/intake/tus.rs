@@ -118,10 +118,14 @@ async fn create(
         return Ok((StatusCode::OK, [(RECEIPT, address)]).into_response());
     }
     let now = OffsetDateTime::now_utc();
-    let upload = intake
+    let created = intake
         .uploads()
         .create(&device.0, size, block_sha256, metadata.to_owned(), now)
-        .await?;
+        .await;
+    let upload = match created {
+        Ok(upload) => upload,
+        Err(error) => return Err(refused(&intake, &device, error).await),
+    };
     if size == 0 {
         intake.settle_soon(upload.clone());
     }
@@ -138,6 +142,12 @@ async fn create(
         [(UPLOAD_EXPIRES, expires(&upload)?)],
     )
         .into_response())
+}
+
+/// The answer to an upload that is refused, after it was noted.
+async fn refused(intake: &Intake, device: &Device, error: UploadError) -> Problem {
+    intake.note_refusal(&device.0, &error).await;
+    error.into()
 }
 
 async fn offset(
@@ -213,7 +223,10 @@ async fn receive(
     } else {
         OnCut::Keep
     };
-    let mut append = intake.uploads().append(upload, offset, on_cut)?;
+    let mut append = match intake.uploads().append(upload, offset, on_cut) {
+        Ok(append) => append,
+        Err(error) => return Err(refused(intake, &Device(upload.device.clone()), error).await),
+    };
     let mut parts = body.into_data_stream();
     loop {
         let cut = match tokio::time::timeout(IDLE, parts.next()).await {
@@ -396,6 +409,28 @@ impl From<UploadError> for Problem {
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-uploads",
                 "finish or terminate unfinished uploads first",
+            ),
+            UploadError::TooFast { retry_after } => answer(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-fast",
+                "wait for the next hour",
+            )
+            .retry_after(*retry_after),
+            UploadError::DayFull { retry_after } => answer(
+                StatusCode::TOO_MANY_REQUESTS,
+                "day-full",
+                "wait, or raise max_bytes_per_day at the centre",
+            )
+            .retry_after(*retry_after),
+            UploadError::QuarantineFull => answer(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "quarantine-full",
+                "look at the camera's blocks in quarantine at the centre",
+            ),
+            UploadError::NoSpace => answer(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "no-space",
+                "keep the data and try again later",
             ),
             UploadError::Busy => answer(
                 StatusCode::LOCKED,

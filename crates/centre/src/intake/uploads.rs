@@ -12,7 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::{Sql, StoreError, sqlx};
 use time::OffsetDateTime;
 
+use super::quota::{self, Quota};
 use crate::clock::{from_millis, millis};
+
+/// Bytes of a part between two looks at the free space.
+const LOOK: u64 = 8 << 20;
 
 /// Bounds of the intake; all of them are refusals with a reason, never silent.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub struct Limits {
     pub max_open_per_device: u32,
     /// How long an unfinished upload is kept.
     pub upload_lifetime: std::time::Duration,
+    /// What one device may take in a time.
+    pub quota: Quota,
 }
 
 impl Default for Limits {
@@ -33,6 +39,7 @@ impl Default for Limits {
             // The camera opens a handful; more means that something leaks uploads.
             max_open_per_device: 64,
             upload_lifetime: std::time::Duration::from_secs(7 * 24 * 3600),
+            quota: Quota::default(),
         }
     }
 }
@@ -71,6 +78,24 @@ pub enum UploadError {
     /// The device has too many unfinished uploads.
     #[error("the device has {0} unfinished uploads already")]
     TooMany(u32),
+    /// The device has begun as many uploads as it may in an hour.
+    #[error("the device has begun too many uploads in this hour")]
+    TooFast {
+        /// Seconds until it may again.
+        retry_after: u64,
+    },
+    /// The device has announced as many bytes as it may in a day.
+    #[error("the device has announced as many bytes as it may in a day")]
+    DayFull {
+        /// Seconds until it is looked at again.
+        retry_after: u64,
+    },
+    /// Too much of the device is in quarantine.
+    #[error("too much of this device is in quarantine")]
+    QuarantineFull,
+    /// What is left of the disk is kept for index and log.
+    #[error("the centre has no space for blocks of this size")]
+    NoSpace,
     /// Another request is writing to this upload.
     #[error("another request is writing to this upload")]
     Busy,
@@ -86,6 +111,20 @@ pub enum UploadError {
     /// The journal failed.
     #[error("the intake journal failed")]
     Store(#[from] StoreError),
+}
+
+impl UploadError {
+    /// The stable name of a share that is used up; `None` for other reasons.
+    pub(super) fn quota(&self) -> Option<&'static str> {
+        match self {
+            Self::TooMany(_) => Some("too-many-uploads"),
+            Self::TooFast { .. } => Some("too-fast"),
+            Self::DayFull { .. } => Some("day-full"),
+            Self::QuarantineFull => Some("quarantine-full"),
+            Self::NoSpace => Some("no-space"),
+            _ => None,
+        }
+    }
 }
 
 impl From<sqlx::Error> for UploadError {
@@ -144,6 +183,7 @@ impl Uploads {
         if size > limit {
             return Err(UploadError::TooLarge { size, limit });
         }
+        quota::check_space(&self.folder, &self.limits.quota, size)?;
         let id = random_id()?;
         let expires_at = now + self.limits.upload_lifetime;
         let mut tx = self.sql.write().await?;
@@ -154,6 +194,7 @@ impl Uploads {
         if open >= i64::from(self.limits.max_open_per_device) {
             return Err(UploadError::TooMany(self.limits.max_open_per_device));
         }
+        quota::take(&mut tx, &self.limits.quota, device, size, millis(now)).await?;
         sqlx::query("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?)")
             .bind(&id)
             .bind(device)
@@ -238,8 +279,12 @@ impl Uploads {
         if length != offset {
             return Err(UploadError::WrongOffset(length));
         }
+        quota::check_space(&self.folder, &self.limits.quota, 0)?;
         claim.counts(offset);
         Ok(Append {
+            folder: self.folder.clone(),
+            quota: self.limits.quota.clone(),
+            looked: offset,
             file,
             start: offset,
             end: offset,
@@ -395,6 +440,10 @@ pub(crate) enum OnCut {
 /// One request's bytes on their way to the end of an upload.
 #[derive(Debug)]
 pub(crate) struct Append {
+    folder: PathBuf,
+    quota: Quota,
+    /// Where the free space was looked at last.
+    looked: u64,
     file: File,
     start: u64,
     end: u64,
@@ -423,6 +472,10 @@ impl Append {
         let end = self.end.saturating_add(bytes.len() as u64);
         if end > self.size {
             return Err(UploadError::TooLong(self.size));
+        }
+        if end.saturating_sub(self.looked) >= LOOK {
+            quota::check_space(&self.folder, &self.quota, 0)?;
+            self.looked = end;
         }
         self.file.write_all(bytes)?;
         self.end = end;

@@ -167,6 +167,8 @@ pub struct Summary {
     pub classification: u8,
     /// `open`, `accepted` or `rejected`.
     pub state: String,
+    /// Whether another block of the camera, which is in quarantine, claims the same number.
+    pub disputed: bool,
 }
 
 impl Summary {
@@ -187,9 +189,11 @@ type SummaryRow = (
     Option<String>,
     Option<i64>,
     Option<i64>,
+    bool,
 );
 const SUMMARY: &str = "SELECT v.position, v.violation_group, v.id, v.captured_at, v.kind, v.place,
-    v.device, v.plate, v.speed_kmh, v.limit_kmh FROM violations v";
+    v.device, v.plate, v.speed_kmh, v.limit_kmh,
+    EXISTS (SELECT 1 FROM forks f WHERE f.accepted_block = v.block_sha256) FROM violations v";
 
 /// The row of a list, unless it is of a group that is not visible.
 fn from_row(row: SummaryRow, visible: &Visible) -> Option<(i64, Summary)> {
@@ -211,6 +215,7 @@ fn summary(row: SummaryRow, group: &Group) -> Summary {
         limit_kmh: number(row.9),
         classification: u8::try_from(group.classification).unwrap_or(u8::MAX),
         state: group.state.clone(),
+        disputed: row.10,
     }
 }
 

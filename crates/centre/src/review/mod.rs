@@ -30,7 +30,7 @@ pub use export::Export;
 pub(crate) use list::PER_MILLI;
 pub use list::{Cursor, Filter, Page, Summary};
 pub use media::{MediumBytes, MediumStream};
-pub use query::{CustodyStep, Details, Medium, Overview, ReviewedBy};
+pub use query::{CustodyStep, Details, Disputing, Medium, Overview, ReviewedBy};
 use shares::Shares;
 use visible::{Visible, may_view};
 

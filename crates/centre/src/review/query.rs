@@ -58,6 +58,17 @@ pub struct CustodyStep {
     pub log_index: u64,
 }
 
+/// A block that contradicts a violation's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Disputing {
+    /// SHA-256 of the sealed block.
+    pub block_sha256: String,
+    /// When it came.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub found_at: OffsetDateTime,
+}
+
 /// Everything about one violation but its pictures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Details {
@@ -74,6 +85,9 @@ pub struct Details {
     pub sequence: u64,
     /// The media in the order of the block.
     pub media: Vec<Medium>,
+    /// Blocks in quarantine that claim the same number: until somebody has found out which one is
+    /// the camera's, neither proves anything.
+    pub disputed_by: Vec<Disputing>,
     /// Decisions, oldest first.
     pub reviews: Vec<ReviewedBy>,
     /// Steps, oldest first.
@@ -176,6 +190,7 @@ pub(super) async fn details(
         lane: row.2.and_then(|n| u32::try_from(n).ok()),
         sequence: sequence.unsigned_abs(),
         media: media(&row.3),
+        disputed_by: disputing(sql, &row.4).await?,
         reviews: reviews(sql, &summary.id).await?,
         custody: custody(sql, &summary.id).await?,
         block_sha256: row.4,
@@ -201,6 +216,22 @@ fn media(manifest: &str) -> Vec<Medium> {
         sha256: m.sha256.to_string(),
     };
     media.into_iter().map(medium).collect()
+}
+
+async fn disputing(sql: &Sql, block: &str) -> Result<Vec<Disputing>, StoreError> {
+    let rows: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT other_block, found_at FROM forks WHERE accepted_block = ?
+         ORDER BY found_at LIMIT ?",
+    )
+    .bind(block)
+    .bind(MAX_CUSTODY)
+    .fetch_all(sql.read())
+    .await?;
+    let disputing = |(block_sha256, at)| Disputing {
+        block_sha256,
+        found_at: from_millis(at),
+    };
+    Ok(rows.into_iter().map(disputing).collect())
 }
 
 async fn reviews(sql: &Sql, id: &str) -> Result<Vec<ReviewedBy>, StoreError> {

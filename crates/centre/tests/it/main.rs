@@ -12,6 +12,7 @@ mod chain;
 mod durability;
 mod export;
 mod growth;
+mod quota;
 mod review;
 mod scanner;
 mod site;
