@@ -42,9 +42,10 @@ const UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
 const RECEIPT: HeaderName = HeaderName::from_static("cordon-receipt");
 /// Metadata is a handful of short pairs.
 const MAX_METADATA: usize = 4096;
-/// A sender that is silent for this long is gone; its next connection must not find the upload
-/// claimed by the old one.
-const IDLE: Duration = Duration::from_secs(20);
+/// A sender that is silent for this long is gone. There is no other limit on how long a part takes: a
+/// camera on a bearer of some kbit/s gets on, and its next connection need not wait for this one
+/// ([`super::Uploads::end_silent`]).
+const IDLE: Duration = Duration::from_secs(60);
 /// How long a request for a receipt waits for the verdict before it is told to come back.
 const RECEIPT_WAIT: Duration = Duration::from_secs(15);
 
@@ -157,6 +158,8 @@ async fn offset(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     check_version(&headers)?;
+    intake.uploads().find(&id, &device.0).await?;
+    intake.uploads().end_silent(&id).await;
     intake.take_up(&id, &device).await?;
     let (upload, offset) = intake.uploads().find(&id, &device.0).await?;
     let mut answer = (
@@ -210,6 +213,11 @@ async fn append(
     Ok((StatusCode::NO_CONTENT, headers).into_response())
 }
 
+/// Another connection goes on with the upload.
+#[derive(Debug, thiserror::Error)]
+#[error("another connection goes on with the upload")]
+struct Superseded;
+
 /// Streams the body to the end of the upload's file and returns the new offset.
 async fn receive(
     intake: &Intake,
@@ -228,8 +236,13 @@ async fn receive(
         Err(error) => return Err(refused(intake, &Device(upload.device.clone()), error).await),
     };
     let mut parts = body.into_data_stream();
+    let superseded = append.superseded();
     loop {
-        let cut = match tokio::time::timeout(IDLE, parts.next()).await {
+        let next = tokio::select! {
+            next = tokio::time::timeout(IDLE, parts.next()) => next,
+            () = superseded.cancelled() => Ok(Some(Err(axum::Error::new(Superseded)))),
+        };
+        let cut = match next {
             Ok(None) => break,
             Ok(Some(Ok(part))) => {
                 if let Some(checksum) = &mut checksum {
@@ -238,8 +251,8 @@ async fn receive(
                 append.write(&part)?;
                 continue;
             }
-            Ok(Some(Err(_))) => cut("the connection broke"),
-            Err(_) => cut("nothing came for 20 seconds"),
+            Ok(Some(Err(_))) => cut("the connection broke, or another goes on"),
+            Err(_) => cut("nothing came for a minute"),
         };
         // Keeping or taking back waits for the disk.
         let _ = intake.pool().run(move || drop(append)).await;

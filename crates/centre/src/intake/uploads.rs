@@ -8,13 +8,21 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use store::{Sql, StoreError, sqlx};
 use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
 
 use super::quota::{self, Quota};
 use crate::clock::{from_millis, millis};
 
+/// A request that brings bytes and has been silent for this long ends for the next one. On a slow
+/// bearer a lost packet alone keeps it silent for some seconds; a camera needs as long to come back.
+const SILENT: Duration = Duration::from_secs(5);
+/// How often, and with which pause, its end is looked for: the disk may have to be synced.
+const ENDING: u32 = 100;
+const ENDING_PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of a part between two looks at the free space.
 const LOOK: u64 = 8 << 20;
 
@@ -26,7 +34,7 @@ pub struct Limits {
     /// Unfinished uploads of one device.
     pub max_open_per_device: u32,
     /// How long an unfinished upload is kept.
-    pub upload_lifetime: std::time::Duration,
+    pub upload_lifetime: Duration,
     /// What one device may take in a time.
     pub quota: Quota,
 }
@@ -38,7 +46,7 @@ impl Default for Limits {
             max_block: 64 << 30,
             // The camera opens a handful; more means that something leaks uploads.
             max_open_per_device: 64,
-            upload_lifetime: std::time::Duration::from_secs(7 * 24 * 3600),
+            upload_lifetime: Duration::from_secs(7 * 24 * 3600),
             quota: Quota::default(),
         }
     }
@@ -142,8 +150,17 @@ pub(crate) struct Uploads {
     busy: Busy,
 }
 
-/// Claimed uploads, each with the number of bytes that count while the claim lasts.
-type Busy = Arc<Mutex<HashMap<String, u64>>>;
+/// Claimed uploads.
+type Busy = Arc<Mutex<HashMap<String, Held>>>;
+
+/// What is known of a claimed upload.
+#[derive(Debug)]
+struct Held {
+    /// Bytes that count while the claim lasts.
+    counted: u64,
+    /// Of a request that brings bytes: when the last ones came, and what ends it.
+    append: Option<(Instant, CancellationToken)>,
+}
 
 type Row = (String, String, i64, Option<String>, String, i64);
 
@@ -244,7 +261,7 @@ impl Uploads {
         };
         let offset = busy
             .get(&upload.id)
-            .map_or(length, |counted| length.min(*counted));
+            .map_or(length, |held| length.min(held.counted));
         Ok((upload, offset))
     }
 
@@ -260,6 +277,29 @@ impl Uploads {
         .await?;
         let whole = |u: &Upload| fs::metadata(self.path(&u.id)).is_ok_and(|m| m.len() == u.size);
         Ok(rows.into_iter().map(from_row).filter(whole).collect())
+    }
+
+    /// Ends a request that brings bytes of this upload and has been silent for [`SILENT`], so that
+    /// what it brought counts; waits a moment for that. Whoever asks for the offset has lost the
+    /// connection, or else the bytes still come.
+    pub(crate) async fn end_silent(&self, id: &str) {
+        for _ in 0..ENDING {
+            {
+                let held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(Held {
+                    append: Some((last, end)),
+                    ..
+                }) = held.get(id)
+                else {
+                    return;
+                };
+                if last.elapsed() < SILENT {
+                    return;
+                }
+                end.cancel();
+            }
+            tokio::time::sleep(ENDING_PAUSE).await;
+        }
     }
 
     /// Claims `upload` for one writer at `offset`; `on_cut` says what becomes of the bytes when
@@ -280,8 +320,9 @@ impl Uploads {
             return Err(UploadError::WrongOffset(length));
         }
         quota::check_space(&self.folder, &self.limits.quota, 0)?;
-        claim.counts(offset);
+        let superseded = claim.appends(offset);
         Ok(Append {
+            superseded,
             folder: self.folder.clone(),
             quota: self.limits.quota.clone(),
             looked: offset,
@@ -291,7 +332,7 @@ impl Uploads {
             size: upload.size,
             on_cut,
             kept: false,
-            _claim: claim,
+            claim,
         })
     }
 
@@ -348,7 +389,7 @@ impl Uploads {
             }
             known.insert(upload.id);
         }
-        let started = now - std::time::Duration::from_secs(60);
+        let started = now - Duration::from_secs(60);
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let path = entry.path();
@@ -405,17 +446,35 @@ impl Claim {
         if held.contains_key(id) {
             return None;
         }
-        held.insert(id.to_owned(), u64::MAX);
+        let claimed = Held {
+            counted: u64::MAX,
+            append: None,
+        };
+        held.insert(id.to_owned(), claimed);
         Some(Self {
             busy: busy.clone(),
             id: id.to_owned(),
         })
     }
 
-    /// Only the first `bytes` count until the claim is given back.
-    fn counts(&self, bytes: u64) {
+    /// Only the first `bytes` count until the claim is given back; gives what asks for that.
+    fn appends(&self, bytes: u64) -> CancellationToken {
+        let end = CancellationToken::new();
+        let appends = Held {
+            counted: bytes,
+            append: Some((Instant::now(), end.clone())),
+        };
         let mut held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(self.id.clone(), bytes);
+        held.insert(self.id.clone(), appends);
+        end
+    }
+
+    /// Notes that bytes came.
+    fn lives(&self) {
+        let mut held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((last, _)) = held.get_mut(&self.id).and_then(|held| held.append.as_mut()) {
+            *last = Instant::now();
+        }
     }
 }
 
@@ -440,6 +499,7 @@ pub(crate) enum OnCut {
 /// One request's bytes on their way to the end of an upload.
 #[derive(Debug)]
 pub(crate) struct Append {
+    superseded: CancellationToken,
     folder: PathBuf,
     quota: Quota,
     /// Where the free space was looked at last.
@@ -450,10 +510,15 @@ pub(crate) struct Append {
     size: u64,
     on_cut: OnCut,
     kept: bool,
-    _claim: Claim,
+    claim: Claim,
 }
 
 impl Append {
+    /// Ends when another request is to go on with the upload.
+    pub(crate) fn superseded(&self) -> CancellationToken {
+        self.superseded.clone()
+    }
+
     /// Takes all bytes of this request back, whatever was agreed for a cut.
     ///
     /// # Errors
@@ -479,6 +544,7 @@ impl Append {
         }
         self.file.write_all(bytes)?;
         self.end = end;
+        self.claim.lives();
         Ok(())
     }
 

@@ -275,6 +275,31 @@ async fn one_request_at_a_time_writes_to_an_upload() {
 }
 
 #[tokio::test]
+async fn part_of_a_silent_connection_is_kept_for_the_next_one() {
+    let site = Site::new().await;
+    let at = site.upload(CAMERA, 10, "").await;
+    let (sender, receiver) = tokio::sync::mpsc::channel::<io::Result<Bytes>>(1);
+    let body = stream::unfold(receiver, async |mut r| Some((r.recv().await?, r)));
+    let request = patch(&at, CAMERA, 0).body(Body::from_stream(body)).unwrap();
+    let hanging = tokio::spawn(call(site.centre.intake_router(), request));
+    // The bearer is gone after four bytes; nobody tells the centre.
+    sender.send(Ok(Bytes::from_static(b"0123"))).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Not while bytes may still come.
+    assert_eq!(site.offset(&at).await, "0");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(site.offset(&at).await, "4");
+    assert_eq!(hanging.await.unwrap().code(), "upload-cut");
+    let answer = site.part(&at, 4, b"456789", "").await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    // Nobody else ends it: to another device there is no such upload.
+    assert_eq!(
+        site.head("camera-18", &at).await.status,
+        StatusCode::NOT_FOUND
+    );
+}
+
+#[tokio::test]
 async fn unfinished_uploads_are_bounded_and_expire() {
     let limits = Limits {
         max_open_per_device: 2,
