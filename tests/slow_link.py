@@ -56,7 +56,7 @@ def counted(camera):
 
 def bearer(suite, site, kbit, pictures, size, seconds, cut=False, share=0.85):
     network = suite.network
-    camera = FarCamera(site, f"camera-{kbit}{'-cut' if cut else ''}", settings="\n[uplink]\nbackoff_min_ms = 500\n")
+    camera = FarCamera(site, f"camera-{int(kbit * 10)}{'-cut' if cut else ''}", settings="\n[uplink]\nbackoff_min_ms = 500\n")
     with suite.case(f"{pictures} pictures of {size // 1000} kB over {kbit} kbit/s{' with cuts' if cut else ''}"):
         # The first picture enrols the camera, over a bearer that is not yet slow.
         camera.start()

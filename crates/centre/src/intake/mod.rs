@@ -20,6 +20,7 @@ pub(crate) mod scan;
 pub(crate) mod tus;
 mod uploads;
 mod verify;
+mod violation;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -285,6 +286,18 @@ impl Intake {
             Ok(_) | Err(UploadError::Unknown) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Bytes of an upload of this device whose block is settled; `None` if it is not.
+    ///
+    /// One whose bytes were discarded is no upload any more: the sender starts anew.
+    pub(crate) async fn settled_size(
+        &self,
+        id: &str,
+        device: &Device,
+    ) -> Result<Option<u64>, Problem> {
+        let size = index::settled_size(&self.inner.sql, id, &device.0).await;
+        size.map_err(|e| Problem::internal(&e))
     }
 
     /// The receipt of a block this device brought, if it is settled.

@@ -2,14 +2,17 @@
 //! termination (<https://tus.io/protocols/resumable-upload>).
 //!
 //! Two additions of ours, invisible to other clients: an upload announced with the metadata key
-//! `sha256` that is archived already is answered at once with the address of its receipt, and
-//! each upload has a `receipt` below its address.
+//! `sha256` that is archived already is answered at once with the address of its receipt, if the
+//! request has the header `Cordon-Receipt` (others get an upload as always, and the same receipt at
+//! its end); and each upload has a `receipt` below its address.
+//!
+//! An upload whose block is settled is gone from the journal. To its sender it is complete.
 //!
 //! Not offered: `X-HTTP-Method-Override`, which the protocol has for browsers that cannot send
 //! PATCH; a camera can.
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -113,6 +116,7 @@ async fn create(
     })?;
     let block_sha256 = announced_hash(metadata)?;
     if let Some(hash) = &block_sha256
+        && headers.contains_key(RECEIPT)
         && intake.receipt_of_block(hash, &device).await?.is_some()
     {
         let address = format!("/intake/v1/blocks/{hash}/receipt");
@@ -158,6 +162,13 @@ async fn offset(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     check_version(&headers)?;
+    if let Some(size) = intake.settled_size(&id, &device).await? {
+        let complete = [
+            (UPLOAD_OFFSET, size.to_string()),
+            (UPLOAD_LENGTH, size.to_string()),
+        ];
+        return Ok((StatusCode::OK, complete, [(CACHE_CONTROL, "no-store")]).into_response());
+    }
     intake.uploads().find(&id, &device.0).await?;
     intake.uploads().end_silent(&id).await;
     intake.take_up(&id, &device).await?;
@@ -204,13 +215,35 @@ async fn append(
         .get(UPLOAD_CHECKSUM)
         .map(Checksum::parse)
         .transpose()?;
+    if let Some(size) = intake.settled_size(&id, &device).await? {
+        return append_nothing(offset, size, body).await;
+    }
     let (upload, _) = intake.uploads().find(&id, &device.0).await?;
+    let announced = body.size_hint().exact().unwrap_or_default();
+    if offset.saturating_add(announced) > upload.size {
+        // Before the first byte, where the request says how many there are.
+        return Err(UploadError::TooLong(upload.size).into());
+    }
     let offset = receive(&intake, &upload, offset, checksum, body).await?;
     let headers = [
         (UPLOAD_OFFSET, offset.to_string()),
         (UPLOAD_EXPIRES, expires(&upload)?),
     ];
     Ok((StatusCode::NO_CONTENT, headers).into_response())
+}
+
+/// The answer to a part of an upload that is complete: whoever sends nothing more is right.
+async fn append_nothing(offset: u64, size: u64, body: Body) -> Result<Response, Problem> {
+    if offset != size {
+        return Err(UploadError::WrongOffset(size).into());
+    }
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        if part.map_or(true, |part| !part.is_empty()) {
+            return Err(UploadError::TooLong(size).into());
+        }
+    }
+    Ok((StatusCode::NO_CONTENT, [(UPLOAD_OFFSET, size.to_string())]).into_response())
 }
 
 /// Another connection goes on with the upload.
@@ -248,7 +281,13 @@ async fn receive(
                 if let Some(checksum) = &mut checksum {
                     checksum.update(&part);
                 }
-                append.write(&part)?;
+                if let Err(error) = append.write(&part) {
+                    // Of a refused request nothing stays.
+                    let device = Device(upload.device.clone());
+                    let taken_back = intake.pool().run(move || append.take_back()).await;
+                    taken_back.map_err(|e| Problem::internal(&e))??;
+                    return Err(refused(intake, &device, error).await);
+                }
                 continue;
             }
             Ok(Some(Err(_))) => cut("the connection broke, or another goes on"),
