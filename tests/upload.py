@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import sqlite3
 import ssl
 
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -37,6 +38,16 @@ def run(suite):
         description = people["reviewer-3"].get("/api/v1/openapi.json")
         OpenAPIV31SpecValidator(description).validate()
         equal(description, json.loads(run_command(CORDON, "openapi").stdout), "description of the program")
+    with suite.case("counters and search of the index fit its rows, and a difference is named"):
+        equal(cordon_json("site", "check", "--data", site.data), {"fits": True, "differences": []})
+        index = sqlite3.connect(site.data / "centre" / "centre.sqlite", timeout=10)
+        with index:
+            index.execute("UPDATE cameras SET accepted = accepted + 1 WHERE device = 'camera-18'")
+        found = cordon_json("site", "check", "--data", site.data, code=1)["differences"]
+        equal(found, [{"what": "blocks of a camera", "at": ["camera-18"], "count": 1}])
+        with index:
+            index.execute("UPDATE cameras SET accepted = accepted - 1 WHERE device = 'camera-18'")
+        index.close()
     with suite.case("the audit log and all journals hold"):
         site.verify_audit()
     with suite.case("the site stops"):

@@ -3,6 +3,7 @@
 mod ledger;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,22 @@ pub(crate) struct Bearer {
     pub(crate) settings: config::Bearer,
     pub(crate) ledger: Arc<Ledger>,
     health: Mutex<Health>,
+    /// Parts under way.
+    sending: AtomicU32,
+}
+
+/// A part under way; counted until it is dropped.
+pub(crate) struct Sending {
+    bearer: Arc<Bearer>,
+    begun: Instant,
+    /// Parts that shared the bearer, as seen when this one began.
+    beside: u32,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.bearer.sending.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -79,6 +96,7 @@ impl Bearers {
                 settings: s.clone(),
                 ledger: Arc::new(ledger),
                 health: Mutex::default(),
+                sending: AtomicU32::new(0),
             }));
         }
         all.sort_by_key(|b| b.settings.priority);
@@ -127,10 +145,14 @@ impl Bearers {
         health.speed = health.speed.map(|speed| speed / 2.0);
     }
 
-    /// Notes that `bytes` took `time` over `bearer`.
-    pub(crate) fn measured(&self, bearer: &Bearer, bytes: usize, time: Duration) {
+    /// Notes that a part of `bytes` is through.
+    pub(crate) fn measured(&self, part: &Sending, bytes: usize) {
+        let bearer = &part.bearer;
+        // Each of several parts has its share of what the bearer takes.
+        let at_end = bearer.sending.load(Ordering::Relaxed).max(1);
+        let shares = f64::from(part.beside + at_end) / 2.0;
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let now = bytes as f64 / time.as_secs_f64().max(0.001);
+        let now = shares * bytes as f64 / part.begun.elapsed().as_secs_f64().max(0.001);
         let mut health = bearer.lock();
         let speed = health
             .speed
@@ -161,13 +183,27 @@ impl Bearer {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes that a part begins.
+    pub(crate) fn send_part(self: &Arc<Self>) -> Sending {
+        let beside = self
+            .sending
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        Sending {
+            bearer: Arc::clone(self),
+            begun: Instant::now(),
+            beside,
+        }
+    }
+
     /// Length of the next part, at most `most`.
     pub(crate) fn part_len(&self, most: u32) -> u32 {
         let Some(speed) = self.lock().speed else {
             return FIRST_PART.min(most);
         };
         let shortest = SHORTEST_PART.min(most);
-        let len = (speed * PART_SECONDS).clamp(f64::from(shortest), f64::from(most));
+        let shares = f64::from(self.sending.load(Ordering::Relaxed).saturating_add(1));
+        let len = (speed / shares * PART_SECONDS).clamp(f64::from(shortest), f64::from(most));
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -1,7 +1,7 @@
 //! The client side of tus 1.0 (<https://tus.io/protocols/resumable-upload>): creation, expiration, and the centre's additions for receipts.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -208,12 +208,12 @@ impl Upload<'_> {
                     connection.bearer.part_len(self.chunk_len),
                 )
                 .await?;
-            let (len, begun) = (chunk.len(), Instant::now());
+            let (len, part) = (chunk.len(), connection.bearer.send_part());
             let answer = patch(connection, location, offset, chunk).await?;
             if answer.status() == StatusCode::NO_CONTENT {
-                self.bearers
-                    .measured(&connection.bearer, len, begun.elapsed());
+                self.bearers.measured(&part, len);
             }
+            drop(part);
             let lost = match answer.status() {
                 StatusCode::NO_CONTENT => {
                     let next = number(answer.headers(), "upload-offset");

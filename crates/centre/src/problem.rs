@@ -86,7 +86,7 @@ impl Problem {
 }
 
 /// Tells the operator, though not as often as a camera asks again.
-fn tell_disk_full(error: &(dyn std::error::Error + 'static)) {
+pub(crate) fn tell_disk_full(error: &(dyn std::error::Error + 'static)) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if last.is_none_or(|at| at.elapsed() >= TELL_PAUSE) {

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 
 use super::Intake;
 use super::uploads::UploadError;
+use crate::problem::tell_disk_full;
 
 /// What one device may take.
 #[derive(Clone, Debug)]
@@ -129,6 +130,9 @@ impl Intake {
             return;
         };
         self.inner.metrics.count_refused(code);
+        if matches!(error, UploadError::NoSpace) {
+            tell_disk_full(error);
+        }
         let more = self
             .repeats()
             .note(&format!("{device} {code}"), Instant::now());

@@ -162,17 +162,17 @@ async fn offset(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     check_version(&headers)?;
-    if let Some(size) = intake.settled_size(&id, &device).await? {
-        let complete = [
-            (UPLOAD_OFFSET, size.to_string()),
-            (UPLOAD_LENGTH, size.to_string()),
-        ];
-        return Ok((StatusCode::OK, complete, [(CACHE_CONTROL, "no-store")]).into_response());
-    }
-    intake.uploads().find(&id, &device.0).await?;
-    intake.uploads().end_silent(&id).await;
-    intake.take_up(&id, &device).await?;
-    let (upload, offset) = intake.uploads().find(&id, &device.0).await?;
+    let (upload, offset) = match offset_of(&intake, &id, &device).await {
+        Ok(found) => found,
+        // Settled, maybe this moment.
+        Err(UploadError::Unknown) => {
+            let size = intake.settled_size(&id, &device).await?;
+            let size = size.ok_or(UploadError::Unknown)?.to_string();
+            let complete = [(UPLOAD_OFFSET, size.clone()), (UPLOAD_LENGTH, size)];
+            return Ok((StatusCode::OK, complete, [(CACHE_CONTROL, "no-store")]).into_response());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let mut answer = (
         StatusCode::OK,
         [
@@ -189,6 +189,17 @@ async fn offset(
         answer.headers_mut().insert(UPLOAD_METADATA, value);
     }
     Ok(answer)
+}
+
+async fn offset_of(
+    intake: &Intake,
+    id: &str,
+    device: &Device,
+) -> Result<(Upload, u64), UploadError> {
+    intake.uploads().find(id, &device.0).await?;
+    intake.uploads().end_silent(id).await;
+    intake.take_up(id, device).await?;
+    intake.uploads().find(id, &device.0).await
 }
 
 async fn append(
@@ -215,10 +226,14 @@ async fn append(
         .get(UPLOAD_CHECKSUM)
         .map(Checksum::parse)
         .transpose()?;
-    if let Some(size) = intake.settled_size(&id, &device).await? {
-        return append_nothing(offset, size, body).await;
-    }
-    let (upload, _) = intake.uploads().find(&id, &device.0).await?;
+    let upload = match intake.uploads().find(&id, &device.0).await {
+        Ok((upload, _)) => upload,
+        Err(UploadError::Unknown) => {
+            let size = intake.settled_size(&id, &device).await?;
+            return append_nothing(offset, size.ok_or(UploadError::Unknown)?, body).await;
+        }
+        Err(error) => return Err(error.into()),
+    };
     let announced = body.size_hint().exact().unwrap_or_default();
     if offset.saturating_add(announced) > upload.size {
         // Before the first byte, where the request says how many there are.
