@@ -93,7 +93,8 @@ class Device:
         return http.client.HTTPSConnection("localhost", self.site.intake, context=context, timeout=30)
 
     def create(self, size, metadata=""):
-        headers = {"Upload-Length": str(size), "Upload-Metadata": metadata}
+        # As a camera asks: of a block that is archived already, the receipt.
+        headers = {"Upload-Length": str(size), "Upload-Metadata": metadata, "Cordon-Receipt": "1"}
         return self.request("POST", FILES, None, {k: v for k, v in headers.items() if v})
 
     def append(self, location, offset, body, headers=None):

@@ -152,13 +152,13 @@ class Person:
 
     def violations(self):
         """All violations that this person may see, from all pages of the list."""
-        rows, number = [], 1
+        rows, before = [], ""
         while True:
-            page = self.get(f"/api/v1/violations?page={number}")
+            page = self.get(f"/api/v1/violations{before}")
             rows += page["rows"]
-            if not page["more"]:
+            if page["older"] is None:
                 return rows
-            number += 1
+            before = f"?before={page['older']}"
 
 
 class Answer:

@@ -3,15 +3,18 @@
 import base64
 import contextlib
 import hashlib
+import json
 import os
 import socket
+import sqlite3
 import ssl
 
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError
 
 from tests.device import FILES, TUS, Device
-from tests.harness import Camera, Site, contains, cordon_json, equal, jpeg, request, tls_context, wait_for
+from tests.harness import CORDON, Camera, Site, contains, cordon_json, equal, jpeg, request, tls_context, wait_for
 from tests.harness import run as run_command
 
 # Pieces in which the foreign client uploads; a block has some.
@@ -31,6 +34,20 @@ def run(suite):
     strangers(suite, site, device, people)
     agent(suite, site, people)
     revocation(suite, site, device, people)
+    with suite.case("the description of the people's interface is valid OpenAPI"):
+        description = people["reviewer-3"].get("/api/v1/openapi.json")
+        OpenAPIV31SpecValidator(description).validate()
+        equal(description, json.loads(run_command(CORDON, "openapi").stdout), "description of the program")
+    with suite.case("counters and search of the index fit its rows, and a difference is named"):
+        equal(cordon_json("site", "check", "--data", site.data), {"fits": True, "differences": []})
+        index = sqlite3.connect(site.data / "centre" / "centre.sqlite", timeout=10)
+        with index:
+            index.execute("UPDATE cameras SET accepted = accepted + 1 WHERE device = 'camera-18'")
+        found = cordon_json("site", "check", "--data", site.data, code=1)["differences"]
+        equal(found, [{"what": "blocks of a camera", "at": ["camera-18"], "count": 1}])
+        with index:
+            index.execute("UPDATE cameras SET accepted = accepted - 1 WHERE device = 'camera-18'")
+        index.close()
     with suite.case("the audit log and all journals hold"):
         site.verify_audit()
     with suite.case("the site stops"):
@@ -69,6 +86,17 @@ def uploads(suite, device, people):
         uploader = client(device).uploader(str(block), chunk_size=CHUNK, upload_checksum=True)
         uploader.upload()
         device.first = location(uploader.url)
+    with suite.case("tuspy finds the archived upload complete, and uploads a block again that is archived"):
+        again = client(device).uploader(str(block), url=uploader.url, chunk_size=CHUNK)
+        equal(again.get_offset(), block.stat().st_size, "offset of the archived upload")
+        again.upload()
+        equal(again.offset, block.stat().st_size, "offset after nothing was sent")
+        digest = hashlib.sha256(block.read_bytes()).hexdigest()
+        twice = client(device).uploader(str(block), chunk_size=CHUNK, metadata={"sha256": digest})
+        twice.upload()
+        receipts = [device.receipt(at) for at in (location(twice.url), device.first)]
+        equal([answer.status for answer in receipts], [200, 200], "answers")
+        equal(receipts[0].body, receipts[1].body, "receipt of the same block")
     with suite.case("openssl verifies the receipt, which names the block"):
         answer = device.receipt(device.first)
         equal(answer.status, 200, answer.text)

@@ -402,8 +402,8 @@ impl Agent {
         let (stop, stopped) = watch::channel(false);
         let sealing = tokio::spawn(seal_until(stopped, inotify, ingest));
         let mut others: JoinSet<&'static str> = JoinSet::new();
-        for _ in 0..self.shared.config.uplink.parallel {
-            let worker = Worker::new(Arc::clone(&self.shared));
+        for index in 0..self.shared.config.uplink.parallel {
+            let worker = Worker::new(Arc::clone(&self.shared), index);
             others.spawn(async move {
                 worker.run().await;
                 "uplink"

@@ -3,11 +3,13 @@
 mod ledger;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
 use crate::config::{self, Uplink};
 
@@ -20,6 +22,22 @@ pub(crate) struct Bearer {
     pub(crate) settings: config::Bearer,
     pub(crate) ledger: Arc<Ledger>,
     health: Mutex<Health>,
+    /// Parts under way.
+    sending: AtomicU32,
+}
+
+/// A part under way; counted until it is dropped.
+pub(crate) struct Sending {
+    bearer: Arc<Bearer>,
+    begun: Instant,
+    /// Parts that shared the bearer, as seen when this one began.
+    beside: u32,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.bearer.sending.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -27,13 +45,30 @@ struct Health {
     failures: u32,
     not_before: Option<Instant>,
     told_exhausted: bool,
+    /// Bytes a second, of the last parts.
+    speed: Option<f64>,
 }
+
+/// Length of the first part, while nothing is known of a bearer: half a minute of a very slow one.
+const FIRST_PART: u32 = 16 * 1024;
+/// Shortest part: below it, requests and their answers would weigh more than what they carry.
+const SHORTEST_PART: u32 = 8 * 1024;
+/// Seconds that a part takes: the pause for its answer, a round trip, is then a few hundredths, and a
+/// block of higher class waits no longer than that.
+const PART_SECONDS: f64 = 30.0;
+/// Below these bytes a second one upload at a time fills the bearer, and below the next, two.
+const ONE_UPLOAD: f64 = 8_000.0;
+const TWO_UPLOADS: f64 = 64_000.0;
+/// Part of the newest measurement in the speed.
+const NEWEST: f64 = 0.4;
 
 /// All bearers, most preferred first.
 pub(crate) struct Bearers {
     all: Vec<Arc<Bearer>>,
     min: Duration,
     max: Duration,
+    /// Uploads that make sense at the same time.
+    parallel: watch::Sender<usize>,
 }
 
 /// Which bearer to use now.
@@ -61,6 +96,7 @@ impl Bearers {
                 settings: s.clone(),
                 ledger: Arc::new(ledger),
                 health: Mutex::default(),
+                sending: AtomicU32::new(0),
             }));
         }
         all.sort_by_key(|b| b.settings.priority);
@@ -68,6 +104,8 @@ impl Bearers {
             all,
             min: Duration::from_millis(uplink.backoff_min_ms),
             max: Duration::from_millis(uplink.backoff_max_ms),
+            // Handshakes side by side would keep each other from ending.
+            parallel: watch::Sender::new(1),
         })
     }
 
@@ -103,12 +141,76 @@ impl Bearers {
         let pause = backoff(health.failures, self.min, self.max);
         health.failures = health.failures.saturating_add(1);
         health.not_before = Some(Instant::now() + pause);
+        // What it takes when it is back, nobody knows.
+        health.speed = health.speed.map(|speed| speed / 2.0);
+    }
+
+    /// Notes that a part of `bytes` is through.
+    pub(crate) fn measured(&self, part: &Sending, bytes: usize) {
+        let bearer = &part.bearer;
+        // Each of several parts has its share of what the bearer takes.
+        let at_end = bearer.sending.load(Ordering::Relaxed).max(1);
+        let shares = f64::from(part.beside + at_end) / 2.0;
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let now = shares * bytes as f64 / part.begun.elapsed().as_secs_f64().max(0.001);
+        let mut health = bearer.lock();
+        let speed = health
+            .speed
+            .map_or(now, |before| before * (1.0 - NEWEST) + now * NEWEST);
+        health.speed = Some(speed);
+        drop(health);
+        let parallel = if speed < ONE_UPLOAD {
+            1
+        } else if speed < TWO_UPLOADS {
+            2
+        } else {
+            usize::MAX
+        };
+        self.parallel
+            .send_if_modified(|before| std::mem::replace(before, parallel) != parallel);
+    }
+
+    /// Waits until upload `index` (from 0) makes sense beside those before it.
+    pub(crate) async fn turn(&self, index: usize) {
+        let mut parallel = self.parallel.subscribe();
+        // The sender lives as long as `self`.
+        let _ = parallel.wait_for(|parallel| index < *parallel).await;
     }
 }
 
 impl Bearer {
     fn lock(&self) -> std::sync::MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a part begins.
+    pub(crate) fn send_part(self: &Arc<Self>) -> Sending {
+        let beside = self
+            .sending
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        Sending {
+            bearer: Arc::clone(self),
+            begun: Instant::now(),
+            beside,
+        }
+    }
+
+    /// Length of the next part, at most `most`.
+    pub(crate) fn part_len(&self, most: u32) -> u32 {
+        let Some(speed) = self.lock().speed else {
+            return FIRST_PART.min(most);
+        };
+        let shortest = SHORTEST_PART.min(most);
+        let shares = f64::from(self.sending.load(Ordering::Relaxed).saturating_add(1));
+        let len = (speed / shares * PART_SECONDS).clamp(f64::from(shortest), f64::from(most));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to values of this type"
+        )]
+        let len = len as u32;
+        len
     }
 
     pub(crate) fn succeeded(&self) {

@@ -182,8 +182,8 @@ pub struct Bearer {
     /// Bytes per calendar month (UTC), both directions; unlimited if not given.
     #[serde(default)]
     pub monthly_byte_budget: Option<u64>,
-    /// Added to the bytes seen on the socket, in percent, for what the operator counts below it:
-    /// TCP and IP headers and retransmissions.
+    /// Added in percent to what crosses, for what the operator counts besides: headers of TCP and IP
+    /// and segments sent again are counted as they are, a tunnel around them is not.
     #[serde(default = "overhead_percent")]
     pub overhead_percent: u8,
 }
@@ -255,7 +255,7 @@ fn intake_path() -> String {
 }
 
 const fn overhead_percent() -> u8 {
-    4
+    0
 }
 
 impl Default for Uplink {

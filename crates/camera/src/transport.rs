@@ -1,10 +1,12 @@
 //! HTTP/1.1 over mutual TLS over one bearer, every byte counted.
 
+mod link;
 mod metered;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,6 +26,7 @@ use crate::bearer::{Bearer, Exhausted, LedgerError, Purpose, ReserveError};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 
+pub(crate) use link::Link;
 pub(crate) use metered::Metered;
 
 /// Largest answer read, in bytes: a receipt with its certificates has about 6 KiB.
@@ -32,6 +35,9 @@ const MAX_ANSWER: usize = 256 * 1024;
 const HANDSHAKE_COST: u64 = 32 * 1024;
 /// Set aside for a request and its answer beside the body.
 const REQUEST_COST: u64 = 12 * 1024;
+
+/// Part of the body set aside beside it, for its packets' headers and what is sent again.
+const HEADERS: u64 = 8;
 
 /// Where a connection goes.
 #[derive(Clone, Debug)]
@@ -105,6 +111,7 @@ pub(crate) struct Connection {
     pub(crate) lists_at: Option<(Instant, OffsetDateTime)>,
     /// What it was made with: the identity shown stays the connection's for its whole life.
     tls: Arc<ClientConfig>,
+    link: Link,
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
     request_timeout: Duration,
@@ -125,28 +132,37 @@ impl Dialer {
             bearer
                 .ledger
                 .reserve(HANDSHAKE_COST, Purpose::Control, self.clock.now())?;
-        let connecting = self.connect_now(Arc::clone(&bearer));
-        let connection = tokio::time::timeout(self.connect_timeout, connecting)
-            .await
-            .map_err(|_| TransportError::Timeout(self.connect_timeout))?;
+        let connection = self.connect_now(Arc::clone(&bearer)).await;
         drop(reservation);
         connection
     }
 
     async fn connect_now(&self, bearer: Arc<Bearer>) -> Result<Connection, TransportError> {
-        let tcp = self.dial(&bearer).await?;
+        let late = || TransportError::Timeout(self.connect_timeout);
+        let tcp = tokio::time::timeout(self.connect_timeout, self.dial(&bearer))
+            .await
+            .map_err(|_| late())??;
         // Small requests must not wait for the acknowledgement of the one before.
         tcp.set_nodelay(true).map_err(TransportError::Connect)?;
+        let charged = Arc::<AtomicU64>::default();
+        let link = Link::of(&tcp, Arc::clone(&bearer.ledger), Arc::clone(&charged));
+        let mut link = link.map_err(TransportError::Connect)?;
         let metered = Metered::new(
             tcp,
             Arc::clone(&bearer.ledger),
             Arc::clone(&self.metrics),
             bearer.index,
+            charged,
         );
-        let tls = TlsConnector::from(Arc::clone(&self.tls))
-            .connect(self.target.server_name.clone(), metered)
-            .await
-            .map_err(TransportError::Tls)?;
+        // Over some kbit/s a handshake takes as long as it takes, while it gets on.
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let tls = tokio::select! {
+            tls = connector.connect(self.target.server_name.clone(), metered) => {
+                tls.map_err(TransportError::Tls)?
+            }
+            () = link.stalled(self.connect_timeout) => return Err(late()),
+        };
+        link.set_in_flight(false);
         let peer = tls.get_ref().1.peer_certificates();
         let peer = peer.unwrap_or_default().to_vec();
         let (sender, driver) = http1::handshake(TokioIo::new(tls))
@@ -163,6 +179,7 @@ impl Dialer {
             peer,
             lists_at: None,
             tls: Arc::clone(&self.tls),
+            link,
             sender,
             driver,
             request_timeout: self.request_timeout,
@@ -235,7 +252,9 @@ impl Connection {
         } else {
             Purpose::Control
         };
-        let cost = body_len.saturating_add(REQUEST_COST);
+        let cost = body_len
+            .saturating_add(body_len / HEADERS)
+            .saturating_add(REQUEST_COST);
         let reservation = self
             .bearer
             .ledger
@@ -244,29 +263,32 @@ impl Connection {
             request.headers_mut().insert(http::header::HOST, host);
         }
         let timeout = self.request_timeout;
-        let answer = tokio::time::timeout(timeout, self.exchange(request))
-            .await
-            .map_err(|_| TransportError::Timeout(timeout))?;
+        self.link.set_in_flight(true);
+        let answer = tokio::select! {
+            answer = exchange(&mut self.sender, request) => answer,
+            () = self.link.stalled(timeout) => Err(TransportError::Timeout(timeout)),
+        };
+        self.link.set_in_flight(answer.is_err());
+        self.link.correct();
         drop(reservation);
         answer
     }
+}
 
-    async fn exchange(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Bytes>, TransportError> {
-        self.sender.ready().await.map_err(TransportError::Http)?;
-        let answer = self
-            .sender
-            .send_request(request)
-            .await
-            .map_err(TransportError::Http)?;
-        let (parts, body) = answer.into_parts();
-        let body = Limited::new(body, MAX_ANSWER)
-            .collect()
-            .await
-            .map_err(TransportError::Body)?
-            .to_bytes();
-        Ok(Response::from_parts(parts, body))
-    }
+async fn exchange(
+    sender: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Bytes>, TransportError> {
+    sender.ready().await.map_err(TransportError::Http)?;
+    let answer = sender
+        .send_request(request)
+        .await
+        .map_err(TransportError::Http)?;
+    let (parts, body) = answer.into_parts();
+    let body = Limited::new(body, MAX_ANSWER)
+        .collect()
+        .await
+        .map_err(TransportError::Body)?
+        .to_bytes();
+    Ok(Response::from_parts(parts, body))
 }

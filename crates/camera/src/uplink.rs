@@ -108,13 +108,16 @@ enum ConfirmError {
 /// One of the uploading tasks.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
+    /// Its number among the uploading tasks, from 0.
+    index: usize,
     connection: Option<Connection>,
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
         Self {
             shared,
+            index,
             connection: None,
         }
     }
@@ -122,6 +125,7 @@ impl Worker {
     /// Uploads until aborted; an abort at any point loses nothing.
     pub(crate) async fn run(mut self) {
         loop {
+            self.shared.bearers.turn(self.index).await;
             let next = {
                 let spool = self.shared.spool();
                 self.shared.queue().take(spool.entries())
@@ -204,7 +208,8 @@ impl Worker {
             block: &block,
             memory: self.memory(entry.sequence),
             collection: &self.shared.config.centre.path,
-            chunk_len: usize::try_from(self.shared.config.uplink.chunk_bytes).unwrap_or(1),
+            chunk_len: self.shared.config.uplink.chunk_bytes,
+            bearers: &self.shared.bearers,
         };
         let uploaded = &self.shared.metrics.uploaded;
         upload.run(connection, || count(uploaded)).await

@@ -1,5 +1,7 @@
 //! The people's side over HTTP, as JSON; described by OpenAPI.
 
+mod answers;
+
 use access::Principal;
 use axum::body::Body;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -75,12 +77,12 @@ struct Description;
 
 /// The OpenAPI description.
 pub(crate) fn description() -> utoipa::openapi::OpenApi {
-    Description::openapi()
+    answers::complete(Description::openapi())
 }
 
 /// Gives this description.
 #[utoipa::path(get, path = "/api/v1/openapi.json", responses(
-    (status = 200, description = "an OpenAPI 3.1 document"), (status = 403, body = Problem)))]
+    (status = 200, description = "an OpenAPI 3.1 document", content_type = "application/json")))]
 async fn openapi(_: Caller) -> Json<utoipa::openapi::OpenApi> {
     Json(description())
 }
@@ -102,7 +104,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
 /// Lists violations the caller may see, newest first.
 #[utoipa::path(get, path = "/api/v1/violations", params(Filter), responses(
-    (status = 200, body = Page<Summary>), (status = 403, body = Problem)))]
+    (status = 200, body = Page<Summary>), (status = 400, body = Problem)))]
 async fn list(
     State(review): State<Review>,
     Caller(who): Caller,
@@ -120,21 +122,23 @@ async fn list(
 
 /// Shows one violation.
 #[utoipa::path(get, path = "/api/v1/violations/{id}", params(("id" = String, Path)), responses(
-    (status = 200, body = Details), (status = 403, body = Problem),
-    (status = 404, body = Problem)))]
+    (status = 200, body = Details), (status = 404, body = Problem)))]
 async fn show(
     State(review): State<Review>,
     Caller(who): Caller,
-    Path(id): Path<String>,
+    path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Details>, Problem> {
+    let id = named(path)?;
     Ok(Json(review.get(&who, &id).await?))
 }
 
 /// Gives a medium, decrypted and checked against the camera's signature.
 #[utoipa::path(get, path = "/api/v1/violations/{id}/media/{index}",
     params(("id" = String, Path), ("index" = usize, Path)), responses(
-    (status = 200, description = "the medium's bytes"), (status = 403, body = Problem),
-    (status = 404, body = Problem), (status = 429, body = Problem)))]
+    (status = 200, description = "the medium's bytes", content_type = "application/octet-stream"),
+    (status = 404, body = Problem),
+    (status = 409, description = "the archived block failed its checks", body = Problem),
+    (status = 429, description = "the person has too many media open", body = Problem)))]
 async fn medium(
     State(review): State<Review>,
     Caller(who): Caller,
@@ -174,14 +178,17 @@ struct Choice {
 /// Accepts or rejects a violation.
 #[utoipa::path(post, path = "/api/v1/violations/{id}/reviews", params(("id" = String, Path)),
     request_body = Choice, responses((status = 204, description = "recorded"),
-    (status = 400, body = Problem), (status = 403, body = Problem),
-    (status = 404, body = Problem)))]
+    (status = 400, body = Problem), (status = 404, body = Problem),
+    (status = 413, description = "the body is too long", body = Problem),
+    (status = 415, description = "the content type is not application/json", body = Problem),
+    (status = 422, description = "the body is JSON of another shape", body = Problem)))]
 async fn decide(
     State(review): State<Review>,
     Caller(who): Caller,
-    Path(id): Path<String>,
+    path: Result<Path<String>, PathRejection>,
     choice: Result<Json<Choice>, JsonRejection>,
 ) -> Result<StatusCode, Problem> {
+    let id = named(path)?;
     let Json(choice) = choice.map_err(|e| malformed(e.status(), &e.body_text()))?;
     let reason = choice.reason.trim();
     if reason.is_empty() || reason.chars().count() > 1000 {
@@ -198,12 +205,18 @@ async fn decide(
 
 /// Lists the cameras.
 #[utoipa::path(get, path = "/api/v1/cameras", responses(
-    (status = 200, body = Vec<Camera>), (status = 403, body = Problem)))]
+    (status = 200, body = Vec<Camera>)))]
 async fn cameras(
     State(review): State<Review>,
     Caller(who): Caller,
 ) -> Result<Json<Vec<Camera>>, Problem> {
     Ok(Json(review.cameras(&who).await?))
+}
+
+/// A name that is no text names nothing.
+fn named(path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    path.map(|Path(id)| id)
+        .map_err(|_| Problem::not_found("violation"))
 }
 
 fn malformed(status: StatusCode, message: &str) -> Problem {

@@ -32,60 +32,58 @@ pub struct Camera {
     pub gaps: Vec<(u64, u64)>,
     /// Numbers that the camera declared lost.
     pub dropped: u64,
+    /// Blocks in quarantine that claim a number of another block.
+    pub forks: u64,
 }
 
-/// Ranges between known numbers; a known number arrived or was declared lost.
-const GAPS: &str = "WITH known AS (
-        SELECT sequence FROM chain WHERE device = ?1
-        UNION SELECT sequence FROM dropped WHERE device = ?1 UNION SELECT 0),
-    pairs AS (SELECT sequence, lead(sequence) OVER (ORDER BY sequence) AS next FROM known)
-    SELECT sequence + 1, next - 1 FROM pairs WHERE next > sequence + 1 ORDER BY 1 LIMIT ?2";
+type Row = (String, i64, i64, i64, i64, i64, bool, i64);
 
 /// All cameras by name.
 pub(crate) async fn list(sql: &Sql, units: &Units) -> Result<Vec<Camera>, StoreError> {
-    let rows: Vec<(String, i64, i64, i64, Option<i64>, i64)> = sqlx::query_as(
-        "SELECT b.device, max(b.received_at), count(*) FILTER (WHERE b.verdict = 'accepted'),
-            count(*) FILTER (WHERE b.verdict = 'quarantined'),
-            (SELECT max(sequence) FROM chain c WHERE c.device = b.device),
-            (SELECT count(*) FROM dropped d WHERE d.device = b.device)
-         FROM blocks b GROUP BY b.device ORDER BY b.device",
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT device, last_seen, accepted, quarantined, head, dropped, known < highest,
+            (SELECT count(*) FROM forks f WHERE f.device = cameras.device)
+         FROM cameras ORDER BY device",
     )
     .fetch_all(sql.read())
     .await?;
     let mut cameras = Vec::with_capacity(rows.len());
-    for (device, seen, blocks, quarantined, head, dropped) in rows {
-        let gaps: Vec<(i64, i64)> = sqlx::query_as(GAPS)
-            .bind(&device)
-            .bind(MAX_GAPS)
-            .fetch_all(sql.read())
-            .await?;
+    for (device, seen, blocks, quarantined, head, dropped, has_gaps, forks) in rows {
+        let gaps = match has_gaps {
+            true => gaps(sql, &device).await?,
+            false => Vec::new(),
+        };
         cameras.push(Camera {
             unit: units.of_device(&device).to_owned(),
             device,
             last_seen: Some(from_millis(seen)),
             blocks: blocks.unsigned_abs(),
             quarantined: quarantined.unsigned_abs(),
-            head: head.unwrap_or(0).unsigned_abs(),
-            gaps: gaps
-                .into_iter()
-                .map(|(a, b)| (a.unsigned_abs(), b.unsigned_abs()))
-                .collect(),
+            head: head.unsigned_abs(),
+            gaps,
             dropped: dropped.unsigned_abs(),
+            forks: forks.unsigned_abs(),
         });
     }
     Ok(cameras)
 }
 
+async fn gaps(sql: &Sql, device: &str) -> Result<Vec<(u64, u64)>, StoreError> {
+    let rows: Vec<(i64, i64)> =
+        sqlx::query_as("SELECT first, last FROM gaps WHERE device = ? ORDER BY first LIMIT ?")
+            .bind(device)
+            .bind(MAX_GAPS)
+            .fetch_all(sql.read())
+            .await?;
+    let range = |(first, last): (i64, i64)| (first.unsigned_abs(), last.unsigned_abs());
+    Ok(rows.into_iter().map(range).collect())
+}
+
 /// How many cameras there are, and how many of them have gaps.
 pub(crate) async fn counts(sql: &Sql) -> Result<(u64, u64), StoreError> {
-    // Without a gap, the numbers known and the highest of them are equal.
     let (cameras, with_gaps): (i64, i64) = sqlx::query_as(
-        "WITH known AS (SELECT device, sequence FROM chain
-             UNION SELECT device, sequence FROM dropped),
-         per_device AS (SELECT device, count(*) AS n, max(sequence) AS head
-             FROM known GROUP BY device)
-         SELECT (SELECT count(DISTINCT device) FROM blocks),
-             (SELECT count(*) FROM per_device WHERE n < head)",
+        "SELECT (SELECT count(*) FROM cameras),
+            (SELECT count(*) FROM cameras WHERE known < highest)",
     )
     .fetch_one(sql.read())
     .await?;

@@ -10,6 +10,7 @@
 
 mod api;
 mod cameras;
+pub mod check;
 mod clock;
 mod device;
 mod intake;
@@ -18,6 +19,7 @@ mod metrics;
 mod problem;
 mod review;
 mod schema;
+mod search;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -34,13 +36,14 @@ pub use cameras::Camera;
 pub use device::{Device, DeviceRefused};
 pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
-pub use intake::{Intake, Limits, Units, UploadError};
+pub use intake::{Intake, Limits, Quota, Units, UploadError};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
-    CustodyStep, Decision, Details, Export, ExportContext, Filter, Medium, MediumBytes,
-    MediumStream, Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy, Summary,
+    Cursor, CustodyStep, Decision, Details, Disputing, Export, ExportContext, Filter, Medium,
+    MediumBytes, MediumStream, Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy,
+    Summary,
 };
 
 /// Everything the centre needs from outside.
@@ -152,6 +155,11 @@ impl Centre {
                 file: file.clone(),
                 source,
             })?;
+        let built = search::build(&sql).await;
+        built.map_err(|source| SetupError::Index {
+            file: file.clone(),
+            source,
+        })?;
         let people = sql
             .with_own_readers(&file)
             .await
@@ -202,6 +210,7 @@ impl Centre {
             workers: Semaphore::new(intake::WORKERS),
             quarantine_room: Notify::new(),
             settling: Mutex::default(),
+            refusals: intake::refusals(),
         });
         intake.recover().await.map_err(SetupError::Recover)?;
         intake

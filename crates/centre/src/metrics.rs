@@ -1,6 +1,7 @@
 //! What the centre counts, for Prometheus.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
@@ -23,6 +24,8 @@ pub struct Metrics {
     pub quarantine_blocks: Gauge,
     /// Their bytes.
     pub quarantine_bytes: Gauge,
+    /// Uploads refused because a share is used up, by reason.
+    pub refused: Family<Vec<(&'static str, &'static str)>, Counter>,
 }
 
 impl Metrics {
@@ -60,6 +63,16 @@ impl Metrics {
             "Bytes of the blocks in quarantine",
             self.quarantine_bytes.clone(),
         );
+        registry.register(
+            "uploads_refused",
+            "Uploads refused because a share is used up, by reason",
+            self.refused.clone(),
+        );
+    }
+
+    pub(crate) fn count_refused(&self, reason: &'static str) {
+        let labels = vec![("reason", reason)];
+        self.refused.get_or_create(&labels).inc();
     }
 
     pub(crate) fn count_block(&self, accepted: bool, size: u64) {

@@ -16,6 +16,8 @@ const TELL_PAUSE: Duration = Duration::from_secs(10);
 pub struct Problem {
     #[serde(skip)]
     status: StatusCode,
+    #[serde(skip)]
+    retry_after: Option<u64>,
     /// A stable name of the reason, in kebab case.
     pub code: String,
     /// What was wrong, for people.
@@ -30,6 +32,7 @@ impl Problem {
     pub fn new(status: StatusCode, code: &str, message: impl Into<String>, hint: &str) -> Self {
         Self {
             status,
+            retry_after: None,
             code: code.to_owned(),
             message: message.into(),
             hint: hint.to_owned(),
@@ -40,6 +43,13 @@ impl Problem {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Says after how many seconds to come back.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
     }
 
     /// 404 without saying more.
@@ -76,7 +86,7 @@ impl Problem {
 }
 
 /// Tells the operator, though not as often as a camera asks again.
-fn tell_disk_full(error: &(dyn std::error::Error + 'static)) {
+pub(crate) fn tell_disk_full(error: &(dyn std::error::Error + 'static)) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if last.is_none_or(|at| at.elapsed() >= TELL_PAUSE) {
@@ -128,6 +138,13 @@ impl std::fmt::Display for Chain<'_> {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.status, Json(self)).into_response()
+        let retry_after = self.retry_after;
+        let mut answer = (self.status, Json(self)).into_response();
+        if let Some(seconds) = retry_after {
+            answer
+                .headers_mut()
+                .insert(http::header::RETRY_AFTER, seconds.into());
+        }
+        answer
     }
 }

@@ -87,7 +87,8 @@ impl Backend for PortalBackend {
             plate: filter.plate.clone(),
             min_speed: filter.min_speed,
             state: filter.state.clone(),
-            page: filter.page,
+            before: filter.before.map(centre::Cursor),
+            after: filter.after.map(centre::Cursor),
         };
         let page = self
             .site
@@ -98,7 +99,8 @@ impl Backend for PortalBackend {
             .map_err(problem)?;
         Ok(Page {
             rows: page.rows.into_iter().map(row).collect(),
-            more: page.more,
+            older: page.older.map(|at| at.0),
+            newer: page.newer.map(|at| at.0),
             hidden: page.hidden,
         })
     }
@@ -193,6 +195,7 @@ impl Backend for PortalBackend {
             head: camera.head,
             gaps: camera.gaps,
             dropped: camera.dropped,
+            forks: camera.forks,
         };
         Ok(cameras.into_iter().map(row).collect())
     }
@@ -281,6 +284,7 @@ fn row(summary: centre::Summary) -> ViolationRow {
         limit_kmh: summary.limit_kmh,
         classification: summary.classification,
         state: summary.state,
+        disputed: summary.disputed,
     }
 }
 
@@ -330,6 +334,11 @@ fn violation(details: centre::Details) -> Violation {
             log_index: details.log_index,
             log_origin: details.log_origin,
         },
+        disputed_by: details
+            .disputed_by
+            .into_iter()
+            .map(|other| other.block_sha256)
+            .collect(),
         may_review: details.may_review,
         may_export: details.may_export,
     }

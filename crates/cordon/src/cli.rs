@@ -91,6 +91,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// The data of a site.
+    #[command(subcommand)]
+    Site(Site),
     /// Print the OpenAPI description of the HTTP interface.
     #[command(after_help = "Example:\n  cordon openapi > openapi.json")]
     Openapi,
@@ -424,6 +427,18 @@ pub(crate) enum ConfigCommand {
         /// The file.
         #[arg(value_name = "FILE")]
         file: PathBuf,
+    },
+}
+
+/// `cordon site`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Site {
+    /// Compare the counters and the search of the index with its rows; the site may be running.
+    #[command(after_help = "Example:\n  cordon site check --data /var/lib/cordon")]
+    Check {
+        /// Folder of the site's data.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
     },
 }
 

@@ -59,6 +59,16 @@ pub(crate) struct Intake {
     pub(crate) upload_days: u32,
     /// Bytes of refused blocks that wait for a person, a quarter of it for one camera at most.
     pub(crate) max_quarantine_bytes: u64,
+    /// Bytes that one camera may announce in 24 hours.
+    pub(crate) max_bytes_per_day: u64,
+    /// Uploads that one camera may begin in an hour.
+    pub(crate) max_uploads_per_hour: u32,
+    /// Blocks of one camera in quarantine; with more it may send nothing.
+    pub(crate) max_quarantined_blocks: u64,
+    /// Bytes of them.
+    pub(crate) max_quarantined_bytes: u64,
+    /// Bytes of the disk that uploads leave to index and log; at most a twentieth of it.
+    pub(crate) reserved_bytes: u64,
     /// clamd: a socket's path or `host:port`; empty means no scan.
     pub(crate) clamd: String,
 }
@@ -108,11 +118,17 @@ impl Default for Listen {
 
 impl Default for Intake {
     fn default() -> Self {
+        let quota = centre::Quota::default();
         Self {
             max_block_bytes: 64 << 30,
             max_open_uploads: 64,
             upload_days: 7,
             max_quarantine_bytes: 32 << 30,
+            max_bytes_per_day: quota.bytes_per_day,
+            max_uploads_per_hour: quota.uploads_per_hour,
+            max_quarantined_blocks: quota.quarantined_blocks,
+            max_quarantined_bytes: quota.quarantined_bytes,
+            reserved_bytes: quota.reserved_bytes,
             clamd: String::new(),
         }
     }

@@ -1,12 +1,11 @@
 //! Who is behind a request: from certificates and passwords to principals and devices.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::Principal;
-use audit::{Actor, Event, Outcome as AuditOutcome};
+use audit::{Actor, Event, Outcome as AuditOutcome, RepeatBounds, Repeats};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -15,28 +14,51 @@ use pki::path::Purpose;
 use pki::profile::CaKind;
 use pki::tls::PeerCertificates;
 use portal::{Epoch, Refused};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use registry::{AdmissionError, HolderRefused, HolderState};
 use time::OffsetDateTime;
 
 use crate::site::Site;
 
-/// A refused certificate is recorded once in this time: its holder must not fill the log.
-const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
-/// Refused certificates remembered for that.
-const MAX_REFUSED: usize = 10_000;
+/// A refused certificate is recorded once in this time, with how often it was refused meanwhile: its
+/// holder must not fill the log.
+const CERTIFICATES: RepeatBounds = RepeatBounds {
+    recorded: 1,
+    interval: Duration::from_secs(600),
+    causes: 10_000,
+};
+/// The same of logins refused to one address: anybody may ask.
+const LOGINS: RepeatBounds = RepeatBounds {
+    recorded: 10,
+    interval: Duration::from_secs(600),
+    causes: 10_000,
+};
+
+/// Refusals by action and reason; clones count the same.
+pub(crate) type Refusals = Family<Vec<(&'static str, String)>, Counter>;
 
 /// Validates peers against the registry and the directory, anew on every request.
 pub(crate) struct Gate {
     site: Site,
-    refused: Mutex<HashMap<String, Instant>>,
+    certificates: Mutex<Repeats>,
+    logins: Mutex<Repeats>,
+    refusals: Refusals,
 }
 
 impl Gate {
     pub(crate) fn new(site: Site) -> Self {
         Self {
             site,
-            refused: Mutex::default(),
+            certificates: Mutex::new(Repeats::new(CERTIFICATES)),
+            logins: Mutex::new(Repeats::new(LOGINS)),
+            refusals: Refusals::default(),
         }
+    }
+
+    /// What the metrics show.
+    pub(crate) fn refusals(&self) -> Refusals {
+        self.refusals.clone()
     }
 
     /// The person who presents `peer`.
@@ -122,19 +144,20 @@ impl Gate {
     ) -> Result<(Principal, Epoch), Refused> {
         let now = OffsetDateTime::now_utc();
         // The registry's epoch before the password is checked, so that a revocation meanwhile
-        // leaves a session that has ended already.
-        let refused = match self.registry_epoch(uid).await {
-            Ok(registry) => match self.site.directory.login(uid, password, now).await {
-                Ok(entry) => match Principal::by_password(&entry.person.record()) {
-                    Ok(principal) => {
-                        let epoch = Epoch([entry.epoch, registry]);
-                        return Ok((principal.at_address(from), epoch));
-                    }
-                    Err(error) => refusal(error.code(), &error),
-                },
+        // leaves a session that has ended already; what it says of the person is told to nobody who
+        // does not know the password.
+        let registry = self.registry_epoch(uid).await;
+        let directory = &self.site.directory;
+        let refused = match (directory.login(uid, password, from, now).await, registry) {
+            (Ok(entry), Ok(registry)) => match Principal::by_password(&entry.person.record()) {
+                Ok(principal) => {
+                    let epoch = Epoch([entry.epoch, registry]);
+                    return Ok((principal.at_address(from), epoch));
+                }
                 Err(error) => refusal(error.code(), &error),
             },
-            Err(refused) => refused,
+            (Ok(_), Err(refused)) => refused,
+            (Err(error), _) => refusal(error.code(), &error),
         };
         // What was typed as a name may be a password; only a plausible name is recorded.
         let plausible = uid.len() <= 64
@@ -142,7 +165,13 @@ impl Gate {
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         let actor = Actor::unknown(if plausible { uid } else { "(not a user id)" });
-        self.record(actor, "session.refuse", &refused, from).await;
+        self.count("session.refuse", &refused);
+        let address = from.map_or_else(|| "nowhere".to_owned(), |at| at.to_string());
+        let more = lock(&self.logins).note(&address, Instant::now());
+        if let Some(more) = more {
+            self.record(actor, "session.refuse", &refused, from, more)
+                .await;
+        }
         Err(refused)
     }
 
@@ -201,30 +230,61 @@ impl Gate {
             .first()
             .map(|der| pki::cert::fingerprint_sha256(der))
             .unwrap_or_default();
-        {
-            let now = Instant::now();
-            let mut known = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            if known
-                .get(&leaf)
-                .is_some_and(|at| now.duration_since(*at) < REFUSAL_PAUSE)
-            {
-                return;
-            }
-            if known.len() >= MAX_REFUSED {
-                known.retain(|_, at| now.duration_since(*at) < REFUSAL_PAUSE);
-            }
-            known.insert(leaf.clone(), now);
+        self.count("certificate.refuse", refused);
+        let more = lock(&self.certificates).note(&leaf, Instant::now());
+        if let Some(more) = more {
+            let actor = Actor::unknown(format!("certificate {leaf}"));
+            self.record(actor, "certificate.refuse", refused, from, more)
+                .await;
         }
-        let actor = Actor::unknown(format!("certificate {leaf}"));
-        self.record(actor, "certificate.refuse", refused, from)
-            .await;
     }
 
-    async fn record(&self, actor: Actor, action: &str, refused: &Refused, from: Option<IpAddr>) {
+    fn count(&self, action: &'static str, refused: &Refused) {
+        // Codes are names in our code, so that there are few of them.
+        let labels = vec![
+            ("action", action.to_owned()),
+            ("reason", refused.code.clone()),
+        ];
+        self.refusals.get_or_create(&labels).inc();
+    }
+
+    /// Records how many refusals were only counted, once their interval is over.
+    pub(crate) async fn record_counted_refusals(&self) {
+        let now = Instant::now();
+        let (certificates, logins) = (
+            lock(&self.certificates).due(now),
+            lock(&self.logins).due(now),
+        );
+        let certificates = certificates
+            .into_iter()
+            .map(|due| ("certificate.refuse", due));
+        let logins = logins.into_iter().map(|due| ("session.refuse", due));
+        for (action, (cause, count)) in certificates.chain(logins) {
+            let now = OffsetDateTime::now_utc();
+            let actor = Actor::unknown(cause);
+            let event = Event::new(now, actor, action, "portal", AuditOutcome::Deny)
+                .with_reason("more of the same")
+                .with_detail("not_recorded", count);
+            self.note(event).await;
+        }
+    }
+
+    async fn record(
+        &self,
+        actor: Actor,
+        action: &str,
+        refused: &Refused,
+        from: Option<IpAddr>,
+        more: u64,
+    ) {
         let now = OffsetDateTime::now_utc();
         let event = Event::new(now, actor, action, "portal", AuditOutcome::Deny)
             .with_reason(&refused.message)
             .with_detail("code", refused.code.clone());
+        let event = match more {
+            0 => event,
+            more => event.with_detail("not_recorded", more),
+        };
         // The refusal stands, recorded or not.
         self.note(at_address(event, from)).await;
     }
@@ -248,6 +308,10 @@ pub(crate) fn at_address(event: Event, from: Option<IpAddr>) -> Event {
         Some(address) => event.with_detail("address", address.to_string()),
         None => event,
     }
+}
+
+fn lock(repeats: &Mutex<Repeats>) -> MutexGuard<'_, Repeats> {
+    repeats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn address(request: &Request) -> Option<IpAddr> {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use time::OffsetDateTime;
 
+use crate::gate::Gate;
 use crate::listener;
 use crate::renewal;
 use crate::site::Site;
@@ -20,9 +21,14 @@ use crate::site::Site;
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `/metrics` and `/healthz`.
-pub(crate) fn router(site: &Site, listeners: &listener::Metrics) -> Router {
+pub(crate) fn router(site: &Site, gate: &Gate, listeners: &listener::Metrics) -> Router {
     let mut registry = Registry::default();
     listeners.register(&mut registry);
+    registry.register(
+        "cordon_refusals",
+        "Certificates and logins refused, by action and reason",
+        gate.refusals(),
+    );
     site.centre.metrics().register(&mut registry);
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("cordon_build", "Version of this program", build);

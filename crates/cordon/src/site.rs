@@ -141,6 +141,13 @@ impl Site {
                     u64::from(config.intake.upload_days) * 24 * 3600,
                 ),
                 max_quarantine: config.intake.max_quarantine_bytes,
+                quota: centre::Quota {
+                    bytes_per_day: config.intake.max_bytes_per_day,
+                    uploads_per_hour: config.intake.max_uploads_per_hour,
+                    quarantined_blocks: config.intake.max_quarantined_blocks,
+                    quarantined_bytes: config.intake.max_quarantined_bytes,
+                    reserved_bytes: config.intake.reserved_bytes,
+                },
             },
         })
         .await

@@ -115,7 +115,7 @@ impl Running {
                 name: "metrics",
                 socket: metrics_socket,
                 tls: None,
-                router: metrics::router(site, &counters),
+                router: metrics::router(site, &gate, &counters),
                 bounds,
                 deadlines: PEOPLE,
                 metrics: counters,
@@ -131,7 +131,7 @@ impl Running {
                     .or_hint(format!("listener {name}"), "see the log")
             });
         }
-        tasks.spawn(housekeeping(site.clone(), stop.clone()));
+        tasks.spawn(housekeeping(site.clone(), gate, stop.clone()));
         tasks.spawn(crate::clock::follow(site.clone(), stop.clone()));
         tasks.spawn(renewal::run(site.clone(), stop.clone()));
         tasks.spawn(control::serve(site.clone(), stop.clone()));
@@ -249,8 +249,8 @@ async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
     Json(serde_json::json!({ "schema": "cordon.revocation/1", "lists": lists }))
 }
 
-/// Sweeps expired uploads, every few minutes.
-async fn housekeeping(site: Site, stop: CancellationToken) -> Outcome {
+/// Records counted refusals and sweeps expired uploads, every few minutes.
+async fn housekeeping(site: Site, gate: Arc<Gate>, stop: CancellationToken) -> Outcome {
     let mut tick = tokio::time::interval(HOUSEKEEPING);
     loop {
         tokio::select! {
@@ -258,6 +258,8 @@ async fn housekeeping(site: Site, stop: CancellationToken) -> Outcome {
             () = stop.cancelled() => return Ok(()),
         }
         let now = OffsetDateTime::now_utc();
+        gate.record_counted_refusals().await;
+        site.centre.intake().record_counted_refusals().await;
         match site.centre.intake().sweep(now).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "removed expired uploads"),

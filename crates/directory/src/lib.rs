@@ -12,11 +12,13 @@
 //! Start with [`Directory::open`].
 #![forbid(unsafe_code)]
 
+mod attempts;
 mod change;
 mod import;
 mod password;
 mod person;
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +28,8 @@ use store::sqlx::{self, Sqlite, Transaction};
 use store::{Migration, Sql, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
+
+use crate::attempts::Attempts;
 
 pub use import::{ImportError, Imported};
 pub use password::{LoginError, PasswordPolicyError};
@@ -112,6 +116,7 @@ impl From<sqlx::Error> for DirectoryError {
 pub struct Directory {
     sql: Sql,
     verifiers: Arc<Semaphore>,
+    attempts: Arc<Attempts>,
     changes: watch::Sender<u64>,
     audit: Arc<dyn AuditSink>,
     pool: Pool,
@@ -157,6 +162,7 @@ impl Directory {
         Ok(Self {
             sql: Sql::open(file, MIGRATIONS).await?,
             verifiers: Arc::new(Semaphore::new(VERIFIERS)),
+            attempts: Arc::default(),
             changes: watch::Sender::new(0),
             audit,
             pool,
@@ -312,7 +318,8 @@ impl Directory {
     /// Checks a name and password and gives the entry. Its epoch is that in which the password was
     /// looked up: one that is changed meanwhile opens no session.
     ///
-    /// Takes the same time whether the name exists or not, as far as hashing dominates.
+    /// Answers alike, and as fast, whether the name exists or not; `from` is where the attempt
+    /// comes from.
     ///
     /// # Errors
     /// [`LoginError`].
@@ -320,9 +327,10 @@ impl Directory {
         &self,
         uid: &str,
         password: &str,
+        from: Option<IpAddr>,
         now: OffsetDateTime,
     ) -> Result<Entry, LoginError> {
-        password::login(self, uid, password, now).await
+        password::login(self, uid, password, from, now).await
     }
 
     fn changed(&self) {

@@ -1,5 +1,6 @@
-//! Passwords: Argon2id verifiers, a policy, and a lock-out that grows.
+//! Passwords: Argon2id verifiers and a policy; `attempts` bounds how often they may be tried.
 
+use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use argon2::password_hash::phc::PasswordHash;
@@ -19,11 +20,6 @@ const LANES: u32 = 1;
 const MIN_LENGTH: usize = 12;
 /// Longer input is refused before it is hashed.
 const MAX_LENGTH: usize = 256;
-/// Failures that are forgiven before a lock-out.
-const FREE_FAILURES: u32 = 5;
-/// First lock-out in seconds; each further failure doubles it, up to an hour.
-const FIRST_LOCK: i64 = 30;
-const LONGEST_LOCK: i64 = 3600;
 
 /// A password that must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -116,14 +112,19 @@ pub(crate) async fn login(
     directory: &Directory,
     uid: &str,
     password: &str,
+    from: Option<IpAddr>,
     now: OffsetDateTime,
 ) -> Result<Entry, LoginError> {
     if password.len() > MAX_LENGTH || uid.len() > 64 {
         return Err(LoginError::Wrong);
     }
-    let begun = begin_attempt(directory, uid, now).await?;
-    let known = begun.is_some();
-    let (verifier, epoch) = begun.unzip();
+    directory
+        .attempts
+        .begin(uid, from, now)
+        .map_err(LoginError::Locked)?;
+    let known = verifier_of(directory, uid).await?;
+    let exists = known.is_some();
+    let (verifier, epoch) = known.unzip();
     let password = Zeroizing::new(password.to_owned());
     // The semaphore is never closed.
     let _slot = directory.verifiers.acquire().await.ok();
@@ -133,10 +134,10 @@ pub(crate) async fn login(
     })
     .await
     .map_err(DirectoryError::from)?;
-    if !known || !fits {
+    if !exists || !fits {
         return Err(LoginError::Wrong);
     }
-    forget_failures(directory, uid).await?;
+    directory.attempts.succeeded(uid, from);
     match directory.get(uid).await? {
         // The epoch of the password that was checked: one set meanwhile has opened nothing.
         Some(person) if person.active => Ok(Entry {
@@ -147,63 +148,19 @@ pub(crate) async fn login(
     }
 }
 
-/// Gives the verifier to check against and its epoch, `None` for an unknown name, and counts the attempt as a
-/// failure already: were it counted after the password was checked, any number of guesses could
-/// be tried side by side before the first of them counted.
-async fn begin_attempt(
+/// The verifier to check against and its epoch, `None` for an unknown name. Nothing is written: the
+/// time of that would tell whether there is such a name.
+async fn verifier_of(
     directory: &Directory,
     uid: &str,
-    now: OffsetDateTime,
-) -> Result<Option<(String, i64)>, LoginError> {
-    let mut tx = directory.sql.write().await.map_err(DirectoryError::from)?;
-    let row: Option<(String, i64, i64, i64)> = sqlx::query_as(
-        "SELECT w.verifier, w.failures, w.locked_till, p.epoch
+) -> Result<Option<(String, i64)>, DirectoryError> {
+    Ok(sqlx::query_as(
+        "SELECT w.verifier, p.epoch
          FROM passwords w JOIN people p ON p.uid = w.uid WHERE w.uid = ?",
     )
     .bind(uid)
-    .fetch_optional(&mut *tx)
-    .await
-    .map_err(DirectoryError::from)?;
-    let Some((verifier, failures, locked_till, epoch)) = row else {
-        return Ok(None);
-    };
-    let now = now.unix_timestamp();
-    if locked_till > now {
-        return Err(LoginError::Locked(locked_till - now));
-    }
-    let failures = failures.saturating_add(1);
-    let lock = lock_seconds(u32::try_from(failures).unwrap_or(u32::MAX));
-    let locked_till = if lock == 0 { 0 } else { now + lock };
-    sqlx::query("UPDATE passwords SET failures = ?, locked_till = ? WHERE uid = ?")
-        .bind(failures)
-        .bind(locked_till)
-        .bind(uid)
-        .execute(&mut *tx)
-        .await
-        .map_err(DirectoryError::from)?;
-    tx.commit().await.map_err(DirectoryError::from)?;
-    Ok(Some((verifier, epoch)))
-}
-
-/// After a success.
-async fn forget_failures(directory: &Directory, uid: &str) -> Result<(), DirectoryError> {
-    let mut tx = directory.sql.write().await?;
-    sqlx::query("UPDATE passwords SET failures = 0, locked_till = 0 WHERE uid = ?")
-        .bind(uid)
-        .execute(&mut *tx)
-        .await?;
-    tx.commit().await?;
-    Ok(())
-}
-
-/// How long an account is locked after so many failures in a row.
-fn lock_seconds(failures: u32) -> i64 {
-    match failures.checked_sub(FREE_FAILURES) {
-        None => 0,
-        Some(over) => FIRST_LOCK
-            .saturating_mul(1 << over.min(16))
-            .min(LONGEST_LOCK),
-    }
+    .fetch_optional(directory.sql.read())
+    .await?)
 }
 
 #[cfg(test)]
@@ -222,22 +179,6 @@ mod tests {
             PasswordPolicyError::ContainsUserId
         );
         assert_eq!(refused("zzzzzzzzzzzzzz"), PasswordPolicyError::Monotonous);
-    }
-
-    #[test]
-    fn lock_outs_start_after_five_failures_and_double_up_to_an_hour() {
-        let table = [
-            (0, 0),
-            (4, 0),
-            (5, 30),
-            (6, 60),
-            (11, 1920),
-            (12, 3600),
-            (u32::MAX, 3600),
-        ];
-        for (failures, seconds) in table {
-            assert_eq!(lock_seconds(failures), seconds, "after {failures}");
-        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ async fn a_login_needs_the_right_password_and_an_active_account() {
     directory.add(&ana(), who(), now()).await.unwrap();
     let login = |uid: &'static str, password: &'static str| {
         let directory = directory.clone();
-        async move { directory.login(uid, password, now()).await }
+        async move { directory.login(uid, password, None, now()).await }
     };
     assert!(matches!(
         login("officer-4711", PASSWORD).await,
@@ -121,22 +121,35 @@ async fn failures_lock_and_time_unlocks() {
         .await
         .unwrap();
     for _ in 0..5 {
-        let refused = directory.login("officer-4711", "wrong", now()).await;
+        let refused = directory.login("officer-4711", "wrong", None, now()).await;
         assert!(matches!(refused, Err(LoginError::Wrong)));
     }
     // Locked now, for the right password as well.
-    let locked = directory.login("officer-4711", PASSWORD, now()).await;
+    let locked = directory.login("officer-4711", PASSWORD, None, now()).await;
     assert!(matches!(locked, Err(LoginError::Locked(30))));
+    // A name that nobody has is answered alike.
+    for _ in 0..5 {
+        let refused = directory.login("nobody", "wrong", None, now()).await;
+        assert!(matches!(refused, Err(LoginError::Wrong)));
+    }
+    let locked = directory.login("nobody", PASSWORD, None, now()).await;
+    assert!(matches!(locked, Err(LoginError::Locked(30))));
+    // From elsewhere the person logs in meanwhile.
+    let elsewhere = Some(IpAddr::from([192, 0, 2, 7]));
+    directory
+        .login("officer-4711", PASSWORD, elsewhere, now())
+        .await
+        .unwrap();
     let later = now() + Duration::seconds(30);
     directory
-        .login("officer-4711", PASSWORD, later)
+        .login("officer-4711", PASSWORD, None, later)
         .await
         .unwrap();
     // Success has cleared the count.
-    let refused = directory.login("officer-4711", "wrong", later).await;
+    let refused = directory.login("officer-4711", "wrong", None, later).await;
     assert!(matches!(refused, Err(LoginError::Wrong)));
     directory
-        .login("officer-4711", PASSWORD, later)
+        .login("officer-4711", PASSWORD, None, later)
         .await
         .unwrap();
 }
@@ -226,7 +239,7 @@ async fn import_with_a_wrong_line_changes_nobody_and_names_the_line() {
     let imported = import(&with_password).await.unwrap();
     assert_eq!((imported.added, imported.changed), (1, 0));
     directory
-        .login("officer-4711", PASSWORD, now())
+        .login("officer-4711", PASSWORD, None, now())
         .await
         .unwrap();
     let imported = import(&line).await.unwrap();
@@ -345,7 +358,7 @@ async fn epoch_grows_when_rights_are_taken_or_the_password_changes_and_not_other
     }
     let set = directory.set_password("officer-4711", PASSWORD, who(), now());
     set.await.unwrap();
-    let login = directory.login("officer-4711", PASSWORD, now()).await;
+    let login = directory.login("officer-4711", PASSWORD, None, now()).await;
     let opened = login.unwrap().epoch;
     assert_eq!(opened, epoch().await);
     let set = directory.set_password("officer-4711", "another long password", who(), now());
@@ -381,7 +394,7 @@ async fn change_that_cannot_be_recorded_is_not_made() {
     assert_eq!(directory.list().await.unwrap(), [ana()]);
     assert!(
         directory
-            .login("officer-4711", PASSWORD, now())
+            .login("officer-4711", PASSWORD, None, now())
             .await
             .is_err()
     );
@@ -397,7 +410,7 @@ async fn guesses_side_by_side_count_like_guesses_in_a_row() {
         .unwrap();
     let guess = |password: &'static str| {
         let directory = directory.clone();
-        tokio::spawn(async move { directory.login("officer-4711", password, now()).await })
+        tokio::spawn(async move { directory.login("officer-4711", password, None, now()).await })
     };
     let mut guesses: Vec<_> = (0..30).map(|_| guess("wrong")).collect();
     guesses.push(guess(PASSWORD));

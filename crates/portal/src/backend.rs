@@ -60,8 +60,10 @@ pub struct Filter {
     pub min_speed: Option<u32>,
     /// `open`, `accepted` or `rejected`.
     pub state: String,
-    /// Page, from 1.
-    pub page: u32,
+    /// Older than this place in the list, which a page gave as [`Page::older`].
+    pub before: Option<i64>,
+    /// Newer than this place in the list, which a page gave as [`Page::newer`].
+    pub after: Option<i64>,
 }
 
 /// One page of a longer list.
@@ -69,8 +71,11 @@ pub struct Filter {
 pub struct Page<T> {
     /// The rows of this page.
     pub rows: Vec<T>,
-    /// Whether there is a next page.
-    pub more: bool,
+    /// Where the next page begins. A search that has compared as much as one page may cost stops
+    /// there with fewer rows than fit.
+    pub older: Option<i64>,
+    /// Where the page before begins.
+    pub newer: Option<i64>,
     /// How many violations the rules hide, on all pages; 0 when the list is narrowed.
     pub hidden: usize,
 }
@@ -98,6 +103,8 @@ pub struct ViolationRow {
     pub classification: u8,
     /// `open`, `accepted` or `rejected`.
     pub state: String,
+    /// Whether another block claims the same number of the camera.
+    pub disputed: bool,
 }
 
 /// One medium of a violation.
@@ -179,6 +186,8 @@ pub struct Violation {
     pub custody: Vec<CustodyRow>,
     /// Hashes and places.
     pub proofs: Proofs,
+    /// SHA-256 of the blocks in quarantine that claim the same number of the camera.
+    pub disputed_by: Vec<String>,
     /// Whether the rules let this person accept or reject it.
     pub may_review: bool,
     /// Whether the rules let this person export it.
@@ -204,6 +213,8 @@ pub struct CameraRow {
     pub gaps: Vec<(u64, u64)>,
     /// Numbers that the camera declared as lost.
     pub dropped: u64,
+    /// Blocks in quarantine that claim a number of another block.
+    pub forks: u64,
 }
 
 /// One audit event.

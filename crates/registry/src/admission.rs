@@ -2,7 +2,8 @@
 //!
 //! A valid path to the root is not enough. The registry's database must hold this very certificate, it
 //! must be neither revoked nor superseded, and its holder must be enrolled. All of it is read from
-//! the database, so that a change by another process counts from its commit on.
+//! the database, so that a change by another process counts from its commit on. The signatures of the
+//! path are verified at the first request ([`ValidatedPaths`](crate::validated::ValidatedPaths)).
 
 use audit::{Actor, Event, Outcome};
 use pki::path::{Identity, Purpose, SubjectKind};
@@ -58,7 +59,9 @@ impl Registry {
         purpose: Purpose,
         now: OffsetDateTime,
     ) -> Result<Admitted, AdmissionError> {
-        let identity = self.inner.trust.validate(peer, purpose, now)?;
+        let inner = &self.inner;
+        let validated = inner.validated.validate(&inner.trust, peer, purpose, now)?;
+        let identity = validated.identity.clone();
         let authority = match identity.kind {
             SubjectKind::User => CaKind::Users,
             SubjectKind::Device => CaKind::Devices,

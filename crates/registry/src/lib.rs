@@ -65,6 +65,7 @@ mod issue;
 mod records;
 mod revoke;
 mod schema;
+mod validated;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -81,6 +82,8 @@ use pki::status::StatusCache;
 use pool::{Pool, Share};
 use store::Sql;
 use time::OffsetDateTime;
+
+use crate::validated::ValidatedPaths;
 
 pub use self::admission::Admitted;
 pub use self::codes::OneTimeCode;
@@ -109,6 +112,7 @@ struct Inner {
     root: Certificate,
     authorities: BTreeMap<CaKind, CertificateAuthority>,
     trust: TrustStore,
+    validated: ValidatedPaths,
     status: StatusCache,
     crls: RwLock<BTreeMap<CrlName, Arc<[u8]>>>,
     /// Held while a list is made, so that numbers, files and memory advance together.
@@ -229,6 +233,7 @@ impl Registry {
                 root: loaded.root,
                 authorities: loaded.authorities,
                 trust,
+                validated: ValidatedPaths::default(),
                 status,
                 crls: RwLock::default(),
                 crl_turn: tokio::sync::Mutex::default(),

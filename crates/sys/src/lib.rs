@@ -4,6 +4,7 @@
 //! - [`tun`]: a network interface whose other end is this process.
 //! - [`option`]: socket options of the kernel's IPsec.
 //! - [`checksum`]: the Internet checksum.
+//! - [`tcp`]: what the kernel counts of a connection.
 //! - [`memory`]: giving back what only setting up needed.
 //!
 //! What this crate is not: it decides nothing. Each function is one system call or one instruction
@@ -12,4 +13,5 @@
 pub mod checksum;
 pub mod memory;
 pub mod option;
+pub mod tcp;
 pub mod tun;

@@ -212,10 +212,35 @@ impl Ledger {
         state.spent <= self.limit(Purpose::Control)
     }
 
+    /// Takes back what was charged for bytes written, and counts those that crossed instead. They are
+    /// as the operator counts them; [`Self::with_overhead`] adds what encloses them.
+    pub(crate) fn correct(&self, charged: u64, crossed: u64) {
+        let (charged, crossed) = (self.with_overhead(charged), self.with_overhead(crossed));
+        let mut state = self.lock();
+        state.spent = state.spent.saturating_sub(charged).saturating_add(crossed);
+    }
+
     /// Whether `bytes` more may be written to the socket.
     pub(crate) fn may_send(&self, bytes: u64) -> bool {
         let bytes = self.with_overhead(bytes);
         self.lock().spent.saturating_add(bytes) <= self.limit(Purpose::Control)
+    }
+}
+
+/// At an orderly end the file says what was sent, and what was set aside beyond it is not lost to
+/// the month.
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let state = self.lock();
+        let record = Record {
+            month: state.record.month,
+            reserved: state.spent,
+        };
+        let less = state.spent < state.record.reserved;
+        drop(state);
+        if less && let Err(error) = self.store(&record) {
+            tracing::debug!(%error, "byte counter not reduced to what was sent");
+        }
     }
 }
 

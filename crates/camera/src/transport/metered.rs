@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,6 +18,8 @@ pub(crate) struct Metered {
     ledger: Arc<Ledger>,
     metrics: Arc<Metrics>,
     bearer: usize,
+    /// What was charged to the ledger, for [`super::Link`] to correct.
+    charged: Arc<AtomicU64>,
 }
 
 impl Metered {
@@ -26,12 +28,14 @@ impl Metered {
         ledger: Arc<Ledger>,
         metrics: Arc<Metrics>,
         bearer: usize,
+        charged: Arc<AtomicU64>,
     ) -> Self {
         Self {
             inner,
             ledger,
             metrics,
             bearer,
+            charged,
         }
     }
 }
@@ -47,6 +51,7 @@ impl AsyncRead for Metered {
         let read = buffer.filled().len().saturating_sub(before) as u64;
         if read > 0 {
             self.ledger.charge(read);
+            self.charged.fetch_add(read, Ordering::Relaxed);
             if let Some(counters) = self.metrics.bearer(self.bearer) {
                 counters.received.fetch_add(read, Ordering::Relaxed);
             }
@@ -69,6 +74,7 @@ impl AsyncWrite for Metered {
         if let Poll::Ready(Ok(written)) = &result {
             let written = *written as u64;
             self.ledger.charge(written);
+            self.charged.fetch_add(written, Ordering::Relaxed);
             if let Some(counters) = self.metrics.bearer(self.bearer) {
                 counters.sent.fetch_add(written, Ordering::Relaxed);
             }

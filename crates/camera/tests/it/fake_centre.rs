@@ -327,12 +327,10 @@ async fn append(
     if number(&headers, "upload-offset") != upload.bytes.len() {
         return StatusCode::CONFLICT.into_response();
     }
-    let sum = headers["upload-checksum"].to_str().unwrap();
-    let sum = STANDARD
-        .decode(sum.strip_prefix("sha256 ").unwrap())
-        .unwrap();
+    // A part with a checksum would be thrown away whole when it is cut.
+    assert!(!headers.contains_key("upload-checksum"));
     let damaged = centre.mischief_now(Mischief::DamageOnce);
-    if sum != Sha256Digest::of(&body).as_bytes() || damaged {
+    if damaged {
         return StatusCode::from_u16(460).unwrap().into_response();
     }
     if !upload.bytes.is_empty() && centre.mischief_now(Mischief::ExpireOnce) {

@@ -359,7 +359,7 @@ fn the_configuration_file_has_few_required_settings_and_no_unknown_ones() {
     let config: camera::Config = toml::from_str(text).unwrap();
     config.check().unwrap();
     assert_eq!(config.uplink.parallel, 4);
-    assert_eq!(config.bearers[0].overhead_percent, 4);
+    assert_eq!(config.bearers[0].overhead_percent, 0);
     assert_eq!(config.spool.when_full, WhenFull::Keep);
     let older = text.replace(
         "[spool]",

@@ -11,7 +11,7 @@ use store::{Sql, StoreError};
 use time::OffsetDateTime;
 
 use super::verify::{Refusal, Verified};
-use super::{Outcome, Upload};
+use super::{Outcome, Upload, violation};
 use crate::clock::{from_millis, millis};
 use crate::review::CUSTODY_COUNT;
 
@@ -23,6 +23,8 @@ pub(super) struct Settlement<'a> {
     pub(super) block: Sha256Digest,
     pub(super) received_at: OffsetDateTime,
     pub(super) verdict: Result<Verified, Refusal>,
+    /// Camera and number, if another block claims it.
+    pub(super) fork: Option<(String, u64)>,
 }
 
 /// A block that is written down; what the audit event and the receipt are made of.
@@ -44,6 +46,8 @@ pub(super) struct Settled {
     pub(super) wants_checkpoint: bool,
     /// End of the signer's certificate if the block came later, for the audit event.
     pub(super) signer_expired: Option<OffsetDateTime>,
+    /// The number that another block claims as well, and that block, for the audit event.
+    pub(super) fork: Option<(u64, String)>,
 }
 
 impl Settled {
@@ -76,6 +80,11 @@ impl Settled {
         if let Some(address) = &self.address {
             event = event.with_detail("address", address.clone());
         }
+        if let Some((sequence, other)) = &self.fork {
+            event = event
+                .with_detail("sequence", *sequence)
+                .with_detail("disputed_block", other.clone());
+        }
         if again {
             event = event.with_detail("repeated", true);
         }
@@ -98,7 +107,10 @@ impl Settlement<'_> {
         let hash = Sha256Digest::of(&verified.manifest_bytes);
         let position = neighbourhood(tx, manifest).await?.classify(manifest, &hash);
         match position {
-            Position::Fork { sequence } => self.verdict = Err(Refusal::Fork(sequence)),
+            Position::Fork { sequence } => {
+                self.fork = Some((manifest.device.clone(), sequence));
+                self.verdict = Err(Refusal::Fork(sequence));
+            }
             // The same manifest in a block of other bytes: somebody encrypted it once more.
             Position::Duplicate => self.verdict = Err(Refusal::Replay(manifest.sequence)),
             Position::Next | Position::Gap { .. } | Position::Late => {}
@@ -108,7 +120,11 @@ impl Settlement<'_> {
 
     /// Writes everything down and closes the upload.
     pub(super) async fn insert(&self, tx: &mut Tx, units: &Units) -> Result<Settled, StoreError> {
-        let settled = self.settled(tx).await?;
+        let mut settled = self.settled(tx).await?;
+        if let Some((device, sequence)) = &self.fork {
+            let other = insert_fork(tx, device, *sequence, self).await?;
+            settled.fork = Some((*sequence, other));
+        }
         sqlx::query("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)")
             .bind(settled.block.to_string())
             .bind(&settled.device)
@@ -126,7 +142,7 @@ impl Settlement<'_> {
             .await?;
         if let (Ok(verified), Some(hash)) = (&self.verdict, settled.manifest_sha256) {
             insert_chain(tx, &verified.manifest, &hash, &settled.block).await?;
-            insert_violation(tx, verified, &settled.block, units).await?;
+            violation::insert(tx, verified, &settled.block, units).await?;
         }
         delete_upload(tx, self.upload, &settled.block.to_string()).await?;
         Ok(settled)
@@ -145,6 +161,7 @@ impl Settlement<'_> {
             address: self.upload.address.clone(),
             wants_checkpoint: self.upload.wants_checkpoint(),
             signer_expired: None,
+            fork: None,
         };
         match &self.verdict {
             Ok(verified) => {
@@ -222,7 +239,7 @@ pub(super) async fn insert_chain(
         .await?;
     for dropped in manifest.notice.iter().flat_map(|n| &n.dropped) {
         // Two notices may name the same block; the first one stays.
-        sqlx::query("INSERT OR IGNORE INTO dropped VALUES (?, ?, ?, ?)")
+        sqlx::query("INSERT INTO dropped VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING")
             .bind(&manifest.device)
             .bind(dropped.sequence.cast_signed())
             .bind(dropped.manifest_sha256.to_string())
@@ -237,41 +254,34 @@ pub(super) async fn insert_chain(
     Ok(())
 }
 
-pub(super) async fn insert_violation(
+/// Writes down that two blocks contradict each other, and gives the one that came first. Which one is
+/// the camera's cannot be known here: both are kept, and whoever looks at either sees it.
+async fn insert_fork(
     tx: &mut Tx,
-    verified: &Verified,
-    block: &Sha256Digest,
-    units: &Units,
-) -> Result<(), StoreError> {
-    let manifest = &verified.manifest;
-    let Some(violation) = &manifest.violation else {
-        return Ok(());
-    };
-    sqlx::query("INSERT INTO violations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-        .bind(violation_id(block))
-        .bind(block.to_string())
-        .bind(&manifest.device)
-        .bind(units.of_device(&manifest.device))
-        .bind(manifest.sequence.cast_signed())
-        .bind(i64::from(manifest.classification.level()))
-        .bind(millis(manifest.captured_at))
-        .bind(&violation.violation_type)
-        .bind(&violation.place.name)
-        .bind(i64::from(violation.place.latitude_microdeg))
-        .bind(i64::from(violation.place.longitude_microdeg))
-        .bind(violation.speed_kmh.map(i64::from))
-        .bind(violation.limit_kmh.map(i64::from))
-        .bind(&violation.plate)
-        .bind(violation.lane.map(i64::from))
-        .bind(String::from_utf8_lossy(&verified.manifest_bytes).into_owned())
+    device: &str,
+    sequence: u64,
+    settlement: &Settlement<'_>,
+) -> Result<String, StoreError> {
+    // The block of this number, or else the neighbour that does not fit.
+    let first: Option<String> = sqlx::query_scalar(
+        "SELECT block_sha256 FROM chain WHERE device = ?1 AND sequence BETWEEN ?2 - 1 AND ?2 + 1
+         ORDER BY abs(sequence - ?2) LIMIT 1",
+    )
+    .bind(device)
+    .bind(sequence.cast_signed())
+    .fetch_optional(&mut **tx)
+    .await?;
+    // None for a number that was declared lost with other content.
+    let first = first.unwrap_or_default();
+    sqlx::query("INSERT INTO forks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
+        .bind(device)
+        .bind(sequence.cast_signed())
+        .bind(&first)
+        .bind(settlement.block.to_string())
+        .bind(millis(settlement.received_at))
         .execute(&mut **tx)
         .await?;
-    Ok(())
-}
-
-/// A name short enough to be read out, long enough not to collide.
-fn violation_id(block: &Sha256Digest) -> String {
-    format!("v-{}", block.to_string().get(..16).unwrap_or_default())
+    Ok(first)
 }
 
 async fn delete_upload(tx: &mut Tx, upload: &Upload, outcome: &str) -> Result<(), StoreError> {
@@ -345,6 +355,7 @@ fn known(row: BlockRow) -> Known {
         wants_checkpoint: false,
         address: None,
         signer_expired: None,
+        fork: None,
     };
     Known {
         receipt_missing,
@@ -426,6 +437,23 @@ pub(super) async fn outcome(
         Some((_, Some(cms))) => Outcome::Receipt(cms),
         _ => Outcome::Pending,
     }))
+}
+
+/// Bytes of the block that an upload became, if the device that made it brought that block.
+pub(super) async fn settled_size(
+    sql: &Sql,
+    upload: &str,
+    device: &str,
+) -> Result<Option<u64>, StoreError> {
+    let size: Option<i64> = sqlx::query_scalar(
+        "SELECT b.size FROM settled s JOIN blocks b ON b.block_sha256 = s.outcome
+         WHERE s.upload_id = ?1 AND s.device = ?2 AND b.device = ?2",
+    )
+    .bind(upload)
+    .bind(device)
+    .fetch_optional(sql.read())
+    .await?;
+    Ok(size.map(i64::unsigned_abs))
 }
 
 /// Second transaction of a settlement: the receipt and where it stands in the audit log. A

@@ -15,11 +15,13 @@
 mod checksum;
 mod index;
 pub(crate) mod quarantine;
+mod quota;
 mod renew;
 pub(crate) mod scan;
 pub(crate) mod tus;
 mod uploads;
 mod verify;
+mod violation;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,7 +30,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use audit::{Actor, AuditSink, Event};
+use audit::{Actor, AuditSink, Event, Repeats};
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
@@ -36,6 +38,7 @@ use store::{ClockBehind, ClockFloor, ObjectId, Objects, Sql};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore, watch};
 
+pub use quota::Quota;
 pub use uploads::{Limits, UploadError};
 pub(crate) use uploads::{Upload, Uploads};
 pub(crate) use verify::Verifier;
@@ -50,6 +53,11 @@ use verify::{Exceptions, Refusal, Verified, VerifyFailure};
 
 /// Blocks verified at the same time: the work is hashing and decryption, one per core is best.
 pub(crate) const WORKERS: usize = 2;
+/// What is recorded of refused uploads.
+pub(crate) fn refusals() -> Mutex<Repeats> {
+    Mutex::new(Repeats::new(quota::REFUSALS))
+}
+
 /// First pause before a block is tried again that could not be settled; each next one doubles.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// Longest such pause: a scanner or disk that comes back is noticed within half a minute.
@@ -97,6 +105,8 @@ pub(crate) struct Inner {
     pub(crate) quarantine_room: Notify,
     /// Uploads being settled; the channel closes when it is done.
     pub(crate) settling: Mutex<HashMap<String, watch::Receiver<()>>>,
+    /// Refused uploads that are counted rather than recorded.
+    pub(crate) refusals: Mutex<Repeats>,
 }
 
 /// Why a block could not be settled now.
@@ -302,6 +312,18 @@ impl Intake {
         }
     }
 
+    /// Bytes of an upload of this device whose block is settled; `None` if it is not.
+    ///
+    /// One whose bytes were discarded is no upload any more: the sender starts anew.
+    pub(crate) async fn settled_size(
+        &self,
+        id: &str,
+        device: &Device,
+    ) -> Result<Option<u64>, Problem> {
+        let size = index::settled_size(&self.inner.sql, id, &device.0).await;
+        size.map_err(|e| Problem::internal(&e))
+    }
+
     /// The receipt of a block this device brought, if it is settled.
     pub(crate) async fn receipt_of_block(
         &self,
@@ -358,6 +380,7 @@ impl Intake {
             block,
             received_at: now,
             verdict,
+            fork: None,
         };
         match self.file_away(settlement, &path).await? {
             Filed::New(settled) => {

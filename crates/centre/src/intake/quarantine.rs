@@ -272,7 +272,7 @@ impl Intake {
             .execute(&mut *tx)
             .await?;
         index::insert_chain(&mut tx, manifest, &hash, &block).await?;
-        index::insert_violation(&mut tx, verified, &block, &self.inner.units).await?;
+        super::violation::insert(&mut tx, verified, &block, &self.inner.units).await?;
         self.record(event).await?;
         let from = self.inner.quarantine.path(&object);
         self.inner
@@ -289,6 +289,7 @@ impl Intake {
             sequence: Some(manifest.sequence),
             manifest_sha256: Some(hash),
             gap: None,
+            fork: None,
             wants_checkpoint: true,
             address: None,
             signer_expired: verified.signer_expired,

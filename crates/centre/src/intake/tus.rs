@@ -2,14 +2,17 @@
 //! termination (<https://tus.io/protocols/resumable-upload>).
 //!
 //! Two additions of ours, invisible to other clients: an upload announced with the metadata key
-//! `sha256` that is archived already is answered at once with the address of its receipt, and
-//! each upload has a `receipt` below its address.
+//! `sha256` that is archived already is answered at once with the address of its receipt, if the
+//! request has the header `Cordon-Receipt` (others get an upload as always, and the same receipt at
+//! its end); and each upload has a `receipt` below its address.
+//!
+//! An upload whose block is settled is gone from the journal. To its sender it is complete.
 //!
 //! Not offered: `X-HTTP-Method-Override`, which the protocol has for browsers that cannot send
 //! PATCH; a camera can.
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -43,9 +46,10 @@ const UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
 const RECEIPT: HeaderName = HeaderName::from_static("cordon-receipt");
 /// Metadata is a handful of short pairs.
 const MAX_METADATA: usize = 4096;
-/// A sender that is silent for this long is gone; its next connection must not find the upload
-/// claimed by the old one.
-const IDLE: Duration = Duration::from_secs(20);
+/// A sender that is silent for this long is gone. There is no other limit on how long a part takes: a
+/// camera on a bearer of some kbit/s gets on, and its next connection need not wait for this one
+/// ([`super::Uploads::end_silent`]).
+const IDLE: Duration = Duration::from_secs(60);
 /// How long a request for a receipt waits for the verdict before it is told to come back.
 const RECEIPT_WAIT: Duration = Duration::from_secs(15);
 
@@ -114,13 +118,14 @@ async fn create(
     })?;
     let block_sha256 = announced_hash(metadata)?;
     if let Some(hash) = &block_sha256
+        && headers.contains_key(RECEIPT)
         && intake.receipt_of_block(hash, &device).await?.is_some()
     {
         let address = format!("/intake/v1/blocks/{hash}/receipt");
         return Ok((StatusCode::OK, [(RECEIPT, address)]).into_response());
     }
     let now = OffsetDateTime::now_utc();
-    let upload = intake
+    let created = intake
         .uploads()
         .create(
             &device.0,
@@ -130,7 +135,11 @@ async fn create(
             from.map(|Extension(ConnectInfo(peer))| peer.ip().to_string()),
             now,
         )
-        .await?;
+        .await;
+    let upload = match created {
+        Ok(upload) => upload,
+        Err(error) => return Err(refused(&intake, &device, error).await),
+    };
     if size == 0 {
         intake.settle_soon(upload.clone());
     }
@@ -149,6 +158,12 @@ async fn create(
         .into_response())
 }
 
+/// The answer to an upload that is refused, after it was noted.
+async fn refused(intake: &Intake, device: &Device, error: UploadError) -> Problem {
+    intake.note_refusal(&device.0, &error).await;
+    error.into()
+}
+
 async fn offset(
     State(intake): State<Intake>,
     device: Device,
@@ -156,8 +171,17 @@ async fn offset(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     check_version(&headers)?;
-    intake.take_up(&id, &device).await?;
-    let (upload, offset) = intake.uploads().find(&id, &device.0).await?;
+    let (upload, offset) = match offset_of(&intake, &id, &device).await {
+        Ok(found) => found,
+        // Settled, maybe this moment.
+        Err(UploadError::Unknown) => {
+            let size = intake.settled_size(&id, &device).await?;
+            let size = size.ok_or(UploadError::Unknown)?.to_string();
+            let complete = [(UPLOAD_OFFSET, size.clone()), (UPLOAD_LENGTH, size)];
+            return Ok((StatusCode::OK, complete, [(CACHE_CONTROL, "no-store")]).into_response());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let mut answer = (
         StatusCode::OK,
         [
@@ -174,6 +198,17 @@ async fn offset(
         answer.headers_mut().insert(UPLOAD_METADATA, value);
     }
     Ok(answer)
+}
+
+async fn offset_of(
+    intake: &Intake,
+    id: &str,
+    device: &Device,
+) -> Result<(Upload, u64), UploadError> {
+    intake.uploads().find(id, &device.0).await?;
+    intake.uploads().end_silent(id).await;
+    intake.take_up(id, device).await?;
+    intake.uploads().find(id, &device.0).await
 }
 
 async fn append(
@@ -200,7 +235,19 @@ async fn append(
         .get(UPLOAD_CHECKSUM)
         .map(Checksum::parse)
         .transpose()?;
-    let (upload, _) = intake.uploads().find(&id, &device.0).await?;
+    let upload = match intake.uploads().find(&id, &device.0).await {
+        Ok((upload, _)) => upload,
+        Err(UploadError::Unknown) => {
+            let size = intake.settled_size(&id, &device).await?;
+            return append_nothing(offset, size.ok_or(UploadError::Unknown)?, body).await;
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let announced = body.size_hint().exact().unwrap_or_default();
+    if offset.saturating_add(announced) > upload.size {
+        // Before the first byte, where the request says how many there are.
+        return Err(UploadError::TooLong(upload.size).into());
+    }
     let offset = receive(&intake, &upload, offset, checksum, body).await?;
     let headers = [
         (UPLOAD_OFFSET, offset.to_string()),
@@ -208,6 +255,25 @@ async fn append(
     ];
     Ok((StatusCode::NO_CONTENT, headers).into_response())
 }
+
+/// The answer to a part of an upload that is complete: whoever sends nothing more is right.
+async fn append_nothing(offset: u64, size: u64, body: Body) -> Result<Response, Problem> {
+    if offset != size {
+        return Err(UploadError::WrongOffset(size).into());
+    }
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        if part.map_or(true, |part| !part.is_empty()) {
+            return Err(UploadError::TooLong(size).into());
+        }
+    }
+    Ok((StatusCode::NO_CONTENT, [(UPLOAD_OFFSET, size.to_string())]).into_response())
+}
+
+/// Another connection goes on with the upload.
+#[derive(Debug, thiserror::Error)]
+#[error("another connection goes on with the upload")]
+struct Superseded;
 
 /// Streams the body to the end of the upload's file and returns the new offset.
 async fn receive(
@@ -222,20 +288,34 @@ async fn receive(
     } else {
         OnCut::Keep
     };
-    let mut append = intake.uploads().append(upload, offset, on_cut)?;
+    let mut append = match intake.uploads().append(upload, offset, on_cut) {
+        Ok(append) => append,
+        Err(error) => return Err(refused(intake, &Device(upload.device.clone()), error).await),
+    };
     let mut parts = body.into_data_stream();
+    let superseded = append.superseded();
     loop {
-        let cut = match tokio::time::timeout(IDLE, parts.next()).await {
+        let next = tokio::select! {
+            next = tokio::time::timeout(IDLE, parts.next()) => next,
+            () = superseded.cancelled() => Ok(Some(Err(axum::Error::new(Superseded)))),
+        };
+        let cut = match next {
             Ok(None) => break,
             Ok(Some(Ok(part))) => {
                 if let Some(checksum) = &mut checksum {
                     checksum.update(&part);
                 }
-                append.write(&part)?;
+                if let Err(error) = append.write(&part) {
+                    // Of a refused request nothing stays.
+                    let device = Device(upload.device.clone());
+                    let taken_back = intake.pool().run(move || append.take_back()).await;
+                    taken_back.map_err(|e| Problem::internal(&e))??;
+                    return Err(refused(intake, &device, error).await);
+                }
                 continue;
             }
-            Ok(Some(Err(_))) => cut("the connection broke"),
-            Err(_) => cut("nothing came for 20 seconds"),
+            Ok(Some(Err(_))) => cut("the connection broke, or another goes on"),
+            Err(_) => cut("nothing came for a minute"),
         };
         // Keeping or taking back waits for the disk.
         let _ = intake.pool().run(move || drop(append)).await;
@@ -405,6 +485,28 @@ impl From<UploadError> for Problem {
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-uploads",
                 "finish or terminate unfinished uploads first",
+            ),
+            UploadError::TooFast { retry_after } => answer(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-fast",
+                "wait for the next hour",
+            )
+            .retry_after(*retry_after),
+            UploadError::DayFull { retry_after } => answer(
+                StatusCode::TOO_MANY_REQUESTS,
+                "day-full",
+                "wait, or raise max_bytes_per_day at the centre",
+            )
+            .retry_after(*retry_after),
+            UploadError::QuarantineFull => answer(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "quarantine-full",
+                "look at the camera's blocks in quarantine at the centre",
+            ),
+            UploadError::NoSpace => answer(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "no-space",
+                "keep the data and try again later",
             ),
             UploadError::Busy => answer(
                 StatusCode::LOCKED,

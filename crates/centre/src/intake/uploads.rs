@@ -8,11 +8,23 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use store::{Sql, StoreError, sqlx};
 use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
 
+use super::quota::{self, Quota};
 use crate::clock::{from_millis, millis};
+
+/// A request that brings bytes and has been silent for this long ends for the next one. On a slow
+/// bearer a lost packet alone keeps it silent for some seconds; a camera needs as long to come back.
+const SILENT: Duration = Duration::from_secs(5);
+/// How often, and with which pause, its end is looked for: the disk may have to be synced.
+const ENDING: u32 = 100;
+const ENDING_PAUSE: Duration = Duration::from_millis(20);
+/// Bytes of a part between two looks at the free space.
+const LOOK: u64 = 8 << 20;
 
 /// Bounds of the intake; all of them are refusals with a reason, never silent.
 #[derive(Clone, Debug)]
@@ -22,10 +34,13 @@ pub struct Limits {
     /// Unfinished uploads of one device.
     pub max_open_per_device: u32,
     /// How long an unfinished upload is kept.
-    pub upload_lifetime: std::time::Duration,
+    /// How long an unfinished upload is kept.
+    pub upload_lifetime: Duration,
     /// Bytes in quarantine, of which one device has a quarter at most. What has no room there waits as
     /// an upload without a receipt, and its camera keeps it.
     pub max_quarantine: u64,
+    /// What one device may take in a time.
+    pub quota: Quota,
 }
 
 impl Default for Limits {
@@ -35,9 +50,10 @@ impl Default for Limits {
             max_block: 64 << 30,
             // The camera opens a handful; more means that something leaks uploads.
             max_open_per_device: 64,
-            upload_lifetime: std::time::Duration::from_secs(7 * 24 * 3600),
+            upload_lifetime: Duration::from_secs(7 * 24 * 3600),
             // Some ten thousand pictures; a person looks long before.
             max_quarantine: 32 << 30,
+            quota: Quota::default(),
         }
     }
 }
@@ -88,6 +104,24 @@ pub enum UploadError {
     /// The device has too many unfinished uploads.
     #[error("the device has {0} unfinished uploads already")]
     TooMany(u32),
+    /// The device has begun as many uploads as it may in an hour.
+    #[error("the device has begun too many uploads in this hour")]
+    TooFast {
+        /// Seconds until it may again.
+        retry_after: u64,
+    },
+    /// The device has announced as many bytes as it may in a day.
+    #[error("the device has announced as many bytes as it may in a day")]
+    DayFull {
+        /// Seconds until it is looked at again.
+        retry_after: u64,
+    },
+    /// Too much of the device is in quarantine.
+    #[error("too much of this device is in quarantine")]
+    QuarantineFull,
+    /// What is left of the disk is kept for index and log.
+    #[error("the centre has no space for blocks of this size")]
+    NoSpace,
     /// Another request is writing to this upload.
     #[error("another request is writing to this upload")]
     Busy,
@@ -105,6 +139,20 @@ pub enum UploadError {
     Store(#[from] StoreError),
 }
 
+impl UploadError {
+    /// The stable name of a share that is used up; `None` for other reasons.
+    pub(super) fn quota(&self) -> Option<&'static str> {
+        match self {
+            Self::TooMany(_) => Some("too-many-uploads"),
+            Self::TooFast { .. } => Some("too-fast"),
+            Self::DayFull { .. } => Some("day-full"),
+            Self::QuarantineFull => Some("quarantine-full"),
+            Self::NoSpace => Some("no-space"),
+            _ => None,
+        }
+    }
+}
+
 impl From<sqlx::Error> for UploadError {
     fn from(error: sqlx::Error) -> Self {
         Self::Store(error.into())
@@ -120,8 +168,17 @@ pub(crate) struct Uploads {
     busy: Busy,
 }
 
-/// Claimed uploads, each with the number of bytes that count while the claim lasts.
-type Busy = Arc<Mutex<HashMap<String, u64>>>;
+/// Claimed uploads.
+type Busy = Arc<Mutex<HashMap<String, Held>>>;
+
+/// What is known of a claimed upload.
+#[derive(Debug)]
+struct Held {
+    /// Bytes that count while the claim lasts.
+    counted: u64,
+    /// Of a request that brings bytes: when the last ones came, and what ends it.
+    append: Option<(Instant, CancellationToken)>,
+}
 
 type Row = (
     String,
@@ -170,6 +227,7 @@ impl Uploads {
         if size > limit {
             return Err(UploadError::TooLarge { size, limit });
         }
+        quota::check_space(&self.folder, &self.limits.quota, size)?;
         let id = random_id()?;
         let expires_at = now + self.limits.upload_lifetime;
         let mut tx = self.sql.write().await?;
@@ -180,6 +238,7 @@ impl Uploads {
         if open >= i64::from(self.limits.max_open_per_device) {
             return Err(UploadError::TooMany(self.limits.max_open_per_device));
         }
+        quota::take(&mut tx, &self.limits.quota, device, size, millis(now)).await?;
         sqlx::query("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
             .bind(&id)
             .bind(device)
@@ -231,7 +290,7 @@ impl Uploads {
         };
         let offset = busy
             .get(&upload.id)
-            .map_or(length, |counted| length.min(*counted));
+            .map_or(length, |held| length.min(held.counted));
         Ok((upload, offset))
     }
 
@@ -247,6 +306,29 @@ impl Uploads {
         .await?;
         let whole = |u: &Upload| fs::metadata(self.path(&u.id)).is_ok_and(|m| m.len() == u.size);
         Ok(rows.into_iter().map(from_row).filter(whole).collect())
+    }
+
+    /// Ends a request that brings bytes of this upload and has been silent for [`SILENT`], so that
+    /// what it brought counts; waits a moment for that. Whoever asks for the offset has lost the
+    /// connection, or else the bytes still come.
+    pub(crate) async fn end_silent(&self, id: &str) {
+        for _ in 0..ENDING {
+            {
+                let held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(Held {
+                    append: Some((last, end)),
+                    ..
+                }) = held.get(id)
+                else {
+                    return;
+                };
+                if last.elapsed() < SILENT {
+                    return;
+                }
+                end.cancel();
+            }
+            tokio::time::sleep(ENDING_PAUSE).await;
+        }
     }
 
     /// Claims `upload` for one writer at `offset`; `on_cut` says what becomes of the bytes when
@@ -266,15 +348,20 @@ impl Uploads {
         if length != offset {
             return Err(UploadError::WrongOffset(length));
         }
-        claim.counts(offset);
+        quota::check_space(&self.folder, &self.limits.quota, 0)?;
+        let superseded = claim.appends(offset);
         Ok(Append {
+            superseded,
+            folder: self.folder.clone(),
+            quota: self.limits.quota.clone(),
+            looked: offset,
             file,
             start: offset,
             end: offset,
             size: upload.size,
             on_cut,
             kept: false,
-            _claim: claim,
+            claim,
         })
     }
 
@@ -331,7 +418,7 @@ impl Uploads {
             }
             known.insert(upload.id);
         }
-        let started = now - std::time::Duration::from_secs(60);
+        let started = now - Duration::from_secs(60);
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let path = entry.path();
@@ -390,17 +477,35 @@ impl Claim {
         if held.contains_key(id) {
             return None;
         }
-        held.insert(id.to_owned(), u64::MAX);
+        let claimed = Held {
+            counted: u64::MAX,
+            append: None,
+        };
+        held.insert(id.to_owned(), claimed);
         Some(Self {
             busy: busy.clone(),
             id: id.to_owned(),
         })
     }
 
-    /// Only the first `bytes` count until the claim is given back.
-    fn counts(&self, bytes: u64) {
+    /// Only the first `bytes` count until the claim is given back; gives what asks for that.
+    fn appends(&self, bytes: u64) -> CancellationToken {
+        let end = CancellationToken::new();
+        let appends = Held {
+            counted: bytes,
+            append: Some((Instant::now(), end.clone())),
+        };
         let mut held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(self.id.clone(), bytes);
+        held.insert(self.id.clone(), appends);
+        end
+    }
+
+    /// Notes that bytes came.
+    fn lives(&self) {
+        let mut held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((last, _)) = held.get_mut(&self.id).and_then(|held| held.append.as_mut()) {
+            *last = Instant::now();
+        }
     }
 }
 
@@ -425,16 +530,26 @@ pub(crate) enum OnCut {
 /// One request's bytes on their way to the end of an upload.
 #[derive(Debug)]
 pub(crate) struct Append {
+    superseded: CancellationToken,
+    folder: PathBuf,
+    quota: Quota,
+    /// Where the free space was looked at last.
+    looked: u64,
     file: File,
     start: u64,
     end: u64,
     size: u64,
     on_cut: OnCut,
     kept: bool,
-    _claim: Claim,
+    claim: Claim,
 }
 
 impl Append {
+    /// Ends when another request is to go on with the upload.
+    pub(crate) fn superseded(&self) -> CancellationToken {
+        self.superseded.clone()
+    }
+
     /// Takes all bytes of this request back, whatever was agreed for a cut.
     ///
     /// # Errors
@@ -454,8 +569,13 @@ impl Append {
         if end > self.size {
             return Err(UploadError::TooLong(self.size));
         }
+        if end.saturating_sub(self.looked) >= LOOK {
+            quota::check_space(&self.folder, &self.quota, 0)?;
+            self.looked = end;
+        }
         self.file.write_all(bytes)?;
         self.end = end;
+        self.claim.lives();
         Ok(())
     }
 

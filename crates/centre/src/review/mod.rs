@@ -5,9 +5,11 @@
 
 mod custody;
 mod export;
+mod list;
 mod media;
 mod query;
 mod shares;
+mod visible;
 
 use std::sync::Arc;
 
@@ -22,10 +24,12 @@ use tokio::sync::Semaphore;
 
 pub(crate) use custody::COUNT as CUSTODY_COUNT;
 pub use export::Export;
+pub(crate) use list::PER_MILLI;
+pub use list::{Cursor, Filter, Page, Summary};
 pub use media::{MediumBytes, MediumStream};
-use query::Kind;
-pub use query::{CustodyStep, Details, Filter, Medium, Overview, Page, ReviewedBy, Summary};
+pub use query::{CustodyStep, Details, Disputing, Medium, Overview, ReviewedBy};
 use shares::Shares;
+use visible::{Visible, may_view};
 
 use crate::clock::millis;
 use crate::intake::Units;
@@ -173,7 +177,7 @@ impl Review {
         self.permit(who, Action::EvidenceList, &Resource::system(), None)
             .await?;
         let _turn = self.shares.query(who.uid()).await;
-        let (visible, _) = self.kinds(who).await?;
+        let visible = self.visible(who).await?;
         Ok(query::overview(&self.parts.sql, &visible, now).await?)
     }
 
@@ -192,31 +196,19 @@ impl Review {
         })
         .await?;
         let _turn = self.shares.query(who.uid()).await;
-        let (visible, hidden) = self.kinds(who).await?;
-        let mut page = query::list(&self.parts.sql, filter, &visible).await?;
+        let visible = self.visible(who).await?;
+        let mut page = list::list(&self.parts.sql, filter, &visible).await?;
         // The query looks at unit and classification only; a rule may look at more.
-        page.rows.retain(|row| self.may_view(who, &row.resource()));
+        page.rows
+            .retain(|row| may_view(&self.parts.access, who, &row.resource()));
         if filter.is_everything() {
-            page.hidden = query::count(&self.parts.sql, &hidden).await?;
+            page.hidden = usize::try_from(visible.hidden()).unwrap_or(usize::MAX);
         }
         Ok(page)
     }
 
-    /// The kinds in the index that `who` may view, and those that `who` may not.
-    async fn kinds(&self, who: &Principal) -> Result<(Vec<Kind>, Vec<Kind>), ReviewError> {
-        let kinds = query::kinds(&self.parts.sql).await?;
-        let may = |(unit, classification): &Kind| {
-            self.may_view(who, &query::resource("any", unit, *classification))
-        };
-        Ok(kinds.into_iter().partition(may))
-    }
-
-    fn may_view(&self, who: &Principal, resource: &Resource) -> bool {
-        let decision = self
-            .parts
-            .access
-            .decide(who, Action::EvidenceView, resource, &context());
-        decision.allowed
+    async fn visible(&self, who: &Principal) -> Result<Visible, StoreError> {
+        Visible::to(who, &self.parts.access, &self.parts.sql).await
     }
 
     /// One violation with its media, decisions and custody.
@@ -224,7 +216,7 @@ impl Review {
     /// # Errors
     /// [`ReviewError`].
     pub async fn get(&self, who: &Principal, id: &str) -> Result<Details, ReviewError> {
-        let summary = query::summary(&self.parts.sql, id).await?;
+        let summary = list::one(&self.parts.sql, id).await?;
         let summary = summary.ok_or(ReviewError::NotFound("violation"))?;
         let resource = summary.resource();
         self.permit(who, Action::EvidenceView, &resource, Some(id))
@@ -269,6 +261,7 @@ impl Review {
         // The event first: a decision without its event must not exist.
         self.record(event, Some(id)).await?;
         let mut tx = self.parts.sql.write().await?;
+        // A trigger moves the violation into its new state, in this transaction.
         sqlx::query("INSERT INTO reviews VALUES (?, ?, ?, ?, ?, ?)")
             .bind(id)
             .bind(millis(at))
@@ -293,7 +286,7 @@ impl Review {
     }
 
     async fn resource(&self, id: &str) -> Result<Resource, ReviewError> {
-        let summary = query::summary(&self.parts.sql, id).await?;
+        let summary = list::one(&self.parts.sql, id).await?;
         Ok(summary
             .ok_or(ReviewError::NotFound("violation"))?
             .resource())

@@ -107,11 +107,8 @@ async fn lists_details_media_and_reviews() {
         let request = Request::post(path)
             .extension(who.clone())
             .header("content-type", "application/json");
-        call(
-            site.centre.api_router(),
-            request.body(Body::from(body.to_owned())).unwrap(),
-        )
-        .await
+        site.people(request.body(Body::from(body.to_owned())).unwrap())
+            .await
     };
     let answer = review(r#"{"decision":"accepted","reason":"legible"}"#).await;
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
@@ -153,7 +150,8 @@ async fn problems_are_json_with_a_code() {
         (of("/media/0"), 403, "no-read-up"),
         ("/api/v1/violations/v-0".into(), 404, "not-found"),
         (of("/media/x"), 404, "not-found"),
-        ("/api/v1/violations?page=x".into(), 400, "malformed"),
+        ("/api/v1/violations/%ff".into(), 404, "not-found"),
+        ("/api/v1/violations?before=x".into(), 400, "malformed"),
         ("/api/v1/violations?colour=red".into(), 400, "malformed"),
         ("/api/v1/violations?state=lost".into(), 400, "malformed"),
         (of("/reviews"), 405, "method-not-allowed"),

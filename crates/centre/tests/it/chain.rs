@@ -70,6 +70,54 @@ async fn a_late_block_that_contradicts_its_neighbours_is_a_fork() {
 }
 
 #[tokio::test]
+async fn both_sides_of_a_fork_are_kept_and_shown() {
+    let site = Site::new().await;
+    let camera = site.world.camera(CAMERA);
+    let first = camera.seal(&Shot::first());
+    let mut other = Shot::first();
+    other.plate = "KR 0815".into();
+    let other = camera.seal(&other);
+    assert_eq!(site.deliver(CAMERA, &first).await.reason, None);
+    let who = site.world.reviewer(Clearance::Secret);
+    let review = site.centre.review();
+    assert!(
+        !review
+            .get(&who, &first.violation())
+            .await
+            .unwrap()
+            .summary
+            .disputed
+    );
+    let receipt = site.deliver(CAMERA, &other).await;
+    assert_eq!(receipt.reason.as_deref(), Some("sequence-fork"));
+    let details = review.get(&who, &first.violation()).await.unwrap();
+    let by: Vec<&str> = details
+        .disputed_by
+        .iter()
+        .map(|d| d.block_sha256.as_str())
+        .collect();
+    assert_eq!((details.summary.disputed, by), (true, vec![&*other.hash()]));
+    let list = review.list(&who, &centre::Filter::default()).await.unwrap();
+    assert!(list.rows[0].disputed);
+    assert_eq!(row(&site).await.forks, 1);
+    let event = site.events("evidence.quarantine").pop().unwrap();
+    assert_eq!(event.details["disputed_block"], *first.hash());
+    assert_eq!(event.details["sequence"], 1);
+    for folder in ["archive", "quarantine"] {
+        let block = if folder == "archive" { &first } else { &other };
+        let hash = block.hash();
+        let file = site
+            .folder
+            .path()
+            .join(folder)
+            .join(&hash[..2])
+            .join(&hash[2..4])
+            .join(&hash);
+        assert_eq!(std::fs::read(file).unwrap(), block.bytes);
+    }
+}
+
+#[tokio::test]
 async fn a_notice_explains_lost_numbers() {
     let site = Site::new().await;
     let camera = site.world.camera(CAMERA);

@@ -43,13 +43,13 @@ impl Site {
 }
 
 /// The version that the centre writes; nothing is migrated.
-const SCHEMA: &[store::Migration] = &[
+pub(crate) const SCHEMA: &[store::Migration] = &[
     store::Migration {
         version: 1,
         sql: "",
     },
     store::Migration {
-        version: 2,
+        version: 3,
         sql: "",
     },
     store::Migration {

@@ -189,33 +189,60 @@ async fn pages_hold_two_dozen_newest_first() {
     .await;
     let who = site.world.reviewer(Clearance::Secret);
     let first = list(&site, &who, Filter::default()).await;
-    assert_eq!((first.rows.len(), first.more, first.hidden), (24, true, 0));
+    assert_eq!((first.rows.len(), first.hidden), (24, 0));
+    assert_eq!((first.older.is_some(), first.newer), (true, None));
     assert_eq!(plates(&first)[0], "KR 024");
     assert!(
         first
             .rows
             .is_sorted_by(|a, b| a.captured_at >= b.captured_at)
     );
-    let second = list(
-        &site,
-        &who,
-        Filter {
-            page: 2,
-            ..Filter::default()
-        },
-    )
-    .await;
-    assert_eq!((plates(&second), second.more), (vec!["KR 000"], false));
-    let beyond = list(
-        &site,
-        &who,
-        Filter {
-            page: u32::MAX,
-            ..Filter::default()
-        },
-    )
-    .await;
+    let before = |before| Filter {
+        before,
+        ..Filter::default()
+    };
+    let second = list(&site, &who, before(first.older)).await;
+    assert_eq!((plates(&second), second.older), (vec!["KR 000"], None));
+    let back = Filter {
+        after: second.newer,
+        ..Filter::default()
+    };
+    let again = list(&site, &who, back).await;
+    assert_eq!(plates(&again), plates(&first));
+    assert_eq!((again.older, again.newer), (first.older, None));
+    let beyond = list(&site, &who, before(Some(centre::Cursor(i64::MIN)))).await;
     assert!(beyond.rows.is_empty());
+}
+
+#[tokio::test]
+async fn search_in_one_plate_per_audience_finds_parts_in_any_case() {
+    let site = Site::new().await;
+    let plates_of = ["ŁD 1234", "łd 12", "X 123"];
+    deliver(&site, &site.world.camera(CAMERA), 3, |n, shot| {
+        shot.media.clear();
+        shot.plate = plates_of[n].into();
+    })
+    .await;
+    let who = site.world.reviewer(Clearance::Secret);
+    let search = async |plate: &str| {
+        let filter = Filter {
+            plate: plate.into(),
+            ..Filter::default()
+        };
+        let mut found = list(&site, &who, filter).await.rows;
+        found.sort_by(|a, b| a.plate.cmp(&b.plate));
+        found
+            .into_iter()
+            .map(|row| row.plate.unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(search("123").await, ["X 123", "ŁD 1234"]);
+    assert_eq!(search("łd 1").await, ["ŁD 1234", "łd 12"]);
+    // One and two characters are compared without the index.
+    assert_eq!(search("Ł").await, ["ŁD 1234", "łd 12"]);
+    // All its trigrams occur, though not in this order.
+    assert_eq!(search("23 123").await, Vec::<String>::new());
+    assert_eq!(search("\" OR plate:*").await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -246,7 +273,7 @@ async fn nobody_reads_above_the_own_clearance_or_outside_the_own_unit() {
         },
     )
     .await;
-    assert_eq!((page.rows.len(), page.hidden, page.more), (0, 0, false));
+    assert_eq!((page.rows.len(), page.hidden, page.older), (0, 0, None));
 
     let review = site.centre.review();
     assert!(review.get(&who, &two).await.is_ok());

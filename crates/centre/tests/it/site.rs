@@ -163,16 +163,46 @@ impl Site {
     /// A GET of the people's side.
     pub(crate) async fn get(&self, who: &Principal, path: &str) -> Answer {
         let request = Request::get(path).extension(who.clone());
-        call(
-            self.centre.api_router(),
-            request.body(Body::empty()).unwrap(),
-        )
-        .await
+        self.people(request.body(Body::empty()).unwrap()).await
+    }
+
+    /// A request of the people's side, whose answer the description has to name.
+    pub(crate) async fn people(&self, request: Request<Body>) -> Answer {
+        let method = request.method().as_str().to_lowercase();
+        let path = request.uri().path().to_owned();
+        let answer = call(self.centre.api_router(), request).await;
+        let description = serde_json::to_value(Centre::openapi()).unwrap();
+        let fits = |template: &str| {
+            let (parts, path) = (template.split('/'), path.split('/'));
+            parts.clone().count() == path.clone().count()
+                && parts
+                    .zip(path)
+                    .all(|(part, name)| part.starts_with('{') || part == name)
+        };
+        let paths = description["paths"].as_object().unwrap();
+        let operation = paths
+            .iter()
+            .find(|(template, _)| fits(template))
+            .and_then(|(_, path)| path.get(&method));
+        if let Some(operation) = operation {
+            let declared = operation["responses"].get(answer.status.as_str());
+            assert!(
+                declared.is_some(),
+                "{method} {path}: {} is not described",
+                answer.status
+            );
+        } else {
+            let status = answer.status;
+            assert!(status == StatusCode::NOT_FOUND || status == StatusCode::METHOD_NOT_ALLOWED);
+        }
+        answer
     }
 
     pub(crate) async fn create(&self, device: &str, size: usize, metadata: &str) -> Answer {
         let request = tus("POST", FILES, device)
             .header("upload-length", size)
+            // As a camera asks.
+            .header("cordon-receipt", "1")
             .header("upload-metadata", metadata);
         self.intake(request.body(Body::empty()).unwrap()).await
     }

@@ -275,6 +275,31 @@ async fn one_request_at_a_time_writes_to_an_upload() {
 }
 
 #[tokio::test]
+async fn part_of_a_silent_connection_is_kept_for_the_next_one() {
+    let site = Site::new().await;
+    let at = site.upload(CAMERA, 10, "").await;
+    let (sender, receiver) = tokio::sync::mpsc::channel::<io::Result<Bytes>>(1);
+    let body = stream::unfold(receiver, async |mut r| Some((r.recv().await?, r)));
+    let request = patch(&at, CAMERA, 0).body(Body::from_stream(body)).unwrap();
+    let hanging = tokio::spawn(call(site.centre.intake_router(), request));
+    // The bearer is gone after four bytes; nobody tells the centre.
+    sender.send(Ok(Bytes::from_static(b"0123"))).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Not while bytes may still come.
+    assert_eq!(site.offset(&at).await, "0");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(site.offset(&at).await, "4");
+    assert_eq!(hanging.await.unwrap().code(), "upload-cut");
+    let answer = site.part(&at, 4, b"456789", "").await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    // Nobody else ends it: to another device there is no such upload.
+    assert_eq!(
+        site.head("camera-18", &at).await.status,
+        StatusCode::NOT_FOUND
+    );
+}
+
+#[tokio::test]
 async fn unfinished_uploads_are_bounded_and_expire() {
     let limits = Limits {
         max_open_per_device: 2,
@@ -340,5 +365,65 @@ async fn an_empty_upload_is_settled_too() {
     assert_eq!(
         (receipt.size, receipt.reason.as_deref()),
         (0, Some("not-a-block"))
+    );
+}
+
+#[tokio::test]
+async fn settled_upload_is_complete_to_clients_that_know_tus_only() {
+    let site = Site::new().await;
+    let block = site.world.camera(CAMERA).seal(&Shot::first());
+    let at = site.send(CAMERA, &block.bytes).await;
+    assert_eq!(site.receipt(CAMERA, &at).await.status, StatusCode::OK);
+    let size = block.bytes.len();
+    let head = site.head(CAMERA, &at).await;
+    assert_eq!(head.status, StatusCode::OK);
+    assert_eq!(head.header("upload-offset"), size.to_string());
+    assert_eq!(head.header("upload-length"), size.to_string());
+    let nothing = site.part(&at, size as u64, b"", "").await;
+    assert_eq!(nothing.status, StatusCode::NO_CONTENT);
+    assert_eq!(nothing.header("upload-offset"), size.to_string());
+    assert_eq!(
+        site.part(&at, 0, b"x", "").await.status,
+        StatusCode::CONFLICT
+    );
+    let more = site.part(&at, size as u64, b"x", "").await;
+    assert_eq!(more.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(
+        site.head("camera-18", &at).await.status,
+        StatusCode::NOT_FOUND
+    );
+    // Without the header of ours an announced block that is known is an upload like any other.
+    let create = tus("POST", FILES, CAMERA)
+        .header("upload-length", size)
+        .header("upload-metadata", announce(&block.hash()));
+    let created = site.intake(create.body(Body::empty()).unwrap()).await;
+    assert_eq!(created.status, StatusCode::CREATED);
+    assert_eq!(
+        site.head(CAMERA, created.header("location"))
+            .await
+            .header("upload-offset"),
+        "0"
+    );
+}
+
+#[tokio::test]
+async fn nothing_of_a_refused_part_is_kept() {
+    let site = Site::new().await;
+    let at = site.upload(CAMERA, 10, "").await;
+    site.part(&at, 0, b"01", "").await;
+    // Its length is known: refused before the first byte.
+    let answer = site.part(&at, 2, b"23456789ab", "").await;
+    assert_eq!(answer.code(), "too-long");
+    assert_eq!(site.offset(&at).await, "2");
+    // It comes in pieces, of which the first would fit.
+    let pieces = [b"2345".as_slice(), b"6789ab"];
+    let pieces = pieces.map(|piece| Ok::<_, io::Error>(Bytes::from_static(piece)));
+    let body = Body::from_stream(stream::iter(pieces));
+    let answer = site.intake(patch(&at, CAMERA, 2).body(body).unwrap()).await;
+    assert_eq!(answer.code(), "too-long");
+    assert_eq!(site.offset(&at).await, "2");
+    assert_eq!(
+        site.part(&at, 2, b"23456789", "").await.status,
+        StatusCode::NO_CONTENT
     );
 }

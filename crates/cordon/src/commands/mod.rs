@@ -12,6 +12,7 @@ pub(crate) mod page_server;
 pub(crate) mod pki;
 pub(crate) mod quarantine;
 pub(crate) mod registry;
+pub(crate) mod site;
 pub(crate) mod up;
 pub(crate) mod vpn;
 pub(crate) mod vpn_confinement;

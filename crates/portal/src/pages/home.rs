@@ -27,10 +27,7 @@ pub(crate) async fn home<B: Backend>(State(app): State<App<B>>, viewer: Viewer) 
         Ok(overview) => overview,
         Err(error) => return error_page(&viewer, error),
     };
-    let filter = Filter {
-        page: 1,
-        ..Filter::default()
-    };
+    let filter = Filter::default();
     // An auditor may see figures without seeing evidence: the list is then simply empty.
     let recent = app.backend.violations(&viewer.principal, &filter).await;
     let mut recent = recent.map(|page| page.rows).unwrap_or_default();

@@ -26,7 +26,8 @@ pub(crate) struct FilterForm {
     plate: String,
     speed: String,
     state: String,
-    page: String,
+    before: String,
+    after: String,
 }
 
 #[derive(Template)]
@@ -35,9 +36,8 @@ struct ViolationsPage {
     frame: Frame,
     form: FilterForm,
     list: Page<ViolationRow>,
-    number: u32,
-    older: String,
-    newer: String,
+    older: Option<String>,
+    newer: Option<String>,
 }
 
 pub(crate) async fn list<B: Backend>(
@@ -56,15 +56,12 @@ pub(crate) async fn list<B: Backend>(
     match app.backend.violations(&viewer.principal, &filter).await {
         Ok(list) => {
             let frame = Frame::of(&viewer, "Violations", "/violations");
-            let (older, newer) = (
-                form.address(filter.page + 1),
-                form.address(filter.page.max(2) - 1),
-            );
+            let older = list.older.map(|at| form.address("before", at));
+            let newer = list.newer.map(|at| form.address("after", at));
             let view = ViolationsPage {
                 frame,
                 form,
                 list,
-                number: filter.page,
                 older,
                 newer,
             };
@@ -87,8 +84,13 @@ impl FilterForm {
             state @ ("" | "open" | "accepted" | "rejected") => state.to_owned(),
             other => return Err(format!("state: \"{other}\" is unknown")),
         };
-        // Bounded, so that adding one to it stays harmless.
-        let page = number(&self.page, "page")?.unwrap_or(1).clamp(1, 1_000_000);
+        let place = |text: &str, what: &str| match text {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| format!("{what}: \"{text}\" is no place in the list")),
+        };
         Ok(Filter {
             from: day(&self.from, "from")?,
             // The form names the last day wanted, the filter the first instant not wanted.
@@ -98,12 +100,13 @@ impl FilterForm {
             plate: self.plate.trim().to_owned(),
             min_speed: number(&self.speed, "speed")?,
             state,
-            page,
+            before: place(&self.before, "before")?,
+            after: place(&self.after, "after")?,
         })
     }
 
-    /// This list's address at another page.
-    fn address(&self, page: u32) -> String {
+    /// This list's address on the `side` of a place in it.
+    fn address(&self, side: &str, place: i64) -> String {
         let fields = [
             ("from", &self.from),
             ("to", &self.to),
@@ -113,7 +116,7 @@ impl FilterForm {
             ("speed", &self.speed),
             ("state", &self.state),
         ];
-        let mut address = format!("/violations?page={page}");
+        let mut address = format!("/violations?{side}={place}");
         for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
             address.push('&');
             address.push_str(name);
@@ -149,13 +152,7 @@ mod tests {
     #[test]
     fn empty_form_means_everything() {
         let filter = FilterForm::default().parse().unwrap();
-        assert_eq!(
-            filter,
-            Filter {
-                page: 1,
-                ..Filter::default()
-            }
-        );
+        assert_eq!(filter, Filter::default());
     }
 
     #[test]
@@ -216,8 +213,8 @@ mod tests {
             ..FilterForm::default()
         };
         assert_eq!(
-            form.address(2),
-            "/violations?page=2&place=A4%20%26%20%3Cb%3E"
+            form.address("before", -2),
+            "/violations?before=-2&place=A4%20%26%20%3Cb%3E"
         );
     }
 }

@@ -95,6 +95,7 @@ fn row() -> ViolationRow {
         limit_kmh: Some(140),
         classification: 1,
         state: "open".into(),
+        disputed: true,
     }
 }
 
@@ -137,6 +138,7 @@ fn violation() -> Violation {
             log_index: Some(3),
             log_origin: EVIL.into(),
         },
+        disputed_by: vec!["d1sputed".into()],
         may_review: true,
         may_export: true,
     }
@@ -205,10 +207,11 @@ impl Backend for Fake {
         _: &Principal,
         filter: &Filter,
     ) -> Result<Page<ViolationRow>, BackendError> {
-        self.note(format!("list {} {}", filter.plate, filter.page));
+        self.note(format!("list {} {:?}", filter.plate, filter.before));
         self.answer(Page {
             rows: vec![row()],
-            more: true,
+            older: Some(4),
+            newer: None,
             hidden: 2,
         })
     }
@@ -262,6 +265,7 @@ impl Backend for Fake {
             head: 12,
             gaps: vec![(3, 3), (5, 6)],
             dropped: 2,
+            forks: 5,
         }])
     }
 

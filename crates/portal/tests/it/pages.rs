@@ -235,14 +235,14 @@ async fn only_pictures_and_films_are_shown_in_place() {
 async fn the_filter_goes_to_the_backend_or_says_what_is_wrong() {
     let portal = Portal::new();
     let answer = portal
-        .get(As::Certificate, "/violations?plate=+KR+&page=3")
+        .get(As::Certificate, "/violations?plate=+KR+&before=30")
         .await;
     assert_eq!(answer.status, StatusCode::OK);
-    assert_eq!(portal.calls(), ["list KR 3"]);
+    assert_eq!(portal.calls(), ["list KR Some(30)"]);
     assert!(
         answer
             .text
-            .contains("/violations?page=4&#38;plate=%20KR%20"),
+            .contains("/violations?before=4&#38;plate=%20KR%20"),
         "{}",
         answer.text
     );
@@ -251,7 +251,7 @@ async fn the_filter_goes_to_the_backend_or_says_what_is_wrong() {
         ("to=2026-13-01", "to: "),
         ("speed=fast", "speed: "),
         ("state=lost", "state: "),
-        ("page=x", "page: "),
+        ("before=x", "before: "),
         ("plate=a&plate=b", "plate"),
         ("speed=%3Cscript%3E", "&#60;script&#62;"),
     ] {
@@ -264,7 +264,7 @@ async fn the_filter_goes_to_the_backend_or_says_what_is_wrong() {
     }
     // As large as it gets.
     let answer = portal
-        .get(As::Certificate, "/violations?page=4294967295")
+        .get(As::Certificate, "/violations?before=9223372036854775807")
         .await;
     assert_eq!(answer.status, StatusCode::OK);
     let answer = portal.get(As::Certificate, "/audit?before=x").await;

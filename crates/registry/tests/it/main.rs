@@ -13,4 +13,5 @@ mod hierarchy;
 mod holders;
 mod issuing;
 mod revocation;
+mod validated;
 mod years;

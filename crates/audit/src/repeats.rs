@@ -1,0 +1,146 @@
+//! Events of one kind that somebody can cause without end: the first are recorded, the rest counted.
+//!
+//! A core without clock: time is an argument.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// What may be recorded, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Events of one cause that are recorded in [`Self::interval`].
+    pub recorded: u32,
+    /// After it, one event says how many were not.
+    pub interval: Duration,
+    /// Causes told apart; those beyond count as one.
+    pub causes: usize,
+}
+
+/// Counts what is not recorded.
+#[derive(Debug)]
+pub struct Repeats {
+    bounds: Bounds,
+    causes: HashMap<String, Cause>,
+}
+
+#[derive(Debug)]
+struct Cause {
+    since: Instant,
+    recorded: u32,
+    more: u64,
+}
+
+/// What stands for the causes beyond [`Bounds::causes`].
+pub const OTHERS: &str = "(others)";
+
+impl Repeats {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            causes: HashMap::new(),
+        }
+    }
+
+    /// Whether an event of `cause` at `now` is to be recorded: then with how many that were not
+    /// since the last one; `None` if it is only counted.
+    pub fn note(&mut self, cause: &str, now: Instant) -> Option<u64> {
+        let bounds = self.bounds;
+        let full = self.causes.len() >= bounds.causes && !self.causes.contains_key(cause);
+        if full {
+            // Whoever was quiet for an interval and has nothing left to say makes room.
+            self.causes
+                .retain(|_, cause| cause.more > 0 || !cause.is_over(bounds, now));
+        }
+        let room = self.causes.len() < bounds.causes || self.causes.contains_key(cause);
+        let cause = if room { cause } else { OTHERS };
+        let entry = self.causes.entry(cause.to_owned()).or_insert(Cause {
+            since: now,
+            recorded: 0,
+            more: 0,
+        });
+        if entry.is_over(bounds, now) {
+            entry.since = now;
+            entry.recorded = 0;
+        }
+        if entry.recorded < bounds.recorded {
+            entry.recorded += 1;
+            return Some(std::mem::take(&mut entry.more));
+        }
+        entry.more = entry.more.saturating_add(1);
+        None
+    }
+
+    /// Causes whose interval is over with events that were only counted, and how many: each is to
+    /// be recorded now, and is not given again.
+    pub fn due(&mut self, now: Instant) -> Vec<(String, u64)> {
+        let bounds = self.bounds;
+        let mut due = Vec::new();
+        for (name, cause) in &mut self.causes {
+            if cause.more > 0 && cause.is_over(bounds, now) {
+                due.push((name.clone(), std::mem::take(&mut cause.more)));
+            }
+        }
+        self.causes.retain(|_, cause| !cause.is_over(bounds, now));
+        due
+    }
+}
+
+impl Cause {
+    fn is_over(&self, bounds: Bounds, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= bounds.interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn repeats(recorded: u32, causes: usize) -> Repeats {
+        Repeats::new(Bounds {
+            recorded,
+            interval: MINUTE,
+            causes,
+        })
+    }
+
+    #[test]
+    fn cause_beyond_its_share_is_counted_and_said_after_the_interval() {
+        let (mut repeats, start) = (repeats(2, 10), Instant::now());
+        assert_eq!(repeats.note("a", start), Some(0));
+        assert_eq!(repeats.note("a", start), Some(0));
+        for _ in 0..1000 {
+            assert_eq!(repeats.note("a", start), None);
+        }
+        assert_eq!(repeats.note("b", start), Some(0));
+        assert_eq!(repeats.due(start), vec![]);
+        assert_eq!(repeats.note("a", start + MINUTE), Some(1000));
+        assert_eq!(repeats.due(start + 2 * MINUTE), vec![]);
+    }
+
+    #[test]
+    fn burst_that_ended_is_due() {
+        let (mut repeats, start) = (repeats(1, 10), Instant::now());
+        for _ in 0..5 {
+            repeats.note("a", start);
+        }
+        assert_eq!(repeats.due(start + MINUTE), [("a".to_owned(), 4)]);
+        assert_eq!(repeats.due(start + 2 * MINUTE), vec![]);
+        assert!(repeats.causes.is_empty());
+    }
+
+    #[test]
+    fn causes_are_bounded_and_none_is_lost() {
+        let (mut repeats, start) = (repeats(1, 3), Instant::now());
+        let mut recorded = 0;
+        for n in 0..100 {
+            recorded += u64::from(repeats.note(&n.to_string(), start).is_some());
+        }
+        assert!(repeats.causes.len() <= 4, "{}", repeats.causes.len());
+        let due = repeats.due(start + MINUTE);
+        assert_eq!(due, [(OTHERS.to_owned(), 100 - recorded)]);
+    }
+}

@@ -1,0 +1,179 @@
+//! What one camera may take of the site, and what nobody may take.
+//!
+//! A certificate says who sends; this says how much. Whatever is refused here is refused before the
+//! first byte, with a reason and a time to come back, and stays with the camera: nothing is dropped
+//! to make room.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use audit::{Actor, Event, RepeatBounds, Repeats};
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+
+use super::Intake;
+use super::uploads::UploadError;
+use crate::problem::tell_disk_full;
+
+/// What one device may take.
+#[derive(Clone, Debug)]
+pub struct Quota {
+    /// Bytes announced in 24 hours (by full hours); an upload begun anew counts again.
+    pub bytes_per_day: u64,
+    /// Uploads begun in one hour: some of them are on disk each, and so is their row.
+    pub uploads_per_hour: u32,
+    /// Blocks in quarantine, and their bytes. A device at either sends nothing more until a
+    /// person has looked: were its blocks thrown away instead, so would be what is evidence and
+    /// only was refused by mistake.
+    pub quarantined_blocks: u64,
+    /// See [`Self::quarantined_blocks`].
+    pub quarantined_bytes: u64,
+    /// Bytes of the file system that uploads leave free: receipts, index and audit log are
+    /// written while cameras wait. On a small file system a twentieth of it.
+    pub reserved_bytes: u64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            // Ten pictures of 640 kB a second are half of it.
+            bytes_per_day: 1 << 40,
+            uploads_per_hour: 36_000,
+            quarantined_blocks: 1000,
+            quarantined_bytes: 64 << 30,
+            reserved_bytes: 2 << 30,
+        }
+    }
+}
+
+/// Refusals of one device for one reason that are recorded; the rest is counted.
+pub(super) const REFUSALS: RepeatBounds = RepeatBounds {
+    recorded: 1,
+    interval: Duration::from_secs(600),
+    causes: 10_000,
+};
+const HOUR_MILLIS: i64 = 3_600_000;
+
+/// Takes `size` bytes and one upload out of the device's shares, or says which is used up.
+pub(super) async fn take(
+    tx: &mut Transaction<'static, Sqlite>,
+    quota: &Quota,
+    device: &str,
+    size: u64,
+    now: i64,
+) -> Result<(), UploadError> {
+    let hour = now.div_euclid(HOUR_MILLIS);
+    let left = HOUR_MILLIS.saturating_sub(now.rem_euclid(HOUR_MILLIS)) / 1000;
+    let retry_after = left.unsigned_abs().saturating_add(1);
+    let quarantine: Option<(i64, i64)> =
+        sqlx::query_as("SELECT quarantined, quarantined_bytes FROM cameras WHERE device = ?")
+            .bind(device)
+            .fetch_optional(&mut **tx)
+            .await?;
+    let (blocks, bytes) = quarantine.unwrap_or_default();
+    if blocks.unsigned_abs() >= quota.quarantined_blocks
+        || bytes.unsigned_abs() >= quota.quarantined_bytes
+    {
+        return Err(UploadError::QuarantineFull);
+    }
+    // Hours after this one are of a clock that was ahead, and count as well: else putting it back
+    // would give everything anew.
+    let (bytes, uploads): (i64, i64) = sqlx::query_as(
+        "SELECT coalesce(sum(bytes), 0),
+            coalesce(sum(uploads) FILTER (WHERE hour = ?2), 0)
+         FROM intake_use WHERE device = ?1 AND hour > ?2 - 24 AND hour < ?2 + 24",
+    )
+    .bind(device)
+    .bind(hour)
+    .fetch_one(&mut **tx)
+    .await?;
+    if uploads.unsigned_abs() >= u64::from(quota.uploads_per_hour) {
+        return Err(UploadError::TooFast { retry_after });
+    }
+    if bytes.unsigned_abs().saturating_add(size) > quota.bytes_per_day {
+        return Err(UploadError::DayFull { retry_after });
+    }
+    sqlx::query(
+        "INSERT INTO intake_use (device, hour, bytes, uploads) VALUES (?, ?, ?, 1)
+         ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes, uploads = uploads + 1",
+    )
+    .bind(device)
+    .bind(hour)
+    .bind(size.cast_signed())
+    .execute(&mut **tx)
+    .await?;
+    // Of no more use, and bounded by that.
+    sqlx::query("DELETE FROM intake_use WHERE device = ? AND hour < ? - 48")
+        .bind(device)
+        .bind(hour)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+/// Refuses what would leave less than the reserve free in `folder`.
+pub(super) fn check_space(folder: &Path, quota: &Quota, size: u64) -> Result<(), UploadError> {
+    let file_system = rustix::fs::statvfs(folder).map_err(std::io::Error::from)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(file_system.f_frsize);
+    let reserve = quota.reserved_bytes.min(bytes(file_system.f_blocks) / 20);
+    let free = bytes(file_system.f_bavail);
+    if free.saturating_sub(reserve) < size {
+        return Err(UploadError::NoSpace);
+    }
+    Ok(())
+}
+
+impl Intake {
+    /// Counts a refused upload, and records it unless the like of it was just recorded.
+    pub(super) async fn note_refusal(&self, device: &str, error: &UploadError) {
+        let Some(code) = error.quota() else {
+            return;
+        };
+        self.inner.metrics.count_refused(code);
+        if matches!(error, UploadError::NoSpace) {
+            tell_disk_full(error);
+        }
+        let more = self
+            .repeats()
+            .note(&format!("{device} {code}"), Instant::now());
+        if let Some(more) = more {
+            tracing::warn!(device, code, more, "an upload was refused");
+            self.record_refusal(device, code, more).await;
+        }
+    }
+
+    /// Records how many refusals were only counted, once their interval is over.
+    pub async fn record_counted_refusals(&self) {
+        let due = self.repeats().due(Instant::now());
+        for (cause, count) in due {
+            let (device, code) = cause.rsplit_once(' ').unwrap_or((&cause, "several"));
+            self.record_refusal(device, code, count).await;
+        }
+    }
+
+    async fn record_refusal(&self, device: &str, code: &str, more: u64) {
+        let event = Event::new(
+            OffsetDateTime::now_utc(),
+            Actor::device(device),
+            "intake.refuse",
+            "intake",
+            audit::Outcome::Deny,
+        )
+        .with_reason(code);
+        let event = match more {
+            0 => event,
+            more => event.with_detail("not_recorded", more),
+        };
+        // The refusal stands, recorded or not.
+        if let Err(error) = self.record(event).await {
+            tracing::error!(%error, "a refused upload could not be recorded");
+        }
+    }
+
+    fn repeats(&self) -> std::sync::MutexGuard<'_, Repeats> {
+        let repeats = &self.inner.refusals;
+        repeats
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,478 @@
+//! The list of violations, page by page.
+//!
+//! What a page costs depends on the page, not on what is stored: rows lie in the order of the list,
+//! each audience and state for itself, so that nothing hidden is read; a page begins where the one
+//! before ended; and what no index answers is compared row by row up to [`SCAN`].
+
+use access::Resource;
+use audit::Event;
+use serde::{Deserialize, Serialize};
+use store::sqlx::{self, Sqlite};
+use store::{Sql, StoreError};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use super::visible::{Group, Visible, resource};
+use crate::clock::{from_millis, millis};
+use crate::search;
+
+/// Violations on one page.
+pub(crate) const PAGE: usize = 24;
+/// Rows compared for one page where no index answers a filter: some milliseconds. The answer then
+/// says where it stopped.
+const SCAN: usize = 1024;
+/// Rows compared at once.
+const CHUNK: usize = 256;
+/// Audiences in one question to the full text, which bounds the depth of its expression.
+const AUDIENCES: usize = 64;
+
+/// A place in the list of violations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor(pub i64);
+
+// As text: a number of this size is not exact in every reader of JSON.
+impl Serialize for Cursor {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let number = text.parse().map_err(serde::de::Error::custom)?;
+        Ok(Self(number))
+    }
+}
+
+/// What a list is narrowed to; missing or empty fields mean everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Filter {
+    /// Captured at or after (RFC 3339).
+    #[serde(with = "time::serde::rfc3339::option")]
+    #[param(value_type = Option<String>, format = DateTime)]
+    pub from: Option<OffsetDateTime>,
+    /// Captured before (RFC 3339).
+    #[serde(with = "time::serde::rfc3339::option")]
+    #[param(value_type = Option<String>, format = DateTime)]
+    pub to: Option<OffsetDateTime>,
+    /// Part of the place's name.
+    pub place: String,
+    /// Name of the camera.
+    pub device: String,
+    /// Part of the number plate.
+    pub plate: String,
+    /// At least this fast, km/h.
+    pub min_speed: Option<u32>,
+    /// `open`, `accepted` or `rejected`.
+    pub state: String,
+    /// Older than this place in the list, which an answer gave as `older`.
+    #[param(value_type = Option<String>)]
+    pub before: Option<Cursor>,
+    /// Newer than this place in the list, which an answer gave as `newer`.
+    #[param(value_type = Option<String>)]
+    pub after: Option<Cursor>,
+}
+
+impl Filter {
+    /// The event of a search with what was looked for: who follows a car must be found by its plate.
+    pub(super) fn describe(&self, mut event: Event) -> Event {
+        let instant = |at: Option<OffsetDateTime>| at.map(|at| at.unix_timestamp().to_string());
+        let text = |text: &str| (!text.is_empty()).then(|| term(text));
+        let terms = [
+            ("search.from", instant(self.from)),
+            ("search.to", instant(self.to)),
+            ("search.place", text(&self.place)),
+            ("search.device", text(&self.device)),
+            ("search.plate", text(&self.plate)),
+            ("search.min_speed", self.min_speed.map(|s| s.to_string())),
+            ("search.state", text(&self.state)),
+            ("search.before", self.before.map(|at| at.0.to_string())),
+            ("search.after", self.after.map(|at| at.0.to_string())),
+        ];
+        for (name, value) in terms {
+            if let Some(value) = value {
+                event = event.with_detail(name, value);
+            }
+        }
+        event
+    }
+
+    /// Whether nothing is narrowed.
+    pub(super) fn is_everything(&self) -> bool {
+        let (before, after) = (self.before, self.after);
+        *self
+            == Self {
+                before,
+                after,
+                ..Self::default()
+            }
+    }
+}
+
+/// A term as an event shows it: an event has a bound, and no plate or place is longer.
+fn term(text: &str) -> String {
+    const MAX: usize = 256;
+    let count = text.chars().count();
+    if count <= MAX {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(MAX).collect();
+    format!("{start}… ({count} characters)")
+}
+
+/// One page of a longer list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Page<T> {
+    /// The rows of this page.
+    pub rows: Vec<T>,
+    /// Where the next page begins, as `before`; null at the end. A search that has compared as much
+    /// as one answer may cost stops there with fewer rows than fit.
+    #[schema(value_type = Option<String>)]
+    pub older: Option<Cursor>,
+    /// Where the page before begins, as `after`; null on the first page.
+    #[schema(value_type = Option<String>)]
+    pub newer: Option<Cursor>,
+    /// How many violations the rules hide from the asker, on all pages. Only counted when the
+    /// filter is empty: else whoever may not see a violation could ask for its plate or place.
+    pub hidden: usize,
+}
+
+/// A violation in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Summary {
+    /// Its name.
+    pub id: String,
+    /// When it was seen.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub captured_at: OffsetDateTime,
+    /// Kind, for instance `speeding`.
+    pub kind: String,
+    /// Where.
+    pub place: String,
+    /// Camera.
+    pub device: String,
+    /// Unit it belongs to.
+    pub unit: String,
+    /// Number plate.
+    pub plate: Option<String>,
+    /// Measured speed, km/h.
+    pub speed_kmh: Option<u32>,
+    /// Limit, km/h.
+    pub limit_kmh: Option<u32>,
+    /// Clearance needed, 0 to 4.
+    pub classification: u8,
+    /// `open`, `accepted` or `rejected`.
+    pub state: String,
+    /// Whether another block of the camera, which is in quarantine, claims the same number.
+    pub disputed: bool,
+}
+
+impl Summary {
+    /// What the access rules decide about.
+    pub(super) fn resource(&self) -> Resource {
+        resource(&self.id, &self.unit, i64::from(self.classification))
+    }
+}
+
+type SummaryRow = (
+    i64,
+    i64,
+    String,
+    i64,
+    String,
+    String,
+    String,
+    Option<String>,
+    Option<i64>,
+    Option<i64>,
+    bool,
+);
+const SUMMARY: &str = "SELECT v.position, v.violation_group, v.id, v.captured_at, v.kind, v.place,
+    v.device, v.plate, v.speed_kmh, v.limit_kmh,
+    EXISTS (SELECT 1 FROM forks f WHERE f.accepted_block = v.block_sha256) FROM violations v";
+
+/// The row of a list, unless it is of a group that is not visible.
+fn from_row(row: SummaryRow, visible: &Visible) -> Option<(i64, Summary)> {
+    let group = visible.group(row.1)?;
+    Some((row.0, summary(row, group)))
+}
+
+fn summary(row: SummaryRow, group: &Group) -> Summary {
+    let number = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok());
+    Summary {
+        id: row.2,
+        captured_at: from_millis(row.3),
+        kind: row.4,
+        place: row.5,
+        device: row.6,
+        unit: group.unit.clone(),
+        plate: row.7,
+        speed_kmh: number(row.8),
+        limit_kmh: number(row.9),
+        classification: u8::try_from(group.classification).unwrap_or(u8::MAX),
+        state: group.state.clone(),
+        disputed: row.10,
+    }
+}
+
+/// One violation for a list; whether the asker may view it is for the caller to decide.
+pub(super) async fn one(sql: &Sql, id: &str) -> Result<Option<Summary>, StoreError> {
+    let query = format!("{SUMMARY} WHERE v.id = ?");
+    let row: Option<SummaryRow> = sqlx::query_as::<Sqlite, _>(sqlx::AssertSqlSafe(query.as_str()))
+        .bind(id)
+        .fetch_optional(sql.read())
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let group = Group::find(sql, row.1).await?;
+    Ok(group.map(|group| summary(row, &group)))
+}
+
+impl Filter {
+    /// Whether a row is among those looked for; indices only say which may be.
+    fn matches(&self, row: &Summary) -> bool {
+        let part = |text: &str, part: &str| {
+            part.is_empty() || search::fold(text).contains(&search::fold(part))
+        };
+        self.from.is_none_or(|from| row.captured_at >= from)
+            && self.to.is_none_or(|to| row.captured_at < to)
+            && part(&row.place, &self.place)
+            && part(row.plate.as_deref().unwrap_or_default(), &self.plate)
+            && (self.device.is_empty() || row.device == self.device)
+            && self
+                .min_speed
+                .is_none_or(|least| row.speed_kmh.is_some_and(|speed| speed >= least))
+            && (self.state.is_empty() || row.state == self.state)
+    }
+}
+
+/// Which positions a page may have.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    /// The first position.
+    start: i64,
+    /// The one after the last.
+    end: i64,
+    /// From the start towards newer ones, else from the end towards older ones.
+    ascending: bool,
+}
+
+impl Range {
+    fn of(filter: &Filter) -> Self {
+        // Positions within one millisecond may run into the next ones; `matches` looks at the time.
+        let first = |at: OffsetDateTime| millis(at).saturating_mul(PER_MILLI);
+        let start = filter.from.map_or(i64::MIN, first);
+        let after = filter.after.map_or(i64::MIN, |at| at.0.saturating_add(1));
+        Self {
+            start: start.max(after),
+            end: filter.before.map_or(i64::MAX, |at| at.0),
+            ascending: filter.after.is_some() && filter.before.is_none(),
+        }
+        .until(filter.to)
+    }
+
+    /// Without what is captured much later than `to`.
+    fn until(self, to: Option<OffsetDateTime>) -> Self {
+        // A millisecond with 32 million violations would be needed to get past this.
+        const SPILL: i64 = 1000;
+        let end = to.map_or(i64::MAX, |to| {
+            millis(to).saturating_add(SPILL).saturating_mul(PER_MILLI)
+        });
+        Self {
+            end: self.end.min(end),
+            ..self
+        }
+    }
+
+    /// What is left after `position`.
+    fn beyond(self, position: i64) -> Self {
+        match self.ascending {
+            true => Self {
+                start: position.saturating_add(1),
+                ..self
+            },
+            false => Self {
+                end: position,
+                ..self
+            },
+        }
+    }
+
+    fn order(self) -> &'static str {
+        match self.ascending {
+            true => "ASC",
+            false => "DESC",
+        }
+    }
+}
+
+/// Positions per millisecond.
+pub(crate) const PER_MILLI: i64 = 1 << 15;
+
+/// One page of the visible violations, newest first.
+pub(super) async fn list(
+    sql: &Sql,
+    filter: &Filter,
+    visible: &Visible,
+) -> Result<Page<Summary>, StoreError> {
+    let range = Range::of(filter);
+    let (mut rest, mut compared, mut rows) = (range, 0, Vec::new());
+    // With nothing to compare, the first candidates are the page.
+    let compares = !filter.is_answered_by_index();
+    let mut beyond = false;
+    while rows.len() <= PAGE {
+        let count = if compares { CHUNK } else { PAGE + 1 };
+        let candidates = candidates(sql, filter, visible, rest, count).await?;
+        let exhausted = candidates.len() < count;
+        compared += candidates.len();
+        if let Some(last) = candidates.last() {
+            rest = rest.beyond(*last);
+        }
+        let found = fetch(sql, &candidates, filter.min_speed, visible).await?;
+        rows.extend(found.into_iter().filter(|(_, row)| filter.matches(row)));
+        if exhausted {
+            break;
+        }
+        if compared >= SCAN {
+            beyond = true;
+            break;
+        }
+    }
+    // Where the walk may go on: behind the last row shown, or behind the last one compared.
+    let next = if rows.len() > PAGE {
+        rows.truncate(PAGE);
+        rows.last().map(|(position, _)| *position)
+    } else if beyond {
+        Some(if range.ascending {
+            rest.start.saturating_sub(1)
+        } else {
+            rest.end
+        })
+    } else {
+        None
+    };
+    if range.ascending {
+        rows.reverse();
+    }
+    let end = |row: Option<&(i64, Summary)>| row.map(|(position, _)| *position);
+    let (newest, oldest) = (end(rows.first()), end(rows.last()));
+    let came_from = |bound: Option<Cursor>| bound.map(|at| at.0);
+    let (older, newer) = match range.ascending {
+        // The page from which one came lies on the other side.
+        true => (
+            oldest.or(came_from(filter.after).map(|at| at.saturating_add(1))),
+            next,
+        ),
+        false => (
+            next,
+            filter
+                .before
+                .and(newest.or(came_from(filter.before).map(|at| at.saturating_sub(1)))),
+        ),
+    };
+    Ok(Page {
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
+        older: older.map(Cursor),
+        newer: newer.map(Cursor),
+        hidden: 0,
+    })
+}
+
+impl Filter {
+    /// Whether the candidates need no comparing, so that the first of them are the page.
+    fn is_answered_by_index(&self) -> bool {
+        self.place.is_empty() && self.plate.is_empty() && self.min_speed.is_none()
+    }
+}
+
+/// Positions of violations that may match, in the order of `range`, at most `count`.
+async fn candidates(
+    sql: &Sql,
+    filter: &Filter,
+    visible: &Visible,
+    range: Range,
+    count: usize,
+) -> Result<Vec<i64>, StoreError> {
+    let limit = i64::try_from(count).unwrap_or(i64::MAX);
+    let audiences = visible.audiences();
+    if search::question(&[0], &filter.plate, &filter.place).is_some() {
+        let query = format!(
+            "SELECT rowid FROM violation_text WHERE violation_text MATCH ?1
+             AND rowid >= ?2 AND rowid < ?3 ORDER BY rowid {} LIMIT ?4",
+            range.order()
+        );
+        let mut found: Vec<i64> = Vec::new();
+        for some in audiences.chunks(AUDIENCES) {
+            let question = search::question(some, &filter.plate, &filter.place);
+            let part: Vec<i64> = sqlx::query_scalar(sqlx::AssertSqlSafe(query.as_str()))
+                .bind(question)
+                .bind(range.start)
+                .bind(range.end)
+                .bind(limit)
+                .fetch_all(sql.read())
+                .await?;
+            found.extend(part);
+        }
+        found.sort_unstable_by(|a, b| if range.ascending { a.cmp(b) } else { b.cmp(a) });
+        found.truncate(count);
+        return Ok(found);
+    }
+    // Every group for itself, as its rows lie in order; then the first of all of them.
+    let by_device = if filter.device.is_empty() {
+        ""
+    } else {
+        "AND w.device = ?5"
+    };
+    let query = format!(
+        "SELECT v.position FROM json_each(?1) g CROSS JOIN violations v
+         WHERE v.position IN (SELECT w.position FROM violations w
+            WHERE w.violation_group = g.value AND w.position >= ?2 AND w.position < ?3 {by_device}
+            ORDER BY w.position {order} LIMIT ?4)
+         ORDER BY v.position {order} LIMIT ?4",
+        order = range.order()
+    );
+    let groups = visible.groups_in(&filter.state);
+    Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(query.as_str()))
+        .bind(json(&groups))
+        .bind(range.start)
+        .bind(range.end)
+        .bind(limit)
+        .bind(&filter.device)
+        .fetch_all(sql.read())
+        .await?)
+}
+
+/// The rows at `positions`, in that order; of those that are fast enough, as far as it is asked.
+async fn fetch(
+    sql: &Sql,
+    positions: &[i64],
+    min_speed: Option<u32>,
+    visible: &Visible,
+) -> Result<Vec<(i64, Summary)>, StoreError> {
+    if positions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let query = format!(
+        "{SUMMARY} JOIN json_each(?1) p ON p.value = v.position
+         WHERE ?2 IS NULL OR v.speed_kmh >= ?2 ORDER BY p.key"
+    );
+    let rows: Vec<SummaryRow> = sqlx::query_as::<Sqlite, _>(sqlx::AssertSqlSafe(query.as_str()))
+        .bind(json(positions))
+        .bind(min_speed.map(i64::from))
+        .fetch_all(sql.read())
+        .await?;
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| from_row(row, visible))
+        .collect())
+}
+
+fn json(numbers: &[i64]) -> String {
+    let list: Vec<String> = numbers.iter().map(i64::to_string).collect();
+    format!("[{}]", list.join(","))
+}

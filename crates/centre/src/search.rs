@@ -1,0 +1,185 @@
+//! Search for parts of plates and places.
+//!
+//! A text is indexed by its trigrams (three characters in a row), each under the number of the
+//! violation's audience: a search reads the entries of those audiences that the asker may see, and
+//! no others, so that neither its answer nor its duration depends on what is hidden. SQLite's own
+//! trigram tokenizer knows no audiences; these are words of letters and digits, which its plainest
+//! tokenizer keeps as they are.
+
+use std::fmt::Write as _;
+
+use store::sqlx;
+use store::{Sql, StoreError};
+
+/// Version of [`parts`]; raise it when they change, and the next start makes them anew.
+const VERSION: i64 = 1;
+/// Characters of a part.
+const GRAM: usize = 3;
+/// Parts of one term that a search asks for; the rows found are compared with the whole term.
+const MAX_PARTS: usize = 32;
+/// Rows indexed between two lines of the log.
+const BATCH: i64 = 10_000;
+
+/// A text as it is compared: without case.
+pub(crate) fn fold(text: &str) -> String {
+    text.to_lowercase()
+}
+
+/// The parts of a violation's texts, as one text of the index.
+pub(crate) fn parts(audience: i64, plate: Option<&str>, place: &str) -> String {
+    let mut all = String::new();
+    for (field, text) in [('p', plate.unwrap_or_default()), ('l', place)] {
+        for part in grams(&fold(text)) {
+            push_part(&mut all, field, audience, &part);
+            all.push(' ');
+        }
+    }
+    all
+}
+
+/// The question for violations of `audiences` that may contain the terms; `None` if no term is long
+/// enough to have a part.
+pub(crate) fn question(audiences: &[i64], plate: &str, place: &str) -> Option<String> {
+    let terms = [('p', grams(&fold(plate))), ('l', grams(&fold(place)))];
+    if terms.iter().all(|(_, parts)| parts.is_empty()) {
+        return None;
+    }
+    let mut question = String::new();
+    for audience in audiences {
+        if !question.is_empty() {
+            question.push_str(" OR ");
+        }
+        question.push('(');
+        let mut first = true;
+        for (field, parts) in &terms {
+            for part in parts.iter().take(MAX_PARTS) {
+                if !first {
+                    question.push_str(" AND ");
+                }
+                first = false;
+                push_part(&mut question, *field, *audience, part);
+            }
+        }
+        question.push(')');
+    }
+    Some(question)
+}
+
+fn grams(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    chars
+        .windows(GRAM)
+        .map(|gram| gram.iter().collect())
+        .collect()
+}
+
+/// A part as a word. The separator is no hexadecimal digit: no two parts make the same word.
+fn push_part(words: &mut String, field: char, audience: i64, part: &str) {
+    // Writing to a string cannot fail.
+    let _ = write!(words, "{field}{audience}x{}", hex::encode(part));
+}
+
+/// Indexes every violation, unless that is done: the first start with this version of the index.
+pub(crate) async fn build(sql: &Sql) -> Result<(), StoreError> {
+    let mut tx = sql.write().await?;
+    let version: Option<i64> = sqlx::query_scalar("SELECT version FROM violation_text_version")
+        .fetch_optional(&mut *tx)
+        .await?;
+    if version == Some(VERSION) {
+        return Ok(());
+    }
+    sqlx::query("INSERT INTO violation_text (violation_text) VALUES ('delete-all')")
+        .execute(&mut *tx)
+        .await?;
+    let mut last = i64::MIN;
+    loop {
+        let rows: Vec<(i64, i64, Option<String>, String)> = sqlx::query_as(
+            "SELECT v.position, g.audience, v.plate, v.place
+             FROM violations v JOIN violation_groups g ON g.id = v.violation_group
+             WHERE v.position > ? ORDER BY v.position LIMIT ?",
+        )
+        .bind(last)
+        .bind(BATCH)
+        .fetch_all(&mut *tx)
+        .await?;
+        let Some((end, ..)) = rows.last() else {
+            break;
+        };
+        last = *end;
+        tracing::info!(
+            rows = rows.len(),
+            "preparing the search of plates and places"
+        );
+        for (position, audience, plate, place) in rows {
+            insert(
+                &mut tx,
+                position,
+                &parts(audience, plate.as_deref(), &place),
+            )
+            .await?;
+        }
+    }
+    sqlx::query("DELETE FROM violation_text_version")
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query("INSERT INTO violation_text_version VALUES (?)")
+        .bind(VERSION)
+        .execute(&mut *tx)
+        .await?;
+    Ok(tx.commit().await?)
+}
+
+/// Indexes the violation at `position`.
+pub(crate) async fn insert(
+    tx: &mut sqlx::Transaction<'static, sqlx::Sqlite>,
+    position: i64,
+    parts: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO violation_text (rowid, parts) VALUES (?, ?)")
+        .bind(position)
+        .bind(parts)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_for_short_terms_is_none() {
+        assert_eq!(question(&[1], "kr", "a4"), None);
+        assert_eq!(question(&[1], "", ""), None);
+    }
+
+    #[test]
+    fn question_names_each_audience_with_all_parts() {
+        assert_eq!(
+            question(&[1, 20], "KR 1", "").unwrap(),
+            "(p1x6b7220 AND p1x722031) OR (p20x6b7220 AND p20x722031)"
+        );
+    }
+
+    #[test]
+    fn parts_hold_what_a_question_asks_for() {
+        let all = parts(7, Some("Łódź 1"), "A4");
+        let asked = question(&[7], "ŁÓD", "").unwrap();
+        assert!(
+            all.split(' ').any(|part| format!("({part})") == asked),
+            "{all} {asked}"
+        );
+        // Too short to have parts.
+        assert!(!all.contains('l'), "{all}");
+    }
+
+    #[test]
+    fn operators_in_a_term_are_text() {
+        let asked = question(&[1], "\" OR *", "").unwrap();
+        assert!(
+            asked
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b" ()".contains(&b))
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! `cordon site`: the data of a site.
+
+use serde_json::json;
+
+use crate::cli::Site;
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+/// Runs the command.
+pub(crate) async fn run(command: Site, json: bool) -> Outcome {
+    let Site::Check { data } = command;
+    let differences = centre::check::index(&data.join("centre"))
+        .await
+        .or_hint("cannot check the index", "give the folder of a site")?;
+    let text: Vec<String> = differences
+        .iter()
+        .map(|found| {
+            format!(
+                "{}: {} differ: {}",
+                found.what,
+                found.count,
+                found.at.join(", ")
+            )
+        })
+        .collect();
+    let text = match text.as_slice() {
+        [] => "the counters and the search fit the rows".to_owned(),
+        lines => lines.join("\n"),
+    };
+    let fits = differences.is_empty();
+    super::print(
+        json,
+        &json!({ "fits": fits, "differences": differences }),
+        &text,
+    )?;
+    if fits {
+        return Ok(());
+    }
+    let message = "counters or search entries of the index differ from its rows";
+    Err(Failure::new(
+        anyhow::anyhow!(message),
+        "lists and figures may be wrong, evidence is not touched; restore the index from a backup",
+    ))
+}
