@@ -43,20 +43,11 @@ impl Site {
 }
 
 /// The version that the centre writes; nothing is migrated.
-pub(crate) const SCHEMA: &[store::Migration] = &[
-    store::Migration {
-        version: 1,
-        sql: "",
-    },
-    store::Migration {
-        version: 3,
-        sql: "",
-    },
-    store::Migration {
-        version: 3,
-        sql: "",
-    },
-];
+pub(crate) const SCHEMA: &[store::Migration] = &[version(1), version(2), version(3), version(4)];
+
+const fn version(version: i64) -> store::Migration {
+    store::Migration { version, sql: "" }
+}
 
 async fn scene() -> (Site, Block) {
     let site = Site::new().await;
