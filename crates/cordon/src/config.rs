@@ -65,8 +65,6 @@ pub(crate) struct Intake {
     pub(crate) max_uploads_per_hour: u32,
     /// Blocks of one camera in quarantine; with more it may send nothing.
     pub(crate) max_quarantined_blocks: u64,
-    /// Bytes of them.
-    pub(crate) max_quarantined_bytes: u64,
     /// Bytes of the disk that uploads leave to index and log; at most a twentieth of it.
     pub(crate) reserved_bytes: u64,
     /// clamd: a socket's path or `host:port`; empty means no scan.
@@ -127,7 +125,6 @@ impl Default for Intake {
             max_bytes_per_day: quota.bytes_per_day,
             max_uploads_per_hour: quota.uploads_per_hour,
             max_quarantined_blocks: quota.quarantined_blocks,
-            max_quarantined_bytes: quota.quarantined_bytes,
             reserved_bytes: quota.reserved_bytes,
             clamd: String::new(),
         }

@@ -145,7 +145,6 @@ impl Site {
                     bytes_per_day: config.intake.max_bytes_per_day,
                     uploads_per_hour: config.intake.max_uploads_per_hour,
                     quarantined_blocks: config.intake.max_quarantined_blocks,
-                    quarantined_bytes: config.intake.max_quarantined_bytes,
                     reserved_bytes: config.intake.reserved_bytes,
                 },
             },

@@ -19,9 +19,6 @@ use crate::problem::Chain;
 
 pub use super::verify::RELEASABLE;
 
-/// The part of the quarantine that one device may fill, so that one does not take it from all.
-const DEVICE_SHARE: u64 = 4;
-
 /// A block that waits for a person.
 #[derive(Clone, Debug, Serialize)]
 pub struct Quarantined {
@@ -311,7 +308,10 @@ impl Intake {
             .bind(device.map(str::to_owned))
         };
         for (whose, limit) in [
-            (Some(upload.device.as_str()), limit / DEVICE_SHARE),
+            (
+                Some(upload.device.as_str()),
+                self.inner.limits.quarantine_share(),
+            ),
             (None, limit),
         ] {
             let used = used(whose).fetch_one(&mut **tx).await?.unsigned_abs();

@@ -12,7 +12,7 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use super::Intake;
-use super::uploads::UploadError;
+use super::uploads::{Limits, UploadError};
 use crate::problem::tell_disk_full;
 
 /// What one device may take.
@@ -22,12 +22,10 @@ pub struct Quota {
     pub bytes_per_day: u64,
     /// Uploads begun in one hour: some of them are on disk each, and so is their row.
     pub uploads_per_hour: u32,
-    /// Blocks in quarantine, and their bytes. A device at either sends nothing more until a
-    /// person has looked: were its blocks thrown away instead, so would be what is evidence and
-    /// only was refused by mistake.
+    /// Blocks in quarantine. A device that has as many, or its share of the quarantine's bytes
+    /// ([`Limits::quarantine_share`]), sends nothing more until a person has looked: were its blocks
+    /// thrown away instead, so would be what is evidence and only was refused by mistake.
     pub quarantined_blocks: u64,
-    /// See [`Self::quarantined_blocks`].
-    pub quarantined_bytes: u64,
     /// Bytes of the file system that uploads leave free: receipts, index and audit log are
     /// written while cameras wait. On a small file system a twentieth of it.
     pub reserved_bytes: u64,
@@ -40,7 +38,6 @@ impl Default for Quota {
             bytes_per_day: 1 << 40,
             uploads_per_hour: 36_000,
             quarantined_blocks: 1000,
-            quarantined_bytes: 64 << 30,
             reserved_bytes: 2 << 30,
         }
     }
@@ -57,11 +54,12 @@ const HOUR_MILLIS: i64 = 3_600_000;
 /// Takes `size` bytes and one upload out of the device's shares, or says which is used up.
 pub(super) async fn take(
     tx: &mut Transaction<'static, Sqlite>,
-    quota: &Quota,
+    limits: &Limits,
     device: &str,
     size: u64,
     now: i64,
 ) -> Result<(), UploadError> {
+    let quota = &limits.quota;
     let hour = now.div_euclid(HOUR_MILLIS);
     let left = HOUR_MILLIS.saturating_sub(now.rem_euclid(HOUR_MILLIS)) / 1000;
     let retry_after = left.unsigned_abs().saturating_add(1);
@@ -72,7 +70,7 @@ pub(super) async fn take(
             .await?;
     let (blocks, bytes) = quarantine.unwrap_or_default();
     if blocks.unsigned_abs() >= quota.quarantined_blocks
-        || bytes.unsigned_abs() >= quota.quarantined_bytes
+        || bytes.unsigned_abs() >= limits.quarantine_share()
     {
         return Err(UploadError::QuarantineFull);
     }

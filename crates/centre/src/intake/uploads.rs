@@ -43,6 +43,17 @@ pub struct Limits {
     pub quota: Quota,
 }
 
+/// Of the quarantine's bytes one device has this part.
+const DEVICE_SHARE: u64 = 4;
+
+impl Limits {
+    /// Bytes that one device may have in quarantine.
+    #[must_use]
+    pub const fn quarantine_share(&self) -> u64 {
+        self.max_quarantine / DEVICE_SHARE
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -238,7 +249,7 @@ impl Uploads {
         if open >= i64::from(self.limits.max_open_per_device) {
             return Err(UploadError::TooMany(self.limits.max_open_per_device));
         }
-        quota::take(&mut tx, &self.limits.quota, device, size, millis(now)).await?;
+        quota::take(&mut tx, &self.limits, device, size, millis(now)).await?;
         sqlx::query("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
             .bind(&id)
             .bind(device)

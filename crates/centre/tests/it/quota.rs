@@ -81,17 +81,25 @@ async fn device_that_begins_too_many_uploads_waits_for_the_next_hour() {
 
 #[tokio::test]
 async fn device_with_a_full_quarantine_sends_nothing_more_and_others_do() {
-    for quota in [
-        Quota {
-            quarantined_blocks: 2,
-            ..Quota::default()
-        },
-        Quota {
-            quarantined_bytes: 2 * 4096,
-            ..Quota::default()
-        },
-    ] {
-        let site = site(quota).await;
+    let quota = Quota {
+        quarantined_blocks: 2,
+        ..Quota::default()
+    };
+    let by_blocks = Limits {
+        quota,
+        ..Limits::default()
+    };
+    let by_bytes = Limits {
+        // Of which one device has a quarter.
+        max_quarantine: 4 * 2 * 4096,
+        ..Limits::default()
+    };
+    for limits in [by_blocks, by_bytes] {
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
+        let site = Site::with(options).await;
         for n in 0..2 {
             let at = site.send(CAMERA, &[n; 4096]).await;
             assert_eq!(site.receipt(CAMERA, &at).await.status, StatusCode::OK);

@@ -50,10 +50,9 @@ A list is good for one day: let a daily job write it.")]
         out: PathBuf,
     },
     /// Verify a peer's certificate: OpenVPN calls this, see `tls-verify` in server.conf.
-    #[command(after_help = "Example, as OpenVPN calls it:
-  peer_cert=/tmp/peer.pem cordon vpn openvpn-verify --authorities authorities.pem --crl crl.pem \\
-    0 CN=camera-17
-Exit code 1 refuses the device.")]
+    #[command(after_help = "Example:
+  cordon vpn openvpn-verify --authorities authorities.pem --crl crl.pem 0 CN=camera-17
+OpenVPN names the certificate's file in the environment, as `peer_cert`. Exit code 1 refuses the device.")]
     #[command(name = "openvpn-verify")]
     Verify(Verify),
 }
