@@ -14,7 +14,7 @@ from tests.runner import main
 SUITES = [
     "ike_vpn", "ikev2", "ike_kernel", "lab", "ike_block", "hostile_site", "ike_hostile", "ike_keys", "ike_eap",
     "ike_modes", "openvpn", "vpn", "browser", "demo", "kill", "diskfull", "rollback", "upload", "export", "scan",
-    "product", "ike_recovery", "ike_confinement", "house", "ibc", "ike_load", "ike_flood",
+    "product", "ike_recovery", "ike_confinement", "house", "ibc", "hw", "ike_load", "ike_flood",
 ]
 # Suites that compare times or load the machine, and a browser, which gives up pages whenever an interface of
 # the host changes: they run when nothing else does.
