@@ -15,7 +15,7 @@ SUITES = [
     "ike_vpn", "ikev2", "ike_kernel", "lab", "ike_block", "hostile_site", "ike_hostile", "ike_keys", "ike_eap",
     "ike_modes", "openvpn", "vpn", "browser", "demo", "kill", "diskfull", "rollback", "upload", "export", "scan",
     "slow_link", "years", "revoked_centre", "product", "ike_recovery", "quarantine", "ike_confinement", "house", "ibc",
-    "ike_load", "ike_flood",
+    "hw", "ike_load", "ike_flood",
 ]
 # Suites that compare times or load the machine, and a browser, which gives up pages whenever an interface of
 # the host changes: they run when nothing else does.
