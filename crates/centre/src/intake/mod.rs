@@ -14,6 +14,7 @@
 
 mod checksum;
 mod index;
+mod limits;
 pub(crate) mod quarantine;
 mod quota;
 mod renew;
@@ -38,8 +39,9 @@ use store::{ClockBehind, ClockFloor, ObjectId, Objects, Sql};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore, watch};
 
+pub use limits::Limits;
 pub use quota::Quota;
-pub use uploads::{Limits, UploadError};
+pub use uploads::UploadError;
 pub(crate) use uploads::{Upload, Uploads};
 pub(crate) use verify::Verifier;
 

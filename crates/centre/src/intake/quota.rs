@@ -12,7 +12,8 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use super::Intake;
-use super::uploads::{Limits, UploadError};
+use super::limits::Limits;
+use super::uploads::UploadError;
 use crate::problem::tell_disk_full;
 
 /// What one device may take.
