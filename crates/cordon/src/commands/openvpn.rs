@@ -51,8 +51,9 @@ A list is good for one day: let a daily job write it.")]
     },
     /// Verify a peer's certificate: OpenVPN calls this, see `tls-verify` in server.conf.
     #[command(after_help = "Example:
-  cordon vpn openvpn-verify --authorities authorities.pem --crl crl.pem 0 CN=camera-17
-OpenVPN names the certificate's file in the environment, as `peer_cert`. Exit code 1 refuses the device.")]
+  cordon vpn openvpn-verify --authorities authorities.pem --crl crl.pem \\
+    --certificate peer.pem 0 CN=camera-17
+OpenVPN names the certificate's file in the environment instead, as `peer_cert`. Exit code 1 refuses the device.")]
     #[command(name = "openvpn-verify")]
     Verify(Verify),
 }
