@@ -62,7 +62,7 @@ pub enum Ask {
         /// The user.
         user: String,
     },
-    /// Run the step, on a thread that nobody waits for: TLS signs and judges certificates there.
+    /// Run the step, on a thread that nobody waits for: TLS signs and verifies certificates there.
     Tls(TlsStep),
     /// Say what a peer may have that has proved who it is. Without an answer there is no IKE SA.
     /// Addresses that are given are free again with [`Event::IkeDown`] of this IKE SA or its last

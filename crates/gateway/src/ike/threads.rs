@@ -188,7 +188,7 @@ fn sign_with(
     key.sign(scheme, message).map_err(|error| error.to_string())
 }
 
-/// The thread on which TLS inside EAP works, as it waits for signatures and judges certificates there.
+/// The thread on which TLS inside EAP works, as it waits for signatures and verifies certificates there.
 pub(super) fn work_on_tls(jobs: &Receiver<(AskId, TlsStep)>, inbox: &Inbox) -> io::Result<()> {
     while let Ok((ask, step)) = jobs.recv() {
         // As in the protocol half, a fault ends the handshake that it came by: the step has no outcome.

@@ -43,7 +43,7 @@ pub(super) struct Tunnel {
     waits: bool,
 }
 
-/// A message that TLS has to work on. That takes signatures, perhaps of a slow token, and judging
+/// A message that TLS has to work on. That takes signatures, perhaps of a slow token, and verifying
 /// certificates, so it is done where it holds nobody up: the caller [runs](Self::run) it on a thread of its
 /// choice, and answers.
 #[derive(Clone)]
