@@ -9,12 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from pathlib import Path
 
 from tests import package_verifier
 from tests.forgery import Forger, Signer
-from tests.harness import CORDON, Camera, Site, cordon, cordon_json, equal, jpeg, violation, wait_for
+from tests.harness import CORDON, Camera, Site, cordon, cordon_json, equal, jpeg, request, violation, wait_for
 from tests.harness import run as run_command
 
 # Megabytes of the film, and bytes that exporting it may take beyond what the site has anyway.
@@ -270,11 +271,23 @@ def forgeries(suite, site, people, cameras, genuine, check):
                 if kind != "recipient":
                     check.refused(package, trust, because=role)
                 check.refused(package, trust)
-    with suite.case("a receipt by the role that signs trust bundles is refused by all"):
-        bundles = Signer(data / "keys/trust-bundle.pem", data / "keys/trust-bundle.key", pass_site)
-        package, trust = forged("bundle-receipt", receipt=bundles)
-        role = {"program": "role", "script": "role", "independent": "step 7"}
+    for part in ("receipt", "package"):
+        with suite.case(f"a {part} by the role that signs trust bundles is refused by all"):
+            bundles = Signer(data / "keys/trust-bundle.pem", data / "keys/trust-bundle.key", pass_site)
+            package, trust = forged(f"bundle-{part}", **{part: bundles})
+            role = {"program": "role", "script": "role", "independent": "step 7"}
+            check.refused(package, trust, because=role)
+    with suite.case("a manifest by a tunnel's certificate that has the camera's own name is refused by all"):
+        names = cameras[0].device
+        tunnel = gateway_certificates(site, suite.folder / "openvpn-camera", names)["gateway"]
+        package, trust = forged("tunnel-manifest", manifest=tunnel)
+        role = {"program": "camera", "script": "not for signing evidence", "independent": "extended key usage"}
         check.refused(package, trust, because=role)
+    with suite.case("and it cannot upload either"):
+        headers = {"Tus-Resumable": "1.0.0", "Upload-Length": "10"}
+        who = identity_of(tunnel, suite.folder)
+        answer = request(site.intake, "POST", "/intake/v1/files", site.root, who, headers=headers)
+        equal((answer.status, answer.json()["code"]), (403, "vpn-only"))
     with suite.case("a forged log is given away by the checkpoint in the receipt"):
         package, trust = forged("genuine-checkpoint", genuine_checkpoint=True)
         check.refused(package, trust, because={who: "checkpoint|step 5" for who in ("program", "script", "independent")})
@@ -292,6 +305,9 @@ def forgeries(suite, site, people, cameras, genuine, check):
         (copy / "package.json").unlink()
         said = check.refused(copy)
         assert all("earlier version" in words for _, words in said.values()), said
+    # A running site renews what is revoked: the thief keeps the former key.
+    stolen = [shutil.copy(data / f"keys/receipts.{name}", suite.folder) for name in ("pem", "key")]
+    kinds["receipts"] = Signer(*stolen, pass_site)
     with suite.case("revocation after its use: accepted with newer lists, and said"):
         serial = run_command("openssl", "x509", "-in", data / "keys/receipts.pem", "-noout", "-serial").stdout
         serial = serial.strip().split("=")[1]
@@ -309,11 +325,16 @@ def forgeries(suite, site, people, cameras, genuine, check):
         site.start()
 
 
-def gateway_certificates(site, folder):
+def identity_of(signer, folder):
+    leaf, _, key = signer.files(folder)
+    return types.SimpleNamespace(cert=leaf, key=key)
+
+
+def gateway_certificates(site, folder, device="gateway-1"):
     """Certificates of an OpenVPN server and of a device that connects to it."""
-    cordon("vpn", "openvpn-profile", *site.arguments(), "--server", "localhost", "--device", "gateway-1", "--out", folder)
+    cordon("vpn", "openvpn-profile", *site.arguments(), "--server", "gateway.example.org", "--device", device, "--out", folder)
     made = {}
-    for name, file in (("openvpn server", "server.conf"), ("gateway", "gateway-1.ovpn")):
+    for name, file in (("openvpn server", "server.conf"), ("gateway", f"{device}.ovpn")):
         text = (folder / file).read_text()
         certificates = "".join(re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n", text, re.S))
         own = re.search(r"<cert>\n(.*?)</cert>", text, re.S)[1]

@@ -126,12 +126,27 @@ def silent_connections(suite, site):
                     slowest = max(slowest, time.monotonic() - began)
             assert slowest < SOON, f"an honest client waited {slowest:.2f} s"
             print(f"        the slowest answer took {slowest * 1000:.0f} ms", flush=True)
+    with suite.case("a host that opens a thousand connections is turned away beyond its rate, and others are not"):
+        turned_away, slowest = 0, 0
+        for number in range(1000):
+            connection = socket.create_connection(("127.0.0.1", site.portal), 5, ("127.77.0.1", 0))
+            if number % 100 == 99:
+                began = time.monotonic()
+                equal(request(site.portal, "GET", "/login", site.root, seconds=20).status, 200, "status")
+                slowest = max(slowest, time.monotonic() - began)
+                connection.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    turned_away += connection.recv(1) == b""
+            connection.close()
+        assert turned_away >= 3, f"{turned_away} of ten were turned away at once"
+        assert slowest < SOON, f"an honest client waited {slowest:.2f} s"
     with suite.case("metrics and log say that connections were ended"):
         answer = http.client.HTTPConnection("localhost", site.metrics, timeout=10)
         answer.request("GET", "/metrics")
         text = answer.getresponse().read().decode()
         answer.close()
         contains(text, 'reason="shed"')
+        contains(text, 'reason="too-fast"')
         contains(site.log_text(), "a share of connections is used up")
 
 

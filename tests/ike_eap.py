@@ -99,7 +99,7 @@ def at_us(suite, lab, folder, top):
             initiate("theirs", ours, theirs)
             spi = ours.sas()[0]["spi"]
             ours.secret("users", f"{hashed}\nanother:one")
-            equal(ours.ask("reload"), {"added": [], "changed": [], "removed": []}, "reload")
+            equal(ours.ask("reload"), {"added": [], "changed": [], "removed": [], "renewed": []}, "reload")
             equal([sa["spi"] for sa in ours.sas()], [spi], "IKE SAs")
             ours.secret("users", "another:one")
             ours.tell("reload")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 
 from tests.harness import ROOT, equal, wait_for
 from tests.ike_lab import INSIDE, OURS, THEIRS, Authority, Daemon, Lab, certificate_auth, connection
@@ -12,8 +13,11 @@ from tests.spoof import resident
 
 LAB = ROOT / "target/debug/cordon-lab"
 CLIENTS, EACH = 10, 10
-# KiB that the gateway may take for attackers: docs/vpn.md names the bounds.
+# KiB that the gateway may take for attackers: docs/tunnels/operation.md names the bounds.
 GROWTH = 48 * 1024
+# Identities that ask for too much at once, and the bound of docs/tunnels/operation.md: KiB of the daemon, and of each peer.
+ASKING = 20
+BASE, EACH_PEER = 80 * 1024, 1024
 
 # First messages from many networks at once that return the cookies they are asked for, as fast as they may.
 COOKIES = """
@@ -118,10 +122,12 @@ def strangers(suite, lab, crowd, gateway):
             times = crowd.times()
             cookies = int(attack.communicate(timeout=60)[0])
             grown = resident(gateway.process.child.pid) - before
-            print(f"      {cookies} cookies returned; {grown} KiB more memory")
+            puzzles = gateway.counter("puzzles_sent")
+            print(f"      {cookies} cookies returned, {puzzles} puzzles demanded; {grown} KiB more memory")
             assert cookies > 2000, cookies
             assert times[-2] <= 1.0, times[-5:]
             assert grown < GROWTH, grown
+            assert before + grown <= BASE + CLIENTS * EACH_PEER, (before, grown)
 
 
 def authenticated(suite, lab, crowd, gateway):
@@ -145,8 +151,60 @@ def authenticated(suite, lab, crowd, gateway):
             assert rekeys <= 130, rekeys
 
 
+def crowded(suite, lab):
+    """Many identities at once, each asking for all that it may have and more."""
+    authority = Authority(lab.suite.folder / "asking")
+    authority.issue("theirs")
+    text = connection(
+        name="asking", remote=None, local_id="theirs.example.org", remote_id="any", start="none",
+        auth=certificate_auth(authority.folder, "theirs"), local=NETS["theirs"], other="10.209.0.0/16",
+    )
+    top = f'trust = {{ anchors = ["{authority.folder}/ca.pem"] }}'
+    with suite.case(f"{ASKING} authenticated peers that ask without end: {BASE >> 10} MiB and {EACH_PEER} KiB for each"):
+        with contextlib.ExitStack() as stack:
+            gateway = stack.enter_context(Daemon(lab, "server", text, top))
+            pid = gateway.process.child.pid
+            quiet = resident(pid)
+            peers = []
+            for number in range(ASKING):
+                address, folder = f"10.207.0.{150 + number}", authority.folder / f"peer{number}"
+                lab.network.run("client", "ip", "address", "add", f"{address}/24", "dev", "cable")
+                folder.mkdir()
+                authority.issue(f"peer{number}")
+                for kind in ("pem", "key"):
+                    (folder / f"ours.{kind}").write_bytes((authority.folder / f"peer{number}.{kind}").read_bytes())
+                (folder / "ca.pem").write_bytes((authority.folder / "ca.pem").read_bytes())
+                extra = ["--local", address, "--local-id", f"peer{number}.example.org"]
+                nets = {"ours": f"10.209.{number}.0/24", "theirs": NETS["theirs"]}
+                suites = "aes128gcm16-prfsha256-x25519", "aes128gcm16-x25519"
+                peers.append(Peer(lab, *suites, folder, extra=extra, nets=nets))
+                stack.callback(peers[-1].stop)
+            for peer in peers:
+                peer.tell("initiate")
+            for peer in peers:
+                peer.expect("child-up")
+            highest, children = (up := resident(pid)), 0
+            for turn in range(80):
+                for peer in peers:
+                    for order in ("create-child", "rekey-child", "rekey-ike", "probe"):
+                        peer.tell(order)
+                    # A new handshake now and then, which ends the one before.
+                    if turn % 40 == 39:
+                        peer.tell("initiate")
+                time.sleep(0.25)
+                highest = max(highest, resident(pid))
+                children = max(children, gateway.ike()["counters"]["child_sas"]) if turn % 10 == 0 else children
+            counters = gateway.ike()["counters"]
+            each = (highest - quiet) / ASKING
+            print(f"      {quiet} KiB in quiet, {up} KiB with one tunnel each, {highest} KiB at most: {each:.0f} KiB for each;"
+                  f" {children} Child SAs at once, {counters['ike_rekeys']} IKE and {counters['child_rekeys']} Child SAs replaced")
+            assert counters["ike_rekeys"] > ASKING, counters
+            assert highest <= BASE + ASKING * EACH_PEER, (quiet, highest)
+
+
 def run(suite):
     lab = Lab(suite)
+    crowded(suite, lab)
     lab.network.run("server", "ip", "address", "delete", f"{INSIDE['server']}/32", "dev", "lo")
     crowd = Crowd(lab)
     with Daemon(lab, "server", *crowd.gateway()) as gateway:

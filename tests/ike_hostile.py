@@ -1,7 +1,12 @@
 """Authenticated peers of `cordon vpn up` that want more than they may have."""
 
+import contextlib
+import subprocess
+import sys
+import time
+
 from tests.harness import contains, equal, wait_for
-from tests.ike_lab import THEIRS, Daemon, Lab, connection, initiate
+from tests.ike_lab import THEIRS, Authority, Daemon, Lab, certificate_auth, connection, initiate, mirrored
 
 POOL = '[[pool]]\nname = "inside"\naddresses = ["10.9.0.0/24"]\n'
 
@@ -57,7 +62,110 @@ def outside(suite, lab):
                 equal(routes(lab), before, "routes")
 
 
+# Listens on the gateway's cable for requests with a ticket, and shows each again when its input says so: as it was,
+# with another SPI, and with another ticket in place of its own. Prints the type of what comes back.
+TICKETS = """
+import select, socket, sys
+cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+cable.bind(("cable", 0))
+print("ready", flush=True)
+seen = []
+while True:
+    ready, _, _ = select.select([cable, sys.stdin], [], [])
+    if sys.stdin in ready:
+        break
+    frame, address = cable.recvfrom(65536)
+    # IPv4 without options, UDP to port 500, exchange 38, not yet an SPI of the responder.
+    if frame[23:24] == b"\\x11" and frame[36:38] == b"\\x01\\xf4" and frame[60:61] == b"\\x26" and frame[50:58] == bytes(8):
+        if frame[42:] not in seen:
+            seen.append(frame[42:])
+print(len(seen), flush=True)
+again = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+again.bind((sys.argv[1], 7777))
+again.settimeout(3)
+def show(message):
+    again.sendto(message, (sys.argv[2], 500))
+    try:
+        answer = again.recv(65536)
+    except TimeoutError:
+        return "nothing"
+    # A notification about nothing in particular, of this type.
+    return str(int.from_bytes(answer[34:36], "big")) if answer[16] == 41 else "payload %d" % answer[16]
+for message in seen:
+    other = bytes([message[0] ^ 1]) + message[1:]
+    changed = other[:-200] + bytes([other[-200] ^ 1]) + other[-199:]
+    print(show(message), show(other), show(other), show(changed), flush=True)
+"""
+TICKET_NACK = "16412"
+
+
+def tickets(suite, lab):
+    """Cameras resume their sessions after a crash of the gateway; somebody on the cable has recorded their tickets."""
+    good = Authority(lab.suite.folder / "tickets")
+    good.issue("theirs")
+    certificates = {name: good.issue(name) for name in ("ours", "second")}
+    good.revoke()
+    trust = f'trust = {{ anchors = ["{good.folder}/ca.pem"], crls = ["{good.folder}/crl.pem"] }}'
+    text = mirrored(remote_id="any", auth=certificate_auth(good.folder, "theirs"), suite=None)
+    top = f'crash_secret = "crash.secret"\nsession_tickets = "tickets"\n{trust}'
+    own = connection(auth=certificate_auth(good.folder), suite=None, extra="liveness = 1")
+    with contextlib.ExitStack() as stack:
+        gateway = Daemon(lab, "server", text, top).start()
+        stack.callback(lambda: gateway.process.kill())
+        camera = stack.enter_context(Daemon(lab, "client", own, f'trust = {{ anchors = ["{good.folder}/ca.pem"] }}'))
+        camera.up()
+
+        def crash():
+            gateway.process.kill()
+            (gateway.folder / "log").unlink()
+            gateway.start()
+
+        with suite.case("a ticket that was used is refused, whoever shows it, and a changed one as well"):
+            line = lab.network.command("server", sys.executable, "-c", TICKETS, THEIRS, THEIRS)
+            recorder = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.callback(recorder.kill)
+            equal(recorder.stdout.readline(), "ready\n", "recorder")
+            crash()
+            camera.says("session resumed")
+            gateway.up()
+            lab.ping()
+            said = recorder.communicate("now\n", timeout=30)[0].split("\n")
+            equal(said[0], "1", "tickets on the cable")
+            # The request as it was comes from another address, so it is another one too.
+            equal(said[1].split(), [TICKET_NACK] * 4, "answers")
+            equal(len(gateway.sas()), 1, "IKE SAs")
+        with suite.case("a ticket does not help a camera whose certificate was revoked meanwhile"):
+            good.revoke(certificates["ours"])
+            crash()
+            gateway.says("revoked", "authentication failed")
+            wait_for(lambda: not camera.children(), lambda: camera.log()[-2000:])
+            equal(gateway.sas(), [], "IKE SAs")
+        with suite.case("a gateway that has lost its keys takes a whole handshake"):
+            good.revoke()
+            crash()
+            gateway.up()
+            gateway.process.kill()
+            (gateway.folder / "tickets").unlink()
+            (gateway.folder / "log").unlink()
+            gateway.start().up()
+            lab.ping()
+            equal((gateway.folder / "tickets").stat().st_mode & 0o777, 0o600, "mode")
+        with suite.case("the key of tickets is replaced while the daemon runs in its confinement"):
+            gateway.process.kill()
+            (gateway.folder / "log").unlink()
+            file, old = gateway.folder / "tickets", "11" * 32
+            # Its twelve hours are over in a few seconds.
+            file.write_text(f"session tickets 1\n{int(time.time()) - 12 * 3600 + 4} {old}\n")
+            gateway.start()
+            wait_for(lambda: len(file.read_text().splitlines()) == 3, lambda: gateway.log()[-2000:], 20)
+            _, fresh, before = file.read_text().splitlines()
+            assert before.endswith(old) and not fresh.endswith(old), file.read_text()
+            equal(file.stat().st_mode & 0o777, 0o600, "mode")
+            gateway.up()
+
+
 def run(suite):
     lab = Lab(suite)
+    tickets(suite, lab)
     pool(suite, lab)
     outside(suite, lab)

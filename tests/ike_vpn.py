@@ -484,7 +484,7 @@ def orders(suite, lab):
             spi = ours.up().sas()[0]["spi"]
             third = connection("third", local="10.7.1.0/24", other="10.7.2.0/24", start="none", suite=None)
             ours.write(first + third)
-            equal(ours.ask("reload"), {"added": ["third"], "changed": [], "removed": ["second"]}, "reload")
+            equal(ours.ask("reload"), {"added": ["third"], "changed": [], "removed": ["second"], "renewed": []}, "reload")
             equal([sa["spi"] for sa in ours.sas()], [spi], "IKE SAs")
             ours.write(connection(suite=None, extra="liveness = 7") + third)
             os.kill(ours.process.child.pid, signal.SIGHUP)

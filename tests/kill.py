@@ -81,13 +81,14 @@ def shake(site, camera, times, seed):
             print(f"        {number + 1} kills", flush=True)
 
 
-def receipted(camera):
+def receipted(camera, any_verdict=False):
     """Block hashes of all receipts that the camera has verified and kept."""
     blocks = []
     for receipt in camera.receipts():
         text = harness.run("openssl", "cms", "-verify", "-noverify", "-inform", "DER", "-in", receipt)
         content = json.loads(text.stdout)
-        equal(content["verdict"], "accepted", f"verdict of {receipt.name}")
+        if not any_verdict:
+            equal(content["verdict"], "accepted", f"verdict of {receipt.name}")
         blocks.append(content["block_sha256"])
     return blocks
 

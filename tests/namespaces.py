@@ -50,8 +50,8 @@ class OpenVpn:
 
     DONE = "Initialization Sequence Completed"
 
-    def __init__(self, network, side, config, log, modules=None, extra=()):
-        environment = dict(os.environ)
+    def __init__(self, network, side, config, log, modules=None, extra=(), environment=None):
+        environment = {**os.environ, **(environment or {})}
         environment.pop("OPENSSL_MODULES", None)
         if modules:
             environment["OPENSSL_MODULES"] = str(modules)

@@ -24,6 +24,9 @@ FIXED = {
 }
 
 
+# Extended key usages of the services' roles.
+RECEIPTS, BUNDLES = "1.3.6.1.4.1.99999.1.5.1", "1.3.6.1.4.1.99999.1.5.2"
+
 class Refused(Exception):
     """Step and reason."""
 
@@ -346,6 +349,11 @@ class Package:
         must(names and names[-1].value == self.manifest["device"], 7, "camera: other device")
         receipt = self.role(self.receipt_signer, "services", self.receipt_at, "receipt")
         package = self.role(maker, "services", self.exported, "package")
+        for leaf, who in ((self.receipt_signer, "receipt"), (maker, "package")):
+            uses = [p.dotted_string for e in leaf.extensions if isinstance(e.value, x509.ExtendedKeyUsage) for p in e.value]
+            own = {RECEIPTS, BUNDLES} & set(uses)
+            named = leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[-1].value
+            must(own in (set(), {RECEIPTS}) and named != "Trust Bundle", 7, f"{who}: another role")
         sums, signature = self.read("SHA256SUMS"), self.read("SHA256SUMS.sig")
         must(verify_raw(maker.public_key(), signature, sums), 7, "signature of SHA256SUMS")
         self.used = [

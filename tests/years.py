@@ -6,7 +6,6 @@ monotonic one alone.
 """
 
 import datetime
-import glob
 import json
 import os
 import re
@@ -16,12 +15,7 @@ import urllib.request
 
 from tests.harness import Camera, Site, contains, cordon_json, equal, jpeg, violation, wait_for
 from tests.runner import Suite, finish, run_suite
-
-
-def library():
-    found = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
-    assert found, "libfaketime is missing: apt-get install libfaketime"
-    return found[0]
+from tests.years_tunnel import Tunnel, library
 
 
 class Clock:
@@ -92,6 +86,7 @@ def live(suite, days, step):
     camera = Camera(site).start()
     drop(camera, clock, "day-0")
     camera.drain()
+    tunnel = Tunnel(suite, site, camera, clock)
     pictures, first = 1, {name: serials(site, name) for name in ("localhost", "Acquisition", "camera-17", "Trust")}
     with suite.case(f"{days} days in steps of {step}: every picture has its receipt, nothing is quarantined"):
         for day in range(step, days + 1, step):
@@ -101,14 +96,18 @@ def live(suite, days, step):
             camera.drain(90)
             assert site.process.running() and camera.process.running(), f"dead on day {day}"
             wait_for(lambda: http(site, "/healthz") == (200, "ok\n"), lambda: f"health: {http(site, '/healthz')}", 20)
+            tunnel.check()
         equal(metric(site, "cordon_centre_blocks_quarantined_total"), 0, "blocks in quarantine")
         equal(metric(site, "cordon_centre_blocks_accepted_total"), pictures, "archived blocks")
         equal(len(camera.receipts()), pictures, "receipts")
-    return clock, site, camera, first
+    return clock, site, camera, tunnel, first
 
 
 def run(suite, days=450, step=45):
-    clock, site, camera, first = live(suite, days, step)
+    clock, site, camera, tunnel, first = live(suite, days, step)
+
+    with suite.case("gateway, camera's tunnel daemon and both ends of OpenVPN have renewed certificates"):
+        tunnel.renewed(days)
 
     with suite.case("every certificate of the site and the camera's was renewed without a hand"):
         for holder, before in first.items():
@@ -129,6 +128,7 @@ def run(suite, days=450, step=45):
         assert "has expired" not in camera.log.read_text(), "sealed to an expired recipient"
 
     with suite.case("the first picture opens with its former key, and a restart changes nothing"):
+        tunnel.end()
         site.stop()
         camera.stop()
         site.start()

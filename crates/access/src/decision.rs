@@ -3,7 +3,22 @@
 use audit::{Actor, Event, Outcome};
 use time::OffsetDateTime;
 
-use crate::{Action, Credential, Principal, Resource};
+use crate::{Action, Context, Credential, Principal, Resource};
+
+/// Holder of the rules (RFC 2753: policy decision point).
+pub trait PolicyDecisionPoint: std::fmt::Debug + Send + Sync {
+    /// Decides whether `who` may do `action` to `resource`.
+    ///
+    /// Whatever cannot be evaluated is refused.
+    #[must_use]
+    fn decide(
+        &self,
+        who: &Principal,
+        action: Action,
+        resource: &Resource,
+        context: &Context,
+    ) -> Decision;
+}
 
 /// An answer with the rules behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +27,7 @@ pub struct Decision {
     pub allowed: bool,
     /// Names of the rules that decided; empty when none applied.
     pub determining: Vec<String>,
-    /// What the deciding rules say to the person; empty when permitted.
+    /// Messages of the deciding rules for the person; empty when permitted.
     pub reasons: Vec<String>,
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// the directory says.
 pub const PASSWORD_CEILING: Clearance = Clearance::Restricted;
 
-/// What a person does; a person may have several roles.
+/// A person's duty; a person may have several roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -25,12 +25,10 @@ pub enum Role {
     Auditor,
     /// Issues and revokes certificates.
     Registrar,
-    /// Keeps the directory.
     Administrator,
 }
 
 impl Role {
-    /// All roles.
     pub const ALL: [Self; 5] = [
         Self::Officer,
         Self::Reviewer,
@@ -72,18 +70,15 @@ impl FromStr for Role {
     }
 }
 
-/// What the directory says of a person.
+/// The directory's entry of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersonRecord {
-    /// User id.
     pub uid: String,
-    /// Name as shown.
     pub name: String,
-    /// Organisation.
     pub organisation: String,
     /// Highest clearance the person may use.
     pub clearance: Clearance,
-    /// What the person does.
+    /// Roles of the person.
     pub roles: BTreeSet<Role>,
     /// Units the person works for.
     pub units: BTreeSet<String>,
@@ -91,14 +86,11 @@ pub struct PersonRecord {
     pub active: bool,
 }
 
-/// How a principal was proved.
+/// Proof of a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// By the key of a certificate with this SHA-256 fingerprint.
-    Certificate {
-        /// Lower-case hexadecimal.
-        fingerprint: String,
-    },
+    Certificate { fingerprint: String },
     /// By name and password.
     Password,
 }
@@ -219,25 +211,22 @@ impl Principal {
         self
     }
 
-    /// Where the person asks from, if that is known.
+    /// Returns the address from which the person asks, if that is known.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         self.address
     }
 
-    /// User id.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// Name as shown.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Organisation.
     #[must_use]
     pub fn organisation(&self) -> &str {
         &self.organisation
@@ -249,7 +238,7 @@ impl Principal {
         self.clearance
     }
 
-    /// What the person does.
+    /// Returns the person's roles.
     #[must_use]
     pub fn roles(&self) -> &BTreeSet<Role> {
         &self.roles
@@ -267,7 +256,7 @@ impl Principal {
         &self.units
     }
 
-    /// How the person was proved.
+    /// Returns the proof of the person.
     #[must_use]
     pub fn credential(&self) -> &Credential {
         &self.credential

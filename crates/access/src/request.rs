@@ -4,7 +4,7 @@ use std::fmt;
 
 use pki::clearance::Clearance;
 
-/// What somebody wants to do.
+/// An act that somebody asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// See a list of violations (each row is decided as [`Self::EvidenceView`] on top).
@@ -17,22 +17,16 @@ pub enum Action {
     EvidenceReview,
     /// Take a custody package out of the system.
     EvidenceExport,
-    /// See the cameras.
     CameraList,
     /// Read the audit log.
     AuditRead,
-    /// Issue a certificate.
     RegistryIssue,
-    /// Revoke a certificate.
     RegistryRevoke,
-    /// Read the directory.
     DirectoryRead,
-    /// Change the directory.
     DirectoryWrite,
 }
 
 impl Action {
-    /// All actions.
     pub const ALL: [Self; 11] = [
         Self::EvidenceList,
         Self::EvidenceView,
@@ -84,14 +78,13 @@ impl fmt::Display for Action {
     }
 }
 
-/// What it is wanted of.
+/// The object of the act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// The system as a whole.
     System,
     /// A piece of evidence.
     Violation {
-        /// Its name.
         id: String,
         /// The unit it belongs to.
         unit: String,
@@ -118,7 +111,7 @@ impl Resource {
     }
 }
 
-/// How the audit log names it.
+/// The audit log's name of it.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

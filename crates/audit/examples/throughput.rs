@@ -1,6 +1,7 @@
 //! Measures the log: batched appends, single records from many threads, proof of the whole log.
 //!
 //! `cargo run --release -p audit --example throughput -- [EVENTS] [FOLDER]`
+#![allow(clippy::disallowed_methods, reason = "a program has a clock")]
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "printing figures is its purpose")]
 

@@ -24,20 +24,18 @@ const AT_FORMAT: &[BorrowedFormatItem<'static>] =
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// Format version, [`EVENT_VERSION`].
     pub v: u32,
     /// When it happened, in milliseconds precision, UTC.
     #[serde(serialize_with = "write_at", deserialize_with = "read_at")]
     pub at: OffsetDateTime,
     /// The role that recorded it; filled in by the [`AuditSink`](crate::AuditSink).
     pub role: String,
-    /// Who acted.
+    /// Person, device or service that acted.
     pub actor: Actor,
-    /// What was done, as `noun.verb` (`evidence.open`).
+    /// The act, as `noun.verb` (`evidence.open`).
     pub action: String,
-    /// What it was done to (`evidence/3f…`, `camera/camera-17`).
+    /// Object of the act (`evidence/3f…`, `camera/camera-17`).
     pub resource: String,
-    /// How it ended.
     pub outcome: Outcome,
     /// Why, in words for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +48,7 @@ pub struct Event {
     pub details: BTreeMap<String, Value>,
 }
 
-/// Who acted.
+/// Person, device or service that acted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Actor {
@@ -63,7 +61,7 @@ pub struct Actor {
     pub name: Option<String>,
 }
 
-/// What kind of actor.
+/// Kind of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActorKind {
@@ -77,7 +75,7 @@ pub enum ActorKind {
     Unknown,
 }
 
-/// How it ended.
+/// End of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -85,7 +83,6 @@ pub enum Outcome {
     Permit,
     /// Access policy, or a check before it, refused it.
     Deny,
-    /// It was done.
     Ok,
     /// It was tried and failed.
     Fail,

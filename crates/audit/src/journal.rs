@@ -14,14 +14,16 @@
 //! A crash can leave an unfinished record at the end of the newest segment. [`Journal::open`] cuts
 //! it only if it was never acknowledged; every other defect is an error that names the record.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{self, DirLock, SharedDisk};
+use durable::{DiskFile, SharedDisk};
+
+use crate::FILE_MODE;
 use crate::event::{Event, EventError};
 use crate::hash::Hash;
 use crate::leaf::{Leaf, chain_hash, is_role_name};
+use crate::lock::DirLock;
 
 mod segment;
 
@@ -39,7 +41,6 @@ pub enum JournalError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// Another process writes to this journal.
@@ -48,29 +49,21 @@ pub enum JournalError {
     /// A record is not what was written.
     #[error("record {seq} in {} is damaged: {reason}", path.display())]
     Damaged {
-        /// The segment.
         path: PathBuf,
         /// Number of the first damaged record.
         seq: u64,
-        /// What is wrong.
         reason: &'static str,
     },
     /// A record that was acknowledged is missing.
     #[error("record {missing} is missing from {}", path.display())]
     Missing {
-        /// The journal.
         path: PathBuf,
         /// Number of the first missing record.
         missing: u64,
     },
     /// A file of the journal has the wrong form.
     #[error("{} is not a file of this journal: {reason}", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: &'static str,
-    },
+    Foreign { path: PathBuf, reason: &'static str },
     /// Not a role name.
     #[error("{0:?} is not a role name")]
     RoleName(String),
@@ -118,7 +111,7 @@ pub struct Journal {
     disk: SharedDisk,
     _lock: DirLock,
     segment_bytes: u64,
-    file: File,
+    file: DiskFile,
     path: PathBuf,
     len: u64,
     last_seq: u64,
@@ -133,7 +126,7 @@ impl Journal {
     /// [`JournalError::Locked`] while another writer runs, and the variants that say what is
     /// damaged or missing.
     pub fn open(dir: &Path, role: &str, options: JournalOptions) -> Result<Self, JournalError> {
-        Self::open_on(disk::real(), dir, role, options)
+        Self::open_on(durable::real(), dir, role, options)
     }
 
     pub(crate) fn open_on(
@@ -145,7 +138,7 @@ impl Journal {
         if !is_role_name(role) {
             return Err(JournalError::RoleName(role.to_owned()));
         }
-        disk::create_dir_all(&*disk, dir).map_err(at(dir))?;
+        disk.create_dir_all(dir).map_err(at(dir))?;
         let lock = DirLock::take(dir).map_err(at(dir))?;
         let lock = lock.ok_or_else(|| JournalError::Locked(dir.to_owned()))?;
         let acknowledged = read_shipped(dir)?
@@ -166,10 +159,10 @@ impl Journal {
         Ok(Self {
             dir: dir.to_owned(),
             role: role.to_owned(),
-            disk,
             _lock: lock,
             segment_bytes: options.segment_bytes,
-            file: open_append(&newest.path)?,
+            file: disk.open_append(&newest.path).map_err(at(&newest.path))?,
+            disk,
             path: newest.path,
             len: newest.len,
             last_seq: newest.last_seq,
@@ -204,7 +197,7 @@ impl Journal {
                 reason: "changed while the journal was stopped",
             });
         }
-        self.file = open_append(&newest.path)?;
+        self.file = disk.open_append(&newest.path).map_err(at(&newest.path))?;
         (self.path, self.len, self.stopped) = (newest.path, newest.len, false);
         Ok(())
     }
@@ -263,12 +256,34 @@ impl Journal {
             self.rotate()?;
         }
         let path = &self.path;
-        self.disk
-            .append(&mut self.file, path, &bytes)
-            .map_err(at(path))?;
+        self.disk.append(&self.file, &bytes).map_err(at(path))?;
         self.len += bytes.len() as u64;
         (self.last_seq, self.head, self.stopped) = (seq, head, false);
         Ok(leaves)
+    }
+
+    /// Number of the oldest record that is still there; one more than [`Self::last_seq`] if there is none.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn first_seq(&self) -> Result<u64, JournalError> {
+        let first = segment::list(&self.dir)?.first().copied();
+        Ok(first.unwrap_or(self.last_seq + 1))
+    }
+
+    /// Removes the oldest segments until no more than `keep` are left, which bounds a journal whose
+    /// records are kept elsewhere. Gives the number of the oldest record that is still there.
+    ///
+    /// # Errors
+    /// An I/O error; segments may have been removed before it.
+    pub fn keep_segments(&self, keep: usize) -> Result<u64, JournalError> {
+        let firsts = segment::list(&self.dir)?;
+        let excess = firsts.len().saturating_sub(keep.max(1));
+        for &first in firsts.iter().take(excess) {
+            let path = segment_path(&self.dir, first);
+            self.disk.remove_file(&path).map_err(at(&path))?;
+        }
+        Ok(firsts.get(excess).copied().unwrap_or(self.last_seq + 1))
     }
 
     /// The records from number `seq` on, oldest first, as they are when this is called.
@@ -294,7 +309,14 @@ impl Journal {
     pub fn mark_shipped(&self, shipped: Shipped) -> Result<(), JournalError> {
         let path = self.dir.join("shipped");
         let text = format!("{} {}\n", shipped.seq, shipped.leaf_index);
-        disk::replace(&*self.disk, &path, text.as_bytes()).map_err(at(&path))
+        self.disk
+            .replace_by(
+                &path.with_extension("tmp"),
+                &path,
+                text.as_bytes(),
+                FILE_MODE,
+            )
+            .map_err(at(&path))
     }
 
     /// Starts the next segment, unless the current one has no record yet.
@@ -303,7 +325,8 @@ impl Journal {
             return Ok(());
         }
         let next = Segment::create(&*self.disk, &self.dir, self.last_seq + 1, &self.head)?;
-        self.file = open_append(&next.path)?;
+        let file = self.disk.open_append(&next.path);
+        self.file = file.map_err(at(&next.path))?;
         self.path = next.path;
         self.len = next.len;
         Ok(())
@@ -317,7 +340,7 @@ pub(crate) fn roles(dir: &Path) -> Result<Vec<String>, JournalError> {
         let entry = entry.map_err(at(dir))?;
         let name = entry.file_name();
         if let Some(name) = name.to_str().filter(|name| is_role_name(name))
-            && entry.path().is_dir()
+            && entry.file_type().map_err(at(dir))?.is_dir()
         {
             roles.push(name.to_owned());
         }
@@ -345,10 +368,6 @@ pub(crate) fn read_shipped(dir: &Path) -> Result<Option<Shipped>, JournalError> 
         reason: "not two numbers",
     };
     parsed.ok_or_else(malformed).map(Some)
-}
-
-fn open_append(path: &Path) -> Result<File, JournalError> {
-    OpenOptions::new().append(true).open(path).map_err(at(path))
 }
 
 /// Names the file in an I/O error.

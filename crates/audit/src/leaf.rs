@@ -7,7 +7,6 @@ use crate::hash::{Hash, sha256};
 
 /// Largest leaf in bytes: an event and its envelope.
 pub(crate) const MAX_LEAF_BYTES: usize = MAX_EVENT_BYTES + 256;
-/// Longest role name.
 const MAX_ROLE_BYTES: usize = 32;
 
 /// An event, the role that recorded it, its number there, and the hash of the leaf before it.
@@ -17,11 +16,9 @@ const MAX_ROLE_BYTES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Leaf {
-    /// What happened.
     pub event: Event,
     /// SHA-256 of the previous leaf of this role in hexadecimal; 64 zeros for the first.
     pub prev: String,
-    /// The role.
     pub role: String,
     /// Number within the role, from 1.
     pub seq: u64,

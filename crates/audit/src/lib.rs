@@ -23,12 +23,13 @@
 //! assert_eq!(report.size, 1);
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 
-mod disk;
 pub mod event;
 mod hash;
 pub mod journal;
 mod leaf;
+mod lock;
 pub mod log;
 mod repeats;
 pub mod rollback;
@@ -41,6 +42,9 @@ pub use hash::Hash;
 pub use leaf::Leaf;
 pub use log::note::{Checkpoint, LogKey, NoteError, VerifierKey};
 pub use log::{Log, View};
-pub use repeats::{Bounds as RepeatBounds, OTHERS, Repeats};
+pub use repeats::{Bounds as RepeatBounds, OTHERS, Repeats, host_of};
 pub use shared::{RoleLog, SharedLog};
 pub use sink::{AuditError, AuditSink, MemorySink, Recorded};
+
+/// Audit data are for the service's account only.
+const FILE_MODE: u32 = 0o600;

@@ -17,8 +17,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{self, DirLock, SharedDisk};
+use durable::SharedDisk;
+
+use crate::FILE_MODE;
 use crate::hash::Hash;
+use crate::lock::DirLock;
 
 pub mod merkle;
 pub mod note;
@@ -48,7 +51,6 @@ pub enum LogError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// Another process writes to this log.
@@ -56,19 +58,13 @@ pub enum LogError {
     Locked(PathBuf),
     /// The checkpoint is damaged, or signed with another key.
     #[error("cannot accept {}", path.display())]
-    Checkpoint {
-        /// The checkpoint file.
-        path: PathBuf,
-        /// Why.
-        source: NoteError,
-    },
+    Checkpoint { path: PathBuf, source: NoteError },
     /// There are tiles but no checkpoint: a new log here would hide an old one.
     #[error("{} has tiles but no checkpoint", .0.display())]
     NoCheckpoint(PathBuf),
     /// A file does not hold what the checkpoint promises.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: &'static str,
@@ -89,7 +85,6 @@ pub enum LogError {
     OutOfRange {
         /// The index or size asked for.
         index: u64,
-        /// The log's size.
         size: u64,
     },
     /// An earlier write failed, so what is on disk is unknown until [`Log::reopen`].
@@ -120,11 +115,11 @@ impl Log {
     /// # Errors
     /// [`LogError::Locked`] while another writer runs, and the variants that say what is damaged.
     pub fn open(dir: &Path, key: LogKey) -> Result<Self, LogError> {
-        Self::open_on(disk::real(), dir, key)
+        Self::open_on(durable::real(), dir, key)
     }
 
     pub(crate) fn open_on(disk: SharedDisk, dir: &Path, key: LogKey) -> Result<Self, LogError> {
-        disk::create_dir_all(&*disk, dir).map_err(at(dir))?;
+        disk.create_dir_all(dir).map_err(at(dir))?;
         let lock = DirLock::take(dir).map_err(at(dir))?;
         let lock = lock.ok_or_else(|| LogError::Locked(dir.to_owned()))?;
         let mut log = Self {
@@ -144,7 +139,8 @@ impl Log {
         match fs::read(log.checkpoint_path()) {
             Ok(note) => log.load(&note)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                if dir.join("tile").exists() {
+                let tiles = dir.join("tile");
+                if tiles.try_exists().map_err(at(&tiles))? {
                     return Err(LogError::NoCheckpoint(dir.to_owned()));
                 }
                 log.publish()?;
@@ -173,7 +169,6 @@ impl Log {
         Ok(())
     }
 
-    /// Number of entries.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -309,7 +304,9 @@ impl Log {
         let path = row.tile(&self.dir, index, width);
         let dir = path.parent().unwrap_or(&self.dir).to_owned();
         self.ensure_dir(&dir)?;
-        self.disk.write(&path, bytes).map_err(at(&path))?;
+        self.disk
+            .write_file(&path, bytes, FILE_MODE)
+            .map_err(at(&path))?;
         writes.dirs.insert(dir);
         if width == TILE_WIDTH {
             writes.finished.push((row, index));
@@ -334,7 +331,14 @@ impl Log {
     fn publish(&mut self) -> Result<(), LogError> {
         let path = self.checkpoint_path();
         let checkpoint = self.key.checkpoint(self.size, &self.root());
-        disk::replace(&*self.disk, &path, checkpoint.as_bytes()).map_err(at(&path))?;
+        self.disk
+            .replace_by(
+                &path.with_extension("tmp"),
+                &path,
+                checkpoint.as_bytes(),
+                FILE_MODE,
+            )
+            .map_err(at(&path))?;
         self.checkpoint = checkpoint;
         Ok(())
     }
@@ -353,7 +357,7 @@ impl Log {
     fn remove_partials(&mut self, finished: &[(Row, u64)]) -> Result<(), LogError> {
         for &(row, index) in finished {
             let dir = row.partials(&self.dir, index);
-            if !self.durable_dirs.remove(&dir) && !dir.exists() {
+            if !self.durable_dirs.remove(&dir) && !dir.try_exists().map_err(at(&dir))? {
                 continue;
             }
             for file in fs::read_dir(&dir).map_err(at(&dir))? {

@@ -3,9 +3,18 @@
 //! A core without clock: time is an argument.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// What may be recorded, and when.
+/// Maps an address to the host that counts as one cause: with IPv6, everybody has a /64.
+#[must_use]
+pub fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX)).into(),
+        four => four,
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Events of one cause that are recorded in [`Self::interval`].
@@ -30,11 +39,10 @@ struct Cause {
     more: u64,
 }
 
-/// What stands for the causes beyond [`Bounds::causes`].
+/// Name for the causes beyond [`Bounds::causes`].
 pub const OTHERS: &str = "(others)";
 
 impl Repeats {
-    /// Nothing counted yet.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self {

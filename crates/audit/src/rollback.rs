@@ -16,20 +16,12 @@ pub enum RollbackError {
     #[error(
         "the log has {size} entries, but had {known}: it was put back to an older state, or replaced"
     )]
-    Shorter {
-        /// Entries now.
-        size: u64,
-        /// Entries seen.
-        known: u64,
-    },
+    Shorter { size: u64, known: u64 },
     /// Its first entries are not those that were seen.
     #[error(
         "the first {known} entries of the log are not those that it had: it was replaced by another history"
     )]
-    Forked {
-        /// Entries seen.
-        known: u64,
-    },
+    Forked { known: u64 },
     /// The checkpoint that was seen is not signed with the log's key.
     #[error("the checkpoint seen before is not of this log's key: log or key were replaced")]
     OtherKey(#[source] NoteError),

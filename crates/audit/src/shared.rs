@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::disk::{self, SharedDisk};
+use durable::SharedDisk;
+
 use crate::event::Event;
 use crate::journal::{Journal, JournalError, Shipped};
 use crate::leaf::is_role_name;
@@ -51,7 +52,7 @@ struct Inner {
     dir: PathBuf,
     verifier: VerifierKey,
     disk: SharedDisk,
-    /// Who waits. Never held during disk work.
+    /// Waiting requests. Never held during disk work.
     queue: Mutex<Queue>,
     /// Wakes those whose work was done, and the next leader.
     done: Condvar,
@@ -78,11 +79,11 @@ struct Request {
     events: Vec<Event>,
 }
 
-/// What one commit has for one role.
+/// One role's part of a commit.
 #[derive(Default)]
 struct RoleBatch {
     events: Vec<Event>,
-    /// Which request gets how many of the results, in the order of the events.
+    /// Requests and the numbers of their results, in the order of the events.
     tickets: Vec<(u64, usize)>,
 }
 
@@ -99,7 +100,7 @@ struct Role {
     journal: Journal,
     /// The newest record that is in the central log.
     shipped: Option<Shipped>,
-    /// What the journal's own note says.
+    /// Number in the journal's own note.
     noted_seq: u64,
 }
 
@@ -110,10 +111,14 @@ impl SharedLog {
     /// [`AuditError`]; in particular [`AuditError::Diverged`] when a journal lacks records that
     /// the central log has.
     pub fn open(dir: &Path, key: LogKey) -> Result<Self, AuditError> {
-        Self::open_on(disk::real(), dir, key)
+        Self::open_on(durable::real(), dir, key)
     }
 
-    pub(crate) fn open_on(disk: SharedDisk, dir: &Path, key: LogKey) -> Result<Self, AuditError> {
+    /// Does the same on another disk.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_on(disk: SharedDisk, dir: &Path, key: LogKey) -> Result<Self, AuditError> {
         let verifier = key.verifier();
         let log = Log::open_on(disk.clone(), &dir.join("log"), key)?;
         let mut writer = Writer {
@@ -193,7 +198,6 @@ impl SharedLog {
 }
 
 impl RoleLog {
-    /// The role's name.
     #[must_use]
     pub fn role(&self) -> &str {
         &self.role

@@ -9,7 +9,7 @@ use crate::leaf::{Leaf, chain_hash};
 use crate::log::LogError;
 use crate::log::merkle::leaf_hash;
 
-/// Where an event is in the central log.
+/// Place of an event in the central log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// Index in the log, from 0.
@@ -48,21 +48,14 @@ pub enum AuditError {
     Event(#[from] EventError),
     /// The role's journal failed.
     #[error("journal of role {role:?} failed")]
-    Journal {
-        /// The role.
-        role: String,
-        /// Why.
-        source: JournalError,
-    },
+    Journal { role: String, source: JournalError },
     /// The central log failed.
     #[error("central log failed")]
     Log(#[from] LogError),
     /// The journal and the central log contradict one another.
     #[error("role {role:?}: {reason} (journal ends with {journal}, central log with {central})")]
     Diverged {
-        /// The role.
         role: String,
-        /// What does not fit.
         reason: &'static str,
         /// Last number in the journal.
         journal: u64,
@@ -71,12 +64,7 @@ pub enum AuditError {
     },
     /// A leaf of the central log cannot be read.
     #[error("leaf {index} of the central log is malformed")]
-    Leaf {
-        /// Its index.
-        index: u64,
-        /// Why.
-        source: EventError,
-    },
+    Leaf { index: u64, source: EventError },
     /// Not a role name: 1 to 32 lower-case letters, digits and hyphens.
     #[error("{0:?} is not a role name")]
     RoleName(String),

@@ -32,10 +32,9 @@ mod walk;
 
 pub use finding::{Finding, FindingKind, Place, Readable};
 
-/// What a proof showed.
+/// Result of a proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The log's name.
     pub origin: String,
     /// Number of events, all of them proven.
     pub size: u64,

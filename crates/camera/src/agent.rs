@@ -5,8 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use error_report::Report;
 use evidence::manifest::Dropped;
 use evidence::seal::{SealError, Sealer};
 use evidence::spool::{Spool, SpoolError};
@@ -29,18 +30,21 @@ use crate::enrol::{EnrolError, Enroller};
 use crate::events::{CameraEvent, EventSink, emit};
 use crate::identity::{Identity, IdentityError};
 use crate::ingest::Ingest;
+use crate::journal::{CameraJournal, JournalUnusable};
 use crate::log::{self, LogMemory};
 use crate::maintenance;
 use crate::metrics::Metrics;
 use crate::revocation::Revocation;
 use crate::transport::{Dialer, Target};
 use crate::trust::{self, Trust};
-use crate::uplink::{Chain, Queue, Worker};
+use crate::uplink::{Queue, Worker};
 
 /// Time between looks at the watched folder when the kernel reports nothing.
 const TICK: Duration = Duration::from_secs(1);
 /// Times, 5 ms apart, that the end waits for disk work that cannot be aborted.
 const LAST_USERS_POLLS: u32 = 2_000;
+/// Time after the start for which pictures wait for the renewal of a certificate that ended.
+const WAIT_FOR_RENEWAL: Duration = Duration::from_secs(900);
 /// Buffer for folder events, in bytes; an overflow costs nothing, the folder is looked at anyway.
 const EVENT_BUFFER: usize = 16 * 1024;
 
@@ -82,7 +86,9 @@ pub enum AgentError {
         /// Name in the configuration.
         expected: String,
     },
-    /// Enrolment failed.
+    /// The certificate ended while the camera was off, and is about to be renewed.
+    #[error("the camera's certificate has ended, waiting for its renewal")]
+    Expired,
     #[error("cannot enrol")]
     Enrol(#[from] EnrolError),
     /// TLS cannot be set up.
@@ -94,15 +100,15 @@ pub enum AgentError {
     /// The spool cannot be opened.
     #[error("cannot open the spool")]
     Spool(#[from] SpoolError),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] JournalUnusable),
     /// The stored trust bundle cannot be read.
     #[error("cannot read the stored trust bundle")]
     TrustBundle(#[source] io::Error),
     /// Every certificate to seal to is revoked.
     #[error("no certificate to seal to: {reason}")]
-    Unsealable {
-        /// Why.
-        reason: String,
-    },
+    Unsealable { reason: String },
     /// What is known of the centre's audit log cannot be read.
     #[error("cannot read what is known of the centre's audit log")]
     Log(#[source] io::Error),
@@ -117,11 +123,7 @@ pub enum AgentError {
     Watch(#[source] io::Error),
     /// A task ended that should not.
     #[error("task {task} ended")]
-    TaskEnded {
-        /// Its name.
-        task: &'static str,
-    },
-    /// A task panicked.
+    TaskEnded { task: &'static str },
     #[error("a task failed")]
     Task(#[from] JoinError),
 }
@@ -141,12 +143,14 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trust: Trust,
     pub(crate) log: LogMemory,
+    pub(crate) journal: CameraJournal,
     pub(crate) revocation: Revocation,
     pub(crate) bearers: Bearers,
     pub(crate) queue: Mutex<Queue>,
     /// Woken when there is a new block.
     pub(crate) work: Notify,
     spool: Mutex<Spool>,
+    started: Instant,
     live: RwLock<Live>,
     events: Arc<dyn EventSink>,
     passphrase: Zeroizing<Vec<u8>>,
@@ -169,10 +173,18 @@ impl Shared {
     pub(crate) fn sealer(&self, now: OffsetDateTime) -> Result<Arc<Sealer>, AgentError> {
         let chosen = self.trust.state().recipient(now);
         let chosen = chosen.map_err(|error| AgentError::Unsealable {
-            reason: Chain(&error).to_string(),
+            reason: Report(&error).to_string(),
         })?;
         self.report_expired(chosen.expired);
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        // What is sealed with it is set apart by the centre. After that time it is better sealed than left
+        // lying open.
+        if live.identity.not_after() < now
+            && self.config.enrolment.is_some()
+            && self.started.elapsed() < WAIT_FOR_RENEWAL
+        {
+            return Err(AgentError::Expired);
+        }
         if let Some((recipient, sealer)) = &live.sealer
             && *recipient == chosen.certificate
         {
@@ -213,6 +225,7 @@ impl Shared {
     }
 
     pub(crate) fn emit(&self, event: CameraEvent) {
+        self.journal.note(&event, self.clock.now());
         emit(&*self.events, event);
     }
 
@@ -300,9 +313,7 @@ fn client_tls(identity: &Identity, trust: &TrustStore) -> Result<Arc<ClientConfi
 pub struct Environment {
     /// Passphrase of the identity file.
     pub passphrase: Zeroizing<Vec<u8>>,
-    /// Where events go.
     pub events: Arc<dyn EventSink>,
-    /// The wall clock.
     pub clock: Clock,
 }
 
@@ -323,6 +334,10 @@ impl Agent {
             events,
             clock,
         } = environment;
+        // Before anything is done: also an enrolment that fails was tried.
+        let opened = (config.clone(), clock.now());
+        let journal = tokio::task::spawn_blocking(move || CameraJournal::open(&opened.0, opened.1));
+        let journal = journal.await??;
         let metrics = Metrics::new(config.bearers.iter().map(|b| b.name.as_str()));
         let bearers = Bearers::open(
             &config.bearers,
@@ -341,7 +356,9 @@ impl Agent {
             _ => {
                 let identity =
                     enrol(&config, &bearers, &target, &metrics, &clock, &passphrase).await?;
-                emit(&*events, CameraEvent::Enrolled { renewed: false });
+                let enrolled = CameraEvent::Enrolled { renewed: false };
+                journal.note(&enrolled, clock.now());
+                emit(&*events, enrolled);
                 identity
             }
         };
@@ -358,11 +375,13 @@ impl Agent {
             metrics,
             trust,
             log,
+            journal,
             revocation,
             bearers,
             queue: Mutex::default(),
             work: Notify::new(),
             spool: Mutex::new(spool),
+            started: Instant::now(),
             live: RwLock::new(live),
             events,
             passphrase,
@@ -376,7 +395,6 @@ impl Agent {
         Ok(Self { shared })
     }
 
-    /// The counters, live.
     #[must_use]
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.shared.metrics)
@@ -426,6 +444,9 @@ impl Agent {
         // A block being sealed is finished; that takes as long as its film is long.
         let _ = stop.send(true);
         sealing.await??;
+        let shared = Arc::clone(&self.shared);
+        let closed = tokio::task::spawn_blocking(move || shared.journal.close(shared.clock.now()));
+        closed.await?;
         // A receipt being stored may outlive its task; the spool's lock goes with the last user.
         for _ in 0..LAST_USERS_POLLS {
             if Arc::strong_count(&self.shared) == 1 {
@@ -486,7 +507,7 @@ fn check_device(config: &Config, identity: &Identity) -> Result<(), AgentError> 
 /// expired while the camera was switched off cannot be renewed with itself.
 fn can_enrol_anew(config: &Config, identity: &Identity, now: OffsetDateTime) -> bool {
     let code = config.enrolment.as_ref().and_then(|e| e.code_file.as_ref());
-    identity.not_after() < now && code.is_some_and(|file| file.exists())
+    identity.not_after() < now && code.is_some_and(|file| file.try_exists().unwrap_or(false))
 }
 
 /// Looks at the folder whenever the kernel reports something, and now and then anyway.

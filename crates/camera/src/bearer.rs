@@ -49,16 +49,25 @@ struct Health {
     speed: Option<f64>,
 }
 
-/// Length of the first part, while nothing is known of a bearer: half a minute of a very slow one.
-const FIRST_PART: u32 = 16 * 1024;
+/// Length of the first part, while nothing is known of a bearer: five seconds of a very slow one. Longer ones wait in its queue
+/// until the connection seems to have stalled.
+const FIRST_PART: u32 = 4 * 1024;
 /// Shortest part: below it, requests and their answers would weigh more than what they carry.
-const SHORTEST_PART: u32 = 8 * 1024;
+const SHORTEST_PART: u32 = 32 * 1024;
 /// Seconds that a part takes: the pause for its answer, a round trip, is then a few hundredths, and a
 /// block of higher class waits no longer than that.
 const PART_SECONDS: f64 = 30.0;
-/// Below these bytes a second one upload at a time fills the bearer, and below the next, two.
-const ONE_UPLOAD: f64 = 8_000.0;
+/// Below these bytes a second two uploads at a time fill the bearer: while one waits for the centre's answer, or for a lost
+/// segment at the end of its part, the other sends.
 const TWO_UPLOADS: f64 = 64_000.0;
+/// Below these bytes a second (24 kbit/s) a connection has only so much ahead of it as takes these seconds, some round trips of the
+/// longest kind; and at least three segments, so that a lost one is noticed by those behind it.
+const SHORT_QUEUE: f64 = 3000.0;
+const AHEAD_SECONDS: f64 = 6.0;
+const LEAST_AHEAD: usize = 3 * 1448;
+/// Bytes that wait in a modem when all goes well, and the seconds that they are waited for at most.
+const QUEUE: f64 = 32_768.0;
+const LONGEST_QUEUE: f64 = 120.0;
 /// Part of the newest measurement in the speed.
 const NEWEST: f64 = 0.4;
 
@@ -71,7 +80,7 @@ pub(crate) struct Bearers {
     parallel: watch::Sender<usize>,
 }
 
-/// Which bearer to use now.
+/// Choice of a bearer.
 pub(crate) enum Choice {
     Use(Arc<Bearer>),
     /// None before this instant.
@@ -159,13 +168,7 @@ impl Bearers {
             .map_or(now, |before| before * (1.0 - NEWEST) + now * NEWEST);
         health.speed = Some(speed);
         drop(health);
-        let parallel = if speed < ONE_UPLOAD {
-            1
-        } else if speed < TWO_UPLOADS {
-            2
-        } else {
-            usize::MAX
-        };
+        let parallel = if speed < TWO_UPLOADS { 2 } else { usize::MAX };
         self.parallel
             .send_if_modified(|before| std::mem::replace(before, parallel) != parallel);
     }
@@ -211,6 +214,29 @@ impl Bearer {
         )]
         let len = len as u32;
         len
+    }
+
+    /// Time without progress after which a connection has stalled, at least `least`: on slow bearers not before what others
+    /// have queued has crossed.
+    pub(crate) fn patience(&self, least: Duration) -> Duration {
+        let Some(speed) = self.lock().speed else {
+            return least;
+        };
+        let queue = Duration::from_secs_f64((QUEUE / speed.max(1.0)).min(LONGEST_QUEUE));
+        least.max(queue)
+    }
+
+    /// Bytes that a connection should have given to the kernel and not yet acknowledged; `None` leaves that to the kernel.
+    pub(crate) fn ahead(&self) -> Option<usize> {
+        let speed = self.lock().speed.filter(|speed| *speed < SHORT_QUEUE)?;
+        let shares = f64::from(self.sending.load(Ordering::Relaxed).max(1));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive and bounded by what is slow"
+        )]
+        let bytes = (speed / shares * AHEAD_SECONDS) as usize;
+        Some(bytes.max(LEAST_AHEAD))
     }
 
     pub(crate) fn succeeded(&self) {

@@ -10,7 +10,6 @@ use time::OffsetDateTime;
 pub struct Clock(Arc<dyn Fn() -> OffsetDateTime + Send + Sync>);
 
 impl Clock {
-    /// The system's clock.
     #[must_use]
     pub fn system() -> Self {
         Self(Arc::new(OffsetDateTime::now_utc))
@@ -21,7 +20,6 @@ impl Clock {
         Self(Arc::new(now))
     }
 
-    /// The current time.
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
         (self.0)()

@@ -17,32 +17,29 @@ const MAX_PARALLEL: usize = 16;
 /// Smallest useful monthly budget: a handshake and a picture.
 const MIN_BUDGET: u64 = 256 * 1024;
 
-/// All settings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where new pictures appear.
+    /// Folder of new pictures.
     pub watch: Watch,
-    /// Where sealed blocks wait.
+    /// Store of sealed blocks.
     pub spool: SpoolSettings,
     /// The camera's key and certificate.
     pub identity: IdentitySettings,
     /// Whom the camera trusts and seals for.
     pub trust: Trust,
-    /// Where blocks go.
     pub centre: Centre,
-    /// How uploads run.
     #[serde(default)]
     pub uplink: Uplink,
     /// Ways to the centre, at least one.
     #[serde(default = "any_bearer")]
     pub bearers: Vec<Bearer>,
-    /// How the camera gets and renews its certificate; without it, the identity must exist.
+    /// Enrolment and renewal of the certificate; without it, the identity must exist.
     #[serde(default)]
     pub enrolment: Option<Enrolment>,
 }
 
-/// Where new pictures appear, and what is assumed about them.
+/// Folder of new pictures, and assumptions about them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
@@ -78,7 +75,7 @@ pub struct SpoolSettings {
     pub folder: PathBuf,
     /// Most bytes of blocks.
     pub max_bytes: u64,
-    /// What happens when they do not suffice.
+    /// Treatment of new pictures when they do not suffice.
     #[serde(default)]
     pub when_full: WhenFull,
     /// Has no effect: age deletes nothing, for only a clock would say what is old. Files of earlier
@@ -93,7 +90,7 @@ pub struct SpoolSettings {
     pub notice_delay_secs: u64,
 }
 
-/// What happens to a new picture when the spool has no room.
+/// Treatment of a new picture when the spool has no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
@@ -130,13 +127,11 @@ pub struct Trust {
     pub recipients: PathBuf,
 }
 
-/// Where blocks go.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Centre {
     /// Host name or address.
     pub host: String,
-    /// TCP port.
     pub port: u16,
     /// Name in the centre's certificate; the host if not given.
     #[serde(default)]
@@ -146,7 +141,6 @@ pub struct Centre {
     pub path: String,
 }
 
-/// How uploads run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Uplink {
@@ -176,7 +170,6 @@ pub struct Bearer {
     /// Network interface to send through (needs the capability `CAP_NET_RAW`).
     #[serde(default)]
     pub interface: Option<String>,
-    /// Lower is preferred.
     #[serde(default)]
     pub priority: u32,
     /// Bytes per calendar month (UTC), both directions; unlimited if not given.
@@ -188,13 +181,12 @@ pub struct Bearer {
     pub overhead_percent: u8,
 }
 
-/// How the camera gets and renews its certificate: EST (RFC 7030).
+/// Enrolment and renewal of the certificate: EST (RFC 7030).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Enrolment {
     /// Host name or address.
     pub host: String,
-    /// TCP port.
     pub port: u16,
     /// Name in the server's certificate; the host if not given.
     #[serde(default)]
@@ -285,9 +277,7 @@ impl Uplink {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("setting {setting}: {problem}")]
 pub struct ConfigError {
-    /// Its dotted name.
     pub setting: &'static str,
-    /// What is wrong with it.
     pub problem: &'static str,
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use error_report::Report;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use pki::cert::{Certificate, CertificateChain, fingerprint_sha256};
@@ -51,18 +52,9 @@ pub enum EnrolError {
     NoBearer,
     /// The server cannot be reached.
     #[error("cannot reach the enrolment server: {reason}")]
-    Unreachable {
-        /// Why.
-        reason: String,
-    },
-    /// The server refused.
+    Unreachable { reason: String },
     #[error("enrolment server answered {status} to {request}")]
-    Refused {
-        /// Which request.
-        request: &'static str,
-        /// Its answer.
-        status: u16,
-    },
+    Refused { request: &'static str, status: u16 },
     /// The request waits for a person's approval.
     #[error("enrolment waits for approval")]
     Pending,
@@ -74,16 +66,10 @@ pub enum EnrolError {
     },
     /// The new certificate does not lead to our root or is not for this device.
     #[error("new certificate is not acceptable: {reason}")]
-    Certificate {
-        /// Why.
-        reason: String,
-    },
+    Certificate { reason: String },
     /// Key or request could not be made.
     #[error("cannot make a key or request: {reason}")]
-    Local {
-        /// Why.
-        reason: String,
-    },
+    Local { reason: String },
     /// The identity cannot be stored.
     #[error("cannot store the identity")]
     Store(#[from] IdentityError),
@@ -138,7 +124,12 @@ impl Enroller<'_> {
     /// The configured roots, fetched and pinned by fingerprint if there is no file yet.
     async fn trust(&self) -> Result<TrustStore, EnrolError> {
         let path = &self.config.trust.roots;
-        let roots = if path.exists() {
+        let there = path.try_exists().map_err(|source| file::FileError::Io {
+            operation: "look at",
+            path: path.clone(),
+            source,
+        });
+        let roots = if there? {
             file::load_chain(path)?
         } else {
             let wanted = self
@@ -211,7 +202,11 @@ impl Enroller<'_> {
             .ask(connection, Method::POST, operation, login, body)
             .await?;
         let issued = certificates(operation, &answer)?;
-        let chain = chain(&key, issued, &authorities)?;
+        let chain = CertificateChain::of_issued(&key.spki(), issued, &authorities)
+            .map_err(local)?
+            .ok_or(EnrolError::Answer {
+                problem: "no certificate for our key",
+            })?;
         let now = self.dialer.clock.now();
         let identity = trust
             .validate(chain.ders(), Purpose::ClientDevice, now)
@@ -282,34 +277,6 @@ fn certificates(
     pkcs7::parse_certs_only(&der).map_err(|_| unusable("not a certs-only message"))
 }
 
-/// The certificate for `key` and its issuers below the root.
-fn chain(
-    key: &PrivateKey,
-    mut issued: Vec<Certificate>,
-    authorities: &[Certificate],
-) -> Result<CertificateChain, EnrolError> {
-    let leaf = issued
-        .iter()
-        .position(|c| c.tbs_certificate.subject_public_key_info == key.spki())
-        .map(|at| issued.swap_remove(at))
-        .ok_or(EnrolError::Answer {
-            problem: "no certificate for our key",
-        })?;
-    let mut chain = vec![leaf];
-    while let Some(last) = chain.last() {
-        let name = &last.tbs_certificate.issuer;
-        let issuer = authorities
-            .iter()
-            .chain(&issued)
-            .find(|c| c.tbs_certificate.subject == *name && c.tbs_certificate.issuer != *name);
-        match issuer.filter(|c| !chain.contains(c)) {
-            Some(issuer) => chain.push(issuer.clone()),
-            None => break,
-        }
-    }
-    CertificateChain::new(chain).map_err(local)
-}
-
 /// A fingerprint as people write it, with colons and capitals.
 fn normalised(fingerprint: &str) -> String {
     fingerprint
@@ -327,6 +294,6 @@ fn local(error: impl std::fmt::Display) -> EnrolError {
 
 fn unreachable(error: &TransportError) -> EnrolError {
     EnrolError::Unreachable {
-        reason: crate::uplink::Chain(error).to_string(),
+        reason: Report(error).to_string(),
     }
 }

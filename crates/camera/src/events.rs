@@ -11,7 +11,6 @@ use crate::log::Contradiction;
 pub enum CameraEvent {
     /// A violation or notice was sealed and is durable in the spool.
     Sealed {
-        /// Its sequence number.
         sequence: u64,
         /// SHA-256 of the block, in hexadecimal.
         block_sha256: String,
@@ -20,46 +19,29 @@ pub enum CameraEvent {
     },
     /// The centre's receipt was verified and the block removed.
     Receipted {
-        /// Its sequence number.
         sequence: u64,
         /// What the centre did with it.
         verdict: Verdict,
-        /// Why, if quarantined.
         reason: Option<String>,
     },
     /// A block was given up for lack of room, or found damaged and set aside.
     Dropped(Dropped),
     /// A stored block could not be read; it is kept and tried again.
     Unreadable {
-        /// Its sequence number.
         sequence: u64,
         /// What the system said.
         reason: String,
     },
     /// A receipt was not accepted; its block is kept.
-    ReceiptRefused {
-        /// Its sequence number.
-        sequence: u64,
-        /// Why.
-        reason: String,
-    },
+    ReceiptRefused { sequence: u64, reason: String },
     /// Revocation lists are missing or stale: no receipt is accepted until they are there.
-    RevocationUnknown {
-        /// Why.
-        reason: String,
-    },
+    RevocationUnknown { reason: String },
     /// Revocation lists are there again.
     RevocationKnown,
     /// Another trust bundle of the site is in force.
-    TrustUpdated {
-        /// Its number.
-        version: u64,
-    },
+    TrustUpdated { version: u64 },
     /// A trust bundle was not taken over; the one before stays in force.
-    TrustRefused {
-        /// Why.
-        reason: String,
-    },
+    TrustRefused { reason: String },
     /// Sealing goes on to a recipient whose certificate has expired, for want of a newer one.
     RecipientExpired {
         /// Its last instant of validity.
@@ -68,26 +50,18 @@ pub enum CameraEvent {
     /// The centre's audit log went back, forked, or has another key; both statements are kept.
     LogContradiction(Contradiction),
     /// A source could not be sealed and was set aside.
-    Rejected {
-        /// Name without extension.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    Rejected { name: String, reason: String },
     /// A bearer has used up its monthly budget.
-    BudgetExhausted {
-        /// Its name.
-        bearer: String,
-    },
+    BudgetExhausted { bearer: String },
     /// A bearer failed; others or a later attempt take over.
-    BearerFailed {
-        /// Its name.
-        bearer: String,
-        /// Why.
-        reason: String,
-    },
+    BearerFailed { bearer: String, reason: String },
     /// The spool has no room for what the camera sees.
     SpoolFull,
+    /// The wall clock was set while the agent ran, by so many seconds.
+    ClockJumped {
+        /// Negative if it went back.
+        seconds: i64,
+    },
     /// The camera has its first or a new certificate.
     Enrolled {
         /// Whether it replaced an earlier one.
@@ -97,7 +71,6 @@ pub enum CameraEvent {
 
 /// Receives the agent's events; must not block.
 pub trait EventSink: Send + Sync {
-    /// Takes one event.
     fn event(&self, event: CameraEvent);
 }
 
@@ -168,6 +141,9 @@ pub(crate) fn emit(sink: &dyn EventSink, event: CameraEvent) {
         }
         CameraEvent::SpoolFull => {
             tracing::error!("spool or disk is full, pictures stay in the folder")
+        }
+        CameraEvent::ClockJumped { seconds } => {
+            tracing::warn!(seconds, "the wall clock was moved");
         }
         CameraEvent::Enrolled { renewed } => tracing::info!(renewed, "certificate obtained"),
     }

@@ -13,10 +13,8 @@ use zeroize::Zeroizing;
 const MAX_LEN: u64 = 64 * 1024;
 const KEY_END: &str = "-----END ENCRYPTED PRIVATE KEY-----";
 
-/// Key and certificate.
 #[derive(Clone)]
 pub struct Identity {
-    /// The private key.
     pub key: PrivateKey,
     /// Certificate and issuers, leaf first.
     pub chain: CertificateChain,

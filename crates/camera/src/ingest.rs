@@ -1,9 +1,11 @@
 //! From the watched folder into the spool: the one place that seals, so that numbers follow.
 //!
 //! A source is removed only after its block is durable. What was being sealed is noted before the
-//! commit, so that a crash between commit and removal does not seal the same picture twice.
+//! commit, so that a crash between commit and removal does not seal the same picture twice; a source that
+//! cannot be removed is remembered and left alone until it can ([`left`]).
 
 mod group;
+mod left;
 mod metadata;
 
 use std::ffi::OsString;
@@ -14,36 +16,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use error_report::Report;
 use evidence::manifest::{MAX_DROPPED, Notice};
 use evidence::seal::{ManifestDraft, MediumSource, SealError, Sealed, Statement};
 use evidence::spool::SpoolError;
 use pki::clearance::Clearance;
-use pki::file;
-use serde::{Deserialize, Serialize};
 
 use self::group::{Folder, Group, Source, Verdict};
+use self::left::Left;
 use self::metadata::{Metadata, MetadataError};
 use crate::agent::Shared;
 use crate::events::CameraEvent;
 use crate::metrics::count;
-use crate::uplink::Chain;
 
 /// Dropped blocks that are told at once, without waiting for more.
 const NOTICE_BATCH: usize = 200;
+/// Bytes of the spool's disk that blocks leave free.
+const RESERVE: u64 = 64 * 1024;
 /// Pause after the disk or spool was full.
 const FULL_PAUSE: Duration = Duration::from_secs(5);
 /// Time between looks at the number of stored receipts.
 const UPKEEP: Duration = Duration::from_secs(60);
-const JOURNAL: &str = "sealing.json";
 
-/// What was being sealed.
-#[derive(Serialize, Deserialize)]
-struct Journal {
-    sequence: u64,
-    files: Vec<Source>,
-}
-
-/// Why sealing stopped.
 enum Failure {
     /// The source is no good; set it aside.
     Reject(String),
@@ -61,6 +55,7 @@ pub(crate) struct Ingest {
     dropped_since: Option<Instant>,
     last_upkeep: Option<Instant>,
     told_full: bool,
+    left: Left,
 }
 
 impl Ingest {
@@ -74,51 +69,19 @@ impl Ingest {
             fs::create_dir_all(folder)?;
         }
         let folder = Folder::new(&watch.folder, Duration::from_secs(watch.settle_secs));
-        let ingest = Self {
+        let next = shared.spool().chain().sequence;
+        let left = Left::load(&shared.config, next)?;
+        let mut ingest = Self {
             shared,
             folder,
             pause_until: None,
             dropped_since: None,
             last_upkeep: None,
             told_full: false,
+            left,
         };
-        ingest.finish_interrupted();
+        ingest.dispose(&[]);
         Ok(ingest)
-    }
-
-    fn journal_path(&self) -> PathBuf {
-        self.shared.config.spool.folder.join(JOURNAL)
-    }
-
-    fn finish_interrupted(&self) {
-        let journal: Option<Journal> = fs::read(self.journal_path())
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let Some(journal) = journal else { return };
-        if journal.sequence < self.shared.spool().chain().sequence {
-            let sealed: Vec<&Source> = journal
-                .files
-                .iter()
-                .filter(|s| self.is_unchanged(s))
-                .collect();
-            for source in sealed {
-                tracing::info!(
-                    name = source.name,
-                    "removing a source sealed before a crash"
-                );
-                self.dispose(&source.name);
-            }
-        }
-    }
-
-    fn is_unchanged(&self, source: &Source) -> bool {
-        let Ok(data) = fs::metadata(self.source_path(&source.name)) else {
-            return false;
-        };
-        let modified = data.modified().ok();
-        let modified =
-            modified.and_then(|m| m.duration_since(std::time::SystemTime::UNIX_EPOCH).ok());
-        data.len() == source.size && modified.is_some_and(|m| m.as_nanos() == source.modified)
     }
 
     fn source_path(&self, name: &str) -> PathBuf {
@@ -135,10 +98,15 @@ impl Ingest {
         if self.pause_until.is_some_and(|until| now < until) {
             return;
         }
+        self.dispose(&[]);
         self.tell_dropped(now);
         match self.folder.look(now) {
             Ok(groups) => {
                 for (stem, (group, age)) in groups {
+                    // Sealed already; a removal failed.
+                    if group.files().any(|source| self.left.holds(source)) {
+                        continue;
+                    }
                     if !self.handle(&stem, &group, age) {
                         break;
                     }
@@ -218,6 +186,7 @@ impl Ingest {
     }
 
     fn seal_group(&mut self, group: &Group, metadata: Metadata) -> Result<(), Failure> {
+        self.check_room(group)?;
         let mut media = Vec::new();
         for medium in &group.media {
             let reader = File::open(self.source_path(&medium.name))
@@ -241,10 +210,23 @@ impl Ingest {
             media,
             &files,
         )?;
-        for source in &files {
-            self.dispose(&source.name);
-        }
+        self.dispose(&files);
         Ok(())
+    }
+
+    /// Leaves room on the disk for what sending takes: the byte counter, the journal, addresses of uploads. Without it a disk
+    /// that is full of blocks would stay full of them.
+    fn check_room(&self, group: &Group) -> Result<(), Failure> {
+        let Ok(disk) = rustix::fs::statvfs(&self.shared.config.spool.folder) else {
+            return Ok(());
+        };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let sizes = group.files().map(|file| file.size);
+        let size = sizes.fold(RESERVE, u64::saturating_add);
+        match free < size {
+            true => Err(Failure::Full),
+            false => Ok(()),
+        }
     }
 
     /// Seals one statement as the next of the chain; durable on success.
@@ -269,30 +251,27 @@ impl Ingest {
         };
         let now = self.shared.clock.now();
         let sealer = self.shared.sealer(now);
-        let sealer = sealer.map_err(|e| Failure::Later(Chain(&e).to_string()))?;
+        let sealer = sealer.map_err(|e| Failure::Later(Report(&e).to_string()))?;
         let sealed = sealer
             .seal(draft, media, now, &mut writer)
             .map_err(seal_failure)?;
         // Also for a notice, which has no files: the note of an earlier attempt that failed at this
         // number would otherwise pass for sealed, and its picture be removed after a restart.
-        self.note(position.sequence, files)?;
-        let committed = self
-            .shared
-            .spool()
-            .commit(writer, &sealed)
-            .map_err(spool_failure)?;
-        self.committed(&sealed, committed.evicted);
-        Ok(())
-    }
-
-    fn note(&self, sequence: u64, files: &[Source]) -> Result<(), Failure> {
-        let journal = Journal {
-            sequence,
-            files: files.to_vec(),
+        self.left
+            .note(&self.shared.config, position.sequence, files)
+            .map_err(|e| Failure::Later(e.to_string()))?;
+        let committed = self.shared.spool().commit(writer, &sealed);
+        let evicted = match committed {
+            Ok(committed) => committed.evicted,
+            // It must not be sealed again; its source stays until the spool has settled.
+            Err(SpoolError::Unsynced(error)) => {
+                tracing::error!(%error, "the spool's folder cannot be flushed, trying again");
+                Vec::new()
+            }
+            Err(error) => return Err(spool_failure(error)),
         };
-        let bytes = serde_json::to_vec(&journal).map_err(|e| Failure::Later(e.to_string()))?;
-        file::write_atomic(&self.journal_path(), &bytes, 0o600)
-            .map_err(|e| Failure::Later(e.to_string()))
+        self.committed(&sealed, evicted);
+        Ok(())
     }
 
     fn committed(&self, sealed: &Sealed, evicted: Vec<evidence::manifest::Dropped>) {
@@ -343,18 +322,18 @@ impl Ingest {
         }
     }
 
-    /// Removes a sealed source, or moves it where the operator keeps them.
-    fn dispose(&self, name: &str) {
-        let path = self.source_path(name);
-        let done = match &self.shared.config.watch.keep_sealed {
-            None => fs::remove_file(&path),
-            Some(folder) => move_into(&path, folder, name).map(|_| ()),
-        };
-        if let Err(error) = done
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::error!(name, %error, "cannot remove a sealed source");
+    /// Removes sealed sources, or moves them where the operator keeps them, and those that could not be
+    /// removed before.
+    fn dispose(&mut self, sealed: &[Source]) {
+        self.left.add(sealed);
+        if self.left.is_empty() {
+            return;
         }
+        if let Err(error) = self.shared.spool().settle() {
+            tracing::error!(error = %Report(&error), "sealed sources are not removed yet");
+            return;
+        }
+        self.left.remove(&self.shared.config.watch);
     }
 
     /// Sets a group aside with the reason; if that fails it stays where it is.
@@ -367,7 +346,7 @@ impl Ingest {
             }
         }
         let note = free_name(folder, &format!("{stem}.reason.txt"));
-        if let Err(error) = fs::write(&note, format!("{reason}\n")) {
+        if let Err(error) = note.and_then(|note| fs::write(note, format!("{reason}\n"))) {
             tracing::error!(stem, %error, "cannot write why a source was set aside");
         }
         self.shared.metrics.rejected.fetch_add(1, Ordering::Relaxed);
@@ -395,20 +374,19 @@ fn spool_failure(error: SpoolError) -> Failure {
 }
 
 /// A path in `folder` that is not taken: `name`, or `1-name`, `2-name`, …
-fn free_name(folder: &Path, name: &str) -> PathBuf {
-    let first = folder.join(name);
-    if !first.exists() {
-        return first;
+fn free_name(folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let mut path = folder.join(name);
+    let mut n: u64 = 0;
+    while path.try_exists()? {
+        n = n.saturating_add(1);
+        path = folder.join(format!("{n}-{name}"));
     }
-    (1_u64..)
-        .map(|n| folder.join(format!("{n}-{name}")))
-        .find(|path| !path.exists())
-        .unwrap_or(first)
+    Ok(path)
 }
 
 /// Moves a file, by copying if the folder is on another file system; nothing is overwritten.
-fn move_into(from: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
-    let to = free_name(folder, name);
+pub(super) fn move_into(from: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let to = free_name(folder, name)?;
     match fs::rename(from, &to) {
         Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
             let mut target = File::create_new(&to)?;

@@ -26,6 +26,7 @@ mod enrol;
 mod events;
 mod identity;
 mod ingest;
+mod journal;
 mod log;
 mod maintenance;
 mod metrics;
@@ -46,6 +47,7 @@ pub use config::{
 pub use enrol::EnrolError;
 pub use events::{CameraEvent, EventSink, NoEvents};
 pub use identity::{Identity, IdentityError};
+pub use journal::{JournalUnusable, record_command};
 pub use log::Contradiction;
 pub use metrics::{BearerSnapshot, Metrics, Snapshot};
 pub use status::Status;

@@ -28,7 +28,7 @@ use time::OffsetDateTime;
 
 use crate::transport::{Connection, TransportError};
 
-/// Where the site gives its checkpoint and proofs.
+/// Path of the site's checkpoint and proofs.
 const PATH: &str = "/intake/v1/log";
 const SCHEMA: &str = "cordon.log-proof/1";
 const KEY: &str = "key";
@@ -48,11 +48,9 @@ pub struct Contradiction {
     /// When it was noticed, by the camera's clock.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// What is wrong.
     pub problem: String,
-    /// What the camera had: a signed note, or a key.
+    /// The camera's value: a signed note, or a key.
     pub known: String,
-    /// What it was given.
     pub found: String,
 }
 
@@ -100,7 +98,7 @@ struct Memory {
     newest: Option<Seen>,
 }
 
-/// What one camera remembers of the log.
+/// One camera's memory of the log.
 pub(crate) struct LogMemory {
     folder: PathBuf,
     memory: Mutex<Memory>,
@@ -203,16 +201,14 @@ impl LogMemory {
         connection: &mut Connection,
         now: OffsetDateTime,
     ) -> Result<Vec<Contradiction>, LogError> {
-        let known: Vec<Seen> = {
+        let (proved, known): (Option<Checkpoint>, Vec<Seen>) = {
             let memory = self.memory();
             if memory.key.is_none() {
                 return Ok(Vec::new());
             }
-            [&memory.proved, &memory.newest]
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect()
+            let known = [&memory.proved, &memory.newest];
+            let proved = memory.proved.as_ref().map(|seen| seen.checkpoint.clone());
+            (proved, known.into_iter().flatten().cloned().collect())
         };
         let sizes: Vec<String> = known
             .iter()
@@ -225,7 +221,7 @@ impl LogMemory {
             .map_err(|_| LogError::Malformed("request"))?;
         let answer = connection.request(request, 0).await?;
         match answer.status() {
-            StatusCode::OK => self.compare(&known, answer.body(), now),
+            StatusCode::OK => self.compare(proved.as_ref(), &known, answer.body(), now),
             // A site of an earlier version.
             StatusCode::NOT_FOUND => Ok(Vec::new()),
             status => Err(LogError::Answer(status)),
@@ -234,6 +230,7 @@ impl LogMemory {
 
     fn compare(
         &self,
+        proved: Option<&Checkpoint>,
         known: &[Seen],
         answer: &[u8],
         now: OffsetDateTime,
@@ -244,6 +241,10 @@ impl LogMemory {
             return Err(LogError::Malformed("other schema, or number of proofs"));
         }
         let mut memory = self.memory();
+        // The answer on another connection was quicker, and has told of what it contradicts; the next contact goes on from there.
+        if memory.proved.as_ref().map(|seen| &seen.checkpoint) != proved {
+            return Ok(Vec::new());
+        }
         let key = memory.key.as_ref().ok_or(LogError::Malformed("no key"))?;
         let found = Seen {
             checkpoint: key.open(proof.checkpoint.as_bytes())?,

@@ -4,23 +4,28 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use error_report::Report;
 use time::OffsetDateTime;
 
 use crate::agent::Shared;
 use crate::bearer::{Bearer, Choice, backoff};
 use crate::events::CameraEvent;
+use crate::journal;
 use crate::log::{Contradiction, LogError};
 use crate::metrics::count;
 use crate::revocation::{Revocation, RevocationError};
 use crate::transport::{Connection, TransportError};
 use crate::trust::BundleRefused;
-use crate::uplink::Chain;
 
 /// How often the clock is looked at; a jump of it is seen that late.
 const TICK: Duration = Duration::from_secs(5);
 /// Time after the start in which an upload may bring the first contact, so that a camera with pictures
 /// does not pay for two handshakes.
 const START: Duration = Duration::from_secs(2);
+/// Difference between the wall clock and the monotonic one that is a jump.
+pub(crate) const JUMP: time::Duration = time::Duration::seconds(30);
+/// Silence after which events of the camera's journal make a contact of their own.
+const NEWS: time::Duration = time::Duration::minutes(10);
 /// Longest silence towards the site. A camera that sees nothing for months still learns of new
 /// recipients and revocations; a contact costs some 25 KB.
 const CONTACT: time::Duration = time::Duration::hours(24);
@@ -49,16 +54,17 @@ impl Retry {
     }
 }
 
-/// Runs until aborted.
 pub(crate) async fn run(shared: Arc<Shared>) -> &'static str {
     let (mut renewal, mut contact) = (Retry::default(), Retry::default());
+    let mut clocks = (Instant::now(), shared.clock.now());
     tokio::time::sleep(START).await;
     loop {
+        clocks = shared.compare_clocks(clocks);
         if renewal.is_due() {
             match shared.renew_if_due().await {
                 Ok(()) => renewal = Retry::default(),
                 Err(error) => {
-                    tracing::error!(error = %Chain(&error), "certificate not renewed, trying again");
+                    tracing::error!(error = %Report(&error), "certificate not renewed, trying again");
                     renewal.failed();
                 }
             }
@@ -67,7 +73,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> &'static str {
             match shared.call().await {
                 Ok(()) => contact = Retry::default(),
                 Err(error) => {
-                    tracing::debug!(error = %Chain(&error), "no contact with the site");
+                    tracing::debug!(error = %Report(&error), "no contact with the site");
                     contact.failed();
                 }
             }
@@ -77,6 +83,19 @@ pub(crate) async fn run(shared: Arc<Shared>) -> &'static str {
 }
 
 impl Shared {
+    /// Reports a wall clock that went another way than the monotonic one since `before`.
+    fn compare_clocks(&self, before: (Instant, OffsetDateTime)) -> (Instant, OffsetDateTime) {
+        let now = (Instant::now(), self.clock.now());
+        let passed = now.0.saturating_duration_since(before.0);
+        let passed = time::Duration::try_from(passed).unwrap_or(time::Duration::MAX);
+        let jump = now.1 - before.1 - passed;
+        if jump.abs() > JUMP {
+            let seconds = jump.whole_seconds();
+            self.emit(CameraEvent::ClockJumped { seconds });
+        }
+        now
+    }
+
     /// Whether the last contact is long ago by the wall clock, whichever way that was set since, and
     /// no upload is about to make one.
     fn is_silent(&self) -> bool {
@@ -87,7 +106,12 @@ impl Shared {
             .contacted
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        contacted.is_none_or(|at| (self.clock.now() - at).abs() >= CONTACT)
+        let silence = if self.journal.has_news() {
+            NEWS
+        } else {
+            CONTACT
+        };
+        contacted.is_none_or(|at| (self.clock.now() - at).abs() >= silence)
     }
 
     /// Connects for nothing but the contact.
@@ -129,6 +153,9 @@ impl Shared {
         // The lists first: they decide whether the server is one to ask for anything else.
         let known = self.revocation.follow(&strict, connection, now).await?;
         self.report_revocation(known.err());
+        if self.journal.has_news() {
+            journal::ship(&self.journal, connection).await?;
+        }
         if fresh || !Revocation::is_fresh(connection, now) {
             return Ok(());
         }
@@ -160,7 +187,7 @@ impl Shared {
             }
             Err(LogError::Transport(error)) => Err(error),
             Err(error) => {
-                tracing::error!(error = %Chain(&error), "the centre's audit log is not known");
+                tracing::error!(error = %Report(&error), "the centre's audit log is not known");
                 Ok(())
             }
         }
@@ -200,13 +227,13 @@ impl Shared {
             // A resumed TLS session shows the certificate of its first handshake: without the
             // sessions, the server has to show the one that it has now.
             if let Err(error) = self.trust_changed() {
-                tracing::error!(error = %Chain(&error), "TLS sessions not forgotten");
+                tracing::error!(error = %Report(&error), "TLS sessions not forgotten");
             }
         }
         self.bearers.failed(bearer);
         self.emit(CameraEvent::BearerFailed {
             bearer: bearer.settings.name.clone(),
-            reason: Chain(error).to_string(),
+            reason: Report(error).to_string(),
         });
     }
 
@@ -216,11 +243,11 @@ impl Shared {
             Ok(Some(version)) => {
                 self.emit(CameraEvent::TrustUpdated { version });
                 if let Err(error) = self.trust_changed() {
-                    tracing::error!(error = %Chain(&error), "new authorities not used for connections");
+                    tracing::error!(error = %Report(&error), "new authorities not used for connections");
                 }
                 None
             }
-            Err(error) => Some(Chain(&error).to_string()),
+            Err(error) => Some(Report(&error).to_string()),
         };
         if self.trust.is_news(reason.as_deref())
             && let Some(reason) = reason
@@ -230,7 +257,7 @@ impl Shared {
     }
 
     fn report_revocation(&self, problem: Option<RevocationError>) {
-        let reason = problem.map(|error| Chain(&error).to_string());
+        let reason = problem.map(|error| Report(&error).to_string());
         if !self.revocation.is_news(reason.as_deref()) {
             return;
         }

@@ -66,7 +66,6 @@ pub struct Snapshot {
 /// Bytes through one bearer since start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BearerSnapshot {
-    /// Its name.
     pub name: String,
     /// Bytes written to its sockets.
     pub sent: u64,
@@ -91,7 +90,6 @@ impl Metrics {
         self.bearers.get(index)
     }
 
-    /// Reads all counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

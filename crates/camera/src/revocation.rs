@@ -7,7 +7,7 @@
 //! seen; for one that it has not seen yet, the lists' own validity is the bound.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -16,9 +16,11 @@ use bytes::Bytes;
 use evidence::digest::Sha256Digest;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
-use pki::crl::{self, CrlError};
-use pki::file;
+use pki::crl::{self, CrlError, RevocationReason};
+use pki::ocsp::{self, CertStatus};
 use pki::path::{PathError, Purpose, TrustStore};
+use pki::status::{IssuerId, Revocation as Revoked};
+use pki::{cert, file};
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -26,22 +28,26 @@ use x509_cert::der::Encode as _;
 
 use crate::transport::{Connection, TransportError};
 
-/// Where the site gives its lists.
+/// Path of the site's lists.
 const PATH: &str = "/intake/v1/revocation";
 const SCHEMA: &str = "cordon.revocation/1";
 /// Lists are fetched again on a connection that lives longer: what a revocation takes at most to
 /// reach a camera that is in contact.
 const FRESH: Duration = Duration::from_secs(60);
+/// Most OCSP responses in an answer: about the server and the signer of receipts.
+const MAX_RESPONSES: usize = 4;
 /// Most lists in an answer: a root and its issuing authorities.
 const MAX_LISTS: usize = 8;
 const EXTENSION: &str = "crl";
 
-/// What the site answers.
 #[derive(Deserialize)]
 struct Lists {
     schema: String,
     /// In DER, base64.
     lists: Vec<String>,
+    /// OCSP responses about the certificates of the server and of receipts, likewise.
+    #[serde(default)]
+    ocsp: Vec<String>,
 }
 
 /// Why nothing can be known of revocations.
@@ -62,7 +68,9 @@ pub(crate) enum RevocationError {
 /// The lists of one camera.
 pub(crate) struct Revocation {
     folder: PathBuf,
-    /// What was last reported, so that a state is reported once.
+    /// The newest OCSP responses. What they say can only refuse: whoever is revoked leaves them away.
+    responses: Mutex<Vec<Vec<u8>>>,
+    /// State that was last reported, so that each is reported once.
     reported: Mutex<Option<String>>,
 }
 
@@ -82,6 +90,7 @@ impl Revocation {
         }
         Ok(Self {
             folder: folder.to_owned(),
+            responses: Mutex::default(),
             reported: Mutex::default(),
         })
     }
@@ -113,6 +122,9 @@ impl Revocation {
         };
         if fetched.is_ok() && !fresh {
             connection.lists_at = Some((Instant::now(), now));
+        }
+        if let Err(e) = self.check_responses(strict, &connection.peer, now) {
+            return Err(TransportError::Revoked(e));
         }
         match strict.validate(&connection.peer, Purpose::Server, now) {
             Ok(_) => Ok(fetched),
@@ -152,7 +164,51 @@ impl Revocation {
                 Err(error) => return Err(error.into()),
             }
         }
+        let responses = lists.ocsp.iter().take(MAX_RESPONSES);
+        let responses: Result<Vec<_>, _> = responses.map(|text| STANDARD.decode(text)).collect();
+        let responses = responses.map_err(|_| RevocationError::Malformed("not base64"))?;
+        *self.responses() = responses;
         Ok(())
+    }
+
+    fn responses(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.responses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses a certificate that an OCSP response calls revoked, from then on for as long as this process
+    /// runs: afterwards the lists say so.
+    fn check_responses(
+        &self,
+        strict: &TrustStore,
+        chain: &[CertificateDer<'_>],
+        now: OffsetDateTime,
+    ) -> Result<(), PathError> {
+        let Some(Ok(leaf)) = chain.first().map(|leaf| cert::from_der(leaf)) else {
+            return Ok(());
+        };
+        // Not those that the peer sent: their signatures are not verified here.
+        let issuers: Vec<_> = strict.intermediates().collect();
+        let responses = self.responses().clone();
+        let status = ocsp::look_up(&responses, &leaf, &issuers, strict.status(), now);
+        let Some(CertStatus::Revoked(at)) = status else {
+            return Ok(());
+        };
+        let tbs = &leaf.tbs_certificate;
+        let revocation = Revoked {
+            at,
+            reason: RevocationReason::Unspecified,
+        };
+        let issuer = IssuerId::of(&tbs.issuer);
+        let serial = hex::decode(cert::serial_hex(&leaf)).unwrap_or_default();
+        if let Err(error) = strict.status().revoke(issuer, &serial, revocation) {
+            tracing::warn!(%error, "a revocation is not kept");
+        }
+        Err(PathError::RevokedByOcsp {
+            subject: tbs.subject.to_string(),
+            at,
+        })
     }
 
     /// Keeps a list over restarts. Failing to is no reason to stop: the next contact brings it again.
@@ -170,6 +226,7 @@ impl Revocation {
     ///
     /// Its own time does not count for revocation: whoever stole a key writes the time that suits.
     pub(crate) fn signer(
+        &self,
         strict: &TrustStore,
         chain: &[CertificateDer<'_>],
         signed_at: OffsetDateTime,
@@ -177,6 +234,7 @@ impl Revocation {
     ) -> Result<(), PathError> {
         let purpose = Purpose::ServiceSigner;
         let validated = strict.validate_ignoring_revocation(chain, purpose, signed_at)?;
+        self.check_responses(strict, chain, now)?;
         strict.check_revoked(&validated, now)
     }
 

@@ -12,10 +12,9 @@ use crate::config::Config;
 use crate::log::{self, Contradiction};
 use crate::trust;
 
-/// How a camera stands.
+/// State of a camera.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// Its name.
     pub device: String,
     /// Last instant of its certificate; none before it is enrolled.
     #[serde(with = "time::serde::rfc3339::option")]
@@ -28,7 +27,7 @@ pub struct Status {
     pub trust_bundle: u64,
     /// Entries of the centre's audit log, by the newest checkpoint.
     pub log_size: Option<u64>,
-    /// What the centre's audit log contradicted, and no person has accepted.
+    /// Contradictions of the centre's audit log that no person has accepted.
     pub contradictions: Vec<Contradiction>,
 }
 

@@ -39,7 +39,7 @@ const REQUEST_COST: u64 = 12 * 1024;
 /// Part of the body set aside beside it, for its packets' headers and what is sent again.
 const HEADERS: u64 = 8;
 
-/// Where a connection goes.
+/// Destination of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) host: String,
@@ -91,7 +91,6 @@ impl From<ReserveError> for TransportError {
     }
 }
 
-/// What connections are made with.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) target: Target,
@@ -109,7 +108,7 @@ pub(crate) struct Connection {
     pub(crate) peer: Vec<CertificateDer<'static>>,
     /// When revocation lists were last fetched over this connection, by both clocks.
     pub(crate) lists_at: Option<(Instant, OffsetDateTime)>,
-    /// What it was made with: the identity shown stays the connection's for its whole life.
+    /// TLS configuration it was made with: the identity shown stays the connection's for its whole life.
     tls: Arc<ClientConfig>,
     link: Link,
     sender: SendRequest<Full<Bytes>>,
@@ -126,7 +125,6 @@ impl Drop for Connection {
 }
 
 impl Dialer {
-    /// Connects through `bearer`.
     pub(crate) async fn connect(&self, bearer: Arc<Bearer>) -> Result<Connection, TransportError> {
         let reservation =
             bearer
@@ -147,13 +145,7 @@ impl Dialer {
         let charged = Arc::<AtomicU64>::default();
         let link = Link::of(&tcp, Arc::clone(&bearer.ledger), Arc::clone(&charged));
         let mut link = link.map_err(TransportError::Connect)?;
-        let metered = Metered::new(
-            tcp,
-            Arc::clone(&bearer.ledger),
-            Arc::clone(&self.metrics),
-            bearer.index,
-            charged,
-        );
+        let metered = Metered::new(tcp, Arc::clone(&self.metrics), Arc::clone(&bearer), charged);
         // Over some kbit/s a handshake takes as long as it takes, while it gets on.
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let tls = tokio::select! {
@@ -262,7 +254,7 @@ impl Connection {
         if let Ok(host) = self.authority.parse() {
             request.headers_mut().insert(http::header::HOST, host);
         }
-        let timeout = self.request_timeout;
+        let timeout = self.bearer.patience(self.request_timeout);
         self.link.set_in_flight(true);
         let answer = tokio::select! {
             answer = exchange(&mut self.sender, request) => answer,

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
+use error_report::Report;
 use evidence::bundle::{self, BundleError, TrustBundle, VerifiedBundle};
 use evidence::digest::Sha256Digest;
 use http::header::IF_NONE_MATCH;
@@ -34,9 +35,9 @@ use crate::agent::AgentError;
 use crate::config::Config;
 use crate::transport::{Connection, TransportError};
 
-/// Where the site gives its bundle.
+/// Path of the site's bundle.
 const PATH: &str = "/intake/v1/trust";
-/// How far the site's clock may be ahead of ours.
+/// Distance by which the site's clock may be ahead of ours.
 const CLOCK_SKEW: Duration = Duration::minutes(5);
 /// A site's numbers are not ahead of its clock's seconds by more: whoever signs with a stolen key
 /// cannot use up all numbers and keep every later bundle out for ever.
@@ -78,7 +79,7 @@ pub(crate) enum NoRecipient {
     None,
 }
 
-/// What is in force; replaced as a whole.
+/// Trust in force; replaced as a whole.
 #[derive(Clone)]
 pub(crate) struct State {
     /// Refuses what is known to be revoked.
@@ -154,7 +155,7 @@ pub(crate) struct Trust {
     state: RwLock<Arc<State>>,
     /// One bundle at a time is compared, stored and put in force.
     turn: Mutex<()>,
-    /// What was last reported, so that a state is reported once.
+    /// State that was last reported, so that each is reported once.
     reported: Mutex<Option<String>>,
 }
 
@@ -205,7 +206,7 @@ impl Trust {
                 // The configuration's recipients serve until the next contact; nothing older than
                 // what was accepted comes in.
                 Err(error) => tracing::error!(
-                    error = %crate::uplink::Chain(&error),
+                    error = %Report(&error),
                     "stored trust bundle not used"
                 ),
             }
@@ -217,7 +218,7 @@ impl Trust {
         }
     }
 
-    /// What is in force now.
+    /// Returns the trust in force.
     pub(crate) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -321,7 +322,7 @@ impl Trust {
         Ok(Some(offered.version))
     }
 
-    /// What would be in force with this bundle.
+    /// Builds the trust of this bundle.
     fn build(
         &self,
         verified: &VerifiedBundle,

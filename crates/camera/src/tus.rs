@@ -68,12 +68,11 @@ pub(crate) struct Upload<'a> {
     pub(crate) memory: PathBuf,
     /// Path of the upload collection.
     pub(crate) collection: &'a str,
-    /// Longest part.
     pub(crate) chunk_len: u32,
     pub(crate) bearers: &'a Bearers,
 }
 
-/// Where the centre keeps the upload, or the receipt it has already.
+/// Place of the upload at the centre, or the receipt it has already.
 enum Created {
     At(String),
     Receipted(String),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use error_report::Report;
 use evidence::cms::CmsError;
 use evidence::receipt::{self, ReceiptError, Verdict, VerifiedReceipt};
 use evidence::spool::{Checked, Entry, SpoolError};
@@ -16,7 +17,6 @@ use crate::bearer::{Choice, backoff};
 use crate::events::CameraEvent;
 use crate::log::CheckpointRefused;
 use crate::metrics::count;
-use crate::revocation::Revocation;
 use crate::transport::{Connection, Dialer};
 use crate::tus::{TusError, Upload};
 
@@ -24,10 +24,10 @@ use crate::tus::{TusError, Upload};
 const IDLE: Duration = Duration::from_secs(5);
 /// Set aside for connection and requests around the first part of a block.
 const OVERHEAD: u64 = 64 * 1024;
-/// How far the centre's clock may be ahead of ours.
+/// Distance by which the centre's clock may be ahead of ours.
 const CLOCK_SKEW: time::Duration = time::Duration::minutes(5);
 
-/// Which blocks are being uploaded, and which must wait.
+/// Blocks that are being uploaded, and those that must wait.
 #[derive(Default)]
 pub(crate) struct Queue {
     in_flight: HashSet<u64>,
@@ -55,7 +55,7 @@ impl Queue {
         Some(next)
     }
 
-    /// How long until a paused block may be tried again, at most [`IDLE`].
+    /// Time until a paused block may be tried again, at most [`IDLE`].
     fn idle_time(&self) -> Duration {
         let now = Instant::now();
         let waits = self
@@ -235,7 +235,7 @@ impl Worker {
                     count(&self.shared.metrics.receipts_refused);
                     self.shared.emit(CameraEvent::ReceiptRefused {
                         sequence,
-                        reason: Chain(&error).to_string(),
+                        reason: Report(&error).to_string(),
                     });
                     self.postpone(sequence, None);
                     return;
@@ -243,7 +243,7 @@ impl Worker {
             },
             Err(error) => error,
         };
-        tracing::warn!(sequence, error = %Chain(&error), "upload failed");
+        tracing::warn!(sequence, error = %Report(&error), "upload failed");
         match &error {
             TusError::Discarded { .. } | TusError::Block(_) => self.check_block(sequence).await,
             TusError::Status { retry_after, .. } => self.postpone(sequence, *retry_after),
@@ -281,7 +281,7 @@ impl Worker {
                 count(&self.shared.metrics.read_errors);
                 self.shared.emit(CameraEvent::Unreadable {
                     sequence,
-                    reason: Chain(&error).to_string(),
+                    reason: Report(&error).to_string(),
                 });
                 self.postpone(sequence, None);
             }
@@ -326,7 +326,9 @@ impl Worker {
                     CmsError::Time,
                 ));
             }
-            Revocation::signer(&strict, chain.ders(), signed_at, now)
+            self.shared
+                .revocation
+                .signer(&strict, chain.ders(), signed_at, now)
                 .map_err(|e: PathError| e.into())
         })
     }
@@ -362,20 +364,5 @@ impl Drop for InFlight {
                 .unwrap_or_else(PoisonError::into_inner);
             queue.release(sequence);
         }
-    }
-}
-
-/// An error with its causes on one line.
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use centre_api::{Camera, Decision, Details, Filter, Page, Summary};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     X_CONTENT_TYPE_OPTIONS,
@@ -18,9 +19,8 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use utoipa::{OpenApi, ToSchema};
 
-use crate::cameras::Camera;
 use crate::problem::Problem;
-use crate::review::{Decision, Details, Filter, Page, Review, ReviewError, Summary};
+use crate::review::{Review, ReviewError};
 
 /// Routes below `/api/v1`; requests carry a [`Principal`] extension.
 pub(crate) fn router(review: Review) -> Router {
@@ -75,12 +75,10 @@ async fn wrong_method() -> Problem {
 )]
 struct Description;
 
-/// The OpenAPI description.
 pub(crate) fn description() -> utoipa::openapi::OpenApi {
     answers::complete(Description::openapi())
 }
 
-/// Gives this description.
 #[utoipa::path(get, path = "/api/v1/openapi.json", responses(
     (status = 200, description = "an OpenAPI 3.1 document", content_type = "application/json")))]
 async fn openapi(_: Caller) -> Json<utoipa::openapi::OpenApi> {
@@ -120,7 +118,6 @@ async fn list(
     Ok(Json(review.list(&who, &filter).await?))
 }
 
-/// Shows one violation.
 #[utoipa::path(get, path = "/api/v1/violations/{id}", params(("id" = String, Path)), responses(
     (status = 200, body = Details), (status = 404, body = Problem)))]
 async fn show(
@@ -203,7 +200,6 @@ async fn decide(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists the cameras.
 #[utoipa::path(get, path = "/api/v1/cameras", responses(
     (status = 200, body = Vec<Camera>)))]
 async fn cameras(

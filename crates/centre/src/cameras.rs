@@ -1,40 +1,14 @@
 //! What the index knows of the cameras' health.
 
-use serde::Serialize;
+use centre_api::Camera;
 use store::sqlx;
 use store::{Sql, StoreError};
-use time::OffsetDateTime;
 
 use crate::clock::from_millis;
 use crate::intake::Units;
 
 /// Ranges of missing numbers shown per camera.
 const MAX_GAPS: i64 = 20;
-
-/// A camera that has sent something.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Camera {
-    /// Name.
-    pub device: String,
-    /// Unit.
-    pub unit: String,
-    /// When the last block came.
-    #[serde(with = "time::serde::rfc3339::option")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub last_seen: Option<OffsetDateTime>,
-    /// Blocks accepted.
-    pub blocks: u64,
-    /// Blocks in quarantine.
-    pub quarantined: u64,
-    /// Highest sequence number.
-    pub head: u64,
-    /// Ranges of numbers that neither arrived nor are declared lost, lowest first.
-    pub gaps: Vec<(u64, u64)>,
-    /// Numbers that the camera declared lost.
-    pub dropped: u64,
-    /// Blocks in quarantine that claim a number of another block.
-    pub forks: u64,
-}
 
 type Row = (String, i64, i64, i64, i64, i64, bool, i64);
 
@@ -79,7 +53,7 @@ async fn gaps(sql: &Sql, device: &str) -> Result<Vec<(u64, u64)>, StoreError> {
     Ok(rows.into_iter().map(range).collect())
 }
 
-/// How many cameras there are, and how many of them have gaps.
+/// Counts the cameras, and those of them that have gaps.
 pub(crate) async fn counts(sql: &Sql) -> Result<(u64, u64), StoreError> {
     let (cameras, with_gaps): (i64, i64) = sqlx::query_as(
         "SELECT (SELECT count(*) FROM cameras),

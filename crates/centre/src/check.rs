@@ -82,7 +82,6 @@ const BATCH: i64 = 10_000;
 /// A counter, or an entry of the search, that does not fit the rows.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// What is counted.
     pub what: &'static str,
     /// Where, at most ten of many.
     pub at: Vec<String>,
@@ -101,7 +100,8 @@ pub async fn index(data: &Path) -> Result<Vec<Difference>, SetupError> {
         file: file.clone(),
         source,
     };
-    if !file.exists() {
+    let there = file.try_exists().map_err(sqlx::Error::Io);
+    if !there.map_err(|error| failed(error.into()))? {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(failed(sqlx::Error::Io(missing).into()));
     }

@@ -7,10 +7,9 @@ use evidence::open::Opener;
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
 
-/// What signs receipts and packages.
+/// Signer of receipts and packages.
 #[derive(Clone)]
 pub struct Signer {
-    /// The private key.
     pub key: PrivateKey,
     /// Its certificate and issuers, leaf first.
     pub chain: CertificateChain,

@@ -24,26 +24,28 @@ mod search;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use access::Engine;
+use access::PolicyDecisionPoint;
 use audit::AuditSink;
 use axum::Router;
+use durable::SharedDisk;
 use pki::path::TrustStore;
 use pool::{Pool, Share};
 use store::{ClockFloor, Objects, Sql};
 use tokio::sync::{Notify, Semaphore};
 
-pub use cameras::Camera;
+pub use centre_api::{
+    Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
+    ReviewedBy, Summary,
+};
 pub use device::{Device, DeviceRefused};
 pub use intake::quarantine::{QuarantineError, Quarantined, RELEASABLE};
 pub use intake::scan::ScannerAddress;
-pub use intake::{Intake, Limits, Quota, Units, UploadError};
+pub use intake::{DiskRoom, Intake, Limits, Quota, Units, UploadError};
 pub use keys::{Keys, Signer};
 pub use metrics::Metrics;
 pub use problem::Problem;
 pub use review::{
-    Cursor, CustodyStep, Decision, Details, Disputing, Export, ExportContext, Filter, Medium,
-    MediumBytes, MediumStream, Overview, Page, ProofError, Prove, Review, ReviewError, ReviewedBy,
-    Summary,
+    Export, ExportContext, MediumBytes, MediumStream, ProofError, Prove, Review, ReviewError,
 };
 
 /// Everything the centre needs from outside.
@@ -56,14 +58,12 @@ pub struct Setup {
     pub trust: TrustStore,
     /// Malware scanner, when there is one.
     pub scanner: Option<ScannerAddress>,
-    /// Where events go.
     pub audit: Arc<dyn AuditSink>,
     /// Name of the audit log, for receipts.
     pub log_origin: String,
     /// The newest checkpoint of the audit log, for receipts; blocks on the disk.
     pub checkpoint: Checkpoint,
-    /// The access rules.
-    pub access: Arc<Engine>,
+    pub access: Arc<dyn PolicyDecisionPoint>,
     /// Units of the cameras.
     pub units: Units,
     /// Bounds of the intake.
@@ -83,17 +83,13 @@ pub enum SetupError {
     /// A folder cannot be made or opened.
     #[error("cannot open the data folder {folder}")]
     Folder {
-        /// Which one.
         folder: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// The index cannot be opened.
     #[error("cannot open the index {file}")]
     Index {
-        /// Its file.
         file: PathBuf,
-        /// Why.
         source: store::StoreError,
     },
     /// What is in quarantine cannot be counted.
@@ -113,13 +109,14 @@ pub async fn newest_log_index(data: &std::path::Path) -> Result<Option<u64>, Set
         "SELECT max(log_index) FROM (SELECT max(log_index) AS log_index FROM blocks
          UNION ALL SELECT max(log_index) FROM custody)";
     let file = data.join("centre.sqlite");
-    if !file.exists() {
-        return Ok(None);
-    }
     let failed = |source| SetupError::Index {
         file: file.clone(),
         source,
     };
+    let there = file.try_exists().map_err(store::sqlx::Error::Io);
+    if !there.map_err(|error| failed(error.into()))? {
+        return Ok(None);
+    }
     let sql = Sql::open(&file, schema::MIGRATIONS).await.map_err(failed)?;
     let newest = store::sqlx::query_scalar(NEWEST)
         .fetch_one(sql.read())
@@ -129,7 +126,6 @@ pub async fn newest_log_index(data: &std::path::Path) -> Result<Option<u64>, Set
     Ok(newest.map(i64::unsigned_abs))
 }
 
-/// The running centre.
 #[derive(Clone)]
 pub struct Centre {
     intake: Intake,
@@ -143,10 +139,19 @@ impl Centre {
     /// # Errors
     /// [`SetupError`] with the folder or file concerned.
     pub async fn open(setup: Setup) -> Result<Self, SetupError> {
+        Self::open_on(durable::real(), setup).await
+    }
+
+    /// Does the same on another disk; the index is SQLite's, which writes by itself.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn open_on(disk: SharedDisk, setup: Setup) -> Result<Self, SetupError> {
         let file = setup.data.join("centre.sqlite");
         let folder = |name: &str| {
             let folder = setup.data.join(name);
-            Objects::open(&folder).map_err(|source| SetupError::Folder { folder, source })
+            Objects::open_on(disk.clone(), &folder)
+                .map_err(|source| SetupError::Folder { folder, source })
         };
         let (archive, quarantine) = (folder("archive")?, folder("quarantine")?);
         let sql = Sql::open(&file, schema::MIGRATIONS)
@@ -168,11 +173,12 @@ impl Centre {
                 source,
             })?;
         let uploads = setup.data.join("uploads");
-        let uploads = intake::Uploads::open(sql.clone(), uploads.clone(), setup.limits.clone())
-            .map_err(|source| SetupError::Folder {
-                folder: uploads,
-                source,
-            })?;
+        let opened =
+            intake::Uploads::open(disk, sql.clone(), uploads.clone(), setup.limits.clone());
+        let uploads = opened.map_err(|source| SetupError::Folder {
+            folder: uploads,
+            source,
+        })?;
         let metrics = Metrics::default();
         let review = Review::new(review::Parts {
             // Pages must not wait for the connections that the intake reads by, nor it for theirs.
@@ -211,6 +217,7 @@ impl Centre {
             quarantine_room: Notify::new(),
             settling: Mutex::default(),
             refusals: intake::refusals(),
+            journals: intake::Journals::default(),
         });
         intake.recover().await.map_err(SetupError::Recover)?;
         intake

@@ -8,7 +8,6 @@ use prometheus_client::registry::Registry;
 /// Counters of the centre; each clone counts the same things.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    /// Blocks archived.
     pub accepted: Counter,
     /// Blocks put into quarantine.
     pub quarantined: Counter,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use error_report::Report;
 use http::StatusCode;
 use serde::Serialize;
 
@@ -20,9 +21,9 @@ pub struct Problem {
     retry_after: Option<u64>,
     /// A stable name of the reason, in kebab case.
     pub code: String,
-    /// What was wrong, for people.
+    /// The problem, for people.
     pub message: String,
-    /// What to do about it.
+    /// Advice for people.
     pub hint: String,
 }
 
@@ -39,7 +40,6 @@ impl Problem {
         }
     }
 
-    /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
@@ -75,7 +75,7 @@ impl Problem {
                 "keep the data and try again later",
             );
         }
-        tracing::error!(error = %Chain(error), "request failed");
+        tracing::error!(error = %Report(error), "request failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",
@@ -92,7 +92,7 @@ pub(crate) fn tell_disk_full(error: &(dyn std::error::Error + 'static)) {
     if last.is_none_or(|at| at.elapsed() >= TELL_PAUSE) {
         *last = Some(Instant::now());
         tracing::error!(
-            error = %Chain(error),
+            error = %Report(error),
             "disk full: requests are refused until there is room"
         );
     }
@@ -119,21 +119,6 @@ pub(crate) fn disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
         cause = e.source();
     }
     false
-}
-
-/// An error with all its causes on one line.
-pub(crate) struct Chain<'a>(pub(crate) &'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(e) = cause {
-            write!(f, ": {e}")?;
-            cause = e.source();
-        }
-        Ok(())
-    }
 }
 
 impl IntoResponse for Problem {

@@ -5,7 +5,13 @@
 use store::Migration;
 
 /// All versions of the schema, oldest first.
-pub(crate) const MIGRATIONS: &[Migration] = &[FIRST, CUSTODY_NUMBERS, QUARANTINE, COUNTERS];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    FIRST,
+    CUSTODY_NUMBERS,
+    QUARANTINE,
+    COUNTERS,
+    CAMERA_JOURNALS,
+];
 
 const FIRST: Migration = Migration {
     version: 1,
@@ -106,6 +112,23 @@ CREATE TABLE custody (
     action    TEXT NOT NULL,
     log_index INTEGER NOT NULL,
     PRIMARY KEY (violation, log_index)
+) STRICT, WITHOUT ROWID;
+",
+};
+
+const CAMERA_JOURNALS: Migration = Migration {
+    version: 5,
+    sql: "
+-- Where the block was announced from, for an event that is repeated after a crash.
+ALTER TABLE blocks ADD COLUMN address TEXT;
+
+-- What cameras wrote of themselves: the hash of each record, and where it is in the audit log.
+CREATE TABLE camera_journal (
+    device      TEXT NOT NULL,
+    seq         INTEGER NOT NULL,
+    leaf_sha256 TEXT NOT NULL,
+    log_index   INTEGER,               -- NULL until the audit log has answered
+    PRIMARY KEY (device, seq)
 ) STRICT, WITHOUT ROWID;
 ",
 };

@@ -1,9 +1,11 @@
 //! How a command fails: one line of what and where, one of what to do, and an exit code.
 
+use error_report::Report;
+
+use crate::output::visible;
 use std::fmt;
 use std::process::ExitCode;
 
-/// A failed command.
 #[derive(Debug)]
 pub struct Failure {
     error: anyhow::Error,
@@ -11,7 +13,7 @@ pub struct Failure {
     code: u8,
 }
 
-/// What every command returns.
+/// Result of every command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -42,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// What the command line parser found wrong, in our two lines instead of its paragraphs.
+    /// Turns a mistake that the command line parser found into our two lines instead of its paragraphs.
     pub fn of_usage(error: &clap::Error) -> Self {
         let text = error.to_string();
         let (message, rest) = text.split_once("\n\n").unwrap_or((text.trim(), ""));
@@ -62,8 +64,8 @@ impl Failure {
     /// Prints the two lines for the program of this name.
     #[must_use]
     pub fn report(&self, program: &str) -> ExitCode {
-        eprintln!("{program}: {}", one_line(&self.error));
-        eprintln!("  to do: {}", self.hint);
+        eprintln!("{program}: {}", visible(&self.message()));
+        eprintln!("  to do: {}", visible(&self.hint));
         ExitCode::from(self.code)
     }
 
@@ -72,7 +74,6 @@ impl Failure {
         &self.hint
     }
 
-    /// The exit code.
     #[must_use]
     pub fn code(&self) -> u8 {
         self.code
@@ -80,22 +81,8 @@ impl Failure {
 
     /// The first line, for `--json` and logs.
     pub fn message(&self) -> String {
-        one_line(&self.error)
+        Report(self.error.as_ref()).to_string()
     }
-}
-
-/// An error and its causes on one line; some errors repeat their cause, which is not said twice.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let text = cause.to_string();
-        if line.is_empty() {
-            line = text;
-        } else if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-    }
-    line.replace('\n', " ")
 }
 
 /// Adds the second line to any error.
@@ -107,20 +94,5 @@ pub trait OrHint<T> {
 impl<T, E: Into<anyhow::Error>> OrHint<T> for Result<T, E> {
     fn or_hint(self, what: impl fmt::Display, hint: impl Into<String>) -> Outcome<T> {
         self.map_err(|e| Failure::new(e.into().context(what.to_string()), hint))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causes_are_told_once_and_on_one_line() {
-        let error = anyhow::anyhow!("disk\nfull")
-            .context("cannot write x")
-            .context("sealing");
-        assert_eq!(one_line(&error), "sealing: cannot write x: disk full");
-        let repeated = anyhow::anyhow!("inner").context("outer: inner");
-        assert_eq!(one_line(&repeated), "outer: inner");
     }
 }

@@ -4,6 +4,8 @@
 
 mod failure;
 mod output;
+mod passphrase;
+mod place;
 
 use std::process::ExitCode;
 
@@ -13,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 pub use failure::{Failure, OrHint, Outcome};
-pub use output::{field, list, print, read_text, text, write_out};
+pub use output::{OutputArgs, field, list, print, read_text, text, visible, write_out};
+pub use passphrase::{is_there, passphrase};
+pub use place::place;
 
 /// A command without arguments, which gets the help text and exit code 2.
 const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;

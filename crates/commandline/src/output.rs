@@ -1,22 +1,63 @@
 //! Results on standard output.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::path::Path;
 
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::{OrHint as _, Outcome};
+use crate::{Failure, OrHint as _, Outcome};
+
+/// Bytes of the largest text that a command takes from a file or its standard input.
+const MAX_TEXT: u64 = 64 << 20;
+
+/// Options of every command about what it prints.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OutputArgs {
+    /// Print one JSON object for machines instead of text for people.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to log: error, warn, info, debug, trace, or a filter such as `info,rustls=debug`.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "CORDON_LOG",
+        default_value = "info"
+    )]
+    pub log: String,
+}
 
 /// Prints a result: text for people, or one JSON object.
 pub fn print(json: bool, value: &Value, text: &str) -> Outcome {
     let mut line = if json {
         value.to_string()
     } else {
-        text.trim_end().to_owned()
+        // What others wrote must not move the cursor or change colours.
+        text.trim_end()
+            .split('\n')
+            .map(visible)
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     line.push('\n');
     write_out(line.as_bytes())
+}
+
+/// Writes control characters, and the invisible ones that make a text read as another, as escapes.
+pub fn visible(text: &str) -> String {
+    let unsafe_in_terminals = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match unsafe_in_terminals(c) {
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// The text in field `name` of an answer; empty when there is none.
@@ -48,15 +89,41 @@ pub fn write_out(bytes: &[u8]) -> Outcome {
 
 /// Reads a file, or standard input for `-`.
 pub fn read_text(path: &Path) -> Outcome<Zeroizing<String>> {
-    let mut text = Zeroizing::new(String::new());
-    let read = if path == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text).map(drop)
+    const HINT: &str = "check the file's name and rights";
+    let what = || format!("cannot read {}", path.display());
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin())
     } else {
-        std::fs::File::open(path).and_then(|mut f| f.read_to_string(&mut text).map(drop))
+        Box::new(std::fs::File::open(path).or_hint(what(), HINT)?)
     };
-    read.or_hint(
-        format!("cannot read {}", path.display()),
-        "check the file's name and rights",
-    )?;
+    let mut text = Zeroizing::new(String::new());
+    let mut source = source.take(MAX_TEXT + 1);
+    source.read_to_string(&mut text).or_hint(what(), HINT)?;
+    if text.len() as u64 > MAX_TEXT {
+        let error = anyhow::anyhow!("{}: more than {MAX_TEXT} bytes", what());
+        return Err(Failure::new(error, HINT));
+    }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible;
+
+    #[test]
+    fn escapes_of_terminals_and_directions_are_shown() {
+        let text = "\u{1b}[2K\rgood\u{202e}\n";
+        assert_eq!(visible(text), "\\u{1b}[2K\\u{d}good\\u{202e}\\u{a}");
+        assert_eq!(visible("Žofia, 88 km/h ✓"), "Žofia, 88 km/h ✓");
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let failure = super::read_text(std::path::Path::new("/dev/zero")).unwrap_err();
+        assert!(
+            failure.message().contains("more than"),
+            "{}",
+            failure.message()
+        );
+    }
 }

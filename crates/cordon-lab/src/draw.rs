@@ -25,7 +25,6 @@ pub(crate) struct Draw {
     first: u64,
 }
 
-/// Draws pictures.
 pub(crate) fn run(args: &Draw, json: bool) -> Outcome {
     let out = &args.out;
     durable::create_dir_all(out).or_hint(

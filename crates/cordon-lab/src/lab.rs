@@ -79,6 +79,9 @@ pub(crate) enum Lab {
     /// The lab's clients for tunnels by IKEv2.
     #[command(hide = true)]
     IkeClients,
+    /// Cameras that hold tunnels by IKEv2 through crashes of their gateway.
+    #[command(hide = true)]
+    IkeFleet,
     /// A server that takes files and throws them away.
     #[command(hide = true)]
     FtpServer {
@@ -97,7 +100,6 @@ pub(crate) enum Lab {
     },
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: Lab, json: bool) -> Outcome {
     match command {
         Lab::List => list(json),
@@ -115,6 +117,7 @@ pub(crate) async fn run(command: Lab, json: bool) -> Outcome {
         Lab::Load => lab::tool::load().or_hint("the lab's client", INSIDE),
         Lab::Cameras => lab::cameras::film().or_hint("the lab's cameras", INSIDE),
         Lab::Viewer => lab::cameras::view().or_hint("the lab's viewer", INSIDE),
+        Lab::IkeFleet => lab::ike_fleet::hold().or_hint("the lab's cameras", INSIDE),
         Lab::IkeClients => lab::ike::dial().or_hint("the lab's client", INSIDE),
         Lab::FtpServer { address } => {
             lab::ftp::serve(address).or_hint("the lab's FTP server", INSIDE)
@@ -165,7 +168,7 @@ fn list(json: bool) -> Outcome {
     )
 }
 
-/// What this binary cannot measure.
+/// Algorithms that this binary cannot measure.
 const LACKS: &str = "This binary has no DES, Triple DES, HMAC-MD5 and no tunnel without protection: rows with \
                      them are marked as missing. For all rows build one for laboratories only: \
                      cargo build --release -p cordon -p cordon-lab \
@@ -193,7 +196,6 @@ fn choose(names: &[String]) -> Outcome<Vec<&'static Experiment>> {
     Ok(known.iter().copied().filter(chosen).collect())
 }
 
-/// Reads stored results.
 fn read(path: &Path) -> Outcome<Results> {
     Results::parse(&read_text(path)?).or_hint(
         path.display().to_string(),

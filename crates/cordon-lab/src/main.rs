@@ -23,18 +23,8 @@ const NAME: &str = "cordon-lab";
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Print one JSON object for machines instead of text for people.
-    #[arg(long, global = true)]
-    json: bool,
-    /// What to log: error, warn, info, debug, trace, or a filter such as `lab=debug`.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILTER",
-        env = "CORDON_LOG",
-        default_value = "info"
-    )]
-    log: String,
+    #[command(flatten)]
+    output: commandline::OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -61,22 +51,24 @@ fn parse() -> Result<Cli, clap::Error> {
     let ibc::Ibcipher { cipher, json } = ibc::Ibcipher::try_parse()?;
     Ok(Cli {
         command: Command::Ibc(ibc::args::IbcCommand::Cipher(cipher)),
-        json,
-        log: "info".to_owned(),
+        output: commandline::OutputArgs {
+            json,
+            log: "info".to_owned(),
+        },
     })
 }
 
 fn run(cli: Cli) -> Outcome {
-    commandline::start_logging(&cli.log)?;
+    commandline::start_logging(&cli.output.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .or_hint("cannot start", "check the limits on threads and open files")?;
     runtime.block_on(async {
         match cli.command {
-            Command::Lab(command) => lab::run(command, cli.json).await,
-            Command::Ibc(command) => ibc::run(command, cli.json).await,
-            Command::Draw(args) => draw::run(&args, cli.json),
+            Command::Lab(command) => lab::run(command, cli.output.json).await,
+            Command::Ibc(command) => ibc::run(command, cli.output.json).await,
+            Command::Draw(args) => draw::run(&args, cli.output.json),
         }
     })
 }

@@ -15,18 +15,21 @@ use crate::site::Site;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum QuarantineOrder {
-    /// Name what waits.
     List,
     /// Verify one block again.
-    Show { block: String },
-    /// Make it evidence.
+    Show {
+        block: String,
+    },
     Release {
         block: String,
         exceptions: Vec<String>,
         reason: String,
     },
     /// Decide that it is none.
-    Reject { block: String, reason: String },
+    Reject {
+        block: String,
+        reason: String,
+    },
 }
 
 /// Carries out a decision about the quarantine.
@@ -101,4 +104,29 @@ pub(crate) async fn renew_authorities(
         .await
         .or_hint("cannot renew the authorities", "see the log")??;
     Ok(json!({ "renewed": CaKind::ALL.map(CaKind::name) }))
+}
+
+/// Devices, people and gateways with their states.
+pub(crate) async fn holders(site: &Site) -> Outcome<Value> {
+    let holders = site.registry.holders().await;
+    let holders = holders.or_hint("cannot list devices and people", "see the log")?;
+    Ok(json!({ "holders": holders }))
+}
+
+/// Keeps a person out, or lets them in again.
+pub(crate) async fn set_active(
+    site: &Site,
+    uid: &str,
+    active: bool,
+    who: &Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    site.directory
+        .set_active(uid, active, who.clone(), now)
+        .await
+        .or_hint(
+            format!("cannot change {uid}"),
+            "`cordon directory list` shows everybody",
+        )?;
+    Ok(json!({ "uid": uid, "active": active }))
 }

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use access::{Action, Context, Principal, Resource};
 use audit::{Actor, Event, Leaf};
 use axum::body::Body;
-use centre::{Decision, ReviewError};
+use centre::ReviewError;
+use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
 use pki::tls::PeerCertificates;
 use portal::{
-    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Epoch, Filter,
-    MediumRow, Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow,
-    Violation, ViolationRow,
+    AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
 };
 use time::OffsetDateTime;
 
@@ -61,59 +60,25 @@ impl Backend for PortalBackend {
             .review()
             .overview(who, OffsetDateTime::now_utc())
             .await;
-        let overview = match overview {
+        match overview {
             // An auditor has an overview of no evidence.
-            Err(ReviewError::Denied { .. }) => return Ok(Overview::default()),
-            other => other.map_err(problem)?,
-        };
-        Ok(Overview {
-            open: overview.open,
-            today: overview.today,
-            cameras: overview.cameras,
-            cameras_with_gaps: overview.cameras_with_gaps,
-        })
+            Err(ReviewError::Denied { .. }) => Ok(Overview::default()),
+            other => other.map_err(problem),
+        }
     }
 
     async fn violations(
         &self,
         who: &Principal,
         filter: &Filter,
-    ) -> Result<Page<ViolationRow>, BackendError> {
-        let filter = centre::Filter {
-            from: filter.from,
-            to: filter.to,
-            place: filter.place.clone(),
-            device: filter.device.clone(),
-            plate: filter.plate.clone(),
-            min_speed: filter.min_speed,
-            state: filter.state.clone(),
-            before: filter.before.map(centre::Cursor),
-            after: filter.after.map(centre::Cursor),
-        };
-        let page = self
-            .site
-            .centre
-            .review()
-            .list(who, &filter)
-            .await
-            .map_err(problem)?;
-        Ok(Page {
-            rows: page.rows.into_iter().map(row).collect(),
-            older: page.older.map(|at| at.0),
-            newer: page.newer.map(|at| at.0),
-            hidden: page.hidden,
-        })
+    ) -> Result<Page<Summary>, BackendError> {
+        let review = self.site.centre.review();
+        review.list(who, filter).await.map_err(problem)
     }
 
-    async fn violation(&self, who: &Principal, id: &str) -> Result<Violation, BackendError> {
-        let details = self
-            .site
-            .centre
-            .review()
-            .get(who, id)
-            .await
-            .map_err(problem)?;
-        Ok(violation(details))
+    async fn violation(&self, who: &Principal, id: &str) -> Result<Details, BackendError> {
+        let review = self.site.centre.review();
+        review.get(who, id).await.map_err(problem)
     }
 
     async fn thumbnail(&self, who: &Principal, id: &str) -> Result<Vec<u8>, BackendError> {
@@ -150,13 +115,9 @@ impl Backend for PortalBackend {
         &self,
         who: &Principal,
         id: &str,
-        choice: ReviewChoice,
+        decision: Decision,
         reason: &str,
     ) -> Result<(), BackendError> {
-        let decision = match choice {
-            ReviewChoice::Accept => Decision::Accepted,
-            ReviewChoice::Reject => Decision::Rejected,
-        };
         self.site
             .centre
             .review()
@@ -178,26 +139,9 @@ impl Backend for PortalBackend {
         })
     }
 
-    async fn cameras(&self, who: &Principal) -> Result<Vec<CameraRow>, BackendError> {
-        let cameras = self
-            .site
-            .centre
-            .review()
-            .cameras(who)
-            .await
-            .map_err(problem)?;
-        let row = |camera: centre::Camera| CameraRow {
-            device: camera.device,
-            unit: camera.unit,
-            last_seen: camera.last_seen,
-            blocks: camera.blocks,
-            quarantined: camera.quarantined,
-            head: camera.head,
-            gaps: camera.gaps,
-            dropped: camera.dropped,
-            forks: camera.forks,
-        };
-        Ok(cameras.into_iter().map(row).collect())
+    async fn cameras(&self, who: &Principal) -> Result<Vec<Camera>, BackendError> {
+        let review = self.site.centre.review();
+        review.cameras(who).await.map_err(problem)
     }
 
     async fn audit(&self, who: &Principal, before: Option<u64>) -> Result<AuditPage, BackendError> {
@@ -269,78 +213,6 @@ fn problem(error: ReviewError) -> BackendError {
             tracing::error!(error, "a request failed");
             BackendError::Failed(message)
         }
-    }
-}
-
-fn row(summary: centre::Summary) -> ViolationRow {
-    ViolationRow {
-        id: summary.id,
-        captured_at: summary.captured_at,
-        kind: summary.kind,
-        place: summary.place,
-        device: summary.device,
-        plate: summary.plate,
-        speed_kmh: summary.speed_kmh,
-        limit_kmh: summary.limit_kmh,
-        classification: summary.classification,
-        state: summary.state,
-        disputed: summary.disputed,
-    }
-}
-
-fn violation(details: centre::Details) -> Violation {
-    Violation {
-        unit: details.summary.unit.clone(),
-        row: row(details.summary),
-        latitude_microdeg: details.latitude_microdeg,
-        longitude_microdeg: details.longitude_microdeg,
-        lane: details.lane,
-        media: details
-            .media
-            .into_iter()
-            .map(|m| MediumRow {
-                name: m.name,
-                media_type: m.media_type,
-                size: m.size,
-                sha256: m.sha256,
-            })
-            .collect(),
-        reviews: details
-            .reviews
-            .into_iter()
-            .map(|r| ReviewRow {
-                at: r.at,
-                name: r.name,
-                decision: r.decision,
-                reason: r.reason,
-            })
-            .collect(),
-        custody: details
-            .custody
-            .into_iter()
-            .map(|c| CustodyRow {
-                at: c.at,
-                actor: c.actor,
-                action: c.action,
-                log_index: c.log_index,
-            })
-            .collect(),
-        proofs: Proofs {
-            block_sha256: details.block_sha256,
-            block_size: details.block_size,
-            manifest_sha256: details.manifest_sha256,
-            sequence: details.sequence,
-            received_at: details.received_at,
-            log_index: details.log_index,
-            log_origin: details.log_origin,
-        },
-        disputed_by: details
-            .disputed_by
-            .into_iter()
-            .map(|other| other.block_sha256)
-            .collect(),
-        may_review: details.may_review,
-        may_export: details.may_export,
     }
 }
 

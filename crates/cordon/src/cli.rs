@@ -1,16 +1,19 @@
 //! The command line: one definition for parsing, help and completions.
 
-mod camera;
 mod directory;
+mod pki;
 pub(crate) mod quarantine;
+#[cfg(test)]
+mod reference;
 mod registry;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use camera::Camera;
+pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
+pub(crate) use pki::{Pki, Revoke};
 pub(crate) use registry::{HolderArgs, Registry};
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.
@@ -29,18 +32,8 @@ Every command explains itself: cordon COMMAND --help")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Print one JSON object for machines instead of text for people.
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// What to log: error, warn, info, debug, trace, or a filter such as `centre=debug`.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILTER",
-        env = "CORDON_LOG",
-        default_value = "info"
-    )]
-    pub(crate) log: String,
+    #[command(flatten)]
+    pub(crate) output: commandline::OutputArgs,
 }
 
 /// All commands.
@@ -103,6 +96,13 @@ pub(crate) enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages of all commands.
+    #[command(after_help = "Example:\n  cordon man --out /usr/local/share/man/man1")]
+    Man {
+        /// Folder for `cordon.1`, `cordon-up.1` and so on; made when it is missing.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 /// What another program is told.
@@ -129,6 +129,12 @@ pub(crate) struct SiteArgs {
     /// File with the passphrase of the key files.
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: Option<PathBuf>,
+    /// Certificate and key of the person who gives the command (PKCS#12 or PEM).
+    #[arg(long = "as", value_name = "FILE")]
+    pub(crate) as_person: Option<PathBuf>,
+    /// File with the password of --as; `-` reads standard input.
+    #[arg(long, value_name = "FILE", requires = "as_person")]
+    pub(crate) as_password_file: Option<PathBuf>,
 }
 
 /// `cordon up`.
@@ -340,84 +346,6 @@ pub(crate) struct AuditVerify {
     pub(crate) journals: Option<PathBuf>,
 }
 
-/// `cordon pki …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Pki {
-    /// Issue a certificate for a person of the directory, as PKCS#12 for browsers.
-    #[command(after_help = "Example:
-  cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --out officer.p12")]
-    IssueUser {
-        #[command(flatten)]
-        site: SiteArgs,
-        /// The person's user id.
-        #[arg(long)]
-        uid: String,
-        /// PKCS#12 file to write; its password goes to FILE.password.
-        #[arg(long, value_name = "FILE")]
-        out: PathBuf,
-    },
-    /// Revoke a person, a device or one certificate; it takes effect at once inside of this system.
-    ///
-    /// A person or device is revoked with all certificates, and gets no new ones until
-    /// `cordon registry readmit`.
-    #[command(after_help = "Example:
-  cordon pki revoke --data /var/lib/cordon --uid officer-4711 --reason key-compromise")]
-    Revoke(Revoke),
-    /// List issued certificates, the newest thousand of each authority.
-    #[command(after_help = "Example:\n  cordon pki list --data /var/lib/cordon")]
-    List {
-        #[command(flatten)]
-        site: SiteArgs,
-    },
-    /// Give the issuing authorities new certificates for their keys, with the root's key.
-    ///
-    /// Put root.key back into the folder pki for the time. Takes effect at the next start of the site;
-    /// what the authorities issued stays valid.
-    #[command(after_help = "Example:
-  cordon pki renew-authorities --data /var/lib/cordon --root-passphrase-file root.txt")]
-    RenewAuthorities {
-        #[command(flatten)]
-        site: SiteArgs,
-        /// File with the passphrase of the root's key.
-        #[arg(long, value_name = "FILE")]
-        root_passphrase_file: PathBuf,
-    },
-    /// Show what a certificate says.
-    #[command(after_help = "Example:\n  cordon pki show camera.pem")]
-    Show {
-        /// A certificate (PEM or DER).
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
-}
-
-/// `cordon pki revoke`.
-#[derive(Debug, Args)]
-#[group(id = "whose", required = true, multiple = false)]
-pub(crate) struct RevokeWhose {
-    /// This person, with all certificates.
-    #[arg(long)]
-    pub(crate) uid: Option<String>,
-    /// This device, with all certificates and one-time codes.
-    #[arg(long)]
-    pub(crate) device: Option<String>,
-    /// The certificate with this serial number.
-    #[arg(long, value_name = "HEX")]
-    pub(crate) serial: Option<String>,
-}
-
-/// `cordon pki revoke`.
-#[derive(Debug, Args)]
-pub(crate) struct Revoke {
-    #[command(flatten)]
-    pub(crate) site: SiteArgs,
-    #[command(flatten)]
-    pub(crate) whose: RevokeWhose,
-    /// Why: unspecified, key-compromise, affiliation-changed, superseded, cessation-of-operation.
-    #[arg(long, default_value = "unspecified")]
-    pub(crate) reason: String,
-}
-
 /// `cordon config …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -553,6 +481,11 @@ way.")]
     Fetcher,
     #[command(flatten)]
     Openvpn(crate::commands::openvpn::Openvpn),
+    /// Issue a certificate for a gateway of tunnels, which renews it from then on.
+    #[command(after_help = "Example:
+  cordon vpn gateway-certificate --data /var/lib/cordon --name vpn.example.org --out gateway
+Carry the folder to the gateway. gateway.pem holds a private key; `cordon pki renew` keeps it valid.")]
+    GatewayCertificate(crate::commands::vpn_gateway::GatewayCertificate),
 }
 
 /// `cordon vpn unblock`.

@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 use crate::failure::{OrHint as _, Outcome};
 use crate::site::Site;
 
-/// How often the clocks are compared and, once they agree, the time is written down.
+/// Interval between comparisons of the clocks and, once they agree, writes of the time.
 const EVERY: Duration = Duration::from_secs(60);
-/// How long they must have agreed.
+/// Time for which they must have agreed.
 const STEADY: Duration = Duration::from_secs(3_600);
 /// Difference between the clocks that counts as a jump.
 const JUMP: time::Duration = time::Duration::seconds(30);

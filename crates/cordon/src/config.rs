@@ -4,23 +4,69 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
 
+/// Longest grace for renewals after a certificate's end.
+const MAX_GRACE_DAYS: u32 = 365;
+
 /// The whole file. Unknown names are errors: a misspelt setting must not be ignored.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
     pub(crate) site: Site,
     pub(crate) listen: Listen,
     pub(crate) intake: Intake,
+    pub(crate) enrolment: Enrolment,
     pub(crate) units: Units,
     pub(crate) keys: Keys,
+    pub(crate) administration: Administration,
+    pub(crate) storage: Storage,
+}
+
+/// Who may give commands.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Administration {
+    /// What a command must show.
+    pub(crate) require: Require,
+}
+
+/// What a command must show to change or hand out something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Require {
+    /// That it comes from a Unix user who can enter the data folder.
+    #[default]
+    UnixUser,
+    /// A signature by a person with the role for it.
+    Certificate,
+}
+
+/// Where the data lies.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Storage {
+    /// What is demanded of the file system under the data folder.
+    pub(crate) at_rest: AtRest,
+}
+
+/// What is demanded of the encryption of the data folder's file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum AtRest {
+    /// A warning if it is not known to be encrypted.
+    #[default]
+    Warn,
+    /// No start unless it is known to be encrypted.
+    Required,
+    /// Nothing: the operator answers for it.
+    Asserted,
 }
 
 /// Who runs this system.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Site {
     /// Organisation in new certificates.
@@ -29,26 +75,30 @@ pub(crate) struct Site {
     pub(crate) country: String,
     /// Names and addresses under which the servers are reached.
     pub(crate) names: Vec<String>,
+    /// Address of the plain HTTP listener as others reach it, for instance `http://pki.example.org`: it goes
+    /// into certificates, with `/crl/…` and `/ocsp`. Empty: they name none.
+    pub(crate) public_url: String,
     /// Origin of the audit log, a name without scheme that nobody else uses.
     pub(crate) log_origin: String,
 }
 
 /// Where the roles listen.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Listen {
     /// The portal and the people's HTTP interface.
     pub(crate) portal: SocketAddr,
-    /// The cameras' uploads.
     pub(crate) intake: SocketAddr,
     /// Enrolment (EST) and revocation lists.
     pub(crate) enrolment: SocketAddr,
+    /// Revocation lists and OCSP by plain HTTP, for those outside; they are signed. Without it nothing listens.
+    pub(crate) public: Option<SocketAddr>,
     /// Prometheus metrics, without TLS: keep it on loopback or a management network.
     pub(crate) metrics: SocketAddr,
 }
 
 /// Bounds of the intake.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Intake {
     /// Largest block in bytes.
@@ -71,18 +121,24 @@ pub(crate) struct Intake {
     pub(crate) clamd: String,
 }
 
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Enrolment {
+    /// Days after its end in which a certificate still renews itself, if it is the newest of its device.
+    pub(crate) expired_grace_days: u32,
+}
+
 /// Which unit a camera belongs to, for need-to-know.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Units {
     /// Unit of cameras that are not listed.
     pub(crate) default: String,
-    /// Units by camera.
     pub(crate) cameras: BTreeMap<String, String>,
 }
 
 /// Algorithms of new keys.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Keys {
     /// Keys of the authorities.
@@ -97,6 +153,7 @@ impl Default for Site {
             organisation: "LEA-EU".to_owned(),
             country: "EU".to_owned(),
             names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
+            public_url: String::new(),
             log_origin: "cordon.example.org/audit".to_owned(),
         }
     }
@@ -109,6 +166,7 @@ impl Default for Listen {
             portal: local(8443),
             intake: local(8444),
             enrolment: local(8445),
+            public: None,
             metrics: local(9464),
         }
     }
@@ -127,6 +185,15 @@ impl Default for Intake {
             max_quarantined_blocks: quota.quarantined_blocks,
             reserved_bytes: quota.reserved_bytes,
             clamd: String::new(),
+        }
+    }
+}
+
+impl Default for Enrolment {
+    fn default() -> Self {
+        let days = registry::RENEWAL_GRACE.whole_days();
+        Self {
+            expired_grace_days: u32::try_from(days).unwrap_or(0),
         }
     }
 }
@@ -169,7 +236,7 @@ impl Config {
             mistake(format!(
                 "{}:{}: {message}",
                 path.display(),
-                place(text, &error)
+                commandline::place(text, &error)
             ))
         })?;
         match config.problem() {
@@ -210,6 +277,13 @@ impl Config {
                 "must be a name without spaces and plus".to_owned(),
             ));
         }
+        let url = site.public_url.as_str();
+        let plain = url.bytes().all(|b| b.is_ascii_graphic());
+        let usable = url.starts_with("http://") && plain && url.len() <= 200;
+        if !url.is_empty() && !usable {
+            let problem = "must be an address like http://pki.example.org".to_owned();
+            return Some(("site.public_url", problem));
+        }
         if self.units.default.trim().is_empty() {
             return Some(("units.default", "must not be empty".to_owned()));
         }
@@ -224,6 +298,10 @@ impl Config {
                     .collect();
                 return Some((name, format!("must be one of {}", known.join(", "))));
             }
+        }
+        if self.enrolment.expired_grace_days > MAX_GRACE_DAYS {
+            let problem = format!("must be at most {MAX_GRACE_DAYS}, a certificate's life");
+            return Some(("enrolment.expired_grace_days", problem));
         }
         if self.intake.max_block_bytes == 0 || self.intake.max_open_uploads == 0 {
             return Some((
@@ -251,18 +329,6 @@ fn mistake(message: String) -> Failure {
     Failure::usage(
         message,
         "correct the file; docs/configuration.md lists every setting",
-    )
-}
-
-/// `LINE:COLUMN`, both from 1, of a mistake in a TOML text.
-pub(crate) fn place(text: &str, error: &toml::de::Error) -> String {
-    let offset = error.span().map_or(0, |span| span.start);
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-    format!(
-        "{}:{}",
-        before.matches('\n').count() + 1,
-        before.len() - line_start + 1
     )
 }
 

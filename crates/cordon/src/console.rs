@@ -18,7 +18,7 @@ pub(crate) fn peer(credentials: &tokio::net::unix::UCred) -> Actor {
     actor(credentials.uid(), credentials.pid().and_then(login))
 }
 
-/// Who logged in and started the process, which stays known through sudo and su. For the record
+/// Finds who logged in and started the process, which stays known through sudo and su. For the record
 /// only: it needs no proof, because it decides nothing.
 fn login(pid: i32) -> Option<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?;

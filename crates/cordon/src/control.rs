@@ -5,7 +5,8 @@
 //! itself. Both ways end in [`execute`]. The socket is a file of the data folder, which only its
 //! owner can enter: who can connect could read the keys as well.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use audit::Actor;
 use pki::clearance::Clearance;
@@ -19,123 +20,29 @@ use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use crate::administration;
+use crate::administrator::{self, Caller, Challenge, Hello, Person, Signed};
 use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::{Site, algorithm};
 
+mod request;
+
+pub(crate) use request::{Change, Holder, Need, Request, Whose};
+
 /// Longest request or answer; an import of some thousand people fits.
 const MAX_MESSAGE: u64 = 16 << 20;
-
-/// What can be asked of a site.
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Request {
-    /// Certificate and key for a person, as PKCS#12.
-    IssueUser {
-        uid: String,
-        password: Zeroizing<String>,
-    },
-    /// Revoke certificates.
-    Revoke { whose: Whose, reason: String },
-    /// Suspend, resume, retire or readmit a device or person.
-    Change { holder: Holder, change: Change },
-    /// Devices and people with their states.
-    ListHolders,
-    /// What was issued.
-    ListCertificates,
-    /// One-time code for a device.
-    Code {
-        device: String,
-        clearance: u8,
-        hours: u32,
-    },
-    /// Add or update people, one JSON object a line.
-    Import {
-        people: Zeroizing<String>,
-        /// Also enables who is disabled.
-        enable: bool,
-    },
-    /// Everybody.
-    ListPeople,
-    /// Set a password.
-    Password {
-        uid: String,
-        password: Zeroizing<String>,
-    },
-    /// Keep somebody out.
-    Disable { uid: String },
-    /// Let somebody in again.
-    Enable { uid: String },
-    /// Write a custody package.
-    Export { id: String, out: PathBuf },
-    /// What a verifier of custody packages must know.
-    Trust,
-    /// Certificates for OpenVPN.
-    Openvpn(crate::openvpn::Order),
-    /// The current revocation lists.
-    Crls,
-    /// Blocks that were set apart.
-    Quarantine(administration::QuarantineOrder),
-    /// Give the issuing authorities new certificates, with the root's key.
-    RenewAuthorities { root_passphrase: Zeroizing<String> },
-    /// Take a tunnel daemon's events over into the central log.
-    Journal {
-        /// Number of the first in the daemon's journal.
-        first: u64,
-        events: Vec<audit::Event>,
-    },
-}
-
-/// Whose certificates to revoke.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Whose {
-    /// All of a person.
-    Uid(String),
-    /// All of a device.
-    Device(String),
-    /// One.
-    Serial(String),
-}
-
-/// A device or a person.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Holder {
-    /// A person, by user id.
-    Uid(String),
-    /// A device, by name.
-    Device(String),
-}
-
-/// What to do with a device or person; revoking has its own request.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Change {
-    /// Refuse for the time being.
-    Suspend,
-    /// End a suspension.
-    Resume,
-    /// Refuse for good.
-    Retire,
-    /// Allow new certificates after a revocation.
-    Readmit,
-}
-
-impl From<Change> for HolderChange {
-    fn from(change: Change) -> Self {
-        match change {
-            Change::Suspend => Self::Suspend,
-            Change::Resume => Self::Resume,
-            Change::Retire => Self::Retire,
-            Change::Readmit => Self::Readmit,
-        }
-    }
-}
+/// Requests under way at once; more wait for their turn in the kernel.
+const AT_ONCE: usize = 16;
+/// Longest time that a request or its answer takes on its way: who stops in the middle gives up the place.
+const ON_ITS_WAY: std::time::Duration = std::time::Duration::from_secs(30);
+/// Pause after a failed accept: without descriptors the next one fails at once, too.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -148,31 +55,70 @@ enum Answer {
 pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
     let socket = Site::control_socket(&args.data);
     match UnixStream::connect(&socket).await {
-        Ok(stream) => over_socket(stream, &request).await,
+        Ok(stream) => over_socket(stream, &request, Person::of(args)?.as_ref()).await,
         // No socket, or one that a killed site left behind.
         Err(_) => {
-            if !args.data.join("registry.sqlite").exists() {
+            let database = args.data.join("registry.sqlite");
+            let there = database.try_exists();
+            if !there.or_hint(
+                "cannot look into the data folder",
+                "check its rights and its disk",
+            )? {
                 return Err(Failure::new(
                     anyhow::anyhow!("{} is no site's data folder", args.data.display()),
                     "name the folder that `cordon up --data` uses",
                 ));
             }
+            let person = Person::of(args)?;
             let site = Site::open(args).await?;
-            execute(&site, request, &crate::console::this_process()).await
+            offline(&site, request, person.as_ref()).await
         }
     }
 }
 
-async fn over_socket(mut stream: UnixStream, request: &Request) -> Outcome<Value> {
+/// Carries a request out without a running site; the same is demanded as there.
+async fn offline(site: &Site, request: Request, person: Option<&Person>) -> Outcome<Value> {
+    let unix = crate::console::this_process();
+    let signed = match person {
+        Some(person) => {
+            let challenge = Challenge::new()?;
+            let text = serde_json::to_string(&request).or_hint("request", "report this")?;
+            let signed = challenge.sign(Zeroizing::new(text), person)?;
+            Some((challenge, signed))
+        }
+        None => None,
+    };
+    let caller = Caller {
+        unix,
+        proof: signed
+            .as_ref()
+            .map(|(challenge, signed)| (challenge, signed)),
+        offline: true,
+    };
+    let who = administrator::admit(site, &request, caller).await?;
+    execute(site, request, &who).await
+}
+
+async fn over_socket(
+    stream: UnixStream,
+    request: &Request,
+    person: Option<&Person>,
+) -> Outcome<Value> {
     const HINT: &str = "see the log of the running site";
-    let mut line = Zeroizing::new(serde_json::to_vec(request).or_hint("request", HINT)?);
+    let text = Zeroizing::new(serde_json::to_string(request).or_hint("request", HINT)?);
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read.take(MAX_MESSAGE));
+    let mut line = match person {
+        None => Zeroizing::new(text.as_bytes().to_vec()),
+        Some(person) => administrator::authenticate(&mut read, &mut write, text, person).await?,
+    };
     line.push(b'\n');
-    stream
+    write
         .write_all(&line)
         .await
         .or_hint("cannot reach the running site", HINT)?;
     let mut answer = Vec::new();
-    let read = stream.take(MAX_MESSAGE).read_to_end(&mut answer).await;
+    let read = read.read_to_end(&mut answer).await;
     read.or_hint("cannot reach the running site", HINT)?;
     match serde_json::from_slice(&answer).or_hint("the running site gave no answer", HINT)? {
         Answer::Done(value) => Ok(value),
@@ -180,44 +126,68 @@ async fn over_socket(mut stream: UnixStream, request: &Request) -> Outcome<Value
     }
 }
 
-/// Answers requests on the control socket until `stop`.
-pub(crate) async fn serve(site: Site, stop: CancellationToken) -> Outcome {
+/// Opens the control socket: before the site says that it runs, as commands may follow at once.
+pub(crate) fn listen(site: &Site) -> Outcome<UnixListener> {
     let path = Site::control_socket(&site.data);
     // The audit log's lock has shown that no other site runs here: a socket is a leftover.
     let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).or_hint(
+    UnixListener::bind(&path).or_hint(
         format!("cannot listen on {}", path.display()),
         "choose a shorter data path",
-    )?;
+    )
+}
+
+/// Answers requests on the control socket until `stop`.
+pub(crate) async fn serve(site: Site, listener: UnixListener, stop: CancellationToken) -> Outcome {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            next = next => next,
             () = stop.cancelled() => break,
         };
-        let Ok((stream, _)) = accepted else { continue };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a control request");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
         let site = site.clone();
         tokio::spawn(async move {
+            let _place = place;
             if let Err(error) = answer(&site, stream).await {
                 tracing::warn!(%error, "a control request broke off");
             }
         });
     }
-    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_file(Site::control_socket(&site.data));
     Ok(())
 }
 
 async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
     // Before anything is read: an order of somebody unknown is not carried out.
-    let who = crate::console::peer(&stream.peer_cred()?);
+    let unix = crate::console::peer(&stream.peer_cred()?);
     let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read.take(MAX_MESSAGE));
     let mut line = Zeroizing::new(Vec::new());
-    BufReader::new(read.take(MAX_MESSAGE))
-        .read_until(b'\n', &mut line)
-        .await?;
-    let outcome = match serde_json::from_slice(&line) {
-        Ok(request) => execute(site, request, &who).await,
-        Err(error) => Err(Failure::new(error, "use the same version of cordon")),
-    };
+    timeout(ON_ITS_WAY, read.read_until(b'\n', &mut line)).await??;
+    let mut challenge = None;
+    if serde_json::from_slice::<Hello>(&line).is_ok()
+        && let Ok(new) = Challenge::new()
+    {
+        let mut text = serde_json::to_vec(&new)?;
+        text.push(b'\n');
+        write.write_all(&text).await?;
+        line.clear();
+        timeout(administrator::PATIENCE, read.read_until(b'\n', &mut line)).await??;
+        challenge = Some(new);
+    }
+    let outcome = carry_out(site, &line, unix, challenge).await;
     let answer = match outcome {
         Ok(value) => Answer::Done(value),
         Err(failure) => Answer::Failed {
@@ -225,8 +195,35 @@ async fn answer(site: &Site, stream: UnixStream) -> std::io::Result<()> {
             hint: failure.hint().to_owned(),
         },
     };
-    write.write_all(&serde_json::to_vec(&answer)?).await?;
-    write.shutdown().await
+    timeout(ON_ITS_WAY, async {
+        write.write_all(&serde_json::to_vec(&answer)?).await?;
+        write.shutdown().await
+    })
+    .await?
+}
+
+async fn carry_out(
+    site: &Site,
+    line: &[u8],
+    unix: Actor,
+    challenge: Option<Challenge>,
+) -> Outcome<Value> {
+    const HINT: &str = "use the same version of cordon";
+    let signed: Option<Signed> = match &challenge {
+        Some(_) => Some(serde_json::from_slice(line).or_hint("request", HINT)?),
+        None => None,
+    };
+    let text = signed
+        .as_ref()
+        .map_or(line, |signed| signed.request.as_bytes());
+    let request: Request = serde_json::from_slice(text).or_hint("request", HINT)?;
+    let caller = Caller {
+        unix,
+        proof: challenge.as_ref().zip(signed.as_ref()),
+        offline: false,
+    };
+    let who = administrator::admit(site, &request, caller).await?;
+    execute(site, request, &who).await
 }
 
 /// Carries a request of `who` out on an open site.
@@ -238,7 +235,7 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
         Request::Change { holder, change } => {
             change_holder(site, &holder, change.into(), who, now).await
         }
-        Request::ListHolders => holders(site).await,
+        Request::ListHolders => administration::holders(site).await,
         Request::ListCertificates => list_certificates(site).await,
         Request::Code {
             device,
@@ -278,8 +275,8 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
             )?;
             Ok(json!({ "uid": uid }))
         }
-        Request::Disable { uid } => set_active(site, &uid, false, who, now).await,
-        Request::Enable { uid } => set_active(site, &uid, true, who, now).await,
+        Request::Disable { uid } => administration::set_active(site, &uid, false, who, now).await,
+        Request::Enable { uid } => administration::set_active(site, &uid, true, who, now).await,
         Request::Export { id, out } => {
             crate::export::by_console(site, who.clone(), &id, &out).await
         }
@@ -287,7 +284,7 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
             let trust = crate::export::trust_file(site)?;
             serde_json::to_value(trust).or_hint("cannot write the trust file", "report this")
         }
-        Request::Openvpn(order) => crate::openvpn::issue(site, order, who.clone(), now).await,
+        Request::Openvpn(request) => crate::openvpn::issue(site, request, who.clone(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
         Request::RenewAuthorities { root_passphrase } => {
             administration::renew_authorities(site, root_passphrase, who.clone(), now).await
@@ -312,7 +309,7 @@ pub(crate) fn take_over(
     first: u64,
     events: Vec<audit::Event>,
 ) -> Result<u64, String> {
-    if events.is_empty() || events.iter().any(|e| !e.action.starts_with("tunnel.")) {
+    if events.is_empty() || !events.iter().all(is_of_a_tunnel) {
         return Err("these are no events of tunnels".to_owned());
     }
     let numbered = (first..).zip(events);
@@ -321,6 +318,19 @@ pub(crate) fn take_over(
     let last = recorded.map_err(|error| error.to_string())?.pop();
     last.map(|last| last.leaf_index)
         .ok_or_else(|| "nothing was recorded".to_owned())
+}
+
+/// Whether a tunnel daemon may have an event recorded: whoever reaches the socket can claim to be one, but not to be a
+/// person, nor write more than one line.
+fn is_of_a_tunnel(event: &audit::Event) -> bool {
+    let line = |text: &str| !text.chars().any(char::is_control);
+    let word = |c: char| c.is_ascii_lowercase() || c == '-';
+    let action = event.action.strip_prefix("tunnel.");
+    action.is_some_and(|action| action.chars().all(word))
+        && event.actor.kind != audit::ActorKind::User
+        && line(&event.actor.id)
+        && line(&event.resource)
+        && event.reason.as_deref().is_none_or(line)
 }
 
 async fn journal(site: &Site, first: u64, events: Vec<audit::Event>) -> Outcome<Value> {
@@ -453,6 +463,7 @@ async fn revoke(
     let holder = match whose {
         Whose::Uid(uid) => Holder::Uid(uid.clone()),
         Whose::Device(device) => Holder::Device(device.clone()),
+        Whose::Gateway(gateway) => Holder::Gateway(gateway.clone()),
         Whose::Serial(serial) => return revoke_one(site, serial, reason, who, now).await,
     };
     change_holder(site, &holder, HolderChange::Revoke(reason), who, now).await
@@ -494,6 +505,7 @@ async fn change_holder(
     let (kind, name) = match holder {
         Holder::Uid(uid) => (CaKind::Users, uid),
         Holder::Device(device) => (CaKind::Devices, device),
+        Holder::Gateway(gateway) => (CaKind::Services, gateway),
     };
     let changed = site
         .registry
@@ -509,12 +521,6 @@ async fn change_holder(
         "new": changed.to.name(),
         "revoked": changed.revoked,
     }))
-}
-
-async fn holders(site: &Site) -> Outcome<Value> {
-    let holders = site.registry.holders().await;
-    let holders = holders.or_hint("cannot list devices and people", "see the log")?;
-    Ok(json!({ "holders": holders }))
 }
 
 async fn code(
@@ -563,23 +569,6 @@ fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'sta
     }
 }
 
-async fn set_active(
-    site: &Site,
-    uid: &str,
-    active: bool,
-    who: &Actor,
-    now: OffsetDateTime,
-) -> Outcome<Value> {
-    site.directory
-        .set_active(uid, active, who.clone(), now)
-        .await
-        .or_hint(
-            format!("cannot change {uid}"),
-            "`cordon directory list` shows everybody",
-        )?;
-    Ok(json!({ "uid": uid, "active": active }))
-}
-
 fn rfc3339(at: OffsetDateTime) -> String {
     at.format(&time::format_description::well_known::Rfc3339)
         .unwrap_or_default()
@@ -587,14 +576,14 @@ fn rfc3339(at: OffsetDateTime) -> String {
 
 /// Writes `bytes` for the owner only, refusing to replace anything.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome {
-    if path.exists() {
-        return Err(Failure::new(
+    durable::write_new(path, bytes, 0o600).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::new(
             anyhow::anyhow!("{} exists already", path.display()),
             "name another file",
-        ));
-    }
-    durable::write_atomic(path, bytes, 0o600).or_hint(
-        format!("cannot write {}", path.display()),
-        "check the folder's rights",
-    )
+        ),
+        _ => Failure::new(
+            anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
+            "check the folder's rights",
+        ),
+    })
 }

@@ -4,6 +4,7 @@
 //! A certificate that was revoked is replaced like one that has reached two thirds of its life: whoever
 //! stole the key keeps a useless one, and the site goes on with another.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -11,21 +12,25 @@ use centre::{Keys, Signer};
 use evidence::cms::RecipientKey;
 use pki::cert::{Certificate, CertificateChain};
 use pki::key::KeyAlgorithm;
+use pki::profile::CaKind;
 use pki::tls::ServerIdentity;
 use registry::Registry;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use crate::failure::{OrHint as _, Outcome};
-use crate::keys::{KeyFolder, KeyPair, is_due, validity};
+use crate::keys::{KeyFolder, KeyPair, is_due, ocsp_name, validity};
 
 const HINT: &str = "check the folder keys";
 
-/// What is in use.
 struct Held {
     server: CertificateChain,
     receipts: CertificateChain,
     bundle: KeyPair,
+    /// Certificates of those who sign OCSP responses.
+    ocsp: BTreeMap<CaKind, Certificate>,
+    /// What the server hands out about its certificate.
+    staple: Option<Arc<[u8]>>,
     /// Newest first.
     sealing: Vec<Certificate>,
 }
@@ -63,6 +68,10 @@ impl Credentials {
         let receipts = keys.receipts().await?;
         let bundle = keys.trust_bundle().await?;
         let sealing = keys.sealing().await?;
+        let mut ocsp = BTreeMap::new();
+        for kind in CaKind::ALL {
+            ocsp.insert(kind, sign_ocsp(registry, kind, keys.ocsp(kind).await?)?);
+        }
         let identity = ServerIdentity::new(&server.chain, &server.key).or_hint(
             "cannot use the server's certificate",
             "remove keys/server.* and restart",
@@ -71,9 +80,11 @@ impl Credentials {
             server: server.chain,
             receipts: receipts.chain.clone(),
             bundle,
+            ocsp,
+            staple: None,
             sealing: certificates(&sealing),
         };
-        Ok(Self {
+        let credentials = Self {
             folder,
             secret,
             algorithm,
@@ -81,20 +92,53 @@ impl Credentials {
             server: identity,
             centre: Keys::new(sealing, signer(receipts)),
             held: RwLock::new(held),
-        })
+        };
+        credentials.staple(registry, now).await;
+        Ok(credentials)
     }
 
-    /// What the listeners show.
+    /// Has the listeners hand out the OCSP response about their certificate that is good now.
+    pub(crate) async fn staple(&self, registry: &Registry, now: OffsetDateTime) {
+        let server = self.read(|held| held.server.leaf().clone());
+        let response = registry.ocsp_staple(CaKind::Services, &server, now).await;
+        let Some(response) = response else {
+            tracing::error!("there is no OCSP response about the server's certificate");
+            return;
+        };
+        let known = self.read(|held| held.staple.clone());
+        if known.is_none_or(|known| known != response.der) {
+            self.server.staple(response.der.to_vec());
+            self.write(|held| held.staple = Some(response.der));
+        }
+    }
+
+    /// What is to be known of the certificates that cameras see: the server's, and that of receipts.
+    pub(crate) async fn ocsp_responses(
+        &self,
+        registry: &Registry,
+        now: OffsetDateTime,
+    ) -> Vec<Arc<[u8]>> {
+        let (server, receipts) =
+            self.read(|held| (held.server.leaf().clone(), held.receipts.leaf().clone()));
+        let mut responses = Vec::new();
+        for certificate in [server, receipts] {
+            let response = registry.ocsp_staple(CaKind::Services, &certificate, now);
+            responses.extend(response.await.map(|response| response.der));
+        }
+        responses
+    }
+
+    /// Returns the identity of the listeners.
     pub(crate) fn server(&self) -> Arc<ServerIdentity> {
         Arc::clone(&self.server)
     }
 
-    /// What the centre opens and signs with.
+    /// Returns the keys with which the centre opens and signs.
     pub(crate) fn centre_keys(&self) -> Keys {
         self.centre.clone()
     }
 
-    /// What signs trust bundles.
+    /// Returns the signer of trust bundles.
     pub(crate) fn bundle_signer(&self) -> KeyPair {
         self.read(|held| held.bundle.clone())
     }
@@ -138,6 +182,8 @@ impl Credentials {
                 ("trust-bundle", held.bundle.chain.leaf().clone()),
             ];
             all.extend(held.sealing.first().map(|c| ("sealing", c.clone())));
+            let ocsp = held.ocsp.iter();
+            all.extend(ocsp.map(|(kind, c)| (ocsp_name(*kind), c.clone())));
             all
         })
     }
@@ -172,7 +218,7 @@ impl Credentials {
                     self.server
                         .replace(&pair.chain, &pair.key)
                         .or_hint("cannot use the server's new certificate", HINT)?;
-                    self.write(|held| held.server = pair.chain);
+                    self.write(|held| (held.server, held.staple) = (pair.chain, None));
                 }
                 "receipts" => {
                     let pair = keys.receipts().await?;
@@ -182,6 +228,15 @@ impl Credentials {
                 "trust-bundle" => {
                     let pair = keys.trust_bundle().await?;
                     self.write(|held| held.bundle = pair);
+                }
+                name if name.starts_with("ocsp-") => {
+                    for kind in CaKind::ALL
+                        .into_iter()
+                        .filter(|kind| ocsp_name(*kind) == name)
+                    {
+                        let signer = sign_ocsp(registry, kind, keys.ocsp(kind).await?)?;
+                        self.write(|held| held.ocsp.insert(kind, signer));
+                    }
                 }
                 _ => {
                     let sealing = keys.sealing().await?;
@@ -199,9 +254,18 @@ impl Credentials {
         look(&self.held.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write(&self, change: impl FnOnce(&mut Held)) {
-        change(&mut self.held.write().unwrap_or_else(PoisonError::into_inner));
+    fn write<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
+        change(&mut self.held.write().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Has the registry sign with this pair; gives its certificate.
+fn sign_ocsp(registry: &Registry, kind: CaKind, pair: KeyPair) -> Outcome<Certificate> {
+    let certificate = pair.chain.leaf().clone();
+    registry
+        .set_ocsp_signer(kind, pair.key, &pair.chain)
+        .or_hint("cannot use the key for OCSP responses", HINT)?;
+    Ok(certificate)
 }
 
 fn signer(pair: KeyPair) -> Signer {

@@ -55,7 +55,7 @@ fn prove(audit: &SharedLog, indices: &[u64]) -> Result<LogProof, ProofError> {
     })
 }
 
-/// What a verifier of this site's packages must know beforehand.
+/// Builds the trust that a verifier of this site's packages must have beforehand.
 pub(crate) fn trust_file(site: &Site) -> Outcome<TrustFile> {
     const HINT: &str = "check pki/root.pem";
     let root = check::fingerprint(site.registry.root()).or_hint("cannot read the root", HINT)?;

@@ -56,7 +56,7 @@ impl Gate {
         }
     }
 
-    /// What the metrics show.
+    /// Counts for the metrics.
     pub(crate) fn refusals(&self) -> Refusals {
         self.refusals.clone()
     }
@@ -115,7 +115,25 @@ impl Gate {
             .admit(&peer.0, Purpose::ClientDevice, now)
             .await;
         match admitted {
-            Ok(admitted) => Ok(Device(admitted.identity().common_name.clone())),
+            Ok(admitted) if is_for_evidence(peer) => {
+                Ok(Device(admitted.identity().common_name.clone()))
+            }
+            Ok(admitted) => {
+                let refused = Refused {
+                    code: "vpn-only".to_owned(),
+                    message: format!(
+                        "the certificate of {} is for tunnels only",
+                        admitted.identity().common_name
+                    ),
+                    temporary: false,
+                };
+                self.note_refusal(peer, &refused, from).await;
+                Err(DeviceRefused {
+                    code: refused.code,
+                    message: refused.message,
+                    failure: None,
+                })
+            }
             Err(error) => {
                 let refused = refusal(error.code(), &error);
                 let failure = match &error {
@@ -175,7 +193,7 @@ impl Gate {
         Err(refused)
     }
 
-    /// Who the holder of a password session is by now, unless it has ended.
+    /// Finds the holder of a password session, unless it has ended.
     pub(crate) async fn session(
         &self,
         uid: &str,
@@ -300,6 +318,12 @@ impl Gate {
         }
         false
     }
+}
+
+/// Whether the device's certificate is a camera's, rather than one for tunnels.
+fn is_for_evidence(peer: &PeerCertificates) -> bool {
+    let leaf = peer.0.first().and_then(|der| pki::cert::from_der(der).ok());
+    leaf.is_some_and(|leaf| pki::profile::signs_evidence(&leaf))
 }
 
 /// The event with where the request came from.

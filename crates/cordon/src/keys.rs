@@ -12,11 +12,12 @@ use pki::cert::{Certificate, CertificateChain};
 use pki::file;
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::{AltName, Subject};
-use pki::profile::Profile;
+use pki::profile::{CaKind, Profile};
 use registry::{Order, Registry};
 use time::OffsetDateTime;
 
 use crate::failure::{Failure, OrHint as _, Outcome};
+use commandline::is_there;
 
 const HINT: &str = "check the data folder and the passphrase";
 
@@ -68,21 +69,32 @@ impl KeyFolder<'_> {
     /// The pair that signs trust bundles.
     pub(crate) async fn trust_bundle(&self) -> Outcome<KeyPair> {
         let subject = Subject::new(evidence::bundle::SIGNER);
-        self.pair("trust-bundle", Profile::ServiceSigner, subject, &[], true)
+        self.pair(
+            "trust-bundle",
+            Profile::TrustBundleSigner,
+            subject,
+            &[],
+            true,
+        )
+        .await
+    }
+
+    /// The pair that signs OCSP responses about what this authority issued.
+    pub(crate) async fn ocsp(&self, kind: CaKind) -> Outcome<KeyPair> {
+        let subject = Subject::new(format!("OCSP responder of {kind}"));
+        let name = ocsp_name(kind);
+        self.pair(name, Profile::OcspSigner(kind), subject, &[], true)
             .await
     }
 
     /// The pairs that blocks are sealed to, the newest first.
     pub(crate) async fn sealing(&self) -> Outcome<Vec<RecipientKey>> {
         let mut number = 1;
-        while self
-            .path(&format!("sealing-{}", number + 1), "pem")
-            .exists()
-        {
+        while is_there(&self.path(&format!("sealing-{}", number + 1), "pem"))? {
             number += 1;
         }
         let newest = self.path(&format!("sealing-{number}"), "pem");
-        if newest.exists()
+        if is_there(&newest)?
             && is_due(
                 self.registry,
                 &file::load_chain(&newest).or_hint("sealing key", HINT)?,
@@ -116,7 +128,7 @@ impl KeyFolder<'_> {
         alt_names: &[AltName],
         usable: bool,
     ) -> Outcome<KeyPair> {
-        if self.path(name, "pem").exists() {
+        if is_there(&self.path(name, "pem"))? {
             let pair = self.load(name)?;
             // A crash between the two files leaves a new key beside the former certificate.
             let belongs =
@@ -154,11 +166,27 @@ impl KeyFolder<'_> {
     }
 }
 
-/// Whether it is time for another certificate: two thirds of its life are over, or it was revoked.
+/// How far ahead of the clock a certificate of ours may begin.
+const AHEAD: time::Duration = time::Duration::minutes(5);
+
+/// What files and metrics call an authority's signer of OCSP responses.
+pub(crate) const fn ocsp_name(kind: CaKind) -> &'static str {
+    match kind {
+        CaKind::Users => "ocsp-users",
+        CaKind::Devices => "ocsp-devices",
+        CaKind::Services => "ocsp-services",
+    }
+}
+
+/// Whether it is time for another certificate: two thirds of its life are over, it was revoked, or it is from
+/// the future.
 pub(crate) fn is_due(registry: &Registry, chain: &CertificateChain, now: OffsetDateTime) -> bool {
     let (start, end) = validity(chain.leaf());
     let renew_at = end - (end - start) / 3;
-    now >= renew_at || registry.status().is_revoked(chain.leaf(), now).is_some()
+    // One of the future was issued by a clock that has been set right and accepted since. While the clock is
+    // behind what was known, the certificate is right and the clock is not.
+    let of_the_future = start > now + AHEAD && registry.is_clock_right(OffsetDateTime::now_utc());
+    of_the_future || now >= renew_at || registry.status().is_revoked(chain.leaf(), now).is_some()
 }
 
 /// First and last instant of a certificate's validity.
@@ -172,7 +200,7 @@ pub(crate) fn validity(certificate: &Certificate) -> (OffsetDateTime, OffsetDate
 
 /// The audit log's signing key: an Ed25519 key file like the others.
 pub(crate) fn log_key(path: &Path, passphrase: &[u8], origin: &str) -> Outcome<audit::LogKey> {
-    let key = if path.exists() {
+    let key = if is_there(path)? {
         file::load_private(path, passphrase)
             .or_hint(format!("cannot read {}", path.display()), HINT)?
     } else {

@@ -42,7 +42,14 @@ pub(crate) fn check(data: &Path, audit: &SharedLog) -> Outcome {
 /// Refuses to begin a new log where there was one: called before it is opened, as opening makes one.
 pub(crate) fn check_there(data: &Path) -> Outcome {
     let log = data.join("audit/log/checkpoint");
-    if path(data).exists() && !log.exists() {
+    let there = path(data)
+        .try_exists()
+        .and_then(|known| Ok((known, log.try_exists()?)));
+    let there = there.or_hint(
+        format!("cannot look at {}", log.display()),
+        "check the folder's rights and its disk",
+    )?;
+    if there == (true, false) {
         return Err(Failure::new(
             anyhow::anyhow!("the audit log is gone: there is no {}", log.display()),
             HINT,

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 mod administration;
+mod administrator;
+mod at_rest;
 mod backend;
 mod cli;
 mod clock;
@@ -16,6 +18,7 @@ mod console;
 mod control;
 mod credentials;
 mod demo;
+mod est_client;
 mod export;
 mod failure;
 mod gate;
@@ -26,7 +29,7 @@ mod log_proof;
 mod metrics;
 mod openvpn;
 mod renewal;
-mod secrets;
+mod settings;
 mod site;
 mod trust_bundle;
 mod up;
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Outcome {
-    commandline::start_logging(&cli.log)?;
+    commandline::start_logging(&cli.output.log)?;
     if let Command::Vpn(cli::Vpn::Signer) = cli.command {
         return commands::vpn::signer();
     }
@@ -66,7 +69,7 @@ fn run(cli: Cli) -> Outcome {
         (Command::Vpn(cli::Vpn::Up { config }), Some(signer)) => {
             runtime.block_on(commands::vpn_up::up(&config, signer))
         }
-        (command, _) => runtime.block_on(dispatch(command, cli.json)),
+        (command, _) => runtime.block_on(dispatch(command, cli.output.json)),
     }
 }
 
@@ -74,7 +77,7 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
     match command {
         Command::Up(up) => commands::up::run(&up, json).await,
         Command::Demo(demo) => demo::run(&demo, json).await,
-        Command::Camera(command) => commands::camera::run(command, json).await,
+        Command::Camera(command) => cordon_camera::run(command, json).await,
         Command::Evidence(command) => commands::evidence::run(command, json).await,
         Command::Audit(command) => commands::audit::run(command, json).await,
         Command::Vpn(command) => commands::vpn::run(command, json).await,
@@ -87,5 +90,6 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
         Command::Site(command) => commands::site::run(command, json).await,
         Command::Openapi => commands::openapi(),
         Command::Completions { shell } => commands::completions(shell),
+        Command::Man { out } => commands::man(&out, json),
     }
 }

@@ -32,6 +32,18 @@ pub(crate) fn router(site: &Site, gate: &Gate, listeners: &listener::Metrics) ->
     site.centre.metrics().register(&mut registry);
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("cordon_build", "Version of this program", build);
+    let encryption = crate::at_rest::examine(&site.data);
+    let asserted = site.config.storage.at_rest == crate::config::AtRest::Asserted;
+    let labels = vec![
+        ("state", encryption.name().to_owned()),
+        ("asserted", asserted.to_string()),
+        ("detail", encryption.detail().to_owned()),
+    ];
+    registry.register(
+        "cordon_storage_encryption",
+        "Whether the data folder lies on an encrypted file system",
+        Info::new(labels),
+    );
     let ends = Arc::new(Ends::register(&mut registry, site));
     let registry = Arc::new(registry);
     Router::new()

@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 use crate::keys::validity;
 use crate::site::Site;
 
-/// How often the clock is looked at. Nothing is done, and nothing read from the disk, unless something
+/// Interval between looks at the clock. Nothing is done, and nothing read from the disk, unless something
 /// is due; a revocation of the site's own certificates takes effect that soon.
 const TICK: Duration = Duration::from_secs(2);
 /// Pause after a renewal that failed.
@@ -52,6 +52,7 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
                 paused_until = Some(Instant::now() + PAUSE);
             }
         }
+        site.credentials.staple(&site.registry, now).await;
         if let Err(error) = site.registry.refresh_crls(now).await {
             tracing::error!(%error, "revocation lists could not be renewed; trying again");
             paused_until = Some(Instant::now() + PAUSE);
@@ -91,7 +92,7 @@ pub(crate) fn list_ends(site: &Site) -> Vec<(String, OffsetDateTime)> {
         .collect()
 }
 
-/// What is wrong, and what will be.
+/// Problems now, and those to come.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
     /// Things that have ended, or end so soon that renewing must have failed.
@@ -100,13 +101,35 @@ pub(crate) struct Health {
     pub(crate) warnings: Vec<String>,
 }
 
-/// How the site's end dates look at `now`.
+/// Assesses the site's end dates at `now`.
 pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
     let mut health = assess(&ends(site), &list_ends(site), now);
     if let Err(behind) = site.clock.check(now) {
         health.problems.push(behind.to_string());
     }
+    let room = centre::DiskRoom::of(&site.data, site.config.intake.reserved_bytes);
+    assess_disk(room, &mut health);
     health
+}
+
+fn assess_disk(room: std::io::Result<centre::DiskRoom>, health: &mut Health) {
+    match room {
+        Ok(room) if room.for_uploads == 0 => {
+            health
+                .problems
+                .push("the disk is full: cameras' uploads are refused".to_owned());
+        }
+        Ok(room) if room.for_uploads < room.reserve => {
+            let mebibytes = room.for_uploads >> 20;
+            health.warnings.push(format!(
+                "the disk is nearly full: room for {mebibytes} MiB of uploads"
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => health
+            .problems
+            .push(format!("the disk does not say what is free: {error}")),
+    }
 }
 
 fn assess(
@@ -148,6 +171,32 @@ mod tests {
 
     fn at(name: &str, days: i64) -> Vec<(String, OffsetDateTime)> {
         vec![(name.to_owned(), NOW + time::Duration::days(days))]
+    }
+
+    #[test]
+    fn a_full_disk_is_a_problem_and_a_nearly_full_one_a_warning() {
+        let reserve = 1 << 30;
+        for (for_uploads, problems, warnings) in [
+            (reserve * 2, 0, 0),
+            (reserve, 0, 0),
+            (reserve - 1, 0, 1),
+            (1, 0, 1),
+            (0, 1, 0),
+        ] {
+            let mut health = Health::default();
+            assess_disk(
+                Ok(centre::DiskRoom {
+                    for_uploads,
+                    reserve,
+                }),
+                &mut health,
+            );
+            let found = (health.problems.len(), health.warnings.len());
+            assert_eq!(found, (problems, warnings), "{for_uploads}");
+        }
+        let mut health = Health::default();
+        assess_disk(Err(std::io::Error::other("gone")), &mut health);
+        assert_eq!(health.problems.len(), 1);
     }
 
     #[test]

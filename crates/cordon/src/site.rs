@@ -14,7 +14,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use access::Engine;
+use access::PolicyDecisionPoint;
+use access_cedar::CedarRules;
 use audit::{AuditSink, SharedLog};
 use centre::{Centre, Limits, Units};
 use directory::Directory;
@@ -30,10 +31,8 @@ use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::last_checkpoint;
-use crate::secrets;
 use crate::trust_bundle::Bundles;
 
-/// All roles, open.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) data: PathBuf,
@@ -41,7 +40,7 @@ pub(crate) struct Site {
     pub(crate) audit: SharedLog,
     pub(crate) registry: Registry,
     pub(crate) directory: Directory,
-    pub(crate) access: Arc<Engine>,
+    pub(crate) access: Arc<dyn PolicyDecisionPoint>,
     pub(crate) centre: Centre,
     /// The site's own certificates.
     pub(crate) credentials: Arc<Credentials>,
@@ -63,7 +62,8 @@ impl Site {
             "name another folder with --data, or check its rights",
         )?;
         private(&data)?;
-        let secret = secrets::passphrase(&data, args.passphrase_file.as_deref())?;
+        crate::at_rest::demand(&config, &data)?;
+        let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
         let clock = crate::clock::floor(&data)?;
         let real = OffsetDateTime::now_utc();
         if let Err(behind) = clock.check(real) {
@@ -85,6 +85,7 @@ impl Site {
             .size();
         let newest = newest_log_index(&data).await?;
         last_checkpoint::check_index(&data, entries, newest, "the centre's index")?;
+        crate::settings::record_changes(&data, &config, &audit, now)?;
         let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
         // Whatever was issued was recorded before.
         let issued = registry.has_issued().await.or_hint(
@@ -117,8 +118,8 @@ impl Site {
         .await?;
         let bundles = Bundles::open(&folder)?;
 
-        let access = Engine::shipped().or_hint("cannot load the access rules", "reinstall")?;
-        let access = Arc::new(access);
+        let access = CedarRules::shipped().or_hint("cannot load the access rules", "reinstall")?;
+        let access: Arc<dyn PolicyDecisionPoint> = Arc::new(access);
         let centre = Centre::open(centre::Setup {
             data: data.join("centre"),
             keys: credentials.centre_keys(),
@@ -202,6 +203,14 @@ impl Site {
             .map(pki::cert::to_pem)
             .collect::<Result<String, _>>();
         pem.or_hint("cannot write the authorities", "check the folder pki")
+    }
+
+    /// An issuing authority, in PEM.
+    pub(crate) fn authority_pem(&self, kind: pki::profile::CaKind) -> Outcome<String> {
+        let certificate = self.registry.authority_certificate(kind);
+        let pem = certificate.as_ref().map(pki::cert::to_pem).transpose();
+        let pem = pem.or_hint("cannot write an authority", "check the folder pki")?;
+        Ok(pem.unwrap_or_default())
     }
 
     /// The root certificate, in PEM.
@@ -332,9 +341,14 @@ pub(crate) fn renew_authorities(
 }
 
 pub(crate) fn registry_settings(config: &Config) -> registry::Config {
+    let base = config.site.public_url.trim_end_matches('/');
+    let public = |name: &str| (!base.is_empty()).then(|| format!("{base}/{name}"));
     registry::Config {
         country: Some(config.site.country.clone()),
         authority_algorithm: algorithm(&config.keys.authority),
+        crl_base_url: public("crl"),
+        ocsp_url: public("ocsp"),
+        renewal_grace: time::Duration::days(i64::from(config.enrolment.expired_grace_days)),
         ..registry::Config::new(&config.site.organisation)
     }
 }
@@ -351,7 +365,11 @@ async fn open_registry(
         clock: clock.clone(),
         ..registry_settings(config)
     };
-    if !Registry::is_initialised(data) {
+    let initialised = Registry::is_initialised(data);
+    if !initialised.or_hint(
+        "cannot look at the certificate authorities",
+        "check the data folder",
+    )? {
         tracing::info!("making the certificate authorities");
         let (data, settings) = (data.to_owned(), settings.clone());
         let secret = zeroize::Zeroizing::new(secret.to_vec());

@@ -29,7 +29,7 @@ use crate::site::Site;
 
 const HINT: &str = "check the folder keys and the room on its disk";
 
-/// What was signed last.
+/// The last signed bundle.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Signed {

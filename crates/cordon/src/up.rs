@@ -31,7 +31,6 @@ const REQUEST: Duration = Duration::from_secs(60);
 /// How often expired uploads are swept.
 const HOUSEKEEPING: Duration = Duration::from_secs(300);
 
-/// A running site.
 pub(crate) struct Running {
     pub(crate) portal: SocketAddr,
     pub(crate) intake: SocketAddr,
@@ -49,6 +48,10 @@ impl Running {
         let portal = bind("listen.portal", listen.portal).await?;
         let intake = bind("listen.intake", listen.intake).await?;
         let enrolment = bind("listen.enrolment", listen.enrolment).await?;
+        let public = match listen.public {
+            Some(address) => Some(bind("listen.public", address).await?),
+            None => None,
+        };
         let metrics_socket = bind("listen.metrics", listen.metrics).await?;
         let address = |socket: &TcpListener, setting| {
             socket
@@ -64,7 +67,7 @@ impl Running {
         let gate = Arc::new(Gate::new(site.clone()));
         let bounds = listener::bounds_for_this_process();
         let counters = listener::Metrics::default();
-        let listeners = [
+        let mut listeners = vec![
             Listener {
                 name: "portal",
                 socket: portal,
@@ -96,12 +99,7 @@ impl Running {
             Listener {
                 name: "enrolment",
                 socket: enrolment,
-                tls: Some(tls(
-                    site,
-                    ClientAuth::Optional,
-                    Purpose::ClientDevice,
-                    &["http/1.1"],
-                )?),
+                tls: Some(enrolment_tls(site)?),
                 router: registry::est::router(
                     site.registry.clone(),
                     Arc::new(OffsetDateTime::now_utc),
@@ -118,9 +116,24 @@ impl Running {
                 router: metrics::router(site, &gate, &counters),
                 bounds,
                 deadlines: PEOPLE,
-                metrics: counters,
+                metrics: counters.clone(),
             },
         ];
+        listeners.extend(public.map(|socket| {
+            Listener {
+                name: "public",
+                socket,
+                tls: None,
+                router: registry::est::public_router(
+                    site.registry.clone(),
+                    Arc::new(OffsetDateTime::now_utc),
+                )
+                .layer(timeout()),
+                bounds,
+                deadlines: PEOPLE,
+                metrics: counters,
+            }
+        }));
         let mut tasks = JoinSet::new();
         for listener in listeners {
             let (name, stop) = (listener.name, stop.clone());
@@ -134,7 +147,8 @@ impl Running {
         tasks.spawn(housekeeping(site.clone(), gate, stop.clone()));
         tasks.spawn(crate::clock::follow(site.clone(), stop.clone()));
         tasks.spawn(renewal::run(site.clone(), stop.clone()));
-        tasks.spawn(control::serve(site.clone(), stop.clone()));
+        let commands = control::listen(site)?;
+        tasks.spawn(control::serve(site.clone(), commands, stop.clone()));
         tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));
         let (portal, intake, enrolment, metrics) = addresses;
         Ok(Self {
@@ -210,6 +224,21 @@ fn tls(
         .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
+/// Devices and gateways, also those whose certificate ended lately: the registry says what they may have.
+fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
+    let grace = i64::from(site.config.enrolment.expired_grace_days);
+    ServerTls::new(site.credentials.server())
+        .with_client_auth(
+            ClientAuth::Optional,
+            site.registry.trust(),
+            Purpose::ClientEnrolment,
+        )
+        .accept_expired(time::Duration::days(grace))
+        .with_alpn(&["http/1.1"])
+        .build()
+        .or_hint("cannot set up TLS", "check keys/server.pem")
+}
+
 fn timeout() -> TimeoutLayer {
     TimeoutLayer::with_status_code(http::StatusCode::REQUEST_TIMEOUT, REQUEST)
 }
@@ -246,7 +275,19 @@ async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
         .filter_map(|name| site.registry.crl(name))
         .map(|der| STANDARD.encode(&der))
         .collect();
-    Json(serde_json::json!({ "schema": "cordon.revocation/1", "lists": lists }))
+    let responses = site
+        .credentials
+        .ocsp_responses(&site.registry, OffsetDateTime::now_utc());
+    let responses: Vec<String> = responses
+        .await
+        .iter()
+        .map(|response| STANDARD.encode(response))
+        .collect();
+    Json(serde_json::json!({
+        "schema": "cordon.revocation/1",
+        "lists": lists,
+        "ocsp": responses,
+    }))
 }
 
 /// Records counted refusals and sweeps expired uploads, every few minutes.
@@ -260,6 +301,9 @@ async fn housekeeping(site: Site, gate: Arc<Gate>, stop: CancellationToken) -> O
         let now = OffsetDateTime::now_utc();
         gate.record_counted_refusals().await;
         site.centre.intake().record_counted_refusals().await;
+        if let Err(error) = site.registry.record_counted_refusals(now).await {
+            tracing::error!(%error, "refused enrolments are not recorded");
+        }
         match site.centre.intake().sweep(now).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "removed expired uploads"),

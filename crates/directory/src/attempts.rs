@@ -6,7 +6,7 @@
 //! begins anew with the process, which a stranger cannot restart.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use time::OffsetDateTime;
@@ -26,7 +26,7 @@ const FORGOTTEN: i64 = 24 * 3600;
 /// touched longest ago go, successes last.
 const BOUND: usize = 65_536;
 
-/// What is counted.
+/// Subject of a count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     One(Option<IpAddr>, String),
@@ -130,25 +130,14 @@ impl Attempts {
     }
 }
 
-/// What an attempt counts for, the narrowest first.
+/// Counters of an attempt, the narrowest first.
 fn keys(uid: &str, from: Option<IpAddr>) -> [Key; 3] {
-    let from = from.map(network);
+    let from = from.map(audit::host_of);
     [
         Key::One(from, uid.to_owned()),
         Key::Address(from),
         Key::Name(uid.to_owned()),
     ]
-}
-
-/// An address as one host has it: of IPv6, its network of 64 bits.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => {
-            let bits = six.to_bits() & !u128::from(u64::MAX);
-            Ipv6Addr::from_bits(bits).into()
-        }
-        four => four,
-    }
 }
 
 /// Makes room for `key` if need be. Rare, as it goes through all.
@@ -166,7 +155,7 @@ fn make_room(counts: &mut HashMap<Key, Count>, key: &Key) {
     }
 }
 
-/// How long an account is locked after so many failures in a row.
+/// Seconds of an account's lock after so many failures in a row.
 fn lock_seconds(failures: u32, forgiven: u32) -> i64 {
     match failures.checked_sub(forgiven) {
         None => 0,

@@ -14,15 +14,13 @@ const MAX_LINE: usize = 16 * 1024;
 /// One line of an import: a person and, optionally, a first password.
 #[derive(serde::Deserialize)]
 struct ImportLine {
-    /// The person.
     #[serde(flatten)]
     person: PersonFields,
-    /// First password.
     #[serde(default)]
     password: Option<Zeroizing<String>>,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// People who are new.
@@ -47,7 +45,6 @@ pub enum ImportError {
     Malformed {
         /// Number from 1.
         line: usize,
-        /// Why.
         source: serde_json::Error,
     },
     /// Longer than any person.
@@ -61,7 +58,6 @@ pub enum ImportError {
     Twice {
         /// Number from 1.
         line: usize,
-        /// Whose.
         uid: String,
     },
     /// The import as a whole failed.
@@ -72,7 +68,6 @@ pub enum ImportError {
     Refused {
         /// Number from 1.
         line: usize,
-        /// Why.
         source: DirectoryError,
     },
 }

@@ -88,7 +88,6 @@ pub enum DirectoryError {
     /// The password breaks a rule.
     #[error(transparent)]
     Policy(#[from] PasswordPolicyError),
-    /// The database failed.
     #[error("the directory's database failed")]
     Store(#[from] StoreError),
     /// A stored entry cannot be read.
@@ -100,7 +99,6 @@ pub enum DirectoryError {
     /// The change could not be recorded, so it was not made.
     #[error("not recorded, hence not done")]
     Audit(#[from] AuditError),
-    /// A worker died.
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
 }
@@ -125,7 +123,6 @@ pub struct Directory {
 /// An entry with the epoch that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The person.
     pub person: Person,
     /// Grows with every change that ends sessions.
     pub epoch: i64,

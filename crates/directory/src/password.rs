@@ -24,16 +24,13 @@ const MAX_LENGTH: usize = 256;
 /// A password that must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordPolicyError {
-    /// Too short.
     #[error("the password has {0} characters, at least {MIN_LENGTH} are needed")]
     TooShort(usize),
-    /// Too long.
     #[error("the password has more than {MAX_LENGTH} bytes")]
     TooLong,
     /// Contains the user id.
     #[error("the password contains the user id")]
     ContainsUserId,
-    /// All characters alike.
     #[error("the password repeats one character")]
     Monotonous,
 }
@@ -44,13 +41,11 @@ pub enum LoginError {
     /// Name or password is wrong; which, is not said.
     #[error("the name or the password is wrong")]
     Wrong,
-    /// Too many failures.
     #[error("too many failed attempts; try again in {0} seconds")]
     Locked(i64),
     /// The person may not log in.
     #[error("this account is disabled")]
     Disabled,
-    /// The directory failed.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
 }

@@ -6,7 +6,6 @@ use access::{PersonRecord, Role};
 use pki::clearance::Clearance;
 use serde::{Deserialize, Serialize};
 
-/// A person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Person {
@@ -17,16 +16,13 @@ pub struct Person {
     /// Given name, for certificates.
     #[serde(default)]
     pub given_name: String,
-    /// Surname, for certificates.
     #[serde(default)]
     pub surname: String,
-    /// Mail address.
     pub email: String,
-    /// Organisation.
     pub organisation: String,
     /// Highest clearance this person may use.
     pub clearance: Clearance,
-    /// What the person does.
+    /// Roles of the person.
     #[serde(default)]
     pub roles: BTreeSet<Role>,
     /// Units the person works for; need-to-know.
@@ -45,9 +41,8 @@ fn yes() -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct PersonError {
-    /// Which field.
+    /// Name of the field.
     pub field: &'static str,
-    /// What is wrong.
     pub problem: &'static str,
 }
 
@@ -90,7 +85,7 @@ impl Person {
         Ok(())
     }
 
-    /// What access decisions need of this entry.
+    /// Builds the part of this entry on which access decisions rest.
     #[must_use]
     pub fn record(&self) -> PersonRecord {
         PersonRecord {

@@ -3,30 +3,29 @@
 //!
 //! A rename is durable only after the *directory* is synced as well; forgetting that is the usual
 //! way to lose an acknowledged file on power loss.
+//!
+//! [`Disk`] is the one set of file operations of whatever must survive a crash, [`RealDisk`] the file system;
+//! [`testing`] has disks that record what is done, to rebuild what a crash at any step leaves, or that fail. The
+//! functions here work on the real disk.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod disk;
+pub mod testing;
 
-/// Syncs the directory `path`, so that entries created, renamed or removed in it survive a crash.
-///
-/// # Errors
-/// Any error of opening or syncing the directory.
-pub fn sync_dir(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::Path;
+
+pub use disk::{Disk, DiskFile, Listed, RealDisk, SharedDisk, real};
+
+const REAL: &dyn Disk = &RealDisk;
 
 /// Syncs the directory that holds `path`.
 ///
 /// # Errors
-/// As [`sync_dir`].
+/// Any error of opening or syncing the directory.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent),
-        _ => sync_dir(Path::new(".")),
-    }
+    REAL.sync_parent(path)
 }
 
 /// Creates `path` and all its missing parents, each one durable.
@@ -34,19 +33,7 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
 /// # Errors
 /// Any error of creating or syncing a directory.
 pub fn create_dir_all(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = path.parent()
-        && !parent.as_os_str().is_empty()
-    {
-        create_dir_all(parent)?;
-    }
-    match fs::create_dir(path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    sync_parent(path)
+    REAL.create_dir_all(path)
 }
 
 /// Replaces `path` by `bytes` at once: readers and crashes see the old file or the new one.
@@ -54,33 +41,42 @@ pub fn create_dir_all(path: &Path) -> io::Result<()> {
 /// The new file has the given Unix `mode` (for instance `0o600` for keys).
 ///
 /// # Errors
-/// Any I/O error; the old file is then untouched and no temporary file is left behind.
+/// Any I/O error. No temporary file is left behind, and the old file is untouched, unless only syncing the
+/// directory failed.
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let temporary = temporary_beside(path);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&temporary, path));
+    REAL.write_atomic(path, bytes, mode)
+}
+
+/// Replaces the content of the file `path`, which is there, at once: as [`write_atomic`], but the new file has the
+/// owner, the group and the mode of the former, and a symbolic link stays one.
+///
+/// # Errors
+/// As [`write_atomic`], and where the file cannot be given to its former owner.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let former = fs::metadata(&path)?;
+    let temporary = disk::temporary_beside(&path);
+    let written = REAL
+        .write_new_file(&temporary, bytes, 0o600)
+        .and_then(|()| chown(&temporary, Some(former.uid()), Some(former.gid())))
+        // After the owner: whom it belonged to until then must not have more.
+        .and_then(|()| fs::set_permissions(&temporary, former.permissions()))
+        .and_then(|()| fs::rename(&temporary, &path));
     if let Err(e) = written {
-        // The original error matters more than whether the clean-up worked.
         let _ = fs::remove_file(&temporary);
         return Err(e);
     }
-    sync_parent(path)
+    sync_parent(&path)
 }
 
-/// A name beside `path` that no other call of this process is using.
-fn temporary_beside(path: &Path) -> PathBuf {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let n = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()))
+/// Writes the file `path`, which must not be there yet: nothing is ever replaced, whatever a look at it
+/// said before.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] if the name is taken, else any I/O error; no temporary file is left
+/// behind.
+pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    REAL.write_new(path, bytes, mode)
 }
 
 #[cfg(test)]
@@ -104,6 +100,17 @@ mod tests {
             1,
             "no temporary file is left"
         );
+    }
+
+    #[test]
+    fn new_file_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.pem");
+        write_new(&path, b"one", 0o600).unwrap();
+        let taken = write_new(&path, b"two", 0o600).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -231,7 +231,7 @@ pub(crate) fn prefix(key_envelope_len: u32) -> [u8; PREFIX_LEN] {
     out
 }
 
-/// What the first bytes of a file say.
+/// First bytes of a file, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) version: u16,

@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pki::cert::{self, Certificate, CertificateChain};
 use pki::key::PrivateKey;
+use pki::profile::ServiceRole;
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, UtcOffset};
 
@@ -38,11 +39,10 @@ pub const MAX_AUTHORITIES: usize = 16;
 pub const MAX_LISTS: usize = 8;
 const MAX_TEXT_LEN: usize = 1_024;
 
-/// What a site says of itself.
+/// A site's statement about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustBundle {
-    /// Always [`SCHEMA`].
     pub schema: String,
     /// Grows with every change of the rest; never used twice.
     pub version: u64,
@@ -64,10 +64,7 @@ pub struct TrustBundle {
 pub enum BundleError {
     /// More than [`MAX_BUNDLE_LEN`] bytes.
     #[error("trust bundle of {len} bytes is larger than {MAX_BUNDLE_LEN}")]
-    TooLarge {
-        /// Size found.
-        len: usize,
-    },
+    TooLarge { len: usize },
     /// Not JSON of this schema.
     #[error("trust bundle is not of schema {SCHEMA}")]
     Json(#[source] serde_json::Error),
@@ -79,7 +76,6 @@ pub enum BundleError {
     Field {
         /// Name of the field.
         field: &'static str,
-        /// What is wrong with it.
         problem: &'static str,
     },
     /// The signature is not valid, or signing failed.
@@ -218,7 +214,7 @@ pub struct VerifiedBundle {
 }
 
 impl VerifiedBundle {
-    /// What the bundle says.
+    /// Returns the content of the bundle.
     #[must_use]
     pub fn bundle(&self) -> &TrustBundle {
         &self.bundle
@@ -246,7 +242,8 @@ where
         .and_then(|message| message.verify())
         .map_err(BundleError::Signature)?;
     let found = names::common_name(verified.signer_chain.leaf()).unwrap_or_default();
-    if found != SIGNER {
+    let role = names::service_role(verified.signer_chain.leaf());
+    if found != SIGNER || role != Some(ServiceRole::TrustBundle) {
         return Err(BundleError::OtherSigner { found });
     }
     trust(&verified.signer_chain, verified.signing_time)

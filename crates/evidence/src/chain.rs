@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::digest::Sha256Digest;
 use crate::manifest::Manifest;
 
-/// What the centre remembers of one manifest.
+/// The centre's memory of one manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// SHA-256 of the manifest's canonical bytes.
@@ -26,7 +26,7 @@ pub struct Link {
     pub previous: Sha256Digest,
 }
 
-/// How a manifest relates to those already known.
+/// Relation of a manifest to those already known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// It continues the chain.
@@ -34,12 +34,7 @@ pub enum Position {
     /// It was seen before.
     Duplicate,
     /// It is ahead: the numbers `from..=to` have not arrived.
-    Gap {
-        /// First missing number.
-        from: u64,
-        /// Last missing number.
-        to: u64,
-    },
+    Gap { from: u64, to: u64 },
     /// It contradicts a known manifest: same number with other content, or a hash that does not
     /// fit its neighbour.
     Fork {
@@ -88,7 +83,7 @@ impl ChainState {
         self.links.keys().next_back().copied()
     }
 
-    /// Where `manifest`, whose canonical bytes hash to `manifest_sha256`, stands; changes nothing.
+    /// Finds the position of `manifest`, whose canonical bytes hash to `manifest_sha256`; changes nothing.
     #[must_use]
     pub fn classify(&self, manifest: &Manifest, manifest_sha256: &Sha256Digest) -> Position {
         let sequence = manifest.sequence;

@@ -20,6 +20,7 @@ use std::path::Path;
 use pki::cert::{self, Certificate, CertificateChain};
 use pki::oid::ExtensionArc;
 use pki::path::{Identity, Purpose, TrustStore};
+use pki::profile::ServiceRole;
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
@@ -29,20 +30,18 @@ pub use trust::{LogTrust, SCHEMA as TRUST_SCHEMA, TrustFile};
 use crate::cms::{self, Verified};
 use crate::digest::Sha256Digest;
 use crate::manifest::Manifest;
+use crate::names;
 use crate::receipt::{Receipt, Verdict};
 use folder::Folder;
 use revocation::{Lists, Role};
 
-/// How far the camera's clock may be ahead of the centre's.
+/// Distance by which the camera's clock may be ahead of the centre's.
 const CLOCK_SKEW: Duration = Duration::minutes(5);
 
-/// The file `package.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackageFile {
-    /// Always [`PACKAGE_SCHEMA`].
     pub schema: String,
-    /// The violation's name.
     pub violation: String,
     /// When the package was made, by the clock of its maker.
     #[serde(with = "time::serde::rfc3339")]
@@ -58,10 +57,9 @@ pub struct PackageFile {
 /// Value of the field `schema` of `package.json`. Packages of earlier versions have no such file.
 pub const PACKAGE_SCHEMA: &str = "cordon.package/2";
 
-/// What a package proves.
+/// Facts that a package proves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The violation's name.
     pub violation: String,
     /// The camera that signed the facts and the media.
     pub device: String,
@@ -85,7 +83,7 @@ pub struct Report {
     /// Until when revocations are known, the oldest list deciding.
     #[serde(with = "time::serde::rfc3339")]
     pub revocations_until: OffsetDateTime,
-    /// What does not make the package invalid but should be known.
+    /// Remarks that do not make the package invalid but should be known.
     pub notes: Vec<String>,
 }
 
@@ -138,7 +136,7 @@ pub fn check(
         signed_receipt.signing_time,
         "receipt",
     )?;
-    if signer.0.common_name == crate::bundle::SIGNER {
+    if names::service_role(signed_receipt.signer_chain.leaf()) != Some(ServiceRole::Receipts) {
         return Err(CheckError::Mismatch("role of the receipt's signer"));
     }
     let maker_chain = chain(&folder, "centre.pem")?;
@@ -149,6 +147,9 @@ pub fn check(
         custody.exported_at,
         "package",
     )?;
+    if names::service_role(maker_chain.leaf()) != Some(ServiceRole::Receipts) {
+        return Err(CheckError::Mismatch("role of the package's signer"));
+    }
     folder.check_signature(maker_chain.leaf(), &sums)?;
     let received_at = receipt.received_at;
     let camera_signed = Some(signed_manifest.signing_time);

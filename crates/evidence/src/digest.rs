@@ -121,7 +121,6 @@ impl Sha256 {
         self.context.update(bytes);
     }
 
-    /// Ends the hash.
     #[must_use]
     pub fn finish(self) -> Sha256Digest {
         Sha256Digest::from_digest(&self.context.finish())

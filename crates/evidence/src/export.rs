@@ -92,7 +92,6 @@ pub struct LogProof {
 
 /// Everything that goes into a package.
 pub struct Package<'a> {
-    /// The violation's name.
     pub violation: &'a str,
     /// Path of the sealed block.
     pub block: &'a Path,
@@ -112,7 +111,7 @@ pub struct Package<'a> {
     pub crls_pem: &'a [String],
     /// The audit log's part.
     pub log: &'a LogProof,
-    /// Who asked for the package and why: one line for the README.
+    /// Person and reason of the package: one line for the README.
     pub purpose: &'a str,
     /// When the package is made.
     pub now: OffsetDateTime,
@@ -130,9 +129,8 @@ pub enum ExportError {
     /// The manifest's or receipt's signature is not valid.
     #[error("signature of the {part} is not valid")]
     Signature {
-        /// Which of the two.
+        /// The part, of two.
         part: &'static str,
-        /// The cause.
         source: CmsError,
     },
     /// The signed content is not a manifest.
@@ -152,7 +150,6 @@ pub enum ExportError {
     Medium {
         /// Its index, from 0.
         index: usize,
-        /// The cause.
         source: OpenError,
     },
     /// The centre's key could not sign the package.
@@ -160,10 +157,7 @@ pub enum ExportError {
     Sign(#[source] KeyError),
     /// A certificate or structure could not be encoded.
     #[error("cannot encode {part}")]
-    Encode {
-        /// What it was.
-        part: &'static str,
-    },
+    Encode { part: &'static str },
     /// The folder could not be written.
     #[error("cannot write the package")]
     Io(#[source] io::Error),

@@ -1,4 +1,5 @@
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 //! Sealed evidence: blocks, receipts, the spool that holds them, and packages for a court.
 //!
 //! A camera *seals* what it saw ([`seal`]): facts and the hashes of all media go into a

@@ -23,7 +23,7 @@ pub const MAX_DROPPED: usize = 1_000;
 /// Largest integer of the format (RFC 8785 section 3.2.2.3 and RFC 7493 section 2.2).
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
-/// What kind of statement the camera makes.
+/// Kind of a camera's statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -33,7 +33,7 @@ pub enum Kind {
     Notice,
 }
 
-/// Where a violation was seen.
+/// Place of a violation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -52,7 +52,7 @@ pub struct Violation {
     /// Kind of violation: a token such as `speeding` or `red-light`.
     #[serde(rename = "type")]
     pub violation_type: String,
-    /// Where it was seen.
+    /// Place of the violation.
     pub place: Place,
     /// Measured speed in km/h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,13 +120,11 @@ pub struct Notice {
     pub text: Option<String>,
 }
 
-/// What a sealed block says about itself; made by [`crate::seal::Sealer`].
+/// A sealed block's statement about itself; made by [`crate::seal::Sealer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Always [`SCHEMA`].
     pub schema: String,
-    /// Kind of statement.
     pub kind: Kind,
     /// Common name of the camera's certificate.
     pub device: String,
@@ -157,19 +155,13 @@ pub struct Manifest {
 pub enum ManifestError {
     /// More than [`MAX_MANIFEST_LEN`] bytes.
     #[error("manifest of {len} bytes is larger than {MAX_MANIFEST_LEN}")]
-    TooLarge {
-        /// Size found.
-        len: usize,
-    },
+    TooLarge { len: usize },
     /// Not JSON, a field is missing, unknown, repeated or of another type.
     #[error("manifest is not of schema {SCHEMA}")]
     Json(#[source] serde_json::Error),
     /// The field `schema` names something else.
     #[error("manifest schema is {found:?}, expected {SCHEMA:?}")]
-    Schema {
-        /// Value found.
-        found: String,
-    },
+    Schema { found: String },
     /// The bytes differ from the canonical form of what they say.
     #[error("manifest is not in canonical form")]
     NotCanonical,
@@ -178,7 +170,6 @@ pub enum ManifestError {
     Field {
         /// Name of the field, with dots for nesting.
         field: &'static str,
-        /// What is wrong with it.
         problem: &'static str,
     },
 }
@@ -234,7 +225,7 @@ fn encode(manifest: &Manifest) -> Result<Vec<u8>, ManifestError> {
     serde_json_canonicalizer::to_vec(manifest).map_err(ManifestError::Json)
 }
 
-pub use check::medium_name as check_medium_name;
+pub use check::{is_unsafe as is_unsafe_char, medium_name as check_medium_name};
 
 #[cfg(test)]
 mod tests;

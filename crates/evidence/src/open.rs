@@ -20,7 +20,7 @@ use crate::manifest::{Manifest, ManifestError, Medium};
 use crate::names;
 use crate::seal::read_full;
 
-/// Which of the two envelopes of a block.
+/// One of the two envelopes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvelopePart {
     /// The one that holds the media key.
@@ -46,28 +46,17 @@ pub enum OpenError {
     NotABlock,
     /// A format version we do not know.
     #[error("block format version {version} is not supported")]
-    UnsupportedVersion {
-        /// Version found.
-        version: u16,
-    },
+    UnsupportedVersion { version: u16 },
     /// Flags we do not know.
     #[error("block flags {flags:#06x} are not supported")]
-    UnsupportedFlags {
-        /// Flags found.
-        flags: u16,
-    },
+    UnsupportedFlags { flags: u16 },
     /// The block's end is missing or its parts do not add up to its size.
     #[error("block of {size} bytes is truncated or has bytes added")]
-    Truncated {
-        /// Size found.
-        size: u64,
-    },
+    Truncated { size: u64 },
     /// An envelope is malformed, altered, or of a profile we refuse.
     #[error("{} envelope cannot be opened", part.name())]
     Envelope {
-        /// Which one.
         part: EnvelopePart,
-        /// The cause.
         source: CmsError,
     },
     /// None of our keys is among the recipients.
@@ -101,12 +90,10 @@ pub enum OpenError {
         /// Bytes in the block.
         found: u64,
     },
-    /// No such medium.
     #[error("block has {count} media, no number {index}")]
     NoSuchMedium {
         /// Index asked for, from 0.
         index: usize,
-        /// Number of media.
         count: usize,
     },
     /// A chunk was altered, swapped, repeated or cut.
@@ -357,7 +344,6 @@ fn read_exact(reader: &mut impl Read, buffer: &mut [u8]) -> Result<Option<()>, O
 
 /// A block whose manifest is decrypted and verified, ready to give its media.
 pub struct Opened<R> {
-    /// The manifest.
     pub manifest: Manifest,
     /// Its canonical bytes, as signed.
     pub manifest_bytes: Vec<u8>,
@@ -374,7 +360,7 @@ pub struct Opened<R> {
     reader: R,
 }
 
-/// How far a medium has been read.
+/// Place up to which a medium has been read.
 pub struct MediumCursor {
     index: usize,
     nonce_index: u32,

@@ -7,10 +7,10 @@ use std::error::Error;
 
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
+use pki::profile::ServiceRole;
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, UtcOffset};
 
-use crate::bundle;
 use crate::cms::{self, CmsError, Placement};
 use crate::digest::Sha256Digest;
 use crate::manifest::MAX_INTEGER;
@@ -26,7 +26,7 @@ pub const MAX_CHECKPOINT_LEN: usize = 4 * 1024;
 pub const MAX_RECEIPT_LEN: usize = 16 * 1024;
 const MAX_TEXT_LEN: usize = 1_024;
 
-/// What the centre did with the block.
+/// The centre's decision about the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -36,7 +36,6 @@ pub enum Verdict {
     Quarantined,
 }
 
-/// The centre's statement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
@@ -54,7 +53,6 @@ pub struct Receipt {
     /// SHA-256 of the manifest; absent if it is unreadable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest_sha256: Option<Sha256Digest>,
-    /// What was done.
     pub verdict: Verdict,
     /// Why, present exactly when quarantined: a code such as `chunk-authentication`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,10 +75,7 @@ pub struct Receipt {
 pub enum ReceiptError {
     /// More than [`MAX_RECEIPT_LEN`] bytes.
     #[error("receipt of {len} bytes is larger than {MAX_RECEIPT_LEN}")]
-    TooLarge {
-        /// Size found.
-        len: usize,
-    },
+    TooLarge { len: usize },
     /// Not JSON of this schema.
     #[error("receipt is not of schema {SCHEMA} or {SCHEMA_2}")]
     Json(#[source] serde_json::Error),
@@ -92,7 +87,6 @@ pub enum ReceiptError {
     Field {
         /// Name of the field.
         field: &'static str,
-        /// What is wrong with it.
         problem: &'static str,
     },
     /// The signature is not valid, or signing failed.
@@ -236,7 +230,7 @@ pub struct VerifiedReceipt {
 }
 
 impl VerifiedReceipt {
-    /// What the receipt says.
+    /// Returns the content of the receipt.
     #[must_use]
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
@@ -276,7 +270,7 @@ where
     let verified = cms::parse_signed_data(der)
         .and_then(|message| message.verify())
         .map_err(ReceiptError::Signature)?;
-    if names::common_name(verified.signer_chain.leaf()).as_deref() == Some(bundle::SIGNER) {
+    if names::service_role(verified.signer_chain.leaf()) != Some(ServiceRole::Receipts) {
         return Err(ReceiptError::OtherRole);
     }
     trust(&verified.signer_chain, verified.signing_time)

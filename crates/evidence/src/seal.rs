@@ -19,10 +19,9 @@ use crate::digest::{HashingWriter, Sha256, Sha256Digest};
 use crate::manifest::{Kind, Manifest, ManifestError, Medium, Notice, SCHEMA, Violation};
 use crate::names;
 
-/// What a block is about.
+/// Subject of a block.
 #[derive(Clone, Debug)]
 pub enum Statement {
-    /// An observed violation.
     Violation(Violation),
     /// A statement of the camera about itself.
     Notice(Notice),
@@ -39,7 +38,6 @@ pub struct ManifestDraft {
     pub captured_at: OffsetDateTime,
     /// Clearance needed to see the content.
     pub classification: Clearance,
-    /// What it is about.
     pub statement: Statement,
 }
 
@@ -53,14 +51,12 @@ pub struct MediumSource<'a> {
     pub reader: Box<dyn Read + 'a>,
 }
 
-/// What was written.
 #[derive(Clone, Debug)]
 pub struct Sealed {
     /// SHA-256 over the whole block.
     pub block_sha256: Sha256Digest,
     /// Size of the block in bytes.
     pub block_size: u64,
-    /// The manifest inside.
     pub manifest: Manifest,
     /// SHA-256 of the manifest's canonical bytes: `previous` of the next one.
     pub manifest_sha256: Sha256Digest,
@@ -83,12 +79,7 @@ pub enum SealError {
     TooLarge,
     /// A medium could not be read.
     #[error("cannot read medium {name:?}")]
-    Read {
-        /// Its name.
-        name: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Read { name: String, source: io::Error },
     /// The block could not be written.
     #[error("cannot write the block")]
     Write(#[source] io::Error),

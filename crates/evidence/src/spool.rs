@@ -26,7 +26,6 @@
 //! * Files ending in `.tmp` are unfinished and removed at start.
 
 mod damaged;
-mod disk;
 mod entry;
 mod error;
 mod evict;
@@ -38,6 +37,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use durable::{Disk, DiskFile, SharedDisk};
+
 use crate::cms;
 use crate::digest::Sha256Digest;
 use crate::manifest::{DropReason, Dropped};
@@ -48,15 +49,16 @@ pub use damaged::{Checked, list_damaged};
 pub use entry::Entry;
 pub use error::SpoolError;
 
-use disk::Disk;
 use state::State;
 
 const TEMPORARY: &str = ".tmp";
 const BLOCKS: &str = "blocks";
 const RECEIPTS: &str = "receipts";
 const RECEIPT_EXTENSION: &str = ".p7m";
+/// Blocks are ciphertext; the folder says who may read them.
+const FILE_MODE: u32 = 0o666;
 /// Largest stored receipt read back, in bytes: 16 KiB of JSON, certificates and a signature.
-const MAX_RECEIPT_FILE: u64 = 256 * 1024;
+const MAX_RECEIPT_FILE: usize = 256 * 1024;
 
 /// What happens to a new block when there is no room for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,9 +85,7 @@ pub struct SpoolConfig {
 /// Where the camera's chain stands: what the next manifest must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainPosition {
-    /// Its sequence number.
     pub sequence: u64,
-    /// Its `previous`.
     pub previous: Sha256Digest,
 }
 
@@ -100,10 +100,8 @@ pub struct Recovery {
     pub advanced: bool,
 }
 
-/// What [`Spool::commit`] did.
 #[derive(Clone, Debug)]
 pub struct Committed {
-    /// The new block.
     pub entry: Entry,
     /// Blocks that had to make room; also in [`Spool::pending_dropped`] until a notice names them.
     pub evicted: Vec<Dropped>,
@@ -113,15 +111,16 @@ pub struct Committed {
 pub struct Spool {
     folder: PathBuf,
     config: SpoolConfig,
-    disk: Arc<Disk>,
+    disk: SharedDisk,
     entries: BTreeMap<u64, Entry>,
     damaged: BTreeMap<u64, Entry>,
-    /// Of both.
     bytes: u64,
     state: State,
     /// `next_sequence` as it stands on disk.
     stored_next: u64,
     writers: u64,
+    /// A block got its name, but the folder could not be flushed since.
+    unsynced: bool,
     _lock: File,
 }
 
@@ -136,24 +135,25 @@ impl Spool {
         device: &str,
         config: SpoolConfig,
     ) -> Result<(Self, Recovery), SpoolError> {
-        Self::open_on(folder, device, config, Arc::default())
+        Self::open_on(folder, device, config, durable::real())
     }
 
     fn open_on(
         folder: &Path,
         device: &str,
         config: SpoolConfig,
-        disk: Arc<Disk>,
+        disk: SharedDisk,
     ) -> Result<(Self, Recovery), SpoolError> {
         for part in [BLOCKS, damaged::FOLDER, RECEIPTS] {
-            fs::create_dir_all(folder.join(part)).map_err(SpoolError::from_io)?;
+            disk.create_dir_all(&folder.join(part))
+                .map_err(SpoolError::from_io)?;
         }
         let lock = File::create(folder.join("lock")).map_err(SpoolError::from_io)?;
         lock.try_lock().map_err(|e| match e {
             fs::TryLockError::WouldBlock => SpoolError::Locked,
             fs::TryLockError::Error(e) => SpoolError::Io(e),
         })?;
-        let loaded = State::load(&disk, folder, device)?;
+        let loaded = State::load(&*disk, folder, device)?;
         let mut spool = Self {
             folder: folder.to_owned(),
             config,
@@ -164,13 +164,16 @@ impl Spool {
             stored_next: loaded.as_ref().map_or(0, |s| s.next_sequence),
             state: loaded.unwrap_or_else(|| State::first(device)),
             writers: 0,
+            unsynced: true,
             _lock: lock,
         };
         let mut recovery = Recovery::default();
         spool.refuse_second_beginning()?;
         spool.scan_blocks(&mut recovery)?;
-        recovery.unfinished += remove_unfinished(&spool.disk, folder)?;
-        recovery.unfinished += remove_unfinished(&spool.disk, &folder.join(RECEIPTS))?;
+        // What a former process could not flush is relied on from here on.
+        spool.settle()?;
+        recovery.unfinished += remove_unfinished(&*spool.disk, folder)?;
+        recovery.unfinished += remove_unfinished(&*spool.disk, &folder.join(RECEIPTS))?;
         spool.finish_interrupted()?;
         recovery.advanced = spool.adopt_newest();
         if spool.stored_next == 0 || recovery.advanced {
@@ -200,9 +203,10 @@ impl Spool {
 
     fn scan_blocks(&mut self, recovery: &mut Recovery) -> Result<(), SpoolError> {
         let blocks = self.folder.join(BLOCKS);
-        recovery.unfinished += remove_unfinished(&self.disk, &blocks)?;
+        recovery.unfinished += remove_unfinished(&*self.disk, &blocks)?;
         for (part, is_damaged) in [(blocks, false), (self.folder.join(damaged::FOLDER), true)] {
-            for (name, size) in self.disk.list(&part).map_err(SpoolError::Io)? {
+            for file in self.disk.list(&part).map_err(SpoolError::Io)? {
+                let (name, size) = (file.name, file.len);
                 let parsed = name.to_str().and_then(|n| Entry::from_file_name(n, size));
                 let Some(entry) = parsed else {
                     recovery.foreign.push(name.to_string_lossy().into_owned());
@@ -336,7 +340,10 @@ impl Spool {
         self.writers = self.writers.saturating_add(1);
         let name = format!("{}-{}{TEMPORARY}", std::process::id(), self.writers);
         let path = self.folder.join(BLOCKS).join(name);
-        let file = self.disk.create(&path).map_err(SpoolError::from_io)?;
+        let file = self
+            .disk
+            .create(&path, FILE_MODE)
+            .map_err(SpoolError::from_io)?;
         Ok(SpoolWriter {
             file,
             path,
@@ -353,6 +360,8 @@ impl Spool {
     /// [`SpoolError::OutOfSequence`], [`SpoolError::SizeMismatch`], [`SpoolError::Full`],
     /// [`SpoolError::NoSpace`] or [`SpoolError::Io`]. The number is then free again; blocks evicted
     /// before an I/O error stay evicted and are in [`Self::pending_dropped`].
+    /// [`SpoolError::Unsynced`]: the block has its number and is part of the spool. It must not be stored
+    /// again, and its source must stay until [`Self::settle`] succeeds.
     pub fn commit(
         &mut self,
         writer: SpoolWriter,
@@ -383,11 +392,27 @@ impl Spool {
         self.bytes = self.bytes.saturating_add(entry.size);
         self.entries.insert(entry.sequence, entry.clone());
         self.adopt_newest();
-        self.disk.sync_dir(&blocks).map_err(SpoolError::from_io)?;
+        self.unsynced = true;
+        let synced = self.settle();
         if let Some(notice) = &sealed.manifest.notice {
+            // Should this fail, the next start tells the centre once more.
             self.forget_dropped(&notice.dropped)?;
         }
+        synced?;
         Ok(Committed { entry, evicted })
+    }
+
+    /// Makes sure that all stored blocks survive a power cut; costs nothing if they do.
+    ///
+    /// # Errors
+    /// [`SpoolError::Unsynced`].
+    pub fn settle(&mut self) -> Result<(), SpoolError> {
+        if self.unsynced {
+            let blocks = self.folder.join(BLOCKS);
+            self.disk.sync_dir(&blocks).map_err(SpoolError::Unsynced)?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
 
     fn forget_dropped(&mut self, named: &[Dropped]) -> Result<(), SpoolError> {
@@ -440,17 +465,17 @@ impl Spool {
                 self.forget_dropped(&[d])
             }
             Some(_) => mismatch("manifest_sha256"),
-            None if self.receipt_path(sequence).exists() => Ok(()),
-            None => Err(SpoolError::NotFound { sequence }),
+            None => match self.receipt_path(sequence).try_exists() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(SpoolError::NotFound { sequence }),
+                Err(error) => Err(SpoolError::Io(error)),
+            },
         }
     }
 
     fn keep_receipt(&self, sequence: u64, receipt: &VerifiedReceipt) -> Result<(), SpoolError> {
-        let folder = self.folder.join(RECEIPTS);
-        let name = format!("{sequence:016}{RECEIPT_EXTENSION}");
-        self.disk
-            .replace(&folder, &name, receipt.der())
-            .map_err(SpoolError::from_io)
+        let path = self.receipt_path(sequence);
+        replace(&*self.disk, &path, receipt.der()).map_err(SpoolError::from_io)
     }
 
     /// Removes the oldest receipts beyond the number to keep; the result is how many.
@@ -462,13 +487,13 @@ impl Spool {
         let files = self.disk.list(&folder).map_err(SpoolError::Io)?;
         let mut names: Vec<PathBuf> = files
             .into_iter()
-            .map(|(name, _)| folder.join(name))
+            .map(|file| folder.join(file.name))
             .filter(|path| path.extension().is_some_and(|e| e == "p7m"))
             .collect();
         names.sort();
         let excess = names.len().saturating_sub(self.config.max_receipts);
         for path in names.iter().take(excess) {
-            self.disk.remove(path).map_err(SpoolError::Io)?;
+            self.disk.remove_file(path).map_err(SpoolError::Io)?;
         }
         Ok(excess)
     }
@@ -479,7 +504,7 @@ impl Spool {
         };
         // Not synchronised: if a power cut brings the file back, its record says it is gone.
         self.disk
-            .remove(&self.block_path(entry))
+            .remove_file(&self.block_path(entry))
             .map_err(SpoolError::from_io)?;
         self.bytes = self.bytes.saturating_sub(entry.size);
         self.entries.remove(&sequence);
@@ -494,34 +519,42 @@ impl Spool {
     }
 
     fn store_state(&mut self) -> Result<(), SpoolError> {
-        self.state.store(&self.disk, &self.folder)?;
+        self.state.store(&*self.disk, &self.folder)?;
         self.stored_next = self.state.next_sequence;
         Ok(())
     }
 }
 
-fn remove_unfinished(disk: &Disk, folder: &Path) -> Result<usize, SpoolError> {
+fn remove_unfinished(disk: &dyn Disk, folder: &Path) -> Result<usize, SpoolError> {
     let mut removed: usize = 0;
-    for (name, _) in disk.list(folder).map_err(SpoolError::Io)? {
-        if name.to_string_lossy().ends_with(TEMPORARY) {
-            disk.remove(&folder.join(name)).map_err(SpoolError::Io)?;
+    for file in disk.list(folder).map_err(SpoolError::Io)? {
+        if file.name.to_string_lossy().ends_with(TEMPORARY) {
+            disk.remove_file(&folder.join(file.name))
+                .map_err(SpoolError::Io)?;
             removed = removed.saturating_add(1);
         }
     }
     Ok(removed)
 }
 
+/// Replaces `path` by `bytes`; what a crash leaves of it goes by a name that is removed at start.
+fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(TEMPORARY);
+    disk.replace_by(Path::new(&temporary), path, bytes, FILE_MODE)
+}
+
 /// A block being written; removed when dropped without [`Spool::commit`].
 pub struct SpoolWriter {
-    file: File,
+    file: DiskFile,
     path: PathBuf,
     written: u64,
-    disk: Arc<Disk>,
+    disk: SharedDisk,
 }
 
 impl Write for SpoolWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.disk.write(&mut self.file, bytes)?;
+        let n = self.disk.write(&self.file, bytes)?;
         self.written = self.written.saturating_add(n as u64);
         Ok(n)
     }
@@ -534,7 +567,7 @@ impl Write for SpoolWriter {
 impl Drop for SpoolWriter {
     fn drop(&mut self) {
         // After a commit the name is gone, and removing what is gone is no error.
-        let _ = self.disk.remove(&self.path);
+        let _ = self.disk.remove_file(&self.path);
     }
 }
 

@@ -17,6 +17,7 @@ pub type Target = fn(&[u8]);
 
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("accelerator", targets::accelerator::run),
     ("block", targets::block::run),
     ("certificates", targets::certificates::run),
     ("cms", targets::cms::run),

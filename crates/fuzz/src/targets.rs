@@ -1,5 +1,6 @@
 //! The targets, a module each: a function of any bytes that panics when a property does not hold.
 
+pub mod accelerator;
 pub mod block;
 pub mod certificates;
 pub mod cms;

@@ -104,6 +104,11 @@ fn corpus_belongs_to_targets() {
 }
 
 #[test]
+fn accelerator_holds_on_corpus_and_mutations() {
+    smoke("accelerator");
+}
+
+#[test]
 fn block_holds_on_corpus_and_mutations() {
     smoke("block");
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// What the core calls this provider by; opaque.
+/// The core's handle of this provider; opaque.
 pub type CoreHandle = c_void;
 
 /// `OSSL_PARAM`: one named value passed in or asked for. A list ends with a null key.
@@ -16,7 +16,7 @@ pub struct Param {
     pub key: *const c_char,
     /// One of the [`data_type`]s.
     pub data_type: c_uint,
-    /// Where the value is or goes; null asks for its size.
+    /// Address of the value; null asks for its size.
     pub data: *mut c_void,
     /// Bytes at `data`.
     pub data_size: usize,
@@ -68,7 +68,7 @@ pub struct Algorithm {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Dispatch {
-    /// What the function is; says which field of [`Function`] is meant.
+    /// Kind of the function; says which field of [`Function`] is meant.
     pub id: c_int,
     /// The function.
     pub function: Function,
@@ -82,11 +82,8 @@ impl Dispatch {
     };
 }
 
-/// `newctx`.
 pub type NewCtx = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-/// `freectx`.
 pub type FreeCtx = unsafe extern "C" fn(*mut c_void);
-/// `dupctx`.
 pub type DupCtx = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 /// `encrypt_init` and `decrypt_init`: context, key and its length, IV and its length, settings.
 pub type Init =
@@ -96,21 +93,16 @@ pub type Update =
     unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
 /// `final`: context, output with length and room.
 pub type Final = unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize) -> c_int;
-/// `get_params`.
 pub type GetParams = unsafe extern "C" fn(*mut Param) -> c_int;
 /// `get_ctx_params`, and `get_params` of the provider and of the core.
 pub type GetCtxParams = unsafe extern "C" fn(*mut c_void, *mut Param) -> c_int;
-/// `set_ctx_params`.
 pub type SetCtxParams = unsafe extern "C" fn(*mut c_void, *const Param) -> c_int;
-/// `gettable_params`.
 pub type Params = unsafe extern "C" fn(*mut c_void) -> *const Param;
 /// `gettable_ctx_params` and `settable_ctx_params`.
 pub type CtxParams = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *const Param;
 /// `query_operation`: provider, operation, and whether the answer may not be kept.
 pub type Query = unsafe extern "C" fn(*mut c_void, c_int, *mut c_int) -> *const Algorithm;
-/// `get_reason_strings`.
 pub type Reasons = unsafe extern "C" fn(*mut c_void) -> *const Item;
-/// `core_new_error`.
 pub type NewError = unsafe extern "C" fn(*const CoreHandle);
 /// `core_set_error_debug`: file, line, function.
 pub type SetErrorDebug =
@@ -152,11 +144,8 @@ pub mod core_function {
 
     /// [`super::GetCtxParams`] on the handle.
     pub const GET_PARAMS: c_int = 2;
-    /// [`super::NewError`].
     pub const NEW_ERROR: c_int = 5;
-    /// [`super::SetErrorDebug`].
     pub const SET_ERROR_DEBUG: c_int = 6;
-    /// [`super::VsetError`].
     pub const VSET_ERROR: c_int = 7;
 }
 
@@ -164,15 +153,10 @@ pub mod core_function {
 pub mod provider_function {
     use super::c_int;
 
-    /// [`super::FreeCtx`].
     pub const TEARDOWN: c_int = 1024;
-    /// [`super::Params`].
     pub const GETTABLE_PARAMS: c_int = 1025;
-    /// [`super::GetCtxParams`].
     pub const GET_PARAMS: c_int = 1026;
-    /// [`super::Query`].
     pub const QUERY_OPERATION: c_int = 1027;
-    /// [`super::Reasons`].
     pub const GET_REASON_STRINGS: c_int = 1029;
 }
 
@@ -183,33 +167,19 @@ pub const OPERATION_CIPHER: c_int = 2;
 pub mod cipher_function {
     use super::c_int;
 
-    /// [`super::NewCtx`].
     pub const NEWCTX: c_int = 1;
-    /// [`super::Init`].
     pub const ENCRYPT_INIT: c_int = 2;
-    /// [`super::Init`].
     pub const DECRYPT_INIT: c_int = 3;
-    /// [`super::Update`].
     pub const UPDATE: c_int = 4;
-    /// [`super::Final`].
     pub const FINAL: c_int = 5;
-    /// [`super::Update`].
     pub const CIPHER: c_int = 6;
-    /// [`super::FreeCtx`].
     pub const FREECTX: c_int = 7;
-    /// [`super::DupCtx`].
     pub const DUPCTX: c_int = 8;
-    /// [`super::GetParams`].
     pub const GET_PARAMS: c_int = 9;
-    /// [`super::GetCtxParams`].
     pub const GET_CTX_PARAMS: c_int = 10;
-    /// [`super::SetCtxParams`].
     pub const SET_CTX_PARAMS: c_int = 11;
-    /// [`super::Params`].
     pub const GETTABLE_PARAMS: c_int = 12;
-    /// [`super::CtxParams`].
     pub const GETTABLE_CTX_PARAMS: c_int = 13;
-    /// [`super::CtxParams`].
     pub const SETTABLE_CTX_PARAMS: c_int = 14;
 }
 
@@ -217,12 +187,8 @@ pub mod cipher_function {
 pub mod evp_mode {
     use super::c_uint;
 
-    /// `EVP_CIPH_ECB_MODE`.
     pub const ECB: c_uint = 1;
-    /// `EVP_CIPH_CBC_MODE`.
     pub const CBC: c_uint = 2;
-    /// `EVP_CIPH_OFB_MODE`.
     pub const OFB: c_uint = 4;
-    /// `EVP_CIPH_CTR_MODE`.
     pub const CTR: c_uint = 5;
 }

@@ -6,7 +6,6 @@ use ibc::Variant;
 
 use crate::abi::evp_mode;
 
-/// How many ciphers there are.
 pub(crate) const COUNT: usize = 15;
 
 /// A mode of operation (IBC specification, section 4).
@@ -17,7 +16,6 @@ pub(crate) enum Mode {
     Ctr,
 }
 
-/// One cipher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Algorithm {
     pub(crate) variant: Variant,
@@ -64,7 +62,6 @@ impl Algorithm {
         }
     }
 
-    /// For people.
     pub(crate) const fn description(self) -> &'static CStr {
         match self.variant {
             Variant::Indect128 => c"INDECT Block Cipher, 8 rounds (research cipher, not secure)",
@@ -104,7 +101,7 @@ impl Algorithm {
     }
 }
 
-/// Which of the two modules this is (section 8).
+/// The module that this is, of two (section 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
     /// Everything is reported as it is.

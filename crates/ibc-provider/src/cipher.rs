@@ -37,7 +37,7 @@ const NUM: &CStr = c"num";
 const PADDING: &CStr = c"padding";
 const UPDATED_IV: &CStr = c"updated-iv";
 
-/// What a cipher tells about itself.
+/// Gettable parameters of a cipher.
 static GETTABLE: Descriptions<10> = Descriptions([
     describe(MODE, UNSIGNED_INTEGER),
     describe(KEY_LEN, UNSIGNED_INTEGER),
@@ -51,7 +51,7 @@ static GETTABLE: Descriptions<10> = Descriptions([
     params::END,
 ]);
 
-/// What a context tells about itself.
+/// Gettable parameters of a context.
 static GETTABLE_CTX: Descriptions<7> = Descriptions([
     describe(KEY_LEN, UNSIGNED_INTEGER),
     describe(IV_LEN, UNSIGNED_INTEGER),
@@ -62,7 +62,7 @@ static GETTABLE_CTX: Descriptions<7> = Descriptions([
     params::END,
 ]);
 
-/// What can be set in a context.
+/// Settable parameters of a context.
 static SETTABLE_CTX: Descriptions<4> = Descriptions([
     describe(PADDING, UNSIGNED_INTEGER),
     describe(IV_LEN, UNSIGNED_INTEGER),
@@ -88,7 +88,6 @@ impl<const N: usize, const OPENVPN: bool> Table<N, OPENVPN> {
         Flavour::Plain
     };
 
-    /// The table.
     pub(crate) const DISPATCH: &[Dispatch] = &[
         entry(
             id::NEWCTX,
@@ -137,7 +136,6 @@ const fn entry(id: c_int, function: Function) -> Dispatch {
     Dispatch { id, function }
 }
 
-/// `newctx`.
 unsafe extern "C" fn newctx<const N: usize>(provider: *mut c_void) -> *mut c_void {
     let made = catch_unwind(|| {
         // SAFETY: OpenSSL passes what `OSSL_provider_init` has given to it, which lives until
@@ -154,7 +152,6 @@ unsafe extern "C" fn newctx<const N: usize>(provider: *mut c_void) -> *mut c_voi
     made.ok().flatten().unwrap_or(std::ptr::null_mut())
 }
 
-/// `freectx`.
 unsafe extern "C" fn freectx(context: *mut c_void) {
     if context.is_null() {
         return;
@@ -164,7 +161,6 @@ unsafe extern "C" fn freectx(context: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
 }
 
-/// `dupctx`.
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     let copied = catch_unwind(|| {
         // SAFETY: OpenSSL passes a context of `newctx` that nobody changes at the same time.
@@ -233,7 +229,6 @@ unsafe fn tell(place: *mut usize, len: usize) {
     }
 }
 
-/// `encrypt_init`.
 unsafe extern "C" fn encrypt_init(
     context: *mut c_void,
     key: *const u8,
@@ -254,7 +249,6 @@ unsafe extern "C" fn encrypt_init(
     }
 }
 
-/// `decrypt_init`.
 unsafe extern "C" fn decrypt_init(
     context: *mut c_void,
     key: *const u8,
@@ -298,7 +292,6 @@ unsafe fn init(
     unsafe { with(context, work) }
 }
 
-/// `update`.
 unsafe extern "C" fn update(
     context: *mut c_void,
     output: *mut u8,
@@ -319,7 +312,6 @@ unsafe extern "C" fn update(
     unsafe { with(context, work) }
 }
 
-/// `final`.
 unsafe extern "C" fn finalize(
     context: *mut c_void,
     output: *mut u8,
@@ -338,7 +330,6 @@ unsafe extern "C" fn finalize(
     unsafe { with(context, work) }
 }
 
-/// `cipher`.
 unsafe extern "C" fn cipher(
     context: *mut c_void,
     output: *mut u8,
@@ -359,7 +350,6 @@ unsafe extern "C" fn cipher(
     unsafe { with(context, work) }
 }
 
-/// `get_params`.
 unsafe extern "C" fn get_params<const N: usize, const OPENVPN: bool>(list: *mut Param) -> c_int {
     const KNOWN: [&CStr; 9] = [
         MODE,
@@ -393,7 +383,6 @@ unsafe extern "C" fn get_params<const N: usize, const OPENVPN: bool>(list: *mut 
     c_int::from(matches!(answered, Ok(Ok(()))))
 }
 
-/// `get_ctx_params`.
 unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c_int {
     const KNOWN: [&CStr; 6] = [KEY_LEN, IV_LEN, PADDING, NUM, IV, UPDATED_IV];
     let work = |stream: &mut Stream| {
@@ -422,7 +411,6 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c
     unsafe { with(context, work) }
 }
 
-/// `set_ctx_params`.
 unsafe extern "C" fn set_ctx_params(context: *mut c_void, list: *const Param) -> c_int {
     // SAFETY: OpenSSL passes a list with an end, and its context.
     unsafe { with(context, |stream| set(stream, list)) }
@@ -454,12 +442,10 @@ unsafe fn set(stream: &mut Stream, list: *const Param) -> Result<(), Refusal> {
     unsafe { params::take(list, &[PADDING, IV_LEN, KEY_LEN], apply) }
 }
 
-/// `gettable_params`.
 unsafe extern "C" fn gettable_params(_provider: *mut c_void) -> *const Param {
     GETTABLE.as_ptr()
 }
 
-/// `gettable_ctx_params`.
 unsafe extern "C" fn gettable_ctx_params(
     _context: *mut c_void,
     _provider: *mut c_void,
@@ -467,7 +453,6 @@ unsafe extern "C" fn gettable_ctx_params(
     GETTABLE_CTX.as_ptr()
 }
 
-/// `settable_ctx_params`.
 unsafe extern "C" fn settable_ctx_params(
     _context: *mut c_void,
     _provider: *mut c_void,

@@ -62,7 +62,7 @@ impl Host {
         host
     }
 
-    /// Which of the two modules was loaded, by the names under which it was.
+    /// Finds the module that was loaded, by the names under which it was.
     pub(crate) fn flavour(&self) -> Flavour {
         let names = [c"module-filename", c"provider-name"];
         let for_openvpn = names
@@ -90,7 +90,7 @@ impl Host {
             .ok_or(Refusal::Backend)
     }
 
-    /// What the core knows under `key`: names of its own, or an entry of the module's section of the
+    /// Asks the core for the text under `key`: names of its own, or an entry of the module's section of the
     /// configuration.
     fn text(&self, key: &'static CStr) -> Option<CString> {
         let get_params = self.get_params?;

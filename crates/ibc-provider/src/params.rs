@@ -95,7 +95,7 @@ unsafe fn key_of<'a>(param: *const Param) -> Option<&'a CStr> {
 }
 
 impl Wanted<'_> {
-    /// Which value is wanted.
+    /// Name of the wanted value.
     pub(crate) fn name(&self) -> &'static CStr {
         self.name
     }
@@ -186,7 +186,7 @@ unsafe fn write(data: *mut c_void, bytes: &[u8]) {
 }
 
 impl Given<'_> {
-    /// Which value is given.
+    /// Name of the given value.
     pub(crate) fn name(&self) -> &'static CStr {
         self.name
     }

@@ -26,7 +26,7 @@ const STATUS: &CStr = c"status";
 /// One loaded provider: what OpenSSL calls `provctx`.
 pub(crate) struct Provider {
     pub(crate) host: Host,
-    /// What computes; `backend` in the module's section of the configuration, else the fastest.
+    /// Computing back end; `backend` in the module's section of the configuration, else the fastest.
     pub(crate) backend: Backend,
     flavour: Flavour,
 }
@@ -181,7 +181,6 @@ pub unsafe extern "C" fn OSSL_provider_init(
     1
 }
 
-/// `teardown`.
 unsafe extern "C" fn teardown(provider: *mut c_void) {
     if !provider.is_null() {
         // SAFETY: made by `OSSL_provider_init`; OpenSSL calls this last, and once.
@@ -189,12 +188,10 @@ unsafe extern "C" fn teardown(provider: *mut c_void) {
     }
 }
 
-/// `gettable_params`.
 unsafe extern "C" fn gettable_params(_provider: *mut c_void) -> *const Param {
     GETTABLE.as_ptr()
 }
 
-/// `get_params`.
 unsafe extern "C" fn get_params(provider: *mut c_void, list: *mut Param) -> c_int {
     // SAFETY: made by `OSSL_provider_init` and not yet torn down; nothing changes it.
     let Some(provider) = (unsafe { provider.cast::<Provider>().as_ref() }) else {
@@ -231,7 +228,6 @@ const VERSION_TEXT: &CStr = {
     }
 };
 
-/// `query_operation`.
 unsafe extern "C" fn query_operation(
     provider: *mut c_void,
     operation: c_int,
@@ -252,7 +248,6 @@ unsafe extern "C" fn query_operation(
     }
 }
 
-/// `get_reason_strings`.
 unsafe extern "C" fn reason_strings(_provider: *mut c_void) -> *const Item {
     REASON_LIST.0.as_ptr()
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::{CStr, c_uint};
 
-/// A refused call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("the key has {given} bytes and this cipher takes {wanted}")]

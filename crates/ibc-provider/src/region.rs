@@ -135,7 +135,7 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// How far output `output_at` lies behind input `input_at` in memory; negative when it lies
+    /// Distance in memory of output `output_at` behind input `input_at`; negative when it lies
     /// before.
     fn distance(&self, input_at: usize, output_at: usize) -> isize {
         let input = self.input.addr().wrapping_add(input_at);
@@ -143,7 +143,7 @@ impl<'a> Regions<'a> {
         output.wrapping_sub(input).cast_signed()
     }
 
-    /// How `len` bytes of input from `input_at` lie to as many of output from `output_at`.
+    /// Overlap of `len` bytes of input from `input_at` with as many of output from `output_at`.
     pub(crate) fn overlap(&self, input_at: usize, output_at: usize, len: usize) -> Overlap {
         match self.distance(input_at, output_at) {
             0 => Overlap::None,
@@ -203,7 +203,7 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// How output lies to input.
+/// Position of output relative to input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overlap {
     /// Apart, or exactly the same bytes.

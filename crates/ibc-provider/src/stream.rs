@@ -32,7 +32,6 @@ pub(crate) const CHUNK: usize = 1024;
 /// Longest IV in bytes: the native one.
 const MAX_IV: usize = 32;
 
-/// Encrypting or decrypting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Encrypt,
@@ -58,7 +57,6 @@ enum Engine {
     Ctr(Ctr),
 }
 
-/// One cipher context.
 #[derive(Clone)]
 pub(crate) struct Stream {
     algorithm: Algorithm,
@@ -396,7 +394,7 @@ impl Stream {
     }
 }
 
-/// What an update does with what is held and what comes.
+/// Steps of an update with held and new bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     /// Whether what is held becomes the first block of output.

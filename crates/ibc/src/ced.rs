@@ -24,7 +24,7 @@ use predict::Predictor;
 #[cfg(feature = "research")]
 pub(crate) use predict::sbox_table;
 
-/// How check values are made from a block (section 5.1).
+/// Code that makes check values from a block (section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     /// One parity bit over the whole block.
@@ -175,7 +175,7 @@ impl fmt::Display for Stage {
 pub struct FaultDetected {
     /// Sum of the errors that the comparisons reported.
     pub errors: u32,
-    /// How many comparisons reported any.
+    /// Comparisons that reported any.
     pub alarms: u32,
     /// Round of the first alarm, counted from 0 in the order of encryption.
     pub round: usize,

@@ -49,7 +49,7 @@ const PADDING_PKCS7: u8 = 1;
 /// Value of the padding field: none.
 const PADDING_NONE: u8 = 0;
 
-/// How blocks are chained (section 4).
+/// Chaining of blocks (section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Blocks one by one; equal blocks stay visible.
@@ -177,9 +177,9 @@ pub enum HeaderError {
     Padding {
         /// The header's mode.
         mode: Mode,
-        /// What the mode asks for.
+        /// The mode's demand.
         expected: u8,
-        /// What the header says.
+        /// The header's value.
         found: u8,
     },
     /// The length of the IV is not the one of the mode.
@@ -187,39 +187,39 @@ pub enum HeaderError {
     IvLength {
         /// The header's mode.
         mode: Mode,
-        /// What the mode asks for.
+        /// The mode's demand.
         expected: u8,
-        /// What the header says.
+        /// The header's value.
         found: u8,
     },
     /// A byte that must be zero is not.
     #[error("reserved byte {offset} is {value:#04x}, not zero")]
     Reserved {
-        /// Where in the header.
+        /// Offset in the header.
         offset: usize,
-        /// What is there.
+        /// Value at that offset.
         value: u8,
     },
 }
 
-/// Where the header says something else than the caller expects.
+/// A field in which the header contradicts the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Contradiction {
     /// Another variant.
     #[error("the header says {header}, asked for is {given}")]
     Variant {
-        /// The file's.
+        /// The header's value.
         header: Variant,
-        /// The caller's.
+        /// The caller's value.
         given: Variant,
     },
     /// Another mode.
     #[error("the header says mode {header}, asked for is {given}")]
     Mode {
-        /// The file's.
+        /// The header's value.
         header: Mode,
-        /// The caller's.
+        /// The caller's value.
         given: Mode,
     },
     /// Another IV, or one for a mode that has none.
@@ -227,7 +227,7 @@ pub enum Contradiction {
     Iv,
 }
 
-/// What the caller knows about a file beforehand; `None` takes the header's word.
+/// The caller's knowledge of a file; `None` takes the header's word.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expected {
     /// The variant.

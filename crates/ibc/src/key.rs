@@ -45,7 +45,7 @@ pub enum KeyError {
     Rounds(usize),
 }
 
-/// Who does what in which round.
+/// Roles of the key's parts in the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Roles {
     /// The rule of section 3.3: the S-boxes move on by one in every round.
@@ -99,7 +99,6 @@ impl Schedule {
         schedule
     }
 
-    /// Number of rounds.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }

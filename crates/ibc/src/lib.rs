@@ -1,5 +1,6 @@
 #![no_std]
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 //! IBC, the INDECT Block Cipher: a 256-bit research block cipher with key-dependent S-boxes.
 //!
 //! **IBC is broken.** It is told from random data with 2^17 chosen plaintexts at 8 rounds, in less
@@ -51,6 +52,7 @@ pub mod mode;
 pub mod padding;
 #[cfg(feature = "research")]
 pub mod research;
+mod tables;
 mod traits;
 mod variant;
 
@@ -58,6 +60,7 @@ pub use crate::backend::{Backend, UnknownBackend};
 pub use crate::cipher::Ibc;
 pub use crate::iv::{Iv, IvLengthError};
 pub use crate::key::KeyError;
+pub use crate::tables::{Tables, tables};
 pub use crate::variant::{UnknownVariant, Variant};
 pub use inout::{InOut, InOutBuf};
 

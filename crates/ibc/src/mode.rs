@@ -70,7 +70,7 @@ pub struct Ctr {
     counter: Counter,
     /// Key stream of the block that was begun last.
     stream: Block,
-    /// How many bytes of `stream` are used up; 32 if no block is begun.
+    /// Used bytes of `stream`; 32 if no block is begun.
     used: usize,
 }
 

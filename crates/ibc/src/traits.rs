@@ -25,7 +25,7 @@ impl BlockCipherDecrypt for Ibc {
     }
 }
 
-/// What the traits call back with: single blocks and batches of 16.
+/// Callback of the traits: single blocks and batches of 16.
 struct View<'a>(&'a Ibc);
 
 impl BlockSizeUser for View<'_> {

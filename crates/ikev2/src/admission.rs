@@ -32,9 +32,15 @@ impl Cookies {
         self.rotate(core);
     }
 
-    /// The cookie for a first message.
-    pub(crate) fn current(&self, nonce: &[u8], remote: SocketAddr, spi_i: u64) -> Option<Vec<u8>> {
-        self.make(self.version, nonce, remote, spi_i)
+    /// The cookie for a first message that comes with a puzzle of so many bits, or without one.
+    pub(crate) fn current(
+        &self,
+        bits: u8,
+        nonce: &[u8],
+        remote: SocketAddr,
+        spi_i: u64,
+    ) -> Option<Vec<u8>> {
+        self.make([self.version, bits], nonce, remote, spi_i)
     }
 
     /// Makes a new secret when the old one has served its time; the previous one stays valid.
@@ -51,28 +57,30 @@ impl Cookies {
         self.changes_at = core.now.after(core.limits.cookie_life);
     }
 
-    /// Version, then HMAC over nonce, address and SPI (RFC 7296 §2.6).
-    fn make(&self, version: u8, nonce: &[u8], remote: SocketAddr, spi_i: u64) -> Option<Vec<u8>> {
+    /// Version and bits of the puzzle, then HMAC over them, nonce, address and SPI (RFC 7296 §2.6).
+    fn make(&self, head: [u8; 2], nonce: &[u8], remote: SocketAddr, spi_i: u64) -> Option<Vec<u8>> {
+        let [version, _] = head;
         let age = usize::from(self.version.wrapping_sub(version));
         let secret = self.secrets.get(age)?;
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &**secret));
-        context.update(&[version]);
+        context.update(&head);
         context.update(nonce);
         context.update(remote.to_string().as_bytes());
         context.update(&spi_i.to_be_bytes());
-        Some([&[version], context.sign().as_ref()].concat())
+        Some([&head, context.sign().as_ref()].concat())
     }
 
-    pub(crate) fn is_valid(
+    /// The bits of the puzzle that came with a cookie of ours; none if it is not one.
+    pub(crate) fn check(
         &self,
         cookie: &[u8],
         nonce: &[u8],
         remote: SocketAddr,
         spi_i: u64,
-    ) -> bool {
-        let expected = cookie
-            .first()
-            .and_then(|version| self.make(*version, nonce, remote, spi_i));
-        expected.is_some_and(|expected| bool::from(expected.ct_eq(cookie)))
+    ) -> Option<u8> {
+        let head = *cookie.first_chunk::<2>()?;
+        let expected = self.make(head, nonce, remote, spi_i)?;
+        let [_, bits] = head;
+        bool::from(expected.ct_eq(cookie)).then_some(bits)
     }
 }

@@ -131,7 +131,7 @@ impl Scheme {
         }
     }
 
-    /// How a signature is checked. A method of ECDSA in [`AuthMethod::DIGITAL_SIGNATURE`] names the hash and not
+    /// Candidates for the check of a signature. A method of ECDSA in [`AuthMethod::DIGITAL_SIGNATURE`] names the hash and not
     /// the curve, which is the key's: peers use any announced hash with any curve.
     fn verifiers(self) -> &'static [&'static dyn VerificationAlgorithm] {
         match self {
@@ -221,7 +221,7 @@ pub const HASHES: [HashId; 4] = [
     HashId::IDENTITY,
 ];
 
-/// What one side signs.
+/// Octets that one side signs.
 pub struct SignedOctets(Vec<u8>);
 
 impl SignedOctets {
@@ -248,6 +248,14 @@ impl SignedOctets {
     /// The bytes, for the one who signs.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The proof in a resumed IKE SA: AUTH = prf(SK_px, octets) (RFC 5723 §5.1).
+    pub fn resumption(&self, prf: Prf, sk_p: &[u8]) -> Authentication {
+        Authentication {
+            method: AuthMethod::SHARED_KEY,
+            data: prf.compute(sk_p, &[&self.0]).to_vec(),
+        }
     }
 
     /// The proof with a shared secret.
@@ -281,7 +289,7 @@ impl IntermediateAuth {
             .to_vec();
     }
 
-    /// What goes into the signed octets, if there was an exchange.
+    /// Octets of IKE_INTERMEDIATE in the signed octets, if there was an exchange.
     pub fn octets(&self, ike_auth_message_id: u32) -> Option<Vec<u8>> {
         let id = ike_auth_message_id.to_be_bytes();
         (!self.initiator.is_empty()).then(|| [&self.initiator, &self.responder, &id[..]].concat())
@@ -306,7 +314,7 @@ pub struct PeerVerified {
 }
 
 impl PeerVerified {
-    /// Who that is.
+    /// Returns the identity.
     pub const fn id(&self) -> &Identification {
         &self.id
     }
@@ -356,7 +364,7 @@ impl Authenticated {
         }
     }
 
-    /// What the peer may have.
+    /// Returns the peer's authorization.
     pub(crate) fn authorization(&self) -> &Authorization {
         &self.authorization
     }
@@ -369,7 +377,7 @@ impl Authenticated {
         }
     }
 
-    /// Who the peer is.
+    /// Returns the peer's identity.
     pub const fn peer(&self) -> &Identification {
         &self.peer
     }
@@ -386,14 +394,36 @@ pub fn verify_shared_key(
     payload: &Authentication,
     id: &Identification,
 ) -> Result<PeerVerified, AuthError> {
+    verify_code(&octets.shared_key(prf, psk), payload, id)
+}
+
+/// Checks the proof of a peer that resumes a session. It shows that the peer is who it was; whether that is
+/// still enough is the caller's to say.
+///
+/// # Errors
+/// [`AuthError`].
+pub fn verify_resumption(
+    (prf, sk_p): (Prf, &[u8]),
+    octets: &SignedOctets,
+    payload: &Authentication,
+    id: &Identification,
+) -> Result<PeerVerified, AuthError> {
+    verify_code(&octets.resumption(prf, sk_p), payload, id)
+}
+
+/// Compares a message authentication code of the peer with the expected one, in constant time.
+fn verify_code(
+    expected: &Authentication,
+    payload: &Authentication,
+    id: &Identification,
+) -> Result<PeerVerified, AuthError> {
     if payload.method != AuthMethod::SHARED_KEY {
         return Err(AuthError::Method(payload.method));
     }
-    let expected = octets.shared_key(prf, psk);
-    if bool::from(expected.data.ct_eq(&payload.data)) {
-        return Ok(PeerVerified { id: id.clone() });
+    match bool::from(expected.data.ct_eq(&payload.data)) {
+        true => Ok(PeerVerified { id: id.clone() }),
+        false => Err(AuthError::Proof),
     }
-    Err(AuthError::Proof)
 }
 
 /// Checks a signature with the public key (SubjectPublicKeyInfo) of a certificate that the caller has

@@ -21,7 +21,7 @@ const CHILDREN: usize = 16;
 /// addresses is 62 networks at most.
 const NETWORKS: usize = 64;
 
-/// Who holds inner addresses. IKE SAs of one holder may hold the same addresses, as they do while a peer
+/// Holder of inner addresses. IKE SAs of one holder may hold the same addresses, as they do while a peer
 /// reconnects; those of different holders never do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(Arc<[u8]>);
@@ -34,7 +34,7 @@ impl Holder {
     }
 }
 
-/// What one authenticated peer may have. Nothing, until the caller adds to it.
+/// Rights of one authenticated peer. None, until the caller adds to it.
 #[derive(Clone, Debug)]
 pub struct Authorization {
     holder: Holder,
@@ -45,6 +45,7 @@ pub struct Authorization {
     children: usize,
     networks: usize,
     rates: Rates,
+    resumption: Option<Vec<u8>>,
 }
 
 impl Authorization {
@@ -59,10 +60,11 @@ impl Authorization {
             children: CHILDREN,
             networks: NETWORKS,
             rates: Rates::default(),
+            resumption: None,
         }
     }
 
-    /// What the children of a connection are configured for: for a peer that has a connection to itself.
+    /// Builds the rights for which the children of a connection are configured: for a peer that has a connection to itself.
     /// One that gets its addresses from us has none but those that [`Self::assigning`] adds.
     pub fn of_connection(connection: &Connection, holder: Holder) -> Self {
         let children = connection.children.iter();
@@ -117,6 +119,19 @@ impl Authorization {
     pub const fn with_rates(mut self, rates: Rates) -> Self {
         self.rates = rates;
         self
+    }
+
+    /// Lets the session be resumed (RFC 5723). `state` is what the caller needs to decide about the peer anew when
+    /// it comes back ([`crate::Ask::ReviewPeer`]): as a responder's it goes into a ticket, as an initiator's it
+    /// stays here.
+    #[must_use]
+    pub fn with_resumption(mut self, state: Vec<u8>) -> Self {
+        self.resumption = Some(state);
+        self
+    }
+
+    pub(crate) fn resumption(&self) -> Option<&[u8]> {
+        self.resumption.as_deref()
     }
 
     pub(crate) const fn rates(&self) -> Rates {
@@ -232,18 +247,17 @@ fn networks_in(first: IpAddr, last: IpAddr) -> usize {
 struct Piece {
     last: u128,
     holder: Holder,
-    /// How many Child SAs of the holder have it.
+    /// Child SAs of the holder that have it.
     count: usize,
 }
 
-/// Which holder has which inner addresses, over all peers. The first one keeps what it has.
+/// Holders of inner addresses, over all peers. The first one keeps what it has.
 ///
 /// Pieces do not overlap, and neighbours that are alike are one, so there are at most two for each selector
 /// of a live Child SA, and a look-up takes the logarithm of that.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pieces: BTreeMap<Place, Piece>,
-    /// By inbound SPI.
     held: BTreeMap<u32, (Holder, Vec<(Place, Place)>)>,
 }
 

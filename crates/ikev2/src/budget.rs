@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Holders from which on those whose budget is whole are looked for, to be forgotten.
 const FORGET_FROM: usize = 1024;
 
-/// What a peer may have over all its IKE SAs. A whole period's worth may come at once.
+/// Rates of a peer over all its IKE SAs. A whole period's worth may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
     /// IKE SAs at once; with one more the oldest ends.

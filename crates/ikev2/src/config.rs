@@ -57,11 +57,11 @@ pub struct Credential {
     /// SHA-1 of the public keys of the authorities above it, the anchor's too, by which a peer asks for
     /// it (RFC 7296 §3.7). Without any it is taken for what every peer asks for.
     pub authorities: Vec<[u8; 20]>,
-    /// What an OCSP responder said of it (DER), for peers that ask (RFC 4806).
+    /// OCSP response about it (DER), for peers that ask (RFC 4806).
     pub ocsp: Option<Vec<u8>>,
 }
 
-/// How we prove who we are.
+/// Proof of our identity.
 #[derive(Clone)]
 pub enum LocalAuth {
     /// With a shared secret.
@@ -73,7 +73,7 @@ pub enum LocalAuth {
     Eap {
         /// The name under which we log in.
         identity: String,
-        /// How.
+        /// EAP method.
         method: ClientMethod,
     },
 }
@@ -103,7 +103,7 @@ pub enum ServerMethod {
     Tls(Arc<ServerConfig>),
 }
 
-/// How the peer has to prove who it is.
+/// Proof that the peer has to give.
 #[derive(Clone)]
 pub enum RemoteAuth {
     /// With the shared secret.
@@ -126,7 +126,7 @@ pub enum RemoteAuth {
     },
 }
 
-/// Which identities a peer may have.
+/// Identities that a peer may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerId {
     /// This one. With certificates, the caller also checks that the certificate says so.
@@ -144,7 +144,7 @@ impl PeerId {
     }
 }
 
-/// How packets are carried.
+/// Encapsulation mode of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Whole packets inside ESP.
@@ -195,9 +195,9 @@ pub struct Connection {
     pub name: String,
     /// The peer's address, if it must have a certain one.
     pub remote_address: Option<IpAddr>,
-    /// Who we are.
+    /// Our identity.
     pub local_id: Identification,
-    /// Who the peer may be.
+    /// Identities that the peer may have.
     pub remote_id: PeerId,
     /// Our proof.
     pub local_auth: LocalAuth,
@@ -247,7 +247,7 @@ pub struct Limits {
     pub datagram_bytes: usize,
     /// Most fragments of one message that we put together.
     pub fragments: u16,
-    /// How long fragments wait for the others.
+    /// Longest wait of fragments for the others.
     pub fragment_wait: Duration,
     /// The same of a peer that has not proved who it is.
     pub stranger_fragment_wait: Duration,
@@ -261,9 +261,17 @@ pub struct Limits {
     pub half_open_per_network: usize,
     /// Half-open IKE SAs from which on peers must return a cookie.
     pub cookie_threshold: usize,
+    /// Half-open IKE SAs from which on strangers must solve a puzzle too (RFC 8019). Those that cannot have a quarter
+    /// of the places.
+    pub puzzle_threshold: usize,
+    /// Zero bits of the easiest puzzle; there is one more each time the load doubles, and each time the sender's
+    /// network has twice as many handshakes.
+    pub puzzle_bits: u8,
+    /// Zero bits of the hardest.
+    pub puzzle_bits_max: u8,
     /// Life of a cookie secret; the previous one is accepted as well.
     pub cookie_life: Duration,
-    /// How long a handshake may take.
+    /// Longest handshake.
     pub handshake_time: Duration,
     /// First wait for an answer; it doubles up to [`Self::retransmit_max`].
     pub retransmit_first: Duration,
@@ -275,19 +283,21 @@ pub struct Limits {
     pub path_transmissions: u32,
     /// Pause after TEMPORARY_FAILURE, to which up to as much again is added at random.
     pub retry_pause: Duration,
-    /// How long we leave a Child SA alone that we made in a response, unless the peer shows before
+    /// Time for which we leave a Child SA alone that we made in a response, unless the peer shows before
     /// that it has the response: it would not know what we talk about.
     pub unconfirmed: Duration,
-    /// How long the peer may take for the next of several key exchanges (RFC 9370 §2.2.4), before what
+    /// Time for the peer's next one of several key exchanges (RFC 9370 §2.2.4), before what
     /// it has begun is forgotten.
     pub followup: Duration,
-    /// How long an SA may outlive the time at which it was to be replaced, before it is deleted; it lives
+    /// Age at which the keys of a resumed session are replaced, and up to as much more at random.
+    pub renew_resumed: Duration,
+    /// Time by which an SA may outlive the moment at which it was to be replaced, before it is deleted; it lives
     /// on if none. Replacing takes a few seconds, or as long as the peer refuses.
     pub overdue: Option<Duration>,
-    /// How long the peer may take to delete a Child SA that it has replaced, or that its rekeying made in
+    /// Time for the peer to delete a Child SA that it has replaced, or that its rekeying made in
     /// vain, before we do (RFC 7296 §2.8 leaves it to the peer; not every peer comes to it).
     pub superseded: Duration,
-    /// How long an IKE SA that was closed or replaced still answers.
+    /// Time for which an IKE SA that was closed or replaced still answers.
     pub linger: Duration,
     /// Pause between keepalives behind a NAT (RFC 3948 §4).
     pub keepalive: Duration,
@@ -310,6 +320,9 @@ impl Default for Limits {
             half_open: 10_000,
             half_open_per_network: 200,
             cookie_threshold: 100,
+            puzzle_threshold: 2000,
+            puzzle_bits: 11,
+            puzzle_bits_max: 16,
             cookie_life: Duration::from_secs(60),
             handshake_time: Duration::from_secs(30),
             retransmit_first: Duration::from_millis(500),
@@ -319,6 +332,7 @@ impl Default for Limits {
             retry_pause: Duration::from_secs(1),
             unconfirmed: Duration::from_secs(60),
             followup: Duration::from_secs(60),
+            renew_resumed: Duration::from_secs(60),
             overdue: None,
             superseded: Duration::from_secs(30),
             linger: Duration::from_secs(30),

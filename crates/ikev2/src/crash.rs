@@ -9,12 +9,13 @@ use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use crate::types::SpiPair;
 use crate::wire::{Notify, NotifyType, Payload};
 
 /// Bytes of a token that we take (RFC 6290 §3).
 const TOKEN: std::ops::RangeInclusive<usize> = 16..=128;
 
-/// What tokens are made with. It must be the same after a restart, and nobody else's.
+/// Key of crash tokens. It must be the same after a restart, and nobody else's.
 #[derive(Clone)]
 pub struct CrashSecret(Zeroizing<[u8; 32]>);
 
@@ -25,12 +26,12 @@ impl CrashSecret {
     }
 
     /// The token of an IKE SA.
-    pub(crate) fn token(&self, spis: (u64, u64)) -> Payload {
+    pub(crate) fn token(&self, spis: SpiPair) -> Payload {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*self.0);
         let mut context = hmac::Context::with_key(&key);
         context.update(b"QCD");
-        context.update(&spis.0.to_be_bytes());
-        context.update(&spis.1.to_be_bytes());
+        context.update(&spis.initiator.to_be_bytes());
+        context.update(&spis.responder.to_be_bytes());
         let kind = NotifyType::QUICK_CRASH_DETECTION;
         Payload::Notify(Notify::new(kind).with_data(context.sign().as_ref()))
     }

@@ -1,59 +1,33 @@
 //! The table of IKE SAs: demultiplexing, timers, what the caller wants.
 
+mod counters;
 mod first;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+pub use counters::{Counters, Misuse};
+
 use crate::Random;
 use crate::admission::Cookies;
-use crate::authorization::{Claims, Holder};
-use crate::budget::Budgets;
+use crate::authorization::Holder;
 use crate::config::{Connection, Limits};
 use crate::crash::CrashSecret;
 use crate::event::{Answer, AskId, Event, Reason, Transmit};
 use crate::half_open::{HalfOpen, Network};
-use crate::sa::{Core, IkeId, IkeSa, Intent, Room, Transfer};
+use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer, WrongState};
+use crate::ticket::TicketKeys;
 use crate::time::Timestamp;
-use crate::wire::{Datagram, ExchangeType};
+use crate::types::Path;
+use crate::wire::{Datagram, ExchangeType, Identification};
 
-/// Why the caller cannot have what it asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misuse {
-    /// No connection of that name.
-    #[error("no such connection")]
-    Connection,
-    /// No such IKE SA, or it has been replaced or is closing.
-    #[error("no such IKE SA")]
-    IkeSa,
-    /// No such Child SA or child configuration.
-    #[error("no such Child SA")]
-    Child,
-    /// The connection has no proposal with a key exchange that can come first.
-    #[error("connection has no usable proposal")]
-    Proposal,
-}
+/// A connection, and who the peer is.
+type PeerKey = (String, Identification);
 
-/// Figures for the operator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Datagrams that are no IKE message.
-    pub malformed: u64,
-    /// Messages for IKE SAs that we do not know.
-    pub unknown_spi: u64,
-    /// First messages dropped because too many handshakes are going on.
-    pub half_open_limit: u64,
-    /// Handshakes that made room for another peer's.
-    pub displaced: u64,
-    /// Fragments of peers that have not proved who they are, for which there was no room.
-    pub fragments_dropped: u64,
-    /// Cookies demanded.
-    pub cookies_sent: u64,
-    /// First messages without a proposal in common.
-    pub no_proposal: u64,
-}
+/// Sender, SPI and exchange of a first message: whoever cannot resume begins anew under the same SPI.
+type FirstMessage = (SocketAddr, u64, ExchangeType);
 
 /// One IKE daemon's protocol half.
 ///
@@ -64,40 +38,35 @@ pub struct Endpoint {
     table: BTreeMap<IkeId, IkeSa>,
     timers: BTreeSet<(Timestamp, IkeId)>,
     armed: BTreeMap<IkeId, Timestamp>,
-    /// IKE SAs that answered a first message, by its sender and SPI, for repetitions of it.
-    first_messages: BTreeMap<(SocketAddr, u64), IkeId>,
-    half_open: BTreeMap<IkeId, (Network, (SocketAddr, u64))>,
+    /// IKE SAs that answered a first message, for repetitions of it.
+    first_messages: BTreeMap<FirstMessage, IkeId>,
+    half_open: BTreeMap<IkeId, (Network, FirstMessage)>,
     networks: HalfOpen,
+    /// Those whose peers solved no puzzle.
+    unsolved: BTreeSet<IkeId>,
     /// IKE SAs of each holder in the order in which they came up, closed and replaced ones among them.
     held: BTreeMap<Holder, Vec<IkeId>>,
     holders: BTreeMap<IkeId, Holder>,
+    /// IKE SAs of each peer on each connection, closed and replaced ones among them.
+    of_peer: BTreeMap<PeerKey, BTreeSet<IkeId>>,
+    peers: BTreeMap<IkeId, PeerKey>,
     cookies: Cookies,
     counters: Counters,
-    /// INVALID_IKE_SPI and INVALID_SPI sent since then.
-    told: (Timestamp, u32),
+    notified: NotifyRate,
+    wrong_states: BTreeMap<WrongState, u64>,
+}
+
+/// INVALID_IKE_SPI and INVALID_SPI sent in this second, in all and to each network.
+struct NotifyRate {
+    since: Timestamp,
+    count: u32,
+    networks: BTreeMap<Network, u32>,
 }
 
 impl Endpoint {
     /// An endpoint without connections.
     pub fn new(limits: Limits, random: Box<dyn Random + Send>, now: Timestamp) -> Self {
-        let core = Core {
-            now,
-            random,
-            limits,
-            connections: Vec::new(),
-            esp_spis: BTreeSet::new(),
-            claims: Claims::default(),
-            budgets: Budgets::default(),
-            room: Room::default(),
-            fragments_dropped: 0,
-            crash_secret: None,
-            transmits: VecDeque::new(),
-            events: VecDeque::new(),
-            asks: BTreeMap::new(),
-            next_ask: 0,
-            spawned: Vec::new(),
-            transfers: Vec::new(),
-        };
+        let core = Core::new(limits, random, now);
         let mut endpoint = Self {
             core,
             table: BTreeMap::new(),
@@ -106,11 +75,19 @@ impl Endpoint {
             first_messages: BTreeMap::new(),
             half_open: BTreeMap::new(),
             networks: HalfOpen::default(),
+            unsolved: BTreeSet::new(),
             held: BTreeMap::new(),
             holders: BTreeMap::new(),
+            of_peer: BTreeMap::new(),
+            peers: BTreeMap::new(),
             cookies: Cookies::new(now),
             counters: Counters::default(),
-            told: (now, 0),
+            notified: NotifyRate {
+                since: now,
+                count: 0,
+                networks: BTreeMap::new(),
+            },
+            wrong_states: BTreeMap::new(),
         };
         endpoint.cookies.fill(&mut endpoint.core);
         endpoint
@@ -120,6 +97,7 @@ impl Endpoint {
     /// replaced for new IKE SAs; those that are up keep what they were made with.
     pub fn add_connection(&mut self, connection: Connection) {
         let connection = Arc::new(connection);
+        self.core.held_tickets.forget(&connection.name);
         let same = self
             .core
             .connections
@@ -137,8 +115,15 @@ impl Endpoint {
         self.core.crash_secret = Some(secret);
     }
 
+    /// From now on peers with certificates get tickets with which they resume their sessions (RFC 5723); tickets
+    /// sealed with other keys than these are refused. Peers of none do without.
+    pub fn set_ticket_keys(&mut self, keys: TicketKeys) {
+        self.core.ticket_keys = Some(keys);
+    }
+
     /// Forgets a connection: there are no new IKE SAs for it. Those that are up go on.
     pub fn remove_connection(&mut self, name: &str) {
+        self.core.held_tickets.forget(name);
         self.core.connections.retain(|other| other.name != name);
     }
 
@@ -164,10 +149,10 @@ impl Endpoint {
             .find(|c| c.name == connection)
             .cloned();
         let connection = connection.ok_or(Misuse::Connection)?;
-        let sa = IkeSa::initiate(&mut self.core, connection, (local, remote));
+        let sa = IkeSa::initiate(&mut self.core, connection, Path { local, remote });
         let sa = sa.ok_or(Misuse::Proposal)?;
-        let id = sa.id;
-        self.settle(sa);
+        let id = sa.id();
+        self.process(sa);
         Ok(id)
     }
 
@@ -194,12 +179,12 @@ impl Endpoint {
             return;
         };
         let header = datagram.header;
-        let first = header.exchange == ExchangeType::IKE_SA_INIT
+        let first = header.exchange.is_first()
             && header.spi_r == 0
             && header.flags.initiator
             && !header.flags.response;
         if first {
-            self.on_first(local, remote, &datagram, bytes);
+            self.on_first(Path { local, remote }, &datagram, bytes);
             return;
         }
         // The initiator's messages carry our SPI as the responder's, and the other way round.
@@ -210,12 +195,11 @@ impl Endpoint {
         };
         let Some(sa) = self.table.remove(&IkeId(ours)) else {
             self.counters.unknown_spi = self.counters.unknown_spi.saturating_add(1);
-            self.on_unknown(local, remote, &datagram);
+            self.on_unknown(Path { local, remote }, &datagram);
             return;
         };
-        self.run(sa, |sa, core| {
-            sa.handle(core, (local, remote), &datagram, bytes);
-        });
+        let path = Path { local, remote };
+        self.run(sa, |sa, core| sa.handle(core, path, &datagram, bytes));
     }
 
     /// Does what is due at `now`; calling too early or too often is harmless.
@@ -228,7 +212,10 @@ impl Endpoint {
             self.timers.remove(&(at, id));
             self.armed.remove(&id);
             if let Some(sa) = self.table.remove(&id) {
-                self.run(sa, IkeSa::on_timeout);
+                self.run(sa, |sa, core| {
+                    sa.on_timeout(core);
+                    Ok(())
+                });
             }
         }
     }
@@ -266,7 +253,7 @@ impl Endpoint {
     pub fn create_child(&mut self, now: Timestamp, ike: IkeId, child: &str) -> Result<(), Misuse> {
         let sa = self.table.get(&ike).ok_or(Misuse::IkeSa)?;
         let index = sa
-            .connection
+            .connection()
             .children
             .iter()
             .position(|config| config.name == child);
@@ -305,6 +292,19 @@ impl Endpoint {
     /// [`Misuse::IkeSa`].
     pub fn close(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
         self.want(now, ike, Intent::DeleteIke(Reason::Local))
+    }
+
+    /// Ends an IKE SA that we started after another one to the same peer has come up: the peer has forgotten
+    /// this one (INITIAL_CONTACT) and could not answer.
+    ///
+    /// # Errors
+    /// [`Misuse::IkeSa`].
+    pub fn end_replaced(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
+        self.core.now = now;
+        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
+        sa.down(&mut self.core, Reason::Replaced);
+        self.put(sa);
+        Ok(())
     }
 
     /// Sees whether the peer lives.
@@ -347,7 +347,7 @@ impl Endpoint {
     ) -> Result<(), Misuse> {
         self.core.now = now;
         let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = self.run(sa, |sa, core| sa.change_path(core, (local, remote)));
+        let taken = self.run(sa, |sa, core| sa.change_path(core, Path { local, remote }));
         let taken = taken.unwrap_or(false);
         taken.then_some(()).ok_or(Misuse::IkeSa)
     }
@@ -374,14 +374,14 @@ impl Endpoint {
     /// told: an unprotected message would be believed by nobody, and could be aimed at others.
     pub fn note_unknown_spi(&mut self, now: Timestamp, remote: IpAddr, spi: u32) {
         self.core.now = now;
-        let here = |sa: &&IkeSa| sa.is_live() && sa.path().1.ip() == remote;
-        let Some(id) = self.table.values().find(here).map(|sa| sa.id) else {
+        let here = |sa: &&IkeSa| sa.is_live() && sa.path().remote.ip() == remote;
+        let Some(id) = self.table.values().find(here).map(IkeSa::id) else {
             return;
         };
-        if self.may_tell()
+        if self.may_notify(remote)
             && let Some(sa) = self.table.remove(&id)
         {
-            self.run(sa, |sa, core| sa.tell_invalid_spi(core, spi));
+            self.run(sa, |sa, core| sa.notify_invalid_spi(core, spi));
         }
     }
 
@@ -390,7 +390,10 @@ impl Endpoint {
     pub fn note_alive(&mut self, now: Timestamp, ike: IkeId) {
         self.core.now = now;
         if let Some(sa) = self.table.remove(&ike) {
-            self.run(sa, |sa, core| sa.note_alive(core));
+            self.run(sa, |sa, core| {
+                sa.note_alive(core);
+                Ok(())
+            });
         }
     }
 
@@ -407,7 +410,7 @@ impl Endpoint {
         self.table
             .values()
             .filter(|sa| sa.is_live())
-            .map(|sa| (sa.id, sa.children()))
+            .map(|sa| (sa.id(), sa.children()))
     }
 
     /// IKE SAs of any state, half-open ones among them.
@@ -428,6 +431,14 @@ impl Endpoint {
         }
     }
 
+    /// Events that had no place in the state of their IKE SA, with their numbers. There are as many pairs at most
+    /// as states times exchange types.
+    pub fn wrong_states(&self) -> impl Iterator<Item = (WrongState, u64)> {
+        self.wrong_states
+            .iter()
+            .map(|(pair, count)| (*pair, *count))
+    }
+
     fn child(&self, ike: IkeId, spi_in: u32) -> Result<(), Misuse> {
         let sa = self.table.get(&ike).ok_or(Misuse::IkeSa)?;
         let known = sa.children().iter().any(|(spi, _)| *spi == spi_in);
@@ -437,14 +448,12 @@ impl Endpoint {
     fn want(&mut self, now: Timestamp, ike: IkeId, intent: Intent) -> Result<(), Misuse> {
         self.core.now = now;
         let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = self
-            .run(sa, |sa, core| sa.want(core, intent))
-            .unwrap_or(false);
-        taken.then_some(()).ok_or(Misuse::IkeSa)
+        let taken = self.run(sa, |sa, core| sa.want(core, intent));
+        taken.ok_or(Misuse::IkeSa)
     }
 
     /// Puts an IKE SA back after an event, and does what it wants done to others.
-    fn settle(&mut self, sa: IkeSa) {
+    fn process(&mut self, sa: IkeSa) {
         self.put(sa);
         // Each transfer names IKE SAs that do not make further ones, so this ends.
         loop {
@@ -463,12 +472,17 @@ impl Endpoint {
 
     fn transfer(&mut self, transfer: Transfer) {
         match transfer {
-            Transfer::Estate { from, to, estate } => match self.table.remove(&to) {
+            Transfer::Inherit {
+                from,
+                to,
+                inherited,
+            } => match self.table.remove(&to) {
                 Some(mut sa) => {
-                    sa.inherit(&mut self.core, from, *estate);
+                    let outcome = sa.inherit(&mut self.core, from, *inherited);
+                    self.note_state(outcome);
                     self.put(sa);
                 }
-                None => estate.release(&mut self.core, from),
+                None => inherited.release(&mut self.core, from),
             },
             Transfer::MakeRoom(network) => {
                 if let Some(id) = self.networks.oldest_beside(network) {
@@ -478,7 +492,8 @@ impl Endpoint {
             Transfer::Holds { ike, holder, most } => self.hold(ike, holder, most),
             Transfer::Discard(id) => {
                 if let Some(mut sa) = self.table.remove(&id) {
-                    sa.discard(&mut self.core);
+                    let outcome = sa.discard(&mut self.core);
+                    self.note_state(outcome);
                     self.put(sa);
                 }
             }
@@ -487,16 +502,17 @@ impl Endpoint {
                 from,
                 to,
             } => {
-                let settled = |sa: &&IkeSa| sa.is_established() && !sa.is_live();
+                let superseded = |sa: &&IkeSa| sa.is_established() && !sa.is_live();
                 let old: Vec<_> = self
                     .table
                     .values()
-                    .filter(settled)
-                    .map(|sa| sa.id)
+                    .filter(superseded)
+                    .map(IkeSa::id)
                     .collect();
                 for id in old {
                     if let Some(mut sa) = self.table.remove(&id) {
-                        sa.move_along(&mut self.core, &connection, (from, to));
+                        let outcome = sa.follow_path(&mut self.core, &connection, (from, to));
+                        self.note_state(outcome);
                         self.put(sa);
                     }
                 }
@@ -506,11 +522,9 @@ impl Endpoint {
                 connection,
                 peer,
             } => {
-                let same = |sa: &&IkeSa| {
-                    sa.id != keep && sa.connection.name == connection && sa.peer() == Some(&peer)
-                };
-                let old: Vec<_> = self.table.values().filter(same).map(|sa| sa.id).collect();
-                for id in old {
+                let known = self.of_peer.get(&(connection, peer));
+                let others = known.into_iter().flatten().filter(|id| **id != keep);
+                for id in others.copied().collect::<Vec<_>>() {
                     if let Some(mut sa) = self.table.remove(&id) {
                         sa.down(&mut self.core, Reason::InitialContact);
                         self.put(sa);
@@ -521,7 +535,7 @@ impl Endpoint {
     }
 
     fn put(&mut self, sa: IkeSa) {
-        let id = sa.id;
+        let id = sa.id();
         if let Some(at) = self.armed.remove(&id) {
             self.timers.remove(&(at, id));
         }
@@ -539,6 +553,7 @@ impl Endpoint {
             self.release(id);
             return;
         }
+        self.note_peer(&sa);
         if let Some(at) = sa.next_timeout() {
             self.timers.insert((at, id));
             self.armed.insert(id, at);

@@ -8,8 +8,10 @@ use crate::auth::Scheme;
 use crate::authorization::Authorization;
 use crate::config::Mode;
 use crate::eap::{NtHash, TlsStep};
+use crate::puzzle::{Puzzle, Solution};
 use crate::sa::IkeId;
 use crate::select::NegotiationFailure;
+use crate::types::Path;
 use crate::wire::{Identification, NotifyType, TrafficSelector};
 
 /// A datagram to send.
@@ -17,7 +19,7 @@ use crate::wire::{Identification, NotifyType, TrafficSelector};
 pub struct Transmit {
     /// Our address; the port says through which socket.
     pub local: SocketAddr,
-    /// Where to.
+    /// Destination.
     pub remote: SocketAddr,
     /// UDP payload, with the non-ESP marker where it belongs.
     pub payload: Vec<u8>,
@@ -34,7 +36,7 @@ pub enum Ask {
     Sign {
         /// Name of the connection.
         connection: String,
-        /// Which of its credentials.
+        /// The credential's number.
         credential: usize,
         /// Algorithm and encoding.
         scheme: Scheme,
@@ -49,10 +51,22 @@ pub enum Ask {
         ike: IkeId,
         /// DER, the peer's own first, then what else it sent. Nothing of it is trusted yet.
         chain: Vec<Vec<u8>>,
-        /// Who the peer says it is.
+        /// Identity that the peer claims.
         id: Identification,
         /// OCSP responses that the peer sent along (DER, RFC 4806). Not trusted either.
         ocsp: Vec<Vec<u8>>,
+    },
+    /// Say whether a peer that resumes a session (RFC 5723) is still welcome, before it is asked what it may
+    /// have. It has proved that it is who it was; certificate and revocation are looked at again.
+    ReviewPeer {
+        /// Name of the connection.
+        connection: String,
+        /// The IKE SA that comes up if the answer is good.
+        ike: IkeId,
+        /// Identity of the peer.
+        id: Identification,
+        /// State that [`crate::Authorization::with_resumption`] was given.
+        state: Vec<u8>,
     },
     /// Give the password of a user for EAP-MSCHAPv2: as initiator our own, as responder the client's.
     /// For a user that does not exist or may not come in, refuse: it looks like a wrong password.
@@ -64,6 +78,8 @@ pub enum Ask {
     },
     /// Run the step, on a thread that nobody waits for: TLS signs and verifies certificates there.
     Tls(TlsStep),
+    /// Solve a puzzle, on a thread that nobody waits for ([`Puzzle::solve`]): the responder has many first messages.
+    Solve(Puzzle),
     /// Say what a peer may have that has proved who it is. Without an answer there is no IKE SA.
     /// Addresses that are given are free again with [`Event::IkeDown`] of this IKE SA or its last
     /// successor.
@@ -72,7 +88,7 @@ pub enum Ask {
         connection: String,
         /// The IKE SA.
         ike: IkeId,
-        /// Who the peer is.
+        /// Identity of the peer.
         id: Identification,
         /// Whether it asks for an IPv4 address, and may on this connection.
         v4: bool,
@@ -91,17 +107,38 @@ pub enum Answer {
     /// The chain is good; here is the public key of its first certificate as DER
     /// SubjectPublicKeyInfo.
     PeerKey(Vec<u8>),
+    /// The peer that resumes a session is still welcome.
+    Welcome,
     /// The password, hashed.
     Password(NtHash),
+    /// The solution of the puzzle.
+    Solved(Solution),
     /// The step has run.
     Tls,
-    /// What the peer may have.
+    /// The peer's rights.
     Authorized(Box<Authorization>),
     /// The chain is good, but not for this connection. Another one that fits the peer is tried, if there
     /// is one; each asks for itself.
     OtherConnection(String),
     /// It cannot or must not be; the reason is for the log and never for the peer.
     Refused(String),
+}
+
+impl Answer {
+    /// Its kind, for counters.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Signature(_) => "signature",
+            Self::PeerKey(_) => "peer key",
+            Self::Welcome => "welcome",
+            Self::Password(_) => "password",
+            Self::Solved(_) => "solution",
+            Self::Tls => "TLS step",
+            Self::Authorized(_) => "authorization",
+            Self::OtherConnection(_) => "other connection",
+            Self::Refused(_) => "refusal",
+        }
+    }
 }
 
 /// Why an IKE SA or Child SA ended or never came up.
@@ -166,6 +203,14 @@ pub enum Reason {
     /// The peer has shown that it has lost this IKE SA (RFC 6290).
     #[error("the peer has crashed and started anew")]
     PeerCrashed,
+    /// The peer demands a puzzle that takes more than we spend.
+    #[error(
+        "the peer has too many first messages and demands a puzzle of {0} bits, more than we solve"
+    )]
+    Puzzle(u8),
+    /// The peer did not resume the session; a whole handshake may do.
+    #[error("session not resumed: {0}")]
+    NotResumed(String),
     /// A fault of ours; this IKE SA is given up, and no other.
     #[error("a fault of this program")]
     Fault,
@@ -205,7 +250,7 @@ pub struct ChildUp {
     /// Tunnel or transport.
     pub mode: Mode,
     /// Addresses, and ports where ESP goes inside UDP.
-    pub path: (SocketAddr, SocketAddr),
+    pub path: Path,
     /// Whether ESP goes inside UDP (RFC 3948).
     pub udp_encapsulation: bool,
     /// The Child SA (by its `spi_in`) that this one replaces.
@@ -214,7 +259,7 @@ pub struct ChildUp {
     pub send_now: bool,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone)]
 pub enum Event {
     /// A question; answer with [`crate::Endpoint::answer`].
@@ -225,10 +270,12 @@ pub enum Event {
         ike: IkeId,
         /// Name of the connection.
         connection: String,
-        /// Who the peer is.
+        /// Identity of the peer.
         peer: Identification,
         /// Algorithms, for people.
         suite: String,
+        /// Whether a session was resumed, without certificates and key exchange.
+        resumed: bool,
         /// Addresses inside the tunnel that the initiator got.
         addresses: Vec<IpAddr>,
         /// Name servers that it got.

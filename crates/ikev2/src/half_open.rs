@@ -48,7 +48,7 @@ impl Network {
 
 /// Networks that are remembered because a peer of theirs authenticated.
 const KNOWN: usize = 4096;
-/// How long a handshake has before age alone is a reason to make room: four round trips of a slow bearer.
+/// Age of a handshake that alone is no reason to make room: four round trips of a slow bearer.
 const TIME: Duration = Duration::from_secs(3);
 
 /// Handshakes of strangers by branch.
@@ -252,7 +252,7 @@ impl HalfOpen {
         self.oldest_of(self.strangers.largest_beside(network).or_else(known)?)
     }
 
-    /// Who gives its place to a newcomer from `network`; none if nobody has to.
+    /// Chooses who gives its place to a newcomer from `network`; none if nobody has to.
     pub(crate) fn displaced_by(&self, network: Network, now: Timestamp) -> Option<IkeId> {
         if !self.is_known(network) {
             return match self.strangers.heavier_than(network) {

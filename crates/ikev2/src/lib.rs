@@ -1,4 +1,6 @@
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -91,9 +93,12 @@ pub mod eap;
 pub mod endpoint;
 pub mod event;
 mod half_open;
+pub mod puzzle;
 pub mod sa;
 pub mod select;
+mod ticket;
 pub mod time;
+pub mod types;
 pub mod wire;
 
 pub use authorization::{Authorization, Holder};
@@ -102,10 +107,12 @@ pub use config::{ChildConfig, Connection, Limits};
 pub use crash::CrashSecret;
 pub use endpoint::Endpoint;
 pub use event::{Answer, Ask, AskId, Event, Transmit};
-pub use sa::IkeId;
+pub use sa::{EventName, IkeId, StateName, WrongState};
+pub use ticket::{TICKET_MAX, TicketKeys};
 pub use time::Timestamp;
+pub use types::{Nonces, Path, SpiPair};
 
-/// Where random bytes come from: the system's generator in production, a seeded one in tests.
+/// Source of random bytes: the system's generator in production, a seeded one in tests.
 ///
 /// Long-term secrets never come from here, but nonces, SPIs, initialisation vectors and the private
 /// values of the key exchanges do, so an implementation must be a cryptographic generator. Two things

@@ -10,7 +10,7 @@ use crate::wire::{
     EncrId, IntegId, KeyExchangeId, PrfId, Proposal, Protocol, Transform, TransformType,
 };
 
-/// What one proposal for an IKE SA allows; within each list the first is preferred.
+/// Algorithms of one proposal for an IKE SA; within each list the first is preferred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IkeProposal {
     /// Encryption; either all combined modes or none.
@@ -25,7 +25,7 @@ pub struct IkeProposal {
     pub additional: Vec<Vec<Group>>,
 }
 
-/// What one proposal for a Child SA with ESP allows.
+/// Algorithms of one proposal for a Child SA with ESP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EspProposal {
     /// Encryption; either all combined modes or none.
@@ -79,7 +79,7 @@ pub struct NegotiationFailure {
     pub theirs: String,
     /// Ours.
     pub ours: String,
-    /// Where the pair that comes closest differs.
+    /// First difference of the pair that comes closest.
     pub first_difference: String,
 }
 
@@ -146,7 +146,7 @@ const fn prf_id(prf: Prf) -> PrfId {
     }
 }
 
-fn prf_from_id(id: u16) -> Option<Prf> {
+pub(crate) fn prf_from_id(id: u16) -> Option<Prf> {
     [
         Prf::HmacSha1,
         Prf::HmacSha256,

@@ -9,7 +9,7 @@
 //! The same work is measured each time, policies and time limits included; what differs is how much
 //! of what it needs is in a cache. Times are medians over batches of 45 packets, three rounds, the
 //! sizes taking turns.
-
+#![allow(clippy::disallowed_methods, reason = "a program has a clock")]
 #![expect(clippy::print_stdout, reason = "the result")]
 #![expect(
     clippy::unwrap_used,

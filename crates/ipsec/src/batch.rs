@@ -12,7 +12,7 @@ pub const HEADROOM: usize = 112;
 /// rounded up.
 pub const TAILROOM: usize = 64;
 
-/// What became of a packet that goes out.
+/// Result for an outbound packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Not looked at yet.
@@ -45,7 +45,7 @@ pub struct OutboundPacket {
     pub start: usize,
     /// Its bytes.
     pub len: usize,
-    /// What became of it.
+    /// Result for the packet.
     pub outcome: Outcome,
     /// The place it may fill.
     place: (usize, usize),
@@ -137,7 +137,7 @@ impl OutboundBatch {
     }
 }
 
-/// How a packet reached us: what its outer headers said.
+/// Outer headers with which a packet reached us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// From.
@@ -152,7 +152,7 @@ pub struct Arrival {
     pub in_udp: bool,
 }
 
-/// What became of a packet that came in.
+/// Result for an inbound packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// Not looked at yet.
@@ -179,9 +179,9 @@ pub struct InboundPacket {
     /// Bytes in front of `start` that may be overwritten; the packets before this one in the batch may
     /// lie there. Transport mode without an IP header rebuilds one: 12 bytes suffice for IPv4.
     pub room_before: usize,
-    /// What the outer headers said.
+    /// Outer headers of the packet.
     pub arrival: Arrival,
-    /// What became of it.
+    /// Result for the packet.
     pub outcome: Arrived,
 }
 

@@ -93,7 +93,7 @@ impl From<IpError> for DropCause {
     }
 }
 
-/// How many packets were dropped for each cause.
+/// Dropped packets by cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropCounters([u64; DropCause::ALL.len()]);
 
@@ -104,7 +104,6 @@ impl Default for DropCounters {
 }
 
 impl DropCounters {
-    /// Counts one packet.
     pub(crate) fn count(&mut self, cause: DropCause) {
         if let Some(counter) = self.0.get_mut(cause as usize) {
             *counter += 1;

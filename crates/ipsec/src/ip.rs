@@ -73,7 +73,7 @@ pub enum Ports {
     Opaque,
 }
 
-/// What a packet says about itself.
+/// Parsed header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpHeader {
     /// From.
@@ -88,7 +88,7 @@ pub struct IpHeader {
     pub header_len: usize,
     /// Offset of the upper-layer header.
     pub upper: usize,
-    /// Where a transport-mode header goes: behind what every hop and every fragment needs (RFC 4303
+    /// Offset of a transport-mode header: behind what every hop and every fragment needs (RFC 4303
     /// §3.1.1).
     pub insertion: usize,
     /// Offset of the byte that names what stands at [`insertion`](Self::insertion).
@@ -206,7 +206,7 @@ fn parse_v6(packet: &[u8]) -> Result<IpHeader, IpError> {
     })
 }
 
-/// What a walk over IPv6 extension headers finds.
+/// Result of a walk over IPv6 extension headers.
 struct Extensions {
     protocol: u8,
     upper: usize,

@@ -1,4 +1,6 @@
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,

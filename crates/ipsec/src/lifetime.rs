@@ -25,7 +25,7 @@ pub struct Lifetime {
     pub hard: Limits,
 }
 
-/// Which limit was reached.
+/// A limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Expiry {
     /// A soft limit.
@@ -34,7 +34,7 @@ pub enum Expiry {
     Hard,
 }
 
-/// What an association has carried, against its limits.
+/// Volume and age of an association, against its limits.
 #[derive(Clone, Debug)]
 pub struct Usage {
     lifetime: Lifetime,
@@ -48,7 +48,7 @@ pub struct Usage {
     noticed: bool,
 }
 
-/// How an association's volume is counted by several workers.
+/// Volume of an association that several workers count.
 #[derive(Clone, Debug)]
 struct Shared {
     volume: Arc<SharedVolume>,

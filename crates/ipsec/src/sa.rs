@@ -40,7 +40,7 @@ impl std::fmt::Display for Spi {
     }
 }
 
-/// Which protocol protects, with its algorithms.
+/// Protecting protocol with its algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Encapsulating Security Payload (RFC 4303).
@@ -49,12 +49,12 @@ pub enum Protocol {
     Ah(Integrity),
 }
 
-/// What is protected.
+/// Scope of the protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Whole packets between two gateways.
     Tunnel(Tunnel),
-    /// What follows the IP header, between the two hosts themselves.
+    /// The payload of the IP header, between the two hosts themselves.
     Transport,
 }
 
@@ -76,7 +76,7 @@ pub struct OriginalAddresses {
     pub destination: IpAddr,
 }
 
-/// What both directions have in common.
+/// Parameters of both directions.
 #[derive(Clone)]
 pub struct SaParameters {
     /// The receiver's name for the association.
@@ -158,7 +158,7 @@ impl Protection {
     }
 }
 
-/// Who writes the headers in front of ESP.
+/// Writer of the headers in front of ESP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OuterHeaders {
     /// We do: the packet comes out as it is on the wire.
@@ -194,10 +194,10 @@ impl SaHandle {
     }
 }
 
-/// What an outbound association needs beyond [`SaParameters`].
+/// Outbound parameters beyond [`SaParameters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutboundOptions {
-    /// Who writes the headers in front of ESP.
+    /// Writer of the headers in front of ESP.
     pub outer_headers: OuterHeaders,
     /// Payloads in tunnel mode are filled up to this many bytes, to hide their size (RFC 4303 §2.7).
     pub tfc_padding: Option<u16>,
@@ -217,7 +217,7 @@ pub struct OutboundSa {
     pub(crate) usage: Usage,
     extended: bool,
     numbers: Numbers,
-    /// What of the numbers may be used, where an association of the same key may have been before.
+    /// Numbers that may be used, if an association of the same key may have been before.
     reserved: Option<Arc<Reserved>>,
 }
 
@@ -293,7 +293,7 @@ impl OutboundSa {
         self.options.handle.unwrap_or(SaHandle(self.spi))
     }
 
-    /// What it has carried.
+    /// Returns its volume and age.
     pub const fn usage(&self) -> &Usage {
         &self.usage
     }
@@ -374,7 +374,7 @@ impl OutboundSa {
         outer + self.header_len(v6)
     }
 
-    /// What follows a payload. Only tunnel mode has traffic-flow padding.
+    /// Computes the trailer of a payload. Only tunnel mode has traffic-flow padding.
     pub(crate) fn trailer(&self, tunnel: bool) -> Trailer {
         let fill_to = match self.options.tfc_padding {
             // Never beyond what the path takes.
@@ -416,7 +416,7 @@ impl OutboundSa {
     }
 }
 
-/// What protection adds behind a payload.
+/// Bytes that protection adds behind a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     /// Alignment of payload, padding and ESP trailer; AH has none of them.
@@ -439,12 +439,12 @@ impl Trailer {
     }
 }
 
-/// What an inbound association needs beyond [`SaParameters`].
+/// Inbound parameters beyond [`SaParameters`].
 #[derive(Clone, Debug, Default)]
 pub struct InboundOptions {
     /// Packets of the replay window; 0 takes the default of 1024.
     pub replay_window: u32,
-    /// What may come out of it; a packet that none of these matches is dropped (RFC 4301 §5.2).
+    /// Selectors of inner packets; a packet that none of these matches is dropped (RFC 4301 §5.2).
     pub selectors: Vec<Selector>,
     /// Addresses before translation; transport mode in UDP only.
     pub original_addresses: Option<OriginalAddresses>,
@@ -465,7 +465,7 @@ pub struct InboundSa {
     /// [`with_window`](Self::with_window) works.
     pub(crate) window: ReplayWindow,
     shared_window: Option<SharedWindow>,
-    /// Where its packets come from, if they come in UDP.
+    /// Source of its packets, if they come in UDP.
     pub(crate) source: Source,
 }
 
@@ -549,7 +549,7 @@ impl InboundSa {
         }
     }
 
-    /// What it has carried.
+    /// Returns its volume and age.
     pub const fn usage(&self) -> &Usage {
         &self.usage
     }

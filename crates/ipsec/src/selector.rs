@@ -141,7 +141,7 @@ pub(crate) fn aligned_bits(address: IpAddr) -> u128 {
     }
 }
 
-/// Which ports a selector accepts.
+/// Ports that a selector accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortMatch {
     /// Any, present or not.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::replay::ReplayWindow;
 
-/// Where an outbound association's sequence numbers come from.
+/// Origin of an outbound association's sequence numbers.
 #[derive(Debug)]
 pub(crate) enum Numbers {
     /// The number given out last.
@@ -96,7 +96,7 @@ impl SharedWindow {
     }
 }
 
-/// What several workers carried together.
+/// Volume that several workers carried together.
 #[derive(Debug, Default)]
 pub(crate) struct SharedVolume {
     bytes: AtomicU64,

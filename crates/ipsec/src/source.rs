@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How often a change is reported: a peer may send each packet from another port.
+/// Shortest time between reports of a change: a peer may send each packet from another port.
 const REPORTS: Duration = Duration::from_secs(1);
 
 /// The source of an inbound association's packets.

@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, Hasher};
 use crate::hash::Seeded;
 use crate::selector::{Flow, Selector, aligned_bits};
 
-/// What happens to matching packets (RFC 4301 §4.4.1).
+/// Action for matching packets (RFC 4301 §4.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Protected by a security association.
@@ -26,9 +26,9 @@ pub enum Action {
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Which packets it is about.
+    /// Packets that it is about.
     pub selector: Selector,
-    /// What happens to them.
+    /// Action for them.
     pub action: Action,
     /// Rules are tried from the smallest order to the largest; equal ones in order of insertion.
     pub order: u32,
@@ -38,12 +38,12 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId(u32);
 
-/// What the first matching rule says.
+/// Result of the first matching rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The rule.
     pub policy: PolicyId,
-    /// What it wants.
+    /// The rule's action.
     pub action: Action,
     /// The association that protects its traffic, by its place at the owner's. It lies with the rule,
     /// because each place that has to be looked up is a wait for memory once there are thousands.
@@ -235,7 +235,6 @@ struct Table {
 /// The rules whose prefixes have one length.
 struct Level {
     mask: u128,
-    /// By prefix.
     places: HashMap<u128, Place, Seeded>,
 }
 

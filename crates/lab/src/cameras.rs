@@ -33,20 +33,17 @@ const CONNECTED: u64 = 20_000_000_000;
 const MAX_HEAD: usize = 512;
 const CHUNK: usize = 256 * 1024;
 
-/// What the cameras are to do.
+/// The cameras' orders.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Filming {
-    /// Where the viewer is.
+    /// Address of the viewer.
     pub viewer: SocketAddr,
-    /// The film, repeated.
     pub film: PathBuf,
-    /// How many cameras.
     pub cameras: u32,
-    /// Frames of each.
     pub frames: u32,
 }
 
-/// What the cameras noticed.
+/// Observations of the cameras.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Filmed {
     /// The latest that a frame was handed to the network, in milliseconds after it was due: the sender's
@@ -56,20 +53,18 @@ pub struct Filmed {
     pub dropped: u64,
 }
 
-/// What the viewer is to see.
+/// The viewer's orders.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Viewing {
-    /// Where to listen.
+    /// Address to listen on.
     pub address: SocketAddr,
-    /// How many cameras.
     pub cameras: u32,
-    /// Frames of each.
     pub frames: u32,
     /// A frame is late when its last byte comes more than this after it was due, in milliseconds.
     pub limit_ms: u32,
 }
 
-/// What the viewer saw.
+/// Observations of the viewer.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Viewed {
     /// Frames that came whole.
@@ -134,12 +129,11 @@ pub fn film() -> Result<(), LabError> {
     answer(&play(&filming)?)
 }
 
-/// One camera.
 struct Camera {
     stream: TcpStream,
     /// The clock at its first frame.
     began: u64,
-    /// Where in the film it begins: cameras are not synchronous.
+    /// First frame of the film: cameras are not synchronous.
     first: usize,
     /// Frames that still have to go out, and how much of the first one has.
     waiting: VecDeque<usize>,
@@ -259,7 +253,7 @@ fn connect(filming: &Filming, length: usize) -> Result<Vec<Camera>, LabError> {
     let count = u64::from(filming.cameras.max(1));
     let mut cameras = Vec::new();
     for (number, mut stream) in (0_u64..).zip(streams) {
-        // Spread evenly over the time of a frame, and over the film.
+        // Interval evenly over the time of a frame, and over the film.
         let began = start + PERIOD * number / count;
         let head = format!(
             "POST /camera-{number} HTTP/1.1\r\nHost: viewer.example.org\r\nContent-Type: video/mp2t\r\n\
@@ -296,7 +290,7 @@ pub fn view() -> Result<(), LabError> {
     }
 }
 
-/// Where in a camera's stream the viewer is.
+/// Place of the viewer in a camera's stream.
 enum At {
     /// In the first lines.
     Head(Vec<u8>),

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::record::{Better, Results, Row, Spread};
-use crate::report::{number, range};
+use crate::record::{Better, Interval, Results, Row};
+use crate::report::{interval, number};
 
 /// One value of both runs.
 #[derive(Clone, Debug, Serialize)]
@@ -16,12 +16,12 @@ pub struct Line {
     pub case: String,
     /// Place on the horizontal axis.
     pub x: Option<f64>,
-    /// What is compared: the ratio within each run where the figure has a base, else the value.
+    /// The quantity: the ratio within each run where the figure has a base, else the value.
     pub what: What,
     /// Of the first run.
-    pub first: Spread,
+    pub first: Interval,
     /// Of the second run.
-    pub second: Spread,
+    pub second: Interval,
     /// The second median by the first.
     pub change: f64,
     /// The two ranges overlap: the runs agree within the spread that they themselves state.
@@ -30,7 +30,7 @@ pub struct Line {
     pub better: bool,
 }
 
-/// What is compared.
+/// A quantity of two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -60,12 +60,12 @@ pub fn compare(first: &Results, second: &Results) -> Vec<Line> {
                 let is_base = figure.base.as_ref() == Some(&row.case);
                 let pair = match (&row.ratio, &other.ratio) {
                     (Some(one), Some(two)) if !is_base => {
-                        Some((What::Ratio, one.spread, two.spread))
+                        Some((What::Ratio, one.interval, two.interval))
                     }
                     _ => None,
                 };
                 let values = row.measured.as_ref().zip(other.measured.as_ref());
-                let values = values.map(|(a, b)| (What::Value, a.spread, b.spread));
+                let values = values.map(|(a, b)| (What::Value, a.interval, b.interval));
                 let Some((what, one, two)) = pair.or(values) else {
                     continue;
                 };
@@ -89,7 +89,7 @@ pub fn compare(first: &Results, second: &Results) -> Vec<Line> {
     lines
 }
 
-/// How many ratios there are, and how many of them agree.
+/// Counts the ratios, and those of them that agree.
 pub fn ratios(lines: &[Line]) -> (usize, usize) {
     count(lines, What::Ratio)
 }
@@ -123,8 +123,8 @@ pub fn table(lines: &[Line]) -> String {
         };
         text += &format!(
             "{name:<60} {:>26} {:>26} {:>7.2}{ratio}{verdict}\n",
-            range(&line.first),
-            range(&line.second),
+            interval(&line.first),
+            interval(&line.second),
             line.change,
         );
     }

@@ -10,7 +10,6 @@ use crate::session::{Session, empty};
 /// A program of others that takes part.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its file name.
     pub name: &'static str,
     /// The Debian package that has it.
     pub package: &'static str,
@@ -19,7 +18,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Where it lies; programs for administrators are not on everybody's path.
+    /// Finds the program; those for administrators are not on everybody's path.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let known = ["/usr/sbin", "/sbin", "/usr/lib/ipsec"].map(PathBuf::from);
@@ -35,14 +34,12 @@ impl Program {
     }
 }
 
-/// One measurement, described.
 #[derive(Debug)]
 pub struct Experiment {
     /// Name on the command line.
     pub name: &'static str,
-    /// Heading.
     pub title: &'static str,
-    /// What it answers.
+    /// The question that it answers.
     pub question: &'static str,
     /// Whose measurement it repeats, with table or figure.
     pub source: &'static str,
@@ -56,7 +53,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// What is stored of it when a run is ended before its turn.
+    /// The outcome that is stored when a run is ended before its turn.
     pub fn interrupted(&self) -> Outcome {
         Outcome {
             state: State::Interrupted,

@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::LabError;
 use crate::network::Side;
-use crate::session::Lap;
+use crate::session::Round;
 use crate::tunnels::{Tunnel, ourselves};
 
 /// The slowest cipher with the largest file stays far below.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How it went.
+/// Result of a transfer.
 pub(crate) struct Sent {
-    /// Mbit/s.
     pub(crate) rate: f64,
     pub(crate) seconds: f64,
     /// Processor seconds of both ends of the transfer, without any tunnel.
@@ -56,7 +55,6 @@ impl Files {
         })
     }
 
-    /// The first one.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join("file-000")
     }
@@ -67,7 +65,7 @@ impl Files {
     }
 
     /// Sends all in one FTP session.
-    pub(crate) fn send(&self, tunnel: &Tunnel<'_>, lap: &mut Lap) -> Result<Sent, LabError> {
+    pub(crate) fn send(&self, tunnel: &Tunnel<'_>, round: &mut Round) -> Result<Sent, LabError> {
         let address = tunnel.server.to_string();
         let call = tunnel.network.call(Side::Server, ourselves()?);
         let call = call.args(["ftp-server", "--address", &address]);
@@ -92,9 +90,9 @@ impl Files {
             let text = format!("{received} of {} bytes arrived", self.bytes);
             return Err(LabError::Unexpected(text));
         }
-        lap.used("ftp client", done.usage);
+        round.used("ftp client", done.usage);
         let taken = server.usage();
-        lap.used("ftp server", taken);
+        round.used("ftp server", taken);
         Ok(Sent {
             rate: self.bytes as f64 * 8.0 / seconds / 1e6,
             seconds,

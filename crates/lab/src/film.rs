@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 #[derive(Clone)]
 pub(crate) struct Film {
     pub(crate) path: PathBuf,
-    /// What it really has, in Mbit/s, transport stream included.
+    /// Measured rate in Mbit/s, transport stream included.
     pub(crate) rate: f64,
 }
 
@@ -77,7 +77,7 @@ impl Film {
     }
 }
 
-/// Where the frames of a transport stream with one video lie; what stands before the first belongs to it.
+/// Finds the frames of a transport stream with one video; bytes before the first belong to it.
 pub(crate) fn frames(bytes: &[u8]) -> Result<Vec<Range<usize>>, LabError> {
     let unclear = |why: &str| LabError::Unexpected(format!("not a transport stream: {why}"));
     let mut video = None;

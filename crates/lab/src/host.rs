@@ -29,7 +29,6 @@ const FLAGS: [&str; 18] = [
     "pmull",
 ];
 
-/// Describes the machine.
 pub(crate) fn describe() -> Host {
     let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {

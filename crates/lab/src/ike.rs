@@ -31,16 +31,15 @@ use crate::tool::SERVER_NAME;
 
 /// No handshake takes longer.
 const LIMIT: Duration = Duration::from_secs(10);
-const PORTS: [u16; 2] = [500, 4500];
+pub(crate) const PORTS: [u16; 2] = [500, 4500];
 
-/// What the clients are to do.
+/// The clients' orders.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Dialling {
-    /// The server.
     pub server: Ipv4Addr,
     /// One client for each of these addresses of ours, and what is behind it inside the tunnel.
     pub clients: Vec<(Ipv4Addr, Ipv4Addr)>,
-    /// What is behind the server.
+    /// Address behind the server.
     pub inside: Ipv4Addr,
     /// Trusted root, PEM.
     pub root: String,
@@ -52,16 +51,16 @@ pub struct Dialling {
     pub hybrid: bool,
     /// Connections of each client, or as many as go until `seconds` are over.
     pub count: Option<u32>,
-    /// How long it goes on without `count`.
+    /// Duration without `count`, in seconds.
     pub seconds: f64,
 }
 
-/// What came out.
+/// Result of the clients.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Dialled {
     /// Connections that were made and closed.
     pub count: u32,
-    /// How long that took in all, in seconds.
+    /// Whole duration in seconds.
     pub seconds: f64,
     /// For each the seconds from the first message to the tunnel.
     pub times: Vec<f64>,
@@ -81,7 +80,7 @@ pub fn dial() -> Result<(), LabError> {
     writeln!(std::io::stdout().lock(), "{result}").map_err(LabError::io("the result"))
 }
 
-fn unexpected(error: impl std::fmt::Display) -> LabError {
+pub(crate) fn unexpected(error: impl std::fmt::Display) -> LabError {
     LabError::Unexpected(error.to_string())
 }
 
@@ -122,7 +121,7 @@ fn all(dialling: &Dialling) -> Result<Dialled, LabError> {
 }
 
 /// The clients' certificate and key, and whom they trust.
-struct Identity {
+pub(crate) struct Identity {
     chain: Vec<Vec<u8>>,
     key: Signer,
     root: CertificateDer<'static>,
@@ -135,7 +134,7 @@ enum Signer {
 }
 
 impl Identity {
-    fn read(dialling: &Dialling) -> Result<Self, LabError> {
+    pub(crate) fn read(dialling: &Dialling) -> Result<Self, LabError> {
         let chain: Result<Vec<_>, _> =
             CertificateDer::pem_slice_iter(dialling.certificate.as_bytes()).collect();
         let key = PrivateKeyDer::from_pem_slice(dialling.key.as_bytes()).map_err(unexpected)?;
@@ -167,7 +166,7 @@ impl Identity {
         }
     }
 
-    fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Answer, String> {
+    pub(crate) fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Answer, String> {
         let random = SystemRandom::new();
         let refused = |error: aws_lc_rs::error::Unspecified| error.to_string();
         let signature = match (&self.key, scheme) {
@@ -193,7 +192,7 @@ impl Identity {
     }
 
     /// The chain leads to the root and the certificate is the server's.
-    fn verify(&self, chain: &[Vec<u8>]) -> Result<Answer, String> {
+    pub(crate) fn verify(&self, chain: &[Vec<u8>]) -> Result<Answer, String> {
         let text = |error: webpki::Error| error.to_string();
         let certificates: Vec<_> = chain
             .iter()
@@ -213,7 +212,7 @@ impl Identity {
     }
 }
 
-struct System;
+pub(crate) struct System;
 
 impl Random for System {
     fn fill(&mut self, out: &mut [u8]) {
@@ -226,7 +225,6 @@ impl Random for System {
 struct Client<'a> {
     identity: &'a Identity,
     endpoint: Endpoint,
-    /// What the server may have.
     may: Authorization,
     sockets: Vec<(SocketAddr, UdpSocket)>,
     server: SocketAddr,
@@ -234,7 +232,7 @@ struct Client<'a> {
     buffer: Vec<u8>,
 }
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Default)]
 struct Way {
     /// When the tunnel was there, after so long.
@@ -258,7 +256,7 @@ impl<'a> Client<'a> {
         }
         let start = Instant::now();
         let mut endpoint = Endpoint::new(Limits::default(), Box::new(System), Timestamp::default());
-        let connection = connection(dialling, identity, number, inside)?;
+        let connection = connection(dialling, (&identity.chain, identity), number, inside)?;
         let may = Authorization::of_connection(&connection, Holder::new(SERVER_NAME.as_bytes()));
         endpoint.add_connection(connection);
         Ok(Self {
@@ -337,7 +335,13 @@ impl<'a> Client<'a> {
                     } => self.identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, .. } => self.identity.verify(&chain),
                     Ask::Authorize { .. } => Ok(Answer::Authorized(Box::new(self.may.clone()))),
-                    Ask::Password { .. } | Ask::Tls(_) => Err("not here".to_owned()),
+                    Ask::Solve(puzzle) => {
+                        let solution = puzzle.solve().map(Answer::Solved);
+                        solution.ok_or_else(|| "no solution".to_owned())
+                    }
+                    Ask::Password { .. } | Ask::Tls(_) | Ask::ReviewPeer { .. } => {
+                        Err("not here".to_owned())
+                    }
                 };
                 let answer = answer.unwrap_or_else(Answer::Refused);
                 self.endpoint.answer(now, id, answer);
@@ -393,9 +397,9 @@ impl<'a> Client<'a> {
     }
 }
 
-fn connection(
+pub(crate) fn connection(
     dialling: &Dialling,
-    identity: &Identity,
+    (chain, identity): (&[Vec<u8>], &Identity),
     number: usize,
     inside: Ipv4Addr,
 ) -> Result<Connection, LabError> {
@@ -408,7 +412,7 @@ fn connection(
         local_id: Identification::fqdn(&client_name(number)),
         remote_id: PeerId::Exactly(Identification::fqdn(SERVER_NAME)),
         local_auth: LocalAuth::Certificates(vec![Credential {
-            chain: identity.chain.clone(),
+            chain: chain.to_vec(),
             key: identity.kind(),
             authorities: vec![],
             ocsp: None,

@@ -13,9 +13,9 @@ use crate::servers::{Key, Pki};
 use crate::tool::SERVER_NAME;
 use crate::tunnels::{CHARON, control, product, write_private};
 
-/// How long a daemon may take to start.
+/// Longest start of a daemon.
 const LIMIT: Duration = Duration::from_secs(20);
-/// What charon needs to know certificates, on top of what tunnels with secrets need.
+/// Plugins with which charon knows certificates, on top of those for tunnels with secrets.
 const PLUGINS: &str = "random drbg nonce aesni aes sha1 sha2 hmac kdf gcm ctr curve25519 openssl pem pkcs1 pkcs8 \
                        x509 constraints pubkey kernel-libipsec kernel-netlink socket-default vici";
 
@@ -69,7 +69,7 @@ pub(crate) fn add_clients(network: &Network, count: u8) -> Result<(), LabError> 
     Ok(())
 }
 
-/// What so many clients are to do.
+/// Builds the orders of so many clients.
 pub(crate) fn dialling(
     pki: &Pki,
     key: Key,

@@ -18,6 +18,7 @@ mod film;
 pub mod ftp;
 mod host;
 pub mod ike;
+pub mod ike_fleet;
 mod ike_servers;
 mod network;
 mod process;
@@ -31,6 +32,8 @@ mod tls;
 pub mod tool;
 mod tunnels;
 mod uploader;
+
+use error_report::Report;
 
 pub use experiment::{Experiment, Program};
 pub use experiments::all;
@@ -46,9 +49,7 @@ pub enum LabError {
     /// The machine refused a file or a system call.
     #[error("{what}")]
     Environment {
-        /// What was tried.
         what: String,
-        /// Why it failed.
         #[source]
         source: std::io::Error,
     },
@@ -66,12 +67,6 @@ impl LabError {
 
     /// The error and its causes on one line.
     pub(crate) fn line(&self) -> String {
-        let mut line = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            line = format!("{line}: {error}");
-            cause = error.source();
-        }
-        line.replace('\n', " ")
+        Report(self).to_string()
     }
 }

@@ -7,7 +7,7 @@ use crate::LabError;
 use crate::experiment::Program;
 use crate::process::Call;
 
-/// What makes them.
+/// The program that makes namespaces.
 pub(crate) const IP: Program = Program {
     name: "ip",
     package: "iproute2",

@@ -28,18 +28,14 @@ pub enum ProcessError {
     /// It could not be started.
     #[error("cannot start {program}")]
     Start {
-        /// The program.
         program: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// It said that it failed.
     #[error("{program} failed ({status}): {said}")]
     Failed {
-        /// The program.
         program: String,
-        /// Its exit status.
         status: ExitStatus,
         /// The end of what it printed.
         said: String,
@@ -47,16 +43,14 @@ pub enum ProcessError {
     /// It did not end, or did not get ready, in time.
     #[error("{program} was not done after {seconds} s: {said}")]
     Overdue {
-        /// The program.
         program: String,
-        /// The limit.
         seconds: u64,
         /// The end of what it printed.
         said: String,
     },
 }
 
-/// What a program used.
+/// Resources that a program used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// Processor seconds, user and system.
@@ -66,7 +60,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// What this process used so far, without its children.
+    /// Measures this process so far, without its children.
     pub(crate) fn own() -> Self {
         let pid = std::process::id();
         Self {
@@ -86,7 +80,7 @@ pub(crate) struct Call {
     any_exit: bool,
 }
 
-/// What a program that ended gave.
+/// Output and usage of a program that ended.
 pub(crate) struct Done {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -127,13 +121,13 @@ impl Call {
         self
     }
 
-    /// What it reads.
+    /// Sets the standard input.
     pub(crate) fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = bytes.into();
         self
     }
 
-    /// How long it may take.
+    /// Sets the longest duration.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -284,12 +278,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// The process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.0.id()
     }
 
-    /// What it printed so far.
+    /// Returns the output so far.
     pub(crate) fn said(&self) -> String {
         read_to_string(&self.log).unwrap_or_default()
     }
@@ -326,7 +319,7 @@ impl Daemon {
         }
     }
 
-    /// What it and its children used so far.
+    /// Measures it and its children so far.
     pub(crate) fn usage(&self) -> Usage {
         usage_of_tree(self.pid())
     }
@@ -483,7 +476,7 @@ pub(crate) fn kill_children() {
     }
 }
 
-/// What a process and everything below it used.
+/// Measures a process and everything below it.
 fn usage_of_tree(root: u32) -> Usage {
     let mut stats = BTreeMap::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

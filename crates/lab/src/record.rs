@@ -11,21 +11,19 @@ pub const SCHEMA: u32 = 2;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
-    /// [`SCHEMA`].
     pub schema: u32,
-    /// Version of Cordon.
     pub cordon: String,
     /// When the run began, UTC, RFC 3339.
     pub started: String,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Few and short rounds.
     pub quick: bool,
     /// Whether it ran to its end; else it was interrupted, and has what was measured until then.
     pub complete: bool,
-    /// How the measuring program was built.
+    /// Build of the measuring program.
     pub build: Build,
-    /// What it ran on.
+    /// Host of the measurement.
     pub host: Host,
     /// In the order in which they ran.
     pub experiments: Vec<Outcome>,
@@ -70,7 +68,7 @@ pub enum ReadError {
     Version(u32),
 }
 
-/// How the measuring program was built.
+/// Build of the measuring program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
@@ -80,32 +78,27 @@ pub struct Build {
     pub laboratory: bool,
 }
 
-/// The machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// The processor's name.
     pub cpu: String,
     /// Its instruction sets that matter to ciphers.
     pub cpu_flags: Vec<String>,
     /// Processors that may be used.
     pub cpus: usize,
-    /// Memory in MiB.
     pub memory_mib: u64,
     /// Kernel and its version.
     pub kernel: String,
-    /// The distribution.
     pub system: String,
     /// Average of waiting and running processes over a minute, when the run began. Others' work shows
     /// here.
     pub load: f64,
 }
 
-/// How it ended.
+/// End of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// There are figures.
     Measured,
     /// Something is missing on this machine; `reason` and `packages` say what.
     NotRun,
@@ -115,41 +108,36 @@ pub enum State {
     Interrupted,
 }
 
-/// What one experiment gave.
+/// Results of one experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
     /// Name on the command line.
     pub name: String,
-    /// Heading.
     pub title: String,
-    /// What it answers.
+    /// The question that it answers.
     pub question: String,
     /// Whose measurement it repeats.
     pub source: String,
-    /// How it ended.
     pub state: State,
     /// Why there are no figures.
     pub reason: Option<String>,
     /// Debian packages that would help.
     pub packages: Vec<String>,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Rounds that count, the warm-up not among them.
     pub rounds: u32,
-    /// What was set, by name.
     pub parameters: BTreeMap<String, String>,
     /// Versions of the programs that took part.
     pub versions: BTreeMap<String, String>,
-    /// What was measured.
     pub figures: Vec<Figure>,
-    /// Cases without figures.
     pub missing: Vec<Missing>,
     /// Processor time and memory of each process that took part.
     pub processes: Vec<ProcessUse>,
-    /// What follows from the figures, each by a stated rule.
+    /// Conclusions from the figures, each by a stated rule.
     pub findings: Vec<Finding>,
-    /// What to keep in mind.
+    /// Reservations of the reader.
     pub caveats: Vec<String>,
 }
 
@@ -159,13 +147,12 @@ pub struct Outcome {
 pub struct Figure {
     /// Name within its experiment.
     pub id: String,
-    /// Heading.
     pub title: String,
     /// Unit of all values.
     pub unit: String,
-    /// Which way is good.
+    /// Direction that is good.
     pub better: Better,
-    /// What the numbers under a line chart are; without, it is a bar chart.
+    /// Unit of the numbers under a line chart; without it this is a bar chart.
     pub x_label: Option<String>,
     /// Distances are ratios, not differences.
     pub logarithmic: bool,
@@ -185,21 +172,18 @@ impl Figure {
 
     /// The median of a case.
     pub fn median(&self, case: &str, x: Option<f64>) -> Option<f64> {
-        Some(self.row(case, x)?.measured.as_ref()?.spread.median)
+        Some(self.row(case, x)?.measured.as_ref()?.interval.median)
     }
 }
 
-/// Which way is good.
+/// Direction that is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
-    /// More is better.
     More,
-    /// Less is better.
     Less,
 }
 
-/// One case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
@@ -207,11 +191,9 @@ pub struct Row {
     pub case: String,
     /// Place on the horizontal axis.
     pub x: Option<f64>,
-    /// What was measured here.
     pub measured: Option<Measured>,
     /// To the figure's base in the same round, with the interval in which another run's must meet it.
     pub ratio: Option<Measured>,
-    /// What was published.
     pub published: Option<Published>,
 }
 
@@ -221,23 +203,20 @@ pub struct Row {
 pub struct Measured {
     /// One for each round, in order.
     pub values: Vec<f64>,
-    /// Their middle; and the range of values, or what is stated of ratios.
+    /// Median, and the range of values or the interval of ratios.
     #[serde(flatten)]
-    pub spread: Spread,
+    pub interval: Interval,
 }
 
-/// Median and range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// The middle.
+pub struct Interval {
     pub median: f64,
-    /// The least; of ratios the lower end of what is stated.
+    /// The least; of ratios the lower end of the interval.
     pub low: f64,
-    /// The greatest; of ratios the upper end of what is stated.
+    /// The greatest; of ratios the upper end of the interval.
     pub high: f64,
 }
 
-/// A published value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -245,7 +224,6 @@ pub struct Published {
     pub value: f64,
     /// To the published value of the figure's base.
     pub ratio: Option<f64>,
-    /// Publication and table.
     pub source: String,
 }
 
@@ -255,22 +233,20 @@ pub struct Published {
 pub struct Missing {
     /// Name of the case.
     pub case: String,
-    /// Why.
     pub reason: String,
     /// The Debian package that would help.
     pub package: Option<String>,
 }
 
-/// What a process used.
+/// Resources that a process used.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessUse {
-    /// In which case.
     pub case: String,
-    /// Which process.
+    /// Name of the process.
     pub process: String,
     /// Processor seconds in a round, user and system, children included; clock of 10 ms.
-    pub cpu_seconds: Spread,
+    pub cpu_seconds: Interval,
     /// Its largest resident set in all rounds, in MiB.
     pub peak_mib: f64,
 }
@@ -279,7 +255,7 @@ pub struct ProcessUse {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// What.
+    /// Text of the finding.
     pub text: String,
     /// Whether what was published or expected came out; none where there is nothing to expect.
     pub holds: Option<bool>,

@@ -26,18 +26,18 @@ use crate::record::{Build, Host, Outcome, State};
 use crate::session::{Progress, Session, empty, not_run};
 use crate::{LabError, experiments, host, process};
 
-/// What makes the namespaces.
+/// The program that makes the namespaces.
 pub const UNSHARE: Program = Program {
     name: "unshare",
     package: "util-linux",
     version: &["--version"],
 };
-/// Where the sandbox keeps its files, in memory.
+/// Folder of the sandbox's files, in memory.
 const FOLDER: &str = "/run/cordon-lab";
 /// Given to the sandbox to end once its input is closed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What the worker is asked to do; the first line that it reads.
+/// Request to the worker; the first line that it reads.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     names: Vec<String>,
@@ -46,24 +46,21 @@ struct Request {
     bare: Option<String>,
 }
 
-/// What the worker tells, one line each.
+/// Messages of the worker, one line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// What it runs on.
     Began(Box<(Host, Build)>),
-    /// What is going on.
+    /// Progress of an experiment.
     Progress {
         /// Name of the experiment.
         experiment: String,
-        /// Round and case.
         text: String,
         /// Seconds until everything asked for is done, about.
         left: f64,
     },
-    /// What a running experiment has until now, in case the run is interrupted.
+    /// Outcome until now of a running experiment, in case the run is interrupted.
     Partial(Box<Outcome>),
-    /// An experiment ended.
     Outcome(Box<Outcome>),
     /// All of them did.
     End,
@@ -156,7 +153,7 @@ impl Sandbox {
         })
     }
 
-    /// What ends it.
+    /// Returns the handle that ends it.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
@@ -191,7 +188,7 @@ fn namespaces() -> Vec<&'static str> {
     words
 }
 
-/// What the kernel says when it is asked for namespaces; nothing if it gives them. The worker's own
+/// Asks the kernel for namespaces and returns its refusal; nothing if it gives them. The worker's own
 /// program has something to do there that does nothing.
 fn refusal(unshare: &Path, worker: &[&Path]) -> io::Result<Option<String>> {
     let done = Command::new(unshare)
@@ -283,7 +280,7 @@ fn seconds(experiment: &Experiment, quick: bool) -> u32 {
     if quick { short } else { long }
 }
 
-/// What needs networks cannot be run where the kernel gives none.
+/// Outcome of an experiment that needs networks where the kernel gives none.
 fn without_network(experiment: &Experiment, why: &str) -> Outcome {
     Outcome {
         state: State::NotRun,

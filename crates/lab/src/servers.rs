@@ -32,9 +32,9 @@ const OUR_KIND: &str = "1.3.6.1.4.1.99999.1.3";
 pub(crate) const CLIENTS: u8 = 10;
 /// Bytes of the page, as published.
 pub(crate) const PAGE_BYTES: usize = 177;
-/// Where a server listens without TLS.
+/// Port of a server without TLS.
 pub const PLAIN_PORT: u16 = 8080;
-/// How long a server may take to start or to go.
+/// Longest start or end of a server.
 const LIMIT: Duration = Duration::from_secs(20);
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
@@ -52,7 +52,6 @@ pub enum Key {
 }
 
 impl Key {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Rsa2048, Self::Rsa4096, Self::EcdsaP256, Self::Ed25519];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -83,7 +82,7 @@ impl Key {
         }
     }
 
-    /// Where a server with this key listens, without or with client certificates.
+    /// Port of a server with this key, without or with client certificates.
     pub const fn port(self, client: bool) -> u16 {
         let first = match self {
             Self::Rsa2048 => 8443,
@@ -271,7 +270,7 @@ impl Server {
     }
 }
 
-/// How many sockets listen on the server's side. Asks the kernel, because a connection would be counted.
+/// Counts the sockets that listen on the server's side. Asks the kernel, because a connection would be counted.
 fn listening(network: &Network) -> usize {
     let call = network.call(Side::Server, "cat").arg("/proc/net/tcp");
     // State 0A: listening.
@@ -292,7 +291,7 @@ fn wait(ready: impl Fn() -> bool) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Where a server is reached; without a key, plain HTTP.
+/// Address of a server; without a key, plain HTTP.
 pub(crate) fn address(key: Option<Key>, client: bool) -> SocketAddr {
     let port = key.map_or(PLAIN_PORT, |key| key.port(client));
     SocketAddr::new(Side::Server.outside().into(), port)

@@ -11,9 +11,9 @@ use crate::process::Usage;
 use crate::record::{
     Better, Figure, Finding, Measured, Missing, Outcome, ProcessUse, Published, Row, State,
 };
-use crate::stats::{spread, stated};
+use crate::stats::{range, ratio_interval};
 
-/// What a figure will show.
+/// Description of a figure before it is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) id: &'static str,
@@ -84,9 +84,8 @@ impl Plan {
     }
 }
 
-/// How far it is.
+/// Progress of an experiment.
 pub(crate) struct Progress {
-    /// For people.
     pub(crate) text: String,
     /// Seconds until this experiment ends.
     pub(crate) left: f64,
@@ -94,37 +93,37 @@ pub(crate) struct Progress {
     pub(crate) so_far: Option<Box<Outcome>>,
 }
 
-/// What ratios cannot tell unless an experiment says otherwise: what another start of the same programs,
-/// at other places in memory, changes.
+/// Smallest difference that ratios can tell unless an experiment says otherwise. Another start of the same
+/// programs, at other places in memory, makes as much.
 const RESOLUTION: f64 = 0.01;
 
-/// What one case gave in one round.
+/// Results of one case in one round.
 #[derive(Default)]
-pub(crate) struct Lap {
+pub(crate) struct Round {
     /// From 1; 0 for the warm-up.
-    pub(crate) round: u32,
+    pub(crate) number: u32,
     values: Vec<(&'static str, Option<f64>, f64)>,
     used: Vec<(String, Usage)>,
 }
 
-impl Lap {
-    /// What `measure` gives. Work without another process is this one's.
+impl Round {
+    /// Builds the results of `measure`. Work without another process is this one's.
     fn measured(
-        round: u32,
+        number: u32,
         measure: &mut impl FnMut(&mut Self) -> Result<(), LabError>,
     ) -> Result<Self, LabError> {
-        let mut lap = Self {
-            round,
+        let mut round = Self {
+            number,
             ..Self::default()
         };
         let before = Usage::own();
-        measure(&mut lap)?;
-        if lap.used.is_empty() {
+        measure(&mut round)?;
+        if round.used.is_empty() {
             let after = Usage::own();
             let cpu = after.cpu - before.cpu;
-            lap.used("cordon lab", Usage { cpu, ..after });
+            round.used("cordon lab", Usage { cpu, ..after });
         }
-        Ok(lap)
+        Ok(round)
     }
 
     /// A value of a figure.
@@ -137,7 +136,7 @@ impl Lap {
         self.values.push((figure, Some(x), value));
     }
 
-    /// What a process used in this round. Of several by the same name, one after the other, the time is
+    /// Adds the usage of a process in this round. Of several by the same name, one after the other, the time is
     /// added up.
     pub(crate) fn used(&mut self, process: &str, usage: Usage) {
         match self.used.iter_mut().find(|(name, _)| name == process) {
@@ -150,10 +149,9 @@ impl Lap {
     }
 }
 
-/// How rounds are made.
+/// Number and order of rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounds {
-    /// How many count.
     pub(crate) count: u32,
     /// One more before them, which does not.
     pub(crate) warm_up: bool,
@@ -291,7 +289,7 @@ impl<'a> Session<'a> {
         &mut self,
         rounds: Rounds,
         cases: &[(String, T)],
-        mut measure: impl FnMut(&T, &mut Lap) -> Result<(), LabError>,
+        mut measure: impl FnMut(&T, &mut Round) -> Result<(), LabError>,
     ) {
         self.outcome.rounds = self.outcome.rounds.max(rounds.count);
         let warm_up = if rounds.warm_up {
@@ -310,9 +308,9 @@ impl<'a> Session<'a> {
         let began = Instant::now();
         let mut done = 0_usize;
         let mut failed = vec![false; cases.len()];
-        for round in first..=rounds.count {
+        for number in first..=rounds.count {
             let mut order: Vec<_> = cases.iter().zip(&mut failed).collect();
-            if round % 2 == 0 {
+            if number % 2 == 0 {
                 order.reverse();
             }
             for ((name, what), failed) in order {
@@ -320,17 +318,17 @@ impl<'a> Session<'a> {
                     0 => self.expected - self.began.elapsed().as_secs_f64(),
                     _ => began.elapsed().as_secs_f64() / done as f64 * (total - done) as f64,
                 };
-                let text = match round {
+                let text = match number {
                     0 => format!("warm-up, {name}"),
-                    _ => format!("round {round} of {}, {name}", rounds.count),
+                    _ => format!("round {number} of {}, {name}", rounds.count),
                 };
                 self.tell(text, left.max(0.0));
                 done += 1;
                 if *failed {
                     continue;
                 }
-                match self.lap(round, name, |lap| measure(what, lap)) {
-                    Ok(lap) if round > 0 => self.keep(round, name, lap),
+                match self.round(number, name, |round| measure(what, round)) {
+                    Ok(round) if number > 0 => self.keep(name, round),
                     Ok(_) => {}
                     Err(error) => {
                         *failed = true;
@@ -338,26 +336,28 @@ impl<'a> Session<'a> {
                     }
                 }
             }
-            if (1..rounds.count).contains(&round) {
-                self.keep_until_now(round, rounds.count);
+            if (1..rounds.count).contains(&number) {
+                self.keep_until_now(number, rounds.count);
             }
         }
     }
 
     /// Measures one case in one round; once more if that fails, because a program now and then misses a first
     /// packet or a time limit on a busy machine. That it was so stands among the caveats.
-    fn lap(
+    fn round(
         &mut self,
-        round: u32,
+        number: u32,
         case: &str,
-        mut measure: impl FnMut(&mut Lap) -> Result<(), LabError>,
-    ) -> Result<Lap, LabError> {
-        match Lap::measured(round, &mut measure) {
+        mut measure: impl FnMut(&mut Round) -> Result<(), LabError>,
+    ) -> Result<Round, LabError> {
+        match Round::measured(number, &mut measure) {
             Err(error) => {
-                let lap = Lap::measured(round, &mut measure)?;
+                let round = Round::measured(number, &mut measure)?;
                 let why = error.line();
-                self.caveat(&format!("{case} was measured anew in round {round}: {why}"));
-                Ok(lap)
+                self.caveat(&format!(
+                    "{case} was measured anew in round {number}: {why}"
+                ));
+                Ok(round)
             }
             done => done,
         }
@@ -376,9 +376,9 @@ impl<'a> Session<'a> {
         });
     }
 
-    fn keep(&mut self, round: u32, case: &str, lap: Lap) {
-        let index = round as usize - 1;
-        for (figure, x, value) in lap.values {
+    fn keep(&mut self, case: &str, round: Round) {
+        let index = round.number as usize - 1;
+        for (figure, x, value) in round.values {
             let key = (figure, case.to_owned(), x.map(f64::to_bits));
             let values = self.samples.entry(key).or_default();
             // A round in which a case failed leaves a gap, so that ratios stay within rounds.
@@ -387,7 +387,7 @@ impl<'a> Session<'a> {
                 *place = Some(value);
             }
         }
-        for (process, usage) in lap.used {
+        for (process, usage) in round.used {
             let key = (case.to_owned(), process);
             self.used.entry(key).or_default().push(usage);
         }
@@ -452,7 +452,7 @@ impl<'a> Session<'a> {
             if *figure != plan.id || name != case {
                 continue;
             }
-            let Some(range) = spread(values.iter().flatten().copied()) else {
+            let Some(all) = range(values.iter().flatten().copied()) else {
                 continue;
             };
             let base = plan
@@ -468,13 +468,13 @@ impl<'a> Session<'a> {
                 let fine = if plan.base == Some(case) {
                     0.0
                 } else {
-                    let base = spread(base.iter().flatten().copied())?;
-                    self.resolution + plan.step / range.median + plan.step / base.median
+                    let base = range(base.iter().flatten().copied())?;
+                    self.resolution + plan.step / all.median + plan.step / base.median
                 };
-                let spread = stated(ratios.iter().copied(), fine)?;
+                let interval = ratio_interval(ratios.iter().copied(), fine)?;
                 Some(Measured {
                     values: ratios,
-                    spread,
+                    interval,
                 })
             });
             rows.push(Row {
@@ -482,7 +482,7 @@ impl<'a> Session<'a> {
                 x: x.map(f64::from_bits),
                 measured: Some(Measured {
                     values: values.iter().flatten().copied().collect(),
-                    spread: range,
+                    interval: all,
                 }),
                 ratio,
                 published: None,
@@ -492,7 +492,7 @@ impl<'a> Session<'a> {
         rows
     }
 
-    /// What there is, with its figures.
+    /// Builds the outcome from the figures so far.
     fn drawn(&self) -> Outcome {
         let mut outcome = self.outcome.clone();
         outcome.figures = self.plans.iter().map(|plan| self.draw(plan)).collect();
@@ -503,7 +503,7 @@ impl<'a> Session<'a> {
                 Some(ProcessUse {
                     case: case.clone(),
                     process: process.clone(),
-                    cpu_seconds: spread(usages.iter().map(|usage| usage.cpu))?,
+                    cpu_seconds: range(usages.iter().map(|usage| usage.cpu))?,
                     peak_mib: usages
                         .iter()
                         .map(|usage| usage.peak_mib)
@@ -515,7 +515,6 @@ impl<'a> Session<'a> {
         outcome
     }
 
-    /// Ends the experiment.
     pub(crate) fn finish(self, result: Result<(), LabError>) -> Outcome {
         let mut outcome = self.drawn();
         match result {

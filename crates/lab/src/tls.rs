@@ -6,7 +6,7 @@ use crate::LabError;
 use crate::network::{Network, Side};
 use crate::process::ProcessError;
 use crate::servers::{Key, PAGE_BYTES, Pki, address};
-use crate::session::Lap;
+use crate::session::Round;
 use crate::tool::{Load, Loaded, Tls};
 use crate::tunnels::ourselves;
 
@@ -32,7 +32,7 @@ pub(crate) fn load(
     column: Column,
     requests: u32,
     threads: u32,
-    lap: &mut Lap,
+    round: &mut Round,
 ) -> Result<Loaded, LabError> {
     let tls = match column.key {
         None => None,
@@ -66,11 +66,11 @@ pub(crate) fn load(
         .limit(Duration::from_secs(300))
         .run()
         .map_err(|error| LabError::Unexpected(reason(&error)))?;
-    lap.used("client", done.usage);
+    round.used("client", done.usage);
     serde_json::from_str(&done.stdout).map_err(|error| LabError::Unexpected(error.to_string()))
 }
 
-/// What our own client said, without what is meant for people who start it by hand.
+/// Extracts our own client's message, without its hints for people who start it by hand.
 pub(crate) fn reason(error: &ProcessError) -> String {
     let text = error.to_string();
     let text = text

@@ -22,18 +22,16 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// No answer is larger, in bytes.
 const MAX_ANSWER: u64 = 64 * 1024;
 
-/// What to load, and how.
+/// A load and its parameters.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// The server.
     pub address: SocketAddr,
     /// Requests, each on a connection of its own.
     pub requests: u32,
-    /// How many at a time.
+    /// Connections at a time.
     pub threads: u32,
     /// Bytes that an answer's body must have.
     pub body: usize,
-    /// Without, plain HTTP.
     pub tls: Option<Tls>,
 }
 
@@ -52,14 +50,14 @@ pub struct Tls {
     pub hybrid: bool,
 }
 
-/// What came out.
+/// Result of a load.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Loaded {
     /// Requests per second.
     pub rate: f64,
     /// Average time from connecting to the last byte, in milliseconds.
     pub latency: f64,
-    /// How many of the connections took up a session.
+    /// Connections that resumed a session.
     pub resumed: u32,
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::LabError;
 use crate::network::Side;
 use crate::process::{Call, Daemon};
-use crate::session::Lap;
+use crate::session::Round;
 use crate::tunnels::{Tunnel, ourselves};
 
 /// A site makes its keys and an agent gets its certificate within, and files arrive within.
@@ -151,9 +151,9 @@ impl Uploader {
     }
 
     /// Ends both, and notes what they used.
-    pub(crate) fn stop(self, lap: &mut Lap) {
-        lap.used("camera agent", self.agent.usage());
-        lap.used("site", self.site.usage());
+    pub(crate) fn stop(self, round: &mut Round) {
+        round.used("camera agent", self.agent.usage());
+        round.used("site", self.site.usage());
         self.agent.stop();
         self.site.stop();
     }

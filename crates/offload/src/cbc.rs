@@ -114,7 +114,6 @@ impl Cbc {
         }
     }
 
-    /// Decrypts each packet.
     pub(crate) fn open(&self, buffer: &mut [u8], slots: &mut [Slot], icv_len: usize) {
         #[cfg(feature = "legacy-algorithms")]
         if let Self::Legacy(cipher) = self {
@@ -167,7 +166,6 @@ impl Cbc {
         }
     }
 
-    /// Decrypts one text.
     pub(crate) fn decrypt(&self, iv: &[u8; BLOCK], text: &mut [u8]) -> Option<()> {
         match self {
             Self::Decrypt128(cipher) => decrypt(&**cipher, iv, text),

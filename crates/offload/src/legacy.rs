@@ -67,7 +67,6 @@ impl LegacyCbc {
         );
     }
 
-    /// Decrypts each packet.
     pub(crate) fn open(&self, buffer: &mut [u8], slots: &mut [Slot], icv_len: usize) {
         self.each(
             buffer,

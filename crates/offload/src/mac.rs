@@ -16,7 +16,7 @@ pub const MAX_ICV: usize = 32;
 #[cfg(target_arch = "x86_64")]
 pub(crate) const MAX_DIGEST: usize = 32;
 
-/// Where the integrity value lies in an AH packet.
+/// Place of the integrity value in an AH packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacSlot {
     /// The bytes that are covered, the integrity value among them.
@@ -86,12 +86,11 @@ impl Authenticator {
         })
     }
 
-    /// The algorithm.
     pub const fn integrity(&self) -> Integrity {
         self.integrity
     }
 
-    /// Which engine does the work; for people and logs.
+    /// Name of the engine; for people and logs.
     pub const fn engine_name(&self) -> &'static str {
         match self.kernel {
             Some(_) => engine::VECTOR,
@@ -215,7 +214,7 @@ impl AsRef<[u8]> for Tag {
 
 /// A message to authenticate.
 pub(crate) struct Job {
-    /// Which slot it is.
+    /// Number of the slot.
     slot: usize,
     start: usize,
     len: usize,
@@ -244,7 +243,7 @@ impl Job {
         self.start..self.start + self.len
     }
 
-    /// What is covered as if it followed the message.
+    /// Bytes that are covered as if they followed the message.
     pub(crate) fn suffix(&self) -> &[u8] {
         if self.extended { &self.suffix } else { &[] }
     }

@@ -150,7 +150,6 @@ pub enum SuiteError {
     /// A key of the wrong size.
     #[error("{algorithm} takes {expected} bytes of key material, {actual} were given")]
     KeyLength {
-        /// The algorithm.
         algorithm: String,
         /// Bytes it takes.
         expected: usize,
@@ -199,7 +198,6 @@ impl Suite {
         }
     }
 
-    /// The encryption algorithm.
     pub const fn encryption(self) -> Encryption {
         self.encryption
     }

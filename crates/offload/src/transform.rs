@@ -20,7 +20,7 @@ use crate::suite::{Encryption, KeyMaterial, Suite, SuiteError, check_len};
 /// Bytes of SPI and sequence number.
 pub const HEADER_LEN: usize = 8;
 
-/// Which way a key is used. One key protects packets in one direction only.
+/// Direction in which a key is used. One key protects packets in one direction only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// [`Transform::seal`] may be called.
@@ -111,7 +111,7 @@ impl Transform {
         })
     }
 
-    /// Which engine does the work, `library`, `avx512` or both; for people and logs.
+    /// Name of the engine, `library`, `avx512` or both; for people and logs.
     pub fn engine_name(&self) -> &'static str {
         let (encryption, integrity) = match &self.protection {
             Protection::Combined { cipher, .. } => (cipher.is_vector(), cipher.is_vector()),
@@ -144,7 +144,6 @@ impl Transform {
         }
     }
 
-    /// The algorithms.
     pub const fn suite(&self) -> Suite {
         self.suite
     }

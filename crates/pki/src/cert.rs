@@ -3,11 +3,17 @@
 use std::fmt::Write as _;
 
 use aws_lc_rs::digest;
+use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
 use der::pem::{self, LineEnding};
 use der::{Decode, Encode};
 use rustls_pki_types::CertificateDer;
+use spki::SubjectPublicKeyInfoOwned;
+use x509_cert::ext::pkix::SubjectAltName;
 
 pub use x509_cert::Certificate;
+
+use crate::extension::decoded;
+use crate::name::AltName;
 
 /// Most certificates in one chain; ours have three.
 pub const MAX_CHAIN_LEN: usize = 16;
@@ -73,6 +79,17 @@ pub fn fingerprint_sha256(der: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, der).as_ref())
 }
 
+/// The names of `certificate` in subjectAltName, of the kinds we know.
+///
+/// # Errors
+/// [`CertError::Malformed`] for an unreadable extension.
+pub fn alt_names(certificate: &Certificate) -> Result<Vec<AltName>, CertError> {
+    let names: Option<SubjectAltName> =
+        decoded(certificate, ID_CE_SUBJECT_ALT_NAME).map_err(CertError::Malformed)?;
+    let names = names.iter().flat_map(|names| &names.0);
+    Ok(names.filter_map(AltName::from_general_name).collect())
+}
+
 /// The serial number in lower-case hexadecimal, two digits for each byte, without sign byte.
 #[must_use]
 pub fn serial_hex(certificate: &Certificate) -> String {
@@ -110,6 +127,35 @@ impl CertificateChain {
             .map(to_der)
             .collect::<Result<Vec<_>, _>>()?;
         Self::from_ders(ders)
+    }
+
+    /// Puts together what a registry answers: the certificate for the key `spki` among `issued`, and its
+    /// issuers below the root among `issued` and `authorities`. `None` if there is no certificate for it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_issued(
+        spki: &SubjectPublicKeyInfoOwned,
+        mut issued: Vec<Certificate>,
+        authorities: &[Certificate],
+    ) -> Result<Option<Self>, CertError> {
+        let own = |c: &Certificate| c.tbs_certificate.subject_public_key_info == *spki;
+        let Some(at) = issued.iter().position(own) else {
+            return Ok(None);
+        };
+        let mut chain = vec![issued.swap_remove(at)];
+        while let Some(last) = chain.last() {
+            let name = &last.tbs_certificate.issuer;
+            let issuer = authorities
+                .iter()
+                .chain(&issued)
+                .find(|c| c.tbs_certificate.subject == *name && c.tbs_certificate.issuer != *name);
+            match issuer.filter(|c| !chain.contains(c)) {
+                Some(issuer) => chain.push(issuer.clone()),
+                None => break,
+            }
+        }
+        Self::new(chain).map(Some)
     }
 
     /// Reads a chain of DER certificates, leaf first.
@@ -176,7 +222,6 @@ impl CertificateChain {
         self.ders.iter().map(|der| der_to_pem(der)).collect()
     }
 
-    /// The end-entity certificate.
     #[must_use]
     pub fn leaf(&self) -> &Certificate {
         self.certificates

@@ -36,7 +36,6 @@ pub const MAX_CRL_LEN: usize = 48 * 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RevocationReason {
-    /// No reason given.
     Unspecified,
     /// The subject's key is, or may be, in other hands.
     KeyCompromise,
@@ -46,7 +45,6 @@ pub enum RevocationReason {
     AffiliationChanged,
     /// Replaced by another certificate.
     Superseded,
-    /// No longer needed.
     CessationOfOperation,
     /// Suspended; treated as revoked.
     CertificateHold,
@@ -55,7 +53,6 @@ pub enum RevocationReason {
 }
 
 impl RevocationReason {
-    /// All reasons.
     pub const ALL: [Self; 8] = [
         Self::Unspecified,
         Self::KeyCompromise,
@@ -82,7 +79,7 @@ impl RevocationReason {
         }
     }
 
-    const fn to_code(self) -> CrlReason {
+    pub(crate) const fn to_code(self) -> CrlReason {
         match self {
             Self::Unspecified => CrlReason::Unspecified,
             Self::KeyCompromise => CrlReason::KeyCompromise,
@@ -133,27 +130,21 @@ impl FromStr for RevocationReason {
 #[error("unknown revocation reason {0:?}")]
 pub struct UnknownReason(pub String);
 
-/// One revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokedEntry {
     /// Serial number, unsigned big-endian.
     pub serial: Vec<u8>,
-    /// When and why.
     pub revocation: Revocation,
 }
 
 /// Why a CRL was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CrlError {
-    /// Longer than [`MAX_CRL_LEN`].
     #[error("CRL longer than {MAX_CRL_LEN} bytes")]
     TooLong,
     /// Not a version 2 CRL in DER, or one that RFC 5280 forbids.
     #[error("malformed CRL: {reason}")]
-    Malformed {
-        /// What is wrong.
-        reason: &'static str,
-    },
+    Malformed { reason: &'static str },
     /// No trusted authority has this name.
     #[error("CRL of unknown issuer {issuer}")]
     UnknownIssuer {
@@ -169,12 +160,8 @@ pub enum CrlError {
     /// The signature does not match.
     #[error("CRL signature does not verify")]
     Signature(#[source] key::VerifyError),
-    /// Dated after `now`.
     #[error("CRL is dated {this_update}, in the future")]
-    FromTheFuture {
-        /// Its date.
-        this_update: OffsetDateTime,
-    },
+    FromTheFuture { this_update: OffsetDateTime },
     /// The next CRL was due.
     #[error("CRL is stale since {next_update}")]
     Stale {
@@ -202,11 +189,8 @@ pub enum CrlError {
 /// A CRL whose signature and dates have been checked.
 #[derive(Clone, Debug)]
 pub struct VerifiedCrl {
-    /// Who issued it.
     pub issuer: IssuerId,
-    /// Number and dates.
     pub window: CrlWindow,
-    /// What it revokes.
     pub entries: Vec<RevokedEntry>,
     /// Which certificates it speaks for.
     pub scope: CrlScope,

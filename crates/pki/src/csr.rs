@@ -26,16 +26,13 @@ pub struct Csr {
     pub subject: Subject,
     /// Alternative names asked for, of the kinds we know.
     pub alt_names: Vec<AltName>,
-    /// The public key.
     pub spki: SubjectPublicKeyInfoOwned,
-    /// Its type.
     pub algorithm: KeyAlgorithm,
 }
 
 /// Why a request could not be built or was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CsrError {
-    /// Longer than [`MAX_CSR_LEN`].
     #[error("certification request longer than {MAX_CSR_LEN} bytes")]
     TooLong,
     /// Not a DER or PEM certification request.

@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use durable::{Disk, RealDisk};
+
 use crate::cert::{CertError, CertificateChain};
 use crate::key::{KeyError, PrivateKey};
 
@@ -21,43 +23,22 @@ pub enum FileError {
     /// The operating system refused.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried.
         operation: &'static str,
-        /// On which file.
         path: PathBuf,
-        /// Why it failed.
         source: io::Error,
     },
     /// Larger than any key or chain.
     #[error("{} is too large", path.display())]
-    TooLarge {
-        /// Which file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// Others than the owner can read a private key.
     #[error("{} can be read by others (mode {mode:04o}), expected 0600", path.display())]
-    TooOpen {
-        /// Which file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    TooOpen { path: PathBuf, mode: u32 },
     /// The contents are not a key, or not for this passphrase.
     #[error("cannot use the key in {}", path.display())]
-    Key {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: KeyError,
-    },
+    Key { path: PathBuf, source: KeyError },
     /// The contents are not certificates.
     #[error("cannot use the certificates in {}", path.display())]
-    Certificate {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: CertError,
-    },
+    Certificate { path: PathBuf, source: CertError },
 }
 
 /// Writes `contents` so that a crash at any instant leaves either the old file or the new one.
@@ -67,7 +48,21 @@ pub enum FileError {
 /// # Errors
 /// [`FileError::Io`]; no temporary file is left behind then.
 pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
-    durable::write_atomic(path, contents, mode).map_err(|source| FileError::Io {
+    write_atomic_on(&RealDisk, path, contents, mode)
+}
+
+/// Does the same on another disk.
+///
+/// # Errors
+/// As [`write_atomic`].
+pub fn write_atomic_on(
+    disk: &dyn Disk,
+    path: &Path,
+    contents: &[u8],
+    mode: u32,
+) -> Result<(), FileError> {
+    let written = disk.write_atomic(path, contents, mode);
+    written.map_err(|source| FileError::Io {
         operation: "write",
         path: path.to_owned(),
         source,
@@ -79,13 +74,26 @@ pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileE
 /// # Errors
 /// [`FileError::Io`] or [`FileError::Key`].
 pub fn save_private(path: &Path, key: &PrivateKey, passphrase: &[u8]) -> Result<(), FileError> {
+    save_private_on(&RealDisk, path, key, passphrase)
+}
+
+/// Does the same on another disk.
+///
+/// # Errors
+/// As [`save_private`].
+pub fn save_private_on(
+    disk: &dyn Disk,
+    path: &Path,
+    key: &PrivateKey,
+    passphrase: &[u8],
+) -> Result<(), FileError> {
     let pem = key
         .to_encrypted_pem(passphrase)
         .map_err(|source| FileError::Key {
             path: path.to_owned(),
             source,
         })?;
-    write_atomic(path, pem.as_bytes(), PRIVATE_MODE)
+    write_atomic_on(disk, path, pem.as_bytes(), PRIVATE_MODE)
 }
 
 /// Reads a key stored by [`save_private`] or by `openssl pkcs8 -topk8`.
@@ -105,11 +113,23 @@ pub fn load_private(path: &Path, passphrase: &[u8]) -> Result<PrivateKey, FileEr
 /// # Errors
 /// [`FileError::Io`] or [`FileError::Certificate`].
 pub fn save_chain(path: &Path, chain: &CertificateChain) -> Result<(), FileError> {
+    save_chain_on(&RealDisk, path, chain)
+}
+
+/// Does the same on another disk.
+///
+/// # Errors
+/// As [`save_chain`].
+pub fn save_chain_on(
+    disk: &dyn Disk,
+    path: &Path,
+    chain: &CertificateChain,
+) -> Result<(), FileError> {
     let pem = chain.to_pem().map_err(|source| FileError::Certificate {
         path: path.to_owned(),
         source,
     })?;
-    write_atomic(path, pem.as_bytes(), PUBLIC_MODE)
+    write_atomic_on(disk, path, pem.as_bytes(), PUBLIC_MODE)
 }
 
 /// Reads concatenated PEM certificates.

@@ -1,11 +1,13 @@
 //! Issuing: from a profile and a public key to a signed certificate.
 
+use const_oid::db::rfc5912::ID_AD_OCSP;
 use const_oid::db::rfc5912::{
     ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_BASIC_CONSTRAINTS, ID_CE_CRL_DISTRIBUTION_POINTS,
     ID_CE_EXT_KEY_USAGE, ID_CE_KEY_USAGE, ID_CE_SUBJECT_ALT_NAME,
-    ID_CE_SUBJECT_DIRECTORY_ATTRIBUTES, ID_CE_SUBJECT_KEY_IDENTIFIER,
+    ID_CE_SUBJECT_DIRECTORY_ATTRIBUTES, ID_CE_SUBJECT_KEY_IDENTIFIER, ID_PE_AUTHORITY_INFO_ACCESS,
 };
-use der::asn1::{Any, BitString, SetOfVec};
+use const_oid::db::rfc6960::ID_PKIX_OCSP_NOCHECK;
+use der::asn1::{Any, BitString, Null, SetOfVec};
 use der::{Decode, Encode};
 use spki::SubjectPublicKeyInfoOwned;
 use time::{Duration, OffsetDateTime};
@@ -16,8 +18,8 @@ use x509_cert::ext::pkix::crl::CrlDistributionPoints;
 use x509_cert::ext::pkix::crl::dp::DistributionPoint;
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use x509_cert::ext::pkix::{
-    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName,
-    SubjectKeyIdentifier,
+    AccessDescription, AuthorityInfoAccessSyntax, AuthorityKeyIdentifier, BasicConstraints,
+    ExtendedKeyUsage, KeyUsage, SubjectAltName, SubjectKeyIdentifier,
 };
 use x509_cert::name::Name;
 use x509_cert::serial_number::SerialNumber;
@@ -40,9 +42,7 @@ const BACKDATE: Duration = Duration::minutes(5);
 /// The period in which a certificate may be used; both ends belong to it, in whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// First instant.
     pub not_before: OffsetDateTime,
-    /// Last instant.
     pub not_after: OffsetDateTime,
 }
 
@@ -57,10 +57,8 @@ impl Validity {
     }
 }
 
-/// What to certify.
 #[derive(Clone, Debug)]
 pub struct CertificateRequest {
-    /// Kind of certificate.
     pub profile: Profile,
     /// Whom it is about. An e-mail address is repeated in subjectAltName, a UID in an extension.
     pub subject: Subject,
@@ -76,10 +74,12 @@ pub struct CertificateRequest {
     pub serial: Option<Vec<u8>>,
     /// Where the issuer's CRL is published.
     pub crl_url: Option<String>,
+    /// Where the issuer's OCSP responder is.
+    pub ocsp_url: Option<String>,
 }
 
 impl CertificateRequest {
-    /// A request with neither further names, clearance, CRL address nor a serial of its own.
+    /// A request with neither further names, clearance, addresses of CRL and OCSP nor a serial of its own.
     #[must_use]
     pub fn new(
         profile: Profile,
@@ -96,6 +96,7 @@ impl CertificateRequest {
             validity,
             serial: None,
             crl_url: None,
+            ocsp_url: None,
         }
     }
 }
@@ -105,16 +106,12 @@ impl CertificateRequest {
 pub enum IssueError {
     /// The certificate given is not one of an authority, or not one for its key.
     #[error("not an authority: {reason}")]
-    NotAnAuthority {
-        /// What is missing.
-        reason: &'static str,
-    },
+    NotAnAuthority { reason: &'static str },
     /// This authority does not issue this profile.
     #[error("a {profile} certificate is not issued by {authority}")]
     WrongAuthority {
         /// What was asked for.
         profile: Profile,
-        /// Who was asked.
         authority: String,
     },
     /// The key cannot do what the profile is for.
@@ -133,7 +130,6 @@ pub enum IssueError {
     ClearanceAboveAuthority {
         /// What was asked for.
         requested: Clearance,
-        /// The authority's bound.
         allowed: Clearance,
     },
     /// The end of the period lies before its start.
@@ -168,7 +164,6 @@ pub enum IssueError {
     /// The authority's key could not sign.
     #[error("authority key failed")]
     Sign(#[source] KeyError),
-    /// Encoding failed.
     #[error("cannot encode")]
     Encode(#[from] der::Error),
 }
@@ -452,9 +447,22 @@ fn extensions(
         false,
         &authority,
     )?);
+    if matches!(profile, Profile::OcspSigner(_)) {
+        // Whoever checks a response need not ask about its signer, who lives for months (RFC 6960,
+        // section 4.2.2.2.1).
+        list.push(extension(ID_PKIX_OCSP_NOCHECK, false, &Null)?);
+    }
     push_alt_names(&mut list, request)?;
     if let Some(url) = &request.crl_url {
         list.push(crl_distribution_point(url)?);
+    }
+    if let Some(url) = &request.ocsp_url {
+        let access = AccessDescription {
+            access_method: ID_AD_OCSP,
+            access_location: GeneralName::UniformResourceIdentifier(name::url(url)?),
+        };
+        let access = AuthorityInfoAccessSyntax(vec![access]);
+        list.push(extension(ID_PE_AUTHORITY_INFO_ACCESS, false, &access)?);
     }
     if profile.is_ca() {
         push_authority_limits(&mut list, request, arc)?;
@@ -476,7 +484,8 @@ fn push_alt_names(
         }
     }
     let is_host = |n: &AltName| matches!(n, AltName::Dns(_) | AltName::Ip(_));
-    if request.profile == Profile::Server && !names.iter().any(is_host) {
+    let is_server = matches!(request.profile, Profile::Server | Profile::Gateway);
+    if is_server && !names.iter().any(is_host) {
         return Err(IssueError::ServerWithoutName);
     }
     if names.is_empty() {

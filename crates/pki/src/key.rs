@@ -187,10 +187,7 @@ pub enum KeyError {
     },
     /// An RSA key of a size that is not supported.
     #[error("unsupported RSA modulus of {bits} bits")]
-    RsaSize {
-        /// Size found.
-        bits: usize,
-    },
+    RsaSize { bits: usize },
     /// The crypto library refused the key, for instance because its halves do not match.
     #[error("inconsistent key: {reason}")]
     Rejected {
@@ -211,7 +208,6 @@ pub enum KeyError {
     WrongKeyType {
         /// Type of the key at hand.
         algorithm: KeyAlgorithm,
-        /// What was tried.
         operation: &'static str,
     },
     /// The crypto library failed to sign.
@@ -245,6 +241,15 @@ struct Inner {
 #[derive(Clone)]
 pub struct PrivateKey {
     inner: Arc<Inner>,
+}
+
+/// Finds the first part of a PEM text with this label, its two lines of dashes included.
+#[must_use]
+pub fn pem_part<'a>(text: &'a str, label: &str) -> Option<&'a str> {
+    let begin = format!("-----BEGIN {label}-----");
+    let end = format!("-----END {label}-----");
+    let rest = text.get(text.find(&begin)?..)?;
+    rest.get(..rest.find(&end)?.checked_add(end.len())?)
 }
 
 impl PrivateKey {

@@ -1,4 +1,5 @@
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 //! Keys, certificates, and the decisions about them.
 //!
 //! This crate makes and validates everything X.509 in Cordon: private keys ([`key`]), the certificate

@@ -37,11 +37,8 @@ pub struct Subject {
     pub country: Option<String>,
     /// O, for instance `LEA-EU`.
     pub organisation: Option<String>,
-    /// OU.
     pub unit: Option<String>,
-    /// GN.
     pub given_name: Option<String>,
-    /// SN.
     pub surname: Option<String>,
     /// UID: the officer number, or whatever the directory knows the holder by.
     pub uid: Option<String>,
@@ -54,9 +51,7 @@ pub struct Subject {
 pub enum AltName {
     /// Host name, in ASCII (RFC 5280 wants A-labels).
     Dns(String),
-    /// IP address.
     Ip(IpAddr),
-    /// Mail address.
     Email(String),
     /// Windows user principal name, for smart-card logon.
     Upn(String),
@@ -76,7 +71,6 @@ pub enum NameError {
     TooLong {
         /// Name of the field.
         field: &'static str,
-        /// The bound.
         max: usize,
     },
     /// A field holds characters that may not stand there.

@@ -6,6 +6,7 @@
 //! answer in its place.
 
 pub mod client;
+pub mod responder;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +39,7 @@ pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(3600);
 /// Status of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertStatus {
-    /// Not revoked.
     Good,
-    /// Revoked, since when.
     Revoked(OffsetDateTime),
 }
 
@@ -171,26 +170,11 @@ impl Query {
 /// One certificate, SHA-1, no extensions: what every responder takes, also those that only hand out what
 /// they signed ahead (RFC 5019 §2.1.1). So there is no nonce: an answer is as fresh as it says itself.
 fn request(certificate: &Certificate, issuer: &Certificate) -> der::Result<Vec<u8>> {
-    let tbs = &issuer.tbs_certificate;
-    let hash = |data: &[u8]| {
-        let sum = digest(&SHA1_FOR_LEGACY_USE_ONLY, data);
-        OctetString::new(sum.as_ref())
-    };
-    let key = tbs.subject_public_key_info.subject_public_key.raw_bytes();
-    let req_cert = CertId {
-        hash_algorithm: AlgorithmIdentifierOwned {
-            oid: ID_SHA_1,
-            parameters: Some(Null.into()),
-        },
-        issuer_name_hash: hash(&tbs.subject.to_der()?)?,
-        issuer_key_hash: hash(key)?,
-        serial_number: certificate.tbs_certificate.serial_number.clone(),
-    };
     let tbs_request = TbsRequest {
         version: Version::V1,
         requestor_name: None,
         request_list: vec![Request {
-            req_cert,
+            req_cert: cert_id(certificate, issuer)?,
             single_request_extensions: None,
         }],
         request_extensions: None,
@@ -200,6 +184,25 @@ fn request(certificate: &Certificate, issuer: &Certificate) -> der::Result<Vec<u
         optional_signature: None,
     };
     request.to_der()
+}
+
+/// How requests name a certificate: by SHA-1 of issuer and key, which everybody takes.
+fn cert_id(certificate: &Certificate, issuer: &Certificate) -> der::Result<CertId> {
+    let tbs = &issuer.tbs_certificate;
+    let hash = |data: &[u8]| {
+        let sum = digest(&SHA1_FOR_LEGACY_USE_ONLY, data);
+        OctetString::new(sum.as_ref())
+    };
+    let key = tbs.subject_public_key_info.subject_public_key.raw_bytes();
+    Ok(CertId {
+        hash_algorithm: AlgorithmIdentifierOwned {
+            oid: ID_SHA_1,
+            parameters: Some(Null.into()),
+        },
+        issuer_name_hash: hash(&tbs.subject.to_der()?)?,
+        issuer_key_hash: hash(key)?,
+        serial_number: certificate.tbs_certificate.serial_number.clone(),
+    })
 }
 
 fn basic(der: &[u8]) -> Result<BasicOcspResponse, Undetermined> {

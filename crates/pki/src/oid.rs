@@ -17,7 +17,7 @@ pub const EMAIL_ADDRESS: ObjectIdentifier = oid("1.2.840.113549.1.9.1");
 /// Windows user principal name in subjectAltName.
 pub const UPN: ObjectIdentifier = oid("1.3.6.1.4.1.311.20.2.3");
 
-/// Extended key usages, as the published user profile lists them.
+/// Extended key usages, as the published user profile lists them, and two of our own.
 pub mod eku {
     use super::{ObjectIdentifier, oid};
 
@@ -31,6 +31,8 @@ pub mod eku {
     pub const EMAIL_PROTECTION: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.4");
     /// Time stamping (RFC 3161).
     pub const TIME_STAMPING: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.8");
+    /// Signer of OCSP responses (RFC 6960).
+    pub const OCSP_SIGNING: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.9");
     /// IKE peer (RFC 4945).
     pub const IPSEC_IKE: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.17");
     /// SSH client (RFC 6187).
@@ -43,6 +45,10 @@ pub mod eku {
     pub const MS_EFS: ObjectIdentifier = oid("1.3.6.1.4.1.311.10.3.4");
     /// Microsoft encrypting file system, recovery agent.
     pub const MS_EFS_RECOVERY: ObjectIdentifier = oid("1.3.6.1.4.1.311.10.3.4.1");
+    /// Receipts and custody packages of a centre; our own, wherever [`super::ExtensionArc`] lies.
+    pub const RECEIPT_SIGNING: ObjectIdentifier = oid("1.3.6.1.4.1.99999.1.5.1");
+    /// Trust bundles of a site; our own.
+    pub const TRUST_BUNDLE_SIGNING: ObjectIdentifier = oid("1.3.6.1.4.1.99999.1.5.2");
     /// PDF signing, Adobe "authentic documents trust".
     pub const PDF_SIGNING: ObjectIdentifier = oid("1.2.840.113583.1.1.5");
 }
@@ -61,7 +67,6 @@ pub mod eku {
 /// | `.4` | security policy of the clearance values (RFC 5913 `policyId`) | in clearances |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionArc {
-    /// The `lvl` extension.
     pub level: ObjectIdentifier,
     /// The user id extension.
     pub user_id: ObjectIdentifier,

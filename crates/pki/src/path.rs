@@ -25,6 +25,7 @@ mod names;
 mod policies;
 mod policy;
 mod purpose;
+mod record;
 mod revocation;
 mod search;
 mod validation;
@@ -36,7 +37,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use const_oid::db::rfc5912::ID_CE_BASIC_CONSTRAINTS;
 use der::Encode as _;
 use rustls_pki_types::CertificateDer;
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 use x509_cert::ext::pkix::BasicConstraints;
 
 pub(crate) use self::certificate::{
@@ -53,7 +54,7 @@ use self::search::{Candidates, Search, VerifiedSignatures};
 use crate::cert::{Certificate, MAX_CHAIN_LEN};
 use crate::clearance::Clearance;
 use crate::crl::RevocationReason;
-use crate::extension::decoded;
+use crate::extension::{decoded, from_x509_time};
 use crate::name::Subject;
 use crate::oid::ExtensionArc;
 use crate::profile::CaKind;
@@ -68,9 +69,7 @@ pub enum TrustError {
     /// A certificate cannot be used as an authority.
     #[error("{subject} cannot be a trusted authority: {reason}")]
     Unusable {
-        /// Its name.
         subject: String,
-        /// What is wrong.
         reason: &'static str,
     },
 }
@@ -160,7 +159,6 @@ impl ValidatedChain {
 /// A certificate of the site that was accepted, with what is needed to check cheaply that it still is.
 #[derive(Clone, Debug)]
 pub struct ValidatedIdentity {
-    /// Whom it identifies.
     pub identity: Identity,
     record: PathRecord,
 }
@@ -228,7 +226,6 @@ impl TrustStore {
         &self.inner.status
     }
 
-    /// The trusted roots.
     pub fn roots(&self) -> impl Iterator<Item = &Certificate> {
         self.inner.roots.iter().map(|a| &a.certificate)
     }
@@ -368,6 +365,34 @@ impl TrustStore {
         now: OffsetDateTime,
     ) -> Result<ValidatedIdentity, PathError> {
         let validated = self.validate_ignoring_revocation(chain, purpose, now)?;
+        self.check_revoked(&validated, now)?;
+        Ok(validated)
+    }
+
+    /// As [`Self::validate_chain`], but a certificate that ended no longer than `grace` ago is validated as at
+    /// its last instant; revocations count as of `now`. For renewals only: who was off when it should
+    /// have renewed.
+    ///
+    /// # Errors
+    /// [`PathError`], one variant per reason.
+    pub fn validate_expired(
+        &self,
+        chain: &[CertificateDer<'_>],
+        purpose: Purpose,
+        grace: Duration,
+        now: OffsetDateTime,
+    ) -> Result<ValidatedIdentity, PathError> {
+        let expired = match self.validate_chain(chain, purpose, now) {
+            Err(error @ PathError::Expired { .. }) => error,
+            outcome => return outcome,
+        };
+        let leaf = chain.first().ok_or(PathError::EmptyChain)?;
+        let leaf = ParsedCertificate::parse(leaf)?;
+        let end = from_x509_time(leaf.certificate.tbs_certificate.validity.not_after);
+        if now <= end || now - end > grace {
+            return Err(expired);
+        }
+        let validated = self.validate_ignoring_revocation(chain, purpose, end)?;
         self.check_revoked(&validated, now)?;
         Ok(validated)
     }

@@ -21,6 +21,12 @@ pub enum Pkcs12Error {
     /// An empty password: some importers treat it as no password and refuse.
     #[error("password is empty")]
     EmptyPassword,
+    /// Not PKCS#12 with one key and its certificates, or another password.
+    #[error("not PKCS#12 that can be read, or another password: {reason}")]
+    Decode {
+        /// The decoder's word for it.
+        reason: String,
+    },
     /// The encoder failed.
     #[error("cannot encode PKCS#12: {reason}")]
     Encode {
@@ -72,4 +78,24 @@ pub fn export(
         .mac_iterations(ROUNDS)
         .write()
         .map_err(failed)
+}
+
+/// Reads key and chain (leaf first) from a PKCS#12 file; the decoder keeps copies of the key which it does
+/// not wipe.
+///
+/// # Errors
+/// [`Pkcs12Error::Decode`] or [`Pkcs12Error::KeyMismatch`].
+pub fn import(bytes: &[u8], password: &str) -> Result<(PrivateKey, CertificateChain), Pkcs12Error> {
+    let decode = |reason: String| Pkcs12Error::Decode { reason };
+    let store = KeyStore::from_pkcs12(bytes, password).map_err(|e| decode(e.to_string()))?;
+    let (_, entry) = store
+        .private_key_chain()
+        .ok_or_else(|| decode("no key".to_owned()))?;
+    let key = PrivateKey::from_pkcs8_der(entry.key()).map_err(|e| decode(e.to_string()))?;
+    let ders = entry.chain().iter().map(|c| c.as_der().to_vec());
+    let chain = CertificateChain::from_ders(ders).map_err(|e| decode(e.to_string()))?;
+    if chain.leaf().tbs_certificate.subject_public_key_info != key.spki() {
+        return Err(Pkcs12Error::KeyMismatch);
+    }
+    Ok((key, chain))
 }

@@ -25,7 +25,6 @@ pub enum Pkcs7Error {
     /// Holds content or signatures, so it is something else than a bag of certificates.
     #[error("PKCS#7 message is not certs-only")]
     NotCertsOnly,
-    /// Holds no certificates.
     #[error("PKCS#7 message without certificates")]
     Empty,
     /// Holds more than [`MAX_CHAIN_LEN`] certificates.

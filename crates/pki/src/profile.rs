@@ -15,24 +15,22 @@ use std::fmt;
 use std::str::FromStr;
 
 use const_oid::ObjectIdentifier;
-use x509_cert::ext::pkix::{KeyUsage, KeyUsages};
+use x509_cert::ext::pkix::{ExtendedKeyUsage, KeyUsage, KeyUsages};
 
+use crate::cert::Certificate;
 use crate::key::KeyAlgorithm;
 use crate::oid::eku;
 
 /// What an issuing authority issues for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CaKind {
-    /// People.
     Users,
-    /// Cameras, terminals, vehicles.
     Devices,
     /// Servers, and keys of central roles that sign or decrypt.
     Services,
 }
 
 impl CaKind {
-    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Users, Self::Devices, Self::Services];
 
     /// Lower-case name: `users`, `devices`, `services`.
@@ -82,17 +80,24 @@ pub enum Profile {
     },
     /// A camera or terminal: TLS client, IKE peer, CMS signer.
     Device,
-    /// A TLS server.
+    /// A device that only opens tunnels: TLS client and IKE peer, no signer of evidence.
+    VpnDevice,
     Server,
-    /// A central role that signs CMS, for instance receipts.
+    /// A gateway of tunnels, which renews its certificate over EST: a server, and a client there.
+    Gateway,
+    /// The central role that signs receipts and custody packages.
     ServiceSigner,
+    /// The central role that signs trust bundles.
+    TrustBundleSigner,
     /// A central role that CMS content is encrypted to.
     ServiceRecipient,
+    /// Whoever signs OCSP responses for this authority (RFC 6960, section 4.2.2.2).
+    OcspSigner(CaKind),
 }
 
 impl Profile {
     /// Every profile, for tests and listings.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::Root,
         Self::IssuingCa(CaKind::Users),
         Self::IssuingCa(CaKind::Devices),
@@ -104,9 +109,15 @@ impl Profile {
             administrator: true,
         },
         Self::Device,
+        Self::VpnDevice,
         Self::Server,
+        Self::Gateway,
         Self::ServiceSigner,
+        Self::TrustBundleSigner,
         Self::ServiceRecipient,
+        Self::OcspSigner(CaKind::Users),
+        Self::OcspSigner(CaKind::Devices),
+        Self::OcspSigner(CaKind::Services),
     ];
 
     /// Whether the subject is an authority.
@@ -121,8 +132,13 @@ impl Profile {
         match self {
             Self::Root | Self::IssuingCa(_) => None,
             Self::User { .. } => Some(CaKind::Users),
-            Self::Device => Some(CaKind::Devices),
-            Self::Server | Self::ServiceSigner | Self::ServiceRecipient => Some(CaKind::Services),
+            Self::Device | Self::VpnDevice => Some(CaKind::Devices),
+            Self::Server
+            | Self::Gateway
+            | Self::ServiceSigner
+            | Self::TrustBundleSigner
+            | Self::ServiceRecipient => Some(CaKind::Services),
+            Self::OcspSigner(kind) => Some(kind),
         }
     }
 
@@ -152,11 +168,15 @@ impl Profile {
             Self::User { .. } | Self::Device if key.is_ecdh() => {
                 DigitalSignature | NonRepudiation | KeyAgreement
             }
-            Self::User { .. } | Self::Device | Self::ServiceSigner => {
+            Self::User { .. } | Self::Device | Self::ServiceSigner | Self::TrustBundleSigner => {
                 DigitalSignature | NonRepudiation
             }
-            Self::Server if key.is_rsa() => DigitalSignature | KeyEncipherment,
-            Self::Server => DigitalSignature.into(),
+            Self::Server | Self::Gateway | Self::VpnDevice if key.is_rsa() => {
+                DigitalSignature | KeyEncipherment
+            }
+            Self::Server | Self::Gateway | Self::VpnDevice | Self::OcspSigner(_) => {
+                DigitalSignature.into()
+            }
             Self::ServiceRecipient if key.is_rsa() => KeyEncipherment.into(),
             Self::ServiceRecipient if key.is_ecdh() => KeyAgreement.into(),
             Self::ServiceRecipient => return None,
@@ -188,8 +208,13 @@ impl Profile {
             // Mail protection is what `openssl cms -verify` asks of a signer by default; there is
             // no registered purpose for "signs evidence".
             Self::Device => vec![eku::CLIENT_AUTH, eku::IPSEC_IKE, eku::EMAIL_PROTECTION],
+            Self::VpnDevice => vec![eku::CLIENT_AUTH, eku::IPSEC_IKE],
             Self::Server => vec![eku::SERVER_AUTH],
-            Self::ServiceSigner | Self::ServiceRecipient => vec![eku::EMAIL_PROTECTION],
+            Self::Gateway => vec![eku::SERVER_AUTH, eku::CLIENT_AUTH],
+            Self::OcspSigner(_) => vec![eku::OCSP_SIGNING],
+            Self::ServiceSigner => vec![eku::EMAIL_PROTECTION, eku::RECEIPT_SIGNING],
+            Self::TrustBundleSigner => vec![eku::EMAIL_PROTECTION, eku::TRUST_BUNDLE_SIGNING],
+            Self::ServiceRecipient => vec![eku::EMAIL_PROTECTION],
         }
     }
 }
@@ -206,16 +231,78 @@ impl fmt::Display for Profile {
                 administrator: true,
             } => f.write_str("administrator"),
             Self::Device => f.write_str("device"),
+            Self::VpnDevice => f.write_str("vpn device"),
             Self::Server => f.write_str("server"),
+            Self::Gateway => f.write_str("gateway"),
+            Self::OcspSigner(kind) => write!(f, "{kind} OCSP signer"),
             Self::ServiceSigner => f.write_str("service signer"),
+            Self::TrustBundleSigner => f.write_str("trust bundle signer"),
             Self::ServiceRecipient => f.write_str("service recipient"),
         }
     }
 }
 
+/// A role among those who sign for a centre.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceRole {
+    /// Signs receipts and custody packages.
+    Receipts,
+    TrustBundle,
+}
+
+impl ServiceRole {
+    /// The role that a certificate's extended key usage gives; `None` if it gives both.
+    ///
+    /// Certificates of before these usages have neither: their subject tells, which is the caller's
+    /// `otherwise`.
+    #[must_use]
+    pub fn of(certificate: &Certificate, otherwise: Self) -> Option<Self> {
+        let uses = extended_usages(certificate);
+        let has = |usage| uses.contains(&usage);
+        match (has(eku::RECEIPT_SIGNING), has(eku::TRUST_BUNDLE_SIGNING)) {
+            (true, true) => None,
+            (true, false) => Some(Self::Receipts),
+            (false, true) => Some(Self::TrustBundle),
+            (false, false) => Some(otherwise),
+        }
+    }
+}
+
+/// Whether a device's certificate is for signing evidence, rather than for tunnels alone.
+#[must_use]
+pub fn signs_evidence(certificate: &Certificate) -> bool {
+    extended_usages(certificate).contains(&eku::EMAIL_PROTECTION)
+}
+
+fn extended_usages(certificate: &Certificate) -> Vec<ObjectIdentifier> {
+    let found = certificate.tbs_certificate.get::<ExtendedKeyUsage>();
+    found
+        .ok()
+        .flatten()
+        .map_or_else(Vec::new, |(_, uses)| uses.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn services_roles_and_evidence_are_told_apart_by_usage() {
+        let has = |profile: Profile, usage| profile.extended_key_usage().contains(&usage);
+        for profile in Profile::ALL {
+            let receipts = profile == Profile::ServiceSigner;
+            assert_eq!(has(profile, eku::RECEIPT_SIGNING), receipts, "{profile}");
+            let bundles = profile == Profile::TrustBundleSigner;
+            assert_eq!(
+                has(profile, eku::TRUST_BUNDLE_SIGNING),
+                bundles,
+                "{profile}"
+            );
+        }
+        assert!(has(Profile::Device, eku::EMAIL_PROTECTION));
+        assert!(!has(Profile::VpnDevice, eku::EMAIL_PROTECTION));
+        assert!(has(Profile::VpnDevice, eku::IPSEC_IKE));
+    }
 
     #[test]
     fn only_administrators_recover_files() {

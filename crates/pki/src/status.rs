@@ -35,6 +35,14 @@ impl IssuerId {
         id.copy_from_slice(digest::digest(&digest::SHA256, &name).as_ref());
         Self(id)
     }
+
+    pub(crate) const fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
+    pub(crate) const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
 }
 
 /// When and why a certificate was revoked.
@@ -42,7 +50,6 @@ impl IssuerId {
 pub struct Revocation {
     /// From this instant on the certificate is not to be trusted.
     pub at: OffsetDateTime,
-    /// Why.
     pub reason: RevocationReason,
 }
 
@@ -117,7 +124,6 @@ impl std::fmt::Debug for StatusCache {
 }
 
 impl StatusCache {
-    /// An empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -20,6 +20,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use time::Duration;
 
 use self::verifier::{Clients, Servers};
 pub use self::verifier::{PeerVerifier, Verifier};
@@ -39,7 +40,6 @@ pub struct PeerCertificates(pub Arc<Vec<CertificateDer<'static>>>);
 /// Whether a server asks for a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ClientAuth {
-    /// Does not ask.
     #[default]
     None,
     /// Asks, and goes on without. A certificate that is presented must be good.
@@ -89,6 +89,17 @@ impl ServerIdentity {
     }
 }
 
+impl ServerIdentity {
+    /// Hands out this OCSP response (DER) about the certificate from the next handshake on, until another
+    /// certificate is shown.
+    pub fn staple(&self, response: Vec<u8>) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = CertifiedKey::clone(&current);
+        next.ocsp = Some(response);
+        *current = Arc::new(next);
+    }
+}
+
 impl ResolvesServerCert for ServerIdentity {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(
@@ -103,13 +114,13 @@ impl fmt::Debug for ServerIdentity {
     }
 }
 
-/// Builds a [`ServerConfig`].
 #[derive(Clone)]
 pub struct ServerTls {
     identity: Arc<ServerIdentity>,
     clients: Option<(TrustStore, Purpose)>,
     mode: ClientAuth,
     check_revocation: bool,
+    grace: Duration,
     alpn: Vec<Vec<u8>>,
 }
 
@@ -122,6 +133,7 @@ impl ServerTls {
             clients: None,
             mode: ClientAuth::None,
             check_revocation: false,
+            grace: Duration::ZERO,
             alpn: Vec::new(),
         }
     }
@@ -146,6 +158,14 @@ impl ServerTls {
         self
     }
 
+    /// Also lets clients finish the handshake whose certificate ended no longer than `grace` ago. What they may
+    /// have then is for the application to say.
+    #[must_use]
+    pub fn accept_expired(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
     /// Protocols offered, most wanted first, for instance `["h2", "http/1.1"]`.
     #[must_use]
     pub fn with_alpn(mut self, protocols: &[&str]) -> Self {
@@ -167,8 +187,9 @@ impl ServerTls {
         } else {
             let (trust, purpose) = self.clients.ok_or(TlsError::NoTrust)?;
             let mandatory = self.mode == ClientAuth::Required;
-            let verifier = client_verifier(trust, purpose, mandatory, self.check_revocation);
-            builder.with_client_cert_verifier(verifier)
+            let clients = Clients::new(trust, purpose, mandatory, self.check_revocation);
+            let clients = clients.accepting_expired(self.grace);
+            builder.with_client_cert_verifier(Arc::new(Verifier::new(clients, &crypto)))
         };
         let mut config = builder.with_cert_resolver(self.identity);
         config.alpn_protocols = self.alpn;

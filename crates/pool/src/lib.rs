@@ -23,7 +23,6 @@ use tokio::task::{JoinError, spawn_blocking};
 /// Threads for blocking work that a runtime of tokio has by default.
 const RUNTIME: usize = 512;
 
-/// What the work is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// Receiving evidence: writing, hashing, verifying, recording its events.

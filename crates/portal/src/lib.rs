@@ -25,13 +25,11 @@ use axum::Router;
 use axum::routing::{get, post};
 
 pub use backend::{
-    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Epoch, Filter,
-    MediumRow, Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow,
-    Violation, ViolationRow,
+    AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
 };
 pub use session::{SessionLimits, Sessions};
 
-/// What every handler gets.
+/// State of every handler.
 #[derive(Debug)]
 pub(crate) struct App<B> {
     pub(crate) backend: Arc<B>,

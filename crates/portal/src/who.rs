@@ -17,12 +17,11 @@ use crate::error::refused_page;
 use crate::session::COOKIE;
 use crate::{App, Refused};
 
-/// How somebody proved who they are.
+/// Method by which somebody proved who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Login {
     /// A certificate in the TLS handshake.
     Certificate,
-    /// Name and password.
     Password,
 }
 
@@ -31,7 +30,7 @@ pub(crate) enum Login {
 pub(crate) struct Viewer {
     pub(crate) principal: Principal,
     pub(crate) login: Login,
-    /// What forms on the page must carry.
+    /// Token that forms on the page must carry.
     pub(crate) token: String,
 }
 

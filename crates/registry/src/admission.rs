@@ -6,8 +6,8 @@
 //! path are verified at the first request ([`ValidatedPaths`](crate::validated::ValidatedPaths)).
 
 use audit::{Actor, Event, Outcome};
-use pki::path::{Identity, Purpose, SubjectKind};
-use pki::profile::CaKind;
+use pki::path::{Identity, PathError, Purpose, SubjectKind};
+use pki::profile::{CaKind, Profile};
 use rustls_pki_types::CertificateDer;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
@@ -20,6 +20,7 @@ use crate::{AdmissionError, Registry, RegistryError};
 pub struct Admitted {
     identity: Identity,
     lineage: String,
+    profile: String,
 }
 
 impl Admitted {
@@ -27,6 +28,11 @@ impl Admitted {
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether it is a gateway's.
+    pub(crate) fn is_gateway(&self) -> bool {
+        self.profile == Profile::Gateway.to_string()
     }
 
     /// The certificate and its renewals, as the database names them.
@@ -39,6 +45,7 @@ impl Admitted {
 struct Entry {
     certificate: Vec<u8>,
     lineage: String,
+    profile: String,
     used: bool,
     superseded: bool,
     revoked: Option<String>,
@@ -61,12 +68,43 @@ impl Registry {
     ) -> Result<Admitted, AdmissionError> {
         let inner = &self.inner;
         let validated = inner.validated.validate(&inner.trust, peer, purpose, now)?;
-        let identity = validated.identity.clone();
-        let authority = match identity.kind {
-            SubjectKind::User => CaKind::Users,
-            SubjectKind::Device => CaKind::Devices,
-            SubjectKind::Service => CaKind::Services,
-        };
+        self.admit_validated(peer, validated.identity.clone(), now)
+            .await
+    }
+
+    /// Admits the holder of `peer` for a renewal over EST; also with a certificate that ended no longer ago
+    /// than [`Config::renewal_grace`](crate::Config) says.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    pub(crate) async fn admit_renewal(
+        &self,
+        peer: &[CertificateDer<'_>],
+        now: OffsetDateTime,
+    ) -> Result<Admitted, AdmissionError> {
+        let inner = &self.inner;
+        let (purpose, grace) = (Purpose::ClientEnrolment, inner.config.renewal_grace);
+        match inner.validated.validate(&inner.trust, peer, purpose, now) {
+            Err(PathError::Expired { .. }) if grace.is_positive() => {
+                let validated = inner.trust.validate_expired(peer, purpose, grace, now)?;
+                self.admit_validated(peer, validated.identity, now).await
+            }
+            Err(error) => Err(error.into()),
+            Ok(validated) => {
+                self.admit_validated(peer, validated.identity.clone(), now)
+                    .await
+            }
+        }
+    }
+
+    /// What the database says of a certificate with a valid path.
+    async fn admit_validated(
+        &self,
+        peer: &[CertificateDer<'_>],
+        identity: Identity,
+        now: OffsetDateTime,
+    ) -> Result<Admitted, AdmissionError> {
+        let authority = authority_of(&identity);
         let serial = &identity.serial_hex;
         let not_issued = || AdmissionError::NotIssued {
             serial: serial.clone(),
@@ -88,13 +126,14 @@ impl Registry {
                 serial: serial.clone(),
             });
         }
-        if authority != CaKind::Services {
-            check_state(authority, &identity, entry.state)?;
-        }
         let admitted = Admitted {
             identity,
             lineage: entry.lineage,
+            profile: entry.profile,
         };
+        if authority != CaKind::Services || admitted.is_gateway() {
+            check_state(authority, &admitted.identity, entry.state)?;
+        }
         if !entry.used {
             self.confirm(authority, &admitted, now).await?;
         }
@@ -109,13 +148,14 @@ impl Registry {
         type Row = (
             Vec<u8>,
             String,
+            String,
             Option<i64>,
             Option<i64>,
             Option<String>,
             Option<String>,
         );
         let row: Option<Row> = sqlx::query_as(
-            "SELECT i.certificate, i.lineage, i.first_used_at, i.superseded_at, r.reason, h.state
+            "SELECT i.certificate, i.lineage, i.profile, i.first_used_at, i.superseded_at, r.reason, h.state
              FROM issued i
              LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
              LEFT JOIN holders h ON h.authority = i.authority AND h.holder_id = i.holder_id
@@ -125,12 +165,13 @@ impl Registry {
         .bind(serial)
         .fetch_optional(self.readers(authority))
         .await?;
-        let Some((certificate, lineage, used, superseded, revoked, state)) = row else {
+        let Some((certificate, lineage, profile, used, superseded, revoked, state)) = row else {
             return Ok(None);
         };
         Ok(Some(Entry {
             certificate,
             lineage,
+            profile,
             used: used.is_some(),
             superseded: superseded.is_some(),
             revoked,
@@ -150,7 +191,7 @@ impl Registry {
         let mut tx = self.inner.sql.write().await?;
         // The answer was read before this transaction: the holder may be revoked by now.
         let state = state_in(&mut tx, authority, holder_id(authority, identity)).await?;
-        if authority != CaKind::Services {
+        if authority != CaKind::Services || admitted.is_gateway() {
             check_state(authority, identity, state)?;
         }
         let first = sqlx::query(
@@ -206,10 +247,20 @@ impl Registry {
         let holder = holder_id(authority, identity);
         let actor = match authority {
             CaKind::Users => Actor::user(holder, &identity.common_name),
-            CaKind::Devices | CaKind::Services => Actor::device(holder),
+            CaKind::Devices => Actor::device(holder),
+            CaKind::Services => Actor::service(holder),
         };
         self.record_all(superseded_events(authority, holder, &actor, older, by, now))
             .await
+    }
+}
+
+/// Whose certificates the holder has.
+pub(crate) const fn authority_of(identity: &Identity) -> CaKind {
+    match identity.kind {
+        SubjectKind::User => CaKind::Users,
+        SubjectKind::Device => CaKind::Devices,
+        SubjectKind::Service => CaKind::Services,
     }
 }
 

@@ -44,7 +44,7 @@ impl OneTimeCode {
     }
 }
 
-/// What a valid code stands for.
+/// Rights of a valid code.
 pub(crate) struct Grant {
     pub(crate) clearance: Clearance,
     /// Set if the code was used: for which key, and the certificate issued then.

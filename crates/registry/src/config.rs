@@ -7,20 +7,26 @@ use pki::profile::{CaKind, Profile};
 use store::ClockFloor;
 use time::Duration;
 
+/// Default of [`Config::renewal_grace`]. Our choice: a season in a workshop or depot. A certificate that
+/// ended proves as much about its holder as the day before; what grows is only the time in which a
+/// thief of a device that nobody missed may renew it.
+pub const RENEWAL_GRACE: Duration = Duration::days(90);
+
 /// How long certificates and lists are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Root certificate.
     pub root: Duration,
     /// Issuing authorities, and the root's revocation list, which only changes when one of them
     /// is revoked.
     pub authority: Duration,
-    /// Users.
     pub user: Duration,
-    /// Devices.
     pub device: Duration,
     /// Servers and central roles.
     pub service: Duration,
+    /// Signers of OCSP responses. Nobody asks whether they are revoked, so they live for months.
+    pub ocsp_signer: Duration,
+    /// OCSP responses, which are signed anew at half of it.
+    pub ocsp_response: Duration,
     /// Revocation lists of the issuing authorities. Inside Cordon revocations are pushed; this is
     /// how long others may go on trusting an old list.
     pub crl: Duration,
@@ -34,6 +40,8 @@ impl Default for Lifetimes {
             user: Duration::days(365),
             device: Duration::days(365),
             service: Duration::days(365),
+            ocsp_signer: Duration::days(90),
+            ocsp_response: Duration::hours(12),
             crl: Duration::days(1),
         }
     }
@@ -47,13 +55,17 @@ impl Lifetimes {
             Profile::Root => self.root,
             Profile::IssuingCa(_) => self.authority,
             Profile::User { .. } => self.user,
-            Profile::Device => self.device,
-            Profile::Server | Profile::ServiceSigner | Profile::ServiceRecipient => self.service,
+            Profile::Device | Profile::VpnDevice => self.device,
+            Profile::Server
+            | Profile::Gateway
+            | Profile::ServiceSigner
+            | Profile::TrustBundleSigner
+            | Profile::ServiceRecipient => self.service,
+            Profile::OcspSigner(_) => self.ocsp_signer,
         }
     }
 }
 
-/// The registry's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// O of the authorities and of enrolled devices.
@@ -62,15 +74,22 @@ pub struct Config {
     pub country: Option<String>,
     /// Key algorithm of the root and the issuing authorities.
     pub authority_algorithm: KeyAlgorithm,
-    /// Validity periods.
     pub lifetimes: Lifetimes,
     /// Where [`crate::est::router`] serves lists to others, for instance
     /// `http://pki.example.org/crl`; goes into certificates. `None` leaves it out.
     pub crl_base_url: Option<String>,
+    /// Where [`crate::est::public_router`] answers OCSP requests, for instance `http://pki.example.org/ocsp`;
+    /// goes into certificates. `None` leaves it out.
+    pub ocsp_url: Option<String>,
     /// Arc of the installation's own extensions.
     pub arc: ExtensionArc,
     /// The latest time that was known: nothing is issued by a clock that is behind it.
     pub clock: ClockFloor,
+    /// Where keys, certificates and lists are written.
+    pub disk: durable::SharedDisk,
+    /// How long after its end a device's or gateway's certificate still renews itself over EST, if it is
+    /// its newest. Zero: never.
+    pub renewal_grace: Duration,
     /// Bound of the users authority, fixed when the hierarchy is created.
     pub highest_user_clearance: Clearance,
     /// Bound of the devices authority, likewise.
@@ -90,8 +109,11 @@ impl Config {
             authority_algorithm: KeyAlgorithm::EcdsaP384,
             lifetimes: Lifetimes::default(),
             crl_base_url: None,
+            ocsp_url: None,
             arc: ExtensionArc::default(),
             clock: ClockFloor::default(),
+            disk: durable::real(),
+            renewal_grace: RENEWAL_GRACE,
             highest_user_clearance: Clearance::TopSecret,
             // What a device in the field can be stolen with.
             highest_device_clearance: Clearance::Secret,

@@ -1,16 +1,19 @@
 //! Enrolment of devices: first with a one-time code, later with the certificate they have.
 
 use audit::{Actor, Event, Outcome};
+use pki::cert;
 use pki::csr::{self, Csr};
-use pki::name::Subject;
-use pki::path::Purpose;
-use pki::profile::{CaKind, Profile};
+use pki::name::{AltName, Subject};
+use pki::path::Identity;
+use pki::profile::{CaKind, Profile, signs_evidence};
 use pki::spki::spki_sha256;
 use rustls_pki_types::CertificateDer;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
+use crate::admission::authority_of;
 use crate::codes::Grant;
+use crate::error::noun;
 use crate::issue::Origin;
 use crate::{
     AdmissionError, Admitted, EnrolError, Issued, Order, Registry, RegistryError, holders,
@@ -64,7 +67,7 @@ impl Registry {
             if used_spki != spki {
                 return Err(EnrolError::Unauthorised);
             }
-            holders::admit_issuing(&mut tx, CaKind::Devices, device, now).await?;
+            holders::admit_issuing(&mut tx, Profile::Device, device, now).await?;
             let again = self.issued(CaKind::Devices, &serial).await?;
             return Ok(again.into_issued(self)?);
         }
@@ -84,8 +87,9 @@ impl Registry {
         Ok(issued)
     }
 
-    /// Certifies a new key of a device that showed `peer` (leaf first) in the TLS handshake. Name
-    /// and clearance stay as they are.
+    /// Certifies a new key of a device or gateway that showed `peer` (leaf first) in the TLS handshake.
+    /// Names and clearance stay as they are. A certificate that ended is good for it as long as
+    /// [`Config::renewal_grace`](crate::Config) says, if it is the newest of its holder.
     ///
     /// The former certificate is accepted until the new one is used for the first time, so that a
     /// device which does not get the answer is not locked out. It may ask again: for the same key
@@ -103,7 +107,7 @@ impl Registry {
         if peer.is_empty() {
             return Err(EnrolError::NoCertificate);
         }
-        let present = match self.admit(peer, Purpose::ClientDevice, now).await {
+        let present = match self.admit_renewal(peer, now).await {
             Ok(present) => present,
             Err(e) => {
                 let name = match &e {
@@ -117,7 +121,7 @@ impl Registry {
             }
         };
         let device = present.identity().common_name.clone();
-        let outcome = self.try_reenrol(&present, csr, now).await;
+        let outcome = self.try_reenrol(&present, peer, csr, now).await;
         if let Err(e) = &outcome {
             self.record_refusal("enrolment.renew", &device, e, now)
                 .await?;
@@ -128,39 +132,69 @@ impl Registry {
     async fn try_reenrol(
         &self,
         present: &Admitted,
+        peer: &[CertificateDer<'_>],
         csr: &[u8],
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
         let csr = csr::parse_and_verify(csr)?;
         let identity = present.identity();
-        let device = &identity.common_name;
-        check_subject(&csr, device)?;
+        let name = &identity.common_name;
+        check_subject(&csr, name)?;
         let spki = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
+        // What only opens tunnels never becomes a camera.
+        let leaf = peer.first().and_then(|der| cert::from_der(der).ok());
+        let (profile, actor) = match leaf {
+            _ if present.is_gateway() => (Profile::Gateway, Actor::service(name)),
+            Some(leaf) if signs_evidence(&leaf) => (Profile::Device, Actor::device(name)),
+            _ => (Profile::VpnDevice, Actor::device(name)),
+        };
+        // RFC 7030, section 4.2.2: subject and alternative names are those of the present certificate.
+        let names = present_names(peer)?;
+        if !csr.alt_names.is_empty() && csr.alt_names != names {
+            return Err(EnrolError::OtherNames);
+        }
+        let line = Line {
+            authority: authority_of(identity),
+            holder: name,
+            lineage: present.lineage(),
+            profile,
+        };
         let mut tx = self.inner.sql.write().await?;
         // Once more, inside of the transaction that issues: whoever was revoked since then gets
         // nothing, and whoever is revoked from now on loses what is issued here as well.
-        if !still_valid(&mut tx, &identity.serial_hex).await? {
+        if !line.is_valid(&mut tx, &identity.serial_hex).await? {
             return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
                 serial: identity.serial_hex.clone(),
             }));
         }
-        holders::admit_issuing(&mut tx, CaKind::Devices, device, now).await?;
-        if let Some(serial) = unused(&mut tx, device, present.lineage(), &spki).await? {
+        let expired = identity.not_after < now;
+        if expired && !line.is_newest(&mut tx, &identity.serial_hex).await? {
+            return Err(EnrolError::NotNewest {
+                serial: identity.serial_hex.clone(),
+            });
+        }
+        holders::admit_issuing(&mut tx, profile, name, now).await?;
+        if let Some(serial) = line.unused(&mut tx, &spki).await? {
             drop(tx);
-            let again = self.issued(CaKind::Devices, &serial).await?;
+            let again = self.issued(line.authority, &serial).await?;
             return Ok(again.into_issued(self)?);
         }
-        if renewals(&mut tx, device, now).await? >= i64::from(MAX_RENEWALS) {
+        if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
             return Err(EnrolError::TooManyRenewals {
                 limit: MAX_RENEWALS,
             });
         }
-        let order = Order::new(Profile::Device, Subject::new(device), csr.spki)
-            .with_clearance(identity.clearance);
+        if expired {
+            self.record(expired_renewal(&line, identity, &actor, now))
+                .await?;
+        }
+        let order = Order::new(profile, Subject::new(name), csr.spki).with_alt_names(names);
+        let order = match profile {
+            Profile::Device | Profile::VpnDevice => order.with_clearance(identity.clearance),
+            _ => order,
+        };
         let origin = Origin::Renewal(present.lineage().to_owned());
-        let issued = self
-            .issue_in(&mut tx, order, origin, Actor::device(device), now)
-            .await?;
+        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
         tx.commit().await?;
         Ok(issued)
     }
@@ -172,6 +206,15 @@ impl Registry {
         e: &EnrolError,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
+        // Whoever asks without end gets a few events; the rest are counted.
+        let from = self
+            .address
+            .map_or_else(String::new, |address| audit::host_of(address).to_string());
+        let cause = format!("{action} {from}");
+        let noted = self.refusals().note(&cause, std::time::Instant::now());
+        let Some(more) = noted else {
+            return Ok(());
+        };
         // The claimed name is not checked: bounded here, because the log is for ever.
         let name: String = device
             .chars()
@@ -185,65 +228,158 @@ impl Registry {
         };
         let resource = format!("device/{name}");
         let event = Event::new(now, Actor::unknown(name), action, resource, outcome);
-        self.record(event.with_reason(e.for_peer())).await
+        let event = event.with_reason(e.for_peer());
+        self.record(match more {
+            0 => event,
+            more => event.with_detail("not_recorded", more),
+        })
+        .await
+    }
+
+    fn refusals(&self) -> std::sync::MutexGuard<'_, audit::Repeats> {
+        let refusals = &self.inner.refusals;
+        refusals
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Records how many refused enrolments were only counted, once their interval is over.
+    ///
+    /// # Errors
+    /// As the audit log.
+    pub async fn record_counted_refusals(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let due = self.refusals().due(std::time::Instant::now());
+        for (cause, count) in due {
+            // Those beyond the causes that are told apart have neither.
+            let (action, from) = cause
+                .split_once(' ')
+                .unwrap_or(("enrolment.enrol", "several"));
+            let actor = Actor::unknown("several");
+            let event = Event::new(now, actor, action, "device/several", Outcome::Deny)
+                .with_reason("refused too often to be recorded one by one")
+                .with_detail("from", from)
+                .with_detail("not_recorded", count);
+            self.record(event).await?;
+        }
+        Ok(())
     }
 }
 
-/// Whether the certificate is neither revoked nor superseded.
-async fn still_valid(
-    tx: &mut Transaction<'static, Sqlite>,
-    serial: &str,
-) -> Result<bool, EnrolError> {
-    let valid: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM issued i
-         WHERE i.authority = ?1 AND i.serial = ?2 AND i.superseded_at IS NULL AND NOT EXISTS (
-             SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)",
-    )
-    .bind(CaKind::Devices.name())
-    .bind(serial)
-    .fetch_one(&mut **tx)
-    .await?;
-    Ok(valid == 1)
+/// A certificate of a holder and its renewals.
+struct Line<'a> {
+    authority: CaKind,
+    holder: &'a str,
+    lineage: &'a str,
+    /// A camera's tunnel has certificates of the same holder, which must not use up the camera's renewals.
+    profile: Profile,
 }
 
-/// The unused renewal for this key, whose answer got lost.
-async fn unused(
-    tx: &mut Transaction<'static, Sqlite>,
-    device: &str,
-    lineage: &str,
-    spki: &str,
-) -> Result<Option<String>, EnrolError> {
-    Ok(sqlx::query_scalar(
-        "SELECT i.serial FROM issued i
-         WHERE i.authority = ?1 AND i.holder_id = ?2 AND i.lineage = ?3 AND i.spki_sha256 = ?4
-         AND i.renewal = 1 AND i.first_used_at IS NULL AND i.superseded_at IS NULL
-         AND NOT EXISTS (SELECT 1 FROM revoked r WHERE r.authority = i.authority
-                         AND r.serial = i.serial)",
-    )
-    .bind(CaKind::Devices.name())
-    .bind(device)
-    .bind(lineage)
-    .bind(spki)
-    .fetch_optional(&mut **tx)
-    .await?)
+impl Line<'_> {
+    /// Whether the certificate is neither revoked nor superseded.
+    async fn is_valid(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        serial: &str,
+    ) -> Result<bool, EnrolError> {
+        let valid: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM issued i
+             WHERE i.authority = ?1 AND i.serial = ?2 AND i.superseded_at IS NULL AND NOT EXISTS (
+                 SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)",
+        )
+        .bind(self.authority.name())
+        .bind(serial)
+        .fetch_one(&mut **tx)
+        .await?;
+        Ok(valid == 1)
+    }
+
+    /// Whether the holder got no certificate after this one, but for renewals of it that were never used:
+    /// their answers may have got lost.
+    async fn is_newest(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        serial: &str,
+    ) -> Result<bool, EnrolError> {
+        let newer: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM issued n JOIN issued i
+                 ON n.authority = i.authority AND n.holder_id = i.holder_id AND n.profile = i.profile
+             WHERE i.authority = ?1 AND i.serial = ?2 AND n.rowid > i.rowid
+             AND NOT (n.lineage = ?3 AND n.first_used_at IS NULL)",
+        )
+        .bind(self.authority.name())
+        .bind(serial)
+        .bind(self.lineage)
+        .fetch_one(&mut **tx)
+        .await?;
+        Ok(newer == 0)
+    }
+
+    /// The unused renewal for this key, whose answer got lost.
+    async fn unused(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        spki: &str,
+    ) -> Result<Option<String>, EnrolError> {
+        Ok(sqlx::query_scalar(
+            "SELECT i.serial FROM issued i
+             WHERE i.authority = ?1 AND i.holder_id = ?2 AND i.lineage = ?3 AND i.spki_sha256 = ?4
+             AND i.renewal = 1 AND i.first_used_at IS NULL AND i.superseded_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM revoked r WHERE r.authority = i.authority
+                             AND r.serial = i.serial)",
+        )
+        .bind(self.authority.name())
+        .bind(self.holder)
+        .bind(self.lineage)
+        .bind(spki)
+        .fetch_optional(&mut **tx)
+        .await?)
+    }
+
+    /// Renewals of the holder within a day around now. After a clock that was far ahead was set back,
+    /// what was issued then does not count: it must not lock the holder out until that day comes.
+    async fn renewals(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        now: OffsetDateTime,
+    ) -> Result<i64, EnrolError> {
+        Ok(sqlx::query_scalar(
+            "SELECT count(*) FROM issued WHERE authority = ?1 AND holder_id = ?2 AND renewal = 1
+             AND profile = ?4 AND issued_at > ?3 - 86400 AND issued_at < ?3 + 86400",
+        )
+        .bind(self.authority.name())
+        .bind(self.holder)
+        .bind(now.unix_timestamp())
+        .bind(self.profile.to_string())
+        .fetch_one(&mut **tx)
+        .await?)
+    }
 }
 
-/// Renewals of a device within a day around now. After a clock that was far ahead was set back,
-/// what was issued then does not count: it must not lock the device out until that day comes.
-async fn renewals(
-    tx: &mut Transaction<'static, Sqlite>,
-    device: &str,
+/// The names in the certificate that is shown.
+fn present_names(peer: &[CertificateDer<'_>]) -> Result<Vec<AltName>, EnrolError> {
+    let leaf = peer.first().ok_or(EnrolError::NoCertificate)?;
+    let leaf = cert::from_der(leaf).map_err(|_| EnrolError::NoCertificate)?;
+    cert::alt_names(&leaf).map_err(|_| EnrolError::NoCertificate)
+}
+
+/// A renewal with a certificate that ended is no everyday act: it has an event of its own.
+fn expired_renewal(
+    line: &Line<'_>,
+    identity: &Identity,
+    actor: &Actor,
     now: OffsetDateTime,
-) -> Result<i64, EnrolError> {
-    Ok(sqlx::query_scalar(
-        "SELECT count(*) FROM issued WHERE authority = ?1 AND holder_id = ?2 AND renewal = 1
-         AND issued_at > ?3 - 86400 AND issued_at < ?3 + 86400",
+) -> Event {
+    let resource = format!("{}/{}", noun(line.authority), line.holder);
+    let days = (now - identity.not_after).whole_days();
+    Event::new(
+        now,
+        actor.clone(),
+        "enrolment.renew-expired",
+        resource,
+        Outcome::Ok,
     )
-    .bind(CaKind::Devices.name())
-    .bind(device)
-    .bind(now.unix_timestamp())
-    .fetch_one(&mut **tx)
-    .await?)
+    .with_detail("serial", identity.serial_hex.clone())
+    .with_detail("days_expired", days)
 }
 
 fn check_subject(csr: &Csr, device: &str) -> Result<(), EnrolError> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use audit::AuditError;
+use error_report::Report;
 use pki::cert::CertError;
 use pki::crl::CrlError;
 use pki::csr::CsrError;
@@ -22,6 +23,9 @@ pub enum RegistryError {
     /// The directory already holds a hierarchy; it is never overwritten.
     #[error("{} already holds a certificate hierarchy", .0.display())]
     AlreadyInitialised(PathBuf),
+    /// A gateway must not have a pattern or a name of the site's own servers: it could answer in their place.
+    #[error("{0} is no name for a gateway: it is one of the site's own servers, or has a pattern")]
+    NameOfTheSite(String),
     /// The directory holds none.
     #[error("{} holds no certificate hierarchy", .0.display())]
     NotInitialised(PathBuf),
@@ -31,11 +35,8 @@ pub enum RegistryError {
     /// The operating system refused to create or rename something.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried.
         operation: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why it failed.
         source: std::io::Error,
     },
     /// A key could not be generated.
@@ -65,7 +66,6 @@ pub enum RegistryError {
     /// No certificate with this serial number was issued by this authority.
     #[error("the {authority} authority issued no certificate {serial}")]
     UnknownSerial {
-        /// Which authority.
         authority: CaKind,
         /// The serial number asked for.
         serial: String,
@@ -88,7 +88,6 @@ pub enum RegistryError {
         authority: CaKind,
         /// Device name or user id.
         holder: String,
-        /// Its state.
         from: HolderState,
         /// What was asked for.
         change: &'static str,
@@ -119,12 +118,12 @@ pub enum RegistryError {
     Random,
 }
 
-/// What holders of an authority's certificates are called.
+/// What holders of an authority's certificates are called; of services only gateways have a state.
 pub(crate) const fn noun(authority: CaKind) -> &'static str {
     match authority {
         CaKind::Users => "person",
         CaKind::Devices => "device",
-        CaKind::Services => "service",
+        CaKind::Services => "gateway",
     }
 }
 
@@ -144,12 +143,19 @@ pub enum EnrolError {
     /// The certification request cannot be used.
     #[error("certification request refused")]
     Csr(#[from] CsrError),
+    /// The request names other hosts than the present certificate.
+    #[error("certification request has other names than the present certificate")]
+    OtherNames,
+    /// The present certificate ended, and a newer one of the same holder was in use or ordered since.
+    #[error(
+        "certificate {serial} has ended and is not the newest of its holder; use a one-time code"
+    )]
+    NotNewest { serial: String },
     /// The request names somebody else than the one who asks.
     #[error("certification request is for {requested:?}, but {authenticated:?} asks")]
     WrongSubject {
         /// Common name in the request.
         requested: String,
-        /// Who was authenticated.
         authenticated: String,
     },
     /// Re-enrolment needs the present certificate in the TLS handshake.
@@ -204,24 +210,13 @@ pub enum AdmissionError {
     /// A path leads to the root, but this registry did not issue the certificate: whoever signed
     /// it has an authority's key.
     #[error("this registry has not issued the certificate {serial}")]
-    NotIssued {
-        /// Its serial number.
-        serial: String,
-    },
+    NotIssued { serial: String },
     /// Revoked, and the status cache does not know yet.
     #[error("certificate {serial} was revoked ({reason})")]
-    Revoked {
-        /// Its serial number.
-        serial: String,
-        /// Why.
-        reason: String,
-    },
+    Revoked { serial: String, reason: String },
     /// Its successor is in use.
     #[error("certificate {serial} was superseded by a newer one of the same holder")]
-    Superseded {
-        /// Its serial number.
-        serial: String,
-    },
+    Superseded { serial: String },
     /// The holder's state forbids it.
     #[error(transparent)]
     Holder(HolderRefused),
@@ -276,17 +271,10 @@ impl EnrolError {
     /// The error with its causes on one line; of a fault on our side, only that there was one.
     #[must_use]
     pub fn for_peer(&self) -> String {
-        let mut text = self.to_string();
         if matches!(self, Self::Registry(_)) {
-            return text;
+            return self.to_string();
         }
-        let mut cause = std::error::Error::source(self);
-        while let Some(e) = cause {
-            text.push_str(": ");
-            text.push_str(&e.to_string());
-            cause = e.source();
-        }
-        text
+        Report(self).to_string()
     }
 }
 

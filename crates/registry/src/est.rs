@@ -4,8 +4,9 @@
 //! |---|---|---|
 //! | `GET /.well-known/est/cacerts` | anybody | certs-only PKCS#7: root and issuing authorities |
 //! | `POST /.well-known/est/simpleenroll` | HTTP Basic: device name, one-time code | the certificate |
-//! | `POST /.well-known/est/simplereenroll` | TLS client certificate of the device | the certificate |
+//! | `POST /.well-known/est/simplereenroll` | TLS client certificate of device or gateway | the certificate |
 //! | `GET /crl/{root,users,devices,services}.crl` | anybody | the list, DER |
+//! | `POST /ocsp`, `GET /ocsp/{base64}` | anybody | the OCSP response, DER |
 //!
 //! Bodies of EST are base64 (RFC 8951). The TLS certificates of the peer are taken from the request
 //! extension [`PeerCertificates`] and its address from `ConnectInfo<SocketAddr>`, which the listener
@@ -23,9 +24,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pki::csr::MAX_CSR_LEN;
+use pki::ocsp::responder::MAX_REQUEST;
+use pki::path::Purpose;
 use pki::pkcs7;
 use pki::tls::PeerCertificates;
 use time::OffsetDateTime;
@@ -39,6 +42,7 @@ const MAX_BODY: usize = MAX_CSR_LEN * 3 / 2;
 const MAX_AUTHORIZATION: usize = 512;
 const PKCS7: &str = "application/pkcs7-mime";
 const PKCS7_CERTS_ONLY: &str = "application/pkcs7-mime; smime-type=certs-only";
+const OCSP_RESPONSE: &str = "application/ocsp-response";
 const PKCS10: &str = "application/pkcs10";
 const CHALLENGE: &str = "Basic realm=\"device enrolment\", charset=\"UTF-8\"";
 
@@ -57,20 +61,41 @@ pub fn router(registry: Registry, clock: Clock) -> Router {
         .route("/.well-known/est/cacerts", get(cacerts))
         .route("/.well-known/est/simpleenroll", post(simpleenroll))
         .route("/.well-known/est/simplereenroll", post(simplereenroll))
-        .route("/crl/{file}", get(crl))
+        .merge(public_routes())
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(Est { registry, clock })
 }
 
-/// The routes that need no authentication, for a plain HTTP listener: revocation lists, whose
-/// readers cannot check TLS before they have them (RFC 5280, section 8).
+/// The routes that need no authentication, for a plain HTTP listener: revocation lists and OCSP, whose
+/// readers cannot check TLS before they have them (RFC 5280, section 8). What they give is signed.
 pub fn public_router(registry: Registry, clock: Clock) -> Router {
-    Router::new()
-        .route("/crl/{file}", get(crl))
+    public_routes()
+        .layer(DefaultBodyLimit::max(MAX_REQUEST))
         .with_state(Est { registry, clock })
 }
 
-async fn cacerts(State(est): State<Est>) -> Result<Response, Refusal> {
+fn public_routes() -> Router<Est> {
+    Router::new()
+        .route("/crl/{file}", get(crl))
+        .route("/ocsp", post(ocsp_post))
+        .route("/ocsp/{*request}", get(ocsp_get))
+}
+
+/// A client that shows a certificate here confirms that it has it, as with any other use: who renewed one
+/// and uses it elsewhere only, as gateways do, so ends the former.
+async fn cacerts(
+    State(est): State<Est>,
+    peer: Option<Extension<PeerCertificates>>,
+) -> Result<Response, Refusal> {
+    if let Some(Extension(PeerCertificates(peer))) = peer {
+        // What comes is public: whoever is not admitted has confirmed nothing.
+        let admitted = est
+            .registry
+            .admit(&peer, Purpose::ClientEnrolment, (est.clock)());
+        if let Err(error) = admitted.await {
+            tracing::debug!(%error, "certificate not admitted");
+        }
+    }
     certs_only(PKCS7, &est.registry.authorities())
 }
 
@@ -121,6 +146,45 @@ async fn crl(State(est): State<Est>, Path(file): Path<String>) -> Result<Respons
         .ok_or(Refusal::NotFound)?;
     let der = est.registry.crl(name).ok_or(Refusal::NotFound)?;
     Ok(([(CONTENT_TYPE, "application/pkix-crl")], der.to_vec()).into_response())
+}
+
+/// RFC 6960, appendix A.1.
+async fn ocsp_post(
+    State(est): State<Est>,
+    body: Result<axum::body::Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let body = body.map_err(|e| Refusal::Body(e.status()))?;
+    Ok(ocsp(&est, &body).await)
+}
+
+async fn ocsp_get(State(est): State<Est>, Path(request): Path<String>) -> Response {
+    // The path comes with its escapes undone; a plus may have become a space on the way.
+    let letters = request.replace(' ', "+");
+    let der = match letters.len() <= MAX_REQUEST * 2 {
+        true => STANDARD.decode(letters.as_bytes()).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    ocsp(&est, &der).await
+}
+
+async fn ocsp(est: &Est, request: &[u8]) -> Response {
+    let now = (est.clock)();
+    let answer = est.registry.ocsp_response(request, now).await;
+    let (der, until) = match answer {
+        Ok(response) => (response.der.to_vec(), Some(response.next_update)),
+        Err(refusal) => (refusal.to_der(), None),
+    };
+    // RFC 5019, section 6.2: caches may keep it, but not longer than it lasts. Half of that, because
+    // then there is another.
+    let age = until.map_or(0, |until: OffsetDateTime| {
+        (until - now).whole_seconds().max(0) / 2
+    });
+    let cache = format!("max-age={age}, public, no-transform, must-revalidate");
+    let headers = [
+        (CONTENT_TYPE, OCSP_RESPONSE.to_owned()),
+        (CACHE_CONTROL, cache),
+    ];
+    (headers, der).into_response()
 }
 
 /// RFC 7030, section 4.2.3: the certificate alone; the authorities come from `cacerts`.
@@ -230,10 +294,13 @@ impl IntoResponse for Refusal {
 fn enrol_refusal(e: &EnrolError) -> Response {
     let status = match e {
         EnrolError::Unauthorised => StatusCode::UNAUTHORIZED,
-        EnrolError::Csr(_) | EnrolError::WrongSubject { .. } => StatusCode::BAD_REQUEST,
+        EnrolError::Csr(_) | EnrolError::WrongSubject { .. } | EnrolError::OtherNames => {
+            StatusCode::BAD_REQUEST
+        }
         EnrolError::NoCertificate
         | EnrolError::BadCertificate(_)
         | EnrolError::NotAdmitted(_)
+        | EnrolError::NotNewest { .. }
         | EnrolError::Holder(_) => StatusCode::FORBIDDEN,
         EnrolError::TooManyRenewals { .. } => StatusCode::TOO_MANY_REQUESTS,
         EnrolError::Registry(error) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use durable::Disk;
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::issue::{CertificateAuthority, CertificateRequest, IssueError, Validity};
 use pki::key::PrivateKey;
@@ -29,8 +30,8 @@ pub(crate) struct Loaded {
     pub(crate) authorities: BTreeMap<CaKind, CertificateAuthority>,
 }
 
-pub(crate) fn exists(directory: &Path) -> bool {
-    directory.join(FOLDER).join("root.pem").is_file()
+pub(crate) fn exists(directory: &Path) -> std::io::Result<bool> {
+    directory.join(FOLDER).join("root.pem").try_exists()
 }
 
 pub(crate) fn crl_path(directory: &Path, name: CrlName) -> PathBuf {
@@ -63,21 +64,19 @@ pub(crate) fn create(
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
     let target = directory.join(FOLDER);
-    if target.exists() {
+    if target.try_exists().map_err(io("look at", &target))? {
         return Err(RegistryError::AlreadyInitialised(directory.to_owned()));
     }
     let unfinished = directory.join(UNFINISHED);
-    match fs::remove_dir_all(&unfinished) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            return Err(io("remove", &unfinished)(e));
-        }
-        _ => {}
-    }
+    let disk = &*config.disk;
+    disk.remove_dir_all(&unfinished)
+        .map_err(io("remove", &unfinished))?;
     let crls = unfinished.join("crl");
-    durable::create_dir_all(&crls).map_err(io("create", &crls))?;
+    disk.create_dir_all(&crls).map_err(io("create", &crls))?;
     fill(&unfinished, config, passphrases, now)?;
-    fs::rename(&unfinished, &target).map_err(io("rename", &unfinished))?;
-    durable::sync_dir(directory).map_err(io("flush", directory))
+    disk.rename(&unfinished, &target)
+        .map_err(io("rename", &unfinished))?;
+    disk.sync_dir(directory).map_err(io("flush", directory))
 }
 
 fn fill(
@@ -87,13 +86,15 @@ fn fill(
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
     let key = PrivateKey::generate(config.authority_algorithm)?;
-    file::save_private(&folder.join("root.key"), &key, passphrases.root)?;
+    let disk = &*config.disk;
+    file::save_private_on(disk, &folder.join("root.key"), &key, passphrases.root)?;
     let request = request(Profile::Root, key.spki(), config, now);
     let root = CertificateAuthority::create_root(&request, key, config.arc)?;
-    save_certificate(&folder.join("root.pem"), root.certificate())?;
+    save_certificate(disk, &folder.join("root.pem"), root.certificate())?;
     for kind in CaKind::ALL {
         let key = PrivateKey::generate(config.authority_algorithm)?;
-        file::save_private(
+        file::save_private_on(
+            disk,
             &folder.join(authority_file(kind, "key")),
             &key,
             passphrases.issuing,
@@ -102,11 +103,16 @@ fn fill(
             &self::request(Profile::IssuingCa(kind), key.spki(), config, now),
             now,
         )?;
-        save_certificate(&folder.join(authority_file(kind, "pem")), &certificate)?;
+        save_certificate(
+            disk,
+            &folder.join(authority_file(kind, "pem")),
+            &certificate,
+        )?;
     }
     let until = now.saturating_add(config.lifetimes.authority);
     let crl = root.crl(1, &[], now, until)?;
-    file::write_atomic(&folder.join("crl").join("root.crl"), &crl, PUBLIC_MODE)?;
+    let list = folder.join("crl").join("root.crl");
+    file::write_atomic_on(disk, &list, &crl, PUBLIC_MODE)?;
     Ok(())
 }
 
@@ -134,9 +140,13 @@ fn request(
     request
 }
 
-fn save_certificate(path: &Path, certificate: &Certificate) -> Result<(), RegistryError> {
+fn save_certificate(
+    disk: &dyn Disk,
+    path: &Path,
+    certificate: &Certificate,
+) -> Result<(), RegistryError> {
     let chain = CertificateChain::new(vec![certificate.clone()])?;
-    Ok(file::save_chain(path, &chain)?)
+    Ok(file::save_chain_on(disk, path, &chain)?)
 }
 
 pub(crate) fn load(
@@ -144,7 +154,7 @@ pub(crate) fn load(
     config: &Config,
     passphrase: &[u8],
 ) -> Result<Loaded, RegistryError> {
-    if !exists(directory) {
+    if !exists(directory).map_err(io("look into", directory))? {
         return Err(RegistryError::NotInitialised(directory.to_owned()));
     }
     let folder = directory.join(FOLDER);
@@ -189,7 +199,7 @@ pub(crate) fn renew_authorities(
     kinds: &[CaKind],
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
-    if !exists(directory) {
+    if !exists(directory).map_err(io("look into", directory))? {
         return Err(RegistryError::NotInitialised(directory.to_owned()));
     }
     let folder = directory.join(FOLDER);
@@ -210,7 +220,7 @@ pub(crate) fn renew_authorities(
         if renewed.tbs_certificate.subject != tbs.subject {
             return Err(RegistryError::Corrupt("name of an authority"));
         }
-        save_certificate(&path, &renewed)?;
+        save_certificate(&*config.disk, &path, &renewed)?;
     }
     // The root's list lives as long as an authority and is signed with the same key.
     renew_root_crl(directory, config, &root, None, now).map(drop)
@@ -229,7 +239,7 @@ pub(crate) fn revoke_authority(
     reason: RevocationReason,
     now: OffsetDateTime,
 ) -> Result<bool, RegistryError> {
-    if !exists(directory) {
+    if !exists(directory).map_err(io("look into", directory))? {
         return Err(RegistryError::NotInitialised(directory.to_owned()));
     }
     let folder = directory.join(FOLDER);
@@ -281,6 +291,6 @@ fn renew_root_crl(
         now,
         now.saturating_add(config.lifetimes.authority),
     )?;
-    file::write_atomic(&path, &crl, PUBLIC_MODE)?;
+    file::write_atomic_on(&*config.disk, &path, &crl, PUBLIC_MODE)?;
     Ok(is_new)
 }

@@ -19,7 +19,7 @@ use std::str::FromStr;
 
 use audit::{Actor, Event, Outcome};
 use pki::crl::RevocationReason;
-use pki::profile::CaKind;
+use pki::profile::{CaKind, Profile};
 use pki::status::Revocation;
 use serde::Serialize;
 use store::sqlx::{self, Sqlite, Transaction};
@@ -32,7 +32,6 @@ use crate::{Registry, RegistryError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HolderState {
-    /// Served.
     Enrolled,
     /// Refused for the time being; the certificates stay.
     Suspended,
@@ -95,7 +94,6 @@ pub struct HolderRefused {
     pub authority: CaKind,
     /// Device name or user id.
     pub holder: String,
-    /// Its state.
     pub state: HolderState,
 }
 
@@ -110,9 +108,7 @@ impl HolderRefused {
 /// A change of state that somebody orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderChange {
-    /// Refuse until [`Self::Resume`].
     Suspend,
-    /// End a suspension.
     Resume,
     /// Refuse, and revoke all certificates for this reason.
     Revoke(RevocationReason),
@@ -160,9 +156,7 @@ impl HolderChange {
 /// What a change of state did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderChanged {
-    /// The state before.
     pub from: HolderState,
-    /// The state now.
     pub to: HolderState,
     /// Serial numbers of the certificates that this change revoked.
     pub revoked: Vec<String>,
@@ -175,9 +169,7 @@ pub struct HolderRecord {
     pub authority: String,
     /// Device name or user id.
     pub holder: String,
-    /// Its state.
     pub state: HolderState,
-    /// Since when.
     #[serde(with = "time::serde::rfc3339")]
     pub changed_at: OffsetDateTime,
 }
@@ -313,14 +305,13 @@ impl Registry {
 /// never had any is enrolled by it.
 pub(crate) async fn admit_issuing(
     tx: &mut Transaction<'static, Sqlite>,
-    authority: CaKind,
+    profile: Profile,
     holder: &str,
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
-    // A service's certificate is for no client, and its holder is this installation.
-    if authority == CaKind::Services {
+    let Some(authority) = has_state(profile) else {
         return Ok(());
-    }
+    };
     match state_in(tx, authority, holder).await? {
         None => set_state(tx, authority, holder, HolderState::Enrolled, now).await,
         Some(HolderState::Enrolled) => Ok(()),
@@ -330,6 +321,23 @@ pub(crate) async fn admit_issuing(
             state,
         }
         .into()),
+    }
+}
+
+/// The authority among whose holders somebody with such a certificate has a state. Those of the site's own
+/// services have none: their holder is this installation, and they are for no client.
+pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
+    match profile {
+        Profile::User { .. } => Some(CaKind::Users),
+        Profile::Device | Profile::VpnDevice => Some(CaKind::Devices),
+        Profile::Gateway => Some(CaKind::Services),
+        Profile::Root
+        | Profile::IssuingCa(_)
+        | Profile::Server
+        | Profile::ServiceSigner
+        | Profile::TrustBundleSigner
+        | Profile::ServiceRecipient
+        | Profile::OcspSigner(_) => None,
     }
 }
 
@@ -394,7 +402,7 @@ async fn revoke_all(
     let serials: Vec<String> = sqlx::query_scalar(
         "INSERT INTO revoked (authority, serial, at, reason)
          SELECT i.authority, i.serial, ?3, ?4 FROM issued i
-         WHERE i.authority = ?1 AND i.holder_id = ?2 AND NOT EXISTS (
+         WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile = ?6) AND NOT EXISTS (
              SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
          RETURNING serial",
     )
@@ -402,6 +410,9 @@ async fn revoke_all(
     .bind(holder)
     .bind(revocation.at.unix_timestamp())
     .bind(revocation.reason.name())
+    // Of the services only gateways are holders; the site's own certificates may have the same name.
+    .bind(CaKind::Services.name())
+    .bind(Profile::Gateway.to_string())
     .fetch_all(&mut **tx)
     .await?;
     Ok(serials)

@@ -38,7 +38,6 @@ pub struct Order {
     pub subject: Subject,
     /// The public key, whose private half the subject is known to hold.
     pub spki: SubjectPublicKeyInfoOwned,
-    /// Further names.
     pub alt_names: Vec<AltName>,
     /// Clearance, if the holder is to have one.
     pub clearance: Option<Clearance>,
@@ -143,6 +142,24 @@ impl Registry {
             .await
     }
 
+    /// Issues a certificate for a device that only opens tunnels: no block that it signed is evidence, and
+    /// none that it sends is taken.
+    ///
+    /// # Errors
+    /// As [`Self::issue_device`].
+    pub async fn issue_vpn_device(
+        &self,
+        name: &str,
+        spki: SubjectPublicKeyInfoOwned,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        crate::codes::check_device_name(name)?;
+        let order = Order::new(Profile::VpnDevice, Subject::new(name), spki);
+        self.issue(order.with_clearance(Clearance::Unclassified), actor, now)
+            .await
+    }
+
     /// Issues a certificate for a TLS server reachable under `names`; the first is its CN.
     ///
     /// # Errors
@@ -154,13 +171,55 @@ impl Registry {
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
-        let common_name = match names.first() {
-            Some(AltName::Dns(host)) => host.clone(),
-            Some(AltName::Ip(address)) => address.to_string(),
-            _ => String::from("server"),
-        };
-        let order = Order::new(Profile::Server, Subject::new(common_name), spki);
+        let order = Order::new(Profile::Server, Subject::new(host(&names)), spki);
         self.issue(order.with_alt_names(names), actor, now).await
+    }
+
+    /// Issues a certificate for a gateway reachable under `names`; the first is its CN, by which the
+    /// registry knows it. It renews over EST.
+    ///
+    /// # Errors
+    /// As [`Self::issue`].
+    pub async fn issue_gateway(
+        &self,
+        names: Vec<AltName>,
+        spki: SubjectPublicKeyInfoOwned,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        let name = host(&names);
+        if let Some(name) = self.not_for_gateways(&names).await? {
+            return Err(RegistryError::NameOfTheSite(name));
+        }
+        let order = Order::new(Profile::Gateway, Subject::new(name), spki);
+        self.issue(order.with_alt_names(names), actor, now).await
+    }
+
+    /// The first of the names that a gateway must not have: with a pattern, or a name of the site's own servers, it
+    /// could answer in their place.
+    async fn not_for_gateways(&self, names: &[AltName]) -> Result<Option<String>, RegistryError> {
+        let of_servers: Vec<Vec<u8>> = sqlx::query_scalar(
+            "SELECT certificate FROM issued WHERE authority = ? AND profile = ?",
+        )
+        .bind(CaKind::Services.name())
+        .bind(Profile::Server.to_string())
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        let spelled = |name: &AltName| match name {
+            AltName::Dns(text) | AltName::Email(text) | AltName::Upn(text) => {
+                text.to_ascii_lowercase()
+            }
+            AltName::Ip(address) => address.to_string(),
+        };
+        let mut taken = std::collections::BTreeSet::new();
+        for der in of_servers {
+            let corrupt = |_| RegistryError::Corrupt("certificate");
+            let server = cert::from_der(&der).map_err(|_| RegistryError::Corrupt("certificate"))?;
+            let names = cert::alt_names(&server).map_err(corrupt)?;
+            taken.extend(names.iter().map(spelled));
+        }
+        let mut names = names.iter().map(spelled);
+        Ok(names.find(|name| name.contains('*') || taken.contains(name)))
     }
 
     /// Issues a certificate for a central role: [`Profile::ServiceSigner`] or
@@ -200,7 +259,7 @@ impl Registry {
             (CaKind::Users, Some(uid)) => uid.clone(),
             _ => subject.common_name.clone(),
         };
-        if let Err(e) = holders::admit_issuing(tx, kind, &holder, now).await {
+        if let Err(e) = holders::admit_issuing(tx, order.profile, &holder, now).await {
             let event = event(&request, kind, actor, Outcome::Deny, now);
             self.record(event.with_reason(e.to_string())).await?;
             return Err(e);
@@ -292,7 +351,17 @@ impl Registry {
         request.alt_names.clone_from(&order.alt_names);
         request.clearance = order.clearance;
         request.crl_url = config.crl_url(kind.name());
+        request.ocsp_url.clone_from(&config.ocsp_url);
         request
+    }
+}
+
+/// The first name of a server.
+fn host(names: &[AltName]) -> String {
+    match names.first() {
+        Some(AltName::Dns(host)) => host.clone(),
+        Some(AltName::Ip(address)) => address.to_string(),
+        _ => String::from("server"),
     }
 }
 

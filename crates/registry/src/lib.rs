@@ -62,6 +62,7 @@ pub mod est;
 mod files;
 mod holders;
 mod issue;
+mod ocsp;
 mod records;
 mod revoke;
 mod schema;
@@ -83,15 +84,17 @@ use pool::{Pool, Share};
 use store::Sql;
 use time::OffsetDateTime;
 
+use crate::ocsp::Ocsp;
 use crate::validated::ValidatedPaths;
 
 pub use self::admission::Admitted;
 pub use self::codes::OneTimeCode;
-pub use self::config::{Config, Lifetimes, Passphrases};
+pub use self::config::{Config, Lifetimes, Passphrases, RENEWAL_GRACE};
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::issue::{Issued, Order};
+pub use self::ocsp::OcspAnswer;
 pub use self::records::{IssuedRecord, RevokedRecord};
 pub use self::revoke::{CrlName, Revoked};
 
@@ -114,12 +117,22 @@ struct Inner {
     trust: TrustStore,
     validated: ValidatedPaths,
     status: StatusCache,
+    ocsp: Ocsp,
     crls: RwLock<BTreeMap<CrlName, Arc<[u8]>>>,
     /// Held while a list is made, so that numbers, files and memory advance together.
     crl_turn: tokio::sync::Mutex<()>,
     audit: Arc<dyn AuditSink>,
     pool: Pool,
+    /// Refused enrolments by action and network.
+    refusals: std::sync::Mutex<audit::Repeats>,
 }
+
+/// Refused enrolments of one network that are events: anybody may ask, and the log is for ever.
+const REFUSALS: audit::RepeatBounds = audit::RepeatBounds {
+    recorded: 10,
+    interval: std::time::Duration::from_secs(600),
+    causes: 1000,
+};
 
 impl Registry {
     /// Creates keys and certificates of the hierarchy below `directory`.
@@ -139,8 +152,10 @@ impl Registry {
     }
 
     /// Whether `directory` holds a hierarchy.
-    #[must_use]
-    pub fn is_initialised(directory: &Path) -> bool {
+    ///
+    /// # Errors
+    /// Any error of looking: it does not say that there is none.
+    pub fn is_initialised(directory: &Path) -> std::io::Result<bool> {
         files::exists(directory)
     }
 
@@ -235,10 +250,12 @@ impl Registry {
                 trust,
                 validated: ValidatedPaths::default(),
                 status,
+                ocsp: Ocsp::default(),
                 crls: RwLock::default(),
                 crl_turn: tokio::sync::Mutex::default(),
                 audit,
                 pool: Pool::new(Share::Registry),
+                refusals: std::sync::Mutex::new(audit::Repeats::new(REFUSALS)),
             }),
             address: None,
         };
@@ -261,7 +278,6 @@ impl Registry {
         }
     }
 
-    /// The root certificate.
     #[must_use]
     pub fn root(&self) -> &Certificate {
         &self.inner.root
@@ -297,6 +313,12 @@ impl Registry {
     #[must_use]
     pub fn status(&self) -> StatusCache {
         self.inner.status.clone()
+    }
+
+    /// Whether the clock is not behind what was known before, so that certificates may be issued by it.
+    #[must_use]
+    pub fn is_clock_right(&self, now: OffsetDateTime) -> bool {
+        self.inner.config.clock.check(now).is_ok()
     }
 
     /// Ends all use of the database.

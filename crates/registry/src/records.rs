@@ -26,7 +26,6 @@ pub struct IssuedRecord {
     pub holder: String,
     /// User id of the holder.
     pub uid: Option<String>,
-    /// Clearance granted.
     pub clearance: Option<Clearance>,
     /// When it was issued.
     #[serde(with = "time::serde::rfc3339")]
@@ -44,7 +43,6 @@ pub struct IssuedRecord {
 /// A revocation in the registry's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RevokedRecord {
-    /// From when.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
     /// Why, for instance `key-compromise`.

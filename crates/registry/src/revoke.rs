@@ -15,6 +15,8 @@ use time::{Duration, OffsetDateTime};
 use crate::records::instant;
 use crate::{Registry, RegistryError, files};
 
+/// How far ahead of the clock a list of ours may be dated.
+const AHEAD: Duration = Duration::minutes(5);
 /// How long a superseded certificate stays off the revocation lists. Our choice: the tunnel daemon
 /// of a camera uses the same certificate and reads the new one when it is reloaded; were the old
 /// one listed at once, the gateway would close the tunnel before anybody could do that.
@@ -38,7 +40,6 @@ const PUBLIC_MODE: u32 = 0o644;
 /// Names a revocation list: that of the root or of an issuing authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrlName {
-    /// Revoked authorities.
     Root,
     /// Revoked certificates of an issuing authority.
     Issuing(CaKind),
@@ -175,7 +176,12 @@ impl Registry {
             let issuer = self.issuer(kind)?;
             let window = self.inner.status.crl_window(issuer);
             let half = self.inner.config.lifetimes.crl / 2;
-            let fresh = window.is_some_and(|w| now < w.this_update.saturating_add(half));
+            // A list from the future is one that a clock made which has been put right since; nobody
+            // takes it before its date. While the clock is behind what was known, the list is right.
+            let fresh = window.is_some_and(|w| match w.this_update > now.saturating_add(AHEAD) {
+                true => !self.is_clock_right(now),
+                false => now < w.this_update.saturating_add(half),
+            });
             if !fresh || self.is_behind(kind, now).await? {
                 self.renew_crl(kind, now).await?;
             }
@@ -315,9 +321,10 @@ impl Registry {
         let path = files::crl_path(&self.inner.directory, CrlName::Issuing(kind));
         let bytes: Arc<[u8]> = der.into();
         let written = Arc::clone(&bytes);
+        let disk = self.inner.config.disk.clone();
         self.inner
             .pool
-            .run(move || file::write_atomic(&path, &written, PUBLIC_MODE))
+            .run(move || file::write_atomic_on(&*disk, &path, &written, PUBLIC_MODE))
             .await
             .map_err(|_| RegistryError::Interrupted)??;
         self.publish(CrlName::Issuing(kind), bytes, now)

@@ -2,7 +2,6 @@
 
 use crate::glyphs::glyph;
 
-/// Red, green, blue.
 pub(crate) type Rgb = [u8; 3];
 /// A corner of a shape in pixels from the top left; may lie outside of the picture.
 pub(crate) type Point = (f32, f32);
@@ -15,7 +14,6 @@ pub(crate) struct Canvas {
 }
 
 impl Canvas {
-    /// A black picture.
     pub(crate) fn new(width: u16, height: u16) -> Self {
         let pixels = vec![0; usize::from(width) * usize::from(height) * 3];
         Self {
@@ -74,7 +72,6 @@ impl Canvas {
         self.polygon(&[(x, y), (right, y), (right, bottom), (x, bottom)], colour);
     }
 
-    /// Fills a circle.
     pub(crate) fn disc(&mut self, centre: Point, radius: f32, colour: Rgb) {
         let corners: Vec<Point> = (0..48u8)
             .map(|i| {

@@ -27,7 +27,6 @@ const TARGET_BYTES: usize = 640_000;
 const GRAIN: i32 = 21;
 const QUALITY: u8 = 84;
 
-/// One observed violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observation {
     pub(crate) number: u64,
@@ -113,7 +112,7 @@ impl Dice {
     }
 }
 
-/// What the camera "sees" as violation `number`.
+/// Draws the facts of violation `number`.
 pub(crate) fn observe(number: u64, time: String, device: &str) -> Observation {
     const PLACES: [(&str, i32, i32); 4] = [
         ("A4 KM 215.3 WESTBOUND", 50_064_650, 19_944_980),

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use time::{Duration, OffsetDateTime};
 
-/// How far the clock may be set back without notice: corrections of time services stay far below.
+/// Distance by which the clock may be set back without notice: corrections of time services stay far below.
 const SLACK: Duration = Duration::minutes(5);
 
 /// The clock is behind what it said before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the clock says {now}, but it was {floor} before; set it right")]
 pub struct ClockBehind {
-    /// What the clock says.
+    /// Time of the clock.
     pub now: OffsetDateTime,
-    /// What it said.
+    /// Latest time known before.
     pub floor: OffsetDateTime,
 }
 

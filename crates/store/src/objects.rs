@@ -5,10 +5,12 @@
 //! file on the same file system: a gigabyte of video is taken in without being copied.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use durable::SharedDisk;
 
 /// The SHA-256 of an object's bytes; displayed as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -49,6 +51,7 @@ impl FromStr for ObjectId {
 /// A directory of immutable objects.
 #[derive(Clone, Debug)]
 pub struct Objects {
+    disk: SharedDisk,
     root: PathBuf,
 }
 
@@ -58,12 +61,20 @@ impl Objects {
     /// # Errors
     /// Any error of creating the directory.
     pub fn open(root: impl Into<PathBuf>) -> io::Result<Self> {
-        let root = root.into();
-        durable::create_dir_all(&root)?;
-        Ok(Self { root })
+        Self::open_on(durable::real(), root)
     }
 
-    /// Where the object `id` lies, or would lie.
+    /// Does the same on another disk.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_on(disk: SharedDisk, root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        disk.create_dir_all(&root)?;
+        Ok(Self { disk, root })
+    }
+
+    /// Path of the object `id`, present or not.
     #[must_use]
     pub fn path(&self, id: &ObjectId) -> PathBuf {
         let name = id.to_string();
@@ -73,9 +84,11 @@ impl Objects {
     }
 
     /// Whether the object is here.
-    #[must_use]
-    pub fn contains(&self, id: &ObjectId) -> bool {
-        self.path(id).is_file()
+    ///
+    /// # Errors
+    /// Any error of looking, which does not say that it is missing.
+    pub fn contains(&self, id: &ObjectId) -> io::Result<bool> {
+        self.path(id).try_exists()
     }
 
     /// Opens the object for reading.
@@ -84,6 +97,14 @@ impl Objects {
     /// [`io::ErrorKind::NotFound`] when there is no such object, else any error of opening it.
     pub fn get(&self, id: &ObjectId) -> io::Result<File> {
         File::open(self.path(id))
+    }
+
+    /// Removes the object; a missing one is no error. Not durable: a power cut may bring it back.
+    ///
+    /// # Errors
+    /// Any other error of removing it.
+    pub fn remove(&self, id: &ObjectId) -> io::Result<()> {
+        self.disk.remove_file(&self.path(id))
     }
 
     /// Gives the synced file `from`, whose SHA-256 the caller has computed as `id`, a second name
@@ -98,11 +119,11 @@ impl Objects {
     pub fn link(&self, id: &ObjectId, from: &Path) -> io::Result<()> {
         let path = self.path(id);
         if let Some(parent) = path.parent() {
-            durable::create_dir_all(parent)?;
+            self.disk.create_dir_all(parent)?;
         }
-        match fs::hard_link(from, &path) {
+        match self.disk.link(from, &path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-            _ => durable::sync_parent(&path),
+            _ => self.disk.sync_parent(&path),
         }
     }
 }
@@ -110,6 +131,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn store() -> (tempfile::TempDir, Objects) {
         let folder = tempfile::tempdir().unwrap();
@@ -137,7 +159,7 @@ mod tests {
     fn a_missing_object_is_not_found() {
         let (_folder, objects) = store();
         let id = ObjectId::of(b"never stored");
-        assert!(!objects.contains(&id));
+        assert!(!objects.contains(&id).unwrap());
         assert_eq!(
             objects.get(&id).unwrap_err().kind(),
             io::ErrorKind::NotFound

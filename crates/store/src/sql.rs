@@ -17,7 +17,7 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-/// What can go wrong with the database.
+/// Failures of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database refused or failed an operation.
@@ -46,7 +46,7 @@ pub struct Sql {
 
 /// Enough for the pages of a portal; readers beyond it wait for their turn.
 const READERS: u32 = 4;
-/// How long a connection waits for the write lock, which only a foreign process can hold.
+/// Longest wait of a connection for the write lock, which only a foreign process can hold.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Broken connections replaced before a writer is told that writing fails.

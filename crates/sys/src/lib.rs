@@ -6,6 +6,7 @@
 //! - [`checksum`]: the Internet checksum.
 //! - [`tcp`]: what the kernel counts of a connection.
 //! - [`memory`]: giving back what only setting up needed.
+//! - [`privileges`]: giving up capabilities that only setting up needed.
 //!
 //! What this crate is not: it decides nothing. Each function is one system call or one instruction
 //! set made safe.
@@ -13,5 +14,6 @@
 pub mod checksum;
 pub mod memory;
 pub mod option;
+pub mod privileges;
 pub mod tcp;
 pub mod tun;

@@ -15,7 +15,6 @@ pub struct Counts {
     pub bytes_sent: u64,
     /// Segments sent, those sent again and acknowledgements included.
     pub segments_out: u32,
-    /// Segments received.
     pub segments_in: u32,
     /// Whether each segment carries timestamps, twelve bytes.
     pub timestamps: bool,

@@ -34,12 +34,11 @@ const TUN_F_TSO_ECN: usize = 0x08;
 const TUN_F_USO4: usize = 0x20;
 const TUN_F_USO6: usize = 0x40;
 
-/// What the kernel agreed to hand over and to take uncut.
+/// Segmentation offloads that the kernel agreed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// One packet at a time, checksums done.
     None,
-    /// TCP segments.
     Tcp,
     /// TCP segments and UDP datagrams (Linux 6.2).
     TcpAndUdp,
@@ -136,12 +135,11 @@ impl Tun {
         })
     }
 
-    /// The interface's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the kernel hands over and takes uncut.
+    /// Returns the segmentation offloads of the interface.
     pub const fn offload(&self) -> Offload {
         self.offload
     }

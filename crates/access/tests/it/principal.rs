@@ -1,29 +1,8 @@
 use access::{Credential, Principal, PrincipalError, Role};
 use pki::clearance::Clearance;
-use pki::name::Subject;
-use pki::path::{Identity, SubjectKind};
-use pki::status::IssuerId;
-use time::OffsetDateTime;
+use pki::path::SubjectKind;
 
-use crate::record;
-
-pub(crate) fn identity(kind: SubjectKind, uid: Option<&str>, clearance: Clearance) -> Identity {
-    let now = OffsetDateTime::from_unix_timestamp(1_795_000_000).unwrap();
-    Identity {
-        kind,
-        uid: uid.map(str::to_owned),
-        common_name: "Example Officer".into(),
-        email: None,
-        organisation: None,
-        clearance,
-        serial_hex: "01".into(),
-        fingerprint: "ab".repeat(32),
-        not_before: now,
-        not_after: now,
-        issuer_cn: "Users CA".into(),
-        issuer: IssuerId::of(&Subject::new("Users CA").to_name().unwrap()),
-    }
-}
+use crate::support::{identity, record};
 
 #[test]
 fn the_lowest_of_certificate_directory_and_login_counts() {

@@ -4,8 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use durable::Disk;
+
 use super::{JournalError, at};
-use crate::disk::{self, Disk};
+use crate::FILE_MODE;
 use crate::event::EventError;
 use crate::hash::Hash;
 use crate::leaf::{Leaf, MAX_LEAF_BYTES, chain_hash};
@@ -14,7 +16,7 @@ const MAGIC: &[u8; 8] = b"CORDONJ1";
 /// Magic, first number, previous hash.
 const HEADER_BYTES: usize = 8 + 8 + 32;
 
-/// What is known of a segment after making or recovering it.
+/// State of a segment after making or recovering it.
 pub(super) struct Segment {
     pub(super) path: PathBuf,
     pub(super) len: u64,
@@ -75,7 +77,8 @@ impl Segment {
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&first_seq.to_be_bytes());
         header.extend_from_slice(prev);
-        disk::replace(disk, &path, &header).map_err(at(&path))?;
+        disk.replace_by(&path.with_extension("tmp"), &path, &header, FILE_MODE)
+            .map_err(at(&path))?;
         Ok(Self {
             path,
             len: header.len() as u64,
@@ -117,7 +120,7 @@ impl Segment {
     }
 }
 
-/// What stands next in a segment.
+/// Next thing in a segment.
 enum Next {
     Record(Record),
     /// The segment ends here.

@@ -41,7 +41,7 @@ fn three() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     (folder, path, bytes)
 }
 
-/// Where each record of a segment ends.
+/// Finds the ends of a segment's records.
 fn ends(bytes: &[u8]) -> Vec<usize> {
     let (mut at, mut ends) = (48, vec![48]);
     while at < bytes.len() {

@@ -53,7 +53,7 @@ pub(crate) fn join_row(hashes: &[Hash], right: Option<Hash>) -> Option<Hash> {
     acc
 }
 
-/// Where complete subtrees come from; `level` 0 are leaf hashes.
+/// Source of complete subtrees; `level` 0 are leaf hashes.
 pub(crate) trait Nodes {
     /// Why a node cannot be had.
     type Error;

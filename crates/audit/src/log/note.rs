@@ -25,7 +25,7 @@ const KEY_BYTES: usize = 32;
 /// Largest checkpoint read, in bytes; room for dozens of witness signatures.
 pub(crate) const MAX_CHECKPOINT_BYTES: usize = 16 * 1024;
 
-/// What is wrong with a key or a checkpoint.
+/// Faults of a key or a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     /// Not a key in its text form.
@@ -34,7 +34,6 @@ pub enum NoteError {
     /// A name that a note cannot carry.
     #[error("key name {0:?} is empty, too long, or holds white space or a plus sign")]
     UnsuitableName(String),
-    /// Not a checkpoint.
     #[error("malformed checkpoint: {0}")]
     MalformedCheckpoint(&'static str),
     /// No signature of the given key.
@@ -45,12 +44,7 @@ pub enum NoteError {
     WrongSignature(String),
     /// The checkpoint belongs to another log.
     #[error("checkpoint is of log {found:?}, not {expected:?}")]
-    WrongOrigin {
-        /// The log expected.
-        expected: String,
-        /// The log found.
-        found: String,
-    },
+    WrongOrigin { expected: String, found: String },
     /// The key could not be made or used.
     #[error("Ed25519 operation failed")]
     Crypto,
@@ -71,12 +65,11 @@ pub struct VerifierKey {
     public: [u8; KEY_BYTES],
 }
 
-/// What a checkpoint says about the log.
+/// A checkpoint's statement about the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The log's unique name.
     pub origin: String,
-    /// Number of leaves.
     pub size: u64,
     /// RFC 6962 root hash over them.
     pub root: Hash,
@@ -133,7 +126,6 @@ impl LogKey {
         Zeroizing::new(format!("PRIVATE+KEY+{}+{id}+{}", self.name, *encoded))
     }
 
-    /// The public half.
     #[must_use]
     pub fn verifier(&self) -> VerifierKey {
         let mut public = [0; KEY_BYTES];
@@ -141,7 +133,6 @@ impl LogKey {
         VerifierKey::new(&self.name, public)
     }
 
-    /// The log's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -174,7 +165,6 @@ impl VerifierKey {
         &self.public
     }
 
-    /// The log's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

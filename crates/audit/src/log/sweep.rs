@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use durable::Disk;
+
 use super::tiles::{Row, TILE_WIDTH};
 use super::{LogError, MAX_BATCH, at};
-use crate::disk::Disk;
 
 /// Removes tiles and bundles in `dir` that a tree of `size` leaves does not have: files beyond
 /// it, and partial versions of full tiles. Files that are no tiles are left alone.

@@ -12,9 +12,7 @@ pub(crate) const HASH_BYTES: usize = 32;
 /// The path element of a tile: tile level or entry bundles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
-    /// `tile/entries`.
     Entries,
-    /// `tile/<level>`.
     Hashes(u32),
 }
 

@@ -40,7 +40,6 @@ impl View {
         })
     }
 
-    /// What the checkpoint says.
     #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
@@ -52,7 +51,6 @@ impl View {
         &self.note
     }
 
-    /// Number of entries.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.checkpoint.size

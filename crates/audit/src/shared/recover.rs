@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use durable::SharedDisk;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{NOTE_EVERY, Role, Writer, in_journal};
-use crate::disk::{self, SharedDisk};
 use crate::event::EventError;
 use crate::journal::{self, Journal, JournalError, JournalOptions, Shipped};
 use crate::log::{BUNDLE_ENTRIES, Log, LogError, MAX_BATCH};
@@ -23,7 +23,7 @@ pub(super) fn recover(
         role: String::new(),
         source,
     };
-    disk::create_dir_all(&**disk, dir).map_err(|source| {
+    disk.create_dir_all(dir).map_err(|source| {
         in_folder(JournalError::Io {
             path: dir.to_owned(),
             source,

@@ -1,10 +1,11 @@
 use super::*;
-use crate::disk::recording::{Op, RecordingDisk, Simulated, materialise, torn};
 use crate::event::{Actor, Outcome};
 use crate::leaf::Leaf;
 use crate::verify::Verifier;
+use durable::testing::{LUCK, Op, RecordingDisk, Simulated, Tree};
+use durable::{Disk, DiskFile, Listed, RealDisk};
 use std::collections::BTreeSet;
-use std::fs;
+use std::{fs, io};
 use time::macros::datetime;
 
 mod full_disk;
@@ -133,31 +134,58 @@ struct PanickingDisk {
     panic: std::sync::atomic::AtomicBool,
 }
 
-impl disk::Disk for PanickingDisk {
-    fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+impl Disk for PanickingDisk {
+    fn create(&self, path: &Path, mode: u32) -> io::Result<DiskFile> {
         assert!(!self.panic.load(std::sync::atomic::Ordering::SeqCst));
-        disk::RealDisk.write(path, bytes)
+        RealDisk.create(path, mode)
     }
-    fn append(&self, file: &mut fs::File, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-        disk::RealDisk.append(file, path, bytes)
+    fn create_unnamed(&self, folder: &Path, mode: u32) -> io::Result<Option<DiskFile>> {
+        RealDisk.create_unnamed(folder, mode)
     }
-    fn truncate(&self, path: &Path, len: u64) -> std::io::Result<()> {
-        disk::RealDisk.truncate(path, len)
+    fn name(&self, file: &DiskFile, path: &Path) -> io::Result<()> {
+        RealDisk.name(file, path)
     }
-    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
-        disk::RealDisk.rename(from, to)
+    fn open(&self, path: &Path) -> io::Result<DiskFile> {
+        RealDisk.open(path)
     }
-    fn remove_file(&self, path: &Path) -> std::io::Result<()> {
-        disk::RealDisk.remove_file(path)
+    fn open_append(&self, path: &Path) -> io::Result<DiskFile> {
+        RealDisk.open_append(path)
     }
-    fn remove_dir(&self, path: &Path) -> std::io::Result<()> {
-        disk::RealDisk.remove_dir(path)
+    fn read(&self, file: &DiskFile, buffer: &mut [u8]) -> io::Result<usize> {
+        RealDisk.read(file, buffer)
     }
-    fn create_dir(&self, path: &Path) -> std::io::Result<()> {
-        disk::RealDisk.create_dir(path)
+    fn write(&self, file: &DiskFile, bytes: &[u8]) -> io::Result<usize> {
+        RealDisk.write(file, bytes)
     }
-    fn sync_dir(&self, path: &Path) -> std::io::Result<()> {
-        disk::RealDisk.sync_dir(path)
+    fn set_len(&self, file: &DiskFile, len: u64) -> io::Result<()> {
+        RealDisk.set_len(file, len)
+    }
+    fn sync(&self, file: &DiskFile) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.link(from, to)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_file(path)
+    }
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_dir(path)
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_dir_all(path)
+    }
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(path)
+    }
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        RealDisk.list(folder)
     }
 }
 
@@ -290,14 +318,9 @@ fn recorded_run(dir: &Path) -> (Vec<Op>, Vec<(usize, String)>) {
     (ops, acknowledged)
 }
 
-fn check_recovery(
-    tree: &BTreeMap<PathBuf, Option<Vec<u8>>>,
-    from: &Path,
-    acknowledged: &[&String],
-    what: &str,
-) {
+fn check_recovery(tree: &Tree, acknowledged: &[&String], what: &str) {
     let folder = tempfile::tempdir().unwrap();
-    materialise(tree, from, folder.path());
+    tree.write(folder.path()).unwrap();
     let log = SharedLog::open(folder.path(), key()).unwrap_or_else(|e| panic!("{what}: {e:?}"));
     let found = resources(&log);
     let unique: BTreeSet<&String> = found.iter().collect();
@@ -317,7 +340,7 @@ fn a_crash_between_or_within_any_two_operations_loses_nothing_acknowledged() {
     let dir = folder.path();
     let (ops, acknowledged) = recorded_run(dir);
     assert!(ops.len() > 60);
-    let mut disk = Simulated::default();
+    let mut disk = Simulated::new(dir, &Tree::default());
     let mut checked = BTreeSet::new();
     for (i, op) in ops.iter().enumerate() {
         let before: Vec<&String> = acknowledged
@@ -325,32 +348,25 @@ fn a_crash_between_or_within_any_two_operations_loses_nothing_acknowledged() {
             .filter(|(done, _)| *done <= i)
             .map(|(_, name)| name)
             .collect();
-        let mut states = vec![(format!("killed before {i}"), disk.after_kill().clone())];
+        let mut states = vec![(format!("killed before {i}"), disk.after_kill())];
         // Nothing, a little, half, all but one byte.
         for keep in [|_| 0, |len: usize| len.min(3), |len| len / 2, |len| len - 1] {
-            if let Some(op) = torn(op, keep) {
+            if let Some(op) = op.torn(keep) {
                 let mut cut = disk.clone();
                 cut.apply(&op);
-                states.push((format!("killed within {i}"), cut.after_kill().clone()));
+                states.push((format!("killed within {i}"), cut.after_kill()));
             }
         }
-        for luck in [0, u64::MAX, 0xaaaa_aaaa_aaaa_aaaa, 0x9e37_79b9_7f4a_7c15] {
+        for luck in LUCK {
             let what = format!("power cut before {i}, luck {luck:x}");
             states.push((what, disk.after_power_cut(luck)));
         }
         for (what, tree) in states {
             // The same files with the same promises need no second look.
-            if checked.insert((fingerprint(&tree), before.len())) {
-                check_recovery(&tree, dir, &before, &what);
+            if checked.insert((tree.fingerprint(), before.len())) {
+                check_recovery(&tree, &before, &what);
             }
         }
         disk.apply(op);
     }
-}
-
-fn fingerprint(tree: &BTreeMap<PathBuf, Option<Vec<u8>>>) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    tree.hash(&mut hasher);
-    hasher.finish()
 }

@@ -24,7 +24,7 @@ pub(super) struct Leaf<'a> {
     pub(super) seq: u64,
 }
 
-/// What every event must have.
+/// Fields that every event must have.
 #[derive(Deserialize)]
 struct Event<'a> {
     v: u32,
@@ -63,7 +63,7 @@ pub(super) struct Last {
     hash: Hash,
 }
 
-/// Where each role is.
+/// Last event of each role.
 #[derive(Debug, Default)]
 pub(super) struct Chains(BTreeMap<String, Last>);
 
@@ -117,7 +117,7 @@ impl Chains {
         self.0.get(role).map_or(1, |last| last.seq + 1)
     }
 
-    /// How many leaves each role has.
+    /// Counts the leaves of each role.
     pub(super) fn counts(&self) -> BTreeMap<String, u64> {
         let roles = self.0.iter();
         roles.map(|(role, last)| (role.clone(), last.seq)).collect()

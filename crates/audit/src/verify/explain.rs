@@ -8,7 +8,7 @@ use super::finding::{Finding, FindingKind, Readable};
 use super::note::Checkpoint;
 use super::tree::{self, Hash, WIDTH};
 
-/// What is certain: the signed checkpoint.
+/// Certain facts: the signed checkpoint.
 #[derive(Clone, Copy)]
 pub(super) struct Evidence<'a> {
     pub(super) dir: &'a Path,
@@ -248,7 +248,7 @@ impl Evidence<'_> {
         Ok(finding.in_file(path))
     }
 
-    /// What event `index` says now.
+    /// Reads event `index` as it is now.
     pub(super) fn readable(&self, index: u64) -> Readable {
         let number = index / WIDTH;
         let width = tree::tile_len(self.checkpoint.size, 0, number);

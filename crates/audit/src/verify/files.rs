@@ -17,7 +17,7 @@ const MAX_CHECKPOINT_BYTES: u64 = 1 << 20;
 pub(super) struct Bundle {
     pub(super) path: PathBuf,
     bytes: Vec<u8>,
-    /// Where each complete entry starts and ends.
+    /// Start and end of each complete entry.
     spans: Vec<(usize, usize)>,
     /// Bytes after the last complete entry.
     pub(super) rest: usize,
@@ -65,7 +65,7 @@ impl Bundle {
         self.bytes.get(..*end)
     }
 
-    /// What is left of an entry that was cut.
+    /// Rest of an entry that was cut.
     pub(super) fn cut_entry(&self) -> &[u8] {
         let start = self.bytes.len() - self.rest;
         self.bytes.get(start + 2..).unwrap_or_default()

@@ -12,7 +12,7 @@ const SNIPPET_BYTES: usize = 120;
 /// The first thing that is wrong with a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 pub struct Finding {
-    /// What kind of defect.
+    /// Kind of the defect.
     pub kind: FindingKind,
     /// The events concerned; `None` when the defect is not about events (key, checkpoint).
     pub place: Option<Box<Place>>,
@@ -22,7 +22,7 @@ pub struct Finding {
     pub detail: String,
 }
 
-/// What kind of defect.
+/// Kind of a defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
@@ -63,24 +63,20 @@ pub struct Place {
     pub first: u64,
     /// Index of the last one; equal to `first` when the event is known exactly.
     pub last: u64,
-    /// What is readable there.
     pub readable: Readable,
 }
 
-/// What can be read of an event, which may itself be damaged.
+/// Readable part of an event, which may itself be damaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Readable {
     /// The role that recorded it.
     pub role: Option<String>,
     /// Its number within the role.
     pub seq: Option<u64>,
-    /// Its action.
     pub action: Option<String>,
-    /// Its time.
     pub at: Option<String>,
-    /// Who acted.
     pub actor: Option<String>,
-    /// What was acted on.
+    /// The object of the act.
     pub resource: Option<String>,
     /// The beginning of the bytes, when they are not JSON.
     pub snippet: Option<String>,
@@ -116,7 +112,7 @@ impl Finding {
 }
 
 impl Readable {
-    /// What `bytes`, as they are now, say.
+    /// Reads `bytes` as they are now.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let Ok(leaf) = serde_json::from_slice::<Value>(bytes) else {
             let start = bytes.get(..SNIPPET_BYTES).unwrap_or(bytes);

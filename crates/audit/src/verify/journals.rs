@@ -74,7 +74,9 @@ impl Snapshot {
         let mut found = Vec::new();
         for folder in list(dir)? {
             if let Some(role) = folder.file_name().and_then(|name| name.to_str())
-                && folder.is_dir()
+                && fs::metadata(&folder)
+                    .map_err(|e| unreadable(&folder, &e))?
+                    .is_dir()
             {
                 found.push((role.to_owned(), folder.clone(), lengths(&folder)?));
             }

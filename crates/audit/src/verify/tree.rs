@@ -68,12 +68,12 @@ fn join(row: &[Hash], right: Option<Hash>) -> Option<Hash> {
     Some(digest(&[b"\x01", &subtree(left), &rest]))
 }
 
-/// How many hashes of tile row `level` a tree of `size` leaves has.
+/// Number of hashes in tile row `level` of a tree of `size` leaves.
 pub(super) fn row_len(size: u64, level: u32) -> u64 {
     size.checked_shr(level * 8).unwrap_or(0)
 }
 
-/// How many hashes tile `index` of row `level` has.
+/// Number of hashes in tile `index` of row `level`.
 pub(super) fn tile_len(size: u64, level: u32, index: u64) -> u64 {
     row_len(size, level)
         .saturating_sub(index.saturating_mul(WIDTH))

@@ -27,9 +27,9 @@ pub(super) struct Walk<'a> {
 /// The current tile of one level.
 #[derive(Clone, Default)]
 struct Row {
-    /// What the entries give.
+    /// Hashes computed from the entries.
     computed: Vec<Hash>,
-    /// What the file says.
+    /// Hashes read from the file.
     stored: Vec<Hash>,
 }
 
@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a file that was left behind still says of the first event after the checkpoint.
+    /// Reads the first event after the checkpoint from a file that was left behind.
     fn beyond(&self) -> Readable {
         let size = self.checkpoint.size;
         let at = usize::try_from(size % WIDTH).unwrap_or(0);

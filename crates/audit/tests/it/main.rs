@@ -1,4 +1,5 @@
 //! The audit crate as its users see it: writers, tamperers and the verifier.
+#![allow(clippy::disallowed_methods, reason = "tests have clocks")]
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -7,6 +8,7 @@
     reason = "helpers of tests; the lints spare only test functions themselves"
 )]
 
+mod foreign;
 mod hostile;
 mod independence;
 mod killed;

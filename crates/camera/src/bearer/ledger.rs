@@ -20,10 +20,9 @@ const SLABS_PER_BUDGET: u64 = 256;
 const CONTROL_SHARE: u64 = 100;
 const MAX_CONTROL: u64 = 128 * 1024;
 
-/// What bytes are reserved for.
+/// Purpose of reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Parts of blocks.
     Data,
     /// Everything else, which may use the last hundredth of the budget.
     Control,
@@ -44,10 +43,7 @@ pub enum LedgerError {
     Store(#[source] file::FileError),
     /// The counter file is damaged; starting from zero could overshoot the budget.
     #[error("byte counter {} is damaged", path.display())]
-    Damaged {
-        /// Its path.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -26,7 +26,7 @@ pub(crate) struct Group {
     pub(crate) media: Vec<Source>,
 }
 
-/// What to do with a group.
+/// Next step for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Something is still being written, or the other half may still come.

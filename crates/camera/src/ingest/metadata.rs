@@ -17,7 +17,7 @@ const MAX_LEN: u64 = 256 * 1024;
 /// Longest description taken from EXIF, in bytes.
 const MAX_DESCRIPTION: usize = 256;
 
-/// What the camera's head writes beside a picture, as `NAME.json`.
+/// Facts that the camera's head writes beside a picture, as `NAME.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Metadata {
@@ -36,7 +36,7 @@ pub(crate) struct Metadata {
 pub(crate) enum MetadataError {
     /// The disk failed; trying again may help.
     Io(io::Error),
-    /// What was found is no good.
+    /// The file is no good.
     Bad(String),
 }
 

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::bearer::Ledger;
 
-/// How often a connection under way is looked at, at least four times per deadline.
+/// Interval between looks at a connection under way; at least four times per deadline.
 const LOOK: Duration = Duration::from_secs(2);
 /// Bytes of an IP header without options.
 const IPV4: u64 = 20;

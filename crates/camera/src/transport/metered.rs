@@ -1,41 +1,76 @@
 //! A TCP stream that counts its bytes and stops sending when the budget is used.
 
+use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
 
-use crate::bearer::Ledger;
+use crate::bearer::Bearer;
 use crate::metrics::Metrics;
+
+/// Pause between two looks at what has arrived, where a bearer is slow.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Wraps the socket below TLS, so that what is counted is what is sent.
 pub(crate) struct Metered {
     inner: TcpStream,
-    ledger: Arc<Ledger>,
     metrics: Arc<Metrics>,
-    bearer: usize,
-    /// What was charged to the ledger, for [`super::Link`] to correct.
+    bearer: Arc<Bearer>,
+    /// Bytes given to the kernel.
+    written: u64,
+    /// Until the kernel is asked again how much of that has arrived.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// Bytes that were charged to the ledger, for [`super::Link`] to correct.
     charged: Arc<AtomicU64>,
 }
 
 impl Metered {
     pub(crate) fn new(
         inner: TcpStream,
-        ledger: Arc<Ledger>,
         metrics: Arc<Metrics>,
-        bearer: usize,
+        bearer: Arc<Bearer>,
         charged: Arc<AtomicU64>,
     ) -> Self {
         Self {
             inner,
-            ledger,
             metrics,
             bearer,
+            written: 0,
+            pause: None,
             charged,
+        }
+    }
+
+    /// Bytes that may be written now, at most `len`: on a slow bearer only as many as keep it busy. What the kernel has beyond
+    /// that would wait in the modem until TCP takes waiting segments for lost ones and sends them again. The size of the
+    /// socket's buffer does not bound it, as the kernel fills a segment of 64 KiB whatever that size.
+    fn poll_room(&mut self, context: &mut Context<'_>, len: usize) -> Poll<usize> {
+        let Some(ahead) = self.bearer.ahead() else {
+            self.pause = None;
+            return Poll::Ready(len);
+        };
+        loop {
+            // A kernel that does not count does not bound either.
+            let Ok(counts) = sys::tcp::counts(&self.inner) else {
+                return Poll::Ready(len);
+            };
+            // The acknowledgement of the SYN counts as a byte.
+            let waiting = self.written.saturating_sub(counts.bytes_acked);
+            let room = ahead.saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX));
+            if room > 0 {
+                self.pause = None;
+                return Poll::Ready(len.min(room));
+            }
+            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(LOOK)));
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
         }
     }
 }
@@ -50,9 +85,9 @@ impl AsyncRead for Metered {
         let result = Pin::new(&mut self.inner).poll_read(context, buffer);
         let read = buffer.filled().len().saturating_sub(before) as u64;
         if read > 0 {
-            self.ledger.charge(read);
+            self.bearer.ledger.charge(read);
             self.charged.fetch_add(read, Ordering::Relaxed);
-            if let Some(counters) = self.metrics.bearer(self.bearer) {
+            if let Some(counters) = self.metrics.bearer(self.bearer.index) {
                 counters.received.fetch_add(read, Ordering::Relaxed);
             }
         }
@@ -67,15 +102,18 @@ impl AsyncWrite for Metered {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         // Requests reserve before they start; this stops one that turns out larger than thought.
-        if !self.ledger.may_send(bytes.len() as u64) {
+        if !self.bearer.ledger.may_send(bytes.len() as u64) {
             return Poll::Ready(Err(io::Error::other("monthly byte budget is used up")));
         }
+        let room = ready!(self.poll_room(context, bytes.len()));
+        let bytes = bytes.get(..room).unwrap_or(bytes);
         let result = Pin::new(&mut self.inner).poll_write(context, bytes);
         if let Poll::Ready(Ok(written)) = &result {
             let written = *written as u64;
-            self.ledger.charge(written);
+            self.written = self.written.saturating_add(written);
+            self.bearer.ledger.charge(written);
             self.charged.fetch_add(written, Ordering::Relaxed);
-            if let Some(counters) = self.metrics.bearer(self.bearer) {
+            if let Some(counters) = self.metrics.bearer(self.bearer.index) {
                 counters.sent.fetch_add(written, Ordering::Relaxed);
             }
         }

@@ -43,7 +43,6 @@ pub(crate) enum Mischief {
     WrongReceipt,
     /// Receipts signed by a device instead of a service.
     WrongSigner,
-    /// Verdict quarantined.
     Quarantine,
     /// Uploads are forgotten halfway, as if they had expired.
     ExpireOnce,
@@ -76,6 +75,8 @@ pub(crate) struct Centre {
     pub(crate) creations: AtomicU32,
     /// Revocation lists as the centre answers them; none is a centre that gives none.
     pub(crate) lists: Mutex<Option<Vec<Vec<u8>>>>,
+    /// OCSP responses that come with the lists.
+    pub(crate) responses: Mutex<Vec<Vec<u8>>>,
     /// The signed trust bundle; none is a centre of an earlier version.
     pub(crate) bundle: Mutex<Option<Vec<u8>>>,
     /// The audit log; none is a centre whose receipts have no checkpoint.
@@ -105,6 +106,7 @@ impl Centre {
             largest_part: AtomicU32::new(0),
             received: Mutex::new(0),
             creations: AtomicU32::new(0),
+            responses: Mutex::default(),
             lists: Mutex::new(Some(world.lists(1, &[], time::Duration::days(7)))),
         })
     }
@@ -357,8 +359,15 @@ async fn lists(State(centre): Shared) -> Response {
         return StatusCode::NOT_FOUND.into_response();
     };
     let lists: Vec<String> = lists.iter().map(|der| STANDARD.encode(der)).collect();
+    let responses = centre.responses.lock().unwrap();
+    let responses: Vec<String> = responses.iter().map(|der| STANDARD.encode(der)).collect();
+    // A centre of an earlier version has none.
+    let responses = match responses.is_empty() {
+        true => String::new(),
+        false => format!(r#","ocsp":["{}"]"#, responses.join("\",\"")),
+    };
     let lists = format!(
-        r#"{{"schema":"cordon.revocation/1","lists":["{}"]}}"#,
+        r#"{{"schema":"cordon.revocation/1","lists":["{}"]{responses}}}"#,
         lists.join("\",\"")
     );
     lists.into_response()

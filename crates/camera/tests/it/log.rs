@@ -30,7 +30,7 @@ impl Scene {
         let centre = Centre::new(&stage.world, &stage.recipient, Mischief::None);
         centre.listen(&stage.world, listener).await;
         let key = LogKey::generate(ORIGIN).unwrap();
-        let signer = stage.world.leaf(Profile::ServiceSigner, SIGNER);
+        let signer = stage.world.leaf(Profile::TrustBundleSigner, SIGNER);
         let public = key.verifier().to_string();
         let bundle = stage
             .world
@@ -161,7 +161,7 @@ async fn another_key_in_the_bundle_is_a_contradiction() {
     scene.replace_log(5, "one");
     receipted(scene.deliver("a").await).await.stop().await;
     let key = LogKey::generate(ORIGIN).unwrap();
-    let signer = scene.stage.world.leaf(Profile::ServiceSigner, SIGNER);
+    let signer = scene.stage.world.leaf(Profile::TrustBundleSigner, SIGNER);
     let public = key.verifier().to_string();
     let world = &scene.stage.world;
     let bundle = world.bundle_with_log(2, &[&scene.stage.recipient], &signer, &public);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use camera::CameraEvent;
+use pki::profile::{CaKind, Profile};
 use time::Duration;
 use tokio::net::TcpListener;
 
@@ -102,4 +103,44 @@ async fn revoked_server_gets_no_block() {
     // certificate is revoked with its authority.
     let kept = names(stage.path("spool/blocks")).len() + names(stage.path("watch")).len() / 2;
     assert_eq!(kept, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receipt_of_a_signer_that_an_ocsp_response_calls_revoked_deletes_nothing() {
+    let (stage, centre) = scene().await;
+    let delegate = Profile::OcspSigner(CaKind::Services);
+    let delegate = stage.world.leaf(delegate, "OCSP");
+    let revoked = stage.world.response(centre.signer(), true, &delegate);
+    // The lists know nothing of it.
+    *centre.responses.lock().unwrap() = vec![revoked];
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    kept(&stage, &running).await;
+    assert!(running.saw(
+        |e| matches!(e, CameraEvent::ReceiptRefused { reason, .. } if reason.contains("revoked"))
+    ));
+    // What was once revoked stays so.
+    let good = stage.world.response(centre.signer(), false, &delegate);
+    *centre.responses.lock().unwrap() = vec![good];
+    kept(&stage, &running).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_that_nobody_may_sign_and_good_ones_leave_the_lists_to_decide() {
+    let (stage, centre) = scene().await;
+    let delegate = Profile::OcspSigner(CaKind::Services);
+    let delegate = stage.world.leaf(delegate, "OCSP");
+    // A device, a service that is no delegate, and somebody who says so of himself.
+    let device = stage.world.leaf(Profile::Device, "camera-18");
+    let service = stage.world.leaf(Profile::ServiceSigner, "centre");
+    let mut responses: Vec<Vec<u8>> = [&device, &service]
+        .map(|signer| stage.world.response(centre.signer(), true, signer))
+        .into();
+    responses.push(stage.world.response(centre.signer(), false, &delegate));
+    *centre.responses.lock().unwrap() = responses;
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    until("the receipt", || running.metrics.snapshot().receipted == 1).await;
+    running.stop().await;
 }

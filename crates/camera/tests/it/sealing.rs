@@ -267,6 +267,35 @@ fn attempt(stage: &Stage, sequence: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn source_that_cannot_be_moved_is_sealed_once_and_moved_later() {
+    let mut stage = offline();
+    stage.config.watch.keep_sealed = Some(stage.path("kept"));
+    let running = stage.start().await;
+    until("the folder to be taken away", || {
+        std::fs::remove_dir(stage.path("kept")).is_ok()
+    })
+    .await;
+    stage.picture("a", b"picture", 1);
+    until("the picture to be sealed", || {
+        running.metrics.snapshot().spooled == 1
+    })
+    .await;
+    // Time for some looks at the folder.
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    assert_eq!(running.metrics.snapshot().spooled, 1);
+    assert_eq!(names(stage.path("watch")), ["a.jpg", "a.json"]);
+    running.stop().await;
+    // Also over a restart; the folder is there again.
+    let running = stage.start().await;
+    until("the source to be moved", || {
+        names(stage.path("kept")).len() == 2
+    })
+    .await;
+    assert_eq!(names(stage.path("spool/blocks")).len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sources_may_be_kept_and_nothing_is_sealed_twice() {
     let mut stage = offline();
     stage.config.watch.keep_sealed = Some(stage.path("kept"));

@@ -13,9 +13,10 @@ use pki::cert::{Certificate, CertificateChain};
 use pki::clearance::Clearance;
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::file;
-use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
+use pki::issue::{CertificateAuthority, CertificateRequest as Asked, Validity};
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::{AltName, Subject};
+use pki::ocsp::responder::{CertificateRequest, ResponseSigner};
 use pki::oid::ExtensionArc;
 use pki::path::TrustStore;
 use pki::profile::{CaKind, Profile};
@@ -55,7 +56,7 @@ impl World {
                 not_before: now - time::Duration::days(400),
                 not_after: now + time::Duration::days(days),
             };
-            CertificateRequest::new(profile, Subject::new(name), key.spki(), validity)
+            Asked::new(profile, Subject::new(name), key.spki(), validity)
         };
         let key = || PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
         let root_key = key();
@@ -97,8 +98,7 @@ impl World {
     fn leaf_for(&self, profile: Profile, name: &str, validity: Validity) -> Leaf {
         let now = OffsetDateTime::now_utc();
         let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
-        let mut request =
-            CertificateRequest::new(profile, Subject::new(name), key.spki(), validity);
+        let mut request = Asked::new(profile, Subject::new(name), key.spki(), validity);
         if profile == Profile::Server {
             request.alt_names = vec![AltName::Dns("localhost".into())];
         }
@@ -140,6 +140,30 @@ impl World {
                     .unwrap()
             })
             .into()
+    }
+
+    /// An OCSP response about a service, signed by `signer`.
+    pub(crate) fn response(
+        &self,
+        certificate: &Certificate,
+        revoked: bool,
+        signer: &Leaf,
+    ) -> Vec<u8> {
+        let now = OffsetDateTime::now_utc();
+        let request = CertificateRequest::about(certificate, self.services.certificate()).unwrap();
+        let revocation = Revocation {
+            at: now - time::Duration::minutes(1),
+            reason: RevocationReason::KeyCompromise,
+        };
+        ResponseSigner::new(signer.key.clone(), signer.chain.leaf().clone())
+            .unwrap()
+            .respond(
+                &request,
+                revoked.then_some(revocation),
+                now,
+                now + time::Duration::HOUR,
+            )
+            .unwrap()
     }
 
     /// A trust bundle of this site, signed by `signer`.

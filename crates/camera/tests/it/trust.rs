@@ -21,7 +21,7 @@ async fn scene() -> (Stage, Arc<Centre>, Leaf) {
     let stage = Stage::new(listener.local_addr().unwrap().port());
     let centre = Centre::new(&stage.world, &stage.recipient, Mischief::None);
     centre.listen(&stage.world, listener).await;
-    let signer = stage.world.leaf(Profile::ServiceSigner, SIGNER);
+    let signer = stage.world.leaf(Profile::TrustBundleSigner, SIGNER);
     (stage, centre, signer)
 }
 
@@ -118,7 +118,7 @@ async fn bundle_is_refused_from_another_role_and_with_a_foreign_or_revoked_certi
     let own = recipient(&stage, "own");
     let elsewhere = crate::stage::World::new();
     let foreign = elsewhere.leaf(Profile::ServiceRecipient, "foreign");
-    let old = world.expired_leaf(Profile::ServiceSigner, SIGNER, 1);
+    let old = world.expired_leaf(Profile::TrustBundleSigner, SIGNER, 1);
     let device = world.leaf(Profile::Device, SIGNER);
     for (bundle, why) in [
         (
@@ -128,7 +128,11 @@ async fn bundle_is_refused_from_another_role_and_with_a_foreign_or_revoked_certi
         (world.bundle(1, &[&own], &old), "expired"),
         (world.bundle(1, &[&own], &device), "not trusted"),
         (
-            elsewhere.bundle(1, &[&own], &elsewhere.leaf(Profile::ServiceSigner, SIGNER)),
+            elsewhere.bundle(
+                1,
+                &[&own],
+                &elsewhere.leaf(Profile::TrustBundleSigner, SIGNER),
+            ),
             "not trusted",
         ),
         (world.bundle(1, &[&foreign], &signer), "no usable recipient"),

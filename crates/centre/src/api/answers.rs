@@ -34,7 +34,7 @@ pub(super) fn complete(mut description: OpenApi) -> OpenApi {
     description
 }
 
-/// What an answer says that has no description of its own; the standard demands one.
+/// Description of an answer that has none of its own; the standard demands one.
 fn described(status: &str) -> &'static str {
     match status {
         "400" => "the request is malformed",

@@ -53,7 +53,7 @@ async fn counters_after_random_statements_fit_the_rows() {
             let statement = match numbers.below(6) {
                 0 => format!(
                     "INSERT INTO blocks VALUES ('q{n}', 'd{device}', 1, {n}, 'quarantined', 'x', NULL,
-                        NULL, NULL, NULL)"
+                        NULL, NULL, NULL, NULL)"
                 ),
                 1 => format!("DELETE FROM blocks WHERE block_sha256 = 'q{}'", numbers.below(n + 1)),
                 2 => format!(
@@ -71,7 +71,7 @@ async fn counters_after_random_statements_fit_the_rows() {
                     let v = violations - 1;
                     format!(
                         "INSERT INTO blocks VALUES ('b{n}', 'd{device}', 1, {n}00000, 'accepted', '',
-                            {sequence}, NULL, NULL, NULL);
+                            {sequence}, NULL, NULL, NULL, NULL);
                          INSERT INTO chain VALUES ('d{device}', {sequence}, 'x', 'y', 'b{n}')
                             ON CONFLICT DO NOTHING;
                          INSERT INTO violations VALUES ({n} * 32768, 'v{v}', 'b{n}', 'd{device}',
@@ -98,7 +98,7 @@ async fn difference_from_the_rows_is_named() {
         &sql,
         "INSERT INTO audiences VALUES (1, 'a', 1);
          INSERT INTO violation_groups (id, audience, state) VALUES (1, 1, 'open');
-         INSERT INTO blocks VALUES ('b', 'd', 1, 0, 'accepted', '', 3, NULL, NULL, NULL);
+         INSERT INTO blocks VALUES ('b', 'd', 1, 0, 'accepted', '', 3, NULL, NULL, NULL, NULL);
          INSERT INTO chain VALUES ('d', 3, 'x', 'y', 'b');
          INSERT INTO violations VALUES (0, 'v', 'b', 'd', 1, 3, 0, 'k', 'place', 0, 0, NULL, NULL,
             'plate', NULL, '')"

@@ -34,7 +34,6 @@ pub(super) struct Settled {
     pub(super) device: String,
     pub(super) size: u64,
     pub(super) received_at: OffsetDateTime,
-    /// Empty when accepted.
     pub(super) reason: String,
     pub(super) sequence: Option<u64>,
     pub(super) manifest_sha256: Option<Sha256Digest>,
@@ -125,7 +124,7 @@ impl Settlement<'_> {
             let other = insert_fork(tx, device, *sequence, self).await?;
             settled.fork = Some((*sequence, other));
         }
-        sqlx::query("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)")
+        sqlx::query("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?)")
             .bind(settled.block.to_string())
             .bind(&settled.device)
             .bind(settled.size.cast_signed())
@@ -138,6 +137,7 @@ impl Settlement<'_> {
             .bind(&settled.reason)
             .bind(settled.sequence.map(u64::cast_signed))
             .bind(settled.manifest_sha256.map(|h| h.to_string()))
+            .bind(&settled.address)
             .execute(&mut **tx)
             .await?;
         if let (Ok(verified), Some(hash)) = (&self.verdict, settled.manifest_sha256) {
@@ -336,12 +336,14 @@ type BlockRow = (
     Option<i64>,
     Option<String>,
     bool,
+    Option<String>,
 );
 const BLOCK_COLUMNS: &str = "SELECT block_sha256, device, size, received_at, reason, sequence,
-    manifest_sha256, receipt IS NULL FROM blocks";
+    manifest_sha256, receipt IS NULL, address FROM blocks";
 
 fn known(row: BlockRow) -> Known {
-    let (block, device, size, received_at, reason, sequence, manifest, receipt_missing) = row;
+    let (block, device, size, received_at, reason, sequence, manifest, receipt_missing, address) =
+        row;
     let settled = Settled {
         block: digest(&block),
         device,
@@ -353,7 +355,7 @@ fn known(row: BlockRow) -> Known {
         gap: None,
         // Whoever sent it is not known any more; every camera understands the older form.
         wants_checkpoint: false,
-        address: None,
+        address,
         signer_expired: None,
         fork: None,
     };

@@ -11,12 +11,12 @@ pub struct Limits {
     pub max_block: u64,
     /// Unfinished uploads of one device.
     pub max_open_per_device: u32,
-    /// How long an unfinished upload is kept.
+    /// Lifetime of an unfinished upload.
     pub upload_lifetime: Duration,
     /// Bytes in quarantine, of which one device has a quarter at most. What has no room there waits as
     /// an upload without a receipt, and its camera keeps it.
     pub max_quarantine: u64,
-    /// What one device may take in a time.
+    /// Quota of one device.
     pub quota: Quota,
 }
 

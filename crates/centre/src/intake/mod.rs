@@ -12,8 +12,10 @@
 //! point is repaired by [`Intake::recover`], and the sender, who keeps its copy until it holds the
 //! receipt, sees at most a repeated question.
 
+mod append;
 mod checksum;
 mod index;
+mod journal;
 mod limits;
 pub(crate) mod quarantine;
 mod quota;
@@ -32,6 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use audit::{Actor, AuditSink, Event, Repeats};
+use error_report::Report;
 use evidence::digest::{Sha256, Sha256Digest};
 use evidence::receipt::{Receipt, Verdict};
 use pool::Pool;
@@ -39,8 +42,9 @@ use store::{ClockBehind, ClockFloor, ObjectId, Objects, Sql};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore, watch};
 
+pub(crate) use journal::Journals;
 pub use limits::Limits;
-pub use quota::Quota;
+pub use quota::{DiskRoom, Quota};
 pub use uploads::UploadError;
 pub(crate) use uploads::{Upload, Uploads};
 pub(crate) use verify::Verifier;
@@ -48,7 +52,7 @@ pub(crate) use verify::Verifier;
 use crate::device::Device;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
-use crate::problem::{Chain, Problem, disk_full};
+use crate::problem::{Problem, disk_full};
 pub use index::Units;
 use index::{Known, Settled, Settlement};
 use verify::{Exceptions, Refusal, Verified, VerifyFailure};
@@ -73,7 +77,6 @@ const QUARANTINE_RETRY: Duration = Duration::from_secs(600);
 pub(crate) enum Outcome {
     /// The signed receipt (CMS, DER).
     Receipt(Vec<u8>),
-    /// Not settled yet.
     Pending,
     /// The bytes were not those announced; the code says how.
     Discarded(String),
@@ -109,6 +112,8 @@ pub(crate) struct Inner {
     pub(crate) settling: Mutex<HashMap<String, watch::Receiver<()>>>,
     /// Refused uploads that are counted rather than recorded.
     pub(crate) refusals: Mutex<Repeats>,
+    /// What cameras write of themselves.
+    pub(crate) journals: Journals,
 }
 
 /// Why a block could not be settled now.
@@ -252,7 +257,7 @@ impl Intake {
             if disk_full(&error) {
                 tracing::error!("disk full: blocks wait until there is room");
             } else {
-                tracing::warn!(error = %Chain(&error), "block waits, trying again soon");
+                tracing::warn!(error = %Report(&error), "block waits, trying again soon");
             }
             if matches!(&error, SettleError::QuarantineFull { .. }) {
                 // Looking again costs a verification each time, for nothing until a person decides.
@@ -386,7 +391,7 @@ impl Intake {
         };
         match self.file_away(settlement, &path).await? {
             Filed::New(settled) => {
-                remove(&path);
+                self.remove(upload);
                 Ok(Some((settled, false)))
             }
             Filed::Known(known) => self.repeat(upload, &block, known).await,
@@ -402,7 +407,7 @@ impl Intake {
         known: Known,
     ) -> Result<Option<(Settled, bool)>, SettleError> {
         index::close_upload(&self.inner.sql, upload, &block.to_string()).await?;
-        remove(&self.inner.uploads.path(&upload.id));
+        self.remove(upload);
         Ok(known.receipt_missing.then_some((known.settled, true)))
     }
 
@@ -519,8 +524,16 @@ impl Intake {
         self.record(event).await?;
         index::close_upload(&self.inner.sql, upload, &format!("!{reason}")).await?;
         self.inner.metrics.discarded.inc();
-        remove(&self.inner.uploads.path(&upload.id));
+        self.remove(upload);
         Ok(())
+    }
+
+    /// Removes the file of a settled upload. A failure costs disk space until the next sweep, and
+    /// must not undo a settlement that is written down.
+    fn remove(&self, upload: &Upload) {
+        if let Err(error) = self.inner.uploads.remove_file(&upload.id) {
+            tracing::warn!(%error, upload = upload.id, "cannot remove a settled upload");
+        }
     }
 
     /// Appends an event to the audit log and returns its leaf index.
@@ -544,16 +557,6 @@ async fn hash_file(pool: &Pool, path: std::path::PathBuf) -> Result<Sha256Digest
         }
     };
     Ok(pool.run(work).await??)
-}
-
-/// Removes the file of a settled upload. A failure costs disk space until the next sweep, and
-/// must not undo a settlement that is written down.
-fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(%error, path = %path.display(), "cannot remove a settled upload");
-    }
 }
 
 /// How the first transaction ended.

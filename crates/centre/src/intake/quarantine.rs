@@ -6,6 +6,7 @@
 //! are removed; its hash, its reason and the events stay.
 
 use audit::{Actor, Event, Outcome as AuditOutcome};
+use error_report::Report;
 use evidence::chain::Position;
 use evidence::digest::Sha256Digest;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use time::OffsetDateTime;
 use super::verify::{Exceptions, Refusal, Verified};
 use super::{Intake, SettleError, Upload, index};
 use crate::clock::from_millis;
-use crate::problem::Chain;
 
 pub use super::verify::RELEASABLE;
 
@@ -24,7 +24,6 @@ pub use super::verify::RELEASABLE;
 pub struct Quarantined {
     /// Its hash, which is its name.
     pub block_sha256: String,
-    /// Who brought it.
     pub device: String,
     /// Its size in bytes.
     pub size: u64,
@@ -43,22 +42,17 @@ pub enum QuarantineError {
     NotThere(String),
     /// A reason that nobody may pass over.
     #[error("{code} cannot be excepted; {} can", RELEASABLE.join(", "))]
-    NotReleasable {
-        /// What was stated.
-        code: String,
-    },
+    NotReleasable { code: String },
     /// The block is refused for another reason than the excepted ones.
     #[error("the block is refused for {code}: {detail}")]
     Refused {
         /// Stable name of the reason.
         code: &'static str,
-        /// In words.
         detail: String,
     },
     /// No reason for the decision was given.
     #[error("a decision needs a reason")]
     NoReason,
-    /// The index failed.
     #[error("the index failed")]
     Store(#[from] StoreError),
     /// The disk, the log or the scanner failed; nothing was decided.
@@ -68,7 +62,7 @@ pub enum QuarantineError {
 
 impl From<SettleError> for QuarantineError {
     fn from(error: SettleError) -> Self {
-        Self::NotNow(Chain(&error).to_string())
+        Self::NotNow(Report(&error).to_string())
     }
 }
 
@@ -114,7 +108,7 @@ impl Intake {
         let event = event("evidence.examine", &waiting, actor);
         self.record(event).await?;
         let verdict = self.verify_again(&waiting, Exceptions::default()).await?;
-        let refusal = verdict.err().map(|r| (r.code(), Chain(&r).to_string()));
+        let refusal = verdict.err().map(|r| (r.code(), Report(&r).to_string()));
         Ok((waiting, refusal))
     }
 
@@ -145,7 +139,7 @@ impl Intake {
             .with_detail("exceptions", exceptions.join(","));
         let settled = self.put_into_archive(&waiting, &verified, event).await?;
         let object = object(&waiting)?;
-        super::remove(&self.inner.quarantine.path(&object));
+        self.remove_from_quarantine(&object);
         self.count_quarantine().await?;
         self.inner.quarantine_room.notify_waiters();
         // An error means that the finisher is gone: the receipt is there.
@@ -182,10 +176,17 @@ impl Intake {
         let event = event("evidence.reject", &waiting, actor).with_reason(reason);
         self.record(event).await?;
         tx.commit().await?;
-        super::remove(&self.inner.quarantine.path(&object));
+        self.remove_from_quarantine(&object);
         self.count_quarantine().await?;
         self.inner.quarantine_room.notify_waiters();
         Ok(waiting)
+    }
+
+    /// Removes bytes behind a decision. A failure costs disk space until the next start, and must not undo the decision.
+    fn remove_from_quarantine(&self, object: &ObjectId) {
+        if let Err(error) = self.inner.quarantine.remove(object) {
+            tracing::warn!(%error, %object, "cannot remove a block from the quarantine");
+        }
     }
 
     /// Counts what is there, and removes bytes that a crash left behind a decision.
@@ -199,9 +200,9 @@ impl Intake {
         .await?;
         for block in decided {
             if let Ok(object) = block.parse::<ObjectId>()
-                && self.inner.quarantine.contains(&object)
+                && self.inner.quarantine.contains(&object).unwrap_or(true)
             {
-                super::remove(&self.inner.quarantine.path(&object));
+                self.remove_from_quarantine(&object);
             }
         }
         self.count_quarantine().await.map_err(Into::into)
@@ -342,7 +343,7 @@ impl Intake {
 fn refused(refusal: &Refusal) -> QuarantineError {
     QuarantineError::Refused {
         code: refusal.code(),
-        detail: Chain(refusal).to_string(),
+        detail: Report(refusal).to_string(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::limits::Limits;
 use super::uploads::UploadError;
 use crate::problem::tell_disk_full;
 
-/// What one device may take.
+/// Quota of one device.
 #[derive(Clone, Debug)]
 pub struct Quota {
     /// Bytes announced in 24 hours (by full hours); an upload begun anew counts again.
@@ -112,14 +112,38 @@ pub(super) async fn take(
 
 /// Refuses what would leave less than the reserve free in `folder`.
 pub(super) fn check_space(folder: &Path, quota: &Quota, size: u64) -> Result<(), UploadError> {
-    let file_system = rustix::fs::statvfs(folder).map_err(std::io::Error::from)?;
-    let bytes = |blocks: u64| blocks.saturating_mul(file_system.f_frsize);
-    let reserve = quota.reserved_bytes.min(bytes(file_system.f_blocks) / 20);
-    let free = bytes(file_system.f_bavail);
-    if free.saturating_sub(reserve) < size {
+    let room = DiskRoom::of(folder, quota.reserved_bytes)?;
+    if room.for_uploads < size {
         return Err(UploadError::NoSpace);
     }
     Ok(())
+}
+
+/// Space of the file system that a folder is on, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskRoom {
+    /// What uploads may take: what is free beyond the reserve for index and log.
+    pub for_uploads: u64,
+    /// What they leave.
+    pub reserve: u64,
+}
+
+impl DiskRoom {
+    /// Asks the file system of `folder`; the reserve is `reserved` bytes, at most a twentieth of it.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    pub fn of(folder: &Path, reserved: u64) -> std::io::Result<Self> {
+        let file_system = rustix::fs::statvfs(folder)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(file_system.f_frsize);
+        let total = bytes(file_system.f_blocks);
+        let free = bytes(file_system.f_bavail);
+        let reserve = reserved.min(total / 20);
+        Ok(Self {
+            for_uploads: free.saturating_sub(reserve),
+            reserve,
+        })
+    }
 }
 
 impl Intake {
@@ -132,11 +156,16 @@ impl Intake {
         if matches!(error, UploadError::NoSpace) {
             tell_disk_full(error);
         }
+        self.note_refused(device, code).await;
+    }
+
+    /// Counts what a device was refused for `code`, and records it unless the like of it was just recorded.
+    pub(super) async fn note_refused(&self, device: &str, code: &str) {
         let more = self
             .repeats()
             .note(&format!("{device} {code}"), Instant::now());
         if let Some(more) = more {
-            tracing::warn!(device, code, more, "an upload was refused");
+            tracing::warn!(device, code, more, "refused at the intake");
             self.record_refusal(device, code, more).await;
         }
     }

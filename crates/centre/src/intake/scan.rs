@@ -9,19 +9,15 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where clamd listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScannerAddress {
-    /// A Unix socket.
     Unix(PathBuf),
-    /// `host:port`.
     Tcp(String),
 }
 
-/// What the scanner said of one medium.
+/// The scanner's finding on one medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ScanResult {
-    /// Nothing was found.
     Clean,
     /// The name of what was found.
     Infected(String),
@@ -42,7 +38,7 @@ pub(crate) enum ScanError {
 
 /// A stuck scanner must not hold an intake worker for ever.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a scanner may take to accept a connection.
+/// Longest wait for a scanner to accept a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// The longest answer that makes sense: a file name, a signature name and a word.
 const MAX_ANSWER: u64 = 4096;

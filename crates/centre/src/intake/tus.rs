@@ -26,13 +26,13 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
+use super::append::OnCut;
 use super::checksum::Checksum;
-use super::uploads::{OnCut, Upload, UploadError};
+use super::uploads::{Upload, UploadError};
 use super::{Intake, Outcome};
 use crate::device::Device;
 use crate::problem::Problem;
 
-/// Where uploads live.
 pub(crate) const BASE: &str = "/intake/v1/files";
 /// Version of the protocol, sent with every answer.
 const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
@@ -70,7 +70,8 @@ pub(crate) fn router(intake: Intake) -> Router {
         // Parts are streamed to disk and bounded by the announced size.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::map_response(add_version))
-        .with_state(intake)
+        .with_state(intake.clone())
+        .merge(super::journal::router(intake))
 }
 
 async fn add_version(mut response: Response) -> Response {

@@ -3,29 +3,29 @@
 //! The file's length *is* the offset. Every acknowledged byte is synced first, and the length
 //! is read back after a restart, so the two cannot disagree.
 
-use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
+use durable::SharedDisk;
 use store::{Sql, StoreError, sqlx};
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 
+use super::append::{Append, Busy, Claim, Growing, Held, OnCut};
 use super::limits::Limits;
-use super::quota::{self, Quota};
+use super::quota;
 use crate::clock::{from_millis, millis};
 
 /// A request that brings bytes and has been silent for this long ends for the next one. On a slow
 /// bearer a lost packet alone keeps it silent for some seconds; a camera needs as long to come back.
 const SILENT: Duration = Duration::from_secs(5);
-/// How often, and with which pause, its end is looked for: the disk may have to be synced.
+/// Blocks are ciphertext; the folder says who may read them.
+const FILE_MODE: u32 = 0o666;
+/// Number of looks for its end, and the pause between them: the disk may have to be synced.
 const ENDING: u32 = 100;
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
-/// Bytes of a part between two looks at the free space.
-const LOOK: u64 = 8 << 20;
 
 /// An upload as the journal knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) struct Upload {
     pub(crate) metadata: String,
     /// When an unfinished upload goes away.
     pub(crate) expires_at: OffsetDateTime,
-    /// Where it was announced from.
+    /// Address from which it was announced.
     pub(crate) address: Option<String>,
 }
 
@@ -64,12 +64,7 @@ pub enum UploadError {
     Unknown,
     /// The block is larger than the centre takes.
     #[error("the block has {size} bytes, the limit is {limit}")]
-    TooLarge {
-        /// Announced size.
-        size: u64,
-        /// Largest size taken.
-        limit: u64,
-    },
+    TooLarge { size: u64, limit: u64 },
     /// The device has too many unfinished uploads.
     #[error("the device has {0} unfinished uploads already")]
     TooMany(u32),
@@ -88,7 +83,7 @@ pub enum UploadError {
     /// Too much of the device is in quarantine.
     #[error("too much of this device is in quarantine")]
     QuarantineFull,
-    /// What is left of the disk is kept for index and log.
+    /// The rest of the disk is kept for index and log.
     #[error("the centre has no space for blocks of this size")]
     NoSpace,
     /// Another request is writing to this upload.
@@ -103,7 +98,6 @@ pub enum UploadError {
     /// The file system failed.
     #[error("the intake directory failed")]
     Io(#[from] io::Error),
-    /// The journal failed.
     #[error("the intake journal failed")]
     Store(#[from] StoreError),
 }
@@ -128,25 +122,13 @@ impl From<sqlx::Error> for UploadError {
     }
 }
 
-/// All unfinished uploads.
 #[derive(Clone, Debug)]
 pub(crate) struct Uploads {
+    disk: SharedDisk,
     sql: Sql,
     folder: PathBuf,
     limits: Limits,
     busy: Busy,
-}
-
-/// Claimed uploads.
-type Busy = Arc<Mutex<HashMap<String, Held>>>;
-
-/// What is known of a claimed upload.
-#[derive(Debug)]
-struct Held {
-    /// Bytes that count while the claim lasts.
-    counted: u64,
-    /// Of a request that brings bytes: when the last ones came, and what ends it.
-    append: Option<(Instant, CancellationToken)>,
 }
 
 type Row = (
@@ -164,9 +146,15 @@ impl Uploads {
     ///
     /// # Errors
     /// Any error of creating the folder.
-    pub(crate) fn open(sql: Sql, folder: PathBuf, limits: Limits) -> io::Result<Self> {
-        durable::create_dir_all(&folder)?;
+    pub(crate) fn open(
+        disk: SharedDisk,
+        sql: Sql,
+        folder: PathBuf,
+        limits: Limits,
+    ) -> io::Result<Self> {
+        disk.create_dir_all(&folder)?;
         Ok(Self {
+            disk,
             sql,
             folder,
             limits,
@@ -174,9 +162,14 @@ impl Uploads {
         })
     }
 
-    /// Where the bytes of upload `id` lie.
+    /// Path of the bytes of upload `id`.
     pub(crate) fn path(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.part"))
+    }
+
+    /// Removes the bytes of upload `id`; no error if they are gone.
+    pub(super) fn remove_file(&self, id: &str) -> io::Result<()> {
+        self.disk.remove_file(&self.path(id))
     }
 
     /// Starts an upload; its row and its empty file are on disk on return.
@@ -200,10 +193,17 @@ impl Uploads {
         let id = random_id()?;
         let expires_at = now + self.limits.upload_lifetime;
         let mut tx = self.sql.write().await?;
-        let open: i64 = sqlx::query_scalar("SELECT count(*) FROM uploads WHERE device = ?")
+        let mut open: i64 = sqlx::query_scalar("SELECT count(*) FROM uploads WHERE device = ?")
             .bind(device)
             .fetch_one(&mut *tx)
             .await?;
+        let mut forgotten = Vec::new();
+        if open >= i64::from(self.limits.max_open_per_device) {
+            forgotten = self
+                .give_way(&mut tx, device, block_sha256.as_deref())
+                .await?;
+            open = open.saturating_sub(i64::try_from(forgotten.len()).unwrap_or(i64::MAX));
+        }
         if open >= i64::from(self.limits.max_open_per_device) {
             return Err(UploadError::TooMany(self.limits.max_open_per_device));
         }
@@ -220,9 +220,12 @@ impl Uploads {
             .execute(&mut *tx)
             .await?;
         // The file first: a row without its file would be an upload that nobody can finish.
-        File::create_new(self.path(&id))?;
-        durable::sync_dir(&self.folder)?;
+        self.disk.create(&self.path(&id), FILE_MODE)?;
+        self.disk.sync_dir(&self.folder)?;
         tx.commit().await?;
+        for claim in forgotten {
+            self.remove_file(&claim.id)?;
+        }
         Ok(Upload {
             id,
             device: device.to_owned(),
@@ -232,6 +235,37 @@ impl Uploads {
             expires_at,
             address,
         })
+    }
+
+    /// Deletes the rows of uploads whose address a crash made the sender forget: of the same block, or of one that has
+    /// arrived. One to which somebody writes stays: what it acknowledges must count. Their claims are returned, to be held
+    /// until the files are gone.
+    async fn give_way(
+        &self,
+        tx: &mut sqlx::SqliteConnection,
+        device: &str,
+        block_sha256: Option<&str>,
+    ) -> Result<Vec<Claim>, UploadError> {
+        let forgotten: Vec<String> = sqlx::query_scalar(
+            "SELECT id FROM uploads WHERE device = ?1 AND (block_sha256 = ?2 OR EXISTS (
+                 SELECT 1 FROM blocks b WHERE b.block_sha256 = uploads.block_sha256
+                 AND b.verdict = 'accepted'))",
+        )
+        .bind(device)
+        .bind(block_sha256)
+        .fetch_all(&mut *tx)
+        .await?;
+        let claims = forgotten
+            .iter()
+            .filter_map(|id| Claim::take(&self.busy, id));
+        let claims: Vec<Claim> = claims.collect();
+        for claim in &claims {
+            sqlx::query("DELETE FROM uploads WHERE id = ?")
+                .bind(&claim.id)
+                .execute(&mut *tx)
+                .await?;
+        }
+        Ok(claims)
     }
 
     /// The upload `id` of `device` and the number of bytes that are safely here.
@@ -312,26 +346,20 @@ impl Uploads {
         on_cut: OnCut,
     ) -> Result<Append, UploadError> {
         let claim = self.claim(upload)?;
-        let mut file = OpenOptions::new().write(true).open(self.path(&upload.id))?;
-        let length = file.seek(SeekFrom::End(0))?;
+        let file = self.disk.open_append(&self.path(&upload.id))?;
+        let length = file.file().metadata()?.len();
         if length != offset {
             return Err(UploadError::WrongOffset(length));
         }
         quota::check_space(&self.folder, &self.limits.quota, 0)?;
-        let superseded = claim.appends(offset);
-        Ok(Append {
-            superseded,
-            folder: self.folder.clone(),
-            quota: self.limits.quota.clone(),
-            looked: offset,
+        let (folder, quota) = (self.folder.clone(), self.limits.quota.clone());
+        let file = Growing {
+            disk: self.disk.clone(),
             file,
-            start: offset,
-            end: offset,
-            size: upload.size,
-            on_cut,
-            kept: false,
-            claim,
-        })
+        };
+        Ok(Append::new(
+            claim, file, folder, quota, upload, offset, on_cut,
+        ))
     }
 
     /// The exclusive right to an upload: nobody else writes to it or removes it meanwhile.
@@ -359,7 +387,7 @@ impl Uploads {
         }
         tx.commit().await?;
         // A file without its row is swept at the next start, should this be cut short.
-        remove_if_there(&self.path(id))?;
+        self.remove_file(id)?;
         Ok(())
     }
 
@@ -399,18 +427,11 @@ impl Uploads {
             // An upload being created has its file before its row: spare young files.
             let old = entry.metadata()?.modified()? < started;
             if old && !known.contains(&stem) && path.extension().is_some_and(|e| e == "part") {
-                remove_if_there(&path)?;
+                self.disk.remove_file(&path)?;
                 swept += 1;
             }
         }
         Ok(swept)
-    }
-}
-
-fn remove_if_there(path: &std::path::Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }
 
@@ -431,149 +452,4 @@ fn random_id() -> io::Result<String> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no randomness"))?;
     Ok(hex::encode(bytes))
-}
-
-/// Exclusive right to one upload, given back on drop.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    busy: Busy,
-    id: String,
-}
-
-impl Claim {
-    fn take(busy: &Busy, id: &str) -> Option<Self> {
-        let mut held = busy.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.contains_key(id) {
-            return None;
-        }
-        let claimed = Held {
-            counted: u64::MAX,
-            append: None,
-        };
-        held.insert(id.to_owned(), claimed);
-        Some(Self {
-            busy: busy.clone(),
-            id: id.to_owned(),
-        })
-    }
-
-    /// Only the first `bytes` count until the claim is given back; gives what asks for that.
-    fn appends(&self, bytes: u64) -> CancellationToken {
-        let end = CancellationToken::new();
-        let appends = Held {
-            counted: bytes,
-            append: Some((Instant::now(), end.clone())),
-        };
-        let mut held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(self.id.clone(), appends);
-        end
-    }
-
-    /// Notes that bytes came.
-    fn lives(&self) {
-        let mut held = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((last, _)) = held.get_mut(&self.id).and_then(|held| held.append.as_mut()) {
-            *last = Instant::now();
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.busy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.id);
-    }
-}
-
-/// What becomes of a request's bytes when its connection breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnCut {
-    /// Take them back: their checksum can no longer be compared.
-    TakeBack,
-    /// Keep what came: without a checksum every byte is as good as the first.
-    Keep,
-}
-
-/// One request's bytes on their way to the end of an upload.
-#[derive(Debug)]
-pub(crate) struct Append {
-    superseded: CancellationToken,
-    folder: PathBuf,
-    quota: Quota,
-    /// Where the free space was looked at last.
-    looked: u64,
-    file: File,
-    start: u64,
-    end: u64,
-    size: u64,
-    on_cut: OnCut,
-    kept: bool,
-    claim: Claim,
-}
-
-impl Append {
-    /// Ends when another request is to go on with the upload.
-    pub(crate) fn superseded(&self) -> CancellationToken {
-        self.superseded.clone()
-    }
-
-    /// Takes all bytes of this request back, whatever was agreed for a cut.
-    ///
-    /// # Errors
-    /// A failure of the disk.
-    pub(crate) fn take_back(mut self) -> Result<(), UploadError> {
-        self.file.set_len(self.start)?;
-        self.kept = true;
-        Ok(())
-    }
-
-    /// Adds bytes; they do not count before [`Self::commit`].
-    ///
-    /// # Errors
-    /// [`UploadError::TooLong`] past the announced size, or a failure of the disk.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), UploadError> {
-        let end = self.end.saturating_add(bytes.len() as u64);
-        if end > self.size {
-            return Err(UploadError::TooLong(self.size));
-        }
-        if end.saturating_sub(self.looked) >= LOOK {
-            quota::check_space(&self.folder, &self.quota, 0)?;
-            self.looked = end;
-        }
-        self.file.write_all(bytes)?;
-        self.end = end;
-        self.claim.lives();
-        Ok(())
-    }
-
-    /// Makes the bytes durable and returns the new offset.
-    ///
-    /// # Errors
-    /// A failure of the disk; the bytes are then taken back.
-    pub(crate) fn commit(mut self) -> Result<u64, UploadError> {
-        // After a failed sync the kernel may forget the pages: what came cannot be relied on, and
-        // a second sync would claim success.
-        self.on_cut = OnCut::TakeBack;
-        self.file.sync_data()?;
-        self.kept = true;
-        Ok(self.end)
-    }
-}
-
-impl Drop for Append {
-    fn drop(&mut self) {
-        let settled = match self.on_cut {
-            _ if self.kept => Ok(()),
-            OnCut::Keep => self
-                .file
-                .sync_data()
-                .or_else(|_| self.file.set_len(self.start)),
-            OnCut::TakeBack => self.file.set_len(self.start),
-        };
-        if let Err(error) = settled {
-            tracing::error!(%error, "cannot settle an interrupted part of an upload");
-        }
-    }
 }

@@ -19,9 +19,9 @@ use crate::keys::Keys;
 
 use super::scan::{Scan, ScanError, ScanResult, ScannerAddress};
 
-/// How far a camera's clock may be ahead of ours.
+/// Distance by which a camera's clock may be ahead of ours.
 const MAX_AHEAD: Duration = Duration::from_secs(5 * 60);
-/// How old a violation may be when it arrives: a camera that was cut off for half a year is still
+/// Age that a violation may have when it arrives: a camera that was cut off for half a year is still
 /// served, a clock that fell back to 1970 is noticed.
 const MAX_AGE: Duration = Duration::from_secs(400 * 24 * 3600);
 
@@ -98,7 +98,7 @@ pub const RELEASABLE: [&str; 6] = [
     "too-old",
 ];
 
-/// What a person has stated to be no obstacle; nothing, for every block that just arrived.
+/// Checks that a person has stated to be no obstacle; none, for every block that just arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exceptions {
     codes: Vec<String>,
@@ -146,7 +146,7 @@ pub(crate) enum VerifyFailure {
     Scan(#[from] ScanError),
 }
 
-/// What the checks need to know.
+/// Inputs of the checks.
 pub(crate) struct Verifier {
     pub(crate) keys: Keys,
     pub(crate) trust: TrustStore,

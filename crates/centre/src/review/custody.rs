@@ -38,7 +38,7 @@ pub(super) struct Custody {
     locks: Vec<Mutex<()>>,
 }
 
-/// Where a violation's record stands.
+/// Head of a violation's record.
 struct Head {
     log_index: i64,
     /// Missing in the rows of earlier versions.

@@ -4,15 +4,13 @@
 //! each audience and state for itself, so that nothing hidden is read; a page begins where the one
 //! before ended; and what no index answers is compared row by row up to [`SCAN`].
 
-use access::Resource;
 use audit::Event;
-use serde::{Deserialize, Serialize};
+use centre_api::{Cursor, Filter, Page, Summary};
 use store::sqlx::{self, Sqlite};
 use store::{Sql, StoreError};
 use time::OffsetDateTime;
-use utoipa::ToSchema;
 
-use super::visible::{Group, Visible, resource};
+use super::visible::{Group, Visible};
 use crate::clock::{from_millis, millis};
 use crate::search;
 
@@ -26,90 +24,38 @@ const CHUNK: usize = 256;
 /// Audiences in one question to the full text, which bounds the depth of its expression.
 const AUDIENCES: usize = 64;
 
-/// A place in the list of violations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor(pub i64);
-
-// As text: a number of this size is not exact in every reader of JSON.
-impl Serialize for Cursor {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cursor {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let number = text.parse().map_err(serde::de::Error::custom)?;
-        Ok(Self(number))
-    }
-}
-
-/// What a list is narrowed to; missing or empty fields mean everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Filter {
-    /// Captured at or after (RFC 3339).
-    #[serde(with = "time::serde::rfc3339::option")]
-    #[param(value_type = Option<String>, format = DateTime)]
-    pub from: Option<OffsetDateTime>,
-    /// Captured before (RFC 3339).
-    #[serde(with = "time::serde::rfc3339::option")]
-    #[param(value_type = Option<String>, format = DateTime)]
-    pub to: Option<OffsetDateTime>,
-    /// Part of the place's name.
-    pub place: String,
-    /// Name of the camera.
-    pub device: String,
-    /// Part of the number plate.
-    pub plate: String,
-    /// At least this fast, km/h.
-    pub min_speed: Option<u32>,
-    /// `open`, `accepted` or `rejected`.
-    pub state: String,
-    /// Older than this place in the list, which an answer gave as `older`.
-    #[param(value_type = Option<String>)]
-    pub before: Option<Cursor>,
-    /// Newer than this place in the list, which an answer gave as `newer`.
-    #[param(value_type = Option<String>)]
-    pub after: Option<Cursor>,
-}
-
-impl Filter {
-    /// The event of a search with what was looked for: who follows a car must be found by its plate.
-    pub(super) fn describe(&self, mut event: Event) -> Event {
-        let instant = |at: Option<OffsetDateTime>| at.map(|at| at.unix_timestamp().to_string());
-        let text = |text: &str| (!text.is_empty()).then(|| term(text));
-        let terms = [
-            ("search.from", instant(self.from)),
-            ("search.to", instant(self.to)),
-            ("search.place", text(&self.place)),
-            ("search.device", text(&self.device)),
-            ("search.plate", text(&self.plate)),
-            ("search.min_speed", self.min_speed.map(|s| s.to_string())),
-            ("search.state", text(&self.state)),
-            ("search.before", self.before.map(|at| at.0.to_string())),
-            ("search.after", self.after.map(|at| at.0.to_string())),
-        ];
-        for (name, value) in terms {
-            if let Some(value) = value {
-                event = event.with_detail(name, value);
-            }
+/// The event of a search with what was looked for: who follows a car must be found by its plate.
+pub(super) fn describe(filter: &Filter, mut event: Event) -> Event {
+    let instant = |at: Option<OffsetDateTime>| at.map(|at| at.unix_timestamp().to_string());
+    let text = |text: &str| (!text.is_empty()).then(|| term(text));
+    let terms = [
+        ("search.from", instant(filter.from)),
+        ("search.to", instant(filter.to)),
+        ("search.place", text(&filter.place)),
+        ("search.device", text(&filter.device)),
+        ("search.plate", text(&filter.plate)),
+        ("search.min_speed", filter.min_speed.map(|s| s.to_string())),
+        ("search.state", text(&filter.state)),
+        ("search.before", filter.before.map(|at| at.0.to_string())),
+        ("search.after", filter.after.map(|at| at.0.to_string())),
+    ];
+    for (name, value) in terms {
+        if let Some(value) = value {
+            event = event.with_detail(name, value);
         }
-        event
     }
+    event
+}
 
-    /// Whether nothing is narrowed.
-    pub(super) fn is_everything(&self) -> bool {
-        let (before, after) = (self.before, self.after);
-        *self
-            == Self {
-                before,
-                after,
-                ..Self::default()
-            }
-    }
+/// Whether nothing is narrowed.
+pub(super) fn is_everything(filter: &Filter) -> bool {
+    let (before, after) = (filter.before, filter.after);
+    *filter
+        == Filter {
+            before,
+            after,
+            ..Filter::default()
+        }
 }
 
 /// A term as an event shows it: an event has a bound, and no plate or place is longer.
@@ -121,61 +67,6 @@ fn term(text: &str) -> String {
     }
     let start: String = text.chars().take(MAX).collect();
     format!("{start}… ({count} characters)")
-}
-
-/// One page of a longer list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Page<T> {
-    /// The rows of this page.
-    pub rows: Vec<T>,
-    /// Where the next page begins, as `before`; null at the end. A search that has compared as much
-    /// as one answer may cost stops there with fewer rows than fit.
-    #[schema(value_type = Option<String>)]
-    pub older: Option<Cursor>,
-    /// Where the page before begins, as `after`; null on the first page.
-    #[schema(value_type = Option<String>)]
-    pub newer: Option<Cursor>,
-    /// How many violations the rules hide from the asker, on all pages. Only counted when the
-    /// filter is empty: else whoever may not see a violation could ask for its plate or place.
-    pub hidden: usize,
-}
-
-/// A violation in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Summary {
-    /// Its name.
-    pub id: String,
-    /// When it was seen.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(value_type = String, format = DateTime)]
-    pub captured_at: OffsetDateTime,
-    /// Kind, for instance `speeding`.
-    pub kind: String,
-    /// Where.
-    pub place: String,
-    /// Camera.
-    pub device: String,
-    /// Unit it belongs to.
-    pub unit: String,
-    /// Number plate.
-    pub plate: Option<String>,
-    /// Measured speed, km/h.
-    pub speed_kmh: Option<u32>,
-    /// Limit, km/h.
-    pub limit_kmh: Option<u32>,
-    /// Clearance needed, 0 to 4.
-    pub classification: u8,
-    /// `open`, `accepted` or `rejected`.
-    pub state: String,
-    /// Whether another block of the camera, which is in quarantine, claims the same number.
-    pub disputed: bool,
-}
-
-impl Summary {
-    /// What the access rules decide about.
-    pub(super) fn resource(&self) -> Resource {
-        resource(&self.id, &self.unit, i64::from(self.classification))
-    }
 }
 
 type SummaryRow = (
@@ -233,28 +124,25 @@ pub(super) async fn one(sql: &Sql, id: &str) -> Result<Option<Summary>, StoreErr
     Ok(group.map(|group| summary(row, &group)))
 }
 
-impl Filter {
-    /// Whether a row is among those looked for; indices only say which may be.
-    fn matches(&self, row: &Summary) -> bool {
-        let part = |text: &str, part: &str| {
-            part.is_empty() || search::fold(text).contains(&search::fold(part))
-        };
-        self.from.is_none_or(|from| row.captured_at >= from)
-            && self.to.is_none_or(|to| row.captured_at < to)
-            && part(&row.place, &self.place)
-            && part(row.plate.as_deref().unwrap_or_default(), &self.plate)
-            && (self.device.is_empty() || row.device == self.device)
-            && self
-                .min_speed
-                .is_none_or(|least| row.speed_kmh.is_some_and(|speed| speed >= least))
-            && (self.state.is_empty() || row.state == self.state)
-    }
+/// Whether a row is among those looked for; indices only say which may be.
+fn matches(filter: &Filter, row: &Summary) -> bool {
+    let part = |text: &str, part: &str| {
+        part.is_empty() || search::fold(text).contains(&search::fold(part))
+    };
+    filter.from.is_none_or(|from| row.captured_at >= from)
+        && filter.to.is_none_or(|to| row.captured_at < to)
+        && part(&row.place, &filter.place)
+        && part(row.plate.as_deref().unwrap_or_default(), &filter.plate)
+        && (filter.device.is_empty() || row.device == filter.device)
+        && filter
+            .min_speed
+            .is_none_or(|least| row.speed_kmh.is_some_and(|speed| speed >= least))
+        && (filter.state.is_empty() || row.state == filter.state)
 }
 
-/// Which positions a page may have.
+/// Positions that a page may have.
 #[derive(Clone, Copy, Debug)]
 struct Range {
-    /// The first position.
     start: i64,
     /// The one after the last.
     end: i64,
@@ -289,7 +177,7 @@ impl Range {
         }
     }
 
-    /// What is left after `position`.
+    /// Narrows it to what is left after `position`.
     fn beyond(self, position: i64) -> Self {
         match self.ascending {
             true => Self {
@@ -323,7 +211,7 @@ pub(super) async fn list(
     let range = Range::of(filter);
     let (mut rest, mut compared, mut rows) = (range, 0, Vec::new());
     // With nothing to compare, the first candidates are the page.
-    let compares = !filter.is_answered_by_index();
+    let compares = !is_answered_by_index(filter);
     let mut beyond = false;
     while rows.len() <= PAGE {
         let count = if compares { CHUNK } else { PAGE + 1 };
@@ -334,7 +222,7 @@ pub(super) async fn list(
             rest = rest.beyond(*last);
         }
         let found = fetch(sql, &candidates, filter.min_speed, visible).await?;
-        rows.extend(found.into_iter().filter(|(_, row)| filter.matches(row)));
+        rows.extend(found.into_iter().filter(|(_, row)| matches(filter, row)));
         if exhausted {
             break;
         }
@@ -383,11 +271,9 @@ pub(super) async fn list(
     })
 }
 
-impl Filter {
-    /// Whether the candidates need no comparing, so that the first of them are the page.
-    fn is_answered_by_index(&self) -> bool {
-        self.place.is_empty() && self.plate.is_empty() && self.min_speed.is_none()
-    }
+/// Whether the candidates need no comparing, so that the first of them are the page.
+fn is_answered_by_index(filter: &Filter) -> bool {
+    filter.place.is_empty() && filter.plate.is_empty() && filter.min_speed.is_none()
 }
 
 /// Positions of violations that may match, in the order of `range`, at most `count`.

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor};
 use std::sync::{Mutex, PoisonError};
 
+use error_report::Report;
+
 use super::shares::Stream;
 use super::{Review, ReviewError, query};
-use crate::problem::Chain;
 use access::{Action, Principal};
 use bytes::Bytes;
 use evidence::open::{MediumCursor, OpenError, Opened};
@@ -39,17 +40,14 @@ const CHUNKS: usize = 4;
 /// A medium as the camera signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediumBytes {
-    /// File name.
     pub name: String,
     /// Media type by the manifest.
     pub media_type: String,
-    /// Content.
     pub bytes: Vec<u8>,
 }
 
 /// A medium that is decrypted while it is read.
 pub struct MediumStream {
-    /// File name.
     pub name: String,
     /// Media type by the manifest.
     pub media_type: String,
@@ -237,7 +235,7 @@ async fn next_piece(reading: Option<Reading>) -> Option<(io::Result<Bytes>, Opti
         Ok((Ok(Some(piece)), reading)) => Some((Ok(piece), Some(reading))),
         Ok((Ok(None), _)) => None,
         Ok((Err(error), _)) => {
-            tracing::warn!(error = %Chain(&error), "a medium was not read to its end");
+            tracing::warn!(error = %Report(&error), "a medium was not read to its end");
             Some((Err(io::Error::other(error)), None))
         }
         Err(error) => Some((Err(io::Error::other(error)), None)),

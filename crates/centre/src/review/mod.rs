@@ -13,8 +13,9 @@ mod visible;
 
 use std::sync::Arc;
 
-use access::{Action, Context, Engine, Principal, Resource};
+use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
 use audit::{Actor, AuditSink, Event, Outcome};
+use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
 use evidence::export::{LogProof, MAX_EVENTS};
 use pool::Pool;
 use store::sqlx;
@@ -25,9 +26,7 @@ use tokio::sync::Semaphore;
 pub(crate) use custody::COUNT as CUSTODY_COUNT;
 pub use export::Export;
 pub(crate) use list::PER_MILLI;
-pub use list::{Cursor, Filter, Page, Summary};
 pub use media::{MediumBytes, MediumStream};
-pub use query::{CustodyStep, Details, Disputing, Medium, Overview, ReviewedBy};
 use shares::Shares;
 use visible::{Visible, may_view};
 
@@ -36,12 +35,12 @@ use crate::intake::Units;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
 
-/// What the review needs.
+/// Parts on which the review rests.
 pub(crate) struct Parts {
     pub(crate) sql: Sql,
     pub(crate) archive: Objects,
     pub(crate) keys: Keys,
-    pub(crate) access: Arc<Engine>,
+    pub(crate) access: Arc<dyn PolicyDecisionPoint>,
     pub(crate) audit: Arc<dyn AuditSink>,
     pub(crate) log_origin: String,
     pub(crate) units: Units,
@@ -63,34 +62,14 @@ pub struct Review {
     exports: Arc<Semaphore>,
 }
 
-/// A reviewer's choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Decision {
-    /// The violation is proven.
-    Accepted,
-    /// It is not.
-    Rejected,
-}
-
-impl Decision {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Rejected => "rejected",
-        }
-    }
-}
-
 /// Why a request came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// The rules forbid it.
     #[error("not permitted: {}", reasons.join("; "))]
     Denied {
-        /// What the deciding policies say, for people.
+        /// Messages of the deciding policies, for people.
         reasons: Vec<String>,
-        /// Their names.
         policies: Vec<String>,
     },
     /// There is no such violation or medium.
@@ -108,7 +87,6 @@ pub enum ReviewError {
     /// The archive cannot be read.
     #[error("the archive failed")]
     Io(#[from] std::io::Error),
-    /// The index failed.
     #[error("the index failed")]
     Store(#[from] StoreError),
     /// The audit log failed; without an event nothing is shown.
@@ -123,7 +101,6 @@ pub enum ReviewError {
     /// The package cannot be written.
     #[error("the package cannot be written")]
     Export(#[from] evidence::export::ExportError),
-    /// A worker died.
     #[error("a worker died")]
     Worker(#[from] tokio::task::JoinError),
 }
@@ -134,7 +111,7 @@ impl From<sqlx::Error> for ReviewError {
     }
 }
 
-/// What a custody package needs from outside of the centre.
+/// Inputs of a custody package from outside of the centre.
 pub struct ExportContext {
     /// The trust anchor, in PEM.
     pub root_pem: String,
@@ -192,7 +169,7 @@ impl Review {
     ) -> Result<Page<Summary>, ReviewError> {
         let system = Resource::system();
         self.permit_described(who, Action::EvidenceList, &system, None, |event| {
-            filter.describe(event)
+            list::describe(filter, event)
         })
         .await?;
         let _turn = self.shares.query(who.uid()).await;
@@ -200,15 +177,15 @@ impl Review {
         let mut page = list::list(&self.parts.sql, filter, &visible).await?;
         // The query looks at unit and classification only; a rule may look at more.
         page.rows
-            .retain(|row| may_view(&self.parts.access, who, &row.resource()));
-        if filter.is_everything() {
+            .retain(|row| may_view(&*self.parts.access, who, &resource(row)));
+        if list::is_everything(filter) {
             page.hidden = usize::try_from(visible.hidden()).unwrap_or(usize::MAX);
         }
         Ok(page)
     }
 
     async fn visible(&self, who: &Principal) -> Result<Visible, StoreError> {
-        Visible::to(who, &self.parts.access, &self.parts.sql).await
+        Visible::to(who, &*self.parts.access, &self.parts.sql).await
     }
 
     /// One violation with its media, decisions and custody.
@@ -218,7 +195,7 @@ impl Review {
     pub async fn get(&self, who: &Principal, id: &str) -> Result<Details, ReviewError> {
         let summary = list::one(&self.parts.sql, id).await?;
         let summary = summary.ok_or(ReviewError::NotFound("violation"))?;
-        let resource = summary.resource();
+        let resource = resource(&summary);
         self.permit(who, Action::EvidenceView, &resource, Some(id))
             .await?;
         let may = |action| {
@@ -278,7 +255,7 @@ impl Review {
     ///
     /// # Errors
     /// [`ReviewError`].
-    pub async fn cameras(&self, who: &Principal) -> Result<Vec<crate::Camera>, ReviewError> {
+    pub async fn cameras(&self, who: &Principal) -> Result<Vec<Camera>, ReviewError> {
         self.permit(who, Action::CameraList, &Resource::system(), None)
             .await?;
         let _turn = self.shares.query(who.uid()).await;
@@ -287,9 +264,8 @@ impl Review {
 
     async fn resource(&self, id: &str) -> Result<Resource, ReviewError> {
         let summary = list::one(&self.parts.sql, id).await?;
-        Ok(summary
-            .ok_or(ReviewError::NotFound("violation"))?
-            .resource())
+        let summary = summary.ok_or(ReviewError::NotFound("violation"))?;
+        Ok(resource(&summary))
     }
 
     /// Asks the rules and records the answer; gives the event's index in the log.
@@ -341,6 +317,15 @@ impl Review {
     }
 }
 
+/// Builds the resource about which the access rules decide.
+fn resource(summary: &Summary) -> Resource {
+    visible::resource(
+        &summary.id,
+        &summary.unit,
+        i64::from(summary.classification),
+    )
+}
+
 fn context() -> Context {
     Context::default()
 }
@@ -349,7 +334,7 @@ fn actor(who: &Principal) -> Actor {
     Actor::user(who.uid(), who.name())
 }
 
-/// How the audit log names a violation.
+/// The audit log's name of a violation.
 fn name(id: &str) -> String {
     format!("violation/{id}")
 }

@@ -1,129 +1,17 @@
 //! The questions that people ask of the index.
 
+use centre_api::{CustodyStep, Details, Disputing, Medium, Overview, ReviewedBy, Summary};
 use evidence::export::MAX_EVENTS;
 use evidence::manifest::Manifest;
-use serde::Serialize;
 use store::sqlx;
 use store::{Sql, StoreError};
 use time::OffsetDateTime;
-use utoipa::ToSchema;
 
-use super::list::Summary;
 use super::visible::Visible;
 use crate::clock::{from_millis, millis};
 
 /// Custody steps shown; a violation that was opened more often shows its newest.
 const MAX_CUSTODY: i64 = 500;
-
-/// One medium.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Medium {
-    /// File name.
-    pub name: String,
-    /// Media type.
-    pub media_type: String,
-    /// Bytes.
-    pub size: u64,
-    /// SHA-256 in hexadecimal.
-    pub sha256: String,
-}
-
-/// One decision of a reviewer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ReviewedBy {
-    /// When.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(value_type = String, format = DateTime)]
-    pub at: OffsetDateTime,
-    /// Who.
-    pub name: String,
-    /// `accepted` or `rejected`.
-    pub decision: String,
-    /// Why.
-    pub reason: String,
-}
-
-/// One step in the life of a violation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct CustodyStep {
-    /// When.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(value_type = String, format = DateTime)]
-    pub at: OffsetDateTime,
-    /// Who or what acted.
-    pub actor: String,
-    /// What was done.
-    pub action: String,
-    /// Leaf index in the audit log.
-    pub log_index: u64,
-}
-
-/// A block that contradicts a violation's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Disputing {
-    /// SHA-256 of the sealed block.
-    pub block_sha256: String,
-    /// When it came.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(value_type = String, format = DateTime)]
-    pub found_at: OffsetDateTime,
-}
-
-/// Everything about one violation but its pictures.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Details {
-    /// What the list shows.
-    #[serde(flatten)]
-    pub summary: Summary,
-    /// Latitude in microdegrees.
-    pub latitude_microdeg: i32,
-    /// Longitude in microdegrees.
-    pub longitude_microdeg: i32,
-    /// Lane from the kerb.
-    pub lane: Option<u32>,
-    /// The camera's sequence number.
-    pub sequence: u64,
-    /// The media in the order of the block.
-    pub media: Vec<Medium>,
-    /// Blocks in quarantine that claim the same number: until somebody has found out which one is
-    /// the camera's, neither proves anything.
-    pub disputed_by: Vec<Disputing>,
-    /// Decisions, oldest first.
-    pub reviews: Vec<ReviewedBy>,
-    /// Steps, oldest first.
-    pub custody: Vec<CustodyStep>,
-    /// SHA-256 of the sealed block.
-    pub block_sha256: String,
-    /// Bytes of the sealed block.
-    pub block_size: u64,
-    /// SHA-256 of the signed manifest.
-    pub manifest_sha256: String,
-    /// When the centre had received it.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(value_type = String, format = DateTime)]
-    pub received_at: OffsetDateTime,
-    /// Leaf index of the receipt's event.
-    pub log_index: Option<u64>,
-    /// Name of the audit log.
-    pub log_origin: String,
-    /// Whether the asker may accept or reject.
-    pub may_review: bool,
-    /// Whether the asker may export.
-    pub may_export: bool,
-}
-
-/// Figures for the first page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Overview {
-    /// Visible violations without a decision.
-    pub open: u64,
-    /// Visible violations received in the last 24 hours, reckoned from full ten minutes.
-    pub today: u64,
-    /// Cameras that ever sent something.
-    pub cameras: u64,
-    /// Cameras with unexplained gaps.
-    pub cameras_with_gaps: u64,
-}
 
 /// Steps of [`Overview::today`], as the index counts them.
 const STEP_MILLIS: i64 = 600_000;

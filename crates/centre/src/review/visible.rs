@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use access::{Action, Context, Engine, Principal, Resource};
+use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
 use pki::clearance::Clearance;
 use store::sqlx::{self, Sqlite};
 use store::{Sql, StoreError};
@@ -33,7 +33,7 @@ impl Visible {
     /// Asks the rules about every unit and classification in the index.
     pub(super) async fn to(
         who: &Principal,
-        access: &Engine,
+        access: &dyn PolicyDecisionPoint,
         sql: &Sql,
     ) -> Result<Self, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(GROUPS).fetch_all(sql.read()).await?;
@@ -55,12 +55,12 @@ impl Visible {
         Ok(visible)
     }
 
-    /// How many violations are in none of the groups.
+    /// Counts the violations that are in none of the groups.
     pub(super) fn hidden(&self) -> u64 {
         self.hidden
     }
 
-    /// How many violations are in `state`.
+    /// Counts the violations in `state`.
     pub(super) fn count(&self, state: &str) -> u64 {
         let groups = self.groups.values().filter(|group| group.state == state);
         groups.map(|group| group.count).sum()
@@ -117,7 +117,11 @@ impl Group {
 }
 
 /// Whether the rules let `who` view `resource`.
-pub(super) fn may_view(access: &Engine, who: &Principal, resource: &Resource) -> bool {
+pub(super) fn may_view(
+    access: &dyn PolicyDecisionPoint,
+    who: &Principal,
+    resource: &Resource,
+) -> bool {
     access
         .decide(who, Action::EvidenceView, resource, &Context::default())
         .allowed

@@ -43,7 +43,8 @@ impl Site {
 }
 
 /// The version that the centre writes; nothing is migrated.
-pub(crate) const SCHEMA: &[store::Migration] = &[version(1), version(2), version(3), version(4)];
+pub(crate) const SCHEMA: &[store::Migration] =
+    &[version(1), version(2), version(3), version(4), version(5)];
 
 const fn version(version: i64) -> store::Migration {
     store::Migration { version, sql: "" }
@@ -109,7 +110,7 @@ async fn a_block_without_its_receipt_gets_it_after_a_restart() {
     let first = site.verified(&site.receipt(CAMERA, &at).await.body);
     let sql = site.sql().await;
     let mut tx = sql.write().await.unwrap();
-    sqlx::query("UPDATE blocks SET receipt = NULL, log_index = NULL")
+    sqlx::query("UPDATE blocks SET receipt = NULL, log_index = NULL, address = '192.0.2.7'")
         .execute(&mut *tx)
         .await
         .unwrap();
@@ -129,6 +130,7 @@ async fn a_block_without_its_receipt_gets_it_after_a_restart() {
     let events = site.events("evidence.receive");
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].details["repeated"], true);
+    assert_eq!(events[0].details["address"], "192.0.2.7");
     assert_eq!(violations(&site).await, 1);
 }
 
@@ -157,6 +159,49 @@ async fn receipt_of_a_revoked_signer_is_signed_again() {
     // It says the same; `verified` asks for a signer who is not revoked.
     assert_eq!(site.verified(&by_block), first);
     assert_eq!(site.events("intake.receipt-again").len(), 1);
+}
+
+#[tokio::test]
+async fn receipt_of_a_wrong_clock_is_signed_again_once_the_clock_is_right() {
+    let (site, block) = scene().await;
+    let at = site.send(CAMERA, &block.bytes).await;
+    let first = site.verified(&site.receipt(CAMERA, &at).await.body);
+    let now = time::OffsetDateTime::now_utc();
+    let signer = &site.world.receipts;
+    for (number, days) in [40, -4_000].into_iter().enumerate() {
+        let wrong = now + time::Duration::days(days);
+        let signed = first.sign_at(&signer.key, &signer.chain, wrong).unwrap();
+        let sql = site.sql().await;
+        let mut tx = sql.write().await.unwrap();
+        sqlx::query("UPDATE blocks SET receipt = ?")
+            .bind(&signed)
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        sql.close().await;
+        let again = site.receipt(CAMERA, &at).await.body;
+        let verified = evidence::cms::parse_signed_data(&again)
+            .and_then(|message| message.verify())
+            .unwrap();
+        assert!((verified.signing_time - now).abs() < time::Duration::hours(1));
+        assert_eq!(site.verified(&again), first);
+        assert_eq!(site.events("intake.receipt-again").len(), number + 1);
+    }
+}
+
+#[tokio::test]
+async fn uploads_that_a_camera_forgot_do_not_lock_it_out() {
+    let (site, block) = scene().await;
+    // More than a device may have open; each is created, or this panics.
+    for _ in 0..20 {
+        site.upload(CAMERA, block.bytes.len(), &announce(&block.hash()))
+            .await;
+    }
+    // Neither do their bytes stay.
+    let files = fs::read_dir(site.folder.path().join("uploads")).unwrap();
+    assert!(files.count() <= 8, "as many as a device may have open");
+    site.deliver(CAMERA, &block).await;
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ CREATE TEMP TABLE rows AS
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ROWS)
     SELECT i, format('%016x%048d', i, i) AS hash, format('camera-%d', i % 50) AS device,
         i / 50 + 1 + (i / 50 > 3 AND i % 50 = 7) AS number, NOW - 60000 - i * 1000 AS at FROM n;
-INSERT INTO blocks SELECT hash, device, 1, at, 'accepted', '', number, hash, i, x'00' FROM rows;
+INSERT INTO blocks SELECT hash, device, 1, at, 'accepted', '', number, hash, i, x'00', NULL FROM rows;
 INSERT INTO chain SELECT device, number, hash, hash, hash FROM rows ORDER BY device, number;
 INSERT INTO violations
     SELECT at * 32768, 'v-' || substr(hash, 1, 16), hash, device,

@@ -9,6 +9,7 @@
 
 mod api;
 mod chain;
+mod crash;
 mod durability;
 mod export;
 mod growth;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Engine, Principal};
+use access::Principal;
+use access_cedar::CedarRules;
 use audit::{AuditSink, Event, MemorySink};
 use axum::Router;
 use axum::body::Body;
@@ -23,17 +24,18 @@ use tower::ServiceExt as _;
 use crate::world::{Block, World};
 
 pub(crate) const ORIGIN: &str = "audit.example.org/log";
-/// What the log of these tests has for a checkpoint.
+/// Checkpoint of these tests' log.
 pub(crate) const NOTE: &str =
     "audit.example.org/log\n9\nAAAA\n\n\u{2014} audit.example.org/log AAAA\n";
 pub(crate) const FILES: &str = "/intake/v1/files";
 
-/// What a site is made with.
+/// Options of a site.
 pub(crate) struct Options {
     pub(crate) limits: Limits,
     pub(crate) scanner: Option<ScannerAddress>,
     pub(crate) audit: Option<Arc<dyn AuditSink>>,
     pub(crate) clock: ClockFloor,
+    pub(crate) disk: durable::SharedDisk,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             scanner: None,
             audit: None,
             clock: ClockFloor::default(),
+            disk: durable::real(),
         }
     }
 }
@@ -125,7 +128,7 @@ impl Site {
         options: Options,
     ) -> Self {
         let sink = Arc::new(MemorySink::default());
-        let centre = Centre::open(Setup {
+        let setup = Setup {
             data: folder.path().to_owned(),
             keys: centre::Keys::new(
                 vec![world.recipient_key()],
@@ -138,7 +141,7 @@ impl Site {
             scanner: options.scanner,
             audit: options.audit.unwrap_or_else(|| sink.clone()),
             log_origin: ORIGIN.into(),
-            access: Arc::new(Engine::shipped().unwrap()),
+            access: Arc::new(CedarRules::shipped().unwrap()),
             units: Units {
                 default: "traffic".into(),
                 by_device: BTreeMap::from([("camera-99".into(), "harbour".into())]),
@@ -147,7 +150,8 @@ impl Site {
             clock: options.clock,
             checkpoint: Arc::new(|| Some(NOTE.to_owned())),
             audit_pool: pool::Pool::new(pool::Share::Audit),
-        });
+        };
+        let centre = Centre::open_on(options.disk, setup);
         Self {
             centre: centre.await.unwrap(),
             world,

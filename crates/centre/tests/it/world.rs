@@ -164,7 +164,6 @@ impl World {
         }
     }
 
-    /// A person's certificate.
     pub(crate) fn user(&self, uid: &str) -> Identity {
         let name = Subject {
             uid: Some(uid.into()),
@@ -225,7 +224,7 @@ fn identity(
 /// A medium: name, media type, content.
 pub(crate) type File = (String, String, Vec<u8>);
 
-/// What a camera saw.
+/// A camera's picture and its facts.
 #[derive(Clone)]
 pub(crate) struct Shot {
     pub(crate) sequence: u64,

@@ -13,7 +13,7 @@ use super::args::{Analyse, Rounds, Topic};
 use super::plot::{self, Frame, Series};
 use commandline::{Failure, OrHint as _, Outcome};
 
-/// What one experiment found.
+/// Result of one experiment.
 struct Finding {
     topic: &'static str,
     value: Value,
@@ -22,7 +22,7 @@ struct Finding {
     plots: Vec<(&'static str, String)>,
 }
 
-/// What all experiments are told.
+/// Common setting of all experiments.
 struct Setting {
     seed: u64,
     key_bits: u16,

@@ -20,7 +20,7 @@ use super::testing::{Faulty, Setting};
 use super::transform::{Direction, Fast, Serial, Transform};
 use commandline::{Failure, OrHint as _, Outcome};
 
-/// What to do, whichever command line said so.
+/// The work, whichever command line asked for it.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) direction: Direction,
@@ -47,7 +47,6 @@ struct Job {
     engine: Engine,
 }
 
-/// Runs the plan.
 pub(super) async fn run(plan: &Plan, json: bool) -> Outcome {
     if json && files::is_standard(&plan.output) {
         return Err(Failure::usage(
@@ -284,7 +283,7 @@ impl Engine {
     }
 }
 
-/// What is left when all data went through.
+/// Results once all data went through.
 struct Done {
     variant: Variant,
     mode: Mode,

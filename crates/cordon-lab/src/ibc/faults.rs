@@ -19,7 +19,6 @@ const DATA_SEED: u64 = 99;
 const NOTE: &str = "the publication gives no bar values in text; what it says about the bars \
                     comes out when all errors of a block fall into one stage";
 
-/// Runs the experiment.
 pub(super) fn run(args: &Faults, json: bool) -> Outcome {
     let setting = Setting {
         errors: args.errors,

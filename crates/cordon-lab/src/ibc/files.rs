@@ -12,7 +12,7 @@ use commandline::{Failure, OrHint as _, Outcome};
 /// Rights of a new file before the user's mask takes some away, as of any other program.
 const NEW_FILE_MODE: u32 = 0o666;
 
-/// Where the data comes from.
+/// Source of the data.
 pub(super) struct Input {
     pub(super) reader: Box<dyn Read + Send>,
     /// Bytes, if that is known beforehand; for the progress bar only.
@@ -46,7 +46,7 @@ pub(super) fn open(path: &Path) -> Outcome<Input> {
     Ok(Input { reader, len })
 }
 
-/// Where the data goes to.
+/// Destination of the data.
 pub(super) enum Output {
     /// Standard output, a pipe or a device: what was written cannot be taken back.
     Direct,
@@ -122,7 +122,7 @@ impl Output {
     }
 }
 
-/// What the bytes are written to.
+/// Destination of the bytes.
 pub(super) enum Writer {
     Standard(io::Stdout),
     File(File),

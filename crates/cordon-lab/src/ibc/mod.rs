@@ -51,7 +51,6 @@ pub(crate) fn is_ibcipher(program: Option<&std::ffi::OsStr>) -> bool {
     program.is_some_and(|path| std::path::Path::new(path).file_name() == Some("ibcipher".as_ref()))
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: IbcCommand, json: bool) -> Outcome {
     match command {
         IbcCommand::Encrypt(args) => crypt::run(&encryption(args), json).await,

@@ -23,10 +23,9 @@ text{fill:var(--fg)}.soft{fill:var(--soft)}.title{font-size:16px;font-weight:600
 .s0{--c:var(--s0)}.s1{--c:var(--s1)}.s2{--c:var(--s2)}.s3{--c:var(--s3)}.s4{--c:var(--s4)}\
 .line{stroke:var(--c)}.mark{fill:var(--c);stroke:var(--bg);stroke-width:1.5}.bar{fill:var(--c)}";
 
-/// Number of colours.
 const COLOURS: usize = 5;
 
-/// What every chart has.
+/// Frame of every chart.
 #[derive(Debug, Default)]
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinHandle;
 
-/// How often the bar looks at the counter.
+/// Interval between two looks at the counter.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A bar that follows a counter until [`Self::end`].

@@ -24,7 +24,6 @@ pub(crate) struct Provider {
     pub(crate) library: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Provider, json: bool) -> Outcome {
     const HINT: &str = "check the folder's rights";
     let library = find(args.library.as_deref())?;

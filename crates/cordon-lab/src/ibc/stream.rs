@@ -15,7 +15,7 @@ use super::transform::{FaultFound, Transform};
 pub(super) const BUFFER: usize = 256 * 1024;
 const _: () = assert!(BUFFER.is_multiple_of(BLOCK_SIZE));
 
-/// What happens to the end of the data.
+/// Treatment of the end of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Encryption appends PKCS#7.
@@ -28,7 +28,7 @@ pub(super) enum Ending {
     Any,
 }
 
-/// How much went through.
+/// Amounts that went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     /// Bytes read behind the header.
@@ -40,10 +40,8 @@ pub(super) struct Totals {
 /// Why a stream broke off.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
-    /// The input.
     #[error("cannot read")]
     Read(#[source] io::Error),
-    /// The output.
     #[error("cannot write")]
     Write(#[source] io::Error),
     /// A cut file, or one that never was one of ours.
@@ -55,15 +53,13 @@ pub(super) enum StreamError {
     /// One message for everything that can be wrong with it.
     #[error("the padding at the end is wrong")]
     Padding,
-    /// Error detection.
     #[error("block {block}: {fault}")]
     Fault {
         /// Counted from 0.
         block: u64,
-        /// What differed.
+        /// Difference that was found.
         fault: FaultFound,
     },
-    /// A signal.
     #[error("interrupted")]
     Interrupted,
 }

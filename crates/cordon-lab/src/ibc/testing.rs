@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 
 use super::transform::{BlockCipher, FaultFound};
 
-/// How errors are put in.
+/// Method of injecting errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     /// Errors in every block.
     pub(super) errors: u16,
-    /// Where they go.
+    /// Places of the errors.
     pub(super) placement: Placement,
-    /// Where the generator of the errors starts.
+    /// Seed of the errors' generator.
     pub(super) seed: u64,
     /// Say for every block what was done to it.
     pub(super) debug: bool,
@@ -31,7 +31,7 @@ pub(super) struct Faulty {
     blocks: u64,
 }
 
-/// What one method found.
+/// Results of one method.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     detected: u64,

@@ -7,7 +7,7 @@ use ibc::container::Mode;
 use ibc::mode::{CbcDecryptor, CbcEncryptor, Ctr};
 use ibc::{BLOCK_SIZE, Block, Ibc, Iv};
 
-/// What a stream of bytes goes through, buffer by buffer.
+/// Transformation of a stream of bytes, buffer by buffer.
 pub(super) trait Transform: Send {
     /// Transforms the next bytes in place: whole blocks, except at the end of a counter mode.
     ///
@@ -26,7 +26,6 @@ impl fmt::Display for FaultFound {
     }
 }
 
-/// Encryption or decryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Encrypt,

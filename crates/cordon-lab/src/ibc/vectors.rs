@@ -33,7 +33,6 @@ pub(super) enum VectorError {
     Mismatch(Mismatch),
 }
 
-/// Runs the command.
 pub(super) fn run(command: Vectors, json: bool) -> Outcome {
     let Vectors::Check { file, backend } = command;
     let backends: Vec<Backend> = match backend {

@@ -15,7 +15,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use commandline::print;
 use commandline::{Failure, OrHint as _, Outcome};
 
-/// Measures and stores.
 pub(super) async fn run(
     chosen: Vec<&'static Experiment>,
     quick: bool,
@@ -90,7 +89,7 @@ fn stop_on_signals(stopper: Stopper) -> Outcome<tokio::task::JoinHandle<()>> {
 
 const WORKER_HINT: &str = "see the log above; without rights for namespaces run as root";
 
-/// What the worker told.
+/// Messages of the worker so far.
 #[derive(Default)]
 struct Collected {
     about: Option<(lab::record::Host, lab::record::Build)>,
@@ -276,7 +275,7 @@ fn store(path: &Path, text: &str) -> Outcome {
         )
 }
 
-/// What was stored, and which experiments went wrong.
+/// Shows the stored file, and the experiments that went wrong.
 fn show(path: &Path, results: &Results, json: bool) -> Outcome {
     let names = |state| -> Vec<&str> {
         let of = results

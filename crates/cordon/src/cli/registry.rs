@@ -63,7 +63,7 @@ pub(crate) struct HolderArgs {
     pub(crate) holder: HolderName,
 }
 
-/// A device or a person.
+/// A device, a person or a gateway.
 #[derive(Debug, Args)]
 #[group(id = "holder", required = true, multiple = false)]
 pub(crate) struct HolderName {
@@ -73,4 +73,7 @@ pub(crate) struct HolderName {
     /// User id of the person.
     #[arg(long)]
     pub(crate) uid: Option<String>,
+    /// The gateway, by the first name in its certificate.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) gateway: Option<String>,
 }

@@ -6,12 +6,13 @@ use audit::verify::Verifier;
 use audit::{Leaf, VerifierKey, View};
 use serde_json::json;
 
+use commandline::visible;
+
 use crate::cli::{AcceptLoss, Audit, AuditVerify};
 use crate::config::Config;
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::{last_checkpoint, secrets, site};
+use crate::{last_checkpoint, site};
 
-/// Runs the command.
 pub(crate) async fn run(command: Audit, json: bool) -> Outcome {
     match command {
         Audit::Verify(args) => verify(&args, json),
@@ -30,7 +31,7 @@ fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
             "name the site's data folder with --data",
         ));
     }
-    let secret = secrets::passphrase(data, args.site.passphrase_file.as_deref())?;
+    let secret = commandline::passphrase(data, args.site.passphrase_file.as_deref())?;
     site::open_audit(data, &secret, &config.site.log_origin)
 }
 
@@ -143,11 +144,11 @@ fn show(dir: &Path, key: Option<&Path>, last: u64, json: bool) -> Outcome {
             "{index:>7}  {}  {:<9} {:<24} {:<22} {:<6} {} {}\n",
             at.unwrap_or_default(),
             leaf.role,
-            event.actor.id,
-            event.action,
+            visible(&event.actor.id),
+            visible(&event.action),
             event.outcome,
-            event.resource,
-            event.reason.as_deref().unwrap_or(""),
+            visible(&event.resource),
+            visible(event.reason.as_deref().unwrap_or("")),
         ));
         let value = serde_json::to_value(&leaf);
         rows.push(json!({

@@ -6,7 +6,6 @@ use crate::cli::ConfigCommand;
 use crate::config::Config;
 use crate::failure::Outcome;
 
-/// Runs the command.
 pub(crate) fn run(command: ConfigCommand, json: bool) -> Outcome {
     let ConfigCommand::Check { file } = command;
     Config::load(Some(&file))?;

@@ -7,7 +7,6 @@ use crate::commands::{field, list, print, read_text, text};
 use crate::control::{Request, ask};
 use crate::failure::Outcome;
 
-/// Runs the command.
 pub(crate) async fn run(command: Directory, json: bool) -> Outcome {
     match command {
         Directory::Import { site, file, enable } => {

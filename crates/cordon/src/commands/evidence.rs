@@ -21,7 +21,6 @@ use crate::commands::{print, read_text};
 use crate::control::{Request, ask};
 use crate::failure::{OrHint as _, Outcome};
 
-/// Runs the command.
 pub(crate) async fn run(command: Evidence, json: bool) -> Outcome {
     match command {
         Evidence::Seal(args) => seal(&args, json),
@@ -92,7 +91,7 @@ fn check_package(args: &Check, json: bool) -> Outcome {
     print(json, &value, &text)
 }
 
-/// What the pictures show, as a camera's head describes it.
+/// Facts about the pictures, as a camera's head describes them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Meta {

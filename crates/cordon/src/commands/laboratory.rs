@@ -16,8 +16,8 @@ pub(crate) fn run(cli: &Cli, words: &Words) -> Outcome {
         .map(|own| own.with_file_name(NAME))
         .filter(|file| file.exists());
     let mut program = Program::new(beside.unwrap_or_else(|| PathBuf::from(NAME)));
-    program.args(["--log", &cli.log]);
-    if cli.json {
+    program.args(["--log", &cli.output.log]);
+    if cli.output.json {
         program.arg("--json");
     }
     if matches!(cli.command, Command::Ibc(_)) {

@@ -1,7 +1,6 @@
 //! One module per command; each parses no more than its arguments and calls a crate.
 
 pub(crate) mod audit;
-pub(crate) mod camera;
 pub(crate) mod config;
 pub(crate) mod directory;
 pub(crate) mod evidence;
@@ -12,30 +11,43 @@ pub(crate) mod page_server;
 pub(crate) mod pki;
 pub(crate) mod quarantine;
 pub(crate) mod registry;
+pub(crate) mod renew;
 pub(crate) mod site;
 pub(crate) mod up;
 pub(crate) mod vpn;
 pub(crate) mod vpn_confinement;
+mod vpn_credentials;
 mod vpn_crls;
 pub(crate) mod vpn_fetcher;
 mod vpn_firewall;
+pub(crate) mod vpn_gateway;
 mod vpn_http;
 mod vpn_ocsp;
 pub(crate) mod vpn_profile;
 pub(crate) mod vpn_up;
+
+use std::path::Path;
 
 use clap::CommandFactory as _;
 pub(crate) use commandline::{field, list, print, read_text, text, write_out};
 
 use crate::failure::{OrHint as _, Outcome};
 
-/// `cordon openapi`.
 pub(crate) fn openapi() -> Outcome {
     let text = centre::Centre::openapi().to_pretty_json();
     write_out(format!("{}\n", text.or_hint("cannot describe", "report this")?).as_bytes())
 }
 
-/// `cordon completions`.
+pub(crate) fn man(folder: &Path, json: bool) -> Outcome {
+    let hint = "name a folder that can be written";
+    let what = || format!("cannot write to {}", folder.display());
+    durable::create_dir_all(folder).or_hint(what(), hint)?;
+    clap_mangen::generate_to(crate::cli::Cli::command(), folder).or_hint(what(), hint)?;
+    let value = serde_json::json!({ "folder": folder });
+    let text = format!("wrote the manual pages to {}", folder.display());
+    print(json, &value, &text)
+}
+
 pub(crate) fn completions(shell: clap_complete::Shell) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use client_profiles::openvpn::{self, Identity, Settings};
 use pki::csr;
 use pki::key::PrivateKey;
 use pki::name::{AltName, Subject};
@@ -15,12 +16,16 @@ use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::control::{Request, ask, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::openvpn::{self, Identity, Order, Settings, WARNING};
+use crate::openvpn::CertificateRequest;
 use crate::site::algorithm;
 
 const SETTINGS: &str = "settings.json";
 const TLS_CRYPT: &str = "tls-crypt.key";
 const CRL: &str = "crl.pem";
+
+/// Warning for whoever chooses an IBC cipher.
+const WARNING: &str = "warning: IBC is a research cipher and broken (docs/ibc-security.md): \
+     protect nothing real with it";
 
 /// The devices authority and the root, for the hook on the server.
 const AUTHORITIES: &str = "authorities.pem";
@@ -95,7 +100,6 @@ pub(crate) struct Profile {
     pub(crate) allow_research_cipher: bool,
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: Openvpn, json: bool) -> Outcome {
     match command {
         Openvpn::Verify(args) => openvpn_verify::run(&args),
@@ -134,7 +138,7 @@ async fn openvpn_profile(args: &Profile, json: bool) -> Outcome {
     let key_file = args.out.join(TLS_CRYPT);
     let tls_crypt = super::read_text(&key_file)?;
     for name in &args.device {
-        let csr_of = |csr| Order::Device {
+        let csr_of = |csr| CertificateRequest::Device {
             name: name.clone(),
             csr,
         };
@@ -229,9 +233,15 @@ async fn make_server(args: &Profile, settings: &Settings) -> Outcome<Vec<PathBuf
         "check the parent folder",
     )?;
     let subject = Subject::new(settings.server.clone());
-    let names = [settings.alt_name()];
-    let identity = certify(&args.site, &subject, &names, |csr| Order::Server { csr }).await?;
-    let tls_crypt = openvpn::tls_crypt_key()?;
+    let names = [alt_name(&settings.server)];
+    let identity = certify(&args.site, &subject, &names, |csr| {
+        CertificateRequest::Server { csr }
+    })
+    .await?;
+    let mut random = Zeroizing::new([0; 256]);
+    aws_lc_rs::rand::fill(random.as_mut())
+        .map_err(|_| Failure::new(anyhow::anyhow!("no random bytes"), "check the kernel"))?;
+    let tls_crypt = openvpn::tls_crypt_key(&random);
     write_new(&out.join(TLS_CRYPT), tls_crypt.as_bytes())?;
     let (config, crl) = (out.join("server.conf"), out.join(CRL));
     let text = openvpn::server(settings, &identity, &tls_crypt);
@@ -244,12 +254,18 @@ async fn make_server(args: &Profile, settings: &Settings) -> Outcome<Vec<PathBuf
     Ok(vec![config, crl])
 }
 
+/// A host as a certificate names it: an address where it is one, else a DNS name.
+pub(crate) fn alt_name(host: &str) -> AltName {
+    host.parse()
+        .map_or_else(|_| AltName::Dns(host.to_owned()), AltName::Ip)
+}
+
 /// Makes a key here and has the site certify it.
 pub(crate) async fn certify(
     site: &SiteArgs,
     subject: &Subject,
     names: &[AltName],
-    order: impl FnOnce(String) -> Order,
+    request: impl FnOnce(String) -> CertificateRequest,
 ) -> Outcome<Identity> {
     let config = Config::load(site.config.as_deref())?;
     let key = PrivateKey::generate(algorithm(&config.keys.leaf))
@@ -258,11 +274,12 @@ pub(crate) async fn certify(
         format!("{} cannot be certified", subject.common_name),
         "use another name",
     )?;
-    let answer = ask(site, Request::Openvpn(order(hex::encode(csr)))).await?;
+    let answer = ask(site, Request::Openvpn(request(hex::encode(csr)))).await?;
     let key_pem =
         der::pem::encode_string("PRIVATE KEY", der::pem::LineEnding::LF, &key.to_pkcs8_der());
     Ok(Identity {
         root_pem: text(&answer, "root_pem").to_owned(),
+        devices_ca_pem: text(&answer, "devices_ca_pem").to_owned(),
         chain_pem: text(&answer, "chain_pem").to_owned(),
         key_pem: Zeroizing::new(key_pem.map_err(|error| {
             Failure::new(

@@ -39,7 +39,6 @@ pub(crate) struct Verify {
     subject: String,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Verify) -> Outcome {
     if args.depth > 0 {
         // Decided with the device's certificate, whose path is looked for anew.
@@ -60,7 +59,7 @@ pub(crate) fn run(args: &Verify) -> Outcome {
         .or_hint("certificate refused", "look at the device")
 }
 
-/// Who may open the tunnel.
+/// Devices that may open the tunnel.
 struct DeviceTrust {
     trust: TrustStore,
     policy: PathPolicy,

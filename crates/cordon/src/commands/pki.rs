@@ -11,7 +11,6 @@ use crate::cli::{Pki, Revoke, SiteArgs};
 use crate::control::{Request, Whose, ask, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
-/// Runs the command.
 pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
     match command {
         Pki::IssueUser { site, uid, out } => issue_user(&site, &uid, &out, json).await,
@@ -21,6 +20,7 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
             site,
             root_passphrase_file,
         } => renew_authorities(&site, &root_passphrase_file, json).await,
+        Pki::Renew(args) => super::renew::run(&args, json).await,
         Pki::Show { file } => show(&file, json),
     }
 }
@@ -73,14 +73,16 @@ pub(crate) fn new_password() -> Outcome<Zeroizing<String>> {
 }
 
 async fn revoke(args: Revoke, json: bool) -> Outcome {
-    let whose = match (args.whose.uid, args.whose.device, args.whose.serial) {
-        (Some(uid), _, _) => Whose::Uid(uid),
-        (_, Some(device), _) => Whose::Device(device),
-        (_, _, Some(serial)) => Whose::Serial(serial),
-        (None, None, None) => {
+    let named = args.whose;
+    let whose = match (named.uid, named.device, named.gateway, named.serial) {
+        (Some(uid), ..) => Whose::Uid(uid),
+        (_, Some(device), ..) => Whose::Device(device),
+        (_, _, Some(gateway), _) => Whose::Gateway(gateway),
+        (.., Some(serial)) => Whose::Serial(serial),
+        (None, None, None, None) => {
             return Err(Failure::usage(
                 "nobody is named",
-                "use --uid, --device or --serial",
+                "use --uid, --device, --gateway or --serial",
             ));
         }
     };
@@ -97,7 +99,7 @@ async fn revoke(args: Revoke, json: bool) -> Outcome {
 }
 
 async fn renew_authorities(site: &SiteArgs, passphrase: &Path, json: bool) -> Outcome {
-    let bytes = crate::secrets::passphrase(&site.data, Some(passphrase))?;
+    let bytes = commandline::passphrase(&site.data, Some(passphrase))?;
     let passphrase = String::from_utf8(bytes.to_vec())
         .map(Zeroizing::new)
         .or_hint("the passphrase is not text", "name another file")?;

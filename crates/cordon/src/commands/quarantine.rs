@@ -8,7 +8,6 @@ use crate::cli::quarantine::Quarantine;
 use crate::control::{Request, ask};
 use crate::failure::Outcome;
 
-/// Runs the command.
 pub(crate) async fn run(command: Quarantine, json: bool) -> Outcome {
     let (site, order) = match command {
         Quarantine::List { site } => (site, QuarantineOrder::List),

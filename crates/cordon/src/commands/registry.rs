@@ -10,7 +10,6 @@ use crate::config::Config;
 use crate::control::{Change, Holder, Request, ask, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
-/// Runs the command.
 pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
     match command {
         Registry::Code {
@@ -53,11 +52,14 @@ async fn list_holders(site: &SiteArgs, json: bool) -> Outcome {
 }
 
 async fn change(args: HolderArgs, change: Change, json: bool) -> Outcome {
-    let holder = match (args.holder.device, args.holder.uid) {
-        (Some(device), _) => Holder::Device(device),
-        (None, Some(uid)) => Holder::Uid(uid),
-        (None, None) => {
-            return Err(Failure::usage("nobody is named", "use --device or --uid"));
+    let named = args.holder;
+    let holder = match (named.device, named.uid, named.gateway) {
+        (Some(device), ..) => Holder::Device(device),
+        (_, Some(uid), _) => Holder::Uid(uid),
+        (.., Some(gateway)) => Holder::Gateway(gateway),
+        (None, None, None) => {
+            let hint = "use --device, --uid or --gateway";
+            return Err(Failure::usage("nobody is named", hint));
         }
     };
     let value = ask(&args.site, Request::Change { holder, change }).await?;

@@ -5,7 +5,6 @@ use serde_json::json;
 use crate::cli::Site;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
-/// Runs the command.
 pub(crate) async fn run(command: Site, json: bool) -> Outcome {
     let Site::Check { data } = command;
     let differences = centre::check::index(&data.join("centre"))
@@ -26,10 +25,16 @@ pub(crate) async fn run(command: Site, json: bool) -> Outcome {
         [] => "the counters and the search fit the rows".to_owned(),
         lines => lines.join("\n"),
     };
+    let encryption = crate::at_rest::examine(&data);
+    let text = format!("{text}\nencryption of the file system: {encryption}");
     let fits = differences.is_empty();
     super::print(
         json,
-        &json!({ "fits": fits, "differences": differences }),
+        &json!({
+            "fits": fits,
+            "differences": differences,
+            "at_rest": { "state": encryption.name(), "detail": encryption.detail() },
+        }),
         &text,
     )?;
     if fits {

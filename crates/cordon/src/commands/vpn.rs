@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
-use gateway::backend::{self, Backend, Run};
-use gateway::config::{BackendConfig, ModeConfig, PathConfig, ProtocolConfig, StaticConfig};
-use gateway::counters::Snapshot;
-use gateway::daemon;
-use gateway::firewall::Firewall;
-use gateway::ike::signer::Signer;
-use gateway::rekey::UsedKeys;
 use http::header::CONTENT_TYPE;
+use keyhost::KeyHost;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tunnel::config::{BackendConfig, ModeConfig, PathConfig, ProtocolConfig, StaticConfig};
+use tunnel::counters::Snapshot;
+use tunnel::data_plane::{ManualKeying, Run};
+use tunnel::rekey::UsedKeys;
+use vpn::firewall::Firewall;
+use vpn::manual;
 
 use super::vpn_up::{self, Request};
 use super::{field, list, print, read_text, text, vpn_firewall, write_out};
@@ -33,7 +33,6 @@ use crate::listener::{self, Listener};
 const MAX_REQUEST: u64 = 4096;
 const REQUEST: Duration = Duration::from_secs(2);
 
-/// Runs the command.
 pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
     match command {
         Vpn::Static { config } => run_static(&config).await,
@@ -54,22 +53,23 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
         // Before there is a runtime.
         Vpn::Up { .. } | Vpn::Signer | Vpn::Fetcher => Ok(()),
         Vpn::Openvpn(command) => super::openvpn::run(command, json).await,
+        Vpn::GatewayCertificate(args) => super::vpn_gateway::run(&args, json).await,
     }
 }
 
 /// `cordon vpn signer`, before there is any other thread.
 pub(crate) fn signer() -> Outcome {
-    gateway::ike::signer::run().or_hint(
+    keyhost::run().or_hint(
         "the process with the private keys",
         "it is not for people to start",
     )
 }
 
 /// Starts the process with the private keys: this program once more, even if its file has been replaced.
-pub(crate) fn start_signer() -> Outcome<Signer> {
+pub(crate) fn start_signer() -> Outcome<KeyHost> {
     let mut command = std::process::Command::new("/proc/self/exe");
     command.arg0("cordon").args(["vpn", "signer"]);
-    Signer::start(command).or_hint(
+    KeyHost::start(command).or_hint(
         "the process with the private keys does not start",
         "check that /proc is mounted, and the limit on processes",
     )
@@ -89,8 +89,10 @@ fn read_config(path: &Path) -> Outcome<StaticConfig> {
             format!("chmod 600 {}", path.display()),
         ));
     }
-    StaticConfig::parse(&read_text(path)?)
-        .or_hint(what(), "see docs/vpn.md for what the file holds")
+    StaticConfig::parse(&read_text(path)?).or_hint(
+        what(),
+        "see docs/tunnels/settings.md for what the file holds",
+    )
 }
 
 /// Everything that can be missing besides the tunnel itself. It is bound first: a tunnel that has begun
@@ -151,7 +153,7 @@ async fn run_static(path: &Path) -> Outcome {
              program itself protects packets, on any kernel"
         }
     };
-    let (run, handle) = backend::start(&config, u64::from_ne_bytes(seed))
+    let (run, handle) = manual::start(&config, u64::from_ne_bytes(seed))
         .await
         .or_hint("the tunnel cannot start", hint)?;
     let result = serve(path, &config, front, run, handle).await;
@@ -166,7 +168,7 @@ async fn run_static(path: &Path) -> Outcome {
         BackendConfig::User => "see `ip rule`",
         BackendConfig::Kernel => "see `ip link`",
     };
-    backend::clean_up(&config)
+    manual::clean_up(&config)
         .await
         .or_hint("routes of the tunnel are left", hint)
 }
@@ -177,7 +179,7 @@ async fn serve(
     config: &StaticConfig,
     mut front: Front,
     run: Run,
-    handle: Arc<dyn Backend>,
+    handle: Arc<dyn ManualKeying>,
 ) -> Outcome {
     let (ended, mut end) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new()
@@ -190,7 +192,7 @@ async fn serve(
     let stop = CancellationToken::new();
     if let Some(listener) = front.metrics.take() {
         let handle = Arc::clone(&handle);
-        let text = move || Some(gateway::metrics::prometheus(&handle.snapshot()?));
+        let text = move || Some(tunnel::metrics::prometheus(&handle.snapshot()?));
         serve_metrics(listener, text, stop.clone());
     }
     let status = front.status.take();
@@ -245,14 +247,14 @@ fn kind(config: &StaticConfig) -> (BackendConfig, ProtocolConfig, ModeConfig) {
 }
 
 /// New keys from the same file. What cannot be used leaves the tunnel as it is.
-fn reload(path: &Path, handle: &dyn Backend, keys: &mut Keys) {
+fn reload(path: &Path, handle: &dyn ManualKeying, keys: &mut Keys) {
     match try_reload(path, handle, keys) {
         Ok(()) => tracing::info!("new keys installed"),
         Err(failure) => tracing::error!("keys stay as they are: {}", failure.message()),
     }
 }
 
-fn try_reload(path: &Path, handle: &dyn Backend, keys: &mut Keys) -> Outcome {
+fn try_reload(path: &Path, handle: &dyn ManualKeying, keys: &mut Keys) -> Outcome {
     let config = read_config(path)?;
     if config.path != keys.path || kind(&config) != keys.kind {
         return Err(Failure::new(
@@ -263,7 +265,8 @@ fn try_reload(path: &Path, handle: &dyn Backend, keys: &mut Keys) -> Outcome {
         ));
     }
     // Before they count as used.
-    daemon::associations(&config, Instant::now()).or_hint("new keys", "correct the file")?;
+    tunnel::associations::associations(&config, Instant::now())
+        .or_hint("new keys", "correct the file")?;
     let hint = "new SPIs and new keys are needed each time: `openssl rand -hex 36`";
     keys.used
         .take([&config.sa.outbound, &config.sa.inbound])
@@ -287,7 +290,7 @@ pub(super) fn bind_status(socket: &Path) -> Outcome<UnixListener> {
 }
 
 /// Answers each connection with the tunnel's state; a tunnel with manual keys takes no other order.
-async fn serve_status(listener: UnixListener, handle: Arc<dyn Backend>) {
+async fn serve_status(listener: UnixListener, handle: Arc<dyn ManualKeying>) {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {
             continue;
@@ -327,7 +330,7 @@ async fn status(socket: &Path, format: StatusFormat) -> Outcome {
         } else {
             let state: Snapshot = serde_json::from_value(state)
                 .or_hint("the state", "use the same version on both sides")?;
-            gateway::metrics::prometheus(&state)
+            tunnel::metrics::prometheus(&state)
         };
         return write_out(text.as_bytes());
     }
@@ -340,7 +343,7 @@ fn export_keys(config: &Path, output: &Path) -> Outcome {
     use std::os::unix::fs::OpenOptionsExt as _;
 
     let config = read_config(config)?;
-    let lines = gateway::wireshark::esp_sa(&config).or_hint("the keys", "correct the file")?;
+    let lines = tunnel::wireshark::esp_sa(&config).or_hint("the keys", "correct the file")?;
     let what = || format!("cannot write {}", output.display());
     let mut file = std::fs::OpenOptions::new()
         .write(true)
@@ -382,7 +385,7 @@ pub(super) fn serve_metrics(
         async move {
             match tokio::task::spawn_blocking(text).await {
                 Ok(Some(text)) => {
-                    let content = [(CONTENT_TYPE, gateway::metrics::CONTENT_TYPE)];
+                    let content = [(CONTENT_TYPE, tunnel::metrics::CONTENT_TYPE)];
                     Ok((content, text))
                 }
                 _ => Err(http::StatusCode::SERVICE_UNAVAILABLE),

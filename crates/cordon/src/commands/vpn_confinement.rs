@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gateway::confinement::{self, ConfinementError, Files};
-use gateway::ike::signer::Signer;
+use keyhost::KeyHost;
 use toml::{Table, Value};
+use vpn::confinement::{self, ConfinementError, Files};
 
 use super::read_text;
 use super::vpn::start_signer;
@@ -19,14 +19,17 @@ const OF_SERVICE: [&str; 2] = ["STATE_DIRECTORY", "RUNTIME_DIRECTORY"];
 ///
 /// # Errors
 /// What the kernel refuses. One without Landlock is no error: the log says so.
-pub(crate) fn begin(config: &Path) -> Outcome<Signer> {
-    let hint = "see docs/vpn.md, \"What the daemon cannot do\"";
+pub(crate) fn begin(config: &Path) -> Outcome<KeyHost> {
+    let hint = "see docs/tunnels/security.md, \"What the daemon cannot do\"";
     confinement::forbid_dumps().or_hint("the tunnels cannot start", hint)?;
     let signer = start_signer()?;
     let text = read_text(config)?;
     let table: Table = toml::from_str(&text).map_err(|error| {
         let error = anyhow::anyhow!("{}: {error}", config.display());
-        Failure::new(error, "see docs/vpn.md for what the file holds")
+        Failure::new(
+            error,
+            "see docs/tunnels/settings.md for what the file holds",
+        )
     })?;
     let folder = config.parent().unwrap_or(Path::new("."));
     match confinement::restrict_files(&files(&table, folder)) {
@@ -60,7 +63,8 @@ fn files(table: &Table, folder: &Path) -> Files {
     files.read.extend(further.map(|folder| own.join(folder)));
     let text = |value: &Value| value.as_str().map(|text| own.join(text));
     let parent = |file: PathBuf| file.parent().map(Path::to_owned);
-    let keeps = ["status", "crash_secret"].map(|key| table.get(key).and_then(text));
+    let keeps =
+        ["status", "crash_secret", "session_tickets"].map(|key| table.get(key).and_then(text));
     files.write = keeps.into_iter().flatten().filter_map(parent).collect();
     let journal = table.get("audit").and_then(|audit| audit.get("folder"));
     files.write.extend(journal.and_then(text).map(existing));

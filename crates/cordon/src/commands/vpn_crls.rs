@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gateway::ike::daemon::{DaemonHandle, split_crls};
+use error_report::Report;
 use tokio_util::sync::CancellationToken;
+use vpn::daemon::{DaemonHandle, split_crls};
 
 use super::vpn_fetcher::{Fetcher, MAX_BODY};
 use super::vpn_http;
 use crate::failure::Outcome;
 
-/// How long an answer may take.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a failure, at most.
 const SOON: Duration = Duration::from_secs(5);
@@ -21,7 +22,6 @@ const SOON: Duration = Duration::from_secs(5);
 pub(super) struct Known(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
 impl Known {
-    /// All lists.
     pub(super) fn lists(&self) -> Vec<Vec<u8>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let each = known.values();
@@ -69,7 +69,7 @@ pub(super) fn follow(
                         every
                     }
                     Err(error) => {
-                        tracing::warn!(%url, "a revocation list is not to be had: {error:#}");
+                        tracing::warn!(%url, "a revocation list is not to be had: {}", Report(&*error));
                         every.min(SOON)
                     }
                 };

@@ -18,14 +18,15 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gateway::confinement::{self, Files};
-use gateway::privileges;
+use error_report::Report;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use sys::privileges;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc, oneshot};
+use vpn::confinement::{self, Files};
 
 use super::vpn_http;
 use crate::failure::{OrHint as _, Outcome};
@@ -38,6 +39,8 @@ pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;
 const AT_ONCE: usize = 16;
 /// How long an answer may take; who asks has less patience or as much.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the process may leave a question unread: it reads on as soon as one of those in work has its answer.
+const WRITING: Duration = Duration::from_secs(60);
 
 /// How names of hosts are found.
 const FILES: [&str; 9] = [
@@ -142,7 +145,7 @@ async fn serve(socket: Pair) -> anyhow::Result<()> {
             let (id, fetched) = (question.id, fetch(question, body).await);
             let (error, body) = match fetched {
                 Ok(body) => (None, body),
-                Err(error) => (Some(format!("{error:#}")), Vec::new()),
+                Err(error) => (Some(Report(&*error).to_string()), Vec::new()),
             };
             let answer = Answer { id, error };
             // Nobody there any more means the end, which the next read finds.
@@ -170,15 +173,32 @@ async fn fetch(question: Question, body: Vec<u8>) -> anyhow::Result<Vec<u8>> {
 /// Who waits for which answer; none once the process has ended.
 type Asked = HashMap<u64, oneshot::Sender<anyhow::Result<Vec<u8>>>>;
 type Waiting = Arc<Mutex<Option<Asked>>>;
+/// The queue of what is to be written: a question and its body.
+type Questions = mpsc::Sender<(Question, Vec<u8>)>;
 
-/// The daemon's end.
 #[derive(Clone, Default)]
-pub(super) struct Fetcher(Arc<AsyncMutex<Option<Connection>>>);
+pub(super) struct Fetcher(Arc<Mutex<Option<Connection>>>);
 
+/// Whoever stops waiting must not cut a frame in two, so frames are written by a task of their own: a
+/// question is in its queue as a whole or not at all.
 struct Connection {
-    out: tokio::net::unix::OwnedWriteHalf,
+    questions: Questions,
     waiting: Waiting,
     next: u64,
+}
+
+/// A place among those who wait, given back when nobody waits any more.
+struct Place {
+    id: u64,
+    waiting: Waiting,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(all) = lock(&self.waiting).as_mut() {
+            all.remove(&self.id);
+        }
+    }
 }
 
 impl Fetcher {
@@ -212,68 +232,103 @@ impl Fetcher {
         body: &[u8],
         most: usize,
     ) -> anyhow::Result<Vec<u8>> {
-        let (sender, answer) = oneshot::channel();
-        {
-            let mut place = self.0.lock().await;
-            let alive = |connection: &Connection| lock(&connection.waiting).is_some();
-            if !place.as_ref().is_some_and(alive) {
-                *place = Some(Connection::start()?);
-            }
-            let Some(connection) = place.as_mut() else {
-                anyhow::bail!("there is no process that fetches");
-            };
-            let id = connection.next;
-            connection.next = connection.next.wrapping_add(1);
-            if let Some(waiting) = lock(&connection.waiting).as_mut() {
-                waiting.insert(id, sender);
-            }
-            let question = Question {
-                id,
-                url: url.to_owned(),
-                most,
-                content_type,
-            };
-            if let Err(error) = write_frame(&mut connection.out, &question, body).await {
-                *place = None;
-                return Err(error.context("the process that fetches has ended"));
-            }
-        }
         let ended = || anyhow::anyhow!("the process that fetches has ended");
+        let (sender, answer) = oneshot::channel();
+        let (place, questions) = self.register(sender)?;
+        let question = Question {
+            id: place.id,
+            url: url.to_owned(),
+            most,
+            content_type,
+        };
+        let queued = questions.send((question, body.to_vec())).await;
+        queued.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
+    }
+
+    /// Finds a place among those who wait, and the queue; starts the process if there is none.
+    fn register(
+        &self,
+        sender: oneshot::Sender<anyhow::Result<Vec<u8>>>,
+    ) -> anyhow::Result<(Place, Questions)> {
+        let mut connection = lock(&self.0);
+        let alive = |connection: &Connection| lock(&connection.waiting).is_some();
+        if !connection.as_ref().is_some_and(alive) {
+            *connection = Some(Connection::start()?);
+        }
+        let Some(connection) = connection.as_mut() else {
+            anyhow::bail!("there is no process that fetches");
+        };
+        let id = connection.next;
+        connection.next = connection.next.wrapping_add(1);
+        if let Some(all) = lock(&connection.waiting).as_mut() {
+            all.insert(id, sender);
+        }
+        let waiting = Arc::clone(&connection.waiting);
+        Ok((Place { id, waiting }, connection.questions.clone()))
     }
 }
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<Asked>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Connection {
     /// Starts the process: this program once more, even if its file has been replaced.
     fn start() -> anyhow::Result<Self> {
         let (ours, theirs) = Pair::pair()?;
-        ours.set_nonblocking(true)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("cordon").args(["vpn", "fetcher"]);
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         let mut child = command.spawn()?;
         drop(command);
-        let (from, out) = UnixStream::from_std(ours)?.into_split();
+        Self::over(ours, move || {
+            let _ = child.kill().and_then(|()| child.wait());
+        })
+    }
+
+    /// Speaks with whoever has the other end of the socket, and calls `end` once that is over.
+    fn over(socket: Pair, end: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let (from, out) = UnixStream::from_std(socket)?.into_split();
+        let (questions, queue) = mpsc::channel(AT_ONCE);
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let answers = Arc::clone(&waiting);
         tokio::spawn(async move {
-            if let Err(error) = hand_over(from, &answers).await {
-                tracing::warn!("the process that fetches by HTTP is given up: {error:#}");
+            let ended = tokio::select! {
+                ended = hand_over(from, &answers) => ended,
+                ended = write_questions(out, queue) => ended,
+            };
+            if let Err(error) = ended {
+                tracing::warn!(
+                    "the process that fetches by HTTP is given up: {}",
+                    Report(&*error)
+                );
             }
             // Whoever waits hears that nothing comes.
             lock(&answers).take();
-            tokio::task::spawn_blocking(move || child.kill().and_then(|()| child.wait()));
+            tokio::task::spawn_blocking(end);
         });
         Ok(Self {
-            out,
+            questions,
             waiting,
             next: 0,
         })
     }
+}
+
+/// Writes each question as a whole, whether its asker still waits or not. Ends with the daemon's end.
+async fn write_questions(
+    mut out: OwnedWriteHalf,
+    mut queue: mpsc::Receiver<(Question, Vec<u8>)>,
+) -> anyhow::Result<()> {
+    while let Some((question, body)) = queue.recv().await {
+        let written = write_frame(&mut out, &question, &body);
+        tokio::time::timeout(WRITING, written)
+            .await
+            .map_err(|_| anyhow::anyhow!("it reads nothing"))??;
+    }
+    Ok(())
 }
 
 async fn hand_over(mut from: OwnedReadHalf, waiting: &Waiting) -> anyhow::Result<()> {
@@ -291,4 +346,77 @@ async fn hand_over(mut from: OwnedReadHalf, waiting: &Waiting) -> anyhow::Result
         }
     }
     anyhow::bail!("it has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fetcher whose process is the other end of the socket.
+    fn fetcher() -> (Fetcher, UnixStream) {
+        let (ours, theirs) = Pair::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let connection = Connection::over(ours, || {}).unwrap();
+        let fetcher = Fetcher(Arc::new(Mutex::new(Some(connection))));
+        (fetcher, UnixStream::from_std(theirs).unwrap())
+    }
+
+    fn waiting(fetcher: &Fetcher) -> Option<usize> {
+        let connection = lock(&fetcher.0);
+        let waiting = lock(&connection.as_ref().unwrap().waiting);
+        waiting.as_ref().map(HashMap::len)
+    }
+
+    async fn answer(socket: &mut UnixStream, id: u64, body: &[u8]) {
+        let header = Answer { id, error: None };
+        write_frame(socket, &header, body).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_question_given_up_while_it_is_written_cuts_no_frame() {
+        let (fetcher, mut process) = fetcher();
+        // More than the socket holds, so that only a part is written while nobody reads.
+        let large = vec![7; 4 << 20];
+        let asked = fetcher.post("http://a/", "application/ocsp-request", &large, 1);
+        let given_up = tokio::time::timeout(Duration::from_millis(50), asked).await;
+        assert!(given_up.is_err());
+        assert_eq!(waiting(&fetcher), Some(0), "nobody waits for it");
+        let other = fetcher.clone();
+        let other = tokio::spawn(async move { other.get("http://b/", 1).await });
+        let (first, body) = read_frame::<Question>(&mut process).await.unwrap().unwrap();
+        assert_eq!((first.url.as_str(), body.len()), ("http://a/", large.len()));
+        let (second, body) = read_frame::<Question>(&mut process).await.unwrap().unwrap();
+        assert_eq!((second.url.as_str(), body.len()), ("http://b/", 0));
+        // The answer for which nobody waits disturbs nobody.
+        answer(&mut process, first.id, b"late").await;
+        answer(&mut process, second.id, b"list").await;
+        assert_eq!(other.await.unwrap().unwrap(), b"list");
+        assert_eq!(waiting(&fetcher), Some(0), "the same process goes on");
+    }
+
+    #[tokio::test]
+    async fn a_question_given_up_in_the_queue_leaves_no_place_behind() {
+        let (fetcher, _process) = fetcher();
+        let large = vec![7; 1 << 20];
+        // The first is being written, and the queue is full of others.
+        for _ in 0..AT_ONCE + 4 {
+            let asked = fetcher.post("http://a/", "x", &large, 1);
+            let given_up = tokio::time::timeout(Duration::from_millis(5), asked).await;
+            assert!(given_up.is_err());
+        }
+        assert_eq!(waiting(&fetcher), Some(0));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_hears_of_the_end_of_the_process() {
+        let (fetcher, process) = fetcher();
+        let asked = fetcher.get("http://a/", 1);
+        let gone = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            drop(process);
+        };
+        let (asked, ()) = tokio::join!(asked, gone);
+        assert!(asked.unwrap_err().to_string().contains("has ended"));
+        assert_eq!(waiting(&fetcher), None);
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use gateway::config::StaticConfig;
-use gateway::firewall::{self, Firewall, FirewallError};
-use gateway::ike::config::DaemonConfig;
 use serde_json::json;
+use tunnel::config::StaticConfig;
+use vpn::config::DaemonConfig;
+use vpn::firewall::{self, Firewall, FirewallError};
 
 use super::{print, read_text};
 use crate::cli::Unblock;
@@ -15,7 +15,7 @@ const NO_PROGRAM: &str = "install nftables, or accept by `enforce = \"off\"` in 
      while the tunnel is down";
 const REFUSED: &str = "run as root or with CAP_NET_ADMIN, on a kernel with nftables";
 
-/// What both kinds of tunnels have.
+/// Common part of both kinds of tunnels.
 struct Described {
     interface: String,
     firewall: Option<Firewall>,
@@ -23,7 +23,7 @@ struct Described {
 
 fn read(path: &Path) -> Outcome<Described> {
     let text = read_text(path)?;
-    let hint = "see docs/vpn.md for what the file holds";
+    let hint = "see docs/tunnels/settings.md for what the file holds";
     let what = || format!("the tunnel {}", path.display());
     let table: toml::Table = toml::from_str(&text).or_hint(what(), hint)?;
     if table.contains_key("sa") {
@@ -72,7 +72,6 @@ pub(super) fn say_what_stays(firewall: Option<&Firewall>) {
     }
 }
 
-/// `cordon vpn block`.
 pub(super) fn block(path: &Path, json: bool) -> Outcome {
     let described = read(path)?;
     let Some(firewall) = described.firewall else {
@@ -91,7 +90,6 @@ pub(super) fn block(path: &Path, json: bool) -> Outcome {
     print(json, &value, &text)
 }
 
-/// `cordon vpn unblock`.
 pub(super) fn unblock(which: &Unblock, json: bool) -> Outcome {
     let interface = match (&which.interface, &which.config) {
         (Some(name), _) => name.clone(),

@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::failure::{Failure, Outcome};
 
-/// Who is asked: host and port, and the address as it was written.
+/// Host and port that are asked, and the address as it was written.
 fn target(url: &str) -> anyhow::Result<(String, Uri)> {
     let uri: Uri = url.parse()?;
     anyhow::ensure!(uri.scheme_str() == Some("http"), "it is no http:// address");

@@ -1,7 +1,8 @@
 //! HTTP transport of `cordon vpn up` for OCSP (RFC 6960 Appendix A).
 
-use gateway::ike::{MAX_OCSP_RESPONSE_LEN, OcspTransport};
+use error_report::Report;
 use tokio::runtime::Handle;
+use vpn::{MAX_OCSP_RESPONSE_LEN, OcspTransport};
 
 use super::vpn_fetcher::Fetcher;
 use super::vpn_http;
@@ -22,7 +23,7 @@ pub(super) fn transport(runtime: Handle, fetcher: Fetcher) -> OcspTransport {
             let sent = fetcher.post(url, media_type, request, MAX_OCSP_RESPONSE_LEN);
             let response = match tokio::time::timeout(outgoing.time_limit(), sent).await {
                 Ok(Ok(response)) => Ok(response),
-                Ok(Err(error)) => Err(format!("{error:#}")),
+                Ok(Err(error)) => Err(Report(&*error).to_string()),
                 Err(_) => Err("no answer in time".to_owned()),
             };
             outgoing.respond(response);

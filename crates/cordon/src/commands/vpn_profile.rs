@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gateway::profiles::{Credential, Profile};
+use client_profiles::ike::{Credential, Profile};
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
 use pki::name::Subject;
@@ -16,7 +16,7 @@ use super::text;
 use crate::cli::SiteArgs;
 use crate::control::{Request, ask, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::openvpn::Order;
+use crate::openvpn::CertificateRequest;
 
 const BROKEN: &str = "report this";
 
@@ -45,7 +45,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) local: Option<String>,
 }
 
-/// What a client proves itself with.
+/// A client's proof of itself.
 struct Identity {
     subject: String,
     chain_pem: String,
@@ -54,7 +54,6 @@ struct Identity {
     password: Zeroizing<String>,
 }
 
-/// Runs the command.
 pub(crate) async fn run(args: &ProfileArgs, json: bool) -> Outcome {
     if args.out.exists() {
         let error = anyhow::anyhow!("{} exists already", args.out.display());
@@ -109,11 +108,11 @@ fn profile<'a>(
 /// Makes a key here, has the site certify it, and packs both.
 async fn enrol(site: &SiteArgs, device: &str) -> Outcome<(String, Option<Identity>)> {
     let subject = Subject::new(device);
-    let order = |csr| Order::Device {
+    let request = |csr| CertificateRequest::Device {
         name: device.to_owned(),
         csr,
     };
-    let issued = certify(site, &subject, &[], order).await?;
+    let issued = certify(site, &subject, &[], request).await?;
     let chain = CertificateChain::from_pem(&issued.chain_pem).or_hint("the answer", BROKEN)?;
     let (_, key) = der::pem::decode_vec(issued.key_pem.as_bytes())
         .map_err(|error| Failure::new(anyhow::anyhow!("the key: {error}"), BROKEN))?;

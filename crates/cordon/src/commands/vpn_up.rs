@@ -1,13 +1,9 @@
 //! `cordon vpn up` and the commands that reach it: negotiated tunnels.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use gateway::firewall::Firewall;
-use gateway::ike::daemon::{self, DaemonHandle, Thread};
-use gateway::ike::report::{DaemonStatus, prometheus};
-use gateway::ike::signer::Signer;
-use gateway::ike::{Fixed, Loaded, Order, Reply};
+use keyhost::KeyHost;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -15,8 +11,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use vpn::daemon::{self, DaemonHandle, Thread};
+use vpn::firewall::Firewall;
+use vpn::report::{DaemonStatus, prometheus};
+use vpn::{Command, Reply, ResolvedConfig, StartupConfig};
+use zeroize::Zeroizing;
 
 use super::vpn::{Front, bind_metrics, bind_status, serve_metrics};
+use super::vpn_credentials::{Credentials, Seen, look};
 use super::vpn_crls::{self, Known};
 use super::vpn_fetcher::Fetcher;
 use super::vpn_ocsp;
@@ -31,8 +33,8 @@ const MAX_ORDER: u64 = 4096;
 const MAX_ANSWER: u64 = 16 * 1024 * 1024;
 /// How long somebody may take to say what they want.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often files with revocation lists are looked at.
-const LOOK_AT_CRLS: Duration = Duration::from_secs(2);
+/// How often files with revocation lists and our certificates are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 /// How long threads get to end by themselves.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -40,44 +42,29 @@ const ENDING: Duration = Duration::from_secs(5);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "lowercase")]
 pub(crate) enum Request {
-    /// The state.
     Status,
-    /// What failed.
     Explain,
     /// Close one connection, or end.
     Down {
-        /// The connection.
         name: Option<String>,
     },
     /// Bring a connection up.
     Connect {
-        /// The connection.
         name: String,
     },
     /// Take the changed file over.
     Reload,
 }
 
-/// A file with the time and length that it had.
-type Seen = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
-
-fn look(files: &[PathBuf]) -> Seen {
-    let of = |file: &PathBuf| {
-        let metadata = std::fs::metadata(file).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    };
-    files.iter().map(|file| (file.clone(), of(file))).collect()
-}
-
 fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
 
-/// Reads the file, what it names, and the revocation lists.
-fn load(path: &Path, signer: &Signer) -> Outcome<Loaded> {
+/// Reads what a configuration names, and the revocation lists.
+fn load(path: &Path, file: &str, signer: &KeyHost) -> Outcome<ResolvedConfig> {
     let what = || format!("the tunnels in {}", path.display());
-    let hint = "see docs/vpn.md for what the file holds";
-    let read = Loaded::read(&read_text(path)?, folder_of(path), signer);
+    let hint = "see docs/tunnels/settings.md for what the file holds";
+    let read = ResolvedConfig::read(file, folder_of(path), signer);
     let mut loaded = read.or_hint(what(), hint)?;
     loaded.config.status = folder_of(path).join(&loaded.config.status);
     let site = loaded
@@ -99,12 +86,15 @@ fn load(path: &Path, signer: &Signer) -> Outcome<Loaded> {
 /// A daemon that runs, as its orders reach it.
 struct Running {
     path: PathBuf,
-    fixed: Fixed,
-    signer: Signer,
+    /// The configuration in force.
+    file: Zeroizing<String>,
+    startup: StartupConfig,
+    signer: KeyHost,
     handle: DaemonHandle,
     firewall: Option<Firewall>,
     fetcher: Fetcher,
     crls: Seen,
+    credentials: Credentials,
     /// Lists that were fetched, and what ends fetching.
     fetched: Known,
     fetching: CancellationToken,
@@ -134,8 +124,26 @@ impl Running {
         self.crls = seen;
     }
 
+    /// Our certificates, if their files have changed.
+    fn look_at_credentials(&mut self) {
+        if !self.credentials.have_changed() {
+            return;
+        }
+        // What else was written into the configuration meanwhile is for `reload`.
+        let read = ResolvedConfig::read(&self.file, folder_of(&self.path), &self.signer);
+        let loaded = match read {
+            Ok(loaded) => loaded,
+            Err(error) => return self.credentials.refused(&error),
+        };
+        match self.handle.command(Command::Credentials(Box::new(loaded))) {
+            Some(Reply::Renewed { changed, .. }) => self.credentials.taken_over(&changed),
+            _ => tracing::error!("renewed certificates were not taken over"),
+        }
+    }
+
     fn reload(&mut self) -> Outcome<Value> {
-        let loaded = load(&self.path, &self.signer).map_err(|failure| {
+        let file = read_text(&self.path)?;
+        let loaded = load(&self.path, &file, &self.signer).map_err(|failure| {
             let hint = "the daemon reads files only in folders that its file named when it was started: \
                         restart it, or name the folder in `folders`";
             match failure.message().contains("Permission denied") {
@@ -143,7 +151,7 @@ impl Running {
                 false => failure,
             }
         })?;
-        if loaded.fixed() != self.fixed {
+        if loaded.startup_only() != self.startup {
             return Err(Failure::new(
                 anyhow::anyhow!("[interface], [path] or `status` differs from what runs"),
                 "restart the daemon for that: `cordon vpn down`, `cordon vpn up`",
@@ -156,20 +164,22 @@ impl Running {
         };
         vpn_firewall::put_in_force(both.as_ref())?;
         self.crls = look(loaded.crl_files());
+        let credentials = Credentials::of(&loaded);
         loaded.accept_crls(&self.fetched.lists());
         self.fetching.cancel();
         self.fetching = CancellationToken::new();
         self.fetch(loaded.crl_urls().to_vec(), loaded.crl_refresh());
-        let answer = self.answer(Order::Reload(Box::new(loaded)))?;
+        let answer = self.answer(Command::Reload(Box::new(loaded)))?;
+        (self.file, self.credentials) = (file, credentials);
         // Only now is it certain that nothing of the old configuration is in use.
         vpn_firewall::replace(self.firewall.as_ref(), new.as_ref())?;
         self.firewall = new;
         Ok(answer)
     }
 
-    fn answer(&self, order: Order) -> Outcome<Value> {
+    fn answer(&self, command: Command) -> Outcome<Value> {
         let ended = || Failure::new(anyhow::anyhow!("the daemon has ended"), "see its log");
-        match self.handle.order(order).ok_or_else(ended)? {
+        match self.handle.command(command).ok_or_else(ended)? {
             Reply::Explanations(failed) => Ok(json!({ "failed": failed })),
             Reply::Closing(count) => Ok(json!({ "closing": count })),
             Reply::Connecting => Ok(json!({ "connecting": true })),
@@ -177,7 +187,14 @@ impl Running {
                 added,
                 changed,
                 removed,
-            } => Ok(json!({ "added": added, "changed": changed, "removed": removed })),
+                renewed,
+            } => Ok(json!({
+                "added": added,
+                "changed": changed,
+                "removed": removed,
+                "renewed": renewed,
+            })),
+            Reply::Renewed { renewed, .. } => Ok(json!({ "renewed": renewed })),
             Reply::Refused(why) => Err(Failure::new(
                 anyhow::anyhow!(why),
                 "see `cordon vpn status` for what there is",
@@ -196,19 +213,19 @@ impl Running {
                     serde_json::to_value(status).or_hint("the state", "report this")
                 })
             }
-            Request::Explain => self.answer(Order::Explain),
-            Request::Down { name: Some(name) } => self.answer(Order::Down(name)),
+            Request::Explain => self.answer(Command::Explain),
+            Request::Down { name: Some(name) } => self.answer(Command::Down(name)),
             Request::Down { name: None } => return (Ok(json!({ "ending": true })), true),
-            Request::Connect { name } => self.answer(Order::Connect(name)),
+            Request::Connect { name } => self.answer(Command::Connect(name)),
             Request::Reload => self.reload(),
         };
         (answer, false)
     }
 }
 
-/// `cordon vpn up`.
-pub(crate) async fn up(path: &Path, signer: Signer) -> Outcome {
-    let mut loaded = load(path, &signer)?;
+pub(crate) async fn up(path: &Path, signer: KeyHost) -> Outcome {
+    let file = read_text(path)?;
+    let mut loaded = load(path, &file, &signer)?;
     // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
     let firewall = Firewall::of_daemon(&loaded.config);
     vpn_firewall::put_in_force(firewall.as_ref())?;
@@ -224,7 +241,8 @@ pub(crate) async fn up(path: &Path, signer: Signer) -> Outcome {
         None => None,
     };
     let front = Front::new(Some(status), metrics)?;
-    let (fixed, crls) = (loaded.fixed(), look(loaded.crl_files()));
+    let (startup, crls) = (loaded.startup_only(), look(loaded.crl_files()));
+    let credentials = Credentials::of(&loaded);
     let (urls, every) = (loaded.crl_urls().to_vec(), loaded.crl_refresh());
     let started = daemon::start(loaded, folder_of(path), u64::from_ne_bytes(seed)).await;
     let result = match started.or_hint(
@@ -235,12 +253,14 @@ pub(crate) async fn up(path: &Path, signer: Signer) -> Outcome {
         Ok((threads, handle)) => {
             let running = Running {
                 path: path.to_owned(),
-                fixed,
+                file,
+                startup,
                 signer,
                 handle,
                 firewall,
                 fetcher,
                 crls,
+                credentials,
                 fetched: Known::default(),
                 fetching: CancellationToken::new(),
             };
@@ -281,7 +301,7 @@ async fn serve(mut running: Running, threads: Vec<Thread>, mut front: Front) -> 
         tokio::spawn(listen(listener, requests));
     }
     tracing::info!("tunnels are served");
-    let mut tick = tokio::time::interval(LOOK_AT_CRLS);
+    let mut tick = tokio::time::interval(LOOK_AT_FILES);
     let mut ending = None;
     let mut result = Ok(());
     while alive > 0 {
@@ -300,7 +320,10 @@ async fn serve(mut running: Running, threads: Vec<Thread>, mut front: Front) -> 
                     tracing::error!("the configuration stays as it is: {}", failure.message());
                 }
             }
-            _ = tick.tick() => blocking(|| running.look_at_crls()),
+            _ = tick.tick() => blocking(|| {
+                running.look_at_crls();
+                running.look_at_credentials();
+            }),
             Some((request, answer)) = orders.recv() => {
                 let (reply, over) = blocking(|| running.carry_out(request));
                 // Who does not wait any more is no trouble.
@@ -433,8 +456,8 @@ pub(crate) async fn tell(target: &VpnSocket, request: Request, json: bool) -> Ou
                     names.join(", ")
                 }
             };
-            let parts =
-                ["added", "changed", "removed"].map(|name| format!("{name}: {}", names(name)));
+            let parts = ["added", "changed", "removed", "renewed"]
+                .map(|name| format!("{name}: {}", names(name)));
             parts.join("\n")
         }
         Request::Down { name: None } => "the daemon ends".to_owned(),
@@ -444,7 +467,6 @@ pub(crate) async fn tell(target: &VpnSocket, request: Request, json: bool) -> Ou
     print(json, &value, &said)
 }
 
-/// `cordon vpn explain`.
 pub(crate) async fn explain(target: &VpnSocket, json: bool) -> Outcome {
     let value = ask(&socket_of(target)?, &Request::Explain).await?;
     let failed = list(&value, "failed");
@@ -492,6 +514,9 @@ pub(crate) fn describe(ike: &Value) -> Vec<String> {
             text(connection, "name"),
             text(connection, "state")
         ));
+        for own in list(connection, "certificates") {
+            lines.push(super::vpn_credentials::describe(own));
+        }
     }
     for sa in list(ike, "sas") {
         lines.push(format!(

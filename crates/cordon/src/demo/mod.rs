@@ -31,11 +31,10 @@ use tunnel::Tunnel;
 const DEVICE: &str = "camera-17";
 /// The camera may seal what the most sensitive pictures need.
 const CLEARANCE: u8 = 3;
-/// How long the demo waits for receipts in which nothing moves.
+/// Time without progress for which the demo waits for receipts.
 const STALL: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs the demo.
 pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     let started = Instant::now();
     let mut site = Site::open(&args.site).await?;
@@ -332,7 +331,7 @@ fn write(path: &Path, bytes: &[u8]) -> Outcome {
 
 /// The camera's own passphrase: it is another machine in real life.
 fn camera_passphrase(folder: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
-    crate::secrets::passphrase(folder, None)
+    commandline::passphrase(folder, None)
 }
 
 fn settings(folder: &Path, running: &Running) -> String {

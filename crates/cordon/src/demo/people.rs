@@ -23,7 +23,7 @@ const PEOPLE: [(&str, &str, u8, &[&str]); 3] = [
     ("auditor-1", "Example Auditor", 1, &["auditor"]),
 ];
 
-/// Where the people's files are.
+/// Files of the people.
 pub(super) struct People {
     folder: PathBuf,
 }

@@ -13,10 +13,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gateway::config::Prefix;
-use gateway::ike::Loaded;
-use gateway::ike::daemon::{self, DaemonHandle, Thread};
-use gateway::namespace::{self, Cable, Namespace};
+use tunnel::config::Prefix;
+use tunnel::namespace::{self, Cable, Namespace};
+use vpn::ResolvedConfig;
+use vpn::daemon::{self, DaemonHandle, Thread};
 
 use super::DEVICE;
 use crate::commands::vpn::start_signer;
@@ -26,14 +26,13 @@ use crate::site::Site;
 
 /// The centre inside the tunnel.
 const CENTRE: Ipv4Addr = Ipv4Addr::new(10, 207, 17, 1);
-/// The gateway outside.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 207, 18, 1);
 /// The neighbour on the second cable.
 const SECOND: Ipv4Addr = Ipv4Addr::new(10, 207, 18, 5);
-/// How long the tunnel may take to come up.
+/// Longest wait for the tunnel.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
-/// How often the revocation list is looked at.
+/// Interval between looks at the revocation list.
 const LOOK_AT_CRL: Duration = Duration::from_secs(2);
 const HINT: &str = "see the log; without root the demo goes on over mTLS alone";
 
@@ -99,7 +98,7 @@ impl Tunnel {
         })
     }
 
-    /// Where the centre listens.
+    /// Address of the centre.
     pub(super) const fn centre() -> IpAddr {
         IpAddr::V4(CENTRE)
     }
@@ -154,7 +153,7 @@ impl Tunnel {
             .or_hint("the cable", HINT)
     }
 
-    /// How often the tunnel has moved without being lost.
+    /// Counts the moves of the tunnel without a loss.
     pub(super) fn moves(&self) -> u64 {
         let status = self.gateway.status();
         status.map_or(0, |status| status.ike.counters.moves)
@@ -221,9 +220,10 @@ fn spawn(work: Vec<Thread>, threads: &mut Vec<std::thread::JoinHandle<()>>) {
     }
 }
 
-fn load(folder: &Path, settings: &str) -> Outcome<Loaded> {
+fn load(folder: &Path, settings: &str) -> Outcome<ResolvedConfig> {
     let signer = start_signer()?;
-    let loaded = Loaded::read(settings, folder, &signer).or_hint("the tunnel's settings", HINT)?;
+    let loaded =
+        ResolvedConfig::read(settings, folder, &signer).or_hint("the tunnel's settings", HINT)?;
     let lists = daemon::read_crls(loaded.crl_files()).or_hint("revocation lists", HINT)?;
     loaded.accept_crls(&lists);
     Ok(loaded)

@@ -16,7 +16,7 @@ use super::places::Id;
 /// that a reader of [`Deadlines::stall`] needs at least some 2 KB/s.
 const PIECE: usize = 64 * 1024;
 
-/// How long what may take.
+/// Deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
     /// From accepting a connection to its first complete request: TLS handshake, HTTP/2 preface

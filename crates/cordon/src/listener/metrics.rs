@@ -56,6 +56,8 @@ pub(super) enum Reason {
     Shed,
     /// There was no place.
     Refused,
+    /// Its host opens connections too fast.
+    TooFast,
     /// Something took too long.
     Overdue(Overdue),
 }
@@ -65,6 +67,7 @@ impl Reason {
         match self {
             Self::Shed => "shed",
             Self::Refused => "refused",
+            Self::TooFast => "too-fast",
             Self::Overdue(Overdue::FirstRequest) => "no-request",
             Self::Overdue(Overdue::Idle) => "idle",
             Self::Overdue(Overdue::Stalled) => "not-read",
@@ -86,7 +89,7 @@ impl Counters {
     pub(super) fn count(&self, reason: Reason) {
         let labels = vec![("listener", self.listener), ("reason", reason.name())];
         self.metrics.ended.get_or_create(&labels).inc();
-        if matches!(reason, Reason::Shed | Reason::Refused) {
+        if matches!(reason, Reason::Shed | Reason::Refused | Reason::TooFast) {
             self.warn();
         }
     }
@@ -111,8 +114,8 @@ impl Counters {
         tracing::error!(
             listener = self.listener,
             connections,
-            "a share of connections is used up: idle ones are ended for new ones; \
-             somebody may be holding connections open"
+            "a share of connections is used up: idle ones are ended for new ones, and a host that opens \
+             many is turned away; somebody may be holding connections open"
         );
     }
 }

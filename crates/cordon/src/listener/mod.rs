@@ -7,6 +7,7 @@
 
 mod activity;
 mod metrics;
+mod pace;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ mod tests;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ pub(crate) use activity::Deadlines;
 use activity::{Activity, Overdue};
 pub(crate) use metrics::Metrics;
 use metrics::{Counters, Reason};
+use pace::Pace;
 pub(crate) use places::{BOUNDS, Bounds, UNSHARED};
 use places::{Full, Id, Places};
 
@@ -52,9 +54,9 @@ pub(crate) const DEVICES: Deadlines = Deadlines {
     idle: Duration::from_secs(120),
     stall: Duration::from_secs(120),
 };
-/// How often an HTTP/2 peer has to show that it is there, and how soon it must answer.
+/// Interval at which an HTTP/2 peer has to show that it is there, and the time for its answer.
 const PING: Duration = Duration::from_secs(20);
-/// How long requests under way may take to end once a stop was asked for.
+/// Time for requests under way to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Pause after an accept failed, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -126,6 +128,8 @@ impl Listener {
 #[derive(Clone)]
 struct Table {
     places: Arc<Mutex<Places>>,
+    /// `None` where one host makes all the load on purpose.
+    pace: Option<Arc<Mutex<Pace>>>,
     ends: Arc<Mutex<HashMap<Id, CancellationToken>>>,
     counters: Counters,
 }
@@ -134,6 +138,7 @@ impl Table {
     fn new(bounds: Bounds, counters: Counters) -> Self {
         Self {
             places: Arc::new(Mutex::new(Places::new(bounds))),
+            pace: bounds.paced.then(Arc::default),
             ends: Arc::default(),
             counters,
         }
@@ -146,6 +151,10 @@ impl Table {
     /// Gives a new connection its place, ending another one if need be.
     fn enter(&self, peer: SocketAddr) -> Option<Place> {
         let now = Instant::now();
+        let Some(wait) = self.turn(peer.ip(), now) else {
+            self.counters.count(Reason::TooFast);
+            return None;
+        };
         let entered = self.lock().enter(peer.ip(), now);
         let Ok((id, victim)) = entered else {
             self.counters.count(Reason::Refused);
@@ -160,9 +169,18 @@ impl Table {
         Some(Place {
             table: self.clone(),
             id,
+            wait,
             end,
             activity: Activity::new(self.clone(), id, now),
         })
+    }
+
+    fn turn(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+        let Some(pace) = &self.pace else {
+            return Some(Duration::ZERO);
+        };
+        let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.turn(audit::host_of(address), now)
     }
 
     fn shed(&self, victim: Id) {
@@ -186,6 +204,8 @@ impl Table {
 struct Place {
     table: Table,
     id: Id,
+    /// Until the connection's turn among those of its host.
+    wait: Duration,
     end: CancellationToken,
     activity: Activity,
 }
@@ -257,6 +277,7 @@ impl Connection {
     }
 
     async fn shake_hands(self, stream: TcpStream) -> Result<(), Failed> {
+        tokio::time::sleep(self.place.wait).await;
         // Small answers (offsets, receipts) must not wait for a full segment.
         stream.set_nodelay(true)?;
         let Some(acceptor) = self.acceptor.clone() else {
@@ -362,5 +383,6 @@ fn bounds_for(files: u64) -> Bounds {
         address: part(BOUNDS.address),
         network: part(BOUNDS.network),
         certificate: BOUNDS.certificate.min(total),
+        paced: BOUNDS.paced,
     }
 }

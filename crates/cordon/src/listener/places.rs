@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 /// Shares of one listener, in connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// All together.
     pub(crate) total: usize,
     /// Those that have shown no certificate; what is left up to the total is the reserve of those
     /// that have.
@@ -27,8 +26,9 @@ pub(crate) struct Bounds {
     pub(crate) address: usize,
     /// Anonymous ones of one /24 (IPv4) or one /48 (IPv6).
     pub(crate) network: usize,
-    /// Of one certificate.
     pub(crate) certificate: usize,
+    /// Whether a host that opens connections fast waits for its turn.
+    pub(crate) paced: bool,
 }
 
 /// Our choice: memory for a thousand TLS connections (some 60 MB) is always there; a quarter is
@@ -39,6 +39,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
     address: 64,
     network: 256,
     certificate: 16,
+    paced: true,
 };
 
 /// For the laboratory, where one address makes all the load.
@@ -48,6 +49,7 @@ pub(crate) const UNSHARED: Bounds = Bounds {
     address: 1024,
     network: 1024,
     certificate: 1024,
+    paced: false,
 };
 
 /// A connection that works on a request gives its place up only after this time: a burst of new
@@ -139,7 +141,7 @@ impl Places {
         }
         if let Some(place) = self.places.get_mut(&id) {
             place.certificate = Some(certificate);
-            let address = host(place.address);
+            let address = audit::host_of(place.address);
             self.remember(address, now);
         }
         Ok(victim)
@@ -187,7 +189,9 @@ impl Places {
     }
 
     fn make_room(&self, address: IpAddr, now: Instant) -> Result<Option<Id>, Full> {
-        let near = |place: &Place| anonymous(place) && host(place.address) == host(address);
+        let near = |place: &Place| {
+            anonymous(place) && audit::host_of(place.address) == audit::host_of(address)
+        };
         let around = |place: &Place| anonymous(place) && network(place.address) == network(address);
         if self.count(near) >= self.bounds.address {
             return self.victim(near, now).map(Some).ok_or(Full);
@@ -240,7 +244,7 @@ impl Places {
                 place.requests == 0 || now.saturating_duration_since(place.since) >= BUSY_GRACE
             })
             .min_by_key(|(id, place)| {
-                let known = self.known.contains_key(&host(place.address));
+                let known = self.known.contains_key(&audit::host_of(place.address));
                 (known, place.requests > 0, place.since, **id)
             })
             .map(|(id, _)| *id)
@@ -249,11 +253,6 @@ impl Places {
 
 fn anonymous(place: &Place) -> bool {
     place.certificate.is_none()
-}
-
-/// What counts as one host: with IPv6, everybody has a /64.
-fn host(address: IpAddr) -> IpAddr {
-    masked(address, 32, 64)
 }
 
 fn network(address: IpAddr) -> IpAddr {
@@ -279,6 +278,7 @@ mod tests {
         address: 2,
         network: 4,
         certificate: 2,
+        paced: false,
     };
 
     fn ip(last: [u8; 4]) -> IpAddr {
@@ -442,10 +442,16 @@ mod tests {
     #[test]
     fn hosts_and_networks_follow_the_family() {
         let parse = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert_eq!(host(parse("2001:db8:1:2:3::4")), parse("2001:db8:1:2::"));
+        assert_eq!(
+            audit::host_of(parse("2001:db8:1:2:3::4")),
+            parse("2001:db8:1:2::")
+        );
         assert_eq!(network(parse("2001:db8:1:2:3::4")), parse("2001:db8:1::"));
         assert_eq!(network(parse("192.0.2.77")), parse("192.0.2.0"));
         // A mapped address is an IPv4 address: else one host had two shares.
-        assert_eq!(host(parse("::ffff:192.0.2.77")), parse("192.0.2.77"));
+        assert_eq!(
+            audit::host_of(parse("::ffff:192.0.2.77")),
+            parse("192.0.2.77")
+        );
     }
 }

@@ -59,7 +59,7 @@ impl Server {
         socket.connect(self.address).await
     }
 
-    /// How long an honest client waits for its answer.
+    /// Measures an honest client's wait for its answer.
     async fn honest(&self, from: [u8; 4]) -> Duration {
         let began = Instant::now();
         let mut stream = self.connect(from).await.unwrap();

@@ -13,7 +13,7 @@ const COUNT: &str = "custody_count";
 const PREVIOUS: &str = "custody_previous";
 const EARLIER: &str = "custody_earlier_sha256";
 
-/// What the record fixes for the other checks.
+/// Facts that the record fixes for the other checks.
 pub(super) struct Custody {
     /// When the event of receipt was logged.
     pub(super) logged_at: OffsetDateTime,

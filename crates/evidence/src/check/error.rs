@@ -27,7 +27,6 @@ pub enum CheckError {
     Io {
         /// Its name in the package.
         file: String,
-        /// Why.
         source: io::Error,
     },
     /// A file is missing.
@@ -38,20 +37,10 @@ pub enum CheckError {
     Unexpected(String),
     /// A file is larger than any package has.
     #[error("file {file} has more than {max} bytes")]
-    TooLarge {
-        /// Its name.
-        file: String,
-        /// The bound.
-        max: u64,
-    },
+    TooLarge { file: String, max: u64 },
     /// A file is not of its format.
     #[error("file {file} is malformed: {problem}")]
-    Malformed {
-        /// Its name.
-        file: String,
-        /// What is wrong.
-        problem: String,
-    },
+    Malformed { file: String, problem: String },
     /// A file does not have its hash.
     #[error("file {0} is not what SHA256SUMS lists")]
     Hash(String),
@@ -60,16 +49,11 @@ pub enum CheckError {
     SumsSignature,
     /// The root is not the pinned one.
     #[error("root certificate has SHA-256 {found}, which is not the pinned one")]
-    OtherRoot {
-        /// Fingerprint found.
-        found: String,
-    },
+    OtherRoot { found: String },
     /// A CMS signature is not valid.
     #[error("signature of the {name} is not valid")]
     Signature {
-        /// Manifest or receipt.
         name: &'static str,
-        /// Why.
         source: CmsError,
     },
     /// A certificate does not have the role in which it appears.
@@ -77,7 +61,6 @@ pub enum CheckError {
     Path {
         /// `camera`, `receipt` or `package`.
         role: &'static str,
-        /// Why.
         source: PathError,
     },
     /// A certificate was revoked when it was used.
@@ -87,19 +70,14 @@ pub enum CheckError {
     Revoked {
         /// `camera`, `receipt` or `package`.
         role: &'static str,
-        /// Whose certificate.
         subject: String,
-        /// Since when.
         at: OffsetDateTime,
         /// When it was used.
         used: OffsetDateTime,
     },
     /// There is no revocation list of an authority that was in force at the export.
     #[error("no revocation list of {issuer} that was in force at the export")]
-    ListMissing {
-        /// The authority.
-        issuer: String,
-    },
+    ListMissing { issuer: String },
     /// The centre did not accept the block.
     #[error("receipt says that the block was quarantined, not accepted")]
     NotAccepted,
@@ -111,16 +89,12 @@ pub enum CheckError {
     Checkpoint(&'static str),
     /// An event is not in the log.
     #[error("event {index} is not in the log")]
-    NotInLog {
-        /// Its index.
-        index: u64,
-    },
+    NotInLog { index: u64 },
     /// The custody record is not complete or not about this violation.
     #[error("custody record, event {index}: {problem}")]
     Custody {
         /// Index of the event.
         index: u64,
-        /// What is wrong.
         problem: &'static str,
     },
 }

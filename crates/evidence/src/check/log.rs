@@ -23,7 +23,6 @@ const MAX_PROOF: usize = 64;
 pub(super) struct Log {
     /// Leaves of the tree.
     pub(super) size: u64,
-    /// The tree's root.
     pub(super) root: Sha256Digest,
     /// In the order of the log.
     pub(super) events: Vec<Event>,

@@ -9,17 +9,15 @@ use crate::digest::Sha256Digest;
 /// Value of the field `schema`.
 pub const SCHEMA: &str = "cordon.trust/1";
 
-/// What a verifier has from the authority itself, over another way than the package.
+/// A verifier's trust, had from the authority itself over another way than the package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustFile {
-    /// Always [`SCHEMA`].
     pub schema: String,
     /// SHA-256 of the root certificate's DER.
     pub root_sha256: Sha256Digest,
     /// Arc of the installation's own extensions; `.3` under it says what an authority issues.
     pub extension_arc: String,
-    /// The audit log.
     pub log: LogTrust,
     /// Witnesses of the log's checkpoints. Room for a later version: this one refuses a file that
     /// demands any, for it would not look for them.
@@ -30,7 +28,6 @@ pub struct TrustFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogTrust {
-    /// Its origin.
     pub origin: String,
     /// Its Ed25519 public key, 32 bytes in hexadecimal.
     pub public_key: String,
@@ -76,7 +73,6 @@ impl TrustFile {
         Ok(trust)
     }
 
-    /// The log's key.
     pub(super) fn log_key(&self) -> Result<[u8; 32], CheckError> {
         let mut key = [0; 32];
         hex::decode_to_slice(&self.log.public_key, &mut key)

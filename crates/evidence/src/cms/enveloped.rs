@@ -82,7 +82,6 @@ impl RecipientKey {
         Ok(Self { key, certificate })
     }
 
-    /// The certificate.
     #[must_use]
     pub fn certificate(&self) -> &Certificate {
         &self.certificate

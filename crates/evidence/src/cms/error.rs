@@ -11,10 +11,7 @@ use super::MAX_MESSAGE_LEN;
 pub enum CmsError {
     /// More than [`MAX_MESSAGE_LEN`] bytes.
     #[error("message of {len} bytes is larger than {MAX_MESSAGE_LEN}")]
-    TooLarge {
-        /// Size found.
-        len: usize,
-    },
+    TooLarge { len: usize },
     /// BER with indefinite lengths, as streaming writers make; we accept DER only.
     #[error("message uses indefinite lengths, which der forbids")]
     IndefiniteLength,
@@ -33,9 +30,7 @@ pub enum CmsError {
     /// Another type of message or content.
     #[error("content type is {found}, expected {expected}")]
     ContentType {
-        /// Type found.
         found: ObjectIdentifier,
-        /// Type needed.
         expected: ObjectIdentifier,
     },
     /// A structure version that RFC 5652 does not give to this content.
@@ -52,22 +47,14 @@ pub enum CmsError {
     ContentPresent,
     /// Not exactly one signer.
     #[error("message has {found} signers, expected 1")]
-    SignerCount {
-        /// Number found.
-        found: usize,
-    },
+    SignerCount { found: usize },
     /// A digest algorithm outside SHA-256, SHA-384 and SHA-512, or one that is not listed.
     #[error("digest algorithm {found} is not accepted")]
-    DigestAlgorithm {
-        /// Algorithm found.
-        found: ObjectIdentifier,
-    },
+    DigestAlgorithm { found: ObjectIdentifier },
     /// The digest is not the one that belongs to the signature algorithm.
     #[error("digest algorithm {digest} does not belong to signature algorithm {signature}")]
     DigestForSignature {
-        /// Digest algorithm found.
         digest: ObjectIdentifier,
-        /// Signature algorithm found.
         signature: ObjectIdentifier,
     },
     /// A signed attribute that CAdES-BES or our profile requires is absent.
@@ -99,12 +86,7 @@ pub enum CmsError {
     Signature(#[source] VerifyError),
     /// No recipient was given, or too many.
     #[error("{count} recipients, expected 1 to {max}")]
-    RecipientCount {
-        /// Number given.
-        count: usize,
-        /// Largest number.
-        max: usize,
-    },
+    RecipientCount { count: usize, max: usize },
     /// No recipient entry names one of our certificates.
     #[error("message is not for any of our keys")]
     NotForUs,
@@ -122,10 +104,7 @@ pub enum CmsError {
     KeyUnwrap,
     /// Not AES-256-GCM.
     #[error("content encryption algorithm {found} is not accepted")]
-    ContentEncryptionAlgorithm {
-        /// Algorithm found.
-        found: ObjectIdentifier,
-    },
+    ContentEncryptionAlgorithm { found: ObjectIdentifier },
     /// Nonce of other than 12 bytes or tag of other than 16.
     #[error("aes-gcm parameters are not a 12-byte nonce and a 16-byte tag")]
     GcmParameters,
@@ -141,7 +120,7 @@ pub enum CmsError {
     /// The crypto library or its random generator failed.
     #[error("crypto library failed to {operation}")]
     Library {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
     },
     /// A time outside what X.509 can express.

@@ -36,10 +36,9 @@ const MAX_CERTIFICATES: usize = 16;
 /// First year that `UTCTime` cannot express (RFC 5652 section 11.3).
 const FIRST_GENERALIZED_YEAR: i32 = 2050;
 
-/// Where the content of a signed message is.
+/// Placement of a signed message's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Inside the message.
     Attached,
     /// Elsewhere; the verifier is given it.
     Detached,
@@ -194,7 +193,7 @@ pub struct SignedMessage {
     data: SignedData,
 }
 
-/// What a verified message says.
+/// Content of a verified message.
 #[derive(Clone, Debug)]
 pub struct Verified {
     /// The signed bytes.

@@ -12,7 +12,7 @@ use crate::receipt::{Receipt, Verdict};
 /// The script that checks a package.
 pub const SCRIPT: &str = include_str!("verify_package.py");
 
-/// What the README shows.
+/// Facts that the README shows.
 pub(super) struct Facts<'a> {
     pub(super) package: &'a Package<'a>,
     pub(super) manifest: &'a Manifest,

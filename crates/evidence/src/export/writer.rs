@@ -1,15 +1,12 @@
 //! Writing the package's files, hashing each on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsRawFd as _;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use durable::{DiskFile, SharedDisk};
 use pki::key::PrivateKey;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
 
 use super::ExportError;
 use crate::digest::{HashingWriter, Sha256Digest};
@@ -17,10 +14,15 @@ use crate::digest::{HashingWriter, Sha256Digest};
 pub(crate) const SUMS: &str = "SHA256SUMS";
 pub(crate) const SIGNATURE: &str = "SHA256SUMS.sig";
 
+/// Mode of files that get their names when all are complete.
+const UNNAMED_MODE: u32 = 0o644;
+/// Mode of the others, of which the process's mask takes away.
+const NAMED_MODE: u32 = 0o666;
+
 /// Writes one file's content.
 pub type Fill<'a> = dyn FnMut(&mut dyn Write) -> Result<(), ExportError> + 'a;
 
-/// Where the files of a package go: one after the other, each from beginning to end.
+/// Destination of a package's files: one after the other, each from beginning to end.
 pub trait Target {
     /// Takes the file `name` (with slashes), whose bytes `fill` writes.
     ///
@@ -92,10 +94,13 @@ impl<'a> Writer<'a> {
 /// (NFS), they are written into `NAME.partial`, which the next export to this name removes. Either
 /// way the folder is renamed when complete: a package is whole or absent.
 pub struct FolderTarget {
+    disk: SharedDisk,
     partial: PathBuf,
     target: PathBuf,
     /// Complete files without names, and the names that they get.
-    unnamed: Vec<(File, PathBuf)>,
+    unnamed: Vec<(DiskFile, PathBuf)>,
+    /// Folders of the package.
+    folders: BTreeSet<PathBuf>,
     complete: bool,
 }
 
@@ -105,6 +110,14 @@ impl FolderTarget {
     /// # Errors
     /// [`ExportError::Exists`] or [`ExportError::Io`].
     pub fn begin(target: &Path) -> Result<Self, ExportError> {
+        Self::begin_on(durable::real(), target)
+    }
+
+    /// Does the same on another disk.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_on(disk: SharedDisk, target: &Path) -> Result<Self, ExportError> {
         if target.symlink_metadata().is_ok() {
             return Err(ExportError::Exists {
                 path: target.to_owned(),
@@ -114,83 +127,67 @@ impl FolderTarget {
         name.push(".partial");
         let partial = target.with_file_name(name);
         // What an interrupted export left behind.
-        match fs::remove_dir_all(&partial) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ExportError::Io(e)),
-            _ => {}
-        }
-        fs::create_dir_all(&partial).map_err(ExportError::Io)?;
+        disk.remove_dir_all(&partial).map_err(ExportError::Io)?;
+        disk.create_dir_all(&partial).map_err(ExportError::Io)?;
         Ok(Self {
+            disk,
+            folders: BTreeSet::from([partial.clone()]),
             partial,
             target: target.to_owned(),
             unnamed: Vec::new(),
             complete: false,
         })
     }
-
-    /// A file without a name in the folder; `None` where the file system has none.
-    fn unnamed(&self) -> io::Result<Option<File>> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        match rustix::fs::open(&self.partial, flags, mode) {
-            Ok(file) => Ok(Some(File::from(file))),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => Ok(None),
-            Err(e) => Err(e.into()),
-        }
-    }
-}
-
-/// Gives a complete file its name.
-fn link(file: &File, path: &Path) -> io::Result<()> {
-    // The way that needs no capability (open(2), O_TMPFILE).
-    let source = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::linkat(CWD, &source, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
-    Ok(())
 }
 
 impl Target for FolderTarget {
     fn file(&mut self, name: &str, fill: &mut Fill<'_>) -> Result<(), ExportError> {
         let path = self.partial.join(name);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(ExportError::Io)?;
+        if let Some(folder) = path.parent()
+            && !self.folders.contains(folder)
+        {
+            self.disk.create_dir(folder).map_err(ExportError::Io)?;
+            self.folders.insert(folder.to_owned());
         }
-        if let Some(mut file) = self.unnamed().map_err(ExportError::Io)? {
-            fill(&mut file)?;
-            file.sync_all().map_err(ExportError::Io)?;
+        let unnamed = self.disk.create_unnamed(&self.partial, UNNAMED_MODE);
+        let unnamed = unnamed.map_err(ExportError::Io)?;
+        let is_unnamed = unnamed.is_some();
+        let file = match unnamed {
+            Some(file) => file,
+            None => self
+                .disk
+                .create(&path, NAMED_MODE)
+                .map_err(ExportError::Io)?,
+        };
+        fill(&mut self.disk.writer(&file))?;
+        self.disk.sync(&file).map_err(ExportError::Io)?;
+        if is_unnamed {
             self.unnamed.push((file, path));
-            return Ok(());
         }
-        let mut file = File::create_new(&path).map_err(ExportError::Io)?;
-        fill(&mut file)?;
-        file.sync_all().map_err(ExportError::Io)
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), ExportError> {
         for (file, path) in self.unnamed.drain(..) {
-            link(&file, &path).map_err(ExportError::Io)?;
+            self.disk.name(&file, &path).map_err(ExportError::Io)?;
         }
-        fs::rename(&self.partial, &self.target).map_err(ExportError::Io)?;
+        // Before the rename: a power cut must not leave a part of the files under the package's name.
+        for folder in &self.folders {
+            self.disk.sync_dir(folder).map_err(ExportError::Io)?;
+        }
+        let renamed = self.disk.rename(&self.partial, &self.target);
+        renamed.map_err(ExportError::Io)?;
         self.complete = true;
-        for folder in ["media", "crls", ""] {
-            let folder = self.target.join(folder);
-            if folder.is_dir() {
-                sync(&folder).map_err(ExportError::Io)?;
-            }
-        }
-        let parent = self.target.parent();
-        let parent = parent.filter(|p| !p.as_os_str().is_empty());
-        sync(parent.unwrap_or(Path::new("."))).map_err(ExportError::Io)
+        let synced = self.disk.sync_parent(&self.target);
+        synced.map_err(ExportError::Io)
     }
-}
-
-fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 impl Drop for FolderTarget {
     fn drop(&mut self) {
         if !self.complete {
             // Decrypted media must not lie around after a failed export.
-            let _ = fs::remove_dir_all(&self.partial);
+            let _ = self.disk.remove_dir_all(&self.partial);
         }
     }
 }
@@ -198,6 +195,7 @@ impl Drop for FolderTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn unfinished_folder_holds_no_byte_of_its_files() {

@@ -101,8 +101,8 @@ pub fn medium_name(name: &str) -> Result<(), ManifestError> {
     Ok(())
 }
 
-/// Control characters, and the invisible ones that make a text read as another (Trojan Source).
-fn is_unsafe(c: char) -> bool {
+/// Tells control characters, and the invisible ones that make a text read as another (Trojan Source).
+pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::disk::Disk;
+use durable::{Disk, RealDisk};
+
 use super::{BLOCKS, Entry, Spool, SpoolError};
 use crate::digest::{Sha256, Sha256Digest};
 use crate::manifest::{DropReason, Dropped};
@@ -11,7 +12,7 @@ pub(super) const FOLDER: &str = "damaged";
 /// Bytes read at a time when a block is hashed again.
 const HASH_BUFFER_LEN: usize = 64 * 1024;
 
-/// What reading a stored block again showed.
+/// Result of reading a stored block again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// It is what was sealed.
@@ -32,7 +33,7 @@ impl Spool {
             .get(&sequence)
             .ok_or(SpoolError::NotFound { sequence })?;
         let path = self.block_path(entry);
-        if hash_file(&self.disk, &path)? == entry.block_sha256 {
+        if hash_file(&*self.disk, &path)? == entry.block_sha256 {
             return Ok(Checked::Sound);
         }
         let dropped = self.record_dropped(&[sequence], DropReason::Damaged)?;
@@ -70,7 +71,7 @@ impl Spool {
     /// [`SpoolError::Io`].
     pub fn restore_damaged(&mut self, sequence: u64) -> Result<(), SpoolError> {
         let (entry, from) = self.set_aside_entry(sequence)?;
-        if hash_file(&self.disk, &from)? != entry.block_sha256 {
+        if hash_file(&*self.disk, &from)? != entry.block_sha256 {
             return Err(SpoolError::StillDamaged { sequence });
         }
         // First off the list, or the next start would move it aside again.
@@ -96,7 +97,7 @@ impl Spool {
         let (entry, path) = self.set_aside_entry(sequence)?;
         // The newest block holds the chain position; it must be in the state first.
         self.store_state_if_older(sequence)?;
-        self.disk.remove(&path).map_err(SpoolError::from_io)?;
+        self.disk.remove_file(&path).map_err(SpoolError::from_io)?;
         self.bytes = self.bytes.saturating_sub(entry.size);
         self.damaged.remove(&sequence);
         Ok(())
@@ -116,25 +117,24 @@ impl Spool {
 /// # Errors
 /// [`SpoolError::Io`].
 pub fn list_damaged(folder: &Path) -> Result<Vec<Entry>, SpoolError> {
-    let disk = Disk::default();
-    let files = match disk.list(&folder.join(FOLDER)) {
+    let files = match RealDisk.list(&folder.join(FOLDER)) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(SpoolError::Io)?,
     };
     let mut entries: Vec<Entry> = files
         .into_iter()
-        .filter_map(|(name, size)| Entry::from_file_name(name.to_str()?, size))
+        .filter_map(|file| Entry::from_file_name(file.name.to_str()?, file.len))
         .collect();
     entries.sort_by_key(|entry| entry.sequence);
     Ok(entries)
 }
 
-fn hash_file(disk: &Disk, path: &Path) -> Result<Sha256Digest, SpoolError> {
-    let mut file = disk.open(path).map_err(SpoolError::Io)?;
+fn hash_file(disk: &dyn Disk, path: &Path) -> Result<Sha256Digest, SpoolError> {
+    let file = disk.open(path).map_err(SpoolError::Io)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; HASH_BUFFER_LEN];
     loop {
-        let n = disk.read(&mut file, &mut buffer).map_err(SpoolError::Io)?;
+        let n = disk.read(&file, &mut buffer).map_err(SpoolError::Io)?;
         if n == 0 {
             return Ok(hash.finish());
         }

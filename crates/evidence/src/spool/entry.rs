@@ -14,7 +14,6 @@ const EXTENSION: &str = ".block";
 pub struct Entry {
     /// Sequence number of its manifest.
     pub sequence: u64,
-    /// Violation or notice.
     pub kind: Kind,
     /// Classification, which decides who is evicted first.
     pub class: Clearance,

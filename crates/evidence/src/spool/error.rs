@@ -13,7 +13,6 @@ pub enum SpoolError {
     OtherDevice {
         /// Camera in the state file.
         found: String,
-        /// Camera asked for.
         expected: String,
     },
     /// The state file cannot be used; restoring it needs a person, because guessing could use a
@@ -25,18 +24,10 @@ pub enum SpoolError {
     },
     /// Two blocks with one sequence number.
     #[error("spool has two blocks with sequence {sequence}")]
-    SequenceTwice {
-        /// The number.
-        sequence: u64,
-    },
+    SequenceTwice { sequence: u64 },
     /// The new block does not continue the chain.
     #[error("block has sequence {found} or its previous hash does not fit, expected {expected}")]
-    OutOfSequence {
-        /// Number found.
-        found: u64,
-        /// Number expected.
-        expected: u64,
-    },
+    OutOfSequence { found: u64, expected: u64 },
     /// The new block is not what was written.
     #[error("block of {expected} bytes, but {written} were written")]
     SizeMismatch {
@@ -56,24 +47,18 @@ pub enum SpoolError {
     /// The disk is full.
     #[error("no space left on the disk of the spool")]
     NoSpace(#[source] io::Error),
+    /// The new block is in its place, but whether it would survive a power cut is not known.
+    #[error("block is stored, but its folder cannot be flushed")]
+    Unsynced(#[source] io::Error),
     /// No block with this number.
     #[error("no block with sequence {sequence} in the spool")]
-    NotFound {
-        /// The number.
-        sequence: u64,
-    },
+    NotFound { sequence: u64 },
     /// A block that was set aside still does not have its hash.
     #[error("block with sequence {sequence} is still not what was sealed")]
-    StillDamaged {
-        /// The number.
-        sequence: u64,
-    },
+    StillDamaged { sequence: u64 },
     /// The receipt is for another block.
     #[error("receipt does not match the block: {field} differs")]
-    ReceiptMismatch {
-        /// Field that differs.
-        field: &'static str,
-    },
+    ReceiptMismatch { field: &'static str },
     /// Any other failure of the file system.
     #[error("cannot access the spool")]
     Io(#[source] io::Error),
@@ -92,6 +77,7 @@ impl SpoolError {
             Self::SizeMismatch { .. } => "spool-size-mismatch",
             Self::Full { .. } => "spool-full",
             Self::NoSpace(_) => "spool-no-space",
+            Self::Unsynced(_) => "spool-unsynced",
             Self::NotFound { .. } => "spool-not-found",
             Self::StillDamaged { .. } => "spool-still-damaged",
             Self::ReceiptMismatch { .. } => "spool-receipt-mismatch",

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
+use durable::Disk;
 use serde::{Deserialize, Serialize};
 
 use super::SpoolError;
-use super::disk::Disk;
 use crate::digest::Sha256Digest;
 use crate::manifest::{Dropped, MAX_INTEGER};
 
 pub(super) const FILE: &str = "state.json";
 const SCHEMA: &str = "cordon.spool/1";
 /// Largest state file read, in bytes: some 60 000 dropped blocks that no notice has told yet.
-const MAX_LEN: u64 = 8 * 1024 * 1024;
+const MAX_LEN: usize = 8 * 1024 * 1024;
 
 /// Written before a block that is newer than it, or any record of a dropped block, goes away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl State {
 
     /// Reads the state; `None` if there is none yet.
     pub(super) fn load(
-        disk: &Disk,
+        disk: &dyn Disk,
         folder: &Path,
         device: &str,
     ) -> Result<Option<Self>, SpoolError> {
@@ -86,12 +86,11 @@ impl State {
         Ok(Some(state))
     }
 
-    pub(super) fn store(&self, disk: &Disk, folder: &Path) -> Result<(), SpoolError> {
+    pub(super) fn store(&self, disk: &dyn Disk, folder: &Path) -> Result<(), SpoolError> {
         let bytes = serde_json::to_vec(self).map_err(|_| SpoolError::StateInvalid {
             problem: "cannot be encoded",
         })?;
-        disk.replace(folder, FILE, &bytes)
-            .map_err(SpoolError::from_io)
+        super::replace(disk, &folder.join(FILE), &bytes).map_err(SpoolError::from_io)
     }
 
     /// Adds dropped blocks, keeping the order; a number is held once.

@@ -11,12 +11,12 @@ mod faults;
 
 use std::collections::BTreeSet;
 
+use durable::testing::{FailingDisk, Fault};
 use pki::cert::CertificateChain;
 use pki::clearance::Clearance;
 use pki::key::KeyAlgorithm;
 use tempfile::TempDir;
 
-use super::disk::Fault;
 use super::*;
 use crate::manifest::{Kind, Manifest, Notice, Place, SCHEMA, Violation};
 use crate::receipt::{self, Verdict};
@@ -501,14 +501,14 @@ fn a_crash_before_any_file_operation_loses_and_repeats_nothing() {
     let mut completed = false;
     for steps in 0..1_000 {
         let folder = quick_folder();
-        let disk = Arc::new(Disk::default());
-        *disk.fault.lock().unwrap() = Some(Fault {
+        let disk = Arc::new(FailingDisk::default());
+        disk.fail(Fault {
             after: steps,
             times: u32::MAX,
             errno: 5,
         });
         let mut story = Story::default();
-        let outcome = Spool::open_on(folder.path(), DEVICE, config(41), Arc::clone(&disk))
+        let outcome = Spool::open_on(folder.path(), DEVICE, config(41), disk)
             .and_then(|(mut spool, _)| tell(&mut spool, &centre, &mut story));
         completed = outcome.is_ok();
 

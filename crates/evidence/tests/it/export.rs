@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io::{Cursor, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use durable::SharedDisk;
+use durable::testing::{Item, Op, RecordingDisk, Tree};
 use evidence::digest::Sha256Digest;
 use evidence::export::{self, CustodyEvent, ExportError, FolderTarget, LogProof, Package};
 use evidence::receipt::{self, Receipt, Verdict};
@@ -152,6 +155,16 @@ impl Case {
 
     fn export(&self, crls: &[String]) -> Result<PathBuf, ExportError> {
         let target = self.shop.path("package");
+        self.export_on(durable::real(), &target, crls)?;
+        Ok(target)
+    }
+
+    fn export_on(
+        &self,
+        disk: SharedDisk,
+        target: &Path,
+        crls: &[String],
+    ) -> Result<(), ExportError> {
         let receipt = self
             .receipt
             .sign(&self.centre.key, &self.centre.chain)
@@ -172,10 +185,9 @@ impl Case {
             purpose: "case 4711, court of example.org",
             now: NOW,
         };
-        let mut folder = FolderTarget::begin(&target)?;
+        let mut folder = FolderTarget::begin_on(disk, target)?;
         let mut read = |i: usize, out: &mut dyn Write| opened.read_medium(i, out);
-        export::write(&package, &mut read, &mut folder)?;
-        Ok(target)
+        export::write(&package, &mut read, &mut folder)
     }
 }
 
@@ -243,4 +255,81 @@ fn inconsistent_parts_are_not_exported() {
     let case = fresh();
     case.export(&[]).unwrap();
     assert_eq!(case.export(&[]).unwrap_err().code(), "export-exists");
+}
+
+/// Content of what is in the folder `name` of a tree; `None` if there is no such folder.
+fn inside(tree: &Tree, name: &str) -> Option<Tree> {
+    tree.0.get(Path::new(name))?;
+    let inner = tree.0.iter().filter_map(|(path, item)| {
+        let path = path.strip_prefix(name).ok()?;
+        (!path.as_os_str().is_empty()).then(|| (path.to_owned(), item.clone()))
+    });
+    Some(Tree(inner.collect()))
+}
+
+/// A folder in memory where the system has one: hundreds of synchronised files take minutes on a disk.
+fn quick_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+/// After a crash at any step a package is whole or absent, and the next export to its name succeeds.
+///
+/// Its limit: when the files are complete they get their names one after the other. A crash between the first name
+/// and the rename of the folder leaves the media in `package.partial`, which the next export to this name removes.
+#[test]
+fn export_with_a_crash_at_any_step_leaves_a_whole_package_or_none() {
+    const PLAINTEXT: &[u8] = b"what the picture shows to those who may see it.jpg";
+    let name = std::str::from_utf8(PLAINTEXT).unwrap();
+    let case = Case::new(KeyAlgorithm::EcdsaP256, &[name], 5);
+    let folder = quick_folder();
+    let disk = Arc::new(RecordingDisk::default());
+    let crls = ["not looked at here".to_owned()];
+    let target = folder.path().join("package");
+    case.export_on(disk.clone(), &target, &crls).unwrap();
+    let ended = disk.ops().len();
+    let naming = |op: &Op| matches!(op, Op::Name { .. } | Op::Create { .. });
+    let named = disk.ops().iter().position(naming).unwrap();
+    let whole = inside(&Tree::read(folder.path()).unwrap(), "package").unwrap();
+    let (mut absent, mut partial) = (0, 0);
+    let crashes = disk.crashes(folder.path(), &Tree::default());
+    for crash in &crashes {
+        let what = &crash.what;
+        match inside(&crash.tree, "package") {
+            Some(package) => assert_eq!(package, whole, "{what}"),
+            None => {
+                assert!(crash.done < ended, "{what}: a finished package is gone");
+                absent += 1;
+            }
+        }
+        let plaintext = |item: &Item| match item {
+            Item::File { bytes, .. } => bytes.as_slice() == PLAINTEXT,
+            Item::Folder => false,
+        };
+        for (path, _) in crash.tree.0.iter().filter(|(_, item)| plaintext(item)) {
+            if !path.starts_with("package") {
+                assert!(crash.done >= named, "{what}: plaintext in {path:?}");
+                partial += 1;
+            }
+        }
+        let place = quick_folder();
+        crash.tree.write(place.path()).unwrap();
+        let again = place.path().join("package");
+        let exported = case.export_on(durable::real(), &again, &crls);
+        match inside(&crash.tree, "package") {
+            Some(_) => assert!(
+                matches!(exported, Err(ExportError::Exists { .. })),
+                "{what}"
+            ),
+            None => exported.unwrap_or_else(|e| panic!("{what}: {e:?}")),
+        }
+        assert!(
+            !place.path().join("package.partial").exists() || again.exists(),
+            "{what}"
+        );
+    }
+    assert!(
+        crashes.len() > 50 && absent > 40 && partial > 0,
+        "{}",
+        crashes.len()
+    );
 }

@@ -1,4 +1,5 @@
 //! Integration tests of the `evidence` crate.
+#![allow(clippy::disallowed_methods, reason = "tests have clocks")]
 #![allow(
     clippy::cast_possible_truncation,
     clippy::indexing_slicing,

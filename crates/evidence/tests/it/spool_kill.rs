@@ -21,7 +21,7 @@ use crate::identity::{Identity, NOW, Root};
 const DEVICE: &str = "camera-17";
 const FOLDER: &str = "SPOOL_KILL_FOLDER";
 const ROUNDS: u64 = 25;
-/// What a child stores at most, so that a fast disk does not fill the spool with notices.
+/// Notices that a child stores at most, so that a fast disk does not fill the spool with them.
 const PER_ROUND: usize = 500;
 
 fn open(folder: &Path) -> Spool {
@@ -78,7 +78,7 @@ fn put(spool: &mut Spool, notice: Option<Notice>) -> u64 {
     spool.commit(writer, &sealed).unwrap().entry.sequence
 }
 
-/// What the child does until it is killed, telling each acknowledged number.
+/// Work of the child until it is killed, telling each acknowledged number.
 #[test]
 #[ignore = "run, and killed, by the test below"]
 fn child() {

@@ -14,7 +14,7 @@ mod peer;
 
 use peer::HostilePeer;
 
-const EXCHANGES: [ExchangeType; 7] = [
+const EXCHANGES: [ExchangeType; 8] = [
     ExchangeType::IKE_SA_INIT,
     ExchangeType::IKE_AUTH,
     ExchangeType::CREATE_CHILD_SA,
@@ -22,6 +22,7 @@ const EXCHANGES: [ExchangeType; 7] = [
     ExchangeType::IKE_INTERMEDIATE,
     ExchangeType(99),
     ExchangeType::IKE_FOLLOWUP_KE,
+    ExchangeType::IKE_SESSION_RESUME,
 ];
 
 fn template(peer: &mut HostilePeer, choice: u8) -> Vec<Payload> {
@@ -32,7 +33,7 @@ fn template(peer: &mut HostilePeer, choice: u8) -> Vec<Payload> {
             spis,
         })]
     };
-    match choice % 18 {
+    match choice % 21 {
         0 => peer.child_request(Some(0x1000), 0x2000 + u32::from(choice)),
         1 => peer.child_request(None, 0x3000 + u32::from(choice)),
         2 => peer.ike_request(),
@@ -58,6 +59,15 @@ fn template(peer: &mut HostilePeer, choice: u8) -> Vec<Payload> {
         16 => vec![Payload::Notify(
             Notify::new(NotifyType::INVALID_SPI).with_data([0, 0, 0x10, 0]),
         )],
+        17 => notify(NotifyType::TICKET_NACK),
+        18 => vec![Payload::Notify(
+            Notify::new(NotifyType::TICKET_OPAQUE).with_data([choice; 120]),
+        )],
+        19 => vec![
+            Payload::Notify(Notify::new(NotifyType::COOKIE).with_data([choice; 34])),
+            Payload::Notify(Notify::new(NotifyType::PUZZLE).with_data([0, 5, choice])),
+            Payload::PuzzleSolution(vec![choice; 32]),
+        ],
         _ => Vec::new(),
     }
 }

@@ -71,7 +71,7 @@ enum Phase {
     Finished,
 }
 
-/// What a context should do, told by the library.
+/// Expected behaviour of a context, computed by the library.
 #[derive(Clone)]
 struct Model {
     variant: Variant,
@@ -157,7 +157,7 @@ impl Model {
         bytes
     }
 
-    /// What comes out when `ready` bytes of the message are to be out; `None` without room.
+    /// Output when `ready` bytes of the message are to be out; `None` without room.
     fn give(&mut self, ready: usize, room: usize) -> Option<Vec<u8>> {
         if ready - self.out > room {
             return None;

@@ -40,7 +40,7 @@ fn server() -> &'static Server {
             audit: Arc::new(audit::MemorySink::default()),
             audit_pool: pool::Pool::new(pool::Share::Audit),
             log_origin: "example.org/log".into(),
-            access: Arc::new(access::Engine::shipped().unwrap()),
+            access: Arc::new(access_cedar::CedarRules::shipped().unwrap()),
             units: Units {
                 default: "traffic".into(),
                 by_device: Default::default(),
@@ -75,7 +75,7 @@ fn tus(method: &str, path: &str) -> http::request::Builder {
         .header("tus-resumable", "1.0.0")
 }
 
-/// What an unfinished upload holds.
+/// Content of an unfinished upload.
 struct Model {
     location: String,
     size: u64,

@@ -145,7 +145,6 @@ impl Drop for Library {
     }
 }
 
-/// A fetched cipher.
 pub(crate) struct Cipher(NonNull<c_void>);
 
 // SAFETY: as for `Library`.
@@ -204,7 +203,6 @@ pub(crate) fn errors() -> Vec<String> {
     }
 }
 
-/// A cipher context.
 pub(crate) struct Context(NonNull<c_void>);
 
 // SAFETY: a context may move to another thread; it is used by one at a time (no `Sync`).

@@ -46,7 +46,7 @@ pub(crate) fn message(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What the crate makes of a message, with padding where the mode has it.
+/// Computes the crate's output for a message, with padding where the mode has it.
 pub(crate) fn expected(variant: Variant, mode: &str, message: &[u8]) -> Vec<u8> {
     let cipher = Ibc::new(variant, &key(variant)).unwrap();
     encrypt(cipher, mode, Iv::Short(IV), message, true)

@@ -44,7 +44,7 @@ pub(super) trait Word: Copy {
     fn shr<const N: u32>(self) -> Self;
 }
 
-/// Where bit `n` of a block lies: number of the slice and position in its 32 bits. Byte `4t + c`
+/// Finds bit `n` of a block: number of the slice and position in its 32 bits. Byte `4t + c`
 /// is at position `8c + t`, which saves moving bytes when blocks are sliced.
 const fn location(n: usize) -> (usize, usize) {
     (n & 7, (n >> 5) | (n >> 3 & 3) << 3)

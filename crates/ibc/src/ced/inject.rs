@@ -37,7 +37,7 @@ impl SplitMix64 {
     }
 }
 
-/// Where the faults of a block go.
+/// Places of a block's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// All into the output of one stage: the setting of the published figures.
@@ -105,12 +105,12 @@ fn draw_stage(rng: &mut SplitMix64, rounds: usize) -> (usize, Stage) {
     (round, stage)
 }
 
-/// What the comparisons of one block reported.
+/// Reports of one block's comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Sum of the errors reported (section 5.3).
     pub detected: u32,
-    /// How many comparisons differed.
+    /// Comparisons that differed.
     pub alarms: u32,
 }
 

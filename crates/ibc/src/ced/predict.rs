@@ -25,7 +25,7 @@ pub(super) struct Predictor {
     masks: Vec<[CheckMasks; 2]>,
 }
 
-/// What a bit permutation does to a check value that is linear: check bit `g` of the output is
+/// Effect of a bit permutation on a check value that is linear: check bit `g` of the output is
 /// the parity of the input under mask `g`, plus a constant.
 #[derive(Clone, Zeroize)]
 struct CheckMasks {
@@ -124,7 +124,6 @@ impl CheckMasks {
         Self { masks }
     }
 
-    /// Applies the masks.
     fn linear(&self, block: &Block) -> u16 {
         let words = words(block);
         self.masks.iter().rev().fold(0, |value, mask| {

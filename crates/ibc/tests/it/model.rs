@@ -24,7 +24,6 @@ fn times(a: u8, b: u8) -> u8 {
     product as u8
 }
 
-/// Inverse by search.
 fn inverse(a: u8) -> u8 {
     (0..=255).find(|&b| times(a, b) == 1).unwrap_or(0)
 }

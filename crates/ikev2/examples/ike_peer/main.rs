@@ -12,6 +12,7 @@
 //!
 //! Commands come line by line on standard input (`initiate`, `rekey-child`, `rekey-ike`,
 //! `delete-child`, `close`, `storm COUNT`, `quit`), events go to standard output.
+#![allow(clippy::disallowed_methods, reason = "a program has a clock")]
 #![allow(clippy::print_stdout, reason = "standard output is its interface")]
 
 mod identity;
@@ -242,9 +243,17 @@ impl Peer {
                 let holder = Holder::new(id.to_string().as_bytes());
                 let connection = self.options.connection(self.identity.as_ref())?;
                 let may = Authorization::of_connection(&connection, holder);
-                let may = Box::new(may.assigning(&addresses, &[]));
+                let may = may.assigning(&addresses, &[]).with_resumption(Vec::new());
+                let may = Box::new(may);
                 let now = self.now();
                 self.endpoint.answer(now, ask, Answer::Authorized(may));
+            }
+            Event::Ask(id, Ask::Solve(puzzle)) => {
+                println!("puzzle {}", puzzle.bits());
+                let refused = || Answer::Refused("no solution".into());
+                let answer = puzzle.solve().map_or_else(refused, Answer::Solved);
+                let now = self.now();
+                self.endpoint.answer(now, id, answer);
             }
             Event::Ask(id, Ask::Tls(step)) => {
                 step.run();
@@ -262,7 +271,10 @@ impl Peer {
                     } => identity.sign(scheme, &message),
                     Ask::VerifyPeer { chain, id, .. } => identity.verify(&chain, &id),
                     Ask::Password { user, .. } => self.password(&user),
-                    Ask::Authorize { .. } | Ask::Tls(_) => Err("asked elsewhere".into()),
+                    Ask::ReviewPeer { .. } => Ok(Answer::Welcome),
+                    Ask::Authorize { .. } | Ask::Tls(_) | Ask::Solve(_) => {
+                        Err("asked elsewhere".into())
+                    }
                 };
                 let now = self.now();
                 self.endpoint
@@ -272,9 +284,11 @@ impl Peer {
                 peer,
                 suite,
                 addresses,
+                resumed,
                 ..
             } => {
-                println!("ike-up {peer} {suite} {addresses:?}");
+                let how = if resumed { " resumed" } else { "" };
+                println!("ike-up {peer} {suite} {addresses:?}{how}");
             }
             Event::IkeRekeyed { .. } => println!("ike-rekeyed"),
             Event::IkeRekeyFailed { reason, .. } => println!("ike-rekey-failed {reason}"),

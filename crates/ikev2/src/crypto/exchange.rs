@@ -148,7 +148,7 @@ impl Pending {
         self.group
     }
 
-    /// What the peer gets.
+    /// Returns the public value for the peer.
     pub fn public(&self) -> &[u8] {
         &self.public
     }

@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 use super::exchange::Shared;
 use super::prf::Prf;
 use crate::select::IkeSuite;
+use crate::types::{Nonces, SpiPair};
 
 /// The secrets of one IKE SA.
 pub struct IkeKeys {
@@ -26,44 +27,67 @@ pub struct IkeKeys {
 /// Keys as they were before a post-quantum preshared key.
 pub struct Unmixed([Zeroizing<Vec<u8>>; 3]);
 
-/// What both sides contributed to an IKE SA.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// The initiator's nonce.
-    pub nonce_i: &'a [u8],
-    /// The responder's nonce.
-    pub nonce_r: &'a [u8],
-    /// The initiator's SPI.
-    pub spi_i: u64,
-    /// The responder's SPI.
-    pub spi_r: u64,
-}
-
 impl IkeKeys {
     /// Keys of a first IKE SA: SKEYSEED = prf(Ni | Nr, g^ir) (§2.14).
-    pub fn initial(suite: &IkeSuite, shared: &[u8], inputs: Inputs<'_>) -> Option<Self> {
-        let key = Zeroizing::new([inputs.nonce_i, inputs.nonce_r].concat());
+    pub fn initial(
+        suite: &IkeSuite,
+        shared: &[u8],
+        nonces: &Nonces,
+        spis: SpiPair,
+    ) -> Option<Self> {
+        let key = Zeroizing::new([&nonces.initiator[..], &nonces.responder].concat());
         let skeyseed = suite.prf.compute(&key, &[shared]);
-        Self::expand(suite, &skeyseed, inputs)
+        Self::expand(suite, &skeyseed, nonces, spis)
     }
 
     /// Keys after an additional key exchange: SKEYSEED = prf(SK_d, SK(n) | Ni | Nr) (RFC 9370
     /// §2.2.2).
-    pub fn updated(&self, suite: &IkeSuite, shared: &[u8], inputs: Inputs<'_>) -> Option<Self> {
-        let parts = [shared, inputs.nonce_i, inputs.nonce_r];
+    pub fn updated(
+        &self,
+        suite: &IkeSuite,
+        shared: &[u8],
+        nonces: &Nonces,
+        spis: SpiPair,
+    ) -> Option<Self> {
+        let parts = [
+            shared,
+            nonces.initiator.as_slice(),
+            nonces.responder.as_slice(),
+        ];
         let skeyseed = self.prf.compute(&self.sk_d, &parts);
-        Self::expand(suite, &skeyseed, inputs)
+        Self::expand(suite, &skeyseed, nonces, spis)
     }
 
     /// Keys of the IKE SA that replaces this one: SKEYSEED = prf(SK_d (old), g^ir | Ni | Nr) with the
     /// old pseudorandom function (§2.18); secrets after the first of `shared` come from further key
     /// exchanges, and behind the nonces (RFC 9370 §2.2.4).
-    pub fn rekeyed(&self, suite: &IkeSuite, shared: &[Shared], inputs: Inputs<'_>) -> Option<Self> {
+    pub fn rekeyed(
+        &self,
+        suite: &IkeSuite,
+        shared: &[Shared],
+        nonces: &Nonces,
+        spis: SpiPair,
+    ) -> Option<Self> {
         let (first, further) = shared.split_first()?;
-        let mut parts = vec![first.as_slice(), inputs.nonce_i, inputs.nonce_r];
+        let mut parts = vec![
+            first.as_slice(),
+            nonces.initiator.as_slice(),
+            nonces.responder.as_slice(),
+        ];
         parts.extend(further.iter().map(|shared| shared.as_slice()));
         let skeyseed = self.prf.compute(&self.sk_d, &parts);
-        Self::expand(suite, &skeyseed, inputs)
+        Self::expand(suite, &skeyseed, nonces, spis)
+    }
+
+    /// Keys of a resumed IKE SA: SKEYSEED = prf(SK_d (old), "Resumption" | Ni | Nr) (RFC 5723 §5.1).
+    pub fn resumed(suite: &IkeSuite, sk_d: &[u8], nonces: &Nonces, spis: SpiPair) -> Option<Self> {
+        let parts = [
+            b"Resumption",
+            nonces.initiator.as_slice(),
+            nonces.responder.as_slice(),
+        ];
+        let skeyseed = suite.prf.compute(sk_d, &parts);
+        Self::expand(suite, &skeyseed, nonces, spis)
     }
 
     /// Mixes a post-quantum preshared key into what authenticates and into what later keys derive from
@@ -82,7 +106,7 @@ impl IkeKeys {
         [self.sk_d, self.sk_pi, self.sk_pr] = unmixed.0;
     }
 
-    fn expand(suite: &IkeSuite, skeyseed: &[u8], inputs: Inputs<'_>) -> Option<Self> {
+    fn expand(suite: &IkeSuite, skeyseed: &[u8], nonces: &Nonces, spis: SpiPair) -> Option<Self> {
         let (prf, encryption) = (suite.prf, suite.encryption.key_len());
         let integrity = suite.integrity.map_or(0, offload::Integrity::key_len);
         let lens = [
@@ -97,8 +121,13 @@ impl IkeKeys {
         let total = lens
             .iter()
             .fold(0, |sum: usize, len| sum.saturating_add(*len));
-        let (spi_i, spi_r) = (inputs.spi_i.to_be_bytes(), inputs.spi_r.to_be_bytes());
-        let seed: [&[u8]; 4] = [inputs.nonce_i, inputs.nonce_r, &spi_i, &spi_r];
+        let (spi_i, spi_r) = (spis.initiator.to_be_bytes(), spis.responder.to_be_bytes());
+        let seed: [&[u8]; 4] = [
+            nonces.initiator.as_slice(),
+            nonces.responder.as_slice(),
+            &spi_i,
+            &spi_r,
+        ];
         let stream = prf.plus(skeyseed, &seed, total);
         let mut rest = stream.as_slice();
         let mut next = |len| {
@@ -125,13 +154,17 @@ pub fn child_keys(
     keys: &IkeKeys,
     suite: Suite,
     shared: &[Shared],
-    nonces: (&[u8], &[u8]),
+    nonces: &Nonces,
 ) -> Option<(KeyMaterial, KeyMaterial)> {
     let encryption = suite.encryption().key_len();
     let integrity = suite.integrity().map_or(0, offload::Integrity::key_len);
     let one = encryption.saturating_add(integrity);
     let mut secrets = shared.iter().map(|shared| shared.as_slice());
-    let mut seed = vec![secrets.next().unwrap_or_default(), nonces.0, nonces.1];
+    let mut seed = vec![
+        secrets.next().unwrap_or_default(),
+        &nonces.initiator,
+        &nonces.responder,
+    ];
     seed.extend(secrets);
     let stream = keys.prf.plus(&keys.sk_d, &seed, one.saturating_mul(2));
     let (initiator, responder) = stream.split_at_checked(one)?;

@@ -11,6 +11,6 @@ mod prf;
 mod protect;
 
 pub use exchange::{ExchangeError, Group, Pending, Shared, respond};
-pub use keys::{IkeKeys, Inputs, Unmixed, child_keys};
+pub use keys::{IkeKeys, Unmixed, child_keys};
 pub use prf::Prf;
 pub use protect::{OpenError, OpeningKey, SealingKey};

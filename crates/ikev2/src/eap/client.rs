@@ -9,7 +9,7 @@ use super::tls::{Progress, TlsStep, Tunnel};
 use super::{EapError, MAX_ROUNDS, SessionKey};
 use crate::config::ClientMethod;
 
-/// What is to be done after a message.
+/// Next step after a message.
 pub enum ClientOutput {
     /// Send this.
     Send(Vec<u8>),

@@ -40,7 +40,7 @@ impl NtHash {
     }
 }
 
-/// What both sides contributed to one run.
+/// Contributions of both sides to one run.
 pub(super) struct Run<'a> {
     pub(super) server_challenge: &'a [u8; 16],
     pub(super) peer_challenge: &'a [u8; 16],
@@ -77,7 +77,6 @@ impl Run<'_> {
         first(&sha1(&[self.peer_challenge, self.server_challenge, name])[..])
     }
 
-    /// The client's proof.
     pub(super) fn nt_response(&self, password: &NtHash) -> [u8; 24] {
         let challenge = self.challenge();
         let mut padded = Zeroizing::new([0; 21]);

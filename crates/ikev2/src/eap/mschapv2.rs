@@ -14,7 +14,7 @@ const FAILURE: u8 = 4;
 /// Longest name of a user that we take.
 const MAX_NAME: usize = 256;
 
-/// Who the server says it is; nobody checks it.
+/// The server's name; nobody checks it.
 const SERVER_NAME: &[u8] = b"cordon";
 
 fn broken<E>(_: E) -> EapError {
@@ -41,7 +41,6 @@ fn parse(data: &[u8]) -> Result<(u8, u8, &[u8]), EapError> {
     Ok((*operation, id, reader.take(body, "body").map_err(broken)?))
 }
 
-/// The client's half.
 pub(super) enum Client {
     /// Nothing has come yet.
     Start,
@@ -53,7 +52,7 @@ pub(super) enum Client {
     Done(SessionKey),
 }
 
-/// What the client does with a request.
+/// The client's step after a request.
 pub(super) enum Step {
     Send(Vec<u8>),
     NeedPassword,
@@ -113,7 +112,6 @@ impl Client {
     }
 }
 
-/// The server's half.
 pub(super) enum Server {
     Challenged {
         challenge: [u8; 16],
@@ -134,15 +132,14 @@ pub(super) enum Server {
     },
 }
 
-/// What the client said.
 pub(super) struct Answer {
     peer_challenge: [u8; 16],
     proof: [u8; 24],
     user: Vec<u8>,
 }
 
-/// What comes out of a response.
-pub(super) enum Verdict {
+/// Result of a response.
+pub(super) enum Outcome {
     NeedPassword(Vec<u8>),
     Done(Vec<u8>, SessionKey),
     /// We have said no before.
@@ -155,17 +152,17 @@ impl Server {
         (Self::Challenged { challenge }, framed(CHALLENGE, id, &body))
     }
 
-    pub(super) fn handle(&mut self, data: &[u8]) -> Result<Verdict, EapError> {
+    pub(super) fn handle(&mut self, data: &[u8]) -> Result<Outcome, EapError> {
         let (operation, _, body) = parse(data)?;
         match (operation, &*self) {
             (RESPONSE, Self::Challenged { challenge }) => {
                 let answer = Box::new(read_answer(body)?);
                 let (user, challenge) = (answer.user.clone(), *challenge);
                 *self = Self::Answered { challenge, answer };
-                Ok(Verdict::NeedPassword(user))
+                Ok(Outcome::NeedPassword(user))
             }
-            (SUCCESS, Self::Proved { user, key }) => Ok(Verdict::Done(user.clone(), key.clone())),
-            (_, Self::Refused { .. }) => Ok(Verdict::Failed),
+            (SUCCESS, Self::Proved { user, key }) => Ok(Outcome::Done(user.clone(), key.clone())),
+            (_, Self::Refused { .. }) => Ok(Outcome::Failed),
             _ => Err(EapError::Protocol("MSCHAPv2")),
         }
     }

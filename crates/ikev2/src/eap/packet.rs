@@ -58,7 +58,6 @@ pub(super) fn encode(code: u8, id: u8, kind: u8, data: &[u8]) -> Vec<u8> {
     [&[code, id, high, low, kind], data].concat()
 }
 
-/// Success or failure.
 pub(super) const fn end(code: u8, id: u8) -> [u8; 4] {
     [code, id, 0, 4]
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::mschap::NtHash;
-use super::mschapv2::{self, Verdict};
+use super::mschapv2::{self, Outcome};
 use super::packet::{
     FAILURE, IDENTITY, MSCHAPV2, NAK, Packet, REQUEST, RESPONSE, SUCCESS, TLS, encode, end,
 };
@@ -15,7 +15,7 @@ use crate::config::ServerMethod;
 /// Longest identity that we take.
 const MAX_IDENTITY: usize = 256;
 
-/// What is to be done after a message.
+/// Next step after a message.
 pub enum ServerOutput {
     /// Send this.
     Send(Vec<u8>),
@@ -41,7 +41,7 @@ enum Method {
 pub struct Server {
     methods: VecDeque<ServerMethod>,
     method: Method,
-    /// Who the client says it is; not proved by itself.
+    /// Identity that the client claims; not proved by itself.
     identity: Option<Vec<u8>>,
     /// Identifier of our latest request.
     id: u8,
@@ -112,9 +112,9 @@ impl Server {
                 self.next_method(Some(packet.data), challenge)
             }
             (Method::MsChapV2(method), MSCHAPV2) => match method.handle(packet.data)? {
-                Verdict::NeedPassword(user) => Ok(ServerOutput::NeedPassword(text(&user))),
-                Verdict::Done(user, key) => Ok(self.succeed(key, text(&user))),
-                Verdict::Failed => Err(self.verdict().unwrap_or(EapError::Protocol("MSCHAPv2"))),
+                Outcome::NeedPassword(user) => Ok(ServerOutput::NeedPassword(text(&user))),
+                Outcome::Done(user, key) => Ok(self.succeed(key, text(&user))),
+                Outcome::Failed => Err(self.failure().unwrap_or(EapError::Protocol("MSCHAPv2"))),
             },
             (Method::Tls(step), TLS) => {
                 let step = step.clone();
@@ -222,7 +222,7 @@ impl Server {
     }
 
     /// Why we have said no, if we have.
-    pub(crate) fn verdict(&mut self) -> Option<EapError> {
+    pub(crate) fn failure(&mut self) -> Option<EapError> {
         let Method::MsChapV2(mschapv2::Server::Refused { user }) = &self.method else {
             return None;
         };

@@ -37,7 +37,7 @@ pub(super) struct Tunnel {
     committed: bool,
     begun: bool,
     spoken: bool,
-    /// What TLS made of the last message, until it is asked for.
+    /// Result of TLS for the last message, until it is asked for.
     turned: Option<Result<Progress, EapError>>,
     /// Whether a message waits for TLS.
     waits: bool,
@@ -75,7 +75,7 @@ impl std::fmt::Debug for TlsStep {
     }
 }
 
-/// What a message of the peer led to.
+/// Progress after a message of the peer.
 pub(super) enum Progress {
     /// The message is complete: TLS is to work on it.
     Work,
@@ -157,7 +157,7 @@ impl Tunnel {
         Ok(Progress::Work)
     }
 
-    /// What TLS made of the message.
+    /// Takes TLS's result for the message.
     pub(super) fn take_turn(&mut self) -> Result<Progress, EapError> {
         let turned = self.turned.take();
         turned.unwrap_or_else(|| Err(EapError::Tls("no answer".into())))

@@ -1,6 +1,6 @@
 //! What comes before there is an IKE SA: cookies, limits, messages for none that we know.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,87 +9,87 @@ use super::Endpoint;
 use crate::config::Connection;
 use crate::event::{Event, Reason};
 use crate::half_open::Network;
-use crate::sa::{IkeId, IkeSa, Refused, init_notify};
-use crate::wire::{Datagram, Notify, NotifyType, Payload, encode_clear};
+use crate::puzzle;
+use crate::sa::{IkeId, IkeSa, Refused, init_notifies, init_notify};
+use crate::types::Path;
+use crate::wire::{Datagram, ExchangeType, Notify, NotifyType, Payload, encode_clear};
 
 /// INVALID_IKE_SPI and INVALID_SPI notifications in a second.
 const UNKNOWN_PER_SECOND: u32 = 10;
-/// The same with tokens: a thousand peers that find us restarted hear of it within three seconds. These are
-/// 76 bytes for 60 or more, so they are a poor weapon.
-const TOKENS_PER_SECOND: u32 = 400;
+/// The same with tokens: a thousand peers that find us restarted hear of it in a tenth of a second each, not one
+/// after the other. These are 76 bytes for 60 or more, so they are a poor weapon, and one network gets no more
+/// than [`TOKENS_PER_NETWORK`] of them.
+const TOKENS_PER_SECOND: u32 = 5000;
+/// Notifications in a second to one network (/24 or /56).
+const TOKENS_PER_NETWORK: u32 = 400;
 
 impl Endpoint {
     /// Tells a peer that we have forgotten its IKE SA (RFC 7296 §1.5). The message is shorter than its
     /// cause and goes out ten times in a second at most, so it is no weapon.
-    pub(super) fn on_unknown(
-        &mut self,
-        local: SocketAddr,
-        remote: SocketAddr,
-        datagram: &Datagram,
-    ) {
+    pub(super) fn on_unknown(&mut self, path: Path, datagram: &Datagram) {
         if datagram.header.flags.response || datagram.encrypted.is_none() {
             return;
         }
-        if !self.may_tell() {
+        if !self.may_notify(path.remote.ip()) {
             return;
         }
         let mut header = datagram.header;
         header.flags.response = true;
         header.flags.initiator = !header.flags.initiator;
         let notify = Payload::Notify(Notify::new(NotifyType::INVALID_IKE_SPI));
-        let spis = (header.spi_i, header.spi_r);
+        let spis = header.spis();
         let token = self.core.crash_secret.as_ref();
         let token = token.map(|secret| secret.token(spis));
         let payloads: Vec<Payload> = token.into_iter().chain([notify]).collect();
         let message = encode_clear(header, &payloads);
-        self.core.transmit(local, remote, &message);
+        self.core.transmit(path, &message);
     }
 
-    pub(super) fn on_first(
-        &mut self,
-        local: SocketAddr,
-        remote: SocketAddr,
-        datagram: &Datagram,
-        bytes: &[u8],
-    ) {
+    pub(super) fn on_first(&mut self, path: Path, datagram: &Datagram, bytes: &[u8]) {
         let header = datagram.header;
         if header.message_id != 0 || datagram.encrypted.is_some() {
             return;
         }
-        if let Some(id) = self.first_messages.get(&(remote, header.spi_i)).copied() {
+        let first = (path.remote, header.spi_i, header.exchange);
+        if let Some(id) = self.first_messages.get(&first).copied() {
             if let Some(sa) = self.table.remove(&id) {
-                self.run(sa, |sa, core| {
-                    sa.handle(core, (local, remote), datagram, bytes);
-                });
+                self.run(sa, |sa, core| sa.handle(core, path, datagram, bytes));
             }
             return;
         }
-        if !self.admit(local, remote, datagram) {
+        let Some(solved) = self.admit(path, datagram) else {
             return;
-        }
+        };
         let fits = |connection: &&Arc<Connection>| {
             connection
                 .remote_address
-                .is_none_or(|address| address == remote.ip().to_canonical())
+                .is_none_or(|address| address == path.remote.ip().to_canonical())
         };
         let candidates: Vec<_> = self.core.connections.iter().filter(fits).cloned().collect();
         if candidates.is_empty() {
             let notify = Notify::new(NotifyType::NO_PROPOSAL_CHOSEN);
-            self.reply(local, remote, datagram, notify);
+            self.reply(path, datagram, notify);
             return;
         }
-        let (core, path) = (&mut self.core, (local, remote));
-        let respond = || IkeSa::respond(core, &candidates, path, datagram, bytes);
+        let core = &mut self.core;
+        let respond = || match datagram.header.exchange {
+            ExchangeType::IKE_SESSION_RESUME => {
+                IkeSa::resume(core, &candidates, path, datagram, bytes)
+            }
+            _ => IkeSa::respond(core, &candidates, path, datagram, bytes),
+        };
         // As with an IKE SA: a fault ends what it came by.
         let response = catch_unwind(AssertUnwindSafe(respond));
         match response.unwrap_or(Err(Refused::Silently)) {
             Ok(sa) => {
-                let network = Network::of(remote.ip());
-                self.half_open
-                    .insert(sa.id, (network, (remote, header.spi_i)));
-                self.first_messages.insert((remote, header.spi_i), sa.id);
-                self.networks.add(network, sa.id, self.core.now);
-                self.settle(sa);
+                let network = Network::of(path.remote.ip());
+                self.half_open.insert(sa.id(), (network, first));
+                self.first_messages.insert(first, sa.id());
+                self.networks.add(network, sa.id(), self.core.now);
+                if !solved {
+                    self.unsolved.insert(sa.id());
+                }
+                self.process(sa);
             }
             Err(Refused::Silently) => {}
             Err(Refused::With(notify, failure)) => {
@@ -103,14 +103,14 @@ impl Endpoint {
                         reason,
                     });
                 }
-                self.reply(local, remote, datagram, notify);
+                self.reply(path, datagram, notify);
             }
         }
     }
 
-    /// Whether a first message may cost us a key exchange: within the limits, and with a cookie once
-    /// there are many half-open IKE SAs.
-    fn admit(&mut self, local: SocketAddr, remote: SocketAddr, datagram: &Datagram) -> bool {
+    /// Whether a first message may cost us a key exchange: within the limits, with a cookie once there are many
+    /// half-open IKE SAs, and with the solution of a puzzle once there are very many. Gives whether one was solved.
+    fn admit(&mut self, path: Path, datagram: &Datagram) -> Option<bool> {
         let mut nonce = &[][..];
         let mut cookie = None;
         for payload in &datagram.clear {
@@ -124,21 +124,30 @@ impl Endpoint {
         }
         let spi_i = datagram.header.spi_i;
         self.cookies.rotate(&mut self.core);
-        let from = Network::of(remote.ip());
+        let from = Network::of(path.remote.ip());
         let network = self.networks.of(from);
         let limits = &self.core.limits;
         // A cookie proves the address, so from here on the limit per network hits whom it should.
         let busy = self.half_open.len() >= limits.cookie_threshold
             || network >= limits.half_open_per_network / 2;
-        let valid = cookie.is_some_and(|c| self.cookies.is_valid(c, nonce, remote, spi_i));
-        if busy && !valid {
-            if let Some(cookie) = self.cookies.current(nonce, remote, spi_i) {
-                self.counters.cookies_sent = self.counters.cookies_sent.saturating_add(1);
-                let notify = Notify::new(NotifyType::COOKIE).with_data(cookie);
-                self.reply(local, remote, datagram, notify);
-            }
-            return false;
+        let shown =
+            cookie.and_then(|c| Some((c, self.cookies.check(c, nonce, path.remote, spi_i)?)));
+        let solved = shown.is_some_and(|(cookie, bits)| {
+            bits > 0 && puzzle::is_solved(&datagram.clear, cookie, bits)
+        });
+        let demanded = match solved {
+            true => None,
+            false => self.puzzle_for(from, datagram),
+        };
+        // Who knows no puzzles has a share of the places all the same.
+        let share = self.core.limits.half_open.div_euclid(4);
+        let full = demanded.is_some() && self.unsolved.len() >= share;
+        let must_show = busy && shown.is_none();
+        if must_show || full && !self.make_room_in_share(from) {
+            self.demand(path, datagram, nonce, demanded);
+            return None;
         }
+        let limits = &self.core.limits;
         // A quarter is for those from whose networks somebody authenticated before.
         let reserve = match self.networks.is_known(from) {
             true => 0,
@@ -148,9 +157,52 @@ impl Endpoint {
         let room = self.networks.len() < most || self.make_room(from);
         if !room || network >= self.core.limits.half_open_per_network {
             self.counters.half_open_limit = self.counters.half_open_limit.saturating_add(1);
-            return false;
+            return None;
         }
-        true
+        Some(solved)
+    }
+
+    /// Ends a handshake without solution for a newcomer without one, if it is one of a heavier branch.
+    fn make_room_in_share(&mut self, network: Network) -> bool {
+        let displaced = self.networks.displaced_by(network, self.core.now);
+        let displaced = displaced.filter(|id| self.unsolved.contains(id));
+        displaced.is_some_and(|id| self.displace(id))
+    }
+
+    /// Difficulty and function of a stranger's puzzle; none while there is room, for those of
+    /// known networks, and where there is no key exchange to be saved.
+    fn puzzle_for(&self, from: Network, datagram: &Datagram) -> Option<(u16, u8)> {
+        let limits = &self.core.limits;
+        let load = self.half_open.len().checked_div(limits.puzzle_threshold)?;
+        if load == 0 || self.networks.is_known(from) {
+            return None;
+        }
+        let (function, _) = puzzle::function(&datagram.clear)?;
+        let share = limits.half_open_per_network.div_euclid(8).max(1);
+        let of_network = self.networks.of(from).div_euclid(share);
+        let doublings = [load, of_network].map(|times| times.checked_ilog2().unwrap_or(0));
+        let more = doublings.into_iter().sum::<u32>();
+        let more = u8::try_from(more).unwrap_or(u8::MAX);
+        let bits = limits.puzzle_bits.saturating_add(more);
+        Some((function, bits.min(limits.puzzle_bits_max)))
+    }
+
+    /// Asks for the same message again with a cookie, and with the solution of a puzzle.
+    fn demand(&mut self, path: Path, request: &Datagram, nonce: &[u8], puzzle: Option<(u16, u8)>) {
+        let bits = puzzle.map_or(0, |(_, bits)| bits);
+        let cookie = self
+            .cookies
+            .current(bits, nonce, path.remote, request.header.spi_i);
+        let Some(cookie) = cookie else { return };
+        self.counters.cookies_sent = self.counters.cookies_sent.saturating_add(1);
+        let cookie = Notify::new(NotifyType::COOKIE).with_data(cookie);
+        let mut payloads = vec![Payload::Notify(cookie)];
+        if let Some((function, bits)) = puzzle {
+            self.counters.puzzles_sent = self.counters.puzzles_sent.saturating_add(1);
+            payloads.push(puzzle::demand(function, bits));
+        }
+        let message = init_notifies(request, &payloads);
+        self.core.transmit(path, &message);
     }
 
     /// Ends a handshake for a newcomer that has returned a cookie; false if its network has to wait.
@@ -168,31 +220,38 @@ impl Endpoint {
         self.forget(id);
         self.core.event(Event::IkeDown {
             ike: id,
-            connection: Some(sa.connection.name.clone()),
+            connection: Some(sa.connection().name.clone()),
             reason: Reason::Displaced,
         });
         true
     }
 
-    fn reply(&mut self, local: SocketAddr, remote: SocketAddr, request: &Datagram, notify: Notify) {
+    fn reply(&mut self, path: Path, request: &Datagram, notify: Notify) {
         let message = init_notify(request, notify);
-        self.core.transmit(local, remote, &message);
+        self.core.transmit(path, &message);
     }
 
     /// Whether another unasked-for notification is allowed in this second.
-    pub(super) fn may_tell(&mut self) -> bool {
-        let (since, count) = &mut self.told;
-        if self.core.now.since(*since) >= Duration::from_secs(1) {
-            (*since, *count) = (self.core.now, 0);
+    pub(super) fn may_notify(&mut self, remote: IpAddr) -> bool {
+        let notified = &mut self.notified;
+        if self.core.now.since(notified.since) >= Duration::from_secs(1) {
+            (notified.since, notified.count) = (self.core.now, 0);
+            notified.networks.clear();
         }
-        let most = match self.core.crash_secret {
-            Some(_) => TOKENS_PER_SECOND,
-            None => UNKNOWN_PER_SECOND,
+        let (most, of_network) = match self.core.crash_secret {
+            Some(_) => (TOKENS_PER_SECOND, TOKENS_PER_NETWORK),
+            None => (UNKNOWN_PER_SECOND, UNKNOWN_PER_SECOND),
         };
-        if *count >= most {
+        if notified.count >= most {
             return false;
         }
-        *count = count.saturating_add(1);
+        // As many networks as notifications at most.
+        let network = notified.networks.entry(Network::of(remote)).or_default();
+        if *network >= of_network {
+            return false;
+        }
+        *network = network.saturating_add(1);
+        notified.count = notified.count.saturating_add(1);
         true
     }
 
@@ -202,5 +261,6 @@ impl Endpoint {
         };
         self.first_messages.remove(&first);
         self.networks.remove(network, id);
+        self.unsolved.remove(&id);
     }
 }

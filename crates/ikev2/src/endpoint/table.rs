@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Endpoint;
 use crate::authorization::Holder;
 use crate::event::{Event, Reason};
-use crate::sa::{Core, IkeId, IkeSa};
+use crate::sa::{Core, IkeId, IkeSa, WrongState};
 
 /// IKE SAs of one holder that are closed or replaced, and still answer repetitions: as many as a peer can
 /// have made in the time that they linger, without having the answer to each.
@@ -18,9 +18,9 @@ impl Endpoint {
     pub(super) fn run<T>(
         &mut self,
         mut sa: IkeSa,
-        work: impl FnOnce(&mut IkeSa, &mut Core) -> T,
+        work: impl FnOnce(&mut IkeSa, &mut Core) -> Result<T, WrongState>,
     ) -> Option<T> {
-        let (id, connection, children) = (sa.id, Arc::clone(&sa.connection), sa.children());
+        let (id, connection, children) = (sa.id(), Arc::clone(sa.connection()), sa.children());
         let core = &mut self.core;
         // What is half done goes with the IKE SA, or is taken back below.
         let work = AssertUnwindSafe(move || {
@@ -28,8 +28,8 @@ impl Endpoint {
             (sa, done)
         });
         if let Ok((sa, done)) = catch_unwind(work) {
-            self.settle(sa);
-            return Some(done);
+            self.process(sa);
+            return self.note_state(done);
         }
         self.core.spawned.clear();
         self.core.transfers.clear();
@@ -52,6 +52,19 @@ impl Endpoint {
         None
     }
 
+    /// Counts an event that had no place in the state of its IKE SA.
+    pub(super) fn note_state<T>(&mut self, outcome: Result<T, WrongState>) -> Option<T> {
+        match outcome {
+            Ok(done) => Some(done),
+            Err(wrong) => {
+                let count = self.wrong_states.entry(wrong).or_default();
+                *count = count.saturating_add(1);
+                self.counters.wrong_state = self.counters.wrong_state.saturating_add(1);
+                None
+            }
+        }
+    }
+
     /// Nothing is left of an IKE SA but what it had with others.
     pub(super) fn forget(&mut self, id: IkeId) {
         if let Some(at) = self.armed.remove(&id) {
@@ -62,8 +75,25 @@ impl Endpoint {
         self.release(id);
     }
 
+    /// Remembers whose an IKE SA is, so that nobody has to look through all of them.
+    pub(super) fn note_peer(&mut self, sa: &IkeSa) {
+        if let Some(peer) = sa.peer().filter(|_| !self.peers.contains_key(&sa.id())) {
+            let key = (sa.connection().name.clone(), peer.clone());
+            self.of_peer.entry(key.clone()).or_default().insert(sa.id());
+            self.peers.insert(sa.id(), key);
+        }
+    }
+
     /// An IKE SA counts against its holder no more.
     pub(super) fn release(&mut self, id: IkeId) {
+        if let Some(key) = self.peers.remove(&id)
+            && let Some(all) = self.of_peer.get_mut(&key)
+        {
+            all.remove(&id);
+            if all.is_empty() {
+                self.of_peer.remove(&key);
+            }
+        }
         let Some(holder) = self.holders.remove(&id) else {
             return;
         };

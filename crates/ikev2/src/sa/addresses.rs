@@ -6,7 +6,7 @@ use crate::authorization::Authorization;
 use crate::config::Addresses;
 use crate::wire::{Attribute, AttributeType, CfgType, Configuration, Payload};
 
-/// What the responder gives us.
+/// Configuration that the responder gives us.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assigned {
     pub(crate) addresses: Vec<IpAddr>,
@@ -67,6 +67,7 @@ pub(crate) fn reply(authorization: &Authorization) -> Payload {
         IpAddr::V4(ip) => attribute(AttributeType::INTERNAL_IP4_DNS, &ip.octets()),
         IpAddr::V6(ip) => attribute(AttributeType::INTERNAL_IP6_DNS, &ip.octets()),
     };
+    // The authorization bounds the traffic as well, so a peer gains nothing by using another address.
     let addresses = authorization.addresses().iter().map(address);
     let servers = authorization.name_servers().iter().map(server);
     Payload::Cp(Configuration {

@@ -28,6 +28,7 @@ pub(super) fn choose_suite(
     };
     let mut failure = None;
     for connection in candidates {
+        // The first connection that fits decides about the suite; others that allow it stay candidates.
         match choose(&ours_of(connection), offered, Some(preferred)) {
             Ok(chosen) => {
                 let Some(suite) = IkeSuite::from_wire(&chosen) else {
@@ -48,10 +49,11 @@ pub(super) fn choose_suite(
     ))
 }
 
-/// What the connections that the peer may mean have to offer.
+/// Collects the offers of the connections that the peer may mean.
 pub(super) fn offers(candidates: &[Arc<Connection>], request: &[Payload]) -> Vec<Payload> {
     let notify = |kind| Payload::Notify(Notify::new(kind));
     let mut out = vec![notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED)];
+    // As long as one of those that are left has a key: the identity, which decides, comes later.
     let ppk = candidates.iter().any(|connection| connection.ppk.is_some());
     if ppk && has_notify(request, NotifyType::USE_PPK) {
         out.push(notify(NotifyType::USE_PPK));

@@ -11,12 +11,12 @@ use zeroize::Zeroizing;
 
 use super::core::Core;
 use super::fragments::Reassembly;
-use super::mobility::Path;
 use crate::crypto::{IkeKeys, OpeningKey, SealingKey};
 use crate::event::Transmit;
 use crate::half_open::Network;
 use crate::select::IkeSuite;
 use crate::time::Timestamp;
+use crate::types::{Path, SpiPair};
 use crate::wire::{
     Datagram, DecodeError, ExchangeType, Flags, HEADER_LEN, Header, Payload, PayloadType,
     decode_chain, encode_chain,
@@ -46,7 +46,7 @@ pub(crate) struct Received {
     pub(crate) logical: Zeroizing<Vec<u8>>,
 }
 
-/// What a timer did.
+/// Effect of a timer.
 pub(crate) enum Tick {
     Nothing,
     Sent,
@@ -54,16 +54,14 @@ pub(crate) enum Tick {
 }
 
 pub(crate) struct Channel {
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
-    pub(crate) spi_i: u64,
-    pub(crate) spi_r: u64,
+    pub(crate) path: Path,
+    pub(crate) spis: SpiPair,
     /// Whether we created the IKE SA.
     pub(crate) initiator: bool,
     pub(crate) fragmentation: bool,
     pub(crate) last_sent: Timestamp,
     pub(crate) last_heard: Timestamp,
-    /// Where the peer may be by now: what waits for an answer goes there as well.
+    /// Second destination, where the peer may be by now: what waits for an answer goes there as well.
     pub(crate) also_to: Option<SocketAddr>,
     keys: Option<(SealingKey, OpeningKey)>,
     next_request: u32,
@@ -88,17 +86,10 @@ fn digest_of(bytes: &[u8]) -> [u8; 32] {
 }
 
 impl Channel {
-    pub(crate) fn new(
-        core: &Core,
-        path: (SocketAddr, SocketAddr),
-        spis: (u64, u64),
-        initiator: bool,
-    ) -> Self {
+    pub(crate) fn new(core: &Core, path: Path, spis: SpiPair, initiator: bool) -> Self {
         Self {
-            local: path.0,
-            remote: path.1,
-            spi_i: spis.0,
-            spi_r: spis.1,
+            path,
+            spis,
             initiator,
             fragmentation: false,
             last_sent: core.now,
@@ -142,8 +133,8 @@ impl Channel {
 
     fn header(&self, exchange: ExchangeType, response: bool, message_id: u32) -> Header {
         Header {
-            spi_i: self.spi_i,
-            spi_r: self.spi_r,
+            spi_i: self.spis.initiator,
+            spi_r: self.spis.responder,
             first: PayloadType::SK,
             exchange,
             flags: Flags {
@@ -184,6 +175,7 @@ impl Channel {
             .saturating_sub(fixed)
             .saturating_sub(4)
             .max(64);
+        // Only a peer that has announced it puts fragments together (RFC 7383 §2.3).
         if !self.fragmentation || chain.len() <= room {
             return Some(vec![sealing.seal(
                 header,
@@ -196,6 +188,7 @@ impl Channel {
         let parts: Vec<_> = chain.chunks(room).collect();
         let total = u16::try_from(parts.len()).ok()?;
         let seal = |(number, part): (u16, &&[u8])| {
+            // The type of the first payload is in the first fragment only (RFC 7383 §2.5).
             let first = if number == 1 {
                 first
             } else {
@@ -215,9 +208,16 @@ impl Channel {
     fn transmit(&mut self, core: &mut Core, datagrams: &[Vec<u8>]) {
         self.last_sent = core.now;
         for datagram in datagrams {
-            core.transmit(self.local, self.remote, datagram);
+            core.transmit(self.path, datagram);
+            // Whether it was the old mapping or the new one that worked shows in the answer.
             if let Some(remote) = self.also_to {
-                core.transmit(self.local, remote, datagram);
+                core.transmit(
+                    Path {
+                        remote,
+                        ..self.path
+                    },
+                    datagram,
+                );
             }
         }
     }
@@ -231,15 +231,27 @@ impl Channel {
     ) -> Option<()> {
         let header = self.header(exchange, false, self.next_request);
         let datagrams = self.protect(core, header, payloads)?;
-        self.launch(core, exchange, datagrams)
+        self.send_request(core, exchange, datagrams)
     }
 
     /// Sends an unprotected first request.
-    pub(crate) fn request_clear(&mut self, core: &mut Core, message: Vec<u8>) -> Option<()> {
-        self.launch(core, ExchangeType::IKE_SA_INIT, vec![message])
+    pub(crate) fn request_clear(
+        &mut self,
+        core: &mut Core,
+        exchange: ExchangeType,
+        message: Vec<u8>,
+    ) -> Option<()> {
+        self.send_request(core, exchange, vec![message])
     }
 
-    fn launch(
+    /// Number of transmissions of the request that is out.
+    pub(crate) fn sent(&self) -> u32 {
+        self.in_flight
+            .as_ref()
+            .map_or(0, |in_flight| in_flight.sent)
+    }
+
+    fn send_request(
         &mut self,
         core: &mut Core,
         exchange: ExchangeType,
@@ -255,6 +267,7 @@ impl Channel {
             wait,
             next: core.now.after(wait),
         });
+        // Numbers never come again under the same keys: before that the IKE SA ends (§2.2).
         self.next_request = self.next_request.checked_add(1)?;
         Some(())
     }
@@ -275,7 +288,7 @@ impl Channel {
 
     /// Answers a first request, which is unprotected.
     pub(crate) fn respond_clear(&mut self, core: &mut Core, request: &[u8], response: Vec<u8>) {
-        self.current = Some((0, digest_of(request), (self.local, self.remote)));
+        self.current = Some((0, digest_of(request), self.path));
         self.answer(core, vec![response]);
     }
 
@@ -286,8 +299,9 @@ impl Channel {
         };
         self.last_sent = core.now;
         for datagram in &datagrams {
-            core.transmit(path.0, path.1, datagram);
+            core.transmit(path, datagram);
         }
+        // From here on the same number is a repetition, which gets these datagrams and changes nothing (§2.1).
         self.next_expected = message_id.wrapping_add(1);
         self.answered = Some(Answered {
             message_id,
@@ -303,7 +317,7 @@ impl Channel {
     pub(crate) fn repeat_answer(
         &self,
         core: &mut Core,
-        (local, remote): (SocketAddr, SocketAddr),
+        path: Path,
         message_id: u32,
         bytes: &[u8],
     ) -> bool {
@@ -312,18 +326,18 @@ impl Channel {
         };
         let repeated = self.answered.as_ref().is_some_and(repeats);
         if repeated {
-            self.resend_answer(core, (local, remote));
+            self.resend_answer(core, path);
         }
         repeated
     }
 
-    fn resend_answer(&self, core: &mut Core, (local, remote): (SocketAddr, SocketAddr)) {
+    fn resend_answer(&self, core: &mut Core, path: Path) {
         for datagram in self
             .answered
             .iter()
             .flat_map(|answered| &answered.datagrams)
         {
-            core.transmit(local, remote, datagram);
+            core.transmit(path, datagram);
         }
     }
 
@@ -332,7 +346,7 @@ impl Channel {
     fn repeat_answer_to_fragment(
         &self,
         core: &mut Core,
-        path: (SocketAddr, SocketAddr),
+        path: Path,
         datagram: &Datagram,
         bytes: &[u8],
     ) {
@@ -358,7 +372,7 @@ impl Channel {
     }
 
     /// Repeats the request at once, over the path as it is now.
-    pub(crate) fn hurry(&mut self, core: &mut Core) {
+    pub(crate) fn retransmit_now(&mut self, core: &mut Core) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.wait = core.limits.retransmit_first;
             in_flight.next = core.now.after(in_flight.wait);
@@ -368,22 +382,28 @@ impl Channel {
     }
 
     /// Begins anew with the transmissions of the request, over the path as it is now.
-    pub(crate) fn begin_again(&mut self, core: &mut Core) {
+    pub(crate) fn restart_transmissions(&mut self, core: &mut Core) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.sent = 1;
         }
-        self.hurry(core);
+        self.retransmit_now(core);
     }
 
     /// Takes the request off the wire: its response is here, or nobody wants it any more.
-    pub(crate) fn land(&mut self) {
+    pub(crate) fn complete_request(&mut self) {
         self.in_flight = None;
         self.also_to = None;
     }
 
     /// Leaves a request without answer; the peer repeats it.
-    pub(crate) fn ignore(&mut self) {
+    pub(crate) fn leave_unanswered(&mut self) {
         self.current = None;
+    }
+
+    /// Takes it that a request of the peer is being worked on.
+    #[cfg(test)]
+    pub(crate) const fn begin_request(&mut self, message_id: u32) {
+        self.current = Some((message_id, [0; 32], self.path));
     }
 
     /// When a NAT in front of us needs to be reminded (RFC 3948 §4).
@@ -393,7 +413,8 @@ impl Channel {
 
     pub(crate) fn send_keepalive(&mut self, core: &mut Core) {
         self.last_sent = core.now;
-        let (local, remote, payload) = (self.local, self.remote, vec![0xff]);
+        let Path { local, remote } = self.path;
+        let payload = vec![0xff];
         core.transmits.push_back(Transmit {
             local,
             remote,
@@ -403,6 +424,7 @@ impl Channel {
 
     /// Starts numbering again, for a first request that has to be repeated with other content.
     pub(crate) fn restart(&mut self) {
+        // The same first message with something added keeps its number (§2.6).
         self.in_flight = None;
         self.next_request = 0;
     }
@@ -412,13 +434,14 @@ impl Channel {
     pub(crate) fn receive(
         &mut self,
         core: &mut Core,
-        path: (SocketAddr, SocketAddr),
+        path: Path,
         datagram: &Datagram,
         bytes: &[u8],
         stranger: bool,
     ) -> Option<Received> {
         let header = datagram.header;
         let encrypted = datagram.encrypted.as_ref()?;
+        // Payloads beside SK would not be authenticated, and what carries our own flag is ours, thrown back.
         if !datagram.clear.is_empty() || header.flags.initiator == self.initiator {
             return None;
         }
@@ -437,6 +460,7 @@ impl Channel {
                 return None;
             }
         }
+        // Numbers come before decryption, which is what a flood of old datagrams would have us pay for.
         let (_, opening) = self.keys.as_ref()?;
         let plain = opening.open(bytes, encrypted).ok()?;
         let [requests, responses] = &mut self.reassembly;
@@ -446,10 +470,11 @@ impl Channel {
             Some(place) => {
                 let key = (header.message_id, header.exchange);
                 let digest = digest_of(bytes);
-                let stranger = stranger.then(|| Network::of(self.remote.ip()));
+                let stranger = stranger.then(|| Network::of(self.path.remote.ip()));
                 reassembly.add(core, stranger, key, place, (encrypted.first, plain, digest))?
             }
         };
+        // Only what authenticates is a sign of life.
         self.last_heard = core.now;
         if !response {
             self.current = Some((header.message_id, request, path));
@@ -485,6 +510,7 @@ impl Channel {
         if in_flight.sent >= most {
             return Tick::PeerGone;
         }
+        // Longer each time, as what loses datagrams may be a path that has too many (§2.1).
         in_flight.sent = in_flight.sent.saturating_add(1);
         in_flight.wait = in_flight
             .wait

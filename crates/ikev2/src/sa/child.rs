@@ -1,7 +1,6 @@
 //! Child SAs: traffic selectors, installation, what one side offers and the other takes.
 
-use super::core::Core;
-use super::exchange::{end_time, rekey_time};
+use super::core::{Core, end_time, rekey_time};
 use super::{IkeId, find};
 use crate::authorization::{Authorization, narrow};
 use crate::config::{ChildConfig, Connection, Mode};
@@ -9,11 +8,12 @@ use crate::crypto::{Group, IkeKeys, Pending, Shared, child_keys, respond};
 use crate::event::{ChildUp, Event, Reason};
 use crate::select::{EspSuite, choose};
 use crate::time::Timestamp;
+use crate::types::{Nonces, Path};
 use crate::wire::{
     KeyExchange, KeyExchangeId, Notify, NotifyType, Payload, Proposal, TrafficSelector,
 };
 
-/// How a Child SA stands.
+/// State of a Child SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChildState {
     /// In use, or about to be.
@@ -62,6 +62,17 @@ impl ChildSa {
         }
     }
 
+    /// Says that it is gone, and gives its SPI back.
+    pub(crate) fn report_down(self, core: &mut Core, ike: IkeId, reason: Reason) {
+        core.free_esp_spi(self.spi_in);
+        core.event(Event::ChildDown {
+            ike,
+            spi_in: self.spi_in,
+            spi_out: self.spi_out,
+            reason,
+        });
+    }
+
     /// It is of no use any more.
     pub(crate) fn retire(&mut self, state: ChildState) {
         self.state = state;
@@ -81,18 +92,17 @@ pub(crate) struct Offer {
 }
 
 /// The context in which a Child SA is made.
-pub(crate) struct Making<'a> {
+pub(crate) struct ChildContext<'a> {
     pub(crate) ike: IkeId,
     pub(crate) connection: &'a Connection,
     pub(crate) keys: &'a IkeKeys,
-    pub(crate) nonces: (&'a [u8], &'a [u8]),
-    pub(crate) path: (std::net::SocketAddr, std::net::SocketAddr),
+    pub(crate) nonces: &'a Nonces,
+    pub(crate) path: Path,
     pub(crate) encapsulation: bool,
     pub(crate) replaces: Option<u32>,
     pub(crate) send_now: bool,
     /// SPIs of the peer that are in use in this IKE SA.
     pub(crate) taken: Vec<u32>,
-    /// What the peer may have.
     pub(crate) authorization: &'a Authorization,
     /// Child SAs that the peer has in this IKE SA, without the one that is replaced.
     pub(crate) others: Vec<u32>,
@@ -148,9 +158,11 @@ impl Offer {
             Some(may) => (may.of_ours(&child.local), may.of_peer(&child.remote)),
             None => (child.local.clone(), child.remote.clone()),
         };
+        // An offer without traffic would come back as TS_UNACCEPTABLE.
         if local.is_empty() || remote.is_empty() {
             return None;
         }
+        // One SPI for all proposals: whichever the peer chooses, it is the one we listen for (§3.3.1).
         let spi_in = core.esp_spi();
         let proposals = (1..=u8::MAX)
             .zip(&child.esp)
@@ -190,13 +202,13 @@ impl Offer {
         out
     }
 
-    /// What the peer's response agrees to.
+    /// Takes what the peer's response agrees to.
     pub(crate) fn accept(
         &self,
-        making: &Making<'_>,
+        context: &ChildContext<'_>,
         response: &[Payload],
     ) -> Result<Negotiated, Reason> {
-        let child = making
+        let child = context
             .connection
             .children
             .get(self.config)
@@ -206,7 +218,7 @@ impl Offer {
         let chosen = crate::select::check_choice(&self.proposals, answer);
         let chosen = chosen.map_err(Reason::Negotiation)?;
         let suite = EspSuite::from_wire(&chosen).ok_or(Reason::Protocol("unusable suite"))?;
-        let spi_out = chosen.spi32().filter(|spi| is_free(*spi, making));
+        let spi_out = chosen.spi32().filter(|spi| is_free(*spi, context));
         let spi_out = spi_out.ok_or(Reason::Protocol("SPI of the Child SA"))?;
         // What the peer narrowed to must lie in what we offered (§2.9).
         let within = |offer: &[TrafficSelector], answer: &[TrafficSelector]| {
@@ -219,7 +231,8 @@ impl Offer {
             let theirs = format!("{} = {}", text(ts_i), text(ts_r));
             return Err(Reason::Selectors { theirs, ours });
         }
-        let may = making.authorization;
+        // What went out with IKE_AUTH went out before it was known what the peer may have.
+        let may = context.authorization;
         let (ts_i, ts_r) = (may.of_ours(ts_i), may.of_peer(ts_r));
         let shared = match (suite.group, &self.pending, find!(response, Payload::Ke)) {
             (None, _, _) => Vec::new(),
@@ -231,6 +244,7 @@ impl Offer {
             }
             _ => return Err(Reason::Protocol("key exchange of the Child SA")),
         };
+        // Tunnel mode unless both want the other (§1.3.1).
         let transport = has_notify(response, NotifyType::USE_TRANSPORT_MODE);
         let mode = if transport && child.mode == Mode::Transport {
             Mode::Transport
@@ -239,7 +253,8 @@ impl Offer {
         };
         Ok(Negotiated {
             config: self.config,
-            spis: (self.spi_in, spi_out),
+            spi_in: self.spi_in,
+            spi_out,
             suite,
             shared,
             selectors: (ts_i, ts_r),
@@ -270,7 +285,7 @@ pub(crate) fn selectors(
 /// `with_groups` is false in IKE_AUTH; `only` restricts the choice to the child that is replaced.
 pub(crate) fn answer(
     core: &mut Core,
-    making: &Making<'_>,
+    context: &ChildContext<'_>,
     request: &[Payload],
     with_groups: bool,
     only: Option<usize>,
@@ -283,17 +298,18 @@ pub(crate) fn answer(
     };
     let offered = find!(request, Payload::Sa).ok_or_else(syntax)?;
     let (ts_i, ts_r) = selectors(request).ok_or_else(syntax)?;
-    let (index, child, local, remote) = fitting_child(making, ts_i, ts_r, only)?;
-    admissible(core, making, &remote).map_err(Refusal::of)?;
+    let (index, child, local, remote) = fitting_child(context, ts_i, ts_r, only)?;
+    admissible(core, context, &remote).map_err(Refusal::of)?;
     let spi_in = core.esp_spi();
     let result = answer_with(
         core,
-        making,
+        context,
         request,
         (index, child),
         (spi_in, offered, with_groups),
         (local, remote),
     );
+    // Nobody will ever send with it.
     if result.is_err() {
         core.free_esp_spi(spi_in);
     }
@@ -302,13 +318,17 @@ pub(crate) fn answer(
 
 /// Whether the peer may have one more Child SA with this traffic, or this one for another: it has not as
 /// many as it may have, nor too many networks, and no other peer holds an address of these.
-fn admissible(core: &Core, making: &Making<'_>, remote: &[TrafficSelector]) -> Result<(), Reason> {
-    let may = making.authorization;
+fn admissible(
+    core: &Core,
+    context: &ChildContext<'_>,
+    remote: &[TrafficSelector],
+) -> Result<(), Reason> {
+    let may = context.authorization;
     // A successor takes the place of another; when both sides replace one there are two for a moment.
-    if making.replaces.is_none() && making.others.len() >= may.children() {
+    if context.replaces.is_none() && context.others.len() >= may.children() {
         return Err(Reason::Limit);
     }
-    let before = core.claims.networks_of(making.others.iter().copied());
+    let before = core.claims.networks_of(context.others.iter().copied());
     if !may.permits_networks(before.iter().chain(remote)) {
         return Err(Reason::Networks);
     }
@@ -320,8 +340,8 @@ fn admissible(core: &Core, making: &Making<'_>, remote: &[TrafficSelector]) -> R
 
 /// A second Child SA with an SPI of the peer that is in use could not be told from the first; those up
 /// to 255 are reserved (RFC 4303 §2.1).
-fn is_free(spi: u32, making: &Making<'_>) -> bool {
-    spi > 255 && !making.taken.contains(&spi)
+fn is_free(spi: u32, context: &ChildContext<'_>) -> bool {
+    spi > 255 && !context.taken.contains(&spi)
 }
 
 type Fitting<'a> = (
@@ -332,22 +352,23 @@ type Fitting<'a> = (
 );
 
 fn fitting_child<'a>(
-    making: &Making<'a>,
+    context: &ChildContext<'a>,
     ts_i: &[TrafficSelector],
     ts_r: &[TrafficSelector],
     only: Option<usize>,
 ) -> Result<Fitting<'a>, Refusal> {
     let candidates = || {
         let allowed = move |(index, _): &(usize, &ChildConfig)| only.is_none_or(|o| o == *index);
-        making
+        context
             .connection
             .children
             .iter()
             .enumerate()
             .filter(allowed)
     };
-    let may = making.authorization;
+    let may = context.authorization;
     let of = |child: &ChildConfig| (may.of_ours(&child.local), may.of_peer(&child.remote));
+    // The first that has anything in common: the order of the configuration is its preference.
     for (index, child) in candidates() {
         let (own, peer) = of(child);
         let (local, remote) = (narrow(&own, ts_r), narrow(&peer, ts_i));
@@ -369,7 +390,7 @@ fn fitting_child<'a>(
 
 fn answer_with(
     core: &mut Core,
-    making: &Making<'_>,
+    context: &ChildContext<'_>,
     request: &[Payload],
     (index, child): (usize, &ChildConfig),
     (spi_in, offered, with_groups): (u32, &[Proposal], bool),
@@ -393,9 +414,9 @@ fn answer_with(
     let suite = EspSuite::from_wire(&chosen).ok_or_else(unusable)?;
     let spi_out = chosen
         .spi32()
-        .filter(|spi| is_free(*spi, making))
+        .filter(|spi| is_free(*spi, context))
         .ok_or_else(unusable)?;
-    let (mut payloads, shared) = (Vec::new(), answer_exchange(core, suite.group, ke)?);
+    let (mut payloads, shared) = (Vec::new(), respond_key_exchange(core, suite.group, ke)?);
     payloads.push(Payload::Sa(vec![Proposal {
         spi: spi_in.to_be_bytes().to_vec(),
         ..chosen
@@ -414,7 +435,8 @@ fn answer_with(
     }
     let negotiated = Negotiated {
         config: index,
-        spis: (spi_in, spi_out),
+        spi_in,
+        spi_out,
         suite,
         shared,
         selectors: (remote, local),
@@ -429,7 +451,7 @@ fn answer_with(
 }
 
 /// Our half of a key exchange, or the demand for the right group (RFC 7296 §1.3).
-pub(crate) fn answer_exchange(
+pub(crate) fn respond_key_exchange(
     core: &mut Core,
     group: Option<Group>,
     ke: Option<&KeyExchange>,
@@ -454,8 +476,8 @@ pub(crate) fn invalid_ke(method: KeyExchangeId) -> Notify {
 /// A Child SA that both sides have agreed to.
 pub(crate) struct Negotiated {
     config: usize,
-    /// Ours, theirs.
-    pub(crate) spis: (u32, u32),
+    pub(crate) spi_in: u32,
+    spi_out: u32,
     pub(crate) suite: EspSuite,
     /// The secrets of its own key exchanges so far.
     pub(crate) shared: Vec<Shared>,
@@ -465,14 +487,14 @@ pub(crate) struct Negotiated {
     initiator: bool,
 }
 
-/// Installs what was promised or asked for, as responder.
-pub(crate) fn grant(
+/// Installs what the peer has asked for.
+pub(crate) fn install_as_responder(
     core: &mut Core,
-    making: &Making<'_>,
+    context: &ChildContext<'_>,
     new: Negotiated,
 ) -> Result<ChildSa, Refusal> {
-    let spi_in = new.spis.0;
-    install(core, making, new).map_err(|reason| {
+    let spi_in = new.spi_in;
+    install(core, context, new).map_err(|reason| {
         core.free_esp_spi(spi_in);
         match reason {
             Reason::Limit | Reason::Networks | Reason::Held(_) | Reason::Unauthorized(_) => {
@@ -487,40 +509,42 @@ pub(crate) fn grant(
 /// made: here the peer's authorization holds for every exchange.
 pub(crate) fn install(
     core: &mut Core,
-    making: &Making<'_>,
+    context: &ChildContext<'_>,
     new: Negotiated,
 ) -> Result<ChildSa, Reason> {
-    if !is_free(new.spis.1, making) {
+    if !is_free(new.spi_out, context) {
         return Err(Reason::Protocol("SPI of the Child SA"));
     }
-    let child = making
+    let child = context
         .connection
         .children
         .get(new.config)
         .ok_or(Reason::Local)?;
-    let (key_i, key_r) = child_keys(making.keys, new.suite.suite, &new.shared, making.nonces)
+    let (key_i, key_r) = child_keys(context.keys, new.suite.suite, &new.shared, context.nonces)
         .ok_or(Reason::Protocol("key material"))?;
     let (ts_i, ts_r) = new.selectors;
+    // Who sent the request sends with the first half of the key material (§2.17).
     let ((outbound, inbound), (local, remote)) = if new.initiator {
         ((key_i, key_r), (ts_i, ts_r))
     } else {
         ((key_r, key_i), (ts_r, ts_i))
     };
     // Nothing leaves for the data plane that the peer may not have, by whatever exchange it came here.
-    let may = making.authorization;
+    let may = context.authorization;
     if !may.permits(&local, &remote) {
         let what = format!("{} = {}", text(&local), text(&remote));
         return Err(Reason::Unauthorized(what));
     }
-    admissible(core, making, &remote)?;
-    let taken = core.claims.take(new.spis.0, may.holder(), &remote);
+    // Between agreement and this others may have taken what was free then: further exchanges take their time.
+    admissible(core, context, &remote)?;
+    let taken = core.claims.take(new.spi_in, may.holder(), &remote);
     taken.map_err(Reason::Held)?;
     core.event(Event::ChildUp(Box::new(ChildUp {
-        ike: making.ike,
-        connection: making.connection.name.clone(),
+        ike: context.ike,
+        connection: context.connection.name.clone(),
         child: child.name.clone(),
-        spi_in: new.spis.0,
-        spi_out: new.spis.1,
+        spi_in: new.spi_in,
+        spi_out: new.spi_out,
         suite: new.suite.suite,
         extended_sequence: new.suite.extended_sequence,
         inbound,
@@ -528,18 +552,19 @@ pub(crate) fn install(
         local,
         remote,
         mode: new.mode,
-        path: making.path,
-        udp_encapsulation: making.encapsulation,
-        replaces: making.replaces,
-        send_now: making.send_now,
+        path: context.path,
+        udp_encapsulation: context.encapsulation,
+        replaces: context.replaces,
+        send_now: context.send_now,
     })));
     let rekey_at = rekey_time(core, child.rekey_after);
     Ok(ChildSa {
         config: new.config,
-        spi_in: new.spis.0,
-        spi_out: new.spis.1,
+        spi_in: new.spi_in,
+        spi_out: new.spi_out,
         state: ChildState::Live,
-        sending: making.send_now,
+        sending: context.send_now,
+        // Who gets a response knows the Child SA; who gives one does not know whether it arrived.
         unconfirmed: (!new.initiator).then(|| core.now.after(core.limits.unconfirmed)),
         rekey_at,
         ends_at: end_time(core, child.rekey_after),

@@ -1,12 +1,10 @@
 //! What all IKE SAs of an endpoint share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::mobility::Path;
-use super::{Estate, IkeId, IkeSa, Room};
+use super::{FragmentBudget, IkeId, IkeSa, InheritedState};
 use crate::Random;
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
@@ -14,16 +12,18 @@ use crate::config::{Connection, Limits};
 use crate::crash::CrashSecret;
 use crate::event::{Ask, AskId, Event, Transmit};
 use crate::half_open::Network;
+use crate::ticket::{HeldTickets, TicketKeys, UsedTickets};
 use crate::time::Timestamp;
+use crate::types::Path;
 use crate::wire::Identification;
 
-/// What one IKE SA wants done to another; the endpoint does it after the event.
+/// Request of one IKE SA about another; the endpoint does it after the event.
 pub(crate) enum Transfer {
     /// `to` takes over what belongs to `from`.
-    Estate {
+    Inherit {
         from: IkeId,
         to: IkeId,
-        estate: Box<Estate>,
+        inherited: Box<InheritedState>,
     },
     /// A stranger from this network found no room for its fragments: somebody else makes some.
     MakeRoom(Network),
@@ -60,9 +60,12 @@ pub(crate) struct Core {
     pub(crate) claims: Claims,
     pub(crate) budgets: Budgets,
     /// Bytes of fragments of strangers.
-    pub(crate) room: Room,
+    pub(crate) room: FragmentBudget,
     pub(crate) fragments_dropped: u64,
     pub(crate) crash_secret: Option<CrashSecret>,
+    pub(crate) ticket_keys: Option<TicketKeys>,
+    pub(crate) used_tickets: UsedTickets,
+    pub(crate) held_tickets: HeldTickets,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) asks: BTreeMap<AskId, IkeId>,
@@ -72,6 +75,30 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    pub(crate) fn new(limits: Limits, random: Box<dyn Random + Send>, now: Timestamp) -> Self {
+        Self {
+            now,
+            random,
+            limits,
+            connections: Vec::new(),
+            esp_spis: BTreeSet::new(),
+            claims: Claims::default(),
+            budgets: Budgets::default(),
+            room: FragmentBudget::default(),
+            fragments_dropped: 0,
+            crash_secret: None,
+            ticket_keys: None,
+            used_tickets: UsedTickets::default(),
+            held_tickets: HeldTickets::default(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            asks: BTreeMap::new(),
+            next_ask: 0,
+            spawned: Vec::new(),
+            transfers: Vec::new(),
+        }
+    }
+
     pub(crate) fn bytes<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         self.random.fill(&mut out);
@@ -88,6 +115,7 @@ impl Core {
     pub(crate) fn esp_spi(&mut self) -> u32 {
         loop {
             let spi = u32::from_be_bytes(self.bytes());
+            // Of four thousand million few are taken, so this ends soon.
             if spi > 255 && self.esp_spis.insert(spi) {
                 return spi;
             }
@@ -111,6 +139,7 @@ impl Core {
 
     pub(crate) fn ask(&mut self, ike: IkeId, ask: Ask) -> AskId {
         let id = AskId(self.next_ask);
+        // Answers come late or twice, so no number comes again.
         self.next_ask = self.next_ask.wrapping_add(1);
         self.asks.insert(id, ike);
         self.event(Event::Ask(id, ask));
@@ -118,16 +147,16 @@ impl Core {
     }
 
     /// Queues a message, with the non-ESP marker on the port that wants it (RFC 3948 §2.2).
-    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
-        let marker: &[u8] = if local.port() == self.limits.nat_port {
+    pub(crate) fn transmit(&mut self, path: Path, message: &[u8]) {
+        let marker: &[u8] = if path.local.port() == self.limits.nat_port {
             &[0; 4]
         } else {
             &[]
         };
         let payload = [marker, message].concat();
         self.transmits.push_back(Transmit {
-            local,
-            remote,
+            local: path.local,
+            remote: path.remote,
             payload,
         });
     }
@@ -141,4 +170,18 @@ impl Core {
                 .unwrap_or(base),
         )
     }
+}
+
+/// When to replace something of this life: up to a tenth earlier, so that not all peers of a gateway
+/// come at once, nor both sides of one SA.
+pub(crate) fn rekey_time(core: &mut Core, life: Option<Duration>) -> Option<Timestamp> {
+    let life = life?;
+    let spread = life.checked_div(10).unwrap_or_default();
+    let earlier = core.jittered(spread).saturating_sub(spread);
+    Some(core.now.after(life.saturating_sub(earlier)))
+}
+
+/// When something of this life ends, if it is not replaced.
+pub(crate) fn end_time(core: &Core, life: Option<Duration>) -> Option<Timestamp> {
+    Some(core.now.after(life?).after(core.limits.overdue?))
 }

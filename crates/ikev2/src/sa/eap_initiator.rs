@@ -1,216 +1,237 @@
 //! IKE_AUTH with EAP as initiator (RFC 7296 §2.16).
 //!
 //! ```text
-//! IDi, SA, TS (no AUTH)     ──►
-//!                           ◄── IDr, CERT, AUTH, EAP request
-//! EAP response              ──►      the responder has proved itself, or nothing goes on
-//!                           ◄── ... EAP success
-//! AUTH with the session key ──►
-//!                           ◄── AUTH with the session key, SA, TS
+//! HDR, SK {IDi, [CERTREQ,] [CP,] SAi2, TSi, TSr}  -->          no AUTH: the responder proves itself first
+//!                  <--  HDR, SK {IDr, [CERT,] AUTH, EAP}       or nothing goes on
+//! HDR, SK {EAP}    -->
+//!                  <--  HDR, SK {EAP}                          as often as the method needs
+//!                  <--  HDR, SK {EAP (success)}
+//! HDR, SK {AUTH}   -->                                         made with the session key
+//!                  <--  HDR, SK {AUTH, [CP,] SAr2, TSi, TSr}   made with the session key
 //! ```
 
 use super::core::Core;
-use super::handshake::{Handshake, Step, error_notify, verification};
-use super::{IkeSa, Phase, find};
+use super::handshake::{error_notify, verification};
+use super::initiator::{ClientRun, Initiator, InitiatorNext, InitiatorStep};
+use super::initiator_auth::{authorize_responder, refuse_responder};
+use super::state::Failure;
+use super::{Common, find};
 use crate::auth::{OurProof, PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, Psk, RemoteAuth};
 use crate::eap::{Client, ClientOutput, NtHash};
 use crate::event::{Ask, Reason};
-use crate::wire::{ExchangeType, Identification, Payload};
+use crate::wire::{ExchangeType, Payload};
 
-/// EAP under way as client.
-pub(crate) struct ClientRun {
-    client: Client,
-    /// The responder, once it has proved itself.
-    responder: Option<(PeerVerified, Identification)>,
+fn failed(reason: impl ToString) -> Failure {
+    Reason::Authentication(reason.to_string()).into()
 }
 
-impl IkeSa {
+fn refused_or(response: &[Payload], otherwise: &'static str) -> Failure {
+    let error = error_notify(response);
+    error
+        .map_or(Reason::Protocol(otherwise), Reason::Refused)
+        .into()
+}
+
+impl Initiator {
     /// Sends the first IKE_AUTH request, without AUTH.
-    pub(super) fn start_eap(&mut self, core: &mut Core) {
-        let LocalAuth::Eap { identity, method } = &self.connection.local_auth else {
-            return;
+    ///
+    /// ```text
+    /// HDR, SK {IDi, [CERTREQ,] [CP,] SAi2, TSi, TSr}  -->
+    /// ```
+    pub(super) fn start_eap(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+    ) -> Result<InitiatorNext, Failure> {
+        let by_responder = matches!(sa.connection.remote_auth, RemoteAuth::Eap { .. });
+        let LocalAuth::Eap { identity, method } = &sa.connection.local_auth else {
+            return Err(failed("no user for EAP is configured"));
         };
-        if self.connection.ppk.is_some()
-            || matches!(self.connection.remote_auth, RemoteAuth::Eap { .. })
-        {
+        // A password must not go to somebody who proves itself with nothing better.
+        if sa.connection.ppk.is_some() || by_responder {
             let reason =
                 "EAP goes with neither a post-quantum preshared key nor EAP by the responder";
-            self.down(core, Reason::Authentication(reason.into()));
-            return;
+            return Err(failed(reason));
         }
-        let client = match Client::new(identity, method) {
-            Ok(client) => client,
-            Err(error) => return self.down(core, Reason::Authentication(error.to_string())),
+        let client = Client::new(identity, method).map_err(failed)?;
+        let auth_id = sa.channel.next_request();
+        let payloads = self.auth_payloads(sa, core, None)?;
+        // All proofs name the first IKE_AUTH request, however many there are (RFC 9242 §3.3.2).
+        self.handshake.auth_id = Some(auth_id);
+        let run = ClientRun {
+            client,
+            responder: None,
         };
-        let auth_id = self.channel.next_request();
-        let Some(payloads) = self.auth_payloads(core, None) else {
-            return;
-        };
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        handshake.auth_id = Some(auth_id);
-        let responder = None;
-        handshake.step = Step::EapStarted(Box::new(ClientRun { client, responder }));
-        self.channel
-            .request(core, ExchangeType::IKE_AUTH, &payloads);
+        sa.channel.request(core, ExchangeType::IKE_AUTH, &payloads);
+        Ok(InitiatorNext::Wait(InitiatorStep::EapStarted(Box::new(
+            run,
+        ))))
     }
 
-    /// A response while EAP is under way.
-    pub(super) fn on_eap_response(&mut self, core: &mut Core, step: Step, response: Vec<Payload>) {
+    /// Takes a response while EAP is under way.
+    pub(super) fn on_eap_response(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        step: InitiatorStep,
+        response: Vec<Payload>,
+    ) -> Result<InitiatorNext, Failure> {
         match step {
-            Step::EapStarted(run) => self.meet_responder(core, run, response),
-            Step::EapSent(run) => self.go_on_with_eap(core, run, &response),
-            Step::EapProved { run, ours, key } => {
-                self.check_eap_responder(core, *run, ours, &key, &response);
+            InitiatorStep::EapStarted(run) => self.on_eap_start(sa, core, run, response),
+            InitiatorStep::EapSent(run) => self.continue_eap(sa, core, run, &response),
+            InitiatorStep::EapProofSent { run, ours, key } => {
+                match self.verify_eap_responder(*run, &key, &response) {
+                    Ok(peer) => Ok(authorize_responder(sa, core, peer, ours, response)),
+                    Err(reason) => Err(refuse_responder(sa, core, reason)),
+                }
             }
-            _ => self.down(core, Reason::Protocol("unexpected IKE_AUTH")),
+            _ => Err(sa.out_of_place(core, ExchangeType::IKE_AUTH, true, "unexpected IKE_AUTH")),
         }
     }
 
-    /// The responder's proof comes with its first EAP request.
-    fn meet_responder(&mut self, core: &mut Core, run: Box<ClientRun>, response: Vec<Payload>) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
+    /// Takes the responder's proof, which comes with its first EAP request.
+    ///
+    /// ```text
+    ///   <--  HDR, SK {IDr, [CERT,] AUTH, EAP}
+    /// ```
+    fn on_eap_start(
+        &self,
+        sa: &mut Common,
+        core: &mut Core,
+        run: Box<ClientRun>,
+        response: Vec<Payload>,
+    ) -> Result<InitiatorNext, Failure> {
+        let proof = find!(response, Payload::Auth);
+        let Some(id) = find!(response, Payload::IdR).filter(|_| proof.is_some()) else {
+            return Err(refused_or(&response, "no AUTH payload"));
         };
-        let (Some(id), Some(_)) = (
-            find!(response, Payload::IdR),
-            find!(response, Payload::Auth),
-        ) else {
-            let error = error_notify(&response);
-            let reason = error.map_or(Reason::Protocol("no AUTH payload"), Reason::Refused);
-            return self.down(core, reason);
-        };
-        if !self.connection.remote_id.accepts(id) {
-            let reason = format!("peer is {id}, which is not whom we want");
-            return self.down(core, Reason::Authentication(reason));
+        // Nobody is told that we refuse it: the responder has not proved itself.
+        if !sa.connection.remote_id.accepts(id) {
+            return Err(failed(format!("peer is {id}, which is not whom we want")));
         }
-        if !matches!(self.connection.remote_auth, RemoteAuth::Certificate { .. }) {
-            return self.trust_responder(core, run, &response, None);
+        if !matches!(sa.connection.remote_auth, RemoteAuth::Certificate { .. }) {
+            return self.on_eap_responder_key(sa, core, run, &response, None);
         }
-        let question = verification(self.id, &self.connection, id, &response);
-        let Some(question) = question else {
-            return self.down(core, Reason::Authentication("no certificate came".into()));
-        };
-        let ask = core.ask(self.id, question);
-        handshake.step = Step::EapVerifying { ask, run, response };
+        let question = verification(sa.id, &sa.connection, id, &response);
+        let question = question.ok_or_else(|| failed("no certificate came"))?;
+        let ask = core.ask(sa.id, question);
+        let step = InitiatorStep::EapVerifying { ask, run, response };
+        Ok(InitiatorNext::Wait(step))
     }
 
     /// Checks the responder's proof; only then it learns anything about the user.
-    pub(super) fn trust_responder(
-        &mut self,
+    pub(super) fn on_eap_responder_key(
+        &self,
+        sa: &mut Common,
         core: &mut Core,
         mut run: Box<ClientRun>,
         response: &[Payload],
         key: Option<&[u8]>,
-    ) {
-        let Phase::Handshake(handshake) = &self.phase else {
-            return;
-        };
-        let verified = self.verify_responder(handshake, response, key);
-        match verified.map(|peer| find!(response, Payload::IdR).cloned().map(|id| (peer, id))) {
-            Ok(responder) => run.responder = responder,
-            Err(reason) => return self.down(core, Reason::Authentication(reason)),
-        }
-        self.go_on_with_eap(core, run, response);
+    ) -> Result<InitiatorNext, Failure> {
+        let peer = self.verify_responder(sa, response, key).map_err(failed)?;
+        let id = find!(response, Payload::IdR).cloned();
+        run.responder = id.map(|id| (peer, id));
+        self.continue_eap(sa, core, run, response)
     }
 
-    fn go_on_with_eap(&mut self, core: &mut Core, mut run: Box<ClientRun>, response: &[Payload]) {
+    fn continue_eap(
+        &self,
+        sa: &mut Common,
+        core: &mut Core,
+        mut run: Box<ClientRun>,
+        response: &[Payload],
+    ) -> Result<InitiatorNext, Failure> {
         let Some(packet) = find!(response, Payload::Eap) else {
-            let error = error_notify(response);
-            let reason = error.map_or(Reason::Protocol("no EAP payload"), Reason::Refused);
-            return self.down(core, reason);
+            return Err(refused_or(response, "no EAP payload"));
         };
-        let question = match run.client.handle(packet) {
-            Ok(ClientOutput::Send(packet)) => return self.send_eap(core, run, packet),
-            Ok(ClientOutput::Success(key)) => return self.prove_with(core, run, key.into_psk()),
-            Err(error) => return self.down(core, Reason::Authentication(error.to_string())),
-            Ok(ClientOutput::NeedTls(step)) => Ask::Tls(step),
-            Ok(ClientOutput::NeedPassword) => Ask::Password {
-                connection: self.connection.name.clone(),
+        let question = match run.client.handle(packet).map_err(failed)? {
+            ClientOutput::Send(packet) => return Ok(send_eap(sa, core, run, packet)),
+            ClientOutput::Success(key) => {
+                return Ok(self.prove_session_key(sa, core, run, key.into_psk()));
+            }
+            ClientOutput::NeedTls(step) => Ask::Tls(step),
+            ClientOutput::NeedPassword => Ask::Password {
+                connection: sa.connection.name.clone(),
                 user: run.client.identity(),
             },
         };
-        let ask = core.ask(self.id, question);
-        if let Phase::Handshake(handshake) = &mut self.phase {
-            handshake.step = Step::EapAsked { ask, run };
-        }
+        let ask = core.ask(sa.id, question);
+        Ok(InitiatorNext::Wait(InitiatorStep::EapWorking { ask, run }))
     }
 
-    pub(super) fn on_tls(&mut self, core: &mut Core, mut run: Box<ClientRun>) {
-        match run.client.tls() {
-            Ok(packet) => self.send_eap(core, run, packet),
-            Err(error) => self.down(core, Reason::Authentication(error.to_string())),
-        }
-    }
-
-    fn send_eap(&mut self, core: &mut Core, run: Box<ClientRun>, packet: Vec<u8>) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        handshake.step = Step::EapSent(run);
-        let payloads = [Payload::Eap(packet)];
-        self.channel
-            .request(core, ExchangeType::IKE_AUTH, &payloads);
+    pub(super) fn on_tls(
+        &self,
+        sa: &mut Common,
+        core: &mut Core,
+        mut run: Box<ClientRun>,
+    ) -> Result<InitiatorNext, Failure> {
+        let packet = run.client.tls().map_err(failed)?;
+        Ok(send_eap(sa, core, run, packet))
     }
 
     pub(super) fn on_own_password(
-        &mut self,
+        &self,
+        sa: &mut Common,
         core: &mut Core,
         mut run: Box<ClientRun>,
         password: &NtHash,
-    ) {
-        match run.client.password(core.bytes(), password) {
-            Ok(packet) => self.send_eap(core, run, packet),
-            Err(error) => self.down(core, Reason::Authentication(error.to_string())),
-        }
+    ) -> Result<InitiatorNext, Failure> {
+        let packet = run.client.password(core.bytes(), password);
+        let packet = packet.map_err(failed)?;
+        Ok(send_eap(sa, core, run, packet))
     }
 
-    fn prove_with(&mut self, core: &mut Core, run: Box<ClientRun>, key: Psk) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let octets = handshake.octets_i(&self.connection.local_id, self.channel.next_request());
+    /// Shows that we have the session key, which binds EAP to this IKE SA (RFC 7296 §2.16).
+    ///
+    /// ```text
+    /// HDR, SK {AUTH}  -->
+    /// ```
+    fn prove_session_key(
+        &self,
+        sa: &mut Common,
+        core: &mut Core,
+        run: Box<ClientRun>,
+        key: Psk,
+    ) -> InitiatorNext {
+        let handshake = &self.handshake;
+        let octets = handshake.octets_i(&sa.connection.local_id, sa.channel.next_request());
         let proof = octets.shared_key(handshake.keys.prf, &key);
         let ours = OurProof::new(&proof);
-        handshake.step = Step::EapProved { run, ours, key };
         let payloads = [Payload::Auth(proof)];
-        self.channel
-            .request(core, ExchangeType::IKE_AUTH, &payloads);
+        sa.channel.request(core, ExchangeType::IKE_AUTH, &payloads);
+        InitiatorNext::Wait(InitiatorStep::EapProofSent { run, ours, key })
     }
 
     /// The responder knows the session key as well.
-    fn check_eap_responder(
-        &mut self,
-        core: &mut Core,
+    fn verify_eap_responder(
+        &self,
         run: ClientRun,
-        ours: OurProof,
         key: &Psk,
         response: &[Payload],
-    ) {
-        let Phase::Handshake(handshake) = &self.phase else {
-            return;
-        };
-        let verified = verify_eap_responder(handshake, run, key, response);
-        match verified {
-            Ok(peer) => self.authorize_responder(core, peer, ours, response.to_vec()),
-            Err(reason) => self.refuse_responder(core, reason),
-        }
+    ) -> Result<PeerVerified, String> {
+        let (first, id) = run.responder.ok_or("the responder has not proved itself")?;
+        let proof = find!(response, Payload::Auth).ok_or("no proof")?;
+        let octets = self.handshake.octets_r(&id, 0);
+        verify_shared_key(self.handshake.keys.prf, key, &octets, proof, &id)
+            .map_err(|error| error.to_string())?;
+        // What it proved with its certificate or secret is who it is.
+        Ok(first)
     }
 }
 
-fn verify_eap_responder(
-    handshake: &Handshake,
-    run: ClientRun,
-    key: &Psk,
-    response: &[Payload],
-) -> Result<PeerVerified, String> {
-    let (first, id) = run.responder.ok_or("the responder has not proved itself")?;
-    let proof = find!(response, Payload::Auth).ok_or("no proof")?;
-    let octets = handshake.octets_r(&id, 0);
-    verify_shared_key(handshake.keys.prf, key, &octets, proof, &id)
-        .map_err(|error| error.to_string())?;
-    // What it proved with its certificate or secret is who it is.
-    Ok(first)
+/// Sends an EAP response.
+///
+/// ```text
+/// HDR, SK {EAP}  -->
+/// ```
+fn send_eap(
+    sa: &mut Common,
+    core: &mut Core,
+    run: Box<ClientRun>,
+    packet: Vec<u8>,
+) -> InitiatorNext {
+    let payloads = [Payload::Eap(packet)];
+    sa.channel.request(core, ExchangeType::IKE_AUTH, &payloads);
+    InitiatorNext::Wait(InitiatorStep::EapSent(run))
 }

@@ -9,28 +9,21 @@
 //! ```
 //!
 //! Who asked keeps its request until the last response; for collisions that is one long exchange. Who
-//! answered keeps a [`Promise`]. Of two sides that replace the same thing, the nonces say who loses as
+//! answered keeps a [`PendingRekey`]. Of two sides that replace the same thing, the nonces say who loses as
 //! ever; whoever learns that before the last exchange leaves the rest out, and whoever wins forgets what
-//! it has promised.
+//! it has agreed to.
 
 use std::collections::VecDeque;
 
-use super::child::{Negotiated, Refusal, answer_exchange};
+use super::child::{Refusal, respond_key_exchange};
 use super::core::Core;
-use super::exchange::{Established, Intent, Request};
-use super::{IkeSa, Phase, find};
+use super::established::Established;
+use super::exchange::{Agreement, Followup, Intent, PendingRekey};
+use super::{Common, find};
 use crate::crypto::{Group, Pending, Shared};
 use crate::event::{Event, Reason};
-use crate::select::IkeSuite;
-use crate::time::Timestamp;
+use crate::types::Nonces;
 use crate::wire::{ExchangeType, KeyExchange, Notify, NotifyType, Payload};
-
-/// Our further key exchanges: the one that is out, and those to come.
-pub(crate) struct Followup {
-    pending: Pending,
-    remaining: VecDeque<Group>,
-    link: Vec<u8>,
-}
 
 impl Followup {
     /// Prepares the next of `remaining` after a response, which must have a link to go on with.
@@ -51,12 +44,19 @@ impl Followup {
         })
     }
 
-    pub(super) fn payloads(&self) -> [Payload; 2] {
+    /// Sends the key exchange (RFC 9370 §2.2.4).
+    ///
+    /// ```text
+    /// HDR(IKE_FOLLOWUP_KE), SK {KEi(n), N(ADDITIONAL_KEY_EXCHANGE)}  -->
+    /// ```
+    pub(super) fn send(&self, sa: &mut Common, core: &mut Core) {
         let (method, data) = (self.pending.group().id(), self.pending.public().to_vec());
-        [
+        let payloads = [
             Payload::Ke(KeyExchange { method, data }),
             link_notify(&self.link),
-        ]
+        ];
+        let exchange = ExchangeType::IKE_FOLLOWUP_KE;
+        sa.channel.request(core, exchange, &payloads);
     }
 
     /// The secret, and the next key exchange if there is one.
@@ -69,6 +69,7 @@ impl Followup {
         let ke = find!(response, Payload::Ke).filter(|ke| ke.method == method);
         let shared = ke.and_then(|ke| self.pending.finish(&ke.data).ok());
         let shared = shared.ok_or(Reason::Protocol("further key exchange"))?;
+        // With the last one the peer has made its half, and gives no link.
         if self.remaining.is_empty() {
             return Ok((shared, None));
         }
@@ -77,62 +78,42 @@ impl Followup {
     }
 }
 
-/// What the peer gets once its further key exchanges are through. There is one at a time: another
-/// CREATE_CHILD_SA of the peer takes its place.
-pub(crate) struct Promise {
-    link: [u8; 8],
-    remaining: VecDeque<Group>,
-    /// The peer's, ours.
-    nonces: (Vec<u8>, Vec<u8>),
-    what: Promised,
-    /// When the peer counts as not coming back to it.
-    pub(super) expires: Timestamp,
-}
-
-/// What is promised.
-pub(crate) enum Promised {
-    /// A Child SA, and the inbound SPI of the one that it replaces.
-    Child(Negotiated, Option<u32>),
-    /// A successor of the IKE SA: algorithms, SPIs, secrets so far.
-    Ike(IkeSuite, (u64, u64), Vec<Shared>),
-}
-
-impl Promise {
-    fn new(core: &mut Core, nonces: (Vec<u8>, Vec<u8>), what: Promised) -> Self {
-        let groups = match &what {
-            Promised::Child(new, _) => &new.suite.additional,
-            Promised::Ike(suite, ..) => &suite.additional,
+impl PendingRekey {
+    fn new(core: &mut Core, nonces: Nonces, agreement: Agreement) -> Self {
+        let groups = match &agreement {
+            Agreement::Child(new, _) => &new.suite.additional,
+            Agreement::Ike(suite, ..) => &suite.additional,
         };
         Self {
             link: core.bytes(),
             remaining: groups.clone().into(),
             nonces,
-            what,
+            agreement,
             expires: core.now.after(core.limits.followup),
         }
     }
 
     /// The lower of the two nonces, which decides when both sides replace the same.
     pub(super) fn lowest(&self) -> &[u8] {
-        (&self.nonces.0).min(&self.nonces.1)
+        self.nonces.lowest()
     }
 
     /// The Child SA (by inbound SPI) that is to be replaced.
     pub(super) const fn replaces(&self) -> Option<u32> {
-        match self.what {
-            Promised::Child(_, replaces) => replaces,
-            Promised::Ike(..) => None,
+        match self.agreement {
+            Agreement::Child(_, replaces) => replaces,
+            Agreement::Ike(..) => None,
         }
     }
 
     pub(super) const fn is_ike(&self) -> bool {
-        matches!(self.what, Promised::Ike(..))
+        matches!(self.agreement, Agreement::Ike(..))
     }
 
-    /// Whether an intention of ours waits until the promise is kept or void: the peer would refuse it,
+    /// Whether an intention of ours waits until the rekeying is complete or cancelled: the peer would refuse it,
     /// or it would be about what is being replaced.
     pub(super) fn blocks(&self, intent: &Intent) -> bool {
-        match (&self.what, intent) {
+        match (&self.agreement, intent) {
             (
                 _,
                 Intent::DeleteIke(_)
@@ -140,90 +121,87 @@ impl Promise {
                 | Intent::UpdateAddresses
                 | Intent::CheckPath,
             ) => false,
-            (Promised::Ike(..), _) | (Promised::Child(..), Intent::RekeyIke) => true,
-            (Promised::Child(_, replaces), Intent::RekeyChild(spi_in)) => {
+            (Agreement::Ike(..), _) | (Agreement::Child(..), Intent::RekeyIke) => true,
+            (Agreement::Child(_, replaces), Intent::RekeyChild(spi_in)) => {
                 *replaces == Some(*spi_in)
             }
-            (Promised::Child(..), _) => false,
+            (Agreement::Child(..), _) => false,
         }
     }
 
     pub(super) fn release(self, core: &mut Core) {
-        if let Promised::Child(new, _) = self.what {
-            core.free_esp_spi(new.spis.0);
+        if let Agreement::Child(new, _) = self.agreement {
+            core.free_esp_spi(new.spi_in);
         }
     }
 }
 
 impl Established {
-    /// Makes a promise; gives the link with which the peer comes back to it.
-    pub(super) fn promise(
+    /// Waits for further key exchanges; gives the link with which the peer comes back.
+    pub(super) fn await_followup(
         &mut self,
         core: &mut Core,
-        nonces: (Vec<u8>, Vec<u8>),
-        what: Promised,
+        nonces: Nonces,
+        agreement: Agreement,
     ) -> Payload {
-        self.void_promise(core);
-        let promise = Promise::new(core, nonces, what);
-        let link = link_notify(&promise.link);
-        self.promise = Some(Box::new(promise));
+        // The window is one, so the peer has one rekeying under way; the older one was given up.
+        self.cancel_pending_rekey(core);
+        let pending = PendingRekey::new(core, nonces, agreement);
+        let link = link_notify(&pending.link);
+        self.pending_rekey = Some(Box::new(pending));
         link
     }
 
-    pub(super) fn void_promise(&mut self, core: &mut Core) {
-        if let Some(promise) = self.promise.take() {
-            promise.release(core);
+    /// Forgets the peer's unfinished rekeying: it started another, took too long, or ours won.
+    pub(super) fn cancel_pending_rekey(&mut self, core: &mut Core) {
+        if let Some(pending) = self.pending_rekey.take() {
+            pending.release(core);
         }
     }
 
-    /// A Child SA is gone, closing or replaced: nobody else replaces it any more.
-    pub(super) fn void_promise_about(&mut self, core: &mut Core, spi_in: u32) {
-        let about = |promise: &mut Box<Promise>| promise.replaces() == Some(spi_in);
-        if let Some(promise) = self.promise.take_if(about) {
-            promise.release(core);
+    /// Cancels the peer's rekeying of a Child SA that is gone, closing or replaced.
+    pub(super) fn cancel_pending_rekey_of(&mut self, core: &mut Core, spi_in: u32) {
+        let about = |pending: &mut Box<PendingRekey>| pending.replaces() == Some(spi_in);
+        if let Some(pending) = self.pending_rekey.take_if(about) {
+            pending.release(core);
         }
     }
-}
 
-impl IkeSa {
-    pub(super) fn send_followup(&mut self, core: &mut Core, followup: &Followup) {
+    /// Answers one of the peer's further key exchanges (RFC 9370 §2.2.4).
+    ///
+    /// ```text
+    /// HDR(IKE_FOLLOWUP_KE), SK {KEi(n), N(ADDITIONAL_KEY_EXCHANGE)}  -->
+    ///     <--  HDR(IKE_FOLLOWUP_KE), SK {KEr(n) [, N(ADDITIONAL_KEY_EXCHANGE)]}   or
+    ///     <--  HDR(IKE_FOLLOWUP_KE), SK {N(STATE_NOT_FOUND)}
+    /// ```
+    pub(super) fn on_followup_request(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        payloads: &[Payload],
+    ) {
+        self.confirm();
+        let reply = self
+            .answer_followup(sa, core, payloads)
+            .unwrap_or_else(|no| {
+                // A peer that is too late, or has lost, is nothing to report.
+                if no.notify.kind != NotifyType::STATE_NOT_FOUND {
+                    core.event(Event::ChildFailed {
+                        ike: sa.id,
+                        child: None,
+                        reason: *no.reason,
+                    });
+                }
+                vec![Payload::Notify(no.notify)]
+            });
         let exchange = ExchangeType::IKE_FOLLOWUP_KE;
-        self.channel.request(core, exchange, &followup.payloads());
-    }
-
-    pub(super) fn on_followup_response(&mut self, core: &mut Core, payloads: &[Payload]) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        match established.request.take() {
-            Some(Request::Child(request)) => self.on_child_followup(core, *request, payloads),
-            Some(Request::RekeyIke(request)) => self.on_ike_followup(core, *request, payloads),
-            _ => self.down(core, Reason::Protocol("response to another exchange")),
-        }
-    }
-
-    pub(super) fn on_followup_request(&mut self, core: &mut Core, payloads: &[Payload]) {
-        if let Phase::Established(established) = &mut self.phase {
-            established.confirm();
-        }
-        let reply = self.answer_followup(core, payloads).unwrap_or_else(|no| {
-            // A peer that is too late, or has lost, is nothing to report.
-            if no.notify.kind != NotifyType::STATE_NOT_FOUND {
-                core.event(Event::ChildFailed {
-                    ike: self.id,
-                    child: None,
-                    reason: *no.reason,
-                });
-            }
-            vec![Payload::Notify(no.notify)]
-        });
-        self.channel
-            .respond(core, ExchangeType::IKE_FOLLOWUP_KE, &reply);
-        self.after_ike_rekey_answer(core);
+        sa.channel.respond(core, exchange, &reply);
+        self.after_ike_rekey_answer(sa, core);
     }
 
     fn answer_followup(
         &mut self,
+        sa: &Common,
         core: &mut Core,
         payloads: &[Payload],
     ) -> Result<Vec<Payload>, Refusal> {
@@ -231,43 +209,47 @@ impl IkeSa {
             let kind = NotifyType::STATE_NOT_FOUND;
             Refusal::new(kind, Reason::Refused(kind))
         };
-        let Phase::Established(established) = &mut self.phase else {
-            return Err(unknown());
-        };
         let link = link(payloads);
-        let meant = |promise: &mut Box<Promise>| link == Some(promise.link.as_slice());
-        let mut promise = established.promise.take_if(meant).ok_or_else(unknown)?;
-        let (group, ke) = (promise.remaining.pop_front(), find!(payloads, Payload::Ke));
-        let Ok(Some((public, shared))) = answer_exchange(core, group, ke) else {
-            promise.release(core);
+        let meant = |pending: &mut Box<PendingRekey>| link == Some(pending.link.as_slice());
+        let mut pending = self.pending_rekey.take_if(meant).ok_or_else(unknown)?;
+        let (group, ke) = (pending.remaining.pop_front(), find!(payloads, Payload::Ke));
+        let Ok(Some((public, shared))) = respond_key_exchange(core, group, ke) else {
+            pending.release(core);
             let reason = Reason::Protocol("further key exchange");
             return Err(Refusal::new(NotifyType::INVALID_SYNTAX, reason));
         };
-        match &mut promise.what {
-            Promised::Child(new, _) => new.shared.push(shared),
-            Promised::Ike(_, _, secrets) => secrets.push(shared),
+        match &mut pending.agreement {
+            Agreement::Child(new, _) => new.shared.push(shared),
+            Agreement::Ike(_, _, secrets) => secrets.push(shared),
         }
         let mut reply = vec![Payload::Ke(public)];
-        if promise.remaining.is_empty() {
-            reply.extend(self.keep(core, *promise)?);
+        if pending.remaining.is_empty() {
+            reply.extend(self.complete_pending_rekey(sa, core, *pending)?);
         } else {
-            promise.link = core.bytes();
-            promise.expires = core.now.after(core.limits.followup);
-            reply.push(link_notify(&promise.link));
-            established.promise = Some(promise);
+            // A link is good for one request, so that none can be replayed into another exchange.
+            pending.link = core.bytes();
+            pending.expires = core.now.after(core.limits.followup);
+            reply.push(link_notify(&pending.link));
+            self.pending_rekey = Some(pending);
         }
         Ok(reply)
     }
 
-    fn keep(&mut self, core: &mut Core, promise: Promise) -> Result<Option<Payload>, Refusal> {
-        let nonces = promise.nonces;
-        match promise.what {
-            Promised::Child(new, replaces) => {
-                self.make_child(core, new, nonces, replaces)?;
+    /// Makes what was agreed to, now that all secrets are there.
+    fn complete_pending_rekey(
+        &mut self,
+        sa: &Common,
+        core: &mut Core,
+        pending: PendingRekey,
+    ) -> Result<Option<Payload>, Refusal> {
+        let nonces = pending.nonces;
+        match pending.agreement {
+            Agreement::Child(new, replaces) => {
+                self.make_child(sa, core, new, &nonces, replaces)?;
                 Ok(None)
             }
-            Promised::Ike(suite, spis, shared) => {
-                self.make_successor(core, &suite, spis, &nonces, &shared)?;
+            Agreement::Ike(suite, spis, shared) => {
+                self.make_peers_successor(sa, core, &suite, spis, &nonces, &shared)?;
                 Ok(core.crash_secret.as_ref().map(|secret| secret.token(spis)))
             }
         }

@@ -28,7 +28,7 @@ pub(crate) struct Reassembly {
 
 /// Bytes of fragments that peers have sent who have not proved who they are, over all IKE SAs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room(Arc<Mutex<Taken>>);
+pub(crate) struct FragmentBudget(Arc<Mutex<Taken>>);
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -36,7 +36,7 @@ struct Taken {
     by_network: BTreeMap<Network, usize>,
 }
 
-impl Room {
+impl FragmentBudget {
     /// Takes bytes for a network; false if it has too many already, or all together have.
     fn take(&self, limits: &Limits, network: Network, bytes: usize) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl Room {
 
 /// Bytes that are given back when the fragments are put together or forgotten, however that comes.
 struct Held {
-    room: Room,
+    room: FragmentBudget,
     network: Network,
     bytes: usize,
 }
@@ -113,6 +113,7 @@ impl Reassembly {
         if total != self.total || total > core.limits.fragments {
             return None;
         }
+        // The first that authenticates stays; a repetition is the same (RFC 7383 §2.6).
         if self.parts.contains_key(&number) {
             return None;
         }

@@ -2,149 +2,65 @@
 
 use std::collections::VecDeque;
 
-use zeroize::Zeroizing;
-
 use super::IkeId;
-use super::child::Offer;
-use super::core::Core;
-use super::eap_initiator::ClientRun;
-use super::eap_responder::ServerRun;
-use crate::auth::{
-    AuthorizedPeer, HASHES, IntermediateAuth, OurProof, PeerVerified, Scheme, SignedOctets,
-};
-use crate::config::{Connection, Credential, LocalAuth, Ppk, Psk, RemoteAuth};
-use crate::crypto::{Group, IkeKeys, Inputs, Pending, Unmixed};
-use crate::event::{Ask, AskId};
+use super::channel::Channel;
+use crate::auth::{HASHES, IntermediateAuth, Scheme, SignedOctets};
+use crate::config::{Connection, Credential, LocalAuth, Ppk, RemoteAuth};
+use crate::crypto::{Group, IkeKeys, Unmixed};
+use crate::event::Ask;
 use crate::select::IkeSuite;
+use crate::ticket::TicketId;
+use crate::types::{Nonces, SpiPair};
 use crate::wire::{
     CertEncoding, CertRequest, Certificate, HashId, Identification, Notify, NotifyType, Payload,
 };
 
-/// Where a handshake stands, with what is needed to go on.
-pub(crate) enum Step {
-    /// Initiator: an IKE_INTERMEDIATE request is out.
-    IntermediateSent {
-        pending: Box<Pending>,
-        request: Zeroizing<Vec<u8>>,
-    },
-    /// Initiator: the caller signs, `fallback` what is for a responder without our post-quantum key.
-    Signing {
-        ask: AskId,
-        scheme: Scheme,
-        fallback: bool,
-    },
-    /// Initiator: IKE_AUTH is out.
-    AuthSent { ours: OurProof },
-    /// Initiator: the caller validates the peer's certificates.
-    VerifyingResponder {
-        ask: AskId,
-        ours: OurProof,
-        response: Vec<Payload>,
-    },
-    /// Initiator with EAP: the first IKE_AUTH is out.
-    EapStarted(Box<ClientRun>),
-    /// Initiator with EAP: the caller validates the peer's certificates.
-    EapVerifying {
-        ask: AskId,
-        run: Box<ClientRun>,
-        response: Vec<Payload>,
-    },
-    /// Initiator with EAP: the caller fetches the password, or has TLS work.
-    EapAsked { ask: AskId, run: Box<ClientRun> },
-    /// Initiator with EAP: an EAP response is out.
-    EapSent(Box<ClientRun>),
-    /// Initiator with EAP: our proof with the session key is out.
-    EapProved {
-        run: Box<ClientRun>,
-        ours: OurProof,
-        key: Psk,
-    },
-    /// Responder: the next request is to come.
-    Expecting,
-    /// Responder with EAP: the caller signs.
-    EapSigning {
-        ask: AskId,
-        scheme: Scheme,
-        run: Box<ServerRun>,
-        first: Vec<u8>,
-    },
-    /// Responder with EAP: the client's turn.
-    EapExpecting(Box<ServerRun>),
-    /// Responder with EAP: the caller looks for the password, has TLS work, or validates certificates.
-    EapAsking { ask: AskId, run: Box<ServerRun> },
-    /// Responder with EAP: the peer's proof with the session key is to come.
-    EapSucceeded {
-        run: Box<ServerRun>,
-        key: Psk,
-        who: Identification,
-    },
-    /// Responder: the caller validates the peer's certificates.
-    VerifyingInitiator { ask: AskId, request: Vec<Payload> },
-    /// Initiator: the caller says what the peer may have.
-    AuthorizingResponder {
-        ask: AskId,
-        peer: PeerVerified,
-        ours: OurProof,
-        response: Vec<Payload>,
-    },
-    /// Responder: the caller says what the peer may have.
-    AuthorizingInitiator {
-        ask: AskId,
-        peer: PeerVerified,
-        request: Vec<Payload>,
-    },
-    /// Responder: the caller signs.
-    SigningResponse {
-        ask: AskId,
-        scheme: Scheme,
-        peer: AuthorizedPeer,
-        request: Vec<Payload>,
-    },
-    /// Between steps.
-    Moving,
+/// The session that a handshake resumes.
+pub(crate) struct Resumed {
+    /// Identity that the peer had.
+    pub(super) peer: Identification,
+    /// State from which the caller decides anew.
+    pub(super) state: Vec<u8>,
+    /// Responder: the ticket.
+    pub(super) ticket: Option<TicketId>,
+}
+
+/// Request and response of IKE_SA_INIT as they were on the wire: each side signs its own.
+pub(crate) struct FirstMessages {
+    pub(crate) request: Vec<u8>,
+    pub(crate) response: Vec<u8>,
 }
 
 /// An IKE SA with keys but without proof.
 pub(crate) struct Handshake {
     pub(crate) suite: IkeSuite,
     pub(crate) keys: IkeKeys,
-    pub(crate) spis: (u64, u64),
-    pub(crate) nonces: (Vec<u8>, Vec<u8>),
-    /// Request and response of IKE_SA_INIT as they were on the wire.
-    pub(crate) first: (Vec<u8>, Vec<u8>),
+    pub(crate) spis: SpiPair,
+    pub(crate) nonces: Nonces,
+    pub(crate) first: FirstMessages,
     pub(crate) peer_hashes: Option<Vec<HashId>>,
     pub(crate) additional: VecDeque<Group>,
     pub(crate) intermediate: IntermediateAuth,
-    pub(crate) step: Step,
-    /// Initiator: what we offer for the first Child SA.
-    pub(crate) offer: Option<Offer>,
-    /// Whether the peer takes an IKE_AUTH without Child SA.
-    pub(crate) childless: bool,
-    /// Responder: connections that the peer may turn out to mean.
-    pub(crate) candidates: Vec<std::sync::Arc<Connection>>,
     /// Number of the first IKE_AUTH request, once there are several.
     pub(crate) auth_id: Option<u32>,
-    /// Responder: with what we prove ourselves after EAP.
-    pub(crate) eap_key: Option<Psk>,
     /// Authorities that the peer asks for, 20 bytes each, and whether it asks for OCSP responses.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: RequestedCertificates,
     /// Index of the credential with which we prove ourselves.
     pub(crate) credential: usize,
     /// Whether both sides use the post-quantum preshared key, as far as is known.
     pub(crate) ppk: bool,
-    /// Initiator: keys and proof for a responder that turns out not to have it.
-    pub(crate) unmixed: Option<Unmixed>,
-    pub(crate) fallback: Option<Vec<u8>>,
+    /// The session that is resumed, instead of certificates and key exchange.
+    pub(crate) resumed: Option<Resumed>,
 }
 
-/// What the peer wants of our certificates (RFC 7296 §3.7, RFC 4806).
+/// Certificates that the peer asks of us (RFC 7296 §3.7, RFC 4806).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedCertificates {
     authorities: Vec<u8>,
     ocsp: bool,
 }
 
-impl Wanted {
+impl RequestedCertificates {
     /// Reads the certificate requests of a message.
     pub(crate) fn by(payloads: &[Payload]) -> Self {
         let mut out = Self::default();
@@ -164,6 +80,7 @@ impl Wanted {
 
     fn includes(&self, credential: &Credential) -> bool {
         let (asked, _) = self.authorities.as_chunks::<20>();
+        // Whoever names no authority takes any, and we may not know under which we are (§3.7).
         asked.is_empty()
             || credential.authorities.is_empty()
             || asked.iter().any(|one| credential.authorities.contains(one))
@@ -171,40 +88,6 @@ impl Wanted {
 }
 
 impl Handshake {
-    pub(crate) const fn waits_for(&self, id: AskId) -> bool {
-        match &self.step {
-            Step::Signing { ask, .. }
-            | Step::VerifyingResponder { ask, .. }
-            | Step::VerifyingInitiator { ask, .. }
-            | Step::AuthorizingResponder { ask, .. }
-            | Step::AuthorizingInitiator { ask, .. }
-            | Step::EapVerifying { ask, .. }
-            | Step::EapAsked { ask, .. }
-            | Step::EapSigning { ask, .. }
-            | Step::EapAsking { ask, .. }
-            | Step::SigningResponse { ask, .. } => ask.0 == id.0,
-            _ => false,
-        }
-    }
-
-    /// Whether we wait for the client's next EAP message.
-    pub(crate) const fn is_in_eap(&self) -> bool {
-        matches!(self.step, Step::EapExpecting(_))
-    }
-
-    pub(crate) fn take_step(&mut self) -> Step {
-        std::mem::replace(&mut self.step, Step::Moving)
-    }
-
-    pub(crate) fn inputs(&self) -> Inputs<'_> {
-        Inputs {
-            nonce_i: &self.nonces.0,
-            nonce_r: &self.nonces.1,
-            spi_i: self.spis.0,
-            spi_r: self.spis.1,
-        }
-    }
-
     /// Chooses one of our certificates for this peer: the scheme of its signature, and the question for
     /// it. None where the peer can check none of them.
     pub(crate) fn ask_signature(
@@ -230,27 +113,32 @@ impl Handshake {
             Some((index, scheme, self.wanted.includes(one)))
         };
         let usable: Vec<_> = ours.iter().enumerate().filter_map(usable).collect();
+        // A peer's wish is a hint (§3.7): one that it did not ask for may do as well, none would surely not.
         let wanted = usable.iter().find(|(_, _, wanted)| *wanted);
         let (index, scheme, _) = *wanted.or_else(|| usable.first())?;
         self.credential = index;
         Some(scheme)
     }
 
-    /// Mixes the post-quantum preshared key in.
-    pub(crate) fn mix(&mut self, ppk: &Ppk) {
+    /// Mixes the post-quantum preshared key in; gives the keys for a peer that turns out not to have it.
+    pub(crate) fn mix(&mut self, ppk: &Ppk) -> Unmixed {
         self.ppk = true;
-        self.unmixed = Some(self.keys.mix(&ppk.secret.0));
+        self.keys.mix(&ppk.secret.0)
     }
 
-    /// Goes on without the post-quantum preshared key, which the peer has not.
-    pub(crate) fn do_without_ppk(&mut self) {
-        self.ppk = false;
-        if let Some(unmixed) = self.unmixed.take() {
-            self.keys.unmix(unmixed);
-        }
+    /// Derives the keys anew after an additional key exchange (RFC 9370 §2.2.2).
+    pub(super) fn update_keys(&mut self, channel: &mut Channel, shared: &[u8]) -> bool {
+        let updated = self
+            .keys
+            .updated(&self.suite, shared, &self.nonces, self.spis);
+        let Some(keys) = updated else {
+            return false;
+        };
+        self.keys = keys;
+        channel.set_keys(&self.suite, &self.keys)
     }
 
-    /// What the initiator signs. `message_id` is that of the first IKE_AUTH request, where
+    /// Octets that the initiator signs. `message_id` is that of the first IKE_AUTH request, where
     /// [`Self::auth_id`] does not know it.
     pub(crate) fn octets_i(&self, id: &Identification, message_id: u32) -> SignedOctets {
         let extra = self.intermediate.octets(self.auth_id.unwrap_or(message_id));
@@ -258,31 +146,25 @@ impl Handshake {
         SignedOctets::new(
             prf,
             sk_p,
-            &self.first.0,
-            &self.nonces.1,
+            &self.first.request,
+            &self.nonces.responder,
             id,
             extra.as_deref(),
         )
     }
 
-    /// What the responder signs.
+    /// Octets that the responder signs.
     pub(crate) fn octets_r(&self, id: &Identification, message_id: u32) -> SignedOctets {
         let extra = self.intermediate.octets(self.auth_id.unwrap_or(message_id));
         let (prf, sk_p) = (self.keys.prf, &self.keys.sk_pr);
         SignedOctets::new(
             prf,
             sk_p,
-            &self.first.1,
-            &self.nonces.0,
+            &self.first.response,
+            &self.nonces.initiator,
             id,
             extra.as_deref(),
         )
-    }
-
-    pub(crate) fn release(self, core: &mut Core) {
-        if let Some(offer) = self.offer {
-            core.free_esp_spi(offer.spi_in);
-        }
     }
 }
 
@@ -298,7 +180,7 @@ pub(crate) fn ppk_identity(id: &[u8]) -> Payload {
     Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY).with_data(data))
 }
 
-/// How an initiator and a connection get along about their post-quantum preshared keys (RFC 8784 §3).
+/// Agreement of an initiator and a connection about post-quantum preshared keys (RFC 8784 §3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PpkUse {
     /// Both have the same.
@@ -309,7 +191,7 @@ pub(crate) enum PpkUse {
     Fallback,
 }
 
-/// How the initiator's request fits a connection; none if it does not.
+/// Compares the initiator's request with a connection; none if it does not fit.
 pub(crate) fn ppk_use(connection: &Connection, request: &[Payload]) -> Option<PpkUse> {
     let ours = connection.ppk.as_ref();
     let required = ours.is_some_and(|ppk| ppk.required);
@@ -318,6 +200,7 @@ pub(crate) fn ppk_use(connection: &Connection, request: &[Payload]) -> Option<Pp
     });
     let same = ours.is_some_and(|ppk| named == Some(&ppk_identity(&ppk.id)));
     match named {
+        // Names are compared whole: another name is another key.
         Some(_) if same => Some(PpkUse::Mixed),
         _ if required => None,
         Some(_) => fallback_proof(request).map(|_| PpkUse::Fallback),
@@ -335,7 +218,7 @@ pub(crate) fn fallback_proof(request: &[Payload]) -> Option<&[u8]> {
     })
 }
 
-/// What we can do, said in both IKE_SA_INIT messages. IKE_INTERMEDIATE is only announced where it
+/// Announces our extensions, in both IKE_SA_INIT messages. IKE_INTERMEDIATE is only announced where it
 /// will be used.
 pub(crate) fn capabilities(intermediate: bool) -> Vec<Payload> {
     let hashes: Vec<u8> = HASHES
@@ -382,6 +265,7 @@ impl Handshake {
             let data = data.clone();
             Payload::Cert(Certificate { encoding, data })
         };
+        // Ours first, as the peer takes the first for the one that signs (§3.6).
         let chain = credential.chain.iter();
         let ocsp = credential.ocsp.iter().filter(|_| self.wanted.ocsp);
         chain
@@ -391,7 +275,7 @@ impl Handshake {
     }
 }
 
-/// What we want of the peer's certificates.
+/// Builds the requests for the peer's certificates.
 pub(crate) fn certificate_requests(connection: &Connection) -> Vec<Payload> {
     let RemoteAuth::Certificate { authorities, ocsp } = &connection.remote_auth else {
         return Vec::new();

@@ -1,224 +1,235 @@
-//! INFORMATIONAL: deletion, liveness (RFC 7296 §1.4, §2.4).
-
-use std::net::SocketAddr;
+//! INFORMATIONAL: deletion, liveness, notifications (RFC 7296 §1.4, §1.5, §2.4).
 
 use super::child::ChildState;
 use super::core::Core;
-use super::exchange::{Intent, Request, Role};
+use super::established::{Established, EstablishedState};
+use super::exchange::{DeleteChild, DeleteIke, DeleteUnaccepted, Exchange, Intent, Liveness};
 use super::handshake::error_notify;
-use super::{IkeSa, Phase};
+use super::state::{EventName, Failure, WrongState};
+use super::{Common, IkeSa};
 use crate::crash::PeerToken;
 use crate::event::Reason;
+use crate::types::Path;
 use crate::wire::{Delete, ExchangeType, Notify, NotifyType, Payload, Protocol};
 
-impl IkeSa {
-    pub(super) fn start_liveness(&mut self, core: &mut Core) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        established.request = Some(Request::Liveness);
-        self.channel.request(core, ExchangeType::INFORMATIONAL, &[]);
+/// The payload that deletes a Child SA, by the SPI that its receiver sends with.
+fn delete_esp(spis: Vec<u32>) -> Payload {
+    Payload::Delete(Delete::Children {
+        protocol: Protocol::ESP,
+        spis,
+    })
+}
+
+impl DeleteChild {
+    /// Takes the response (RFC 7296 §1.4.1). Whether the peer names its half or had deleted it already, both are
+    /// gone now.
+    ///
+    /// ```text
+    ///   <--  HDR, SK {[D]}
+    /// ```
+    pub(super) fn on_response(self, in_use: &mut Established, sa: &Common, core: &mut Core) {
+        // Whoever deletes what the peer has replaced does not wait for the peer's deletion, which
+        // would have told it to send with the successor.
+        let state = in_use.children.get(&self.spi_in).map(|child| child.state);
+        if let Some(ChildState::Replaced(new)) = state {
+            in_use.send_with(sa, core, new);
+        }
+        in_use.remove_child(sa, core, self.spi_in, self.reason);
+    }
+}
+
+impl DeleteUnaccepted {
+    pub(super) fn on_response(&self, core: &mut Core) {
+        // Not before: a packet of the peer would meet a Child SA of another key.
+        core.free_esp_spi(self.spi_in);
+    }
+}
+
+impl DeleteIke {
+    /// Ends the IKE SA with the response, which nobody asks for again.
+    pub(super) fn on_response(self) -> Result<(), Failure> {
+        Err(Failure::gone(self.reason))
+    }
+}
+
+impl Liveness {
+    /// Takes the response: that there is one is the answer, unless the peer could not even read us.
+    pub(super) fn on_response(&self, payloads: &[Payload]) -> Result<(), Failure> {
+        match error_notify(payloads) {
+            Some(error) if error == NotifyType::INVALID_SYNTAX => {
+                Err(Reason::Refused(error).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Established {
+    fn inform(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        payloads: &[Payload],
+        exchange: Exchange,
+    ) {
+        self.send(sa, core, ExchangeType::INFORMATIONAL, payloads, exchange);
     }
 
-    pub(super) fn start_close(&mut self, core: &mut Core, reason: Reason) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        established.void_promise(core);
-        established.request = Some(Request::DeleteIke(reason));
+    /// Asks whether the peer lives (RFC 7296 §2.4).
+    ///
+    /// ```text
+    /// HDR, SK {}  -->
+    ///             <--  HDR, SK {}
+    /// ```
+    pub(super) fn start_liveness(&mut self, sa: &mut Common, core: &mut Core) {
+        self.inform(sa, core, &[], Exchange::Liveness(Liveness));
+    }
+
+    /// Closes the IKE SA, and with it its Child SAs (RFC 7296 §1.4.1).
+    ///
+    /// ```text
+    /// HDR, SK {D}  -->
+    ///              <--  HDR, SK {}
+    /// ```
+    pub(super) fn start_close(&mut self, sa: &mut Common, core: &mut Core, reason: Reason) {
+        self.cancel_pending_rekey(core);
         let payloads = [Payload::Delete(Delete::Ike)];
-        self.channel
-            .request(core, ExchangeType::INFORMATIONAL, &payloads);
+        let exchange = Exchange::DeleteIke(DeleteIke { reason });
+        self.inform(sa, core, &payloads, exchange);
     }
 
-    pub(super) fn start_delete(&mut self, core: &mut Core, spi_in: u32, reason: Reason) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        if !established.children.contains_key(&spi_in) {
-            return;
-        }
-        established.void_promise_about(core, spi_in);
-        established.request = Some(Request::DeleteChild(spi_in, reason));
-        let delete = Delete::Children {
-            protocol: Protocol::ESP,
-            spis: vec![spi_in],
-        };
-        self.channel.request(
-            core,
-            ExchangeType::INFORMATIONAL,
-            &[Payload::Delete(delete)],
-        );
-    }
-
-    pub(super) fn start_disowning(&mut self, core: &mut Core, spi_in: u32) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        established.request = Some(Request::Disown(spi_in));
-        let delete = Delete::Children {
-            protocol: Protocol::ESP,
-            spis: vec![spi_in],
-        };
-        let payloads = [Payload::Delete(delete)];
-        self.channel
-            .request(core, ExchangeType::INFORMATIONAL, &payloads);
-    }
-
-    pub(super) fn on_informational_response(&mut self, core: &mut Core, payloads: &[Payload]) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        match established.request.take() {
-            // Whether the peer names its half or had deleted it already, both are gone now.
-            Some(Request::DeleteChild(spi_in, reason)) => {
-                // Whoever deletes what the peer has replaced does not wait for the peer's deletion, which
-                // would have told it to send with the successor.
-                let state = established.children.get(&spi_in).map(|child| child.state);
-                if let Some(ChildState::Replaced(new)) = state {
-                    self.send_with(core, new);
-                }
-                self.remove_child(core, spi_in, reason);
-            }
-            Some(Request::DeleteIke(reason)) => {
-                self.down(core, reason);
-                self.gone = true;
-            }
-            Some(Request::Disown(spi_in)) => core.free_esp_spi(spi_in),
-            Some(Request::UpdateAddresses(path)) => self.on_updated(core, path, payloads),
-            Some(Request::CheckPath(cookie, path)) => {
-                self.on_path_checked(core, &cookie, path, payloads);
-            }
-            Some(Request::Notice) => {}
-            Some(Request::Liveness) => {
-                if let Some(error) =
-                    error_notify(payloads).filter(|e| *e == NotifyType::INVALID_SYNTAX)
-                {
-                    self.down(core, Reason::Refused(error));
-                }
-            }
-            Some(Request::Child(_) | Request::RekeyIke(_)) | None => {
-                self.down(core, Reason::Protocol("response to another exchange"));
-            }
+    /// Deletes a Child SA, unless it is gone already (RFC 7296 §1.4.1).
+    ///
+    /// ```text
+    /// HDR, SK {D}  -->
+    ///              <--  HDR, SK {D}
+    /// ```
+    pub(super) fn start_delete(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        spi_in: u32,
+        reason: Reason,
+    ) {
+        if self.children.contains_key(&spi_in) {
+            self.cancel_pending_rekey_of(core, spi_in);
+            let exchange = Exchange::DeleteChild(DeleteChild { spi_in, reason });
+            self.inform(sa, core, &[delete_esp(vec![spi_in])], exchange);
         }
     }
 
+    /// Deletes what the peer made in answer to a request whose response we could not accept.
+    pub(super) fn start_delete_unaccepted(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        spi_in: u32,
+    ) {
+        let exchange = Exchange::DeleteUnaccepted(DeleteUnaccepted { spi_in });
+        self.inform(sa, core, &[delete_esp(vec![spi_in])], exchange);
+    }
+
+    /// Gives the peer by what it will know that we have lost this IKE SA (RFC 6290 §4.1).
+    ///
+    /// ```text
+    /// HDR, SK {N(QUICK_CRASH_DETECTION)}  -->
+    ///                                     <--  HDR, SK {}
+    /// ```
+    pub(super) fn start_crash_token(&mut self, sa: &mut Common, core: &mut Core) {
+        let secret = core.crash_secret.as_ref();
+        if let Some(token) = secret.map(|secret| secret.token(sa.channel.spis)) {
+            self.inform(sa, core, &[token], Exchange::Notification);
+        }
+    }
+
+    /// Tells the peer that it sends with an SPI that we do not know (RFC 7296 §1.5).
+    ///
+    /// ```text
+    /// HDR, SK {N(INVALID_SPI)}  -->
+    ///                           <--  HDR, SK {}
+    /// ```
+    pub(super) fn start_invalid_spi(&mut self, sa: &mut Common, core: &mut Core, spi: u32) {
+        let notify = Notify::new(NotifyType::INVALID_SPI).with_data(spi.to_be_bytes());
+        let payloads = [Payload::Notify(notify)];
+        self.inform(sa, core, &payloads, Exchange::Notification);
+    }
+
+    /// Tells the peer our further addresses (RFC 4555 §3.6).
+    ///
+    /// ```text
+    /// HDR, SK {N(ADDITIONAL_IP4_ADDRESS), ...}  -->     or N(NO_ADDITIONAL_ADDRESSES)
+    ///                                           <--  HDR, SK {}
+    /// ```
+    pub(super) fn start_announcement(&mut self, sa: &mut Common, core: &mut Core) {
+        let payloads = self.mobility.announcement();
+        self.inform(sa, core, &payloads, Exchange::Notification);
+    }
+
+    /// Answers what the peer deletes, asks or notifies (RFC 7296 §1.4).
+    ///
+    /// ```text
+    /// HDR, SK {[D,] [N,] ...}  -->
+    ///                          <--  HDR, SK {[D,] [N,] ...}
+    /// ```
     pub(super) fn on_informational_request(
         &mut self,
+        sa: &mut Common,
         core: &mut Core,
-        path: (SocketAddr, SocketAddr),
+        path: Path,
         payloads: &[Payload],
-    ) {
+    ) -> Result<(), Failure> {
         let exchange = ExchangeType::INFORMATIONAL;
-        if let Phase::Established(established) = &mut self.phase {
-            established.confirm();
-        }
-        let closes = payloads
-            .iter()
-            .any(|payload| matches!(payload, Payload::Delete(Delete::Ike)));
-        if closes {
+        self.confirm();
+        let is_delete = |payload: &Payload| matches!(payload, Payload::Delete(Delete::Ike));
+        if payloads.iter().any(is_delete) {
             // Deleting the IKE SA deletes its Child SAs; the response is empty (§1.4.1).
-            self.channel.respond(core, exchange, &[]);
-            self.bequeath_to_limbo(core);
-            self.down(core, Reason::Peer);
-            return;
+            sa.channel.respond(core, exchange, &[]);
+            // With a successor of the peer's this is its decision for that one (§2.8.2).
+            self.hand_over_to_pending(sa, core);
+            return Err(Reason::Peer.into());
         }
         // Before it is decided which successor lives, nothing is deleted through one. The peer asks
         // again, and by then its deletion of the old IKE SA has decided.
-        if matches!(&self.phase, Phase::Established(e) if e.role == Role::Limbo) {
-            self.channel.ignore();
-            return;
+        if self.state == EstablishedState::CollisionPending {
+            sa.channel.leave_unanswered();
+            return Ok(());
         }
         // Sent by a peer that did not believe our proof (§2.21.2).
-        let fatal = error_notify(payloads).filter(|error| {
-            matches!(
-                *error,
-                NotifyType::AUTHENTICATION_FAILED | NotifyType::INVALID_SYNTAX
-            )
-        });
-        if let Some(error) = fatal {
-            self.channel.respond(core, exchange, &[]);
-            self.down(core, Reason::Refused(error));
-            return;
+        let fatal = [
+            NotifyType::AUTHENTICATION_FAILED,
+            NotifyType::INVALID_SYNTAX,
+        ];
+        if let Some(error) = error_notify(payloads).filter(|error| fatal.contains(error)) {
+            sa.channel.respond(core, exchange, &[]);
+            return Err(Reason::Refused(error).into());
         }
-        if let (Phase::Established(established), Some(token)) =
-            (&mut self.phase, PeerToken::find(payloads))
-        {
-            established.crash_token = Some(token);
+        if let Some(token) = PeerToken::find(payloads) {
+            self.crash_token = Some(token);
         }
         self.on_invalid_spi(core, payloads);
-        let mut answer = Vec::new();
+        let mut deleted = Vec::new();
         for payload in payloads {
             if let Payload::Delete(Delete::Children {
                 protocol: Protocol::ESP,
                 spis,
             }) = payload
             {
-                answer.extend(
-                    spis.iter()
-                        .filter_map(|spi| self.on_delete_child(core, *spi)),
-                );
+                let ours = |spi: &u32| self.on_delete_child(sa, core, *spi);
+                deleted.extend(spis.iter().filter_map(ours));
             }
         }
-        let deleted = Payload::Delete(Delete::Children {
-            protocol: Protocol::ESP,
-            spis: answer.clone(),
-        });
-        let mut reply = if answer.is_empty() {
-            Vec::new()
-        } else {
-            vec![deleted]
-        };
-        reply.extend(self.follow_update(core, path, payloads));
-        self.channel.respond(core, exchange, &reply);
-    }
-
-    /// The peer hears by what it will know that we have lost this IKE SA.
-    pub(super) fn start_giving_token(&mut self, core: &mut Core) {
-        let Some(token) = core.crash_secret.as_ref().map(|s| s.token(self.spis())) else {
-            return;
-        };
-        if let Phase::Established(established) = &mut self.phase {
-            established.request = Some(Request::Notice);
-            self.channel
-                .request(core, ExchangeType::INFORMATIONAL, &[token]);
+        let mut reply = Vec::new();
+        if !deleted.is_empty() {
+            reply.push(delete_esp(deleted));
         }
-    }
-
-    /// The peer's packets are as good a sign of life as its messages.
-    pub(crate) const fn note_alive(&mut self, core: &Core) {
-        self.channel.last_heard = core.now;
-    }
-
-    /// The caller got packets for an SPI that is not in use: the peer hears of it (RFC 7296 §1.5).
-    pub(crate) fn tell_invalid_spi(&mut self, core: &mut Core, spi: u32) {
-        let now = core.now;
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        if !established.children.contains_key(&spi) {
-            established.enqueue(core, Intent::TellInvalidSpi(spi), now);
-            self.pump(core);
-        }
-    }
-
-    pub(super) fn start_telling(&mut self, core: &mut Core, spi: u32) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        established.request = Some(Request::Notice);
-        let notify = Notify::new(NotifyType::INVALID_SPI).with_data(spi.to_be_bytes());
-        let payloads = [Payload::Notify(notify)];
-        self.channel
-            .request(core, ExchangeType::INFORMATIONAL, &payloads);
+        reply.extend(self.follow_update(sa, core, path, payloads));
+        sa.channel.respond(core, exchange, &reply);
+        Ok(())
     }
 
     /// The peer says that it does not know what we send with. It may be wrong, or late, so the Child SA
     /// is replaced rather than given up: whoever does not know it says so then.
     fn on_invalid_spi(&mut self, core: &Core, payloads: &[Payload]) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
         for payload in payloads {
             let Payload::Notify(notify) = payload else {
                 continue;
@@ -227,34 +238,31 @@ impl IkeSa {
                 continue;
             }
             let spi = notify.data.as_slice().try_into().map(u32::from_be_bytes);
-            let child = spi.ok().and_then(|spi| established.child_by_outbound(spi));
+            let child = spi.ok().and_then(|spi| self.child_by_outbound(spi));
             let live = child.filter(|child| child.is_live() && child.sending);
             if let Some(spi_in) = live.map(|child| child.spi_in) {
-                established.enqueue(core, Intent::RekeyChild(spi_in), core.now);
+                self.enqueue(core, Intent::RekeyChild(spi_in), core.now);
             }
         }
     }
 
     /// Removes a Child SA that the peer deletes, named by the peer's SPI; gives ours, unless we are
     /// deleting it as well (§1.4.1).
-    fn on_delete_child(&mut self, core: &mut Core, spi_out: u32) -> Option<u32> {
-        let Phase::Established(established) = &mut self.phase else {
-            return None;
-        };
-        let child = established.child_by_outbound(spi_out)?;
+    fn on_delete_child(&mut self, sa: &Common, core: &mut Core, spi_out: u32) -> Option<u32> {
+        let child = self.child_by_outbound(spi_out)?;
         let (spi_in, state) = (child.spi_in, child.state);
-        let ours =
-            matches!(established.request, Some(Request::DeleteChild(spi, _)) if spi == spi_in);
+        let exchange = self.exchange.as_ref();
+        let ours = exchange.is_some_and(|exchange| exchange.deletes_child(spi_in));
         let mut successor = match state {
             ChildState::Replaced(new) => Some(new),
             ChildState::Live | ChildState::Redundant => None,
         };
-        if let Some(Request::Child(request)) = &mut established.request
-            && request.rekeys == Some(spi_in)
+        if let Some(Exchange::Child(rekey)) = &mut self.exchange
+            && rekey.rekeys == Some(spi_in)
         {
             // The peer is done with it: either it replaced it, or it wants it closed.
-            request.old_gone = true;
-            successor = successor.or(request.peer_rekey.as_ref().map(|peer| peer.spi_in));
+            rekey.old_gone = true;
+            successor = successor.or(rekey.peer_rekey.as_ref().map(|peer| peer.spi_in));
         }
         let reason = match (state, successor) {
             (ChildState::Redundant, _) => Reason::Redundant,
@@ -263,9 +271,26 @@ impl IkeSa {
         };
         // First the successor, so that there is no moment without one.
         if let Some(new) = successor {
-            self.send_with(core, new);
+            self.send_with(sa, core, new);
         }
-        self.remove_child(core, spi_in, reason);
+        self.remove_child(sa, core, spi_in, reason);
         (!ours).then_some(spi_in)
+    }
+}
+
+impl IkeSa {
+    /// The caller got packets for an SPI that is not in use: the peer hears of it (RFC 7296 §1.5).
+    pub(crate) fn notify_invalid_spi(
+        &mut self,
+        core: &mut Core,
+        spi: u32,
+    ) -> Result<(), WrongState> {
+        self.live_do(core, EventName::UnknownSpi, |established, sa, core| {
+            // One that we know by now needs no word: the packets were ahead of the message.
+            if !established.children.contains_key(&spi) {
+                established.enqueue(core, Intent::NotifyInvalidSpi(spi), core.now);
+                established.pump(sa, core);
+            }
+        })
     }
 }

@@ -1,362 +1,260 @@
-//! IKE_SA_INIT and IKE_INTERMEDIATE as initiator (RFC 7296 §1.2, RFC 9242).
+//! A handshake as initiator once there are keys: steps, and IKE_INTERMEDIATE (RFC 9242).
+//!
+//! ```text
+//! HDR, SK {KEi(n)}    -->                                     IKE_INTERMEDIATE, for each additional key exchange
+//!                     <--  HDR, SK {KEr(n)}
+//! ```
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use zeroize::Zeroizing;
 
-use super::channel::Channel;
-use super::child::has_notify;
+use super::child::Offer;
 use super::core::Core;
-use super::handshake::{
-    Handshake, NO_PPK, Step, Wanted, announced_hashes, capabilities, error_notify,
-};
-use super::nat::{self, Nat};
-use super::{IkeId, IkeSa, Phase, find};
-use crate::auth::IntermediateAuth;
-use crate::config::Connection;
-use crate::crypto::{Group, IkeKeys, Inputs, Pending};
-use crate::event::Reason;
-use crate::select::{IkeSuite, check_choice};
-use crate::wire::{
-    Datagram, ExchangeType, Flags, Header, KeyExchange, KeyExchangeId, Notify, NotifyType, Payload,
-    PayloadType, Proposal, encode_clear,
-};
+use super::handshake::{Handshake, error_notify};
+use super::state::{Failure, StateName};
+use super::{Common, find};
+use crate::auth::{AuthorizedPeer, OurProof, PeerVerified, Scheme};
+use crate::config::Psk;
+use crate::crypto::{Pending, Unmixed};
+use crate::eap::Client;
+use crate::event::{AskId, Reason};
+use crate::wire::{ExchangeType, Identification, KeyExchange, Notify, NotifyType, Payload};
 
-/// Cookies and groups that a responder may demand before we give up. Each message to us is
-/// unauthenticated, so there must be an end.
-const MAX_RESTARTS: u8 = 5;
-
-/// Waiting for the response to IKE_SA_INIT.
-pub(crate) struct InitSent {
-    pending: Pending,
-    nonce: Vec<u8>,
-    proposals: Vec<Proposal>,
-    request: Vec<u8>,
-    cookie: Option<Vec<u8>>,
-    restarts: u8,
+/// An IKE SA with keys but without proof, as initiator.
+pub(crate) struct Initiator {
+    pub(super) handshake: Handshake,
+    /// What we offer for the first Child SA.
+    pub(super) offer: Option<Offer>,
+    /// Whether the peer takes an IKE_AUTH without Child SA.
+    pub(super) childless: bool,
+    /// Keys and proof for a responder that turns out not to have our post-quantum preshared key.
+    pub(super) unmixed: Option<Unmixed>,
+    pub(super) fallback: Option<Vec<u8>>,
 }
 
-impl IkeSa {
-    /// Starts an IKE SA; none if the connection has no usable proposal.
-    pub(crate) fn initiate(
-        core: &mut Core,
-        connection: Arc<Connection>,
-        path: (SocketAddr, SocketAddr),
-    ) -> Option<Self> {
-        let spi = core.ike_spi();
-        let group = connection
-            .ike
-            .iter()
-            .find_map(|ike| ike.groups.iter().copied().find(|group| group.is_first()))?;
-        let proposals = (1..=u8::MAX)
-            .zip(&connection.ike)
-            .map(|(n, ike)| ike.to_wire(n, &[]));
-        let init = InitSent {
-            pending: Pending::start(group, &mut *core.random).ok()?,
-            nonce: core.nonce(),
-            proposals: proposals.collect(),
-            request: Vec::new(),
-            cookie: None,
-            restarts: 0,
-        };
-        let channel = Channel::new(core, path, (spi, 0), true);
-        let deadline = Some(core.now.after(core.limits.handshake_time));
-        let phase = Phase::InitSent(Box::new(init));
-        let nat = Nat::default();
-        let mut sa = Self {
-            id: IkeId(spi),
-            connection,
-            channel,
-            nat,
-            phase,
-            deadline,
-            gone: false,
-        };
-        sa.send_init(core);
-        Some(sa)
+/// EAP under way as client.
+pub(crate) struct ClientRun {
+    pub(super) client: Client,
+    /// The responder, once it has proved itself.
+    pub(super) responder: Option<(PeerVerified, Identification)>,
+}
+
+/// Step of a handshake as initiator, with what is needed to go on.
+pub(crate) enum InitiatorStep {
+    /// An IKE_INTERMEDIATE request is out.
+    IntermediateSent {
+        pending: Box<Pending>,
+        request: Zeroizing<Vec<u8>>,
+    },
+    /// The caller signs, `fallback` what is for a responder without our post-quantum key.
+    Signing {
+        ask: AskId,
+        scheme: Scheme,
+        fallback: bool,
+    },
+    /// IKE_AUTH is out.
+    AuthSent { ours: OurProof },
+    /// The caller validates the peer's certificates.
+    Verifying {
+        ask: AskId,
+        ours: OurProof,
+        response: Vec<Payload>,
+    },
+    /// The caller says whether the peer is still welcome.
+    Reviewing {
+        ask: AskId,
+        peer: PeerVerified,
+        ours: OurProof,
+        response: Vec<Payload>,
+    },
+    /// The caller says what the peer may have.
+    Authorizing {
+        ask: AskId,
+        peer: PeerVerified,
+        ours: OurProof,
+        response: Vec<Payload>,
+    },
+    /// EAP: the first IKE_AUTH is out.
+    EapStarted(Box<ClientRun>),
+    /// EAP: the caller validates the peer's certificates.
+    EapVerifying {
+        ask: AskId,
+        run: Box<ClientRun>,
+        response: Vec<Payload>,
+    },
+    /// EAP: the caller fetches the password, or has TLS work.
+    EapWorking { ask: AskId, run: Box<ClientRun> },
+    /// EAP: a response is out.
+    EapSent(Box<ClientRun>),
+    /// EAP: our proof with the session key is out.
+    EapProofSent {
+        run: Box<ClientRun>,
+        ours: OurProof,
+        key: Psk,
+    },
+}
+
+impl InitiatorStep {
+    pub(super) const fn name(&self) -> StateName {
+        match self {
+            Self::IntermediateSent { .. } => StateName::IntermediateSent,
+            Self::Signing { .. } => StateName::SigningRequest,
+            Self::AuthSent { .. } => StateName::AuthSent,
+            Self::Verifying { .. } => StateName::VerifyingResponder,
+            Self::Reviewing { .. } => StateName::ReviewingResponder,
+            Self::Authorizing { .. } => StateName::AuthorizingResponder,
+            Self::EapStarted(_) => StateName::EapStarted,
+            Self::EapVerifying { .. } => StateName::EapVerifyingResponder,
+            Self::EapWorking { .. } => StateName::EapWorking,
+            Self::EapSent(_) => StateName::EapSent,
+            Self::EapProofSent { .. } => StateName::EapProofSent,
+        }
     }
 
-    fn send_init(&mut self, core: &mut Core) {
-        let Phase::InitSent(init) = &mut self.phase else {
-            return;
-        };
-        let mut payloads = Vec::new();
-        if let Some(cookie) = &init.cookie {
-            // The cookie comes first (§2.6).
-            let notify = Notify::new(NotifyType::COOKIE).with_data(cookie.clone());
-            payloads.push(Payload::Notify(notify));
+    pub(super) fn waits_for(&self, id: AskId) -> bool {
+        match self {
+            Self::Signing { ask, .. }
+            | Self::Verifying { ask, .. }
+            | Self::Reviewing { ask, .. }
+            | Self::Authorizing { ask, .. }
+            | Self::EapVerifying { ask, .. }
+            | Self::EapWorking { ask, .. } => *ask == id,
+            Self::IntermediateSent { .. }
+            | Self::AuthSent { .. }
+            | Self::EapStarted(_)
+            | Self::EapSent(_)
+            | Self::EapProofSent { .. } => false,
         }
-        let (method, data) = (init.pending.group().id(), init.pending.public().to_vec());
-        payloads.extend([
-            Payload::Sa(init.proposals.clone()),
-            Payload::Ke(KeyExchange { method, data }),
-            Payload::Nonce(init.nonce.clone()),
-        ]);
-        let spis = (self.channel.spi_i, 0);
-        let (local, remote) = (self.channel.local, self.channel.remote);
-        payloads.extend(nat::notifies(core.limits.always_udp, spis, local, remote));
-        let additional = self
-            .connection
-            .ike
-            .iter()
-            .any(|ike| !ike.additional.is_empty());
-        payloads.extend(capabilities(additional));
-        if self.connection.ppk.is_some() {
-            payloads.push(Payload::Notify(Notify::new(NotifyType::USE_PPK)));
-        }
-        let header = Header {
-            spi_i: self.channel.spi_i,
-            spi_r: 0,
-            first: PayloadType::NONE,
-            exchange: ExchangeType::IKE_SA_INIT,
-            flags: Flags {
-                initiator: true,
-                response: false,
-            },
-            message_id: 0,
-        };
-        init.request = encode_clear(header, &payloads);
-        let request = init.request.clone();
-        self.channel.request_clear(core, request);
     }
+}
 
-    /// The response is not authenticated, so what makes no sense is ignored rather than believed.
-    pub(super) fn on_init_response(&mut self, core: &mut Core, datagram: &Datagram, bytes: &[u8]) {
-        let header = datagram.header;
-        let Phase::InitSent(init) = &mut self.phase else {
-            return;
-        };
-        let expected = self.channel.awaits(header.message_id, header.exchange);
-        if !expected || header.spi_i != self.channel.spi_i || datagram.encrypted.is_some() {
-            return;
-        }
-        let payloads = &datagram.clear;
-        let data_of = |kind| find_notify(payloads, kind);
-        if let Some(cookie) = data_of(NotifyType::COOKIE) {
-            if (1..=64).contains(&cookie.len()) && init.cookie.as_deref() != Some(cookie) {
-                init.cookie = Some(cookie.to_vec());
-                self.restart(core);
-            }
-            return;
-        }
-        if let Some(group) = data_of(NotifyType::INVALID_KE_PAYLOAD) {
-            let group = group
-                .try_into()
-                .ok()
-                .map(|id| KeyExchangeId(u16::from_be_bytes(id)));
-            self.change_group(core, group);
-            return;
-        }
-        if let Some(error) = error_notify(payloads) {
-            self.channel.land();
-            self.down(core, Reason::Refused(error));
-            return;
-        }
-        self.accept_init(core, header.spi_r, payloads, bytes);
-    }
+/// Continuation of a handshake as initiator.
+pub(crate) enum InitiatorNext {
+    Wait(InitiatorStep),
+    /// Both sides have proved who they are.
+    Finish(InitiatorFinish),
+}
 
-    fn restart(&mut self, core: &mut Core) {
-        let Phase::InitSent(init) = &mut self.phase else {
-            return;
-        };
-        init.restarts = init.restarts.saturating_add(1);
-        if init.restarts > MAX_RESTARTS {
-            self.channel.land();
-            self.down(core, Reason::Protocol("endless demands in IKE_SA_INIT"));
-            return;
-        }
-        self.channel.restart();
-        self.send_init(core);
-    }
+/// Everything that the last step of an initiator needs.
+pub(crate) struct InitiatorFinish {
+    pub(super) peer: AuthorizedPeer,
+    pub(super) ours: OurProof,
+    pub(super) response: Vec<Payload>,
+}
 
-    /// The responder wants another group: only one that we offered, or it could talk us down.
-    fn change_group(&mut self, core: &mut Core, wanted: Option<KeyExchangeId>) {
-        let Phase::InitSent(init) = &mut self.phase else {
-            return;
-        };
-        let Some(group) = wanted.and_then(Group::from_id) else {
-            return;
-        };
-        let mut offered = self.connection.ike.iter().flat_map(|ike| &ike.groups);
-        if group == init.pending.group() || !group.is_first() || !offered.any(|g| *g == group) {
-            return;
-        }
-        let Ok(pending) = Pending::start(group, &mut *core.random) else {
-            return;
-        };
-        init.pending = pending;
-        self.restart(core);
-    }
-
-    fn accept_init(&mut self, core: &mut Core, spi_r: u64, payloads: &[Payload], bytes: &[u8]) {
-        let Phase::InitSent(init) = &mut self.phase else {
-            return;
-        };
-        let (Some(answer), Some(ke), Some(nonce)) = (
-            find!(payloads, Payload::Sa),
-            find!(payloads, Payload::Ke),
-            find!(payloads, Payload::Nonce),
-        ) else {
-            return;
-        };
-        let chosen = match check_choice(&init.proposals, answer) {
-            Ok(chosen) => chosen,
-            Err(failure) => {
-                self.channel.land();
-                self.down(core, Reason::Negotiation(failure));
-                return;
-            }
-        };
-        let Some(suite) = IkeSuite::from_wire(&chosen) else {
-            return;
-        };
-        if spi_r == 0 || suite.group != init.pending.group() || ke.method != suite.group.id() {
-            return;
-        }
-        let Ok(shared) = init.pending.finish(&ke.data) else {
-            return;
-        };
-        let spis = (self.channel.spi_i, spi_r);
-        let nonces = (init.nonce.clone(), nonce.clone());
-        let inputs = Inputs {
-            nonce_i: &nonces.0,
-            nonce_r: &nonces.1,
-            spi_i: spis.0,
-            spi_r: spis.1,
-        };
-        let Some(keys) = IkeKeys::initial(&suite, &shared, inputs) else {
-            return;
-        };
-        self.channel.spi_r = spi_r;
-        if !self.channel.set_keys(&suite, &keys) {
-            return;
-        }
-        self.channel.land();
-        let intermediate = has_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
-        let additional = suite.additional.clone();
-        let init_request = std::mem::take(&mut init.request);
-        self.phase = Phase::Handshake(Box::new(Handshake {
-            suite,
-            keys,
-            spis,
-            nonces,
-            first: (init_request, bytes.to_vec()),
-            peer_hashes: announced_hashes(payloads),
-            additional: additional.clone().into(),
-            intermediate: IntermediateAuth::default(),
-            step: Step::Moving,
+impl Initiator {
+    pub(super) const fn new(handshake: Handshake) -> Self {
+        Self {
+            handshake,
             offer: None,
-            childless: has_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED),
-            candidates: Vec::new(),
-            auth_id: None,
-            eap_key: None,
-            wanted: Wanted::by(payloads),
-            credential: 0,
-            ppk: self.connection.ppk.is_some() && has_notify(payloads, NotifyType::USE_PPK),
+            childless: true,
             unmixed: None,
             fallback: None,
-        }));
-        self.adapt(core, spis, payloads);
-        if !additional.is_empty() && !intermediate {
-            self.down(
+        }
+    }
+
+    pub(super) fn release(self, core: &mut Core) {
+        if let Some(offer) = self.offer {
+            core.free_esp_spi(offer.spi_in);
+        }
+    }
+
+    /// Handles an authenticated message: exchange, whether it is a response, payloads.
+    pub(super) fn on_message(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        step: InitiatorStep,
+        (exchange, response, payloads): (ExchangeType, bool, Vec<Payload>),
+        logical: &[u8],
+    ) -> Result<InitiatorNext, Failure> {
+        match (exchange, response, step) {
+            (
+                ExchangeType::IKE_INTERMEDIATE,
+                true,
+                InitiatorStep::IntermediateSent { pending, request },
+            ) => self.on_intermediate_response(
+                sa,
                 core,
-                Reason::Protocol("additional key exchange without IKE_INTERMEDIATE"),
-            );
-            return;
+                &pending,
+                (request.as_slice(), logical),
+                &payloads,
+            ),
+            (ExchangeType::IKE_INTERMEDIATE, response, _) => {
+                Err(sa.out_of_place(core, exchange, response, "unexpected IKE_INTERMEDIATE"))
+            }
+            (ExchangeType::IKE_AUTH, true, step) => self.on_auth_response(sa, core, step, payloads),
+            // Nobody authenticates with whom it has not started, and no failed proof is told from another (§2.21.2).
+            (ExchangeType::IKE_AUTH, false, _) => {
+                let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
+                sa.channel.respond(core, exchange, &[notify]);
+                let reason = Reason::Authentication("IKE_AUTH by the responder".into());
+                Err(Failure::wrong_state(reason))
+            }
+            // The responder is further than we are: its IKE_AUTH response is still on its way.
+            (_, false, step) => {
+                sa.channel.leave_unanswered();
+                Ok(InitiatorNext::Wait(step))
+            }
+            (_, true, _) => Err(sa.out_of_place(core, exchange, true, "exchange out of place")),
         }
-        let required = self.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
-        if required && !has_notify(payloads, NotifyType::USE_PPK) {
-            self.down(core, Reason::Authentication(NO_PPK.into()));
-            return;
-        }
-        self.next_step(core);
     }
 
-    /// Reads from the response how the peer is reached and what it can.
-    fn adapt(&mut self, core: &Core, spis: (u64, u64), payloads: &[Payload]) {
-        let (local, remote) = (self.channel.local, self.channel.remote);
-        // The responder computed its notifications with both SPIs.
-        self.nat = Nat::from_payloads(core.limits.always_udp, payloads, spis, local, remote);
-        // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
-        let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
-        if self.nat.detected() || core.limits.always_udp || (self.connection.mobility && floats) {
-            self.channel.local.set_port(core.limits.nat_port);
-            self.channel.remote.set_port(core.limits.nat_port);
-        }
-        self.channel.fragmentation =
-            has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
-    }
-
-    /// The next additional key exchange, or the proof.
-    fn next_step(&mut self, core: &mut Core) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
+    /// Sends the next additional key exchange (RFC 9242 §3.2, RFC 9370 §2.2.2), or the proof.
+    ///
+    /// ```text
+    /// HDR(IKE_INTERMEDIATE), SK {KEi(n)}  -->
+    /// ```
+    pub(super) fn next_step(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+    ) -> Result<InitiatorNext, Failure> {
+        let Some(group) = self.handshake.additional.pop_front() else {
+            return self.authenticate(sa, core);
         };
-        let Some(group) = handshake.additional.pop_front() else {
-            self.prove(core);
-            return;
-        };
-        let Ok(pending) = Pending::start(group, &mut *core.random) else {
-            self.down(core, Reason::Protocol("key exchange"));
-            return;
-        };
+        let pending = Pending::start(group, &mut *core.random);
+        let pending = pending.map_err(|_| Reason::Protocol("key exchange"))?;
         let (method, data) = (group.id(), pending.public().to_vec());
         let payloads = [Payload::Ke(KeyExchange { method, data })];
         let exchange = ExchangeType::IKE_INTERMEDIATE;
-        let message_id = self.channel.next_request();
-        let request = self.channel.logical(exchange, false, message_id, &payloads);
-        handshake.step = Step::IntermediateSent {
+        let message_id = sa.channel.next_request();
+        // As if it were not encrypted: this is what the proofs cover (RFC 9242 §3.3.2).
+        let request = sa.channel.logical(exchange, false, message_id, &payloads);
+        sa.channel.request(core, exchange, &payloads);
+        Ok(InitiatorNext::Wait(InitiatorStep::IntermediateSent {
             pending: Box::new(pending),
             request,
-        };
-        self.channel.request(core, exchange, &payloads);
+        }))
     }
 
-    pub(super) fn on_intermediate_response(
+    /// Takes the response to IKE_INTERMEDIATE; `logical` are request and response as the proofs cover them.
+    ///
+    /// ```text
+    ///   <--  HDR(IKE_INTERMEDIATE), SK {KEr(n)}
+    /// ```
+    fn on_intermediate_response(
         &mut self,
+        sa: &mut Common,
         core: &mut Core,
+        pending: &Pending,
+        (request, response): (&[u8], &[u8]),
         payloads: &[Payload],
-        response: &[u8],
-    ) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let Step::IntermediateSent { pending, request } = handshake.take_step() else {
-            self.down(core, Reason::Protocol("unexpected IKE_INTERMEDIATE"));
-            return;
-        };
+    ) -> Result<InitiatorNext, Failure> {
         let ke = find!(payloads, Payload::Ke).filter(|ke| ke.method == pending.group().id());
         let shared = ke.and_then(|ke| pending.finish(&ke.data).ok());
         let Some(shared) = shared else {
-            let reason =
-                error_notify(payloads).map_or(Reason::Protocol("key exchange"), Reason::Refused);
-            self.down(core, reason);
-            return;
+            let error = error_notify(payloads);
+            let reason = error.map_or(Reason::Protocol("key exchange"), Reason::Refused);
+            return Err(reason.into());
         };
+        let handshake = &mut self.handshake;
+        // With the keys that protected this exchange, before they change.
         handshake
             .intermediate
-            .add(&handshake.keys, &request, response);
-        if !handshake.update_keys(&mut self.channel, &shared) {
-            self.down(core, Reason::Protocol("key material"));
-            return;
+            .add(&handshake.keys, request, response);
+        if !handshake.update_keys(&mut sa.channel, &shared) {
+            return Err(Reason::Protocol("key material").into());
         }
-        self.next_step(core);
+        self.next_step(sa, core)
     }
-}
-
-impl Handshake {
-    /// Derives the keys anew after an additional key exchange (RFC 9370 §2.2.2).
-    pub(super) fn update_keys(&mut self, channel: &mut Channel, shared: &[u8]) -> bool {
-        match self.keys.updated(&self.suite, shared, self.inputs()) {
-            Some(keys) => self.keys = keys,
-            None => return false,
-        }
-        channel.set_keys(&self.suite, &self.keys)
-    }
-}
-
-fn find_notify(payloads: &[Payload], kind: NotifyType) -> Option<&[u8]> {
-    payloads.iter().find_map(|payload| match payload {
-        Payload::Notify(notify) if notify.kind == kind => Some(notify.data.as_slice()),
-        _ => None,
-    })
 }

@@ -1,110 +1,143 @@
 //! IKE_AUTH as initiator (RFC 7296 §1.2, §2.15).
+//!
+//! ```text
+//! HDR, SK {IDi, [CERT,] [CERTREQ,] [IDr,] AUTH, [CP,] SAi2, TSi, TSr}  -->
+//!                       <--  HDR, SK {IDr, [CERT,] AUTH, [CP,] SAr2, TSi, TSr}
+//! ```
 
 use super::addresses::{self, Assigned};
-use super::child::{Making, Offer, has_notify, install};
+use super::child::{ChildContext, Offer, has_notify, install};
 use super::core::Core;
-use super::exchange::{Established, Intent};
-use super::handshake::{
-    Handshake, NO_PPK, Step, certificate_requests, error_notify, ppk_identity, verification,
-};
-use super::mobility::address_notifies;
-use super::{IkeSa, Phase, find};
+use super::established::Established;
+use super::exchange::Intent;
+use super::handshake::{NO_PPK, certificate_requests, error_notify, ppk_identity, verification};
+use super::initiator::{Initiator, InitiatorFinish, InitiatorNext, InitiatorStep};
+use super::paths::address_notifies;
+use super::resumption;
+use super::state::Failure;
+use super::{Common, find};
 use crate::auth::{
     Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
 };
 use crate::config::{LocalAuth, PeerId, RemoteAuth};
 use crate::crash::PeerToken;
 use crate::event::{Answer, Ask, Event, Reason};
+use crate::types::Nonces;
 use crate::wire::{Authentication, ExchangeType, Notify, NotifyType, Payload};
 
-impl IkeSa {
+impl Initiator {
     /// Proves who we are. Where the responder may turn out not to have our post-quantum preshared key,
     /// there are two proofs, the one without it first (RFC 8784 §3).
-    pub(super) fn prove(&mut self, core: &mut Core) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        if let LocalAuth::Eap { .. } = &self.connection.local_auth {
-            return self.start_eap(core);
+    pub(super) fn authenticate(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+    ) -> Result<InitiatorNext, Failure> {
+        let handshake = &mut self.handshake;
+        if handshake.resumed.is_some() {
+            let id = &sa.connection.local_id;
+            let octets = handshake.octets_i(id, sa.channel.next_request());
+            let proof = octets.resumption(handshake.keys.prf, &handshake.keys.sk_pi);
+            return self.send_auth(sa, core, proof);
         }
-        if let Some(ppk) = self.connection.ppk.as_ref().filter(|_| handshake.ppk) {
-            if !ppk.required && handshake.fallback.is_none() {
-                return self.make_proof(core, true);
+        if let LocalAuth::Eap { .. } = &sa.connection.local_auth {
+            return self.start_eap(sa, core);
+        }
+        if let Some(ppk) = sa.connection.ppk.as_ref().filter(|_| handshake.ppk) {
+            if !ppk.required && self.fallback.is_none() {
+                return self.make_proof(sa, core, true);
             }
-            handshake.mix(ppk);
+            self.unmixed = Some(handshake.mix(ppk));
         }
-        self.make_proof(core, false);
+        self.make_proof(sa, core, false)
     }
 
     /// A proof with the keys as they are now.
-    fn make_proof(&mut self, core: &mut Core, fallback: bool) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let octets = handshake.octets_i(&self.connection.local_id, self.channel.next_request());
-        match &self.connection.local_auth {
-            LocalAuth::Eap { .. } => {}
+    fn make_proof(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        fallback: bool,
+    ) -> Result<InitiatorNext, Failure> {
+        let handshake = &mut self.handshake;
+        let octets = handshake.octets_i(&sa.connection.local_id, sa.channel.next_request());
+        match &sa.connection.local_auth {
+            LocalAuth::Eap { .. } => {
+                let reason = "EAP makes no proof of its own here".into();
+                Err(Reason::Authentication(reason).into())
+            }
             LocalAuth::Psk(psk) => {
                 let proof = octets.shared_key(handshake.keys.prf, psk);
-                self.on_proof(core, proof, fallback);
+                self.on_proof(sa, core, proof, fallback)
             }
             LocalAuth::Certificates(ours) => {
-                let asked = handshake.ask_signature(&self.connection, ours, &octets);
+                let asked = handshake.ask_signature(&sa.connection, ours, &octets);
                 let Some((scheme, question)) = asked else {
                     let reason = "peer knows no signature algorithm of our key".into();
-                    self.down(core, Reason::Authentication(reason));
-                    return;
+                    return Err(Reason::Authentication(reason).into());
                 };
-                let ask = core.ask(self.id, question);
-                handshake.step = Step::Signing {
+                let ask = core.ask(sa.id, question);
+                Ok(InitiatorNext::Wait(InitiatorStep::Signing {
                     ask,
                     scheme,
                     fallback,
-                };
+                }))
             }
         }
     }
 
-    fn on_proof(&mut self, core: &mut Core, proof: Authentication, fallback: bool) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
+    fn on_proof(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        proof: Authentication,
+        fallback: bool,
+    ) -> Result<InitiatorNext, Failure> {
         if fallback {
-            handshake.fallback = Some(proof.data);
-            self.prove(core);
+            // Now the one with the preshared key mixed in.
+            self.fallback = Some(proof.data);
+            self.authenticate(sa, core)
         } else {
-            self.send_auth(core, proof);
+            self.send_auth(sa, core, proof)
         }
     }
 
-    fn send_auth(&mut self, core: &mut Core, proof: Authentication) {
+    /// Sends IKE_AUTH (RFC 7296 §1.2).
+    ///
+    /// ```text
+    /// HDR, SK {IDi, [CERT,] [CERTREQ,] [IDr,] AUTH, [CP,] SAi2, TSi, TSr, N(...)}  -->
+    /// ```
+    fn send_auth(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        proof: Authentication,
+    ) -> Result<InitiatorNext, Failure> {
         let ours = OurProof::new(&proof);
-        let Some(payloads) = self.auth_payloads(core, Some(proof)) else {
-            return;
-        };
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        handshake.step = Step::AuthSent { ours };
-        self.channel
-            .request(core, ExchangeType::IKE_AUTH, &payloads);
+        let payloads = self.auth_payloads(sa, core, Some(proof))?;
+        sa.channel.request(core, ExchangeType::IKE_AUTH, &payloads);
+        Ok(InitiatorNext::Wait(InitiatorStep::AuthSent { ours }))
     }
 
-    /// The payloads of the first IKE_AUTH request; without proof where EAP follows. None if there can be
-    /// none; then the IKE SA is down.
+    /// The payloads of the first IKE_AUTH request; without proof where EAP follows.
     pub(super) fn auth_payloads(
         &mut self,
+        sa: &Common,
         core: &mut Core,
         proof: Option<Authentication>,
-    ) -> Option<Vec<Payload>> {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return None;
-        };
-        let connection = &self.connection;
+    ) -> Result<Vec<Payload>, Failure> {
+        let handshake = &mut self.handshake;
+        let connection = &sa.connection;
         let mut payloads = vec![Payload::IdI(connection.local_id.clone())];
-        payloads.extend(handshake.own_certificates(connection));
+        if handshake.resumed.is_none() {
+            payloads.extend(handshake.own_certificates(connection));
+            payloads.extend(certificate_requests(connection));
+        }
+        // Whatever the responder still has of us is of a time that we have forgotten (§2.4).
         payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT)));
-        payloads.extend(certificate_requests(connection));
+        if resumption::is_for(connection) {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::TICKET_REQUEST)));
+        }
         if let PeerId::Exactly(id) = &connection.remote_id {
             payloads.push(Payload::IdR(id.clone()));
         }
@@ -112,7 +145,7 @@ impl IkeSa {
         payloads.extend(addresses::request(connection.addresses));
         if let Some(ppk) = connection.ppk.as_ref().filter(|_| handshake.ppk) {
             payloads.push(ppk_identity(&ppk.id));
-            payloads.extend(handshake.fallback.take().map(|proof| {
+            payloads.extend(self.fallback.take().map(|proof| {
                 Payload::Notify(Notify::new(NotifyType::NO_PPK_AUTH).with_data(proof))
             }));
         }
@@ -121,131 +154,164 @@ impl IkeSa {
             payloads.extend(address_notifies(&connection.further_addresses));
         }
         if let Some(child) = connection.children.first() {
-            let Some(offer) = Offer::new(core, connection, 0, false, None, None) else {
-                self.down(core, Reason::Protocol("offer"));
-                return None;
-            };
+            let offer = Offer::new(core, connection, 0, false, None, None);
+            let offer = offer.ok_or(Reason::Protocol("offer"))?;
             payloads.extend(offer.payloads(child, None));
-            handshake.offer = Some(offer);
-        } else if !handshake.childless {
-            self.down(core, Reason::Protocol("peer wants a Child SA in IKE_AUTH"));
-            return None;
+            self.offer = Some(offer);
+        } else if !self.childless {
+            return Err(Reason::Protocol("peer wants a Child SA in IKE_AUTH").into());
         }
-        Some(payloads)
+        Ok(payloads)
     }
 
-    pub(super) fn on_initiator_answer(&mut self, core: &mut Core, answer: Answer) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        match (handshake.take_step(), answer) {
+    /// Handles the caller's answer, for which `step` waits.
+    pub(super) fn on_answer(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        step: InitiatorStep,
+        answer: Answer,
+    ) -> Result<InitiatorNext, Failure> {
+        use InitiatorStep as Step;
+        match (step, answer) {
             (
                 Step::Signing {
                     scheme, fallback, ..
                 },
                 Answer::Signature(signature),
-            ) => self.on_proof(core, scheme.payload(&signature), fallback),
-            (Step::VerifyingResponder { ours, response, .. }, Answer::PeerKey(key)) => {
-                self.check_responder(core, ours, &response, Some(&key));
+            ) => self.on_proof(sa, core, scheme.payload(&signature), fallback),
+            (Step::Verifying { ours, response, .. }, Answer::PeerKey(key)) => {
+                self.check_responder(sa, core, ours, response, Some(&key))
             }
             (
-                Step::AuthorizingResponder {
+                Step::Authorizing {
                     peer,
                     ours,
                     response,
                     ..
                 },
                 Answer::Authorized(may),
-            ) => {
-                let peer = AuthorizedPeer::new(peer, *may);
-                self.finish_initiator(core, peer, ours, &response);
-            }
+            ) => Ok(InitiatorNext::Finish(InitiatorFinish {
+                peer: AuthorizedPeer::new(peer, *may),
+                ours,
+                response,
+            })),
             (
-                Step::VerifyingResponder { .. } | Step::AuthorizingResponder { .. },
+                Step::Reviewing {
+                    peer,
+                    ours,
+                    response,
+                    ..
+                },
+                Answer::Welcome,
+            ) => Ok(authorize_responder(sa, core, peer, ours, response)),
+            (
+                Step::Verifying { .. } | Step::Reviewing { .. } | Step::Authorizing { .. },
                 Answer::Refused(reason) | Answer::OtherConnection(reason),
-            ) => {
-                self.refuse_responder(core, reason);
-            }
+            ) => Err(refuse_responder(sa, core, reason)),
             (Step::EapVerifying { run, response, .. }, Answer::PeerKey(key)) => {
-                self.trust_responder(core, run, &response, Some(&key));
+                self.on_eap_responder_key(sa, core, run, &response, Some(&key))
             }
-            (Step::EapAsked { run, .. }, Answer::Password(password)) => {
-                self.on_own_password(core, run, &password);
+            (Step::EapWorking { run, .. }, Answer::Password(password)) => {
+                self.on_own_password(sa, core, run, &password)
             }
-            (Step::EapAsked { run, .. }, Answer::Tls) => self.on_tls(core, run),
+            (Step::EapWorking { run, .. }, Answer::Tls) => self.on_tls(sa, core, run),
             (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
-                self.down(core, Reason::Authentication(reason));
+                Err(Reason::Authentication(reason).into())
             }
-            _ => self.down(core, Reason::Authentication("wrong kind of answer".into())),
+            _ => {
+                let reason = Reason::Authentication("wrong kind of answer".into());
+                Err(Failure::wrong_state(reason))
+            }
         }
     }
 
-    pub(super) fn on_auth_response(&mut self, core: &mut Core, response: Vec<Payload>) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
+    /// Takes a response to IKE_AUTH (RFC 7296 §1.2), or to a part of it where EAP is under way.
+    ///
+    /// ```text
+    ///   <--  HDR, SK {IDr, [CERT,] AUTH, [CP,] SAr2, TSi, TSr, N(...)}   or
+    ///   <--  HDR, SK {N(AUTHENTICATION_FAILED)}
+    /// ```
+    pub(super) fn on_auth_response(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        step: InitiatorStep,
+        response: Vec<Payload>,
+    ) -> Result<InitiatorNext, Failure> {
+        let ours = match step {
+            InitiatorStep::AuthSent { ours } => ours,
+            step => return self.on_eap_response(sa, core, step, response),
         };
-        let ours = match handshake.take_step() {
-            Step::AuthSent { ours } => ours,
-            step => return self.on_eap_response(core, step, response),
-        };
+        if self.handshake.resumed.is_some() {
+            return self.on_resumption_response(sa, core, ours, response);
+        }
         let (Some(id), Some(proof)) = (
             find!(response, Payload::IdR),
             find!(response, Payload::Auth),
         ) else {
             let error = error_notify(&response);
-            self.down(
-                core,
-                error.map_or(Reason::Protocol("no AUTH payload"), Reason::Refused),
-            );
-            return;
+            return Err(error
+                .map_or(Reason::Protocol("no AUTH payload"), Reason::Refused)
+                .into());
         };
-        if !self.connection.remote_id.accepts(id) {
+        // Its proof may be good: it is the wrong one for this connection all the same.
+        if !sa.connection.remote_id.accepts(id) {
             let reason = format!("peer is {id}, which is not whom we want");
-            self.refuse_responder(core, reason);
-            return;
+            return Err(refuse_responder(sa, core, reason));
         }
         // A responder that does not confirm the post-quantum preshared key has taken the other proof.
-        let required = self.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
+        let required = sa.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
         if !required && !has_notify(&response, NotifyType::PPK_IDENTITY) {
-            handshake.do_without_ppk();
+            self.do_without_ppk();
         }
-        match &self.connection.remote_auth {
+        match &sa.connection.remote_auth {
             // With EAP as its proof nobody can be a responder; the check says no.
             RemoteAuth::Psk(_) | RemoteAuth::Eap { .. } => {
-                self.check_responder(core, ours, &response, None);
+                self.check_responder(sa, core, ours, response, None)
             }
             RemoteAuth::Certificate { .. } => {
                 let method = proof.method;
-                let question = verification(self.id, &self.connection, id, &response);
+                let question = verification(sa.id, &sa.connection, id, &response);
                 let Some(question) = question else {
-                    self.refuse_responder(core, format!("no certificate came ({method})"));
-                    return;
+                    let reason = format!("no certificate came ({method})");
+                    return Err(refuse_responder(sa, core, reason));
                 };
-                let ask = core.ask(self.id, question);
-                handshake.step = Step::VerifyingResponder {
+                let ask = core.ask(sa.id, question);
+                Ok(InitiatorNext::Wait(InitiatorStep::Verifying {
                     ask,
                     ours,
                     response,
-                };
+                }))
             }
         }
     }
 
+    /// Goes on without the post-quantum preshared key, which the peer has not.
+    fn do_without_ppk(&mut self) {
+        self.handshake.ppk = false;
+        if let Some(unmixed) = self.unmixed.take() {
+            self.handshake.keys.unmix(unmixed);
+        }
+    }
+
+    /// Verifies the responder's AUTH payload (RFC 7296 §2.15).
     pub(super) fn verify_responder(
         &self,
-        handshake: &Handshake,
+        sa: &Common,
         response: &[Payload],
         key: Option<&[u8]>,
     ) -> Result<PeerVerified, String> {
+        let handshake = &self.handshake;
         let id = find!(response, Payload::IdR).ok_or("no identity")?;
         let proof = find!(response, Payload::Auth).ok_or("no proof")?;
-        let required = self.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
+        let required = sa.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
         if required && !has_notify(response, NotifyType::PPK_IDENTITY) {
             return Err(NO_PPK.into());
         }
         // IKE_AUTH was our latest request.
-        let octets = handshake.octets_r(id, self.channel.next_request().saturating_sub(1));
-        match (&self.connection.remote_auth, key) {
+        let octets = handshake.octets_r(id, sa.channel.next_request().saturating_sub(1));
+        match (&sa.connection.remote_auth, key) {
             (RemoteAuth::Psk(psk), None) => {
                 verify_shared_key(handshake.keys.prf, psk, &octets, proof, id)
             }
@@ -258,143 +324,146 @@ impl IkeSa {
     }
 
     fn check_responder(
-        &mut self,
+        &self,
+        sa: &mut Common,
         core: &mut Core,
-        ours: OurProof,
-        response: &[Payload],
-        key: Option<&[u8]>,
-    ) {
-        let Phase::Handshake(handshake) = &self.phase else {
-            return;
-        };
-        match self.verify_responder(handshake, response, key) {
-            Ok(peer) => self.authorize_responder(core, peer, ours, response.to_vec()),
-            Err(reason) => self.refuse_responder(core, reason),
-        }
-    }
-
-    /// The responder is who it says: the caller says what it may have.
-    pub(super) fn authorize_responder(
-        &mut self,
-        core: &mut Core,
-        peer: PeerVerified,
         ours: OurProof,
         response: Vec<Payload>,
-    ) {
-        let question = Ask::Authorize {
-            connection: self.connection.name.clone(),
-            ike: self.id,
-            id: peer.id().clone(),
-            v4: false,
-            v6: false,
-            given: Assigned::from_reply(self.connection.addresses, &response).addresses,
-        };
-        let ask = core.ask(self.id, question);
-        if let Phase::Handshake(handshake) = &mut self.phase {
-            handshake.step = Step::AuthorizingResponder {
-                ask,
-                peer,
-                ours,
-                response,
-            };
+        key: Option<&[u8]>,
+    ) -> Result<InitiatorNext, Failure> {
+        match self.verify_responder(sa, &response, key) {
+            Ok(peer) => Ok(authorize_responder(sa, core, peer, ours, response)),
+            Err(reason) => Err(refuse_responder(sa, core, reason)),
         }
     }
 
-    /// Both have proved who they are.
-    fn finish_initiator(
-        &mut self,
+    /// Brings the IKE SA up: both have proved who they are.
+    pub(super) fn finish(
+        mut self: Box<Self>,
+        sa: &Common,
         core: &mut Core,
-        peer: AuthorizedPeer,
-        ours: OurProof,
-        response: &[Payload],
-    ) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
-        let Phase::Handshake(mut handshake) = phase else {
-            return;
-        };
-        let offer = handshake.offer.take();
+        finish: InitiatorFinish,
+    ) -> Established {
+        let InitiatorFinish {
+            peer,
+            ours,
+            response,
+        } = finish;
+        let offer = self.offer.take();
+        let handshake = self.handshake;
         let auth = Authenticated::new(peer, ours);
-        let given = Assigned::from_reply(self.connection.addresses, response);
+        let given = Assigned::from_reply(sa.connection.addresses, &response);
         core.event(Event::IkeUp {
-            ike: self.id,
-            connection: self.connection.name.clone(),
+            ike: sa.id,
+            connection: sa.connection.name.clone(),
             peer: auth.peer().clone(),
             suite: handshake.suite.to_string(),
+            resumed: handshake.resumed.is_some(),
             addresses: given.addresses,
             dns: given.dns,
         });
-        let Handshake { keys, nonces, .. } = *handshake;
-        let mut established = Established::new(core, self.id, &self.connection, auth, keys);
-        established.crash_token = PeerToken::find(response);
-        if self.connection.mobility && has_notify(response, NotifyType::MOBIKE_SUPPORTED) {
-            let ours = &self.connection.further_addresses;
+        let mut established = Established::new(core, sa.id, &sa.connection, auth, handshake.keys);
+        resumption::keep_ticket(sa, core, &response, &established, handshake.suite);
+        established.crash_token = PeerToken::find(&response);
+        if sa.connection.mobility && has_notify(&response, NotifyType::MOBIKE_SUPPORTED) {
+            // Who created the IKE SA decides about addresses (RFC 4555 §3.1).
+            let ours = &sa.connection.further_addresses;
             established.mobility.decides = true;
             established.mobility.ours.clone_from(ours);
-            established.mobility.learn(response);
+            established.mobility.learn(&response);
         }
         if let Some(offer) = offer {
-            self.accept_first_child(core, &offer, &nonces, &mut established, response);
+            established.accept_first_child(sa, core, &offer, &handshake.nonces, &response);
         }
-        self.phase = Phase::Established(Box::new(established));
-        self.deadline = None;
+        if handshake.resumed.is_some() {
+            established.rekey_soon(core);
+        }
+        established
     }
+}
 
-    /// The Child SA that we asked for along with IKE_AUTH.
+/// The responder is who it says: the caller says what it may have.
+pub(super) fn authorize_responder(
+    sa: &Common,
+    core: &mut Core,
+    peer: PeerVerified,
+    ours: OurProof,
+    response: Vec<Payload>,
+) -> InitiatorNext {
+    let question = Ask::Authorize {
+        connection: sa.connection.name.clone(),
+        ike: sa.id,
+        id: peer.id().clone(),
+        v4: false,
+        v6: false,
+        given: Assigned::from_reply(sa.connection.addresses, &response).addresses,
+    };
+    let ask = core.ask(sa.id, question);
+    InitiatorNext::Wait(InitiatorStep::Authorizing {
+        ask,
+        peer,
+        ours,
+        response,
+    })
+}
+
+/// Tells the responder, which believes that the IKE SA is up, that it is not (RFC 7296 §2.21.2).
+///
+/// ```text
+/// HDR(INFORMATIONAL), SK {N(AUTHENTICATION_FAILED)}  -->
+/// ```
+pub(super) fn refuse_responder(sa: &mut Common, core: &mut Core, reason: String) -> Failure {
+    let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
+    sa.channel
+        .request(core, ExchangeType::INFORMATIONAL, &[notify]);
+    Reason::Authentication(reason).into()
+}
+
+impl Established {
+    /// Takes the Child SA that we asked for along with IKE_AUTH (RFC 7296 §1.2).
     fn accept_first_child(
-        &self,
+        &mut self,
+        sa: &Common,
         core: &mut Core,
         offer: &Offer,
-        nonces: &(Vec<u8>, Vec<u8>),
-        established: &mut Established,
+        nonces: &Nonces,
         response: &[Payload],
     ) {
-        let making = Making {
-            ike: self.id,
-            connection: &self.connection,
-            keys: &established.keys,
-            nonces: (&nonces.0, &nonces.1),
-            path: self.path(),
-            encapsulation: self.encapsulation(),
+        let context = ChildContext {
+            ike: sa.id,
+            connection: &sa.connection,
+            keys: &self.keys,
+            nonces,
+            path: sa.channel.path,
+            encapsulation: sa.nat.detected(),
             replaces: None,
             send_now: true,
             taken: Vec::new(),
-            authorization: established.auth.authorization(),
+            authorization: self.auth.authorization(),
             others: Vec::new(),
         };
         let result = match error_notify(response) {
             Some(error) => Err(Reason::Refused(error)),
             None => offer
-                .accept(&making, response)
-                .and_then(|new| install(core, &making, new)),
+                .accept(&context, response)
+                .and_then(|new| install(core, &context, new)),
         };
         match result {
-            Ok(child) => drop(established.children.insert(child.spi_in, child)),
+            Ok(child) => drop(self.children.insert(child.spi_in, child)),
             Err(reason) => {
                 if find!(response, Payload::Sa).is_some() {
-                    let intent = Intent::Disown(offer.spi_in);
-                    established.enqueue(core, intent, core.now);
+                    // It exists at the responder, and would receive what we never send.
+                    self.enqueue(core, Intent::DeleteUnaccepted(offer.spi_in), core.now);
                 } else {
                     core.free_esp_spi(offer.spi_in);
                 }
-                let name = self
-                    .connection
-                    .children
-                    .first()
-                    .map(|child| child.name.clone());
+                let child = sa.connection.children.first();
                 core.event(Event::ChildFailed {
-                    ike: self.id,
-                    child: name,
+                    ike: sa.id,
+                    child: child.map(|child| child.name.clone()),
                     reason,
                 });
             }
         }
-    }
-
-    /// The responder believes that the IKE SA is up, so it is told that it is not (§2.21.2).
-    pub(super) fn refuse_responder(&mut self, core: &mut Core, reason: String) {
-        let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
-        self.channel
-            .request(core, ExchangeType::INFORMATIONAL, &[notify]);
-        self.down(core, Reason::Authentication(reason));
     }
 }

@@ -1,55 +1,83 @@
 //! One IKE SA with its Child SAs.
 //!
 //! ```text
-//! initiator   InitSent ──► Handshake: [IntermediateSent]* ─ Signing ─ AuthSent ─ Verifying ─┐
-//! responder              ► Handshake: Expecting ─ Verifying ─ Signing ──────────────────────┤
-//!                          (both: with EAP in between, see `eap_initiator`)                 │
-//!                                                                                           ▼
-//!             successor of a rekeyed one ─────────────────────────────────────────► Established
-//!                                    anything that ends it ──► Closed (answers repetitions) ─► gone
+//! initiator   InitSent ◄─► SolvingPuzzle
+//!                 └─► Initiator: [IntermediateSent]* ─ SigningRequest ─ AuthSent ─ VerifyingResponder ─┐
+//! responder       ► Responder: InitAnswered ─ VerifyingInitiator ─ AuthorizingInitiator ─ Signing ─────┤
+//!                          (both: with EAP in between, see `eap_initiator`)                            │
+//!                                                                                                      ▼
+//!             successor of a rekeyed one: CollisionPending ─────────────────────────────► Established: Live
+//!                                                            Established: Replaced, Redundant ◄────────┤
+//!                                    anything that ends it ──► Closed (answers repetitions) ─► Gone ◄──┘
 //! ```
 //!
-//! Within `Established`, `exchange.rs` decides what runs and what waits; the table of what happens when
-//! both sides start something at once is there.
+//! A state owns what is valid in it, and an event takes the state and gives the next one. What has no place in a
+//! state is a [`WrongState`]: counted by the endpoint, and answered where RFC 7296 §2.21 wants an answer. Within
+//! `Established`, `schedule.rs` decides what runs and what waits; the table of what happens when both sides
+//! start something at once is there.
 
 mod addresses;
 mod candidates;
 mod channel;
 mod child;
 mod core;
+mod create_child;
+mod create_child_responder;
+mod dispatch;
 mod eap_initiator;
 mod eap_responder;
+mod established;
 mod exchange;
 mod followup;
 mod fragments;
 mod handshake;
 mod informational;
+mod init;
 mod initiator;
 mod initiator_auth;
 mod mobility;
 mod nat;
-mod rekey_child;
+mod paths;
 mod rekey_ike;
+mod rekey_ike_responder;
 mod responder;
+mod responder_auth;
+mod resumption;
+mod schedule;
+mod state;
+#[cfg(test)]
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail"
+)]
+mod tests;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub(crate) use self::core::{Core, Transfer};
-use channel::{Channel, Received, Tick};
-use child::ChildSa;
-use exchange::Established;
-pub(crate) use exchange::{Estate, Intent, Role};
-pub(crate) use fragments::Room;
-use handshake::Handshake;
-use initiator::InitSent;
+use channel::{Channel, Tick};
+use established::Established;
+pub(crate) use established::InheritedState;
+pub(crate) use exchange::Intent;
+use fragments::FragmentBudget;
+use init::InitSent;
+use initiator::{Initiator, InitiatorStep};
 use nat::Nat;
-pub(crate) use responder::{Refused, init_notify};
+pub(crate) use responder::{Refused, init_notifies, init_notify};
+use responder::{Responder, ResponderStep};
+use state::Failure;
+pub use state::{EventName, StateName, WrongState};
 
 use crate::config::Connection;
-use crate::event::{Answer, AskId, Event, Reason};
+use crate::event::{AskId, Event, Reason};
 use crate::time::Timestamp;
-use crate::wire::{Datagram, ExchangeType, Notify, NotifyType, Payload};
+use crate::types::Path;
+use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
 
 /// The first payload of a kind.
 macro_rules! find {
@@ -73,303 +101,285 @@ impl IkeId {
     }
 }
 
-enum Phase {
-    InitSent(Box<InitSent>),
-    Handshake(Box<Handshake>),
-    Established(Box<Established>),
-    Closed,
-}
-
-pub(crate) struct IkeSa {
+/// Parts that an IKE SA has in every state.
+pub(crate) struct Common {
     pub(crate) id: IkeId,
     pub(crate) connection: Arc<Connection>,
     channel: Channel,
     nat: Nat,
-    phase: Phase,
     /// End of the handshake, of lingering, or of waiting for a successor's fate.
     deadline: Option<Timestamp>,
-    gone: bool,
+}
+
+impl Common {
+    /// Answers a request that has no place in the state as RFC 7296 §2.21.3 asks for; a response is not
+    /// answered. Either ends the IKE SA.
+    fn out_of_place(
+        &mut self,
+        core: &mut Core,
+        exchange: ExchangeType,
+        response: bool,
+        reason: &'static str,
+    ) -> Failure {
+        if !response {
+            let notify = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX));
+            self.channel.respond(core, exchange, &[notify]);
+        }
+        Failure::wrong_state(Reason::Protocol(reason))
+    }
+}
+
+/// State of an IKE SA, with what belongs to it.
+enum State {
+    InitSent(Box<InitSent>),
+    SolvingPuzzle(Box<InitSent>, AskId),
+    Initiator(Box<Initiator>, InitiatorStep),
+    Responder(Box<Responder>, ResponderStep),
+    Established(Box<Established>),
+    /// Ended; repetitions of the last request get its answer.
+    Closed,
+    /// The table may forget it.
+    Gone,
+    /// An event is being handled. Nobody else sees it.
+    Moving,
+}
+
+impl State {
+    const fn name(&self) -> StateName {
+        match self {
+            Self::InitSent(_) => StateName::InitSent,
+            Self::SolvingPuzzle(..) => StateName::SolvingPuzzle,
+            Self::Initiator(_, step) => step.name(),
+            Self::Responder(_, step) => step.name(),
+            Self::Established(established) => established.state.name(),
+            Self::Closed | Self::Gone | Self::Moving => StateName::Closed,
+        }
+    }
+}
+
+/// An IKE SA: what it has in every state, and its state.
+pub(crate) struct IkeSa {
+    pub(crate) common: Common,
+    state: State,
 }
 
 impl IkeSa {
     /// Whether the table may forget this IKE SA.
     pub(crate) const fn is_gone(&self) -> bool {
-        self.gone
+        matches!(self.state, State::Gone)
     }
 
     /// Whether the peer has not proved who it is and we did not start it.
     pub(crate) const fn is_half_open(&self) -> bool {
-        matches!(self.phase, Phase::Handshake(_)) && !self.channel.initiator
+        matches!(self.state, State::Responder(..))
     }
 
     pub(crate) const fn is_established(&self) -> bool {
-        matches!(self.phase, Phase::Established(_))
+        matches!(self.state, State::Established(_))
     }
 
-    pub(crate) const fn path(&self) -> (SocketAddr, SocketAddr) {
-        (self.channel.local, self.channel.remote)
+    /// Whether this IKE SA carries Child SAs or may.
+    pub(crate) fn is_live(&self) -> bool {
+        self.established().is_some_and(Established::is_live)
     }
 
-    pub(crate) const fn spis(&self) -> (u64, u64) {
-        (self.channel.spi_i, self.channel.spi_r)
-    }
-
-    /// Handles a message whose SPIs name this IKE SA.
-    pub(crate) fn handle(
-        &mut self,
-        core: &mut Core,
-        path: (SocketAddr, SocketAddr),
-        datagram: &Datagram,
-        bytes: &[u8],
-    ) {
-        if datagram.header.exchange == ExchangeType::IKE_SA_INIT {
-            if datagram.header.flags.response && !datagram.header.flags.initiator {
-                self.on_init_response(core, datagram, bytes);
-            } else if datagram.header.flags.initiator {
-                self.channel
-                    .repeat_answer(core, path, datagram.header.message_id, bytes);
-            }
-            return;
-        }
-        if (datagram.header.spi_i, datagram.header.spi_r) != self.spis() {
-            return;
-        }
-        if datagram.encrypted.is_none() {
-            return self.on_unprotected(core, datagram);
-        }
-        let back = self.way_back(path);
-        let stranger = self.is_half_open();
-        let received = self.channel.receive(core, back, datagram, bytes, stranger);
-        let Some(received) = received else {
-            return;
-        };
-        if let Phase::Established(established) = &mut self.phase {
-            established.path_works();
-        }
-        self.follow(core, path);
-        match &received.payloads {
-            Ok(_) => self.on_message(core, path, received),
-            Err(error) => self.on_malformed(core, &received, *error),
-        }
-        self.pump(core);
-    }
-
-    /// An unprotected message says nothing, unless it shows that the peer has lost this IKE SA (RFC 6290).
-    fn on_unprotected(&mut self, core: &mut Core, datagram: &Datagram) {
-        let Phase::Established(established) = &self.phase else {
-            return;
-        };
-        let token = established.crash_token.as_ref();
-        if datagram.header.flags.response && token.is_some_and(|t| t.is_shown_by(&datagram.clear)) {
-            self.down(core, Reason::PeerCrashed);
-            self.gone = true;
+    const fn established(&self) -> Option<&Established> {
+        match &self.state {
+            State::Established(established) => Some(established),
+            _ => None,
         }
     }
 
-    fn on_message(&mut self, core: &mut Core, path: (SocketAddr, SocketAddr), received: Received) {
-        if received.response {
-            self.channel.land();
-        }
-        let Ok(payloads) = received.payloads else {
-            return;
-        };
-        if let (Phase::Established(established), false) = (&self.phase, received.response) {
-            let may = established.auth.authorization();
-            if !core.budgets.request(may.holder(), may.rates(), core.now) {
-                return self.channel.ignore();
-            }
-        }
-        match (&mut self.phase, received.exchange, received.response) {
-            (Phase::Handshake(_), ExchangeType::IKE_INTERMEDIATE, true) => {
-                self.on_intermediate_response(core, &payloads, &received.logical);
-            }
-            (Phase::Handshake(_), ExchangeType::IKE_INTERMEDIATE, false) => {
-                self.on_intermediate_request(core, &payloads, &received.logical);
-            }
-            (Phase::Handshake(_), ExchangeType::IKE_AUTH, true) => {
-                self.on_auth_response(core, payloads);
-            }
-            (Phase::Handshake(_), ExchangeType::IKE_AUTH, false) => {
-                self.on_auth_request(core, payloads);
-            }
-            (Phase::Established(_), ExchangeType::CREATE_CHILD_SA, true) => {
-                self.on_create_child_response(core, &payloads);
-            }
-            (Phase::Established(_), ExchangeType::CREATE_CHILD_SA, false) => {
-                self.on_create_child_request(core, &payloads);
-            }
-            (Phase::Established(_), ExchangeType::IKE_FOLLOWUP_KE, true) => {
-                self.on_followup_response(core, &payloads);
-            }
-            (Phase::Established(_), ExchangeType::IKE_FOLLOWUP_KE, false) => {
-                self.on_followup_request(core, &payloads);
-            }
-            (Phase::Established(_), ExchangeType::INFORMATIONAL, true) => {
-                self.on_informational_response(core, &payloads);
-            }
-            (Phase::Established(_), ExchangeType::INFORMATIONAL, false) => {
-                self.on_informational_request(core, path, &payloads);
-            }
-            // The responder is further than we are: its IKE_AUTH response is still on its way.
-            (Phase::Handshake(_), _, false) if self.channel.initiator => self.channel.ignore(),
-            (Phase::Handshake(handshake), ExchangeType::INFORMATIONAL, false)
-                if handshake.is_in_eap() =>
-            {
-                self.on_eap_given_up(core, &payloads);
-            }
-            (Phase::Closed, _, true) => self.gone = true,
-            (Phase::Closed, _, false) => self.channel.ignore(),
-            (_, exchange, false) => {
-                // An exchange that has no place now: the section on errors asks for this answer.
-                let notify = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX));
-                self.channel.respond(core, exchange, &[notify]);
-                self.down(core, Reason::Protocol("exchange out of place"));
-            }
-            (_, _, true) => self.down(core, Reason::Protocol("exchange out of place")),
-        }
+    pub(crate) const fn id(&self) -> IkeId {
+        self.common.id
     }
 
-    /// A message that authenticates but is malformed ends the IKE SA (RFC 7296 §2.21.3), apart from
-    /// an unknown critical payload, which only fails its exchange (§2.5).
-    fn on_malformed(
-        &mut self,
-        core: &mut Core,
-        received: &Received,
-        error: crate::wire::DecodeError,
-    ) {
-        let notify = match error.reason {
-            crate::wire::Reason::UnknownCritical(kind) => {
-                Notify::new(NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD).with_data([kind])
-            }
-            _ => Notify::new(NotifyType::INVALID_SYNTAX),
-        };
-        if received.response {
-            self.channel.land();
-            self.down(core, Reason::Protocol("malformed response"));
-            return;
-        }
-        let kind = notify.kind;
-        self.channel
-            .respond(core, received.exchange, &[Payload::Notify(notify)]);
-        if kind == NotifyType::INVALID_SYNTAX || !self.is_established() {
-            self.down(core, Reason::Protocol("malformed request"));
-        }
+    pub(crate) const fn connection(&self) -> &Arc<Connection> {
+        &self.common.connection
     }
 
-    /// Answers go where the authenticated message came from, if the peer sits behind a NAT (RFC 7296
-    /// §2.23). A peer without one changes its address by MOBIKE or not at all.
-    fn follow(&mut self, core: &mut Core, (local, remote): (SocketAddr, SocketAddr)) {
-        // The initiator moves to the port for NAT traversal after IKE_SA_INIT.
-        let floats = self.is_half_open();
-        let rebound = self.nat.theirs && !self.nat.ours && local == self.channel.local;
-        if remote == self.channel.remote && local == self.channel.local || !(floats || rebound) {
-            return;
-        }
-        (self.channel.local, self.channel.remote) = (local, remote);
-        if self.is_established() {
-            self.announce_path(core);
-        }
+    pub(crate) const fn path(&self) -> Path {
+        self.common.channel.path
     }
 
-    pub(crate) fn on_answer(&mut self, core: &mut Core, ask: AskId, answer: Answer) {
-        if let Phase::Handshake(handshake) = &self.phase
-            && handshake.waits_for(ask)
-        {
-            if self.channel.initiator {
-                self.on_initiator_answer(core, answer);
-            } else {
-                self.on_responder_answer(core, answer);
-            }
-            self.pump(core);
+    /// The peer, if it is authenticated.
+    pub(crate) fn peer(&self) -> Option<&crate::wire::Identification> {
+        Some(self.established()?.auth.peer())
+    }
+
+    /// Inbound and outbound SPIs of the Child SAs.
+    pub(crate) fn children(&self) -> Vec<(u32, u32)> {
+        let children = self.established().map(|established| &established.children);
+        let children = children.into_iter().flat_map(|children| children.values());
+        children
+            .map(|child| (child.spi_in, child.spi_out))
+            .collect()
+    }
+
+    fn wrong_state(&self, event: EventName) -> WrongState {
+        WrongState {
+            state: self.state.name(),
+            event,
         }
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
-        let established = match &self.phase {
-            Phase::Established(established) => self.established_timeout(established),
-            _ => None,
-        };
-        [self.channel.next_timeout(), self.deadline, established]
+        let established = self.established();
+        let established = established.and_then(|established| established.timeout(&self.common));
+        let common = &self.common;
+        [common.channel.next_timeout(), common.deadline, established]
             .into_iter()
             .flatten()
             .min()
     }
 
+    /// Does what is due.
     pub(crate) fn on_timeout(&mut self, core: &mut Core) {
-        if self.deadline.is_some_and(|deadline| deadline <= core.now) {
-            self.deadline = None;
-            match self.phase {
-                Phase::Closed => self.gone = true,
-                Phase::Established(_) => self.on_established_deadline(core),
-                _ => {
-                    self.down(core, Reason::Timeout);
-                    self.gone = true;
-                }
-            }
+        let due = |deadline: Timestamp| deadline <= core.now;
+        if self.common.deadline.is_some_and(due) {
+            self.common.deadline = None;
+            // A handshake, or the wait for a successor's fate or for the peer to delete what was replaced.
+            self.down(core, Reason::Timeout);
+            self.state = State::Gone;
             return;
         }
-        let most = self.transmissions(core);
-        if let Tick::PeerGone = self.channel.tick(core, most) {
-            if !self.try_another_path(core) {
-                self.on_peer_gone(core);
-            }
-            return;
+        if let State::InitSent(init) = &mut self.state
+            && init.resumption_is_unanswered(&self.common)
+        {
+            return self.abandon_resumption(core);
         }
-        self.established_tick(core);
+        let common = &mut self.common;
+        let most = match &self.state {
+            State::Established(established) => established.transmissions(common, core),
+            _ => core.limits.transmissions,
+        };
+        if let Tick::PeerGone = common.channel.tick(core, most) {
+            return self.on_peer_gone(core);
+        }
+        if let State::Established(established) = &mut self.state {
+            established.tick(common, core);
+        }
         self.pump(core);
     }
 
-    fn on_peer_gone(&mut self, core: &mut Core) {
-        self.channel.land();
-        if matches!(self.phase, Phase::Established(_)) {
-            self.bequeath_to_limbo(core);
+    fn abandon_resumption(&mut self, core: &mut Core) {
+        // Nobody sent anything, so there is no event that could be in the wrong state.
+        let wrong = self.wrong_state(EventName::InitResponse);
+        if let State::InitSent(mut init) = std::mem::replace(&mut self.state, State::Moving) {
+            let next = init.abandon_resumption(&mut self.common, core);
+            let outcome = self.after_init(init, core, next);
+            let _ = self.conclude(core, outcome, wrong);
         }
+    }
+
+    /// The request was repeated as often as it may be. Another path may work; else the peer is gone.
+    fn on_peer_gone(&mut self, core: &mut Core) {
+        if let State::Established(established) = &mut self.state {
+            if established.try_another_path(&mut self.common, core) {
+                return;
+            }
+            // A successor that the peer has made may yet be reached: it is not for us to end the Child SAs.
+            established.hand_over_to_pending(&mut self.common, core);
+        }
+        self.common.channel.complete_request();
         self.down(core, Reason::Timeout);
-        self.gone = true;
+        self.state = State::Gone;
+    }
+
+    /// Starts what waits, if nothing is out.
+    fn pump(&mut self, core: &mut Core) {
+        if let State::Established(established) = &mut self.state {
+            established.pump(&mut self.common, core);
+        }
     }
 
     /// Ends this IKE SA and its Child SAs. It answers repetitions for a while.
     pub(crate) fn down(&mut self, core: &mut Core, reason: Reason) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
-        self.deadline = Some(core.now.after(core.limits.linger));
-        match phase {
-            Phase::Closed => return,
-            Phase::Established(established) => {
-                let quiet = established.role != Role::Live;
-                established.release(core, self.id, &reason);
+        let state = std::mem::replace(&mut self.state, State::Closed);
+        // The peer may not have our last answer yet (§2.1), and we may not have its last word.
+        self.common.deadline = Some(core.now.after(core.limits.linger));
+        match state {
+            State::Closed => return,
+            State::Gone => {
+                self.state = State::Gone;
+                return;
+            }
+            State::Established(established) => {
+                // Of one that was replaced or is surplus nobody was told that it is up.
+                let quiet = !established.is_live();
+                established.release(core, self.common.id, &reason);
                 if quiet {
                     return;
                 }
             }
-            Phase::InitSent(_) => {}
-            Phase::Handshake(handshake) => handshake.release(core),
+            State::Initiator(initiator, _) => initiator.release(core),
+            State::InitSent(_) | State::SolvingPuzzle(..) | State::Responder(..) => {}
+            // What it had was released where it failed.
+            State::Moving => {}
         }
-        let connection = Some(self.connection.name.clone());
+        // Whoever ended a session on purpose does not want it resumed. One that ended for another has left its ticket
+        // to that one.
+        let lost = matches!(reason, Reason::Timeout | Reason::PeerCrashed);
+        let followed = matches!(
+            reason,
+            Reason::Crowded | Reason::InitialContact | Reason::Redundant
+        );
+        let name = &self.common.connection.name;
+        if !lost && !followed {
+            core.held_tickets.forget(name);
+        }
         core.event(Event::IkeDown {
-            ike: self.id,
-            connection,
+            ike: self.common.id,
+            connection: Some(name.clone()),
             reason,
         });
     }
 
-    const fn encapsulation(&self) -> bool {
-        self.nat.detected()
+    /// Adds an intention of the caller, which only the IKE SA that carries the Child SAs can carry out.
+    pub(crate) fn want(&mut self, core: &mut Core, intent: Intent) -> Result<(), WrongState> {
+        match &mut self.state {
+            State::Established(established) if established.is_live() => {
+                established.enqueue(core, intent, core.now);
+                self.pump(core);
+                Ok(())
+            }
+            State::InitSent(_)
+            | State::SolvingPuzzle(..)
+            | State::Initiator(..)
+            | State::Responder(..)
+                if matches!(intent, Intent::DeleteIke(_)) =>
+            {
+                self.down(core, Reason::Local);
+                self.state = State::Gone;
+                Ok(())
+            }
+            _ => Err(self.wrong_state(EventName::Command)),
+        }
     }
 
-    fn remove_child(&mut self, core: &mut Core, spi_in: u32, reason: Reason) -> Option<ChildSa> {
-        let Phase::Established(established) = &mut self.phase else {
-            return None;
+    /// Lets the IKE SA that carries the Child SAs do something: others have a successor that does.
+    fn live_do<T>(
+        &mut self,
+        core: &mut Core,
+        event: EventName,
+        work: impl FnOnce(&mut Established, &mut Common, &mut Core) -> T,
+    ) -> Result<T, WrongState> {
+        match self.is_live() {
+            true => self.established_do(core, event, work),
+            false => Err(self.wrong_state(event)),
+        }
+    }
+
+    /// Lets an established IKE SA do something.
+    fn established_do<T>(
+        &mut self,
+        core: &mut Core,
+        event: EventName,
+        work: impl FnOnce(&mut Established, &mut Common, &mut Core) -> T,
+    ) -> Result<T, WrongState> {
+        let State::Established(established) = &mut self.state else {
+            return Err(self.wrong_state(event));
         };
-        let child = established.children.remove(&spi_in)?;
-        established.void_promise_about(core, spi_in);
-        core.free_esp_spi(spi_in);
-        let (ike, spi_out) = (self.id, child.spi_out);
-        core.event(Event::ChildDown {
-            ike,
-            spi_in,
-            spi_out,
-            reason,
-        });
-        Some(child)
+        Ok(work(established, &mut self.common, core))
     }
 }

@@ -1,76 +1,169 @@
-//! CREATE_CHILD_SA for the IKE SA itself (RFC 7296 §1.3.2, §2.8.2, §2.18).
+//! CREATE_CHILD_SA for the IKE SA itself, as the exchange's initiator (RFC 7296 §1.3.2, §2.8.2, §2.18).
+//!
+//! ```text
+//! HDR, SK {SA, Ni, KEi}  -->
+//!                        <--  HDR, SK {SA, Nr, KEr [, N(ADDITIONAL_KEY_EXCHANGE)]}
+//! ```
+
+use std::sync::Arc;
 
 use super::channel::Channel;
-use super::child::{Refusal, answer_exchange};
 use super::core::{Core, Transfer};
-use super::exchange::{Established, Intent, Request, Role};
-use super::followup::{Followup, Promised};
+use super::create_child::demanded_group;
+use super::established::{Established, EstablishedState};
+use super::exchange::{Agreed, Exchange, Followup, IkeRekey, Intent};
 use super::handshake::error_notify;
-use super::rekey_child::demanded_group;
-use super::{IkeId, IkeSa, Phase, find};
+use super::state::{EventName, Failure, WrongState};
+use super::{Common, IkeId, IkeSa, State, find};
 use crate::config::Connection;
 use crate::crash::PeerToken;
-use crate::crypto::{Group, IkeKeys, Inputs, Pending, Shared};
+use crate::crypto::{Group, IkeKeys, Pending};
 use crate::event::{Event, Reason};
-use crate::select::{IkeSuite, check_choice, choose};
+use crate::select::{IkeSuite, check_choice};
+use crate::types::{Nonces, SpiPair};
 use crate::wire::{ExchangeType, KeyExchange, NotifyType, Payload, Proposal};
 
-/// How many [`crate::Limits::linger`] an IKE SA waits for the decision between two successors: longer
+/// Number of [`crate::Limits::linger`] for which an IKE SA waits for the decision between two successors: longer
 /// than a request lives.
-const LIMBO_LINGERS: u32 = 4;
+const COLLISION_LINGERS: u32 = 4;
 
-/// The peer rekeyed the IKE SA while our request was out.
-pub(crate) struct PeerIkeRekey {
-    successor: IkeId,
-    lowest: Vec<u8>,
-}
-
-/// Our CREATE_CHILD_SA request for a new IKE SA.
-pub(crate) struct IkeRequest {
-    spi: u64,
-    nonce: Vec<u8>,
-    pending: Pending,
-    proposals: Vec<Proposal>,
-    peer_rekey: Option<PeerIkeRekey>,
-    group_changes: u8,
-    /// While further key exchanges are under way: the one that is out, and what the response agreed to.
-    further: Option<(Followup, Agreed)>,
-}
-
-/// What the response to our request agreed to.
-struct Agreed {
-    suite: IkeSuite,
-    spi_r: u64,
-    nonce_r: Vec<u8>,
-    shared: Vec<Shared>,
-    token: Option<PeerToken>,
-}
-
-fn proposals(connection: &Connection, spi: u64) -> Vec<Proposal> {
+pub(super) fn proposals(connection: &Connection, spi: u64) -> Vec<Proposal> {
     let wire = (1..=u8::MAX).zip(&connection.ike);
     wire.map(|(number, ike)| ike.to_wire(number, &spi.to_be_bytes()))
         .collect()
 }
 
 impl Established {
-    /// The peer's rekeying while ours is out: its lowest nonce, and its successor, if it is through.
-    fn ike_rival<'a>(&'a self, request: &'a IkeRequest) -> Option<(&'a [u8], Option<IkeId>)> {
-        if let Some(peer) = &request.peer_rekey {
-            return Some((&peer.lowest, Some(peer.successor)));
-        }
-        let promise = self.promise.as_ref().filter(|promise| promise.is_ike())?;
-        Some((promise.lowest(), None))
+    /// Asks for a new IKE SA, with the group that the peer demanded, if it did (RFC 7296 §1.3.2).
+    ///
+    /// ```text
+    /// HDR, SK {SA, Ni, KEi}  -->
+    /// ```
+    pub(super) fn start_ike_rekey(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        group: Option<(Group, u8)>,
+    ) {
+        let spi = core.ike_spi();
+        let mut groups = sa.connection.ike.iter().flat_map(|ike| &ike.groups);
+        let first = groups.find(|group| group.is_first()).copied();
+        // A connection without such a group has no IKE SA to replace.
+        let Some(wanted) = group.map(|(group, _)| group).or(first) else {
+            return;
+        };
+        let Ok(pending) = Pending::start(wanted, &mut *core.random) else {
+            return;
+        };
+        let nonce = core.nonce();
+        let proposals = proposals(&sa.connection, spi);
+        let (method, data) = (wanted.id(), pending.public().to_vec());
+        let payloads = [
+            Payload::Sa(proposals.clone()),
+            Payload::Nonce(nonce.clone()),
+            Payload::Ke(KeyExchange { method, data }),
+        ];
+        let exchange = Exchange::RekeyIke(Box::new(IkeRekey {
+            spi,
+            nonce,
+            pending,
+            proposals,
+            peer_rekey: None,
+            group_changes: group.map_or(0, |(_, changes)| changes),
+            further: None,
+        }));
+        self.send(sa, core, ExchangeType::CREATE_CHILD_SA, &payloads, exchange);
     }
 
-    /// Whether the exchange with the lowest of the four nonces is ours: it loses (§2.8.2).
-    fn loses_ike(&self, request: &IkeRequest, nonce_r: &Vec<u8>) -> bool {
-        let lowest = (&request.nonce).min(nonce_r).as_slice();
-        self.ike_rival(request)
-            .is_some_and(|(theirs, _)| lowest < theirs)
+    /// Gives what this IKE SA carries to its successor.
+    pub(super) fn hand_over_to(&mut self, sa: &mut Common, core: &mut Core, to: IkeId) {
+        self.cancel_pending_rekey(core);
+        // The peer may have moved while the new one was made.
+        let inherited = Box::new(self.hand_over(sa.channel.path, sa.nat));
+        self.state = EstablishedState::Replaced;
+        sa.deadline = Some(collision_deadline(core));
+        // First the holder's count, so that the successor is there for it when it takes over.
+        core.transfers.push(Transfer::Holds {
+            ike: to,
+            holder: self.auth.authorization().holder().clone(),
+            most: self.auth.authorization().rates().ike_sas,
+        });
+        core.transfers.push(Transfer::Inherit {
+            from: sa.id,
+            to,
+            inherited,
+        });
+    }
+
+    /// Gives everything to the successor that the peer has made: it has decided for it, or is beyond reach.
+    pub(super) fn hand_over_to_pending(&mut self, sa: &mut Common, core: &mut Core) {
+        if let Some(Exchange::RekeyIke(ours)) = &self.exchange
+            && let Some(peer) = &ours.peer_rekey
+        {
+            let successor = peer.successor;
+            self.hand_over_to(sa, core, successor);
+        }
+    }
+
+    /// Makes the new IKE SA, whose collision is pending until it inherits.
+    pub(super) fn make_successor(
+        &self,
+        sa: &Common,
+        core: &Core,
+        (spis, initiator): (SpiPair, bool),
+        suite: &IkeSuite,
+        keys: IkeKeys,
+    ) -> Option<(IkeSa, IkeId)> {
+        let mut channel = Channel::new(core, sa.channel.path, spis, initiator);
+        // What both announced in IKE_SA_INIT holds for every successor: it is never announced again.
+        channel.fragmentation = sa.channel.fragmentation;
+        if !channel.set_keys(suite, &keys) {
+            return None;
+        }
+        // Who the peer is and what it may have was settled once, and binds every successor.
+        let auth = self.auth.inherit();
+        let established = Self::successor_of(auth, keys, self.mobility.clone());
+        let id = IkeId(if initiator {
+            spis.initiator
+        } else {
+            spis.responder
+        });
+        let successor = IkeSa {
+            common: Common {
+                id,
+                connection: Arc::clone(&sa.connection),
+                channel,
+                nat: sa.nat,
+                deadline: Some(collision_deadline(core)),
+            },
+            state: State::Established(Box::new(established)),
+        };
+        Some((successor, id))
     }
 }
 
-impl IkeRequest {
+fn collision_deadline(core: &Core) -> crate::time::Timestamp {
+    let lingers = core.limits.linger.saturating_mul(COLLISION_LINGERS);
+    core.now.after(lingers)
+}
+
+impl IkeRekey {
+    /// The peer's rekeying while ours is out: its lowest nonce, and its successor, if it is through.
+    fn competing<'a>(&'a self, in_use: &'a Established) -> Option<(&'a [u8], Option<IkeId>)> {
+        if let Some(peer) = &self.peer_rekey {
+            return Some((&peer.lowest, Some(peer.successor)));
+        }
+        let pending = in_use.pending_rekey.as_ref();
+        let pending = pending.filter(|pending| pending.is_ike())?;
+        Some((pending.lowest(), None))
+    }
+
+    /// Whether the exchange with the lowest of the four nonces is ours: it loses (§2.8.2).
+    fn loses(&self, in_use: &Established, nonces: &Nonces) -> bool {
+        self.competing(in_use)
+            .is_some_and(|(theirs, _)| nonces.lowest() < theirs)
+    }
+
     /// Checks the response to CREATE_CHILD_SA.
     fn agreed(&self, payloads: &[Payload]) -> Option<Agreed> {
         let answer = find!(payloads, Payload::Sa)?;
@@ -83,420 +176,185 @@ impl IkeRequest {
         }
         Some(Agreed {
             suite,
-            spi_r: chosen.spi64().filter(|spi| *spi != 0)?,
-            nonce_r: find!(payloads, Payload::Nonce)?.clone(),
+            spis: SpiPair {
+                initiator: self.spi,
+                responder: chosen.spi64().filter(|spi| *spi != 0)?,
+            },
+            nonces: Nonces {
+                initiator: self.nonce.clone(),
+                responder: find!(payloads, Payload::Nonce)?.clone(),
+            },
             shared: vec![self.pending.finish(&ke.data).ok()?],
             token: PeerToken::find(payloads),
         })
     }
-}
 
-impl IkeSa {
-    pub(super) fn start_ike_rekey(&mut self, core: &mut Core, group: Option<(Group, u8)>) {
-        let spi = core.ike_spi();
-        let first = || {
-            let mut groups = self
-                .connection
-                .ike
-                .iter()
-                .flat_map(|ike| ike.groups.iter().copied());
-            groups.find(|group| group.is_first())
-        };
-        let Some(wanted) = group.map(|(group, _)| group).or_else(first) else {
-            return;
-        };
-        let Ok(pending) = Pending::start(wanted, &mut *core.random) else {
-            return;
-        };
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        let nonce = core.nonce();
-        let proposals = proposals(&self.connection, spi);
-        let (method, data) = (wanted.id(), pending.public().to_vec());
-        let payloads = [
-            Payload::Sa(proposals.clone()),
-            Payload::Nonce(nonce.clone()),
-            Payload::Ke(KeyExchange { method, data }),
-        ];
-        let group_changes = group.map_or(0, |(_, changes)| changes);
-        let request = IkeRequest {
-            spi,
-            nonce,
-            pending,
-            proposals,
-            peer_rekey: None,
-            group_changes,
-            further: None,
-        };
-        established.request = Some(Request::RekeyIke(Box::new(request)));
-        self.channel
-            .request(core, ExchangeType::CREATE_CHILD_SA, &payloads);
-    }
-
-    pub(super) fn answer_ike_rekey(
-        &mut self,
+    /// Takes the response to CREATE_CHILD_SA (RFC 7296 §1.3.2).
+    ///
+    /// ```text
+    ///   <--  HDR, SK {SA, Nr, KEr [, N(QUICK_CRASH_DETECTION)]}   or
+    ///   <--  HDR, SK {N(an error)}
+    /// ```
+    pub(super) fn on_response(
+        mut self: Box<Self>,
+        in_use: &mut Established,
+        sa: &mut Common,
         core: &mut Core,
         payloads: &[Payload],
-    ) -> Result<Vec<Payload>, Refusal> {
-        let later = || {
-            Refusal::new(
-                NotifyType::TEMPORARY_FAILURE,
-                Reason::Protocol("not at this moment"),
-            )
-        };
-        let Phase::Established(established) = &mut self.phase else {
-            return Err(later());
-        };
-        let busy = match &established.request {
-            Some(Request::RekeyIke(request)) => request.peer_rekey.is_some(),
-            Some(
-                Request::Child(_)
-                | Request::DeleteChild(..)
-                | Request::Disown(_)
-                | Request::DeleteIke(_),
-            ) => true,
-            Some(
-                Request::Liveness
-                | Request::UpdateAddresses(_)
-                | Request::CheckPath(..)
-                | Request::Notice,
-            )
-            | None => false,
-        };
-        if busy || established.role != Role::Live || established.heir.is_some() {
-            return Err(later());
+    ) -> Result<(), Failure> {
+        if let Some(error) = error_notify(payloads) {
+            self.on_error(in_use, sa, core, error, payloads);
+            return Ok(());
         }
-        let syntax = || Refusal::new(NotifyType::INVALID_SYNTAX, Reason::Protocol("IKE rekeying"));
-        let offered = find!(payloads, Payload::Sa).ok_or_else(syntax)?;
-        let ke = find!(payloads, Payload::Ke).ok_or_else(syntax)?;
-        let nonce_i = find!(payloads, Payload::Nonce).ok_or_else(syntax)?;
-        let chosen = choose(&proposals(&self.connection, 0), offered, Some(ke.method));
-        let chosen = chosen.map_err(|failure| {
-            Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN, Reason::Negotiation(failure))
-        })?;
-        let suite = IkeSuite::from_wire(&chosen).ok_or_else(syntax)?;
-        let spi_i = chosen.spi64().filter(|spi| *spi != 0).ok_or_else(syntax)?;
-        let (public, shared) =
-            answer_exchange(core, Some(suite.group), Some(ke))?.ok_or_else(syntax)?;
-        let (spis, nonces) = ((spi_i, core.ike_spi()), (nonce_i.clone(), core.nonce()));
-        let mut reply = vec![
-            Payload::Sa(vec![Proposal {
-                spi: spis.1.to_be_bytes().to_vec(),
-                ..chosen
-            }]),
-            Payload::Nonce(nonces.1.clone()),
-            Payload::Ke(public),
-        ];
-        if suite.additional.is_empty() {
-            self.make_successor(core, &suite, spis, &nonces, &[shared])?;
-            reply.extend(core.crash_secret.as_ref().map(|secret| secret.token(spis)));
-        } else {
-            let what = Promised::Ike(suite, spis, vec![shared]);
-            reply.push(established.promise(core, nonces, what));
-        }
-        Ok(reply)
-    }
-
-    /// Makes the successor that the peer has asked for, after all its key exchanges.
-    pub(super) fn make_successor(
-        &mut self,
-        core: &mut Core,
-        suite: &IkeSuite,
-        spis: (u64, u64),
-        nonces: &(Vec<u8>, Vec<u8>),
-        shared: &[Shared],
-    ) -> Result<(), Refusal> {
-        let syntax = || Refusal::new(NotifyType::INVALID_SYNTAX, Reason::Protocol("IKE rekeying"));
-        let Phase::Established(established) = &mut self.phase else {
-            return Err(syntax());
+        let Some(agreed) = self.agreed(payloads) else {
+            return Err(Reason::Protocol("answer to IKE rekeying").into());
         };
-        let inputs = Inputs {
-            nonce_i: &nonces.0,
-            nonce_r: &nonces.1,
-            spi_i: spis.0,
-            spi_r: spis.1,
-        };
-        let keys = established.keys.rekeyed(suite, shared, inputs);
-        let keys = keys.ok_or_else(syntax)?;
-        let successor = IkeId(spis.1);
-        match &mut established.request {
-            Some(Request::RekeyIke(request)) => {
-                let lowest = (&nonces.0).min(&nonces.1).clone();
-                request.peer_rekey = Some(PeerIkeRekey { successor, lowest });
-            }
-            _ => established.heir = Some(successor),
+        if agreed.suite.additional.is_empty() {
+            return self.complete(in_use, sa, core, &agreed);
         }
-        let sa = self.successor(core, spis, false, suite, keys);
-        core.spawned.push(sa.ok_or_else(syntax)?);
+        // Whoever loses leaves the costly rest out: both sides know now whose exchange it is.
+        if self.loses(in_use, &agreed.nonces) {
+            self.yield_to_peer(in_use, sa, core);
+            return Ok(());
+        }
+        let followup = Followup::start(core, agreed.suite.additional.clone().into(), payloads)?;
+        self.further = Some((followup, agreed));
+        self.send_followup(in_use, sa, core);
         Ok(())
     }
 
-    /// Once the answer to the peer's rekeying is out, the successor takes over.
-    pub(super) fn after_ike_rekey_answer(&mut self, core: &mut Core) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        if let Some(heir) = established.heir.take() {
-            self.bequeath(core, heir);
-        }
-    }
-
-    /// Gives what this IKE SA carries to its successor.
-    fn bequeath(&mut self, core: &mut Core, to: IkeId) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        established.void_promise(core);
-        let path = (self.channel.local, self.channel.remote);
-        let estate = Box::new(established.give_away(path, self.nat));
-        established.role = Role::Replaced;
-        self.deadline = Some(
-            core.now
-                .after(core.limits.linger.saturating_mul(LIMBO_LINGERS)),
-        );
-        core.transfers.push(Transfer::Holds {
-            ike: to,
-            holder: established.auth.authorization().holder().clone(),
-            most: established.auth.authorization().rates().ike_sas,
-        });
-        core.transfers.push(Transfer::Estate {
-            from: self.id,
-            to,
-            estate,
-        });
-    }
-
-    /// The peer has decided for the successor that it made, or is beyond reach.
-    pub(super) fn bequeath_to_limbo(&mut self, core: &mut Core) {
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
-        if let Some(Request::RekeyIke(request)) = &established.request
-            && let Some(peer) = &request.peer_rekey
-        {
-            let successor = peer.successor;
-            self.bequeath(core, successor);
-        }
-    }
-
-    pub(super) fn on_ike_rekey_response(
-        &mut self,
+    /// Takes the response to one of the further key exchanges (RFC 9370 §2.2.4).
+    ///
+    /// ```text
+    /// HDR(IKE_FOLLOWUP_KE), SK {KEi(n), N(ADDITIONAL_KEY_EXCHANGE)}  -->
+    ///                       <--  HDR(IKE_FOLLOWUP_KE), SK {KEr(n) [, N(ADDITIONAL_KEY_EXCHANGE)]}
+    /// ```
+    pub(super) fn on_followup_response(
+        mut self: Box<Self>,
+        in_use: &mut Established,
+        sa: &mut Common,
         core: &mut Core,
-        mut request: IkeRequest,
         payloads: &[Payload],
-    ) {
+    ) -> Result<(), Failure> {
         if let Some(error) = error_notify(payloads) {
-            self.on_ike_rekey_error(core, &request, error, payloads);
-            return;
+            self.on_error(in_use, sa, core, error, payloads);
+            return Ok(());
         }
-        let Some(agreed) = request.agreed(payloads) else {
-            self.down(core, Reason::Protocol("answer to IKE rekeying"));
-            return;
+        let Some((followup, mut agreed)) = self.further.take() else {
+            let reason = Reason::Protocol("response to another exchange");
+            return Err(Failure::wrong_state(reason));
         };
-        let Phase::Established(established) = &self.phase else {
-            return;
+        let (shared, next) = followup.finish(core, payloads)?;
+        agreed.shared.push(shared);
+        // The last response names the IKE SA by its token, since only then there is one.
+        agreed.token = PeerToken::find(payloads).or(agreed.token);
+        let Some(followup) = next else {
+            return self.complete(in_use, sa, core, &agreed);
         };
-        if agreed.suite.additional.is_empty() {
-            return self.complete_ike(core, &request, &agreed);
+        if self.loses(in_use, &agreed.nonces) {
+            self.yield_to_peer(in_use, sa, core);
+            return Ok(());
         }
-        if established.loses_ike(&request, &agreed.nonce_r) {
-            return self.yield_ike(core, &request);
-        }
-        match Followup::start(core, agreed.suite.additional.clone().into(), payloads) {
-            Ok(followup) => {
-                request.further = Some((followup, agreed));
-                self.go_on_with_ike(core, request);
-            }
-            Err(reason) => self.down(core, reason),
-        }
+        self.further = Some((followup, agreed));
+        self.send_followup(in_use, sa, core);
+        Ok(())
     }
 
-    fn go_on_with_ike(&mut self, core: &mut Core, request: IkeRequest) {
-        if let Some((followup, _)) = &request.further {
-            self.send_followup(core, followup);
+    fn send_followup(self: Box<Self>, in_use: &mut Established, sa: &mut Common, core: &mut Core) {
+        if let Some((followup, _)) = &self.further {
+            followup.send(sa, core);
         }
-        if let Phase::Established(established) = &mut self.phase {
-            established.request = Some(Request::RekeyIke(Box::new(request)));
-        }
+        in_use.exchange = Some(Exchange::RekeyIke(self));
     }
 
-    /// A response to one of the further key exchanges.
-    pub(super) fn on_ike_followup(
-        &mut self,
+    /// Makes the successor: all key exchanges of ours are through, and the peer has made its half.
+    fn complete(
+        &self,
+        in_use: &mut Established,
+        sa: &mut Common,
         core: &mut Core,
-        mut request: IkeRequest,
-        payloads: &[Payload],
-    ) {
-        if let Some(error) = error_notify(payloads) {
-            return self.on_ike_rekey_error(core, &request, error, payloads);
-        }
-        let Phase::Established(established) = &self.phase else {
-            return;
-        };
-        let Some((followup, mut agreed)) = request.further.take() else {
-            return self.down(core, Reason::Protocol("response to another exchange"));
-        };
-        match followup.finish(core, payloads) {
-            Err(reason) => self.down(core, reason),
-            Ok((shared, next)) => {
-                agreed.shared.push(shared);
-                agreed.token = PeerToken::find(payloads).or(agreed.token);
-                let Some(followup) = next else {
-                    return self.complete_ike(core, &request, &agreed);
-                };
-                if established.loses_ike(&request, &agreed.nonce_r) {
-                    return self.yield_ike(core, &request);
-                }
-                request.further = Some((followup, agreed));
-                self.go_on_with_ike(core, request);
-            }
-        }
-    }
-
-    /// All key exchanges of ours are through, and the peer has made its half.
-    fn complete_ike(&mut self, core: &mut Core, request: &IkeRequest, agreed: &Agreed) {
-        let Phase::Established(established) = &self.phase else {
-            return;
-        };
-        let inputs = Inputs {
-            nonce_i: &request.nonce,
-            nonce_r: &agreed.nonce_r,
-            spi_i: request.spi,
-            spi_r: agreed.spi_r,
-        };
-        let lost = established.loses_ike(request, &agreed.nonce_r);
-        let keys = established
+        agreed: &Agreed,
+    ) -> Result<(), Failure> {
+        let lost = self.loses(in_use, &agreed.nonces);
+        let Agreed { suite, spis, .. } = agreed;
+        let keys = in_use
             .keys
-            .rekeyed(&agreed.suite, &agreed.shared, inputs);
-        let spis = (request.spi, agreed.spi_r);
-        let sa = keys.and_then(|keys| self.successor(core, spis, true, &agreed.suite, keys));
-        let Some(mut sa) = sa else {
-            self.down(core, Reason::Protocol("answer to IKE rekeying"));
-            return;
+            .rekeyed(suite, &agreed.shared, &agreed.nonces, *spis);
+        let made =
+            keys.and_then(|keys| in_use.make_successor(sa, core, (*spis, true), suite, keys));
+        let Some((mut successor, ours)) = made else {
+            return Err(Reason::Protocol("answer to IKE rekeying").into());
         };
-        if let Phase::Established(successor) = &mut sa.phase {
-            successor.crash_token.clone_from(&agreed.token);
+        if let State::Established(established) = &mut successor.state {
+            established.crash_token.clone_from(&agreed.token);
         }
-        let ours = sa.id;
-        core.spawned.push(sa);
+        core.spawned.push(successor);
         if lost {
+            // It exists at the peer, so we who made it delete it there (§2.8.2).
             core.transfers.push(Transfer::Discard(ours));
-            self.yield_ike(core, request);
-            return;
+            self.yield_to_peer(in_use, sa, core);
+            return Ok(());
         }
-        self.bequeath(core, ours);
-        if let Phase::Established(established) = &mut self.phase {
-            established.enqueue(core, Intent::DeleteIke(Reason::Replaced), core.now);
-        }
+        in_use.hand_over_to(sa, core, ours);
+        in_use.enqueue(core, Intent::DeleteIke(Reason::Replaced), core.now);
+        Ok(())
     }
 
     /// Leaves it to the peer, which has made the successor or will. Should it not come to that, it is our
     /// turn again.
-    fn yield_ike(&mut self, core: &mut Core, request: &IkeRequest) {
-        if let Some(peer) = &request.peer_rekey {
-            return self.bequeath(core, peer.successor);
-        }
-        if let Phase::Established(established) = &mut self.phase {
-            established.enqueue(core, Intent::RekeyIke, core.now);
+    fn yield_to_peer(&self, in_use: &mut Established, sa: &mut Common, core: &mut Core) {
+        match &self.peer_rekey {
+            Some(peer) => in_use.hand_over_to(sa, core, peer.successor),
+            None => in_use.enqueue(core, Intent::RekeyIke, core.now),
         }
     }
 
-    fn on_ike_rekey_error(
-        &mut self,
+    fn on_error(
+        &self,
+        in_use: &mut Established,
+        sa: &mut Common,
         core: &mut Core,
-        request: &IkeRequest,
         error: NotifyType,
         payloads: &[Payload],
     ) {
-        let Phase::Established(established) = &self.phase else {
-            return;
-        };
-        if established.ike_rival(request).is_some() {
-            return self.yield_ike(core, request);
+        if self.competing(in_use).is_some() {
+            return self.yield_to_peer(in_use, sa, core);
         }
         if error == NotifyType::INVALID_KE_PAYLOAD
-            && request.further.is_none()
+            && self.further.is_none()
             && let Some(group) = demanded_group(payloads)
         {
-            let offered = self
-                .connection
-                .ike
-                .iter()
-                .any(|ike| ike.groups.contains(&group));
-            if offered && group != request.pending.group() && request.group_changes < 2 {
-                let changes = request.group_changes.saturating_add(1);
-                self.start_ike_rekey(core, Some((group, changes)));
+            // Only what we offered, or the peer could talk us down.
+            let mut offered = sa.connection.ike.iter();
+            let offered = offered.any(|ike| ike.groups.contains(&group));
+            if offered && group != self.pending.group() && self.group_changes < 2 {
+                let changes = self.group_changes.saturating_add(1);
+                in_use.start_ike_rekey(sa, core, Some((group, changes)));
                 return;
             }
         }
         let pause = core.jittered(core.limits.retry_pause);
         let later = core.now.after(pause);
-        let Phase::Established(established) = &mut self.phase else {
-            return;
-        };
         let again = [NotifyType::TEMPORARY_FAILURE, NotifyType::STATE_NOT_FOUND];
         if again.contains(&error) {
-            established.enqueue(core, Intent::RekeyIke, later);
+            in_use.enqueue(core, Intent::RekeyIke, later);
         } else {
             core.event(Event::IkeRekeyFailed {
-                ike: self.id,
+                ike: sa.id,
                 reason: Reason::Refused(error),
             });
         }
     }
+}
 
-    /// The new IKE SA, in limbo until it inherits.
-    fn successor(
-        &self,
-        core: &Core,
-        spis: (u64, u64),
-        initiator: bool,
-        suite: &IkeSuite,
-        keys: IkeKeys,
-    ) -> Option<Self> {
-        let Phase::Established(old) = &self.phase else {
-            return None;
-        };
-        let mut channel = Channel::new(core, self.path(), spis, initiator);
-        channel.fragmentation = self.channel.fragmentation;
-        if !channel.set_keys(suite, &keys) {
-            return None;
-        }
-        let established = Established {
-            auth: old.auth.inherit(),
-            keys,
-            children: std::collections::BTreeMap::new(),
-            request: None,
-            promise: None,
-            queue: std::collections::VecDeque::new(),
-            role: Role::Limbo,
-            mobility: old.mobility.clone(),
-            crash_token: None,
-            heir: None,
-            rekey_at: None,
-            ends_at: None,
-        };
-        Some(Self {
-            id: IkeId(if initiator { spis.0 } else { spis.1 }),
-            connection: std::sync::Arc::clone(&self.connection),
-            channel,
-            nat: self.nat,
-            phase: Phase::Established(Box::new(established)),
-            deadline: Some(
-                core.now
-                    .after(core.limits.linger.saturating_mul(LIMBO_LINGERS)),
-            ),
-            gone: false,
-        })
-    }
-
+impl IkeSa {
     /// Deletes a successor of ours that lost against the peer's.
-    pub(crate) fn discard(&mut self, core: &mut Core) {
-        if let Phase::Established(established) = &mut self.phase {
-            established.role = Role::Redundant;
-            established.enqueue(core, Intent::DeleteIke(Reason::Redundant), core.now);
-            self.pump(core);
-        }
+    pub(crate) fn discard(&mut self, core: &mut Core) -> Result<(), WrongState> {
+        self.established_do(core, EventName::Discard, |established, sa, core| {
+            established.state = EstablishedState::Redundant;
+            let intent = Intent::DeleteIke(Reason::Redundant);
+            established.enqueue(core, intent, core.now);
+            established.pump(sa, core);
+        })
     }
 }

@@ -1,31 +1,34 @@
-//! IKE_SA_INIT, IKE_INTERMEDIATE and IKE_AUTH as responder (RFC 7296 §1.2, RFC 9242).
+//! IKE_SA_INIT and IKE_INTERMEDIATE as responder (RFC 7296 §1.2, RFC 9242).
+//!
+//! ```text
+//! HDR, SAi1, KEi, Ni  -->
+//!                     <--  HDR, SAr1, KEr, Nr [, CERTREQ]
+//! HDR, SK {KEi(n)}    -->                                     IKE_INTERMEDIATE, for each additional key exchange
+//!                     <--  HDR, SK {KEr(n)}
+//! ```
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::addresses;
-use super::candidates::{choose_suite, fits, offers, take_fallback};
+use super::candidates::{choose_suite, offers};
 use super::channel::Channel;
-use super::child::{Making, answer, answer_exchange, grant, has_notify, invalid_ke};
-use super::core::{Core, Transfer};
-use super::exchange::Established;
+use super::child::{has_notify, invalid_ke, respond_key_exchange};
+use super::core::Core;
 use super::handshake::{
-    Handshake, PpkUse, Step, Wanted, announced_hashes, capabilities, ppk_use, verification,
+    FirstMessages, Handshake, RequestedCertificates, announced_hashes, capabilities,
 };
-use super::mobility::{address_notifies, unexpected_nat};
 use super::nat::{self, Nat};
-use super::{IkeId, IkeSa, Phase, find};
-use crate::auth::{
-    AuthError, Authenticated, AuthorizedPeer, IntermediateAuth, OurProof, PeerVerified,
-    verify_shared_key, verify_signature,
-};
-use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth};
-use crate::crypto::{IkeKeys, Inputs, respond};
-use crate::event::{Answer, Ask, Event, Reason};
+use super::state::{Failure, StateName};
+use super::{Common, IkeId, IkeSa, State, find};
+use crate::auth::{AuthorizedPeer, IntermediateAuth, PeerVerified, Scheme};
+use crate::config::{Connection, Psk};
+use crate::crypto::{IkeKeys, respond};
+use crate::eap::Server;
+use crate::event::{AskId, Reason};
 use crate::select::NegotiationFailure;
+use crate::types::{Nonces, Path, SpiPair};
 use crate::wire::{
-    Authentication, Datagram, ExchangeType, Flags, Header, KeyExchange, Notify, NotifyType,
-    Payload, PayloadType, encode_clear,
+    Authentication, Datagram, ExchangeType, Flags, Header, Identification, KeyExchange, Notify,
+    NotifyType, Payload, PayloadType, encode_clear,
 };
 
 /// A first request that gets no IKE SA.
@@ -36,18 +39,119 @@ pub(crate) enum Refused {
     With(Notify, Option<Box<NegotiationFailure>>),
 }
 
-/// What the first Child SA is made of.
-struct FirstChild<'a> {
-    nonces: (Vec<u8>, Vec<u8>),
-    request: &'a [Payload],
+/// An IKE SA with keys but without proof, as responder.
+pub(crate) struct Responder {
+    pub(super) handshake: Handshake,
+    /// Connections that the peer may turn out to mean.
+    pub(super) candidates: Vec<Arc<Connection>>,
+    /// Key with which we prove ourselves after EAP.
+    pub(super) eap_key: Option<Psk>,
+}
+
+/// EAP under way as server.
+pub(crate) struct ServerRun {
+    pub(super) server: Server,
+    /// The first IKE_AUTH request: identity, SA, traffic selectors, configuration.
+    pub(super) request: Vec<Payload>,
+}
+
+/// Step of a handshake as responder, with what is needed to go on.
+pub(crate) enum ResponderStep {
+    /// The first request is answered, the next is to come.
+    InitAnswered,
+    /// The caller validates the peer's certificates.
+    Verifying { ask: AskId, request: Vec<Payload> },
+    /// The caller says whether the peer is still welcome.
+    Reviewing {
+        ask: AskId,
+        peer: PeerVerified,
+        request: Vec<Payload>,
+    },
+    /// The caller says what the peer may have.
+    Authorizing {
+        ask: AskId,
+        peer: PeerVerified,
+        request: Vec<Payload>,
+    },
+    /// The caller signs.
+    Signing {
+        ask: AskId,
+        scheme: Scheme,
+        peer: AuthorizedPeer,
+        request: Vec<Payload>,
+    },
+    /// EAP: the caller signs.
+    EapSigning {
+        ask: AskId,
+        scheme: Scheme,
+        run: Box<ServerRun>,
+        first: Vec<u8>,
+    },
+    /// EAP: the client's turn.
+    EapExpecting(Box<ServerRun>),
+    /// EAP: the caller looks for the password, has TLS work, or validates certificates.
+    EapAsking { ask: AskId, run: Box<ServerRun> },
+    /// EAP: the peer's proof with the session key is to come.
+    EapSucceeded {
+        run: Box<ServerRun>,
+        key: Psk,
+        who: Identification,
+    },
+}
+
+impl ResponderStep {
+    pub(super) const fn name(&self) -> StateName {
+        match self {
+            Self::InitAnswered => StateName::InitAnswered,
+            Self::Verifying { .. } => StateName::VerifyingInitiator,
+            Self::Reviewing { .. } => StateName::ReviewingInitiator,
+            Self::Authorizing { .. } => StateName::AuthorizingInitiator,
+            Self::Signing { .. } => StateName::SigningResponse,
+            Self::EapSigning { .. } => StateName::EapSigning,
+            Self::EapExpecting(_) => StateName::EapExpecting,
+            Self::EapAsking { .. } => StateName::EapAsking,
+            Self::EapSucceeded { .. } => StateName::EapSucceeded,
+        }
+    }
+
+    pub(super) fn waits_for(&self, id: AskId) -> bool {
+        match self {
+            Self::Verifying { ask, .. }
+            | Self::Reviewing { ask, .. }
+            | Self::Authorizing { ask, .. }
+            | Self::Signing { ask, .. }
+            | Self::EapSigning { ask, .. }
+            | Self::EapAsking { ask, .. } => *ask == id,
+            Self::InitAnswered | Self::EapExpecting(_) | Self::EapSucceeded { .. } => false,
+        }
+    }
+}
+
+/// Continuation of a handshake as responder.
+pub(crate) enum ResponderNext {
+    Wait(ResponderStep),
+    /// Both sides have proved who they are; ours is still to be sent.
+    Finish(ResponderFinish),
+}
+
+/// Everything that the last step of a responder needs. `request` is the first IKE_AUTH request.
+pub(crate) struct ResponderFinish {
+    pub(super) peer: AuthorizedPeer,
+    pub(super) request: Vec<Payload>,
+    pub(super) proof: Authentication,
 }
 
 impl IkeSa {
-    /// Answers a first request with an IKE SA, or says why not.
+    /// Answers a first request with an IKE SA, or says why not (RFC 7296 §1.2).
+    ///
+    /// ```text
+    /// HDR, SAi1, KEi, Ni  -->
+    ///                     <--  HDR, SAr1, KEr, Nr [, CERTREQ] [, N(...)]
+    /// ```
     pub(crate) fn respond(
         core: &mut Core,
         candidates: &[Arc<Connection>],
-        path: (SocketAddr, SocketAddr),
+        path: Path,
         datagram: &Datagram,
         bytes: &[u8],
     ) -> Result<Self, Refused> {
@@ -59,12 +163,15 @@ impl IkeSa {
         ) else {
             return Err(Refused::With(Notify::new(NotifyType::INVALID_SYNTAX), None));
         };
+        // First all that costs nothing: the sender may be anybody, and has not paid for a key exchange either.
         let (suite, chosen, candidates) = choose_suite(candidates, offered, ke.method)?;
+        // The initiator's guess was wrong; it tries again with the group that we name (§1.2).
         if ke.method != suite.group.id() {
             return Err(Refused::With(invalid_ke(suite.group.id()), None));
         }
         let connection = candidates.first().cloned().ok_or(Refused::Silently)?;
         let intermediate = has_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
+        // There would be no exchange to carry the additional key exchanges (RFC 9370 §2.2.2).
         if !suite.additional.is_empty() && !intermediate {
             return Err(Refused::With(
                 Notify::new(NotifyType::NO_PROPOSAL_CHOSEN),
@@ -74,15 +181,15 @@ impl IkeSa {
         let (public, shared) = respond(suite.group, &ke.data, &mut *core.random)
             .map_err(|_| Refused::With(Notify::new(NotifyType::INVALID_SYNTAX), None))?;
         let spi_i = datagram.header.spi_i;
-        let spis = (spi_i, core.ike_spi());
-        let nonces = (nonce_i.clone(), core.nonce());
-        let inputs = Inputs {
-            nonce_i: &nonces.0,
-            nonce_r: &nonces.1,
-            spi_i: spis.0,
-            spi_r: spis.1,
+        let spis = SpiPair {
+            initiator: spi_i,
+            responder: core.ike_spi(),
         };
-        let keys = IkeKeys::initial(&suite, &shared, inputs).ok_or(Refused::Silently)?;
+        let nonces = Nonces {
+            initiator: nonce_i.clone(),
+            responder: core.nonce(),
+        };
+        let keys = IkeKeys::initial(&suite, &shared, &nonces, spis).ok_or(Refused::Silently)?;
         let mut channel = Channel::new(core, path, spis, false);
         if !channel.set_keys(&suite, &keys) {
             return Err(Refused::Silently);
@@ -94,12 +201,12 @@ impl IkeSa {
                 method: suite.group.id(),
                 data: public,
             }),
-            Payload::Nonce(nonces.1.clone()),
+            Payload::Nonce(nonces.responder.clone()),
         ];
-        reply.extend(nat::notifies(core.limits.always_udp, spis, path.0, path.1));
+        reply.extend(nat::notifies(core.limits.always_udp, spis, path));
         reply.extend(capabilities(!suite.additional.is_empty()));
         reply.extend(offers(&candidates, payloads));
-        let response = encode_clear(init_header(spis), &reply);
+        let response = encode_clear(init_header(ExchangeType::IKE_SA_INIT, spis), &reply);
         channel.respond_clear(core, bytes, response.clone());
         let handshake = Handshake {
             additional: suite.additional.clone().into(),
@@ -107,426 +214,119 @@ impl IkeSa {
             keys,
             spis,
             nonces,
-            first: (bytes.to_vec(), response),
+            first: FirstMessages {
+                request: bytes.to_vec(),
+                response,
+            },
             peer_hashes: announced_hashes(payloads),
             intermediate: IntermediateAuth::default(),
-            step: Step::Expecting,
-            offer: None,
-            childless: true,
-            candidates,
             auth_id: None,
-            eap_key: None,
-            wanted: Wanted::default(),
+            wanted: RequestedCertificates::default(),
             credential: 0,
             ppk: false,
-            unmixed: None,
-            fallback: None,
+            resumed: None,
         };
-        Ok(Self {
-            id: IkeId(spis.1),
-            connection,
-            // The initiator could not know our SPI yet.
-            nat: Nat::from_payloads(core.limits.always_udp, payloads, (spi_i, 0), path.0, path.1),
-            channel,
-            phase: Phase::Handshake(Box::new(handshake)),
-            deadline: Some(core.now.after(core.limits.handshake_time)),
-            gone: false,
-        })
+        // The initiator could not know our SPI yet.
+        let known = SpiPair::of_initiator(spi_i);
+        let nat = Nat::from_payloads(core.limits.always_udp, payloads, known, path);
+        let responder = Responder {
+            handshake,
+            candidates,
+            eap_key: None,
+        };
+        Ok(Self::half_open(core, connection, channel, nat, responder))
     }
 
-    pub(super) fn on_intermediate_request(
-        &mut self,
-        core: &mut Core,
-        payloads: &[Payload],
-        request: &[u8],
-    ) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let expecting = matches!(handshake.step, Step::Expecting);
-        let group = handshake.additional.pop_front().filter(|_| expecting);
-        let answer = match group {
-            Some(_) => answer_exchange(core, group, find!(payloads, Payload::Ke))
-                .ok()
-                .flatten(),
-            None => None,
-        };
-        let exchange = ExchangeType::IKE_INTERMEDIATE;
-        let Some((ke, shared)) = answer else {
-            let notify = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX));
-            self.channel.respond(core, exchange, &[notify]);
-            self.down(core, Reason::Protocol("unexpected IKE_INTERMEDIATE"));
-            return;
-        };
-        let reply = [Payload::Ke(ke)];
-        let message_id = self.channel.next_expected();
-        let response = self.channel.logical(exchange, true, message_id, &reply);
-        self.channel.respond(core, exchange, &reply);
-        handshake
-            .intermediate
-            .add(&handshake.keys, request, &response);
-        if !handshake.update_keys(&mut self.channel, &shared) {
-            self.down(core, Reason::Protocol("key material"));
+    /// An IKE SA whose first request is answered.
+    pub(super) fn half_open(
+        core: &Core,
+        connection: Arc<Connection>,
+        channel: Channel,
+        nat: Nat,
+        responder: Responder,
+    ) -> Self {
+        Self {
+            common: Common {
+                id: IkeId(channel.spis.responder),
+                connection,
+                channel,
+                nat,
+                deadline: Some(core.now.after(core.limits.handshake_time)),
+            },
+            state: State::Responder(Box::new(responder), ResponderStep::InitAnswered),
         }
-    }
-
-    pub(super) fn on_auth_request(&mut self, core: &mut Core, mut request: Vec<Payload>) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        if !handshake.additional.is_empty() {
-            self.refuse_initiator(core, "additional key exchange was left out".into());
-            return;
-        }
-        if unexpected_nat((self.channel.local, self.channel.remote), &request) {
-            let notify = Notify::new(NotifyType::UNEXPECTED_NAT_DETECTED);
-            let exchange = ExchangeType::IKE_AUTH;
-            self.channel
-                .respond(core, exchange, &[Payload::Notify(notify)]);
-            return self.down(core, Reason::Protocol("a NAT, where the peer wants none"));
-        }
-        if !matches!(handshake.step, Step::Expecting) {
-            let step = handshake.take_step();
-            return self.on_eap_request(core, step, &request);
-        }
-        let Some(id) = find!(request, Payload::IdI).cloned() else {
-            return self.refuse_initiator(core, "no identity".into());
-        };
-        let proof = find!(request, Payload::Auth);
-        let wanted = find!(request, Payload::IdR);
-        let found = handshake.candidates.iter().find_map(|connection| {
-            let ppk = ppk_use(connection, &request)?;
-            fits(connection, &id, wanted, proof).then(|| (Arc::clone(connection), ppk))
-        });
-        let Some((connection, ppk)) = found else {
-            let method = proof.map_or("EAP".into(), |proof| proof.method.to_string());
-            self.refuse_initiator(core, format!("no connection for {id} with {method}"));
-            return;
-        };
-        self.connection = connection;
-        handshake.wanted = Wanted::by(&request);
-        match (ppk, &self.connection.ppk) {
-            (PpkUse::Mixed, Some(ppk)) => handshake.mix(ppk),
-            (PpkUse::Fallback, _) => take_fallback(&mut request),
-            _ => {}
-        }
-        match &self.connection.remote_auth {
-            RemoteAuth::Eap { .. } => self.start_eap_server(core, request),
-            RemoteAuth::Psk(_) => self.check_initiator(core, request, None),
-            RemoteAuth::Certificate { .. } => {
-                let question = verification(self.id, &self.connection, &id, &request);
-                let Some(question) = question else {
-                    self.refuse_initiator(core, "no certificate came".into());
-                    return;
-                };
-                let ask = core.ask(self.id, question);
-                if let Phase::Handshake(handshake) = &mut self.phase {
-                    handshake.step = Step::VerifyingInitiator { ask, request };
-                }
-            }
-        }
-    }
-
-    pub(super) fn on_responder_answer(&mut self, core: &mut Core, answer: Answer) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        match (handshake.take_step(), answer) {
-            (Step::VerifyingInitiator { request, .. }, Answer::PeerKey(key)) => {
-                self.check_initiator(core, request, Some(&key));
-            }
-            (
-                Step::SigningResponse {
-                    scheme,
-                    peer,
-                    request,
-                    ..
-                },
-                Answer::Signature(signature),
-            ) => {
-                self.establish(core, peer, &request, scheme.payload(&signature));
-            }
-            (Step::AuthorizingInitiator { peer, request, .. }, Answer::Authorized(may)) => {
-                if !core.budgets.handshake(may.holder(), may.rates(), core.now) {
-                    let reason = format!("{} comes more often than it may", peer.id());
-                    return self.refuse_initiator(core, reason);
-                }
-                self.prove_to_initiator(core, AuthorizedPeer::new(peer, *may), request);
-            }
-            (
-                Step::EapSigning {
-                    scheme, run, first, ..
-                },
-                Answer::Signature(signature),
-            ) => self.open_eap(core, run, scheme.payload(&signature), first),
-            (Step::EapAsking { run, .. }, answer) => self.on_user_answer(core, run, answer),
-            (Step::VerifyingInitiator { request, .. }, Answer::OtherConnection(reason)) => {
-                self.try_other_connection(core, request, reason);
-            }
-            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
-                self.refuse_initiator(core, reason);
-            }
-            _ => self.refuse_initiator(core, "wrong kind of answer".into()),
-        }
-    }
-
-    /// The peer's certificate is not for this connection, whose keys are untouched. Each connection is
-    /// tried once, and only somebody with a valid certificate comes here.
-    fn try_other_connection(&mut self, core: &mut Core, request: Vec<Payload>, reason: String) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let mut tried = handshake.candidates.iter();
-        let tried = tried.position(|other| Arc::ptr_eq(other, &self.connection));
-        let mut rest = handshake.candidates.split_off(tried.unwrap_or(0));
-        rest.drain(..rest.len().min(1));
-        handshake.candidates = rest;
-        let (id, proof) = (find!(request, Payload::IdI), find!(request, Payload::Auth));
-        let wanted = find!(request, Payload::IdR);
-        let mixed = handshake.ppk;
-        let next = handshake.candidates.iter().find(|connection| {
-            let certificate = matches!(connection.remote_auth, RemoteAuth::Certificate { .. });
-            let plain = ppk_use(connection, &request) == Some(PpkUse::Plain) && !mixed;
-            certificate && plain && id.is_some_and(|id| fits(connection, id, wanted, proof))
-        });
-        let question = next.zip(id).and_then(|(connection, id)| {
-            let question = verification(self.id, connection, id, &request)?;
-            Some((Arc::clone(connection), question))
-        });
-        let Some((connection, question)) = question else {
-            return self.refuse_initiator(core, reason);
-        };
-        self.connection = connection;
-        let ask = core.ask(self.id, question);
-        if let Phase::Handshake(handshake) = &mut self.phase {
-            handshake.step = Step::VerifyingInitiator { ask, request };
-        }
-    }
-
-    fn verify_initiator(
-        &self,
-        request: &[Payload],
-        key: Option<&[u8]>,
-    ) -> Result<PeerVerified, String> {
-        let Phase::Handshake(handshake) = &self.phase else {
-            return Err("no handshake".into());
-        };
-        let id = find!(request, Payload::IdI).ok_or("no identity")?;
-        let proof = find!(request, Payload::Auth).ok_or("no proof")?;
-        let octets = handshake.octets_i(id, self.channel.next_expected());
-        let verified: Result<_, AuthError> = match (&self.connection.remote_auth, key) {
-            (RemoteAuth::Psk(psk), None) => {
-                verify_shared_key(handshake.keys.prf, psk, &octets, proof, id)
-            }
-            (RemoteAuth::Certificate { .. }, Some(key)) => {
-                verify_signature(key, &octets, proof, id)
-            }
-            _ => return Err("no key".into()),
-        };
-        verified.map_err(|error| error.to_string())
-    }
-
-    fn check_initiator(&mut self, core: &mut Core, request: Vec<Payload>, key: Option<&[u8]>) {
-        match self.verify_initiator(&request, key) {
-            Ok(peer) => self.authorize_initiator(core, peer, request),
-            Err(reason) => self.refuse_initiator(core, reason),
-        }
-    }
-
-    /// The peer is who it says: the caller says what it may have, then comes our proof. `request` is the
-    /// first IKE_AUTH request.
-    pub(super) fn authorize_initiator(
-        &mut self,
-        core: &mut Core,
-        peer: PeerVerified,
-        request: Vec<Payload>,
-    ) {
-        let assigns = self.connection.addresses == Addresses::Assign;
-        let (v4, v6) = addresses::requested(&request);
-        let question = Ask::Authorize {
-            connection: self.connection.name.clone(),
-            ike: self.id,
-            id: peer.id().clone(),
-            v4: v4 && assigns,
-            v6: v6 && assigns,
-            given: Vec::new(),
-        };
-        let ask = core.ask(self.id, question);
-        if let Phase::Handshake(handshake) = &mut self.phase {
-            handshake.step = Step::AuthorizingInitiator { ask, peer, request };
-        }
-    }
-
-    /// The peer is who it says; now it is our turn.
-    fn prove_to_initiator(&mut self, core: &mut Core, peer: AuthorizedPeer, request: Vec<Payload>) {
-        let Phase::Handshake(handshake) = &mut self.phase else {
-            return;
-        };
-        let octets = handshake.octets_r(&self.connection.local_id, self.channel.next_expected());
-        if let Some(key) = &handshake.eap_key {
-            let proof = octets.shared_key(handshake.keys.prf, key);
-            return self.establish(core, peer, &request, proof);
-        }
-        match &self.connection.local_auth {
-            LocalAuth::Eap { .. } => {
-                self.refuse_initiator(core, "a responder does not prove itself with EAP".into());
-            }
-            LocalAuth::Psk(psk) => {
-                let proof = octets.shared_key(handshake.keys.prf, psk);
-                self.establish(core, peer, &request, proof);
-            }
-            LocalAuth::Certificates(ours) => {
-                let asked = handshake.ask_signature(&self.connection, ours, &octets);
-                let Some((scheme, question)) = asked else {
-                    let reason = "peer knows no signature algorithm of our key".into();
-                    return self.refuse_initiator(core, reason);
-                };
-                let ask = core.ask(self.id, question);
-                handshake.step = Step::SigningResponse {
-                    ask,
-                    scheme,
-                    peer,
-                    request,
-                };
-            }
-        }
-    }
-
-    fn establish(
-        &mut self,
-        core: &mut Core,
-        peer: AuthorizedPeer,
-        request: &[Payload],
-        proof: Authentication,
-    ) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
-        let Phase::Handshake(handshake) = phase else {
-            return;
-        };
-        let auth = Authenticated::new(peer, OurProof::new(&proof));
-        let mut reply = Vec::new();
-        if handshake.eap_key.is_none() {
-            reply.push(Payload::IdR(self.connection.local_id.clone()));
-            reply.extend(handshake.own_certificates(&self.connection));
-        }
-        reply.push(Payload::Auth(proof));
-        if handshake.ppk {
-            reply.push(Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY)));
-        }
-        core.event(Event::IkeUp {
-            ike: self.id,
-            connection: self.connection.name.clone(),
-            peer: auth.peer().clone(),
-            suite: handshake.suite.to_string(),
-            addresses: auth.authorization().addresses().to_vec(),
-            dns: auth.authorization().name_servers().to_vec(),
-        });
-        if has_notify(request, NotifyType::INITIAL_CONTACT) {
-            core.transfers.push(Transfer::InitialContact {
-                keep: self.id,
-                connection: self.connection.name.clone(),
-                peer: auth.peer().clone(),
-            });
-        }
-        let Handshake { keys, nonces, .. } = *handshake;
-        let mut established = Established::new(core, self.id, &self.connection, auth, keys);
-        let spis = self.spis();
-        reply.extend(core.crash_secret.as_ref().map(|secret| secret.token(spis)));
-        let mobile = self.connection.mobility && has_notify(request, NotifyType::MOBIKE_SUPPORTED);
-        if mobile {
-            let ours = &self.connection.further_addresses;
-            established.mobility.follows = true;
-            established.mobility.ours.clone_from(ours);
-            established.mobility.learn(request);
-            reply.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
-            reply.extend(address_notifies(ours));
-        }
-        let first = FirstChild { nonces, request };
-        self.answer_first_child(core, &first, &mut established, &mut reply);
-        self.phase = Phase::Established(Box::new(established));
-        self.deadline = None;
-        self.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
-    }
-
-    /// Addresses and the Child SA that the initiator asked for along with IKE_AUTH.
-    fn answer_first_child(
-        &self,
-        core: &mut Core,
-        first: &FirstChild<'_>,
-        established: &mut Established,
-        reply: &mut Vec<Payload>,
-    ) {
-        let may = established.auth.authorization();
-        let asked = addresses::requested(first.request);
-        let missing = match (self.connection.addresses, may.addresses()) {
-            (Addresses::Assign, []) if asked == (false, false) => {
-                Some(NotifyType::FAILED_CP_REQUIRED)
-            }
-            (Addresses::Assign, []) => Some(NotifyType::INTERNAL_ADDRESS_FAILURE),
-            _ => None,
-        };
-        if !may.addresses().is_empty() {
-            reply.push(addresses::reply(may));
-        }
-        if let Some(kind) = missing {
-            reply.push(Payload::Notify(Notify::new(kind)));
-            let (ike, reason) = (self.id, Reason::NoAddress);
-            core.event(Event::ChildFailed {
-                ike,
-                child: None,
-                reason,
-            });
-        } else if find!(first.request, Payload::Sa).is_some() {
-            let making = Making {
-                ike: self.id,
-                connection: &self.connection,
-                keys: &established.keys,
-                nonces: (&first.nonces.0, &first.nonces.1),
-                path: self.path(),
-                encapsulation: self.encapsulation(),
-                replaces: None,
-                send_now: true,
-                taken: Vec::new(),
-                authorization: may,
-                others: Vec::new(),
-            };
-            let answer = answer(core, &making, first.request, false, None);
-            match answer.and_then(|(new, reply)| Ok((grant(core, &making, new)?, reply))) {
-                Ok((mut child, payloads)) => {
-                    // An initiator without our response takes no request, so none can surprise it.
-                    child.unconfirmed = None;
-                    reply.extend(payloads);
-                    established.children.insert(child.spi_in, child);
-                }
-                Err(refusal) => {
-                    // The IKE SA stays up without the Child SA (§1.2).
-                    reply.push(Payload::Notify(refusal.notify));
-                    let (ike, reason) = (self.id, *refusal.reason);
-                    core.event(Event::ChildFailed {
-                        ike,
-                        child: None,
-                        reason,
-                    });
-                }
-            }
-        }
-    }
-
-    /// All failures look the same to the peer (§2.21.2).
-    pub(super) fn refuse_initiator(&mut self, core: &mut Core, reason: String) {
-        let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
-        self.channel
-            .respond(core, ExchangeType::IKE_AUTH, &[notify]);
-        self.down(core, Reason::Authentication(reason));
     }
 }
 
-fn init_header(spis: (u64, u64)) -> Header {
+impl Responder {
+    /// Handles an authenticated message: exchange, whether it is a response, payloads.
+    pub(super) fn on_message(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        step: ResponderStep,
+        (exchange, response, payloads): (ExchangeType, bool, Vec<Payload>),
+        logical: &[u8],
+    ) -> Result<ResponderNext, Failure> {
+        match (exchange, response, step) {
+            (ExchangeType::IKE_INTERMEDIATE, false, ResponderStep::InitAnswered) => {
+                self.on_intermediate_request(sa, core, &payloads, logical)
+            }
+            (ExchangeType::IKE_INTERMEDIATE, false, _) => {
+                Err(sa.out_of_place(core, exchange, false, "unexpected IKE_INTERMEDIATE"))
+            }
+            (ExchangeType::IKE_AUTH, false, step) => self.on_auth_request(sa, core, step, payloads),
+            (ExchangeType::INFORMATIONAL, false, ResponderStep::EapExpecting(run)) => {
+                Err(Self::on_eap_given_up(sa, core, *run, &payloads))
+            }
+            _ => Err(sa.out_of_place(core, exchange, response, "exchange out of place")),
+        }
+    }
+
+    /// Answers an additional key exchange (RFC 9242 §3.2, RFC 9370 §2.2.2); `request` is the message as the proofs
+    /// cover it.
+    ///
+    /// ```text
+    /// HDR(IKE_INTERMEDIATE), SK {KEi(n)}  -->
+    ///                                     <--  HDR(IKE_INTERMEDIATE), SK {KEr(n)}
+    /// ```
+    fn on_intermediate_request(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        payloads: &[Payload],
+        request: &[u8],
+    ) -> Result<ResponderNext, Failure> {
+        let handshake = &mut self.handshake;
+        let exchange = ExchangeType::IKE_INTERMEDIATE;
+        let group = handshake.additional.pop_front();
+        let answer = respond_key_exchange(core, group, find!(payloads, Payload::Ke));
+        let Ok(Some((ke, shared))) = answer else {
+            let notify = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX));
+            sa.channel.respond(core, exchange, &[notify]);
+            return Err(Reason::Protocol("unexpected IKE_INTERMEDIATE").into());
+        };
+        let reply = [Payload::Ke(ke)];
+        let message_id = sa.channel.next_expected();
+        let response = sa.channel.logical(exchange, true, message_id, &reply);
+        // Still with the keys of the request: the new ones are for what follows.
+        sa.channel.respond(core, exchange, &reply);
+        handshake
+            .intermediate
+            .add(&handshake.keys, request, &response);
+        if !handshake.update_keys(&mut sa.channel, &shared) {
+            return Err(Reason::Protocol("key material").into());
+        }
+        Ok(ResponderNext::Wait(ResponderStep::InitAnswered))
+    }
+}
+
+pub(super) fn init_header(exchange: ExchangeType, spis: SpiPair) -> Header {
     Header {
-        spi_i: spis.0,
-        spi_r: spis.1,
+        spi_i: spis.initiator,
+        spi_r: spis.responder,
         first: PayloadType::NONE,
-        exchange: ExchangeType::IKE_SA_INIT,
+        exchange,
         flags: Flags {
             initiator: false,
             response: true,
@@ -537,8 +337,11 @@ fn init_header(spis: (u64, u64)) -> Header {
 
 /// A response to a first request that gets no IKE SA.
 pub(crate) fn init_notify(request: &Datagram, notify: Notify) -> Vec<u8> {
-    encode_clear(
-        init_header((request.header.spi_i, 0)),
-        &[Payload::Notify(notify)],
-    )
+    init_notifies(request, &[Payload::Notify(notify)])
+}
+
+/// The same with several notifications.
+pub(crate) fn init_notifies(request: &Datagram, payloads: &[Payload]) -> Vec<u8> {
+    let spis = SpiPair::of_initiator(request.header.spi_i);
+    encode_clear(init_header(request.header.exchange, spis), payloads)
 }

@@ -2,6 +2,7 @@
 
 use super::reader::{DecodeError, Reader, Reason};
 use super::registry::{ExchangeType, PayloadType};
+use crate::types::SpiPair;
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 28;
@@ -59,6 +60,14 @@ pub struct Header {
 }
 
 impl Header {
+    /// The SPIs of both sides.
+    pub const fn spis(&self) -> SpiPair {
+        SpiPair {
+            initiator: self.spi_i,
+            responder: self.spi_r,
+        }
+    }
+
     /// Reads a header whose length field must cover exactly `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, 0);

@@ -30,7 +30,7 @@ pub struct Datagram {
     pub header: Header,
     /// Payloads in the clear; in protected exchanges usually none, and never to be acted upon.
     pub clear: Vec<Payload>,
-    /// What is encrypted.
+    /// Encrypted part.
     pub encrypted: Option<Encrypted>,
 }
 

@@ -11,7 +11,7 @@ pub struct Notify {
     pub protocol: Protocol,
     /// SPI of that SA: empty, 4 or 8 bytes.
     pub spi: Vec<u8>,
-    /// What is said.
+    /// Type of the notification.
     pub kind: NotifyType,
     /// Its data.
     pub data: Vec<u8>,

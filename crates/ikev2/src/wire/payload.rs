@@ -18,10 +18,10 @@ pub struct KeyExchange {
     pub data: Vec<u8>,
 }
 
-/// Who somebody is.
+/// Identity of a side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identification {
-    /// How to read the data.
+    /// Type of the data.
     pub kind: IdType,
     /// Name, address or DER.
     pub data: Vec<u8>,
@@ -63,7 +63,7 @@ impl std::fmt::Display for Identification {
 /// A certificate, or something else of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// What it is.
+    /// Encoding of the certificate.
     pub encoding: CertEncoding,
     /// For X.509 the DER.
     pub data: Vec<u8>,
@@ -72,7 +72,7 @@ pub struct Certificate {
 /// A request for certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertRequest {
-    /// What is asked for.
+    /// Encoding of the certificates asked for.
     pub encoding: CertEncoding,
     /// For X.509: SHA-1 hashes of the trusted authorities' public keys, 20 bytes each.
     pub authorities: Vec<u8>,
@@ -81,7 +81,7 @@ pub struct CertRequest {
 /// Proof of identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authentication {
-    /// How the proof was made.
+    /// Method of the proof.
     pub method: AuthMethod,
     /// The proof.
     pub data: Vec<u8>,
@@ -90,7 +90,7 @@ pub struct Authentication {
 /// One attribute of a Configuration payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribute {
-    /// What it says.
+    /// Type of the attribute.
     pub kind: AttributeType,
     /// Its value; empty in requests that leave the choice to the peer.
     pub value: Vec<u8>,
@@ -138,6 +138,8 @@ pub enum Payload {
     Cp(Configuration),
     /// An EAP message.
     Eap(Vec<u8>),
+    /// Keys that solve a puzzle (RFC 8019 §8.2).
+    PuzzleSolution(Vec<u8>),
     /// A payload that we do not know and may skip (not critical).
     Unknown(PayloadType, Vec<u8>),
 }
@@ -161,6 +163,7 @@ impl Payload {
             Self::TsR(_) => PayloadType::TSR,
             Self::Cp(_) => PayloadType::CP,
             Self::Eap(_) => PayloadType::EAP,
+            Self::PuzzleSolution(_) => PayloadType::PUZZLE_SOLUTION,
             Self::Unknown(kind, _) => *kind,
         }
     }
@@ -212,6 +215,7 @@ impl Payload {
             PayloadType::TSR => Self::TsR(decode_selectors(body)?),
             PayloadType::CP => Self::Cp(decode_configuration(body)?),
             PayloadType::EAP => Self::Eap(body.rest().to_vec()),
+            PayloadType::PUZZLE_SOLUTION => Self::PuzzleSolution(body.rest().to_vec()),
             PayloadType::SK | PayloadType::SKF | PayloadType::NONE => {
                 return Err(body.error(Reason::Invalid("place of a payload")));
             }
@@ -245,9 +249,11 @@ impl Payload {
             Self::Delete(delete) => delete.encode(out),
             Self::TsI(selectors) | Self::TsR(selectors) => encode_selectors(selectors, out),
             Self::Cp(configuration) => encode_configuration(configuration, out),
-            Self::Nonce(data) | Self::Vendor(data) | Self::Eap(data) | Self::Unknown(_, data) => {
-                out.extend(data)
-            }
+            Self::Nonce(data)
+            | Self::Vendor(data)
+            | Self::Eap(data)
+            | Self::PuzzleSolution(data)
+            | Self::Unknown(_, data) => out.extend(data),
         }
     }
 }

@@ -97,7 +97,7 @@ impl Transform {
 pub struct Proposal {
     /// Its number; the answer repeats it.
     pub number: u8,
-    /// What is negotiated.
+    /// Protocol that is negotiated.
     pub protocol: Protocol,
     /// The offering side's SPI: 8 bytes for IKE (none in the first exchange), 4 for ESP and AH.
     pub spi: Vec<u8>,

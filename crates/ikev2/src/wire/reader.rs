@@ -1,12 +1,12 @@
 //! Bounded reading: every read is checked and every error knows its offset.
 
-/// What is wrong with a message, and where.
+/// Mistake in a message, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} at byte {offset}")]
 pub struct DecodeError {
     /// Byte of the message, or of the opened Encrypted payload, at which decoding stopped.
     pub offset: usize,
-    /// What is wrong.
+    /// The mistake.
     pub reason: Reason,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Where the next byte lies in the message.
+    /// Offset of the next byte in the message.
     pub const fn offset(&self) -> usize {
         self.offset
     }

@@ -43,19 +43,20 @@ macro_rules! registry {
 }
 
 registry! {
-    /// Exchange types (RFC 7296 §3.1, RFC 9242, RFC 9370).
+    /// Exchange types (RFC 7296 §3.1, RFC 5723, RFC 9242, RFC 9370).
     ExchangeType(u8) {
         IKE_SA_INIT = 34,
         IKE_AUTH = 35,
         CREATE_CHILD_SA = 36,
         INFORMATIONAL = 37,
+        IKE_SESSION_RESUME = 38,
         IKE_INTERMEDIATE = 43,
         IKE_FOLLOWUP_KE = 44,
     }
 }
 
 registry! {
-    /// Payload types (RFC 7296 §3.2, RFC 7383 for SKF).
+    /// Payload types (RFC 7296 §3.2, RFC 7383 for SKF, RFC 8019 for puzzles).
     PayloadType(u8) {
         NONE = 0,
         SA = 33,
@@ -75,6 +76,7 @@ registry! {
         CP = 47,
         EAP = 48,
         SKF = 53,
+        PUZZLE_SOLUTION = 54,
     }
 }
 
@@ -279,16 +281,29 @@ registry! {
         COOKIE2 = 16401,
         NO_NATS_ALLOWED = 16402,
         MULTIPLE_AUTH_SUPPORTED = 16404,
+        TICKET_LT_OPAQUE = 16409,
+        TICKET_REQUEST = 16410,
+        TICKET_ACK = 16411,
+        TICKET_NACK = 16412,
+        TICKET_OPAQUE = 16413,
         EAP_ONLY_AUTHENTICATION = 16417,
         CHILDLESS_IKEV2_SUPPORTED = 16418,
         QUICK_CRASH_DETECTION = 16419,
         IKEV2_FRAGMENTATION_SUPPORTED = 16430,
         SIGNATURE_HASH_ALGORITHMS = 16431,
+        PUZZLE = 16434,
         USE_PPK = 16435,
         PPK_IDENTITY = 16436,
         NO_PPK_AUTH = 16437,
         INTERMEDIATE_EXCHANGE_SUPPORTED = 16438,
         ADDITIONAL_KEY_EXCHANGE = 16441,
+    }
+}
+
+impl ExchangeType {
+    /// Whether the exchange makes an IKE SA out of nothing (RFC 7296 §1.2, RFC 5723 §4.3).
+    pub const fn is_first(self) -> bool {
+        matches!(self, Self::IKE_SA_INIT | Self::IKE_SESSION_RESUME)
     }
 }
 

@@ -90,7 +90,7 @@ impl TrafficSelector {
         self.protocol
     }
 
-    /// What both cover, if anything.
+    /// Intersection of both, if there is one.
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let protocol = match (self.protocol, other.protocol) {
             (one, two) if one == two => one,

@@ -216,7 +216,6 @@ struct Site {
     connections: BTreeMap<String, Connection>,
     rogues: Vec<Rogue>,
     now: Timestamp,
-    /// By IKE SA.
     may: BTreeMap<IkeId, Allowed>,
     assigned: BTreeMap<Identification, IpAddr>,
     limits: BTreeMap<Identification, (usize, usize)>,

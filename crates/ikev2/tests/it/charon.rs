@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ikev2::Nonces;
 use ikev2::auth::SignedOctets;
 use ikev2::config::Psk;
-use ikev2::crypto::{Group, IkeKeys, Inputs, Prf, Shared, child_keys};
+use ikev2::crypto::{Group, IkeKeys, Prf, Shared, child_keys};
 use ikev2::select::IkeSuite;
 use ikev2::wire::{Datagram, IdType, Identification, Payload};
 use offload::{Encryption, Integrity, Suite};
@@ -59,14 +60,12 @@ fn check(known: &Known, suite: &IkeSuite, esp: Suite) {
         Datagram::parse(&second).unwrap(),
     );
     let (nonce_i, nonce_r) = (nonce(&request), nonce(&response));
-    let (spi_i, spi_r) = (response.header.spi_i, response.header.spi_r);
-    let inputs = Inputs {
-        nonce_i: &nonce_i,
-        nonce_r: &nonce_r,
-        spi_i,
-        spi_r,
+    let nonces = Nonces {
+        initiator: nonce_i.clone(),
+        responder: nonce_r.clone(),
     };
-    let keys = IkeKeys::initial(suite, known.get("shared"), inputs).unwrap();
+    let spis = response.header.spis();
+    let keys = IkeKeys::initial(suite, known.get("shared"), &nonces, spis).unwrap();
     assert_eq!(*keys.sk_d, known.get("sk_d"));
     assert_eq!(*keys.initiator.encryption, known.get("sk_ei"));
     assert_eq!(*keys.responder.encryption, known.get("sk_er"));
@@ -85,11 +84,15 @@ fn check(known: &Known, suite: &IkeSuite, esp: Suite) {
         assert_eq!(signed.shared_key(keys.prf, &psk).data, known.get(proof));
     }
 
-    let (i, r) = child_keys(&keys, esp, &[], (&nonce_i, &nonce_r)).unwrap();
+    let (i, r) = child_keys(&keys, esp, &[], &nonces).unwrap();
     let seed = known.get("rekeyed_seed");
     let shared = Shared::new(known.get("rekeyed_shared").to_vec());
-    let nonces = seed[shared.len()..].split_at(32);
-    let (i2, r2) = child_keys(&keys, esp, &[shared], nonces).unwrap();
+    let (nonce_i, nonce_r) = seed[shared.len()..].split_at(32);
+    let nonces = Nonces {
+        initiator: nonce_i.to_vec(),
+        responder: nonce_r.to_vec(),
+    };
+    let (i2, r2) = child_keys(&keys, esp, &[shared], &nonces).unwrap();
     for (prefix, i, r) in [("child", i, r), ("rekeyed", i2, r2)] {
         let known = |name: &str| known.opt(&format!("{prefix}_{name}")).to_vec();
         assert_eq!(*i.encryption, known("encryption_initiator"));

@@ -1,9 +1,9 @@
 //! Known answers, and what must be refused.
 
-use ikev2::Random;
-use ikev2::crypto::{ExchangeError, Group, OpeningKey, Pending, Prf, SealingKey, respond};
+use ikev2::crypto::{ExchangeError, Group, IkeKeys, OpeningKey, Pending, Prf, SealingKey, respond};
 use ikev2::select::IkeSuite;
 use ikev2::wire::{Datagram, ExchangeType, Flags, Header, PayloadType};
+use ikev2::{Nonces, Random, SpiPair};
 use offload::{Encryption, Integrity, KeyMaterial};
 
 use crate::support::Seeded;
@@ -321,4 +321,46 @@ fn padding_longer_than_the_content_is_refused() {
         let encrypted = Datagram::parse(&message).unwrap().encrypted.unwrap();
         assert_eq!(opening.open(&message, &encrypted).is_ok(), opens, "{pad}");
     }
+}
+
+/// Values of another implementation of HMAC and prf+, with the formula of RFC 5723 §5.1.
+#[test]
+fn keys_of_a_resumed_session_come_from_the_old_ones_and_fresh_nonces() {
+    let suite = IkeSuite {
+        encryption: Encryption::AesGcm128,
+        integrity: None,
+        prf: Prf::HmacSha256,
+        group: Group::X25519,
+        additional: vec![],
+    };
+    let sk_d: Vec<u8> = (0..32).collect();
+    let nonces = Nonces {
+        initiator: vec![0x11; 32],
+        responder: vec![0x22; 32],
+    };
+    let spis = SpiPair {
+        initiator: 0x0102_0304_0506_0708,
+        responder: 0x1112_1314_1516_1718,
+    };
+    let keys = IkeKeys::resumed(&suite, &sk_d, &nonces, spis).unwrap();
+    assert_eq!(
+        hex::encode(&*keys.sk_d),
+        "d9f3f1b7d45adeaaf316c9e8527642b9f08ea8721de596975dce42bcbab835ec"
+    );
+    assert_eq!(
+        hex::encode(&*keys.initiator.encryption),
+        "9379336565297bd00a7128cac3af09c0d4ca25d0"
+    );
+    assert_eq!(
+        hex::encode(&*keys.responder.encryption),
+        "53cd565bd73c635d36f98d1e60159ff6afa9d22a"
+    );
+    assert_eq!(
+        hex::encode(&*keys.sk_pi),
+        "3e4c63f2e4385e38c25eaa0daad8e9b0ffa17105131546ed3c37d0132abd384a"
+    );
+    assert_eq!(
+        hex::encode(&*keys.sk_pr),
+        "7b063e8c8d0a0d7e013050e4e91afc7729c472530f0472ddb2cdea5de66d4e68"
+    );
 }

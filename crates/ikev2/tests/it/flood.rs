@@ -11,7 +11,7 @@ use ikev2::{Endpoint, Limits, Timestamp};
 
 use crate::support::{Seeded, World, connection, ike_default};
 
-fn first_message(spi_i: u64) -> Vec<u8> {
+pub(crate) fn first_message(spi_i: u64) -> Vec<u8> {
     let header = Header {
         spi_i,
         spi_r: 0,
@@ -113,8 +113,8 @@ fn a_cookie_is_good_for_one_address_nonce_and_spi_and_not_for_ever() {
     assert!(send(183, peer, 9, Some(&cookie)).is_some());
 }
 
-/// A first message that answers the demand for a cookie; whether there is an IKE SA for it then.
-fn flood(world: &mut World, remote: SocketAddr, spi: u64) {
+/// A first message that answers the demand for a cookie, and knows no puzzles.
+pub(crate) fn flood(world: &mut World, remote: SocketAddr, spi: u64) {
     let gateway = world.sides[1].address;
     let endpoint = &mut world.sides[1].endpoint;
     let mut cookie: Option<Vec<u8>> = None;

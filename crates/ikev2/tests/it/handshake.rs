@@ -6,7 +6,7 @@ use ikev2::config::{KeyKind, LocalAuth, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::Group;
 use ikev2::select::IkeProposal;
 use ikev2::wire::Identification;
-use ikev2::{Connection, Limits};
+use ikev2::{Connection, EventName, Limits, StateName, WrongState};
 use offload::{Encryption, Integrity};
 
 use crate::support::{
@@ -332,7 +332,7 @@ fn a_nat_is_found_and_followed() {
     for side in &world.sides {
         let up = side.outbound().unwrap();
         assert!(up.udp_encapsulation);
-        assert_eq!(up.path.0.port(), 4500);
+        assert_eq!(up.path.local.port(), 4500);
     }
     // A keepalive within the time, and then the NAT forgets and gives another port.
     world.run(Duration::from_secs(25));
@@ -371,7 +371,7 @@ fn esp_goes_in_udp_where_one_side_wants_it() {
         for side in &world.sides {
             let up = side.outbound().unwrap();
             assert!(up.udp_encapsulation, "{wanted:?}");
-            assert_eq!((up.path.0.port(), up.path.1.port()), (4500, 4500));
+            assert_eq!((up.path.local.port(), up.path.remote.port()), (4500, 4500));
         }
     }
 }
@@ -479,4 +479,27 @@ fn cookies_are_demanded_when_many_are_half_open_and_answered() {
     world.assert_settled();
     assert_eq!(world.sides[1].endpoint.counters().cookies_sent, 1);
     assert_eq!(world.sizes.len(), 6);
+}
+
+#[test]
+fn a_late_repetition_of_the_first_response_changes_nothing_and_is_counted() {
+    let mut world = World::new(1);
+    world.manual = true;
+    world.initiate();
+    // HDR, SAi1, KEi, Ni -->
+    world.pass(1);
+    // <-- HDR, SAr1, KEr, Nr, twice
+    let response = world.take(0).unwrap();
+    world.deliver(&response);
+    world.deliver(&response);
+    let endpoint = &world.sides[0].endpoint;
+    assert_eq!(endpoint.counters().wrong_state, 1);
+    let wrong = WrongState {
+        state: StateName::AuthSent,
+        event: EventName::InitResponse,
+    };
+    assert_eq!(endpoint.wrong_states().collect::<Vec<_>>(), [(wrong, 1)]);
+    world.manual = false;
+    world.run(Duration::from_secs(5));
+    world.assert_settled();
 }

@@ -1,4 +1,5 @@
 //! The protocol as its users drive it.
+#![allow(clippy::disallowed_methods, reason = "tests have clocks")]
 #![allow(
     clippy::cast_possible_truncation,
     clippy::indexing_slicing,
@@ -26,7 +27,9 @@ mod mobility;
     reason = "the fuzz target includes it too, with other uses"
 )]
 mod peer;
+mod puzzles;
 mod rekey;
+mod resumption;
 mod scenarios;
 mod scenarios_child;
 mod scenarios_ike;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use ikev2::auth::SignedOctets;
 use ikev2::config::{Addresses, LocalAuth, Mode, PeerId, Psk, RemoteAuth};
-use ikev2::crypto::{Group, IkeKeys, Inputs, OpeningKey, Pending, Prf, SealingKey};
+use ikev2::crypto::{Group, IkeKeys, OpeningKey, Pending, Prf, SealingKey};
 use ikev2::select::{EspProposal, IkeProposal, IkeSuite};
 use ikev2::wire::{
     Datagram, ExchangeType, Flags, Header, Identification, KeyExchange, Notify, NotifyType,
     Payload, PayloadType, TrafficSelector, decode_chain, encode_chain, encode_clear,
 };
 use ikev2::{
-    Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random,
-    Rates, Timestamp,
+    Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Nonces,
+    Random, Rates, SpiPair, Timestamp,
 };
 use offload::Encryption;
 
@@ -129,7 +129,7 @@ pub struct HostilePeer {
     init: (Vec<u8>, Vec<u8>, Prf, Vec<u8>),
     sealing: SealingKey,
     opening: OpeningKey,
-    spis: (u64, u64),
+    spis: SpiPair,
     random: Counter,
     local: SocketAddr,
     /// Our address as the endpoint sees it.
@@ -210,14 +210,12 @@ impl HostilePeer {
         }
         let (suite, nonce_r) = (IkeSuite::from_wire(&sa.unwrap()).unwrap(), nonce_r.unwrap());
         let shared = pending.finish(&ke.unwrap()).unwrap();
-        let spis = (spi_i, datagram.header.spi_r);
-        let inputs = Inputs {
-            nonce_i: &nonce_i,
-            nonce_r: &nonce_r,
-            spi_i: spis.0,
-            spi_r: spis.1,
+        let spis = datagram.header.spis();
+        let nonces = Nonces {
+            initiator: nonce_i,
+            responder: nonce_r,
         };
-        let keys = IkeKeys::initial(&suite, &shared, inputs).unwrap();
+        let keys = IkeKeys::initial(&suite, &shared, &nonces, spis).unwrap();
         Self {
             endpoint,
             now,
@@ -225,7 +223,7 @@ impl HostilePeer {
             child: None,
             events: Vec::new(),
             may,
-            init: (request, nonce_r, keys.prf, keys.sk_pi.to_vec()),
+            init: (request, nonces.responder, keys.prf, keys.sk_pi.to_vec()),
             link: Vec::new(),
             sealing: SealingKey::new(&suite, &keys.initiator).unwrap(),
             opening: OpeningKey::new(&suite, &keys.responder).unwrap(),
@@ -353,8 +351,8 @@ impl HostilePeer {
         fragment: Option<(u16, u16)>,
     ) -> Vec<Heard> {
         let header = Header {
-            spi_i: self.spis.0,
-            spi_r: self.spis.1,
+            spi_i: self.spis.initiator,
+            spi_r: self.spis.responder,
             first,
             exchange,
             flags: Flags {

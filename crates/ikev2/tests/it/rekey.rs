@@ -290,7 +290,7 @@ fn describe(actions: [Action; 2], order: u32, seed: u64) -> String {
 }
 
 /// What must hold when all is done.
-fn judge(world: &World, actions: [Action; 2], text: &str) {
+fn check(world: &World, actions: [Action; 2], text: &str) {
     let logs = format!(
         "{text}\n0 {:#?}\n1 {:#?}",
         world.sides[0].log, world.sides[1].log
@@ -331,7 +331,7 @@ fn every_pair_of_actions_in_every_order_of_delivery() {
                 // Four seeds, so that either side's nonce is the lowest.
                 for seed in 1..=4 {
                     let world = collide([Some(one), Some(two)], order, seed);
-                    judge(&world, [one, two], &describe([one, two], order, seed));
+                    check(&world, [one, two], &describe([one, two], order, seed));
                 }
             }
         }
@@ -395,7 +395,7 @@ fn pairs_of_actions_with_one_datagram_lost() {
                 }
                 world.manual = false;
                 world.run(Duration::from_secs(300));
-                judge(&world, [one, two], &format!("{one:?} {two:?} lost {lost}"));
+                check(&world, [one, two], &format!("{one:?} {two:?} lost {lost}"));
             }
         }
     }

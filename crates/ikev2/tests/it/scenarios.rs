@@ -31,7 +31,7 @@ pub(crate) use Exchanges::{Mixed, One, Three};
 pub(crate) struct Scene {
     pub(crate) action: Action,
     pub(crate) exchanges: Exchanges,
-    pub(crate) judge: fn(&World),
+    pub(crate) check: fn(&World),
 }
 
 impl Scene {
@@ -113,14 +113,14 @@ impl Scene {
     pub(crate) fn in_any_order(
         &self,
         play: impl Fn(&mut World, usize, usize),
-        judge: impl Fn(&World),
+        check: impl Fn(&World),
     ) {
         for order in 0..self.orders(16) {
             self.either(|mut world, a, b| {
                 play(&mut world, a, b);
                 deliver(&mut world, order, 24);
                 finish(&mut world);
-                judge(&world);
+                check(&world);
             });
         }
     }
@@ -134,7 +134,7 @@ impl Scene {
     }
 
     pub(crate) fn a_rekeys_and_b_answers(&self) {
-        self.in_any_order(|world, a, _| start(world, a, self.action), self.judge);
+        self.in_any_order(|world, a, _| start(world, a, self.action), self.check);
     }
 
     pub(crate) fn b_demands_another_group(&self) {
@@ -148,20 +148,20 @@ impl Scene {
             let before = world.sizes.len();
             start(&mut world, a, self.action);
             finish(&mut world);
-            (self.judge)(&world);
+            (self.check)(&world);
             // Refusal, second try, what follows, deletion.
             let further = if self.exchanges == One { 0 } else { 4 };
             assert_eq!(world.sizes.len() - before, 6 + further);
         }
     }
 
-    pub(crate) fn both_rekey(&self, judge: impl Fn(&World)) {
+    pub(crate) fn both_rekey(&self, check: impl Fn(&World)) {
         self.in_any_order(
             |world, a, b| {
                 start(world, a, self.action);
                 start(world, b, self.action);
             },
-            judge,
+            check,
         );
     }
 
@@ -185,7 +185,7 @@ impl Scene {
                     }
                     deliver(&mut world, order, 24);
                     finish(&mut world);
-                    (self.judge)(&world);
+                    (self.check)(&world);
                 }
             }
         }
@@ -195,7 +195,7 @@ impl Scene {
     pub(crate) fn both_rekey_and_one_answer_comes_late(
         &self,
         then: impl Fn(&mut World, usize),
-        judge: impl Fn(&World),
+        check: impl Fn(&World),
     ) {
         for order in 0..self.orders(8) {
             for after in 0..5 {
@@ -208,7 +208,7 @@ impl Scene {
                     let held = world.take(a).unwrap();
                     then(&mut world, b);
                     late(&mut world, &held, order, after);
-                    judge(&world);
+                    check(&world);
                 });
             }
         }
@@ -224,7 +224,7 @@ impl Scene {
                     let held = world.take(b).unwrap();
                     start(&mut world, b, self.action);
                     late(&mut world, &held, order, after);
-                    (self.judge)(&world);
+                    (self.check)(&world);
                 });
             }
         }

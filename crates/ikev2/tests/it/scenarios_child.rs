@@ -12,11 +12,11 @@ use crate::support::World;
 pub(crate) const CHILD: Scene = Scene {
     action: RekeyChild,
     exchanges: One,
-    judge: settled,
+    check: settled,
 };
 
 const REPLACED: Scene = Scene {
-    judge: once,
+    check: once,
     ..CHILD
 };
 

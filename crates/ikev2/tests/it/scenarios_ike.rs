@@ -10,7 +10,7 @@ use crate::support::World;
 pub(crate) const IKE: Scene = Scene {
     action: RekeyIke,
     exchanges: One,
-    judge: once,
+    check: once,
 };
 
 /// One IKE SA took over from the first, the Child SA is the same, and requests go both ways.

@@ -15,7 +15,7 @@ use crate::scenarios_ike::{self, IKE};
 use crate::support::{World, connection};
 
 const CHILD_3: Scene = Scene {
-    judge: scenarios_child::once,
+    check: scenarios_child::once,
     ..CHILD.with(Three)
 };
 const IKE_3: Scene = IKE.with(Three);
@@ -98,7 +98,7 @@ fn ike_both_rekey_and_one_request_comes_late() {
 }
 
 /// A follow-up of A, or the answer to it, stays away while `after` other datagrams go through.
-fn one_followup_comes_late(scene: Scene, step: usize, judge: fn(&World)) {
+fn one_followup_comes_late(scene: Scene, step: usize, check: fn(&World)) {
     for order in 0..4 {
         for after in 0..8 {
             scene.either(|mut world, a, b| {
@@ -113,7 +113,7 @@ fn one_followup_comes_late(scene: Scene, step: usize, judge: fn(&World)) {
                     late(&mut world, &held, order, after);
                 }
                 finish(&mut world);
-                judge(&world);
+                check(&world);
             });
         }
     }

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ikev2::crypto::Group;
-use ikev2::{Connection, Limits};
+use ikev2::{Connection, Limits, TicketKeys};
+use zeroize::Zeroizing;
 
-use crate::support::{Clock, Seeded, Weather, World, connection};
+use crate::support::{Clock, Seeded, Weather, World, certify, connection, key_of};
 
 /// What a seed chose.
 struct Plan {
@@ -23,6 +24,8 @@ struct Plan {
     restart: Option<(usize, u64)>,
     /// Whether side 0 changes its address now and then.
     moves: bool,
+    /// Whether both have certificates, and resume their sessions.
+    resumes: bool,
 }
 
 const ACTIONS: u64 = 10;
@@ -77,7 +80,30 @@ impl Plan {
             clocks,
             restart,
             moves: false,
+            resumes: false,
         }
+    }
+
+    /// The same once more, for what came after that.
+    fn extend_again(&mut self, random: &mut Seeded) {
+        self.resumes = random.below(3) == 0;
+        for (side, connection) in self.connections.iter_mut().enumerate() {
+            if self.resumes {
+                certify(connection, side);
+            }
+        }
+    }
+
+    /// What a side has besides its connection, from the beginning and after a restart.
+    fn set_up(&self, world: &mut World, side: usize) {
+        if !self.resumes {
+            return;
+        }
+        let own = &mut world.sides[side];
+        own.key = Some(key_of(side));
+        own.resumption = Some(vec![side as u8]);
+        let keys = TicketKeys::new(&[Zeroizing::new([7; 32])], Duration::from_secs(3600), 0);
+        own.endpoint.set_ticket_keys(keys);
     }
 
     /// Chooses what came later, from numbers of its own, so that half of the seeds mean what they meant.
@@ -119,8 +145,12 @@ fn run(seed: u64) {
     let mut plan = Plan::new(&mut random);
     let mut others = Seeded(seed.wrapping_mul(0xa076_1d65) ^ 0x0b5e);
     plan.extend(&mut others);
+    plan.extend_again(&mut Seeded(seed.wrapping_mul(0xd6e8_feb8) ^ 0x71c4));
     let limits = plan.limits.clone();
     let mut world = World::with_clocks(plan.connections.clone(), limits, seed, plan.clocks);
+    for side in [0, 1] {
+        plan.set_up(&mut world, side);
+    }
     let address = plan.nat.then(|| "203.0.113.9".parse().unwrap());
     world.weather = Weather {
         nat: address,
@@ -191,6 +221,7 @@ fn restart(world: &mut World, plan: &Plan, side: usize, seed: u64) {
     world.watch = false;
     let (connection, limits) = (plan.connections[side].clone(), plan.limits.clone());
     world.restart(side, connection, limits, seed);
+    plan.set_up(world, side);
     for _ in 0..60 {
         if world.sides[0].endpoint.is_empty() {
             world.initiate();

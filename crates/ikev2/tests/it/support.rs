@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use ikev2::{Connection, IkeId, Limits, Timestamp, Transmit};
 
-pub(crate) use keys::{Key, Seeded};
+pub(crate) use keys::{Key, Seeded, key_of};
 pub(crate) use setup::{
-    cbc_ike, certified_by, connection, credential, esp_default, ike_default, net,
+    cbc_ike, certified_by, certify, connection, credential, esp_default, ike_default, net,
 };
 pub(crate) use side::{Clock, Side};
 

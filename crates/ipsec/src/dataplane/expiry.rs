@@ -17,7 +17,7 @@ pub(super) enum Party {
     Inbound(SaIndex),
 }
 
-/// Who has a limit ahead, and who reached one.
+/// Associations with a limit ahead, and those that reached one.
 #[derive(Default)]
 pub(super) struct Limits {
     /// Every association that has a limit of time before it, once, by [`Usage::deadline`].

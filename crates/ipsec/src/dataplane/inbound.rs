@@ -359,7 +359,7 @@ fn rewrite(
     write_v4_checksum(packet, header_len)
 }
 
-/// Where the headers name what follows them, and how long they are.
+/// Finds the field of the headers that names what follows them, and their length.
 pub(super) fn last_name(headers: &[u8]) -> Option<(usize, usize)> {
     if headers.first()? >> 4 == 4 {
         return Some((9, usize::from(headers.first()? & 0x0F) * 4));

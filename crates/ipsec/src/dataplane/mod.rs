@@ -70,7 +70,7 @@ pub struct Statistics {
     pub inbound_drops: DropCounters,
 }
 
-/// What protection adds to a packet of some flow.
+/// Overhead of protection for packets of some flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The association.
@@ -123,7 +123,7 @@ struct Scratch {
     saved: Vec<u8>,
 }
 
-/// How many groups ahead keys are fetched: memory answers while the groups before are worked on.
+/// Groups ahead of which keys are fetched: memory answers while the groups before are worked on.
 const AHEAD: usize = 2;
 
 /// Calls `work` for each group of `order` with its association, of those in `places`; the keys of the
@@ -154,7 +154,7 @@ fn for_each_group<S: Keyed>(
     }
 }
 
-/// What both kinds of association have.
+/// Common view of both kinds of association.
 trait Keyed {
     fn protection(&self) -> &Protection;
 }

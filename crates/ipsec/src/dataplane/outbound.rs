@@ -54,7 +54,7 @@ impl DataPlane {
         }
     }
 
-    /// What protection will add to packets of the flow that `packet` belongs to; none where
+    /// Computes the overhead for packets of the flow that `packet` belongs to; none where
     /// [`outbound`](Self::outbound) would not protect it in tunnel mode.
     pub fn frame(&mut self, packet: &[u8]) -> Option<Frame> {
         let header = IpHeader::parse(packet).ok()?;
@@ -181,7 +181,7 @@ fn admit(sa: &OutboundSa, inner: &IpHeader) -> Result<(), Outcome> {
     }
 }
 
-/// What can be written only once a packet is sealed: a checksum that covers it.
+/// Writes what depends on the sealed packet: a checksum that covers it.
 fn finish(sa: &OutboundSa, buffer: &mut [u8], packet: &OutboundPacket) -> Option<()> {
     if sa.encapsulation.is_none() || sa.options.outer_headers == OuterHeaders::BySocket {
         return Some(());

@@ -49,7 +49,7 @@ fn agree(cases: Vec<Case>) {
     assert!(wrong.is_empty(), "{count:?} wrong:\n{}", wrong.join("\n"));
 }
 
-/// What arrives behind the kernel: a tunnel's packet is forwarded; a packet for the host itself is
+/// Expected packet behind the kernel: a tunnel's packet is forwarded; a packet for the host itself is
 /// read from a raw socket, which leaves out an IPv6 header.
 fn seen_by_linux(case: &Case, inner: &[u8]) -> Vec<u8> {
     match (case.tunnel, case.v6) {

@@ -1,4 +1,5 @@
 //! The data plane as its users drive it.
+#![allow(clippy::disallowed_methods, reason = "tests have clocks")]
 #![allow(
     clippy::cast_possible_truncation,
     clippy::indexing_slicing,

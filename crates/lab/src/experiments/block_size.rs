@@ -102,11 +102,11 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(3, 5),
         warm_up: true,
     };
-    session.rounds(rounds, &cases, |work, lap| {
+    session.rounds(rounds, &cases, |work, round| {
         match work {
             Work::Ours(ours) => {
                 for size in SIZES {
-                    lap.put_at(ours.figure, size as f64, ours.nanoseconds(size, budget)?);
+                    round.put_at(ours.figure, size as f64, ours.nanoseconds(size, budget)?);
                 }
             }
             Work::OpenSsl => {
@@ -115,8 +115,8 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
                     .filter(|size| !quick || [64, 1024, 16_384].contains(size))
                 {
                     let (bytes, usage) = openssl_speed("aes-256-gcm", true, size)?;
-                    lap.put_at(GCM, size as f64, size as f64 / bytes * 1e9);
-                    lap.used("openssl", usage);
+                    round.put_at(GCM, size as f64, size as f64 / bytes * 1e9);
+                    round.used("openssl", usage);
                 }
             }
         }
@@ -173,7 +173,7 @@ fn judge(session: &mut Session<'_>, figure: &Figure) {
             .rows
             .iter()
             .filter(|row| row.case == name)
-            .filter_map(|row| Some((row.x?, row.measured.as_ref()?.spread.median)))
+            .filter_map(|row| Some((row.x?, row.measured.as_ref()?.interval.median)))
             .collect();
         let Some((call, byte)) = line(&points) else {
             continue;

@@ -45,12 +45,12 @@ const PLAIN: &str = "no tunnel";
 const LATE_MS: u32 = 100;
 /// No more than this is tried, in nominal Mbit/s of all cameras together.
 const MOST: u32 = 16_384;
-/// Where the first search begins, in the same unit.
+/// Start of the first search, in the same unit.
 const BEGIN: u32 = 512;
 const PORT: u16 = 8090;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What all trials have in common.
+/// Fixed properties of all trials.
 struct Trials<'a> {
     folder: &'a Path,
     /// Frames of each camera in a trial, and steps within a doubling of the number of cameras.
@@ -58,7 +58,7 @@ struct Trials<'a> {
     steps: u32,
 }
 
-/// What a search came to.
+/// Result of a search.
 struct Found {
     /// The most that went well.
     cameras: u32,
@@ -116,7 +116,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     // A search begins where the last one for the same ended, and has to find the border again.
     let known = RefCell::new(BTreeMap::new());
     let ends = RefCell::new(BTreeMap::new());
-    session.rounds(rounds, &cases, |(name, kind), lap| {
+    session.rounds(rounds, &cases, |(name, kind), round| {
         let tunnel = kind.start(&network, &folder)?;
         let mut used = BTreeMap::new();
         for (rate, id, film) in &films {
@@ -129,16 +129,16 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
                 MOST / rate,
                 |cameras| trials.twice(&tunnel, film, cameras, &mut used),
             )?;
-            lap.put(id, f64::from(found.cameras));
+            round.put(id, f64::from(found.cameras));
             known
                 .borrow_mut()
                 .insert(place.clone(), found.cameras.max(1));
             ends.borrow_mut().insert(place, found.end);
         }
         for (process, usage) in used {
-            lap.used(process, usage);
+            round.used(process, usage);
         }
-        tunnel.account(lap);
+        tunnel.account(round);
         Ok(())
     });
     tell(session, &ends.into_inner());
@@ -155,7 +155,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What limited each case in its last search.
+/// Reports the limit that each case met in its last search.
 fn tell(session: &mut Session<'_>, ends: &BTreeMap<(String, u32), End>) {
     for (end, what) in [
         (

@@ -11,7 +11,7 @@ use ibc::{Block, Variant};
 use crate::LabError;
 use crate::experiment::Experiment;
 use crate::record::Better;
-use crate::session::{Lap, Plan, Rounds, Session};
+use crate::session::{Plan, Round, Rounds, Session};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ced",
@@ -68,7 +68,9 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         // Nothing is timed.
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |cipher, lap| measure(cipher, blocks, lap));
+    session.rounds(rounds, &cases, |cipher, round| {
+        measure(cipher, blocks, round)
+    });
     session.parameter("warm-up", "none: nothing is timed");
     judge(session);
     session.caveat(
@@ -90,14 +92,14 @@ const fn name(code: Code) -> &'static str {
     }
 }
 
-fn measure(cipher: &CheckedIbc, blocks: u32, lap: &mut Lap) -> Result<(), LabError> {
+fn measure(cipher: &CheckedIbc, blocks: u32, round: &mut Round) -> Result<(), LabError> {
     // The same blocks and faults for every method of a round.
-    let seed = u64::from(lap.round);
+    let seed = u64::from(round.number);
     for (figure, count) in [(FIGURE_3, 5), (FIGURE_4, 10)] {
         let found = trial(cipher, blocks, seed, |rng, rounds| {
             draw(rng, rounds, count, Placement::OneStage)
         })?;
-        lap.put(figure, found.average);
+        round.put(figure, found.average);
     }
     for count in 1..=MOST {
         let x = f64::from(count);
@@ -105,21 +107,20 @@ fn measure(cipher: &CheckedIbc, blocks: u32, lap: &mut Lap) -> Result<(), LabErr
         let found = trial(cipher, blocks, seed, |rng, rounds| {
             draw(rng, rounds, count, Placement::OneStage)
         })?;
-        lap.put_at(ONE_STAGE, x, found.noticed);
+        round.put_at(ONE_STAGE, x, found.noticed);
         let found = trial(cipher, blocks, seed, |rng, rounds| {
             Ok(in_one_byte(rng, rounds, count))
         })?;
-        lap.put_at(ONE_BYTE, x, found.noticed);
+        round.put_at(ONE_BYTE, x, found.noticed);
         let found = trial(cipher, blocks, seed, |rng, rounds| {
             draw(rng, rounds, count, Placement::Spread)
         })?;
-        lap.put_at(SPREAD, x, found.noticed);
+        round.put_at(SPREAD, x, found.noticed);
     }
     Ok(())
 }
 
 struct Found {
-    /// Errors per block.
     average: f64,
     /// Per cent of blocks with an alarm.
     noticed: f64,
@@ -178,7 +179,7 @@ fn in_one_byte(rng: &mut SplitMix64, rounds: usize, count: usize) -> Faults {
     Faults::from([((round, stage), mask)])
 }
 
-/// What the publication says about its bars.
+/// Compares with the published bars.
 fn judge(session: &mut Session<'_>) {
     let (Some(five), Some(ten)) = (session.figure(FIGURE_3), session.figure(FIGURE_4)) else {
         return;

@@ -12,8 +12,8 @@ use crate::network::{IP, Network, Side};
 use crate::process::{Daemon, Usage};
 use crate::record::Better;
 use crate::servers::{self, Key, NGINX, Pki, Server};
-use crate::session::{Lap, Plan, Rounds, Session};
-use crate::stats::spread;
+use crate::session::{Plan, Round, Rounds, Session};
+use crate::stats::range;
 use crate::tls::{Column, load, reason};
 use crate::tunnels::{CHARON, Identity, OPENVPN, SWANCTL, ourselves};
 
@@ -46,7 +46,6 @@ const TIMES: &[(&str, f64)] = &[
     ("OpenVPN, RSA-2048", 0.202_945),
     ("OpenVPN, RSA-4096", 1.436_743),
 ];
-/// Connections per minute.
 const RATES: &[(&str, f64)] = &[
     ("OpenVPN, RSA-1024", 445.4),
     ("OpenVPN, RSA-2048", 155.6),
@@ -55,7 +54,6 @@ const RATES: &[(&str, f64)] = &[
 const BASE: &str = "OpenVPN, RSA-2048";
 const TLS_BASE: &str = "nginx, RSA-2048, X25519";
 const IKE_BASE: &str = "Cordon (IKEv2), RSA-2048, X25519";
-/// As published.
 const CLIENTS: u8 = servers::CLIENTS;
 /// Tunnels of one client alone, of which the time is taken.
 const ALONE: u32 = 15;
@@ -125,50 +123,50 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(2, 5),
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |work, lap| match work {
+    session.rounds(rounds, &cases, |work, round| match work {
         Work::OpenVpn(identity) => {
             let seconds = Duration::from_secs_f64(seconds);
             let server = server(&network, identity, &folder)?;
-            connections(&network, identity, &server, seconds, lap)
+            connections(&network, identity, &server, seconds, round)
         }
         Work::Tls(server, column) => {
             let daemon = server.start(&network, &pki)?;
             let clients = CLIENTS.into();
-            let unseen = &mut Lap::default();
+            let unseen = &mut Round::default();
             load(&network, &pki, *column, requests / 10, clients, unseen)?;
-            let loaded = load(&network, &pki, *column, requests, clients, lap)?;
-            lap.put(TLS, loaded.rate * 60.0);
-            lap.used(server.name(), daemon.usage());
+            let loaded = load(&network, &pki, *column, requests, clients, round)?;
+            round.put(TLS, loaded.rate * 60.0);
+            round.used(server.name(), daemon.usage());
             Ok(())
         }
         Work::Ike(server, key, hybrid) => {
-            let dial = |clients, count, seconds, lap: &mut Lap| {
+            let dial = |clients, count, seconds, round: &mut Round| {
                 dial(
                     &network,
                     &pki,
                     (*key, *hybrid),
                     (clients, count, seconds),
-                    lap,
+                    round,
                 )
             };
             let daemon = server.start(&network, &pki, &folder, *key, *hybrid)?;
             // The first ones load what is loaded once.
-            dial(1, Some(3), 0.0, &mut Lap::default())?;
-            let alone = dial(1, Some(ALONE), 0.0, &mut Lap::default())?;
-            if let Some(times) = spread(alone.times) {
-                lap.put(IKE_TIME, times.median * 1000.0);
+            dial(1, Some(3), 0.0, &mut Round::default())?;
+            let alone = dial(1, Some(ALONE), 0.0, &mut Round::default())?;
+            if let Some(times) = range(alone.times) {
+                round.put(IKE_TIME, times.median * 1000.0);
             }
             let before = daemon.usage().cpu;
-            let all = dial(CLIENTS, None, seconds, lap)?;
+            let all = dial(CLIENTS, None, seconds, round)?;
             if all.count == 0 {
                 return Err(LabError::Unexpected(
                     "no tunnel was made in time".to_owned(),
                 ));
             }
             let count = f64::from(all.count);
-            lap.put(IKE_RATE, count / all.seconds * 60.0);
-            lap.put(IKE_CPU, (daemon.usage().cpu - before) * 1000.0 / count);
-            lap.used(&format!("{}, server", daemon.name), daemon.usage());
+            round.put(IKE_RATE, count / all.seconds * 60.0);
+            round.put(IKE_CPU, (daemon.usage().cpu - before) * 1000.0 / count);
+            round.used(&format!("{}, server", daemon.name), daemon.usage());
             daemon.stop();
             Ok(())
         }
@@ -244,7 +242,7 @@ fn dial(
     pki: &Pki,
     (key, hybrid): (Key, bool),
     (clients, count, seconds): (u8, Option<u32>, f64),
-    lap: &mut Lap,
+    round: &mut Round,
 ) -> Result<Dialled, LabError> {
     let unclear = |error: serde_json::Error| LabError::Unexpected(error.to_string());
     let text = dialling(pki, key, hybrid, clients, count, seconds)?;
@@ -254,7 +252,7 @@ fn dial(
         .input(serde_json::to_string(&text).map_err(unclear)?)
         .run()
         .map_err(|error| LabError::Unexpected(reason(&error)))?;
-    lap.used("clients", done.usage);
+    round.used("clients", done.usage);
     serde_json::from_str(&done.stdout).map_err(unclear)
 }
 
@@ -284,7 +282,7 @@ fn ike(session: &mut Session<'_>) -> Vec<(String, Work)> {
     cases
 }
 
-/// What both ends say.
+/// Settings of both ends.
 fn common(identity: &Identity) -> Vec<String> {
     let mut words: Vec<String> = [
         "--proto",
@@ -360,7 +358,7 @@ fn connections(
     identity: &Identity,
     server: &Daemon,
     time: Duration,
-    lap: &mut Lap,
+    round: &mut Round,
 ) -> Result<(), LabError> {
     // The first one warms up.
     connect(network, identity)?;
@@ -368,8 +366,8 @@ fn connections(
     for _ in 0..5 {
         alone.push(connect(network, identity)?.0);
     }
-    let median = spread(alone).map_or(f64::NAN, |spread| spread.median);
-    lap.put(TIME, median);
+    let median = range(alone).map_or(f64::NAN, |spread| spread.median);
+    round.put(TIME, median);
     let before = server.usage().cpu;
     let began = Instant::now();
     let clients = std::thread::scope(|scope| {
@@ -394,12 +392,12 @@ fn connections(
         ));
     }
     let count = clients.len() as f64;
-    lap.put(RATE, count / began.elapsed().as_secs_f64() * 60.0);
-    lap.put(CPU, (server.usage().cpu - before) * 1000.0 / count);
+    round.put(RATE, count / began.elapsed().as_secs_f64() * 60.0);
+    round.put(CPU, (server.usage().cpu - before) * 1000.0 / count);
     for usage in clients {
-        lap.used("openvpn, clients", usage);
+        round.used("openvpn, clients", usage);
     }
-    lap.used("openvpn, server", server.usage());
+    round.used("openvpn, server", server.usage());
     Ok(())
 }
 

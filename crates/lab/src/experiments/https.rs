@@ -7,7 +7,7 @@ use crate::experiments::OPENSSL;
 use crate::network::{IP, Network};
 use crate::record::Better;
 use crate::servers::{APACHE, Key, NGINX, PAGE_BYTES, Pki, Server};
-use crate::session::{Lap, Plan, Rounds, Session};
+use crate::session::{Plan, Round, Rounds, Session};
 use crate::tls::{Column, load};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -42,9 +42,8 @@ const LATENCY: &[(&str, f64)] = &[
     ("HTTPS +client +reuse", 41.0),
     ("HTTPS +client -reuse", 133.0),
 ];
-/// As published.
 const THREADS: u32 = 16;
-/// What takes a tenth of the time is asked for more often.
+/// Factor for cases that take a tenth of the time.
 const MANY: u32 = 8;
 
 /// A server with its figures.
@@ -118,10 +117,10 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(2, 5),
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |(subject, column), lap| {
+    session.rounds(rounds, &cases, |(subject, column), round| {
         let short = column.key.is_none() || column.reuse;
         let requests = if short { requests * MANY } else { requests };
-        measure(&network, &pki, subject, *column, requests, lap)
+        measure(&network, &pki, subject, *column, requests, round)
     });
     session.caveat(
         "The first columns use TLS 1.2, the newest that the publication can have used; reuse there saves \
@@ -173,7 +172,6 @@ fn plan(session: &mut Session<'_>) {
     session.plan(Plan::bars(TODAY, title, "pages per second", Better::More).base(BASE));
 }
 
-/// The published columns.
 fn columns() -> Vec<(String, Column)> {
     let https = |client, reuse| Column {
         key: Some(Key::Rsa2048),
@@ -226,7 +224,7 @@ fn measure(
     subject: &Subject,
     column: Column,
     requests: u32,
-    lap: &mut Lap,
+    round: &mut Round,
 ) -> Result<(), LabError> {
     let server = subject.server.start(network, pki)?;
     load(
@@ -235,14 +233,14 @@ fn measure(
         column,
         requests / 10,
         THREADS,
-        &mut Lap::default(),
+        &mut Round::default(),
     )?;
-    let loaded = load(network, pki, column, requests, THREADS, lap)?;
+    let loaded = load(network, pki, column, requests, THREADS, round)?;
     if column.today {
-        lap.put(TODAY, loaded.rate);
+        round.put(TODAY, loaded.rate);
     } else {
-        lap.put(subject.throughput, loaded.rate);
-        lap.put(subject.latency, loaded.latency);
+        round.put(subject.throughput, loaded.rate);
+        round.put(subject.latency, loaded.latency);
     }
     // Nearly all have to be what the column says, or it would say something else.
     let share = f64::from(loaded.resumed) / f64::from(requests);
@@ -250,6 +248,6 @@ fn measure(
         let text = format!("{:.0} % of the sessions were taken up again", share * 100.0);
         return Err(LabError::Unexpected(text));
     }
-    lap.used(subject.server.name(), server.usage());
+    round.used(subject.server.name(), server.usage());
     Ok(())
 }

@@ -40,10 +40,10 @@ const SIZES: [usize; 6] = [32, 64, 256, 1024, 4096, 16_384];
 const CHAINS: usize = 8;
 const BASE: &str = "AES-128-CBC, OpenSSL";
 
-/// What one case does: with a request of so many bytes; gives nanoseconds.
+/// The work of one case with a request of so many bytes, in nanoseconds.
 enum Work {
     Own {
-        /// Which bar chart.
+        /// Bar chart in which it is shown.
         figure: &'static str,
         run: RefCell<Box<dyn FnMut(usize, Duration) -> f64>>,
         /// Bytes that one call of a request of one byte handles: the number of chains.
@@ -102,7 +102,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(2, 5),
         warm_up: true,
     };
-    session.rounds(rounds, &cases, |work, lap| {
+    session.rounds(rounds, &cases, |work, round| {
         match work {
             Work::Own {
                 figure,
@@ -112,10 +112,10 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
             } => {
                 let mut run = run.borrow_mut();
                 let mut speed = |size| (size * chains) as f64 * 8.0 / run(size, budget);
-                lap.put(figure, speed(REQUEST));
+                round.put(figure, speed(REQUEST));
                 if *sizes {
                     for size in SIZES {
-                        lap.put_at(SIZE, size as f64, speed(size));
+                        round.put_at(SIZE, size as f64, speed(size));
                     }
                 }
             }
@@ -125,8 +125,8 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
                 aead,
             } => {
                 let (bytes, usage) = openssl_speed(cipher, *aead, REQUEST)?;
-                lap.put(figure, bytes * 8e-9);
-                lap.used("openssl", usage);
+                round.put(figure, bytes * 8e-9);
+                round.used("openssl", usage);
             }
         }
         Ok(())
@@ -181,7 +181,6 @@ fn own() -> Result<Vec<(String, Work)>, LabError> {
 
 type Run = Box<dyn FnMut(usize, Duration) -> f64>;
 
-/// Not a secret.
 const IV: Iv = Iv::Full([7; 32]);
 
 fn blocks(size: usize) -> Vec<Block> {

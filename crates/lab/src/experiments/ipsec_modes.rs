@@ -9,7 +9,7 @@ use crate::experiment::Experiment;
 use crate::files::Files;
 use crate::network::{IP, Network};
 use crate::record::Better;
-use crate::session::{Lap, Plan, Rounds, Session};
+use crate::session::{Plan, Round, Rounds, Session};
 use crate::tunnels::{Cordon, Kind, PING};
 use crate::uploader::{Original, Uploader};
 
@@ -79,7 +79,6 @@ const TRANSPORT_FILE: &[(&str, f64)] = &[
     ("AH, SHA-1", 22.99),
     ("AH, MD5", 22.68),
 ];
-/// What the authors chose.
 const BASE: &str = "ESP, SHA-1, AES-128";
 /// Pictures by their speed as a share of the one file's: what follows from Table I.
 const SHARES: &[(&str, f64)] = &[
@@ -97,7 +96,7 @@ const SHARES: &[(&str, f64)] = &[
 const SHARE: &str = "share";
 const SHARE_SOURCE: &str = "RSMAD, Table I, test I by test II";
 const UPLOADER: &str = "Cordon's uploader, ESP, AES-256-GCM";
-/// What our uploader is to reach, in per cent.
+/// Goal of our uploader, in per cent.
 const AIM: f64 = 97.0;
 /// DES and Triple DES go so slowly that fewer pictures tell as much.
 const FEWER: usize = 10;
@@ -212,7 +211,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(2, 3),
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |work, lap| match work {
+    session.rounds(rounds, &cases, |work, round| match work {
         Work::Ftp { mode, kind, slow } => {
             let (pictures, film) = if *slow {
                 (&few, &short)
@@ -220,15 +219,15 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
                 (&pictures, &film)
             };
             let tunnel = kind.start(&network, &folder)?;
-            warm.send(&tunnel, &mut Lap::default())?;
-            let many = pictures.send(&tunnel, lap)?.rate;
-            lap.put(mode.files, many);
-            let one = film.send(&tunnel, lap)?.rate;
-            lap.put(mode.file, one);
+            warm.send(&tunnel, &mut Round::default())?;
+            let many = pictures.send(&tunnel, round)?.rate;
+            round.put(mode.files, many);
+            let one = film.send(&tunnel, round)?.rate;
+            round.put(mode.file, one);
             if !mode.transport {
-                lap.put(SHARE, many / one * 100.0);
+                round.put(SHARE, many / one * 100.0);
             }
-            tunnel.account(lap);
+            tunnel.account(round);
             Ok(())
         }
         Work::Upload(kind) => {
@@ -239,11 +238,11 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
             uploader.send(&original, 3, false)?;
             let many = uploader.send(&original, uploads, false)?;
             let one = uploader.send(&original, uploads, true)?;
-            lap.put(MODES[0].files, many);
-            lap.put(MODES[0].file, one);
-            lap.put(SHARE, many / one * 100.0);
-            uploader.stop(lap);
-            tunnel.account(lap);
+            round.put(MODES[0].files, many);
+            round.put(MODES[0].file, one);
+            round.put(SHARE, many / one * 100.0);
+            uploader.stop(round);
+            tunnel.account(round);
             drop(tunnel);
             std::fs::remove_dir_all(&at).map_err(LabError::io("a site in memory"))
         }

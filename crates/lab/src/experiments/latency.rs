@@ -6,7 +6,7 @@ use crate::experiment::Experiment;
 use crate::experiments::OPENSSL;
 use crate::network::{IP, Network};
 use crate::record::Better;
-use crate::session::{Lap, Plan, Rounds, Session};
+use crate::session::{Plan, Round, Rounds, Session};
 use crate::tunnels::{
     CHARON, Cordon, Identity, Kind, OPENVPN, OpenVpn, PING, Provider, SWANCTL, StrongSwan, WG,
     WIREGUARD, WireGuard, round_trips,
@@ -58,17 +58,17 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(2, 5),
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |kind, lap| {
+    session.rounds(rounds, &cases, |kind, round| {
         let tunnel = kind.start(&network, &folder)?;
         // The first packets fill caches and queues.
-        round_trips(&tunnel, 64, count, &mut Lap::default())?;
+        round_trips(&tunnel, 64, count, &mut Round::default())?;
         for size in SIZES {
-            let times = round_trips(&tunnel, size, count, lap)?;
+            let times = round_trips(&tunnel, size, count, round)?;
             for ((id, _), time) in FIGURES.into_iter().zip(times) {
-                lap.put_at(id, size as f64, time);
+                round.put_at(id, size as f64, time);
             }
         }
-        tunnel.account(lap);
+        tunnel.account(round);
         Ok(())
     });
     session.caveat(

@@ -31,7 +31,6 @@ pub fn all() -> &'static [&'static Experiment] {
     ]
 }
 
-/// OpenSSL's command.
 pub(crate) const OPENSSL: Program = Program {
     name: "openssl",
     package: "openssl",

@@ -1,4 +1,4 @@
-//! Suites of our own tunnel: names and bytes of key material, as docs/vpn.md has them.
+//! Suites of our own tunnel: names and bytes of key material, as docs/tunnels/manual-keys.md has them.
 
 pub(super) const AES_128_GCM: (&str, usize) = ("aes-128-gcm", 20);
 pub(super) const AES_256_GCM: (&str, usize) = ("aes-256-gcm", 36);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::LabError;
 use crate::experiments::OPENSSL;
 use crate::process::{Call, Usage};
-use crate::stats::spread;
+use crate::stats::range;
 
 /// Nanoseconds of one call of `run`: the median of many slices, because other work on the machine
 /// interrupts some of them.
@@ -27,7 +27,7 @@ pub(super) fn nanoseconds(budget: Duration, mut run: impl FnMut()) -> f64 {
         slices.push(slice.elapsed().as_nanos() as f64 / calls as f64);
     }
     black_box(&mut run);
-    spread(slices).map_or(f64::NAN, |spread| spread.median)
+    range(slices).map_or(f64::NAN, |spread| spread.median)
 }
 
 /// Bytes per second of `openssl speed` in processor time, with requests of `bytes`.

@@ -12,7 +12,7 @@ use crate::files::{Files, Sent};
 use crate::network::{IP, Network, Side};
 use crate::process::{Call, Daemon};
 use crate::record::Better;
-use crate::session::{Lap, Plan, Rounds, Session};
+use crate::session::{Plan, Round, Rounds, Session};
 use crate::tunnels::{
     CHARON, Cordon, Identity, Kind, OPENVPN, OpenVpn, PING, Provider, SWANCTL, StrongSwan,
     write_private,
@@ -84,23 +84,23 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(2, 3),
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |work, lap| match work {
+    session.rounds(rounds, &cases, |work, round| match work {
         Work::Ftp(kind) => {
             let tunnel = kind.start(&network, &folder)?;
-            warm.send(&tunnel, &mut Lap::default())?;
+            warm.send(&tunnel, &mut Round::default())?;
             let before = tunnel.cpu();
-            let sent = files.send(&tunnel, lap)?;
-            put(lap, &sent, tunnel.cpu() - before);
-            tunnel.account(lap);
+            let sent = files.send(&tunnel, round)?;
+            put(round, &sent, tunnel.cpu() - before);
+            tunnel.account(round);
             Ok(())
         }
         Work::Ssh(cipher, mac) => {
             let server = sshd(&network, &keys)?;
-            ssh(&network, &keys, &warm, (cipher, mac), &mut Lap::default())?;
+            ssh(&network, &keys, &warm, (cipher, mac), &mut Round::default())?;
             let before = server.usage().cpu;
-            let sent = ssh(&network, &keys, &files, (cipher, mac), lap)?;
-            put(lap, &sent, server.usage().cpu - before);
-            lap.used("sshd", server.usage());
+            let sent = ssh(&network, &keys, &files, (cipher, mac), round)?;
+            put(round, &sent, server.usage().cpu - before);
+            round.used("sshd", server.usage());
             Ok(())
         }
     });
@@ -111,9 +111,9 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
     Ok(())
 }
 
-fn put(lap: &mut Lap, sent: &Sent, tunnel_cpu: f64) {
-    lap.put(RATE, sent.rate);
-    lap.put(CPU, (sent.cpu + tunnel_cpu) * 100.0 / sent.seconds);
+fn put(round: &mut Round, sent: &Sent, tunnel_cpu: f64) {
+    round.put(RATE, sent.rate);
+    round.put(CPU, (sent.cpu + tunnel_cpu) * 100.0 / sent.seconds);
 }
 
 fn cases(session: &mut Session<'_>) -> Result<Vec<(String, Work)>, LabError> {
@@ -221,7 +221,7 @@ fn ssh(
     keys: &Path,
     files: &Files,
     (cipher, mac): (&str, &str),
-    lap: &mut Lap,
+    round: &mut Round,
 ) -> Result<Sent, LabError> {
     let began = Instant::now();
     let mut call = network
@@ -253,7 +253,7 @@ fn ssh(
         let text = format!("{} of {} bytes arrived", done.stdout.trim(), files.bytes());
         return Err(LabError::Unexpected(text));
     }
-    lap.used("ssh", done.usage);
+    round.used("ssh", done.usage);
     Ok(Sent {
         rate: files.bytes() as f64 * 8.0 / seconds / 1e6,
         seconds,

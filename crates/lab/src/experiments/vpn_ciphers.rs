@@ -7,7 +7,7 @@ use crate::experiments::OPENSSL;
 use crate::network::{IP, Network, Side};
 use crate::process::{Call, Daemon};
 use crate::record::Better;
-use crate::session::{Lap, Plan, Rounds, Session};
+use crate::session::{Plan, Round, Rounds, Session};
 use crate::tunnels::{
     Cordon, Identity, Kind, OPENVPN, OpenVpn, PING, Provider, Tunnel, WG, WIREGUARD, WireGuard,
     round_trips,
@@ -34,7 +34,6 @@ const IPERF: Program = Program {
 };
 const TABLE_3: &str = "INDECT performance evaluation, Table III: two Pentium 4 at 3.06 GHz, gigabit Ethernet, \
                        iperf and ping, OpenSSL 0.9.8v";
-/// Mbit/s.
 const THROUGHPUT: &[(&str, f64)] = &[
     ("OpenVPN, INDECT-128-CBC", 78.3),
     ("OpenVPN, INDECT-192-CBC", 72.6),
@@ -76,7 +75,7 @@ const DELAY: &[(&str, f64)] = &[
 const SECONDS: u32 = 1;
 const WARM: f64 = 0.25;
 const BASE: &str = "OpenVPN, AES-128-CBC";
-/// What Table III could not have.
+/// Ciphers that are newer than Table III.
 const TODAY: [&str; 3] = ["AES-128-GCM", "AES-256-GCM", "CHACHA20-POLY1305"];
 
 fn run(session: &mut Session<'_>) -> Result<(), LabError> {
@@ -118,12 +117,12 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         count: session.pick(2, 5),
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |kind, lap| {
+    session.rounds(rounds, &cases, |kind, round| {
         let tunnel = kind.start(&network, &folder)?;
-        let [_, average, _] = round_trips(&tunnel, 56, pings, lap)?;
-        lap.put("delay", average / 1000.0);
-        throughput(&tunnel, lap)?;
-        tunnel.account(lap);
+        let [_, average, _] = round_trips(&tunnel, 56, pings, round)?;
+        round.put("delay", average / 1000.0);
+        throughput(&tunnel, round)?;
+        tunnel.account(round);
         Ok(())
     });
     session.caveat(
@@ -216,7 +215,7 @@ fn others(session: &mut Session<'_>) -> Vec<(String, Kind)> {
 }
 
 /// One TCP stream, and what the tunnel's daemons used for it.
-fn throughput(tunnel: &Tunnel<'_>, lap: &mut Lap) -> Result<(), LabError> {
+fn throughput(tunnel: &Tunnel<'_>, round: &mut Round) -> Result<(), LabError> {
     let server = tunnel.server.to_string();
     let sink = tunnel.network.call(Side::Server, IPERF.name);
     let sink = sink.args(["-s", "--forceflush", "-i", "0", "-B", &server]);
@@ -234,16 +233,16 @@ fn throughput(tunnel: &Tunnel<'_>, lap: &mut Lap) -> Result<(), LabError> {
         .run()?;
     let used = tunnel.cpu() - before;
     let report: serde_json::Value = serde_json::from_str(&done.stdout).map_err(|_| unclear())?;
-    lap.put("throughput", steady(&report).ok_or_else(unclear)?);
+    round.put("throughput", steady(&report).ok_or_else(unclear)?);
     let received = report.pointer("/end/sum_received/bytes");
     let received = received
         .and_then(serde_json::Value::as_f64)
         .ok_or_else(unclear)?;
     if used > 0.0 {
-        lap.put("cpu", used / received * 1e9);
+        round.put("cpu", used / received * 1e9);
     }
-    lap.used("iperf3, client", done.usage);
-    lap.used("iperf3, server", sink.usage());
+    round.used("iperf3, client", done.usage);
+    round.used("iperf3, server", sink.usage());
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! What to choose, by rules that are printed beside their answers.
 
-use crate::record::{Better, Figure, Results, Row, Spread};
+use crate::record::{Better, Figure, Interval, Results, Row};
 use crate::report::page::{Part, Table};
-use crate::report::text::range;
+use crate::report::text::interval;
 
 /// A question that one figure answers: the best of its cases.
 struct Rule {
@@ -137,7 +137,6 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Adds the page.
 pub(super) fn write(parts: &mut Vec<Part>, results: &Results) {
     let name = Some("choose".to_owned());
     parts.push(Part::Heading(2, "What to choose".to_owned(), name));
@@ -178,12 +177,12 @@ fn line(rule: &Rule, results: &Results) -> Option<Vec<String>> {
         .iter()
         .find(|figure| figure.id == rule.figure)?;
     let named = |row: &Row, parts: &[&str]| parts.iter().any(|part| row.case.contains(part));
-    let allowed: Vec<(&Row, Spread)> = figure
+    let allowed: Vec<(&Row, Interval)> = figure
         .rows
         .iter()
         .filter(|row| rule.x.is_none() || row.x == rule.x)
         .filter(|row| (rule.only.is_empty() || named(row, rule.only)) && !named(row, rule.without))
-        .filter_map(|row| Some((row, row.measured.as_ref()?.spread)))
+        .filter_map(|row| Some((row, row.measured.as_ref()?.interval)))
         .collect();
     let (winner, best) = choose(figure, &allowed)?;
     let equal: Vec<&str> = allowed
@@ -203,7 +202,7 @@ fn line(rule: &Rule, results: &Results) -> Option<Vec<String>> {
     Some(vec![
         rule.question.to_owned(),
         winner.case.clone(),
-        format!("{} {}", range(&best), figure.unit),
+        format!("{} {}", interval(&best), figure.unit),
         if equal.is_empty() {
             "none".to_owned()
         } else {
@@ -213,8 +212,9 @@ fn line(rule: &Rule, results: &Results) -> Option<Vec<String>> {
     ])
 }
 
-fn choose<'a>(figure: &Figure, rows: &[(&'a Row, Spread)]) -> Option<(&'a Row, Spread)> {
-    let by_median = |a: &&(&Row, Spread), b: &&(&Row, Spread)| a.1.median.total_cmp(&b.1.median);
+fn choose<'a>(figure: &Figure, rows: &[(&'a Row, Interval)]) -> Option<(&'a Row, Interval)> {
+    let by_median =
+        |a: &&(&Row, Interval), b: &&(&Row, Interval)| a.1.median.total_cmp(&b.1.median);
     let best = match figure.better {
         // The first of equals, so that the answer does not depend on how a maximum is found.
         Better::More => rows.iter().rev().max_by(by_median),

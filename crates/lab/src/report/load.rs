@@ -43,7 +43,7 @@ pub(super) fn write(parts: &mut Vec<Part>, outcome: &Outcome) {
         .filter_map(|row| {
             Some(Bar {
                 name: &row.case,
-                rate: row.measured.as_ref()?.spread.median,
+                rate: row.measured.as_ref()?.interval.median,
                 busy: loads.median(&row.case, None)?,
             })
         })

@@ -11,7 +11,7 @@ mod text;
 
 use crate::record::Results;
 
-pub(crate) use text::{number, range};
+pub(crate) use text::{interval, number};
 
 /// One HTML page that needs nothing else: no network, no script, no other file. The results themselves
 /// are inside, in the element `results`.

@@ -1,7 +1,7 @@
 //! What a report says, before it is HTML or Markdown.
 
 use crate::record::{Better, Figure, Finding, Outcome, Results, Row, State};
-use crate::report::text::{duration, number, range};
+use crate::report::text::{duration, interval, number};
 use crate::report::{advice, echo, load, plot};
 
 /// A part of the page. All text is plain.
@@ -22,11 +22,9 @@ pub(super) struct Table {
     pub(super) head: Vec<String>,
     /// The first cell of a row is its name, the others are numbers unless `words`.
     pub(super) rows: Vec<Vec<String>>,
-    /// Cells hold words.
     pub(super) words: bool,
 }
 
-/// The whole page.
 pub(super) fn build(results: &Results) -> Vec<Part> {
     let mut parts = vec![Part::Heading(
         1,
@@ -236,13 +234,13 @@ fn by_case(figure: &Figure) -> Table {
         cells.push(
             row.measured
                 .as_ref()
-                .map_or_else(dash, |m| range(&m.spread)),
+                .map_or_else(dash, |m| interval(&m.interval)),
         );
         if ratios {
             cells.push(
                 row.ratio
                     .as_ref()
-                    .map_or_else(dash, |ratio| range(&ratio.spread)),
+                    .map_or_else(dash, |ratio| interval(&ratio.interval)),
             );
         }
         if published {
@@ -310,7 +308,7 @@ fn processes(parts: &mut Vec<Part>, outcome: &Outcome) {
                 vec![
                     used.case.clone(),
                     used.process.clone(),
-                    range(&used.cpu_seconds),
+                    interval(&used.cpu_seconds),
                     number(used.peak_mib),
                 ]
             })

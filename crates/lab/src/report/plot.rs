@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::record::{Figure, Row, Spread};
+use crate::record::{Figure, Interval, Row};
 use crate::report::html::escape;
 use crate::report::text::number;
 
@@ -13,7 +13,6 @@ pub(super) const WIDTH: f64 = 760.0;
 /// Room for names, in letters and their width.
 const MOST: usize = 40;
 pub(super) const LETTER: f64 = 8.6;
-/// Room for values.
 pub(super) const RIGHT: f64 = 90.0;
 const BAR: f64 = 15.0;
 const GAP: f64 = 9.0;
@@ -30,7 +29,7 @@ pub(super) fn draw(figure: &Figure) -> Vec<String> {
         .iter()
         .map(|row| Bars {
             name: &row.case,
-            here: row.measured.as_ref().map(|measured| measured.spread),
+            here: row.measured.as_ref().map(|measured| measured.interval),
             published: row.published.as_ref().map(|published| published.value),
         })
         .collect();
@@ -50,14 +49,14 @@ pub(super) fn draw(figure: &Figure) -> Vec<String> {
 fn ratio(row: &Row) -> Bars<'_> {
     Bars {
         name: &row.case,
-        here: row.ratio.as_ref().map(|ratio| ratio.spread),
+        here: row.ratio.as_ref().map(|ratio| ratio.interval),
         published: row.published.as_ref().and_then(|published| published.ratio),
     }
 }
 
 struct Bars<'a> {
     name: &'a str,
-    here: Option<Spread>,
+    here: Option<Interval>,
     published: Option<f64>,
 }
 
@@ -178,10 +177,10 @@ fn lines(figure: &Figure) -> Option<String> {
     const SIDE: f64 = 64.0;
     const BOTTOM: f64 = HEIGHT - 46.0;
     const END: f64 = WIDTH - 30.0;
-    let points: Vec<(&str, f64, Spread)> = figure
+    let points: Vec<(&str, f64, Interval)> = figure
         .rows
         .iter()
-        .filter_map(|row| Some((row.case.as_str(), row.x?, row.measured.as_ref()?.spread)))
+        .filter_map(|row| Some((row.case.as_str(), row.x?, row.measured.as_ref()?.interval)))
         .collect();
     let across = Axis::over(points.iter().map(|(_, x, _)| *x), figure.logarithmic)?;
     let upward = Axis::over(points.iter().map(|(_, _, y)| y.median), figure.logarithmic)?;
@@ -235,7 +234,7 @@ fn lines(figure: &Figure) -> Option<String> {
         let class = index % COLOURS;
         let dash = if index >= COLOURS { " dash" } else { "" };
         let own = points.iter().filter(|(case, _, _)| case == name);
-        let place = |(_, at, value): &(&str, f64, Spread)| (x(*at), y(value.median));
+        let place = |(_, at, value): &(&str, f64, Interval)| (x(*at), y(value.median));
         let path: Vec<String> = own
             .clone()
             .map(place)
@@ -276,7 +275,7 @@ fn lines(figure: &Figure) -> Option<String> {
     Some(frame(bottom + 4.0, &figure.title, &body))
 }
 
-/// Where values lie between 0 and 1.
+/// Maps values to places between 0 and 1.
 pub(super) struct Axis {
     low: f64,
     high: f64,
@@ -313,7 +312,6 @@ impl Axis {
         ((self.scale(value) - low) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// Round numbers within.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let power = |exponent| 10_f64.powi(exponent);

@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-use crate::record::Spread;
+use crate::record::Interval;
 
 /// Three digits that count, or all digits of whole numbers.
 pub(crate) fn number(value: f64) -> String {
@@ -43,11 +43,11 @@ fn grouped(text: &str) -> String {
 }
 
 /// Median, and the range where there is one.
-pub(crate) fn range(spread: &Spread) -> String {
+pub(crate) fn interval(interval: &Interval) -> String {
     let (median, low, high) = (
-        number(spread.median),
-        number(spread.low),
-        number(spread.high),
+        number(interval.median),
+        number(interval.low),
+        number(interval.high),
     );
     if low == high {
         median

@@ -16,7 +16,7 @@ const PLAN: Plan = Plan::bars("speed", "", "", Better::More)
     .base("a")
     .published(&[("c", 6.0), ("a", 3.0)], "Table I");
 
-fn run(measure: impl FnMut(&u32, &mut Lap) -> Result<(), LabError>) -> Outcome {
+fn run(measure: impl FnMut(&u32, &mut Round) -> Result<(), LabError>) -> Outcome {
     let mut progress = |_| {};
     let mut session = Session::new(&EXPERIMENT, true, Path::new("/"), &mut progress);
     session.plan(PLAN);
@@ -32,9 +32,9 @@ fn run(measure: impl FnMut(&u32, &mut Lap) -> Result<(), LabError>) -> Outcome {
 #[test]
 fn cases_take_turns_and_the_warm_up_does_not_count() {
     let mut order = String::new();
-    let outcome = run(|case, lap| {
+    let outcome = run(|case, round| {
         order.push_str(&case.to_string());
-        lap.put("speed", order.len() as f64);
+        round.put("speed", order.len() as f64);
         Ok(())
     });
     assert_eq!(order, "21122112");
@@ -61,15 +61,15 @@ fn cases_take_turns_and_the_warm_up_does_not_count() {
     let width = (4.0 / 3.0) / (5.0 / 6.0);
     let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
     assert!(
-        close(ratio.spread.low, 5.0 / 6.0 / width / 1.01),
+        close(ratio.interval.low, 5.0 / 6.0 / width / 1.01),
         "{ratio:?}"
     );
     assert!(
-        close(ratio.spread.high, 4.0 / 3.0 * width * 1.01),
+        close(ratio.interval.high, 4.0 / 3.0 * width * 1.01),
         "{ratio:?}"
     );
     let itself = figure.row("a", None).unwrap().ratio.clone().unwrap();
-    assert_eq!((itself.spread.low, itself.spread.high), (1.0, 1.0));
+    assert_eq!((itself.interval.low, itself.interval.high), (1.0, 1.0));
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn every_round_leaves_what_there_is() {
         count: 3,
         warm_up: true,
     };
-    session.rounds(rounds, &cases, |_, lap| {
-        lap.put("speed", f64::from(lap.round));
+    session.rounds(rounds, &cases, |_, round| {
+        round.put("speed", f64::from(round.number));
         Ok(())
     });
     let whole = session.finish(Ok(()));
@@ -103,12 +103,12 @@ fn every_round_leaves_what_there_is() {
 #[test]
 fn a_case_that_fails_twice_is_told_and_not_tried_again() {
     let mut tries = 0;
-    let outcome = run(|case, lap| {
+    let outcome = run(|case, round| {
         if *case == 2 {
             tries += 1;
             return Err(LabError::Unexpected("broken".to_owned()));
         }
-        lap.put("speed", 1.0);
+        round.put("speed", 1.0);
         Ok(())
     });
     assert_eq!(tries, 2);
@@ -119,9 +119,9 @@ fn a_case_that_fails_twice_is_told_and_not_tried_again() {
 #[test]
 fn a_case_that_fails_once_is_measured_anew_and_that_is_told() {
     let mut tries = 0;
-    let outcome = run(|case, lap| {
+    let outcome = run(|case, round| {
         // What a failed try put does not count.
-        lap.put("speed", f64::from(tries));
+        round.put("speed", f64::from(tries));
         tries += u32::from(*case == 2);
         match tries {
             1 if *case == 2 => Err(LabError::Unexpected("a hiccup".to_owned())),
@@ -147,13 +147,13 @@ fn a_coarse_measurement_widens_what_ratios_state() {
         count: 3,
         warm_up: false,
     };
-    session.rounds(rounds, &cases, |value, lap| {
-        lap.put("speed", *value);
+    session.rounds(rounds, &cases, |value, round| {
+        round.put("speed", *value);
         Ok(())
     });
     let outcome = session.finish(Ok(()));
     let row = outcome.figures.first().unwrap().row("b", None).unwrap();
-    let ratio = row.ratio.clone().unwrap().spread;
+    let ratio = row.ratio.clone().unwrap().interval;
     // A step of 40 and one of 2, and the hundredth of all.
     assert!((ratio.high / 20.0 - (1.0 + 1.0 / 40.0 + 1.0 / 2.0 + 0.01)).abs() < 1e-9);
 }

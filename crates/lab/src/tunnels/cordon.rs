@@ -3,7 +3,7 @@
 use super::{Side, Tunnel, product, random_hex};
 use crate::LabError;
 
-/// One suite, by the names and key sizes (bytes) of docs/vpn.md.
+/// One suite, by the names and key sizes (bytes) of docs/tunnels/manual-keys.md.
 #[derive(Clone, Copy)]
 pub(crate) struct Cordon {
     pub(crate) encryption: Option<(&'static str, usize)>,

@@ -13,7 +13,7 @@ use crate::LabError;
 use crate::experiment::Program;
 use crate::network::{IP, Network, Side};
 use crate::process::{Call, Daemon};
-use crate::session::Lap;
+use crate::session::Round;
 
 pub(crate) use cordon::Cordon;
 pub(crate) use openvpn::{Identity, OPENVPN, OpenVpn, Provider};
@@ -25,7 +25,7 @@ pub(crate) const PING: Program = Program {
     package: "iputils-ping",
     version: &["-V"],
 };
-/// How long a tunnel may take to come up.
+/// Longest start of a tunnel.
 const UP: Duration = Duration::from_secs(20);
 
 /// A kind of tunnel.
@@ -67,7 +67,7 @@ impl Kind {
 pub(crate) struct Tunnel<'a> {
     pub(crate) network: &'a Network,
     folder: PathBuf,
-    /// Where the server is reached through it.
+    /// Address of the server inside the tunnel.
     pub(crate) server: Ipv4Addr,
     daemons: Vec<(Side, Daemon)>,
 }
@@ -139,9 +139,9 @@ impl Tunnel<'_> {
     }
 
     /// Notes what its processes used since they began.
-    pub(crate) fn account(&self, lap: &mut Lap) {
+    pub(crate) fn account(&self, round: &mut Round) {
         for (side, daemon) in &self.daemons {
-            lap.used(&format!("{}, {}", daemon.name, side.name()), daemon.usage());
+            round.used(&format!("{}, {}", daemon.name, side.name()), daemon.usage());
         }
     }
 }
@@ -202,7 +202,7 @@ pub(crate) fn round_trips(
     tunnel: &Tunnel<'_>,
     bytes: usize,
     count: u32,
-    lap: &mut Lap,
+    round: &mut Round,
 ) -> Result<[f64; 3], LabError> {
     let done = tunnel
         .network
@@ -217,7 +217,7 @@ pub(crate) fn round_trips(
         ])
         .arg(tunnel.server.to_string())
         .run()?;
-    lap.used("ping", done.usage);
+    round.used("ping", done.usage);
     // rtt min/avg/max/mdev = 0.020/0.031/0.210/0.011 ms
     let unclear = || LabError::Unexpected(format!("ping gave no times: {}", done.stdout.trim()));
     let (_, times) = done.stdout.rsplit_once(" = ").ok_or_else(unclear)?;

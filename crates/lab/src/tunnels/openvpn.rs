@@ -23,16 +23,14 @@ pub(crate) struct OpenVpn {
     pub(crate) cipher: String,
     /// For ciphers that do not authenticate, by OpenVPN's name.
     pub(crate) integrity: &'static str,
-    /// What OpenSSL loads.
+    /// Provider that OpenSSL loads.
     pub(crate) provider: Provider,
     /// Folder with `key.pem`, `cert.pem` and the modules, and the certificate's fingerprint.
     pub(crate) identity: Identity,
 }
 
-/// Where ciphers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provider {
-    /// OpenSSL itself.
     Default,
     /// OpenSSL's old and broken ciphers, too.
     Legacy,
@@ -101,7 +99,7 @@ impl Identity {
         &self.folder
     }
 
-    /// What the other end must show.
+    /// Fingerprint that the other end must show.
     pub(crate) fn fingerprint(&self) -> &str {
         &self.fingerprint
     }

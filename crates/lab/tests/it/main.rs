@@ -67,7 +67,7 @@ fn the_choice_follows_its_rule() {
 fn two_runs_are_compared_by_ratios_where_there_are_some() {
     let mut second = golden();
     let row = &mut second.experiments[0].figures[0].rows[1];
-    let ratio = &mut row.ratio.as_mut().unwrap().spread;
+    let ratio = &mut row.ratio.as_mut().unwrap().interval;
     (ratio.median, ratio.low, ratio.high) = (2.0, 1.9, 2.1);
     let lines = compare(&golden(), &second);
     let whats: Vec<_> = lines.iter().map(|line| line.what).collect();

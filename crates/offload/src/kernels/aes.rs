@@ -80,7 +80,6 @@ impl RoundKeys {
         self.count == MOST_KEYS
     }
 
-    /// Encrypts one block.
     #[inline]
     #[target_feature(enable = "aes,sse2")]
     pub(super) fn encrypt_block<const ROUNDS: usize>(&self, block: __m128i) -> __m128i {

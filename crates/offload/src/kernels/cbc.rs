@@ -209,7 +209,7 @@ impl CbcKernel {
     }
 }
 
-/// What is added to four blocks after decryption: the last block of the vector before them, then the
+/// Builds what is added to four blocks after decryption: the last block of the vector before them, then the
 /// first three of their own.
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -270,7 +270,6 @@ impl GcmKernel {
     }
 }
 
-/// Counter blocks.
 struct Stream {
     /// The next four, their bytes reversed, so that the counter is the lowest word.
     counters: __m512i,

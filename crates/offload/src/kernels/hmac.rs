@@ -122,7 +122,7 @@ impl HmacKernel {
     }
 }
 
-/// What a lane reads its blocks from.
+/// Source of a lane's blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The message's whole blocks, in the buffer.

@@ -58,7 +58,7 @@ fn chacha20_poly1305() {
     combined(aead::TestName::ChaCha20Poly1305, algorithm, 200);
 }
 
-/// What stands before PKCS #5 padding; none where the padding is wrong.
+/// Removes PKCS #5 padding; none where the padding is wrong.
 fn unpadded(text: &[u8]) -> Option<&[u8]> {
     let len = usize::from(*text.last()?);
     let (head, padding) = text.split_at_checked(text.len().checked_sub(len)?)?;

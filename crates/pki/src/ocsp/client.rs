@@ -55,7 +55,6 @@ pub struct OutgoingRequest {
 /// A query that came to its end.
 #[derive(Debug)]
 pub struct Completed<W> {
-    /// Those who waited.
     pub waiting: Vec<W>,
     /// A response (DER) that determines the status, or why there is none.
     pub response: Result<Vec<u8>, String>,

@@ -20,10 +20,7 @@ pub enum PathError {
     EmptyChain,
     /// More certificates than any path has.
     #[error("chain of {len} certificates is too long")]
-    ChainTooLong {
-        /// How many.
-        len: usize,
-    },
+    ChainTooLong { len: usize },
     /// A certificate cannot be read.
     #[error("unreadable certificate")]
     Certificate(#[source] CertError),
@@ -41,40 +38,27 @@ pub enum PathError {
     },
     /// The certificate vouches for itself.
     #[error("certificate {subject} is self-signed")]
-    SelfSigned {
-        /// Whose it is.
-        subject: String,
-    },
+    SelfSigned { subject: String },
     /// A signature in the path does not match.
     #[error("signature on the certificate of {subject} does not match")]
-    BadSignature {
-        /// The end entity.
-        subject: String,
-    },
+    BadSignature { subject: String },
     /// A certificate in the path is expired.
     #[error("certificate of {subject} expired at {}", rfc3339(not_after))]
     Expired {
-        /// Whose it is.
         subject: String,
-        /// Its last instant.
         not_after: OffsetDateTime,
     },
     /// A certificate in the path is not valid yet.
     #[error("certificate of {subject} is not valid before {}", rfc3339(not_before))]
     NotYetValid {
-        /// Whose it is.
         subject: String,
-        /// Its first instant.
         not_before: OffsetDateTime,
     },
     /// A certificate in the path is revoked.
     #[error("certificate of {subject} was revoked at {} ({reason})", rfc3339(at))]
     Revoked {
-        /// Whose it is.
         subject: String,
-        /// Since when.
         at: OffsetDateTime,
-        /// Why.
         reason: RevocationReason,
     },
     /// An OCSP responder says that a certificate in the path is revoked.
@@ -82,22 +66,13 @@ pub enum PathError {
         "certificate of {subject} was revoked at {} (an OCSP responder says)",
         rfc3339(at)
     )]
-    RevokedByOcsp {
-        /// Whose it is.
-        subject: String,
-        /// Since when.
-        at: OffsetDateTime,
-    },
+    RevokedByOcsp { subject: String, at: OffsetDateTime },
     /// Policy wants a CRL of this authority and there is none.
     #[error("no current revocation list of {issuer}")]
-    CrlMissing {
-        /// The authority.
-        issuer: String,
-    },
+    CrlMissing { issuer: String },
     /// Policy wants a current CRL of this authority and the newest is stale.
     #[error("revocation list of {issuer} is stale since {next_update}")]
     CrlStale {
-        /// The authority.
         issuer: String,
         /// When the next was due.
         next_update: OffsetDateTime,
@@ -105,7 +80,6 @@ pub enum PathError {
     /// Key usage or extended key usage exclude the purpose.
     #[error("certificate of {subject} is not for {purpose}")]
     WrongPurpose {
-        /// Whose it is.
         subject: String,
         /// What it was presented for.
         purpose: Purpose,
@@ -120,89 +94,59 @@ pub enum PathError {
     },
     /// The issuing authority does not say what it issues for.
     #[error("authority {issuer} issues neither for users nor devices nor services")]
-    NoKind {
-        /// The authority.
-        issuer: String,
-    },
+    NoKind { issuer: String },
     /// An authority's certificate was presented as somebody's own.
     #[error("certificate of the authority {subject} used as end entity")]
-    AuthorityAsEndEntity {
-        /// Whose it is.
-        subject: String,
-    },
+    AuthorityAsEndEntity { subject: String },
     /// A certificate in the path may not sign others.
     #[error("{subject} is not an authority")]
-    NotAnAuthority {
-        /// Whose it is.
-        subject: String,
-    },
+    NotAnAuthority { subject: String },
     /// The clearance in the certificate exceeds what an authority in the path may grant.
     #[error("clearance {clearance} is above {allowed}, the bound of {authority}")]
     ClearanceAboveAuthority {
-        /// In the certificate.
         clearance: Clearance,
-        /// The bound.
         allowed: Clearance,
-        /// Whose bound.
         authority: String,
     },
     /// Clearance attribute and `lvl` extension differ, or one is absent.
     #[error("clearance attribute and level extension of {subject} disagree")]
-    ClearanceMismatch {
-        /// Whose certificate.
-        subject: String,
-    },
+    ClearanceMismatch { subject: String },
     /// A clearance cannot be read.
     #[error("unusable clearance of {subject}")]
     BadClearance {
-        /// Whose certificate.
         subject: String,
-        /// Why.
         source: ClearanceError,
     },
     /// Subject UID and user id extension differ.
     #[error("user id in the name and in the extension of {subject} disagree")]
-    UserIdMismatch {
-        /// Whose certificate.
-        subject: String,
-    },
+    UserIdMismatch { subject: String },
     /// The subject name cannot be read.
     #[error("unusable subject name")]
     Name(#[from] NameError),
     /// More authorities than one of them allows below itself.
     #[error("more authorities below {authority} than it may have")]
-    PathLength {
-        /// Who allows less.
-        authority: String,
-    },
+    PathLength { authority: String },
     /// A name that an authority in the path may not certify, or that cannot be compared.
     #[error("names of {subject} violate the constraints of its authorities: {source}")]
     NameConstraint {
-        /// Whose certificate.
         subject: String,
-        /// Which.
         source: NameConstraintError,
     },
     /// Certificate policies refuse the path.
     #[error("certificate of {subject}: {source}")]
     Policy {
-        /// Whose certificate.
         subject: String,
-        /// Why.
         source: PolicyError,
     },
     /// A critical extension that is not processed here.
     #[error("certificate of {subject} has the unknown critical extension {oid}")]
     UnknownCritical {
-        /// Whose certificate.
         subject: String,
-        /// Which.
         oid: ObjectIdentifier,
     },
     /// An RSA key that is too short, or one too long to be worth the time.
     #[error("RSA key of {subject} has {bits} bits; {min} to {max} in whole bytes are accepted")]
     KeySize {
-        /// Whose key.
         subject: String,
         /// How many it has.
         bits: usize,
@@ -213,16 +157,12 @@ pub enum PathError {
     },
     /// A key of a kind that is not accepted.
     #[error("key of {subject} is of a kind that is not accepted")]
-    KeyAlgorithm {
-        /// Whose key.
-        subject: String,
-    },
+    KeyAlgorithm { subject: String },
     /// A signature by an algorithm that is not accepted, SHA-1 and DSA among them.
     #[error(
         "certificate of {subject} is signed with {oid}, which is not accepted for its issuer's key"
     )]
     SignatureAlgorithm {
-        /// Whose certificate.
         subject: String,
         /// What the issuer named.
         oid: ObjectIdentifier,
@@ -230,29 +170,22 @@ pub enum PathError {
     /// A certificate that is no version 3, or whose fields contradict one another.
     #[error("certificate of {subject} violates RFC 5280: {reason}")]
     Profile {
-        /// Whose certificate.
         subject: String,
-        /// In which way.
         reason: &'static str,
     },
     /// The name that was asked for is not in the certificate.
     #[error("certificate of {subject} is not for {name}")]
     NameMismatch {
-        /// Whose certificate.
         subject: String,
         /// What was asked for.
         name: String,
     },
     /// So many possible paths that the search was given up.
     #[error("certificate of {subject}: too many possible paths")]
-    TooComplex {
-        /// Whose certificate.
-        subject: String,
-    },
+    TooComplex { subject: String },
     /// Policy wants a current OCSP response and there is none.
     #[error("no current OCSP response for the certificate of {subject}{}", because(why.as_deref()))]
     OcspMissing {
-        /// Whose certificate.
         subject: String,
         /// Who was asked, and why that came to nothing.
         why: Option<String>,

@@ -19,7 +19,6 @@ use crate::status::IssuerId;
 /// What the holder of a certificate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SubjectKind {
-    /// A person.
     User,
     /// A camera, terminal or vehicle.
     Device,
@@ -48,7 +47,6 @@ pub struct Identity {
     pub common_name: String,
     /// Mail address, from subjectAltName or else the subject.
     pub email: Option<String>,
-    /// Organisation.
     pub organisation: Option<String>,
     /// Clearance, an upper bound for what the holder may see; unclassified if there is none.
     pub clearance: Clearance,

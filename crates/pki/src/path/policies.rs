@@ -24,9 +24,7 @@ pub struct PolicyDemand {
     /// Refuses a path for which none of the acceptable policies holds. Without it, policies count only
     /// where an authority in the path demands them.
     pub require_explicit: bool,
-    /// Ignores policy mappings.
     pub inhibit_mapping: bool,
-    /// Ignores anyPolicy.
     pub inhibit_any: bool,
 }
 
@@ -42,7 +40,6 @@ pub enum PolicyError {
     /// A policy occurs twice (section 4.2.1.4).
     #[error("a certificate policy occurs twice")]
     Repeated,
-    /// An empty extension.
     #[error("a policy extension is empty")]
     Empty,
     /// More than anybody needs.

@@ -58,15 +58,12 @@ pub struct PathPolicy {
     pub authority: AuthorityKinds,
     /// A name that the end entity must have in subjectAltName.
     pub name: Option<ServerName<'static>>,
-    /// Certificate policies.
     pub certificate_policies: PolicyDemand,
     /// Shortest RSA key in bits; less than [`MIN_RSA_BITS`] counts as that.
     pub min_rsa_bits: usize,
     /// Authorities between end entity and anchor at most, those not counted that are self-issued.
     pub max_intermediates: Option<u8>,
-    /// Revocation lists.
     pub crl: RevocationPolicy,
-    /// OCSP.
     pub ocsp: OcspPolicy,
 }
 
@@ -99,7 +96,6 @@ impl PathPolicy {
         Self { name, ..self }
     }
 
-    /// With certificate policies.
     #[must_use]
     pub fn with_certificate_policies(self, certificate_policies: PolicyDemand) -> Self {
         Self {

@@ -18,7 +18,8 @@ pub enum Purpose {
     ClientUser,
     /// TLS client: a device.
     ClientDevice,
-    /// TLS server.
+    /// TLS client of EST: a device or a gateway.
+    ClientEnrolment,
     Server,
     /// Signer of CMS: anybody.
     Signer,
@@ -41,7 +42,9 @@ impl Purpose {
     /// Extended key usages of which the certificate must have one; empty: they are not looked at.
     pub(super) const fn uses(self) -> &'static [ObjectIdentifier] {
         match self {
-            Self::Client | Self::ClientUser | Self::ClientDevice => &[eku::CLIENT_AUTH],
+            Self::Client | Self::ClientUser | Self::ClientDevice | Self::ClientEnrolment => {
+                &[eku::CLIENT_AUTH]
+            }
             Self::Server => &[eku::SERVER_AUTH],
             Self::Signer | Self::DeviceSigner | Self::ServiceSigner | Self::Recipient => {
                 &[eku::EMAIL_PROTECTION]
@@ -88,6 +91,7 @@ impl Purpose {
         match self {
             Self::Client => matches!(kind, CaKind::Users | CaKind::Devices),
             Self::ClientUser => matches!(kind, CaKind::Users),
+            Self::ClientEnrolment => matches!(kind, CaKind::Devices | CaKind::Services),
             Self::ClientDevice | Self::DeviceSigner | Self::VpnDevice => {
                 matches!(kind, CaKind::Devices)
             }
@@ -116,6 +120,7 @@ impl fmt::Display for Purpose {
             Self::Client => "a user or device to connect",
             Self::ClientUser => "a user to connect",
             Self::ClientDevice => "a device to connect",
+            Self::ClientEnrolment => "a device or gateway to renew its certificate",
             Self::Server => "a server",
             Self::Signer => "signing",
             Self::DeviceSigner => "signing by a device",

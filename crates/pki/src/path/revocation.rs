@@ -15,21 +15,21 @@ use crate::status::{AnchorId, CrlSigner, IssuerId, StatusCache};
 /// What is needed to ask again whether an accepted path still holds, without its certificates.
 #[derive(Clone, Debug)]
 pub struct PathRecord {
-    subject: String,
-    links: Vec<Link>,
-    anchor: AnchorId,
-    not_before: OffsetDateTime,
-    not_after: OffsetDateTime,
+    pub(super) subject: String,
+    pub(super) links: Vec<Link>,
+    pub(super) anchor: AnchorId,
+    pub(super) not_before: OffsetDateTime,
+    pub(super) not_after: OffsetDateTime,
 }
 
 /// One certificate of a path, as revocation sees it.
 #[derive(Clone, Debug)]
-struct Link {
-    subject: String,
-    issuer: IssuerId,
-    issuer_name: String,
-    serial: Vec<u8>,
-    points: Points,
+pub(super) struct Link {
+    pub(super) subject: String,
+    pub(super) issuer: IssuerId,
+    pub(super) issuer_name: String,
+    pub(super) serial: Vec<u8>,
+    pub(super) points: Points,
 }
 
 impl PathRecord {

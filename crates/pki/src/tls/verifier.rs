@@ -13,7 +13,7 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use crate::path::{OcspPolicy, PathError, Purpose, TrustStore};
 
@@ -143,12 +143,12 @@ impl<V: PeerVerifier> ClientCertVerifier for Verifier<V> {
     }
 }
 
-/// Verifies TLS clients.
 pub(super) struct Clients {
     trust: TrustStore,
     purpose: Purpose,
     mandatory: bool,
     check_revocation: bool,
+    grace: Duration,
     hints: Vec<DistinguishedName>,
 }
 
@@ -172,8 +172,14 @@ impl Clients {
             purpose,
             mandatory,
             check_revocation,
+            grace: Duration::ZERO,
             hints,
         }
+    }
+
+    /// The same for certificates that ended no longer than `grace` ago.
+    pub(super) fn accepting_expired(self, grace: Duration) -> Self {
+        Self { grace, ..self }
     }
 }
 
@@ -202,6 +208,12 @@ impl PeerVerifier for Clients {
             self.trust
                 .validate_ignoring_revocation(&chain, self.purpose, now)
         };
+        let outcome = match outcome {
+            Err(PathError::Expired { .. }) if self.grace.is_positive() => self
+                .trust
+                .validate_expired(&chain, self.purpose, self.grace, now),
+            outcome => outcome,
+        };
         outcome.map(drop).map_err(to_rustls)
     }
 
@@ -214,7 +226,6 @@ impl PeerVerifier for Clients {
     }
 }
 
-/// Verifies TLS servers.
 pub(super) struct Servers(pub(super) TrustStore);
 
 impl fmt::Debug for Servers {

@@ -51,16 +51,28 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             email: Some("zofie.dvorak@example.org".into()),
             ..base
         },
+        Profile::VpnDevice => Subject {
+            common_name: "gateway-1".into(),
+            ..base
+        },
+        Profile::TrustBundleSigner => Subject {
+            common_name: "Trust Bundle".into(),
+            ..base
+        },
         Profile::Device => Subject {
             common_name: "camera-17".into(),
             ..base
         },
-        Profile::Server => Subject {
+        Profile::Server | Profile::Gateway => Subject {
             common_name: "portal.example.org".into(),
             ..base
         },
         Profile::ServiceSigner => Subject {
             common_name: "centre receipts".into(),
+            ..base
+        },
+        Profile::OcspSigner(kind) => Subject {
+            common_name: format!("OCSP signer of {kind}"),
             ..base
         },
         Profile::ServiceRecipient => Subject {
@@ -83,10 +95,10 @@ pub(crate) fn request(profile: Profile, key: &PrivateKey) -> CertificateRequest 
         Profile::Root => None,
         Profile::IssuingCa(CaKind::Users) => Some(Clearance::TopSecret),
         Profile::IssuingCa(_) => Some(Clearance::Secret),
-        Profile::Server => None,
+        Profile::Server | Profile::Gateway | Profile::OcspSigner(_) => None,
         _ => Some(Clearance::Secret),
     };
-    if profile == Profile::Server {
+    if matches!(profile, Profile::Server | Profile::Gateway) {
         request.alt_names = vec![
             AltName::Dns("portal.example.org".into()),
             AltName::Ip("127.0.0.1".parse().unwrap()),

@@ -1,4 +1,5 @@
 //! Tests of the whole crate: hierarchies made and judged, with foreign tools as oracles.
+#![allow(clippy::disallowed_methods, reason = "tests have clocks")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

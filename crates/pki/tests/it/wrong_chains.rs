@@ -29,7 +29,6 @@ const RSA_1024: &[u8] = include_bytes!("wrong_chains/rsa-1024.der");
 /// A chain, and what else a validator is given.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// The leaf first.
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) root: Certificate,
     /// Current lists (DER) of all authorities of the chain.

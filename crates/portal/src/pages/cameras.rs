@@ -3,11 +3,12 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use centre_api::Camera;
 use http::StatusCode;
 use time::OffsetDateTime;
 
 use super::layout::{Frame, page};
-use crate::backend::{Backend, CameraRow};
+use crate::backend::Backend;
 use crate::error::error_page;
 use crate::who::Viewer;
 use crate::{App, format};
@@ -16,7 +17,7 @@ use crate::{App, format};
 #[template(path = "cameras.html")]
 struct CamerasPage {
     frame: Frame,
-    cameras: Vec<CameraRow>,
+    cameras: Vec<Camera>,
     now: OffsetDateTime,
 }
 

@@ -3,10 +3,11 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use centre_api::{Filter, Overview, Summary};
 use http::StatusCode;
 
 use super::layout::{Frame, page};
-use crate::backend::{Backend, Filter, Overview, ViolationRow};
+use crate::backend::Backend;
 use crate::error::{error_page, missing_page};
 use crate::who::Viewer;
 use crate::{App, format};
@@ -19,7 +20,7 @@ const RECENT: usize = 6;
 struct HomePage {
     frame: Frame,
     overview: Overview,
-    recent: Vec<ViolationRow>,
+    recent: Vec<Summary>,
 }
 
 pub(crate) async fn home<B: Backend>(State(app): State<App<B>>, viewer: Viewer) -> Response {

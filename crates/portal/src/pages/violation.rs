@@ -3,12 +3,13 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
+use centre_api::{Decision, Details};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
 use serde::Deserialize;
 
 use super::layout::{Frame, page};
-use crate::backend::{Backend, BackendError, Download, ReviewChoice, Violation};
+use crate::backend::{Backend, BackendError, Download};
 use crate::error::{error_page, foreign_form, missing_page};
 use crate::form::Fields;
 use crate::who::Viewer;
@@ -18,7 +19,7 @@ use crate::{App, format};
 #[template(path = "violation.html")]
 struct ViolationPage {
     frame: Frame,
-    violation: Violation,
+    violation: Details,
     token: String,
 }
 
@@ -43,7 +44,7 @@ pub(crate) async fn show<B: Backend>(
 ) -> Response {
     match app.backend.violation(&viewer.principal, &id).await {
         Ok(violation) => {
-            let plate = violation.row.plate.as_deref().unwrap_or("no plate");
+            let plate = violation.summary.plate.as_deref().unwrap_or("no plate");
             let frame = Frame::of(&viewer, &format!("Violation {plate}"), "/violations");
             let token = viewer.token.clone();
             page(
@@ -101,9 +102,9 @@ pub(crate) async fn review<B: Backend>(
     if !viewer.made(&form.token) {
         return foreign_form(Frame::of(&viewer, "Form refused", ""));
     }
-    let choice = match form.decision.as_str() {
-        "accept" => ReviewChoice::Accept,
-        "reject" => ReviewChoice::Reject,
+    let decision = match form.decision.as_str() {
+        "accept" => Decision::Accepted,
+        "reject" => Decision::Rejected,
         other => {
             let message = format!("decision: \"{other}\" is unknown");
             return error_page(&viewer, BackendError::Invalid(message));
@@ -116,7 +117,7 @@ pub(crate) async fn review<B: Backend>(
     }
     match app
         .backend
-        .review(&viewer.principal, &id, choice, reason)
+        .review(&viewer.principal, &id, decision, reason)
         .await
     {
         Ok(()) => Redirect::to(&format!("/violations/{id}")).into_response(),

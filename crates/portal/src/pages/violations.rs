@@ -4,13 +4,14 @@ use askama::Template;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
+use centre_api::{Cursor, Filter, Page, Summary};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
 
 use super::layout::{Frame, page};
-use crate::backend::{Backend, BackendError, Filter, Page, ViolationRow};
+use crate::backend::{Backend, BackendError};
 use crate::error::error_page;
 use crate::who::Viewer;
 use crate::{App, format};
@@ -35,7 +36,7 @@ pub(crate) struct FilterForm {
 struct ViolationsPage {
     frame: Frame,
     form: FilterForm,
-    list: Page<ViolationRow>,
+    list: Page<Summary>,
     older: Option<String>,
     newer: Option<String>,
 }
@@ -56,8 +57,8 @@ pub(crate) async fn list<B: Backend>(
     match app.backend.violations(&viewer.principal, &filter).await {
         Ok(list) => {
             let frame = Frame::of(&viewer, "Violations", "/violations");
-            let older = list.older.map(|at| form.address("before", at));
-            let newer = list.newer.map(|at| form.address("after", at));
+            let older = list.older.map(|at| form.address("before", at.0));
+            let newer = list.newer.map(|at| form.address("after", at.0));
             let view = ViolationsPage {
                 frame,
                 form,
@@ -88,7 +89,7 @@ impl FilterForm {
             "" => Ok(None),
             text => text
                 .parse()
-                .map(Some)
+                .map(|at| Some(Cursor(at)))
                 .map_err(|_| format!("{what}: \"{text}\" is no place in the list")),
         };
         Ok(Filter {

@@ -7,20 +7,23 @@ use std::sync::{Arc, Mutex};
 use access::{PersonRecord, Principal, Role};
 use axum::Router;
 use axum::body::Body;
+use centre_api::{
+    Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
+    ReviewedBy, Summary,
+};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use pki::clearance::Clearance;
 use pki::tls::PeerCertificates;
 use portal::{
-    AuditPage, AuditRow, Backend, BackendError, CameraRow, CustodyRow, Download, Epoch, Filter,
-    MediumRow, Overview, PackageDownload, Page, Proofs, Refused, ReviewChoice, ReviewRow,
-    SessionLimits, Sessions, Violation, ViolationRow,
+    AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
+    SessionLimits, Sessions,
 };
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tower::ServiceExt as _;
 
-/// What somebody might type, paint on a plate or write into a certificate.
+/// Text that somebody might type, paint on a plate or write into a certificate.
 pub(crate) const EVIL: &str = "\"><script>alert('x')</script><img src=x onerror=alert(1)>&amp;";
 pub(crate) const ID: &str = "v-0123456789abcdef";
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -83,13 +86,14 @@ fn refused(code: &str, message: &str) -> Refused {
     }
 }
 
-fn row() -> ViolationRow {
-    ViolationRow {
+fn summary() -> Summary {
+    Summary {
         id: ID.into(),
         captured_at: AT,
         kind: "speeding".into(),
         place: format!("A4 {EVIL}"),
         device: format!("camera-17 {EVIL}"),
+        unit: EVIL.into(),
         plate: Some(format!("KR {EVIL}")),
         speed_kmh: Some(163),
         limit_kmh: Some(140),
@@ -99,16 +103,15 @@ fn row() -> ViolationRow {
     }
 }
 
-fn violation() -> Violation {
-    let medium = |name: &str, media_type: &str| MediumRow {
+fn violation() -> Details {
+    let medium = |name: &str, media_type: &str| Medium {
         name: name.into(),
         media_type: media_type.into(),
         size: 640_250,
         sha256: "00".repeat(32),
     };
-    Violation {
-        row: row(),
-        unit: EVIL.into(),
+    Details {
+        summary: summary(),
         latitude_microdeg: 50_064_650,
         longitude_microdeg: -19_944_980,
         lane: Some(2),
@@ -117,28 +120,29 @@ fn violation() -> Violation {
             medium("film.mp4", "video/mp4"),
             medium(EVIL, "text/html"),
         ],
-        reviews: vec![ReviewRow {
+        reviews: vec![ReviewedBy {
             at: AT,
             name: EVIL.into(),
             decision: "accepted".into(),
             reason: EVIL.into(),
         }],
-        custody: vec![CustodyRow {
+        custody: vec![CustodyStep {
             at: AT,
             actor: EVIL.into(),
             action: EVIL.into(),
             log_index: 4,
         }],
-        proofs: Proofs {
-            block_sha256: "11".repeat(32),
-            block_size: 700_000,
-            manifest_sha256: "22".repeat(32),
-            sequence: 1,
-            received_at: AT,
-            log_index: Some(3),
-            log_origin: EVIL.into(),
-        },
-        disputed_by: vec!["d1sputed".into()],
+        block_sha256: "11".repeat(32),
+        block_size: 700_000,
+        manifest_sha256: "22".repeat(32),
+        sequence: 1,
+        received_at: AT,
+        log_index: Some(3),
+        log_origin: EVIL.into(),
+        disputed_by: vec![Disputing {
+            block_sha256: "d1sputed".into(),
+            found_at: AT,
+        }],
         may_review: true,
         may_export: true,
     }
@@ -206,17 +210,21 @@ impl Backend for Fake {
         &self,
         _: &Principal,
         filter: &Filter,
-    ) -> Result<Page<ViolationRow>, BackendError> {
-        self.note(format!("list {} {:?}", filter.plate, filter.before));
+    ) -> Result<Page<Summary>, BackendError> {
+        self.note(format!(
+            "list {} {:?}",
+            filter.plate,
+            filter.before.map(|at| at.0)
+        ));
         self.answer(Page {
-            rows: vec![row()],
-            older: Some(4),
+            rows: vec![summary()],
+            older: Some(Cursor(4)),
             newer: None,
             hidden: 2,
         })
     }
 
-    async fn violation(&self, _: &Principal, id: &str) -> Result<Violation, BackendError> {
+    async fn violation(&self, _: &Principal, id: &str) -> Result<Details, BackendError> {
         if id != ID {
             return Err(BackendError::NotFound);
         }
@@ -240,10 +248,10 @@ impl Backend for Fake {
         &self,
         _: &Principal,
         id: &str,
-        choice: ReviewChoice,
+        decision: Decision,
         reason: &str,
     ) -> Result<(), BackendError> {
-        self.note(format!("review {id} {choice:?} {reason}"));
+        self.note(format!("review {id} {} {reason}", decision.as_str()));
         self.answer(())
     }
 
@@ -255,8 +263,8 @@ impl Backend for Fake {
         })
     }
 
-    async fn cameras(&self, _: &Principal) -> Result<Vec<CameraRow>, BackendError> {
-        self.answer(vec![CameraRow {
+    async fn cameras(&self, _: &Principal) -> Result<Vec<Camera>, BackendError> {
+        self.answer(vec![Camera {
             device: EVIL.into(),
             unit: EVIL.into(),
             last_seen: Some(AT),
@@ -324,7 +332,7 @@ impl Answer {
     }
 }
 
-/// How a request proves who it is from.
+/// Proof of a request's sender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum As<'a> {
     Nobody,

@@ -179,7 +179,7 @@ async fn forms_need_the_token_of_the_person_they_were_made_for() {
         (answer.status, answer.header("location")),
         (StatusCode::SEE_OTHER, page.as_str())
     );
-    assert_eq!(portal.calls(), [format!("review {ID} Reject blurred")]);
+    assert_eq!(portal.calls(), [format!("review {ID} rejected blurred")]);
     for bad in [
         "decision=perhaps&reason=x",
         "decision=accept&reason=++",

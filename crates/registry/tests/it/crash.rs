@@ -18,7 +18,7 @@ const DEVICES: usize = 40;
 const FOLDER: &str = "CORDON_TEST_CRASH_FOLDER";
 const NAME: &str = "crash::acknowledged_enrolments_survive_kill_and_codes_serve_one_key";
 
-/// What the process does that gets killed: enrols one device after the other, printing each
+/// Work of the process that gets killed: enrols one device after the other, printing each
 /// acknowledged serial number.
 async fn enrol_for_ever(folder: &std::path::Path) {
     let codes = std::fs::read_to_string(folder.join("codes")).unwrap();

@@ -14,12 +14,12 @@ use crate::fixture::{NOW, SECRETS, config, openssl, world};
 #[tokio::test]
 async fn hierarchy_is_made_once_and_its_keys_are_for_the_owner_only() {
     let folder = tempfile::tempdir().unwrap();
-    assert!(!Registry::is_initialised(folder.path()));
+    assert!(!Registry::is_initialised(folder.path()).unwrap());
     // What a crash leaves does not stand in the way.
     fs::create_dir_all(folder.path().join("pki.unfinished/crl")).unwrap();
     fs::write(folder.path().join("pki.unfinished/root.key"), "half a key").unwrap();
     Registry::init(folder.path(), &config(), &SECRETS, NOW).unwrap();
-    assert!(Registry::is_initialised(folder.path()));
+    assert!(Registry::is_initialised(folder.path()).unwrap());
     assert!(!folder.path().join("pki.unfinished").exists());
     let before = fs::read(folder.path().join("pki/root.pem")).unwrap();
     assert!(matches!(

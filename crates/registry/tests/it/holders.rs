@@ -183,6 +183,26 @@ async fn certificate_signed_with_a_stolen_authority_key_is_refused() {
 }
 
 #[tokio::test]
+async fn certificate_for_tunnels_stays_one_when_it_is_renewed() {
+    let world = world().await;
+    let registry = &world.registry;
+    let first = registry
+        .issue_vpn_device("camera-17", key().spki(), registrar(), NOW)
+        .await
+        .unwrap();
+    let second = renew(registry, &first, NOW).await.unwrap();
+    for issued in [&first, &second] {
+        assert!(!pki::profile::signs_evidence(issued.chain.leaf()));
+        let trust = registry.trust();
+        let chain = issued.chain.ders();
+        assert!(trust.validate(chain, Purpose::DeviceSigner, NOW).is_err());
+        trust.validate(chain, Purpose::VpnDevice, NOW).unwrap();
+    }
+    let camera = enrolled(&world, "camera-18").await;
+    assert!(pki::profile::signs_evidence(camera.chain.leaf()));
+}
+
+#[tokio::test]
 async fn predecessor_is_accepted_until_its_successor_is_used() {
     let world = world().await;
     let registry = &world.registry;

@@ -196,6 +196,27 @@ async fn lists_are_renewed_at_half_life_with_growing_numbers() {
 }
 
 #[tokio::test]
+async fn list_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_right() {
+    let world = world().await;
+    let registry = &world.registry;
+    let dated = || {
+        let der = registry.crl(CrlName::Issuing(CaKind::Services)).unwrap();
+        let list = pki::crl::parse(&der).unwrap().tbs_cert_list;
+        time::OffsetDateTime::from(list.this_update.to_system_time())
+    };
+    registry
+        .refresh_crls(NOW + Duration::days(40))
+        .await
+        .unwrap();
+    assert_eq!(dated(), NOW + Duration::days(40));
+    registry
+        .refresh_crls(NOW + Duration::hours(1))
+        .await
+        .unwrap();
+    assert_eq!(dated(), NOW + Duration::hours(1));
+}
+
+#[tokio::test]
 async fn list_that_could_not_be_written_is_made_up_for() {
     let world = world().await;
     let issued = device(&world, "camera-17").await;

@@ -14,7 +14,6 @@ use super::{Mismatch, VectorError};
 
 type Checked<T = ()> = Result<T, VectorError>;
 
-/// Checks one vector.
 pub(super) fn check(vector: &Value, backend: Backend) -> Checked {
     let vector = Vector(vector);
     match vector.text("type")? {

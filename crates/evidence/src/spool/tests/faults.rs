@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a file system says that fails for a while, or for good: `EIO`, `EMFILE`, `ENOMEM`,
+/// Errors of a file system that fails for a while, or for good: `EIO`, `EMFILE`, `ENOMEM`,
 /// `ENOSPC`.
 const ERRORS: [i32; 4] = [5, 24, 12, 28];
 
@@ -25,7 +25,7 @@ fn block_files(folder: &TempDir) -> BTreeMap<u64, Vec<u8>> {
 /// committed, and which receipts were accepted.
 fn persist(
     folder: &TempDir,
-    disk: &Arc<Disk>,
+    disk: &Arc<FailingDisk>,
     centre: &Centre,
     committed: &mut BTreeMap<u64, Entry>,
     receipted: &mut BTreeSet<u64>,
@@ -33,7 +33,7 @@ fn persist(
     for round in 0..3 {
         let mut keeping = config(1_000);
         keeping.when_full = WhenFull::Keep;
-        let opened = Spool::open_on(folder.path(), DEVICE, keeping, Arc::clone(disk));
+        let opened = Spool::open_on(folder.path(), DEVICE, keeping, disk.clone());
         let Ok((mut spool, _)) = opened else { continue };
         for _ in 0..2 {
             if let Ok(done) = put(&mut spool, Clearance::Restricted, 10) {
@@ -63,15 +63,15 @@ fn failing_file_operation_deletes_nothing_undelivered() {
             let mut exhausted = false;
             for after in 0..2_000 {
                 let folder = quick_folder();
-                let disk = Arc::new(Disk::default());
-                *disk.fault.lock().unwrap() = Some(Fault {
+                let disk = Arc::new(FailingDisk::default());
+                disk.fail(Fault {
                     after,
                     times,
                     errno,
                 });
                 let (mut committed, mut receipted) = (BTreeMap::new(), BTreeSet::new());
                 persist(&folder, &disk, &centre, &mut committed, &mut receipted);
-                exhausted = disk.fault.lock().unwrap().as_ref().unwrap().after > 0;
+                exhausted = disk.fault().unwrap().after > 0;
                 // The disk is well again.
                 let healed = open(&folder, 1_000);
                 let files = block_files(&folder);
@@ -94,4 +94,30 @@ fn failing_file_operation_deletes_nothing_undelivered() {
             assert!(exhausted, "the story never came to its end");
         }
     }
+}
+
+#[test]
+fn block_whose_folder_cannot_be_flushed_is_stored_once_and_settles_later() {
+    for after in 0..100 {
+        let folder = quick_folder();
+        let disk = Arc::new(FailingDisk::default());
+        let opened = Spool::open_on(folder.path(), DEVICE, config(1_000), disk.clone());
+        let mut spool = opened.unwrap().0;
+        disk.fail(Fault {
+            after,
+            // The flush, the removal of the temporary name, and the flush once more.
+            times: 3,
+            errno: 5,
+        });
+        let Err(SpoolError::Unsynced(_)) = put(&mut spool, Clearance::Restricted, 10) else {
+            continue;
+        };
+        assert_eq!((spool.chain().sequence, spool.entries().count()), (2, 1));
+        assert!(matches!(spool.settle(), Err(SpoolError::Unsynced(_))));
+        spool.settle().unwrap();
+        put(&mut spool, Clearance::Restricted, 10).unwrap();
+        assert_eq!(block_files(&folder).len(), 2);
+        return;
+    }
+    panic!("the flush of the folder never failed");
 }

@@ -17,7 +17,6 @@ use crate::{BLOCK_SIZE, Block};
 use core::arch::x86_64::*;
 use inout::InOutBuf;
 
-/// Eight blocks.
 type Group = [V; 4];
 
 /// Blocks in a group.
@@ -26,7 +25,7 @@ const WIDTH: usize = 8;
 /// Bytes whose source lies in the second pair of registers when a group is put together.
 const SECOND_PAIR: u64 = 0xF0F0_F0F0_F0F0_F0F0;
 
-/// Where byte `b` of lane `p` of register `q` comes from: byte `8q + p` of block `b`, blocks 0
+/// Source of byte `b` of lane `p` of register `q`: byte `8q + p` of block `b`, blocks 0
 /// to 3 being in the first pair of registers and 4 to 7 in the second.
 const TO_GROUP: [[u8; 64]; 4] = {
     let mut order = [[0; 64]; 4];
@@ -89,7 +88,7 @@ fn from_group(group: &Group) -> [V; 4] {
     rearrange(group, &FROM_GROUP, SECOND_HALF)
 }
 
-/// Which bytes come from the second pair: those with the highest bit set.
+/// Masks of the bytes that come from the second pair: those with the highest bit set.
 #[target_feature(enable = "avx512bw")]
 #[inline]
 fn selectors([a, b, c, d]: &[V; 4]) -> [__mmask64; 4] {
@@ -314,7 +313,7 @@ fn load_pair(blocks: &[Block]) -> V {
     load(&lines[0])
 }
 
-/// Where byte `b` of lane `p` comes from if the lanes are eight little-endian numbers and the
+/// Source of byte `b` of lane `p` if the lanes are eight little-endian numbers and the
 /// blocks end in these numbers, big-endian.
 const COUNT: [u8; 64] = {
     let mut order = [0; 64];

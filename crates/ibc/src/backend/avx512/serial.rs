@@ -55,7 +55,6 @@ fn xor3(a: V, b: V, c: V) -> V {
     _mm512_ternarylogic_epi64::<0x96>(a, b, c)
 }
 
-/// Block to state.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn spread(block: &Block) -> V {
@@ -63,7 +62,6 @@ fn spread(block: &Block) -> V {
     _mm512_cvtepu32_epi64(unsafe { _mm256_loadu_si256(block.as_ptr().cast()) })
 }
 
-/// State to block.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn gather(block: &mut Block, state: V) {
@@ -80,7 +78,6 @@ pub(super) fn encrypt_blocks(tables: &Tables, blocks: InOutBuf<'_, '_, Block>) {
     }
 }
 
-/// Encrypts one chain.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 pub(super) fn cbc_encrypt(tables: &Tables, value: &mut Block, blocks: InOutBuf<'_, '_, Block>) {
     let mut blocks = blocks.into_iter();

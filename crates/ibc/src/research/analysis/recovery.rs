@@ -29,7 +29,7 @@ const MARGIN: u64 = 18;
 /// Share of a pair with one differing bit or byte; others have a part of it.
 const UNIT: u32 = 1 << 12;
 
-/// What is known about the victim.
+/// Knowledge about the victim.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Bytes of the key: 16, 24, 32 or 40.
@@ -40,7 +40,7 @@ pub struct Target {
     pub limit: u64,
 }
 
-/// What an attack found, and what it took.
+/// Result of an attack, and its cost.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
     /// A key that encrypts as the victim's does.
@@ -54,7 +54,7 @@ pub struct Recovery {
     pub pairs: usize,
 }
 
-/// How far an attack has come.
+/// Progress of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Chosen plaintexts so far.
@@ -193,7 +193,7 @@ fn complete(
     .then_some(key)
 }
 
-/// How many of the best candidates to try for each S-box: in all about as many keys for every
+/// Number of the best candidates to try for each S-box: in all about as many keys for every
 /// key size, since trying one takes microseconds.
 const fn choices_for(parts: usize) -> usize {
     match parts {

@@ -27,7 +27,7 @@ struct OutputBit {
     function: u16,
 }
 
-/// What the attack found out.
+/// Result of the attack.
 #[derive(Clone, Debug)]
 pub struct Slide {
     /// The round function, which is the whole cipher.

@@ -28,7 +28,7 @@ const FIRST_WORD: u32 = 26;
 /// The cipher under attack: encrypts the blocks in place under a key the attacker lacks.
 pub type Oracle<'a> = &'a mut dyn FnMut(&mut [Block]);
 
-/// How pairs are looked for.
+/// Method of looking for pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
     /// Compares all pairs.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::research::ReducedIbc;
 
-/// What one-bit trails give after some rounds.
+/// One-bit trails after some rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trails {
     /// Rounds.
@@ -46,7 +46,7 @@ pub fn one_bit_trails(cipher: &ReducedIbc) -> Vec<Trails> {
         .collect()
 }
 
-/// How single bits go through an S-box: input bit by output bit.
+/// Ways of single bits through an S-box: input bit by output bit.
 struct SingleBits {
     probability: [[f64; 8]; 8],
     correlation: [[f64; 8]; 8],

@@ -1,5 +1,7 @@
 //! Random numbers that repeat, and keys for certificates.
 
+use std::sync::OnceLock;
+
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
@@ -41,6 +43,14 @@ pub(crate) enum Key {
     Rsa(RsaKeyPair),
 }
 
+static KEYS: OnceLock<[Key; 2]> = OnceLock::new();
+
+/// The key of a side, which keeps it through restarts.
+pub(crate) fn key_of(side: usize) -> Key {
+    let keys = KEYS.get_or_init(|| [0, 1].map(|_| Key::generate(KeyKind::Ed25519)));
+    keys[side].copy()
+}
+
 impl Key {
     pub(crate) fn generate(kind: KeyKind) -> Self {
         match kind {
@@ -54,6 +64,17 @@ impl Key {
             KeyKind::Rsa => {
                 Self::Rsa(RsaKeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap())
             }
+        }
+    }
+
+    /// The same key once more; only Ed25519's are wanted twice.
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Self::Ed25519(key) => {
+                let der = key.to_pkcs8().unwrap();
+                Self::Ed25519(Ed25519KeyPair::from_pkcs8(der.as_ref()).unwrap())
+            }
+            _ => panic!("only for Ed25519"),
         }
     }
 

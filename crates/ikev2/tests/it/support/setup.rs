@@ -7,7 +7,7 @@ use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{ChildConfig, Connection};
 use offload::{Encryption, Integrity};
 
-use super::Key;
+use super::{Key, key_of};
 
 pub(crate) fn ike_default() -> IkeProposal {
     IkeProposal {
@@ -82,6 +82,13 @@ pub(crate) fn credential(key: &Key, kind: KeyKind) -> Credential {
         authorities: vec![],
         ocsp: None,
     }
+}
+
+/// Has a side prove itself with the certificate of [`key_of`], and ask for one.
+pub(crate) fn certify(connection: &mut Connection, side: usize) {
+    let ours = credential(&key_of(side), KeyKind::Ed25519);
+    connection.local_auth = LocalAuth::Certificates(vec![ours]);
+    connection.remote_auth = certified_by(&[]);
 }
 
 /// Asks for certificates of these authorities.

@@ -63,7 +63,6 @@ pub(crate) struct Side {
     pub(crate) refuse_peer: bool,
     /// The IKE SA of the last question about a certificate.
     pub(crate) asked_about: Option<IkeId>,
-    /// Of users.
     pub(crate) passwords: BTreeMap<String, String>,
     /// Addresses and name servers for the other side.
     pub(crate) give: Option<(Vec<IpAddr>, Vec<IpAddr>)>,
@@ -71,6 +70,12 @@ pub(crate) struct Side {
     pub(crate) given: Vec<IpAddr>,
     /// Whether the other side may have what its connection is configured for.
     pub(crate) authorize: bool,
+    /// What this side wants to be told again when the other resumes its session, if it may.
+    pub(crate) resumption: Option<Vec<u8>>,
+    /// Connections on which nobody may resume.
+    pub(crate) changed: Vec<String>,
+    /// Whether it solves puzzles.
+    pub(crate) solves: bool,
     pub(crate) connections: BTreeMap<String, Connection>,
 }
 
@@ -102,6 +107,9 @@ impl Side {
             give: None,
             given: Vec::new(),
             authorize: true,
+            resumption: None,
+            changed: Vec::new(),
+            solves: true,
             connections: BTreeMap::new(),
         }
     }
@@ -176,6 +184,33 @@ impl Side {
                 };
                 self.endpoint.answer(now, id, answer);
             }
+            Event::Ask(
+                id,
+                Ask::ReviewPeer {
+                    connection,
+                    id: who,
+                    state,
+                    ..
+                },
+            ) => {
+                self.log.push(format!("review {who} {state:?}"));
+                let answer = match self.refuse_peer {
+                    _ if self.changed.contains(&connection) => {
+                        Answer::OtherConnection("changed".into())
+                    }
+                    true => Answer::Refused("revoked".into()),
+                    false => Answer::Welcome,
+                };
+                self.endpoint.answer(now, id, answer);
+            }
+            Event::Ask(id, Ask::Solve(puzzle)) => {
+                self.log.push(format!("puzzle of {} bits", puzzle.bits()));
+                let answer = match self.solves {
+                    true => Answer::Solved(puzzle.solve().unwrap()),
+                    false => Answer::Refused("not now".into()),
+                };
+                self.endpoint.answer(now, id, answer);
+            }
             Event::Ask(id, Ask::Tls(step)) => {
                 step.run();
                 self.endpoint.answer(now, id, Answer::Tls);
@@ -202,6 +237,9 @@ impl Side {
                 let connection = &self.connections[&connection];
                 let holder = Holder::new(id.to_string().as_bytes());
                 let mut may = Authorization::of_connection(connection, holder);
+                if let Some(state) = &self.resumption {
+                    may = may.with_resumption(state.clone());
+                }
                 if v4 || v6 {
                     self.log.push(format!("asked for addresses {v4} {v6}"));
                     if let Some((addresses, dns)) = &self.give {
@@ -220,9 +258,13 @@ impl Side {
                 suite,
                 addresses,
                 dns,
+                resumed,
                 ..
             } => {
                 self.log.push(format!("up {peer} {suite}"));
+                if resumed {
+                    self.log.push("resumed".into());
+                }
                 if !addresses.is_empty() {
                     self.log.push(format!("addresses {addresses:?} {dns:?}"));
                 }

@@ -16,11 +16,10 @@ use super::super::field::{CONSTANT, PartialMap, coordinates, inverse};
 /// Maps kept after each placed image: many while the score says little, few at the end.
 const KEPT: [usize; 8] = [255, 8192, 16384, 16384, 8192, 2048, 256, 256];
 
-/// How often two output values of an S-box were seen together.
+/// Counts of two output values of an S-box that were seen together.
 pub(super) struct Counts(Box<[u32]>);
 
 impl Counts {
-    /// Nothing seen yet.
     pub(super) fn new() -> Self {
         Self(vec![0; 1 << 16].into_boxed_slice())
     }
@@ -125,7 +124,7 @@ fn coordinate(basis: &[u8], input: u8) -> Option<u8> {
 struct Best {
     limit: usize,
     kept: Vec<(u64, PartialMap)>,
-    /// What a map must exceed to be kept.
+    /// Bound that a map must exceed to be kept.
     bar: u64,
 }
 

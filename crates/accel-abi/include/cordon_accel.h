@@ -1,0 +1,110 @@
+/* Interface of Cordon's accelerator. Made by accel-abi; change it there. */
+#ifndef CORDON_ACCEL_H
+#define CORDON_ACCEL_H
+
+#include <stdint.h>
+
+#define CORDON_ACCEL_ID_VALUE 0x41445243u
+#define CORDON_ACCEL_VERSION_VALUE 1u
+#define CORDON_ACCEL_PAGE 4096u
+#define CORDON_ACCEL_RING_MIN 2u /* Fewest descriptors of a ring */
+#define CORDON_ACCEL_RING_MAX 1024u /* Most descriptors of a ring; a power of two */
+#define CORDON_ACCEL_SEGMENTS_MAX 64u /* Most entries of a segment list, links included */
+#define CORDON_ACCEL_TRANSFER_MAX 1048576u /* Most bytes of a source or destination */
+#define CORDON_ACCEL_AAD_MAX 65279u /* Most bytes of associated data */
+#define CORDON_ACCEL_KEY_MAX 40u /* Most bytes of a key */
+#define CORDON_ACCEL_KEY_SLOTS 16u /* Key slots */
+
+/* Registers: offsets in bytes, and their bits. */
+#define CORDON_ACCEL_ID 0x000u /* ro */
+#define CORDON_ACCEL_VERSION 0x004u /* ro */
+#define CORDON_ACCEL_CAPABILITIES 0x008u /* ro */
+#define CORDON_ACCEL_CAPABILITIES_AES 0x1u
+#define CORDON_ACCEL_CAPABILITIES_IBC 0x2u
+#define CORDON_ACCEL_CONTROL 0x00cu /* rw */
+#define CORDON_ACCEL_CONTROL_ENABLE 0x1u
+#define CORDON_ACCEL_CONTROL_RESET 0x2u
+#define CORDON_ACCEL_CONTROL_ZEROISE 0x4u
+#define CORDON_ACCEL_STATE 0x010u /* ro */
+#define CORDON_ACCEL_STATE_ENABLED 0x1u
+#define CORDON_ACCEL_STATE_BUSY 0x2u
+#define CORDON_ACCEL_STATE_HALTED 0x4u
+#define CORDON_ACCEL_INTERRUPT_ENABLE 0x014u /* rw */
+#define CORDON_ACCEL_INTERRUPT_ENABLE_COMPLETION 0x1u
+#define CORDON_ACCEL_INTERRUPT_ENABLE_HALT 0x2u
+#define CORDON_ACCEL_INTERRUPT_STATUS 0x018u /* w1c */
+#define CORDON_ACCEL_INTERRUPT_STATUS_COMPLETION 0x1u
+#define CORDON_ACCEL_INTERRUPT_STATUS_HALT 0x2u
+#define CORDON_ACCEL_RING_LOW 0x020u /* rw */
+#define CORDON_ACCEL_RING_HIGH 0x024u /* rw */
+#define CORDON_ACCEL_RING_SIZE 0x028u /* rw */
+#define CORDON_ACCEL_PRODUCER 0x02cu /* rw */
+#define CORDON_ACCEL_CONSUMER 0x030u /* ro */
+#define CORDON_ACCEL_DMA_FAULTS 0x034u /* ro */
+
+/* Numbers in descriptors. */
+#define CORDON_ACCEL_OPERATION_ENCRYPT 1u
+#define CORDON_ACCEL_OPERATION_DECRYPT 2u
+#define CORDON_ACCEL_OPERATION_LOAD_KEY 3u
+#define CORDON_ACCEL_OPERATION_ZEROISE_KEY 4u
+#define CORDON_ACCEL_ALGORITHM_AES 1u
+#define CORDON_ACCEL_ALGORITHM_IBC_128 2u
+#define CORDON_ACCEL_ALGORITHM_IBC_128_STRONG 3u
+#define CORDON_ACCEL_ALGORITHM_IBC_192 4u
+#define CORDON_ACCEL_ALGORITHM_IBC_256 5u
+#define CORDON_ACCEL_ALGORITHM_IBC_320 6u
+#define CORDON_ACCEL_MODE_ECB 1u
+#define CORDON_ACCEL_MODE_CBC 2u
+#define CORDON_ACCEL_MODE_CTR 3u
+#define CORDON_ACCEL_MODE_CFB 4u
+#define CORDON_ACCEL_MODE_OFB 5u
+#define CORDON_ACCEL_MODE_CTS 6u
+#define CORDON_ACCEL_MODE_GCM 7u
+#define CORDON_ACCEL_MODE_CCM 8u
+#define CORDON_ACCEL_OWNED 0x80000000u
+#define CORDON_ACCEL_STATUS_OK 1u
+#define CORDON_ACCEL_STATUS_BAD_DESCRIPTOR 2u
+#define CORDON_ACCEL_STATUS_UNSUPPORTED 3u
+#define CORDON_ACCEL_STATUS_BAD_LENGTH 4u
+#define CORDON_ACCEL_STATUS_BAD_ADDRESS 5u
+#define CORDON_ACCEL_STATUS_BAD_LIST 6u
+#define CORDON_ACCEL_STATUS_NO_KEY 7u
+#define CORDON_ACCEL_STATUS_CORE_ALARM 8u
+#define CORDON_ACCEL_STATUS_CORE_HUNG 9u
+
+/* A request in the ring; all numbers are little endian. */
+struct cordon_accel_descriptor {
+	uint8_t operation;
+	uint8_t algorithm;
+	uint8_t mode;
+	uint8_t slot;
+	uint32_t sequence;
+	uint64_t source;
+	uint64_t destination;
+	uint32_t source_length;
+	uint32_t aad_length;
+	uint32_t destination_length;
+	uint8_t iv_length;
+	uint8_t tag_length;
+	uint8_t reserved0[2];
+	uint8_t iv[32];
+	uint8_t reserved1[24];
+	uint32_t check;
+	uint32_t produced;
+	uint64_t cycles;
+	uint8_t reserved2[8];
+	uint32_t status;
+	uint32_t echo;
+};
+
+/* An entry of a segment list. */
+struct cordon_accel_segment {
+	uint64_t address;
+	uint32_t length;
+	uint16_t flags;
+	uint16_t check;
+};
+#define CORDON_ACCEL_SEGMENT_LAST 0x1u
+#define CORDON_ACCEL_SEGMENT_LINK 0x2u
+
+#endif

@@ -1,0 +1,397 @@
+//! Who gives an administrative command: a Unix user, or a person who proves it with a certificate.
+//!
+//! With `[administration] require = "certificate"` whatever changes or hands out people, devices,
+//! certificates or evidence needs a person with the role for it. The command asks the site for a challenge,
+//! and signs it together with the hash of the request's very bytes:
+//!
+//! ```text
+//!  command                                site
+//!  {"authenticate":{}}              ──►
+//!                                   ◄──   {"challenge":"64 hexadecimal digits"}
+//!  {"request":"…","signature":"…"}  ──►   checks, carries out
+//!                                   ◄──   the answer
+//! ```
+//!
+//! The challenge lives as long as the connection, at most [`PATIENCE`], and takes one signature. Without a
+//! running site the command checks the same itself, and the actor's name says that it was offline: whoever
+//! can do that owns the data folder, and is stopped by the file system or by nothing.
+
+use std::path::Path;
+use std::time::Duration;
+
+use access::{Principal, Role};
+use audit::{Actor, Event, Outcome as EventOutcome};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use evidence::cms;
+use pki::cert::CertificateChain;
+use pki::key::PrivateKey;
+use pki::path::Purpose;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use zeroize::Zeroizing;
+
+use crate::cli::SiteArgs;
+use crate::config::Require;
+use crate::control::{Need, Request};
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::site::Site;
+
+/// How long a signature may take: a person may have to touch a token.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Begins what is signed, so that the signature is good for nothing else.
+const CONTEXT: &str = "cordon.administration/1";
+/// Longest file with a person's certificate and key.
+const MAX_FILE: usize = 1 << 20;
+
+/// The request for a challenge.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hello {
+    authenticate: Nothing,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// What is to be signed.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Challenge {
+    challenge: String,
+}
+
+/// A request with the proof of who gives it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Signed {
+    /// The request's JSON, of which every byte is signed.
+    pub(crate) request: Zeroizing<String>,
+    signature: String,
+}
+
+impl Challenge {
+    /// One that nobody had before.
+    pub(crate) fn new() -> Outcome<Self> {
+        let mut bytes = [0; 32];
+        let filled = aws_lc_rs::rand::fill(&mut bytes);
+        filled.map_err(|_| {
+            Failure::new(
+                anyhow::anyhow!("the system gives no random bytes"),
+                "check the kernel",
+            )
+        })?;
+        Ok(Self {
+            challenge: hex::encode(bytes),
+        })
+    }
+
+    fn statement(&self, request: &str) -> String {
+        let hash = evidence::digest::Sha256Digest::of(request.as_bytes());
+        format!("{CONTEXT}\n{}\n{hash}\n", self.challenge)
+    }
+
+    /// Signs a request for this challenge.
+    pub(crate) fn sign(&self, request: Zeroizing<String>, person: &Person) -> Outcome<Signed> {
+        let signature = cms::sign(
+            &person.key,
+            &person.chain,
+            self.statement(&request).as_bytes(),
+            cms::Placement::Detached,
+            OffsetDateTime::now_utc(),
+        );
+        let signature = signature.or_hint("cannot sign the command", "check the file of --as")?;
+        Ok(Signed {
+            request,
+            signature: STANDARD.encode(signature),
+        })
+    }
+
+    /// The certificates by whose first the request was signed; nobody is admitted by that alone.
+    fn signer(&self, signed: &Signed) -> Outcome<CertificateChain> {
+        const HINT: &str = "use the same version of cordon";
+        let der = STANDARD
+            .decode(&signed.signature)
+            .or_hint("signature", HINT)?;
+        let statement = self.statement(&signed.request);
+        let verified = cms::parse_signed_data(&der)
+            .and_then(|message| message.verify_detached(statement.as_bytes()));
+        Ok(verified
+            .or_hint("the command's signature is not valid", HINT)?
+            .signer_chain)
+    }
+}
+
+/// A person's certificate and key.
+pub(crate) struct Person {
+    key: PrivateKey,
+    chain: CertificateChain,
+}
+
+impl Person {
+    /// The person of `--as`, if there is one.
+    pub(crate) fn of(args: &SiteArgs) -> Outcome<Option<Self>> {
+        let Some(file) = &args.as_person else {
+            return Ok(None);
+        };
+        Self::load(file, args.as_password_file.as_deref()).map(Some)
+    }
+
+    /// Reads PKCS#12, or PEM with certificates and an encrypted key.
+    fn load(file: &Path, password_file: Option<&Path>) -> Outcome<Self> {
+        const HINT: &str =
+            "name a PKCS#12 or PEM file, and the file with its password by --as-password-file";
+        let what = || format!("cannot use {} as a person", file.display());
+        let bytes = std::fs::read(file)
+            .map(Zeroizing::new)
+            .or_hint(what(), HINT)?;
+        if bytes.len() > MAX_FILE {
+            return Err(Failure::new(
+                anyhow::anyhow!("{} is too large", file.display()),
+                HINT,
+            ));
+        }
+        let password = match password_file {
+            Some(file) => crate::commands::read_text(file)?,
+            None => Zeroizing::new(String::new()),
+        };
+        let password = password.trim_end_matches(['\r', '\n']);
+        let Ok(text) = std::str::from_utf8(&bytes) else {
+            let (key, chain) = pki::pkcs12::import(&bytes, password).or_hint(what(), HINT)?;
+            return Ok(Self { key, chain });
+        };
+        const BEGIN: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
+        const END: &str = "-----END ENCRYPTED PRIVATE KEY-----";
+        let key = text.find(BEGIN).and_then(|begin| {
+            let rest = text.get(begin..)?;
+            rest.get(..rest.find(END)? + END.len())
+        });
+        let key = key.ok_or_else(|| {
+            Failure::new(
+                anyhow::anyhow!("{} has no encrypted key", file.display()),
+                HINT,
+            )
+        })?;
+        let key = PrivateKey::from_encrypted_pem(&format!("{key}\n"), password.as_bytes());
+        Ok(Self {
+            key: key.or_hint(what(), HINT)?,
+            chain: CertificateChain::from_pem(text).or_hint(what(), HINT)?,
+        })
+    }
+}
+
+/// How a command came.
+pub(crate) struct Caller<'a> {
+    pub(crate) unix: Actor,
+    /// The challenge and what was signed for it.
+    pub(crate) proof: Option<(&'a Challenge, &'a Signed)>,
+    /// Whether the site does not run, and this process is the one that decides.
+    pub(crate) offline: bool,
+}
+
+/// The actor of a request's events, if the request may be carried out; a refusal is an event.
+pub(crate) async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcome<Actor> {
+    let need = request.need();
+    let now = OffsetDateTime::now_utc();
+    let refused = match caller.proof {
+        Some((challenge, signed)) => match person(site, challenge, signed, now).await {
+            Ok(principal) if need.is_met_by(&principal) => return Ok(actor(&principal, &caller)),
+            Ok(principal) => (
+                actor(&principal, &caller),
+                format!("{} is not {}", principal.uid(), need.roles()),
+                "have a person with that role give the command",
+            ),
+            Err(failure) => (
+                caller.unix.clone(),
+                failure.message(),
+                "use a certificate of this site that is valid, of a person in the directory",
+            ),
+        },
+        None if need == Need::Nothing
+            || site.config.administration.require == Require::UnixUser =>
+        {
+            return Ok(if caller.offline {
+                offline(caller.unix)
+            } else {
+                caller.unix
+            });
+        }
+        None => (
+            caller.unix.clone(),
+            format!("this command needs a certificate of {}", need.roles()),
+            "name a person's PKCS#12 or PEM file with --as FILE and --as-password-file FILE",
+        ),
+    };
+    let (who, reason, hint) = refused;
+    let event = Event::new(
+        now,
+        who,
+        "administration.refuse",
+        "site/control",
+        EventOutcome::Deny,
+    )
+    .with_reason(&reason)
+    .with_detail("command", request.name());
+    let log = site.portal_audit.clone();
+    let recorded = site.audit_pool.run(move || log.record(event)).await;
+    if !matches!(recorded, Ok(Ok(_))) {
+        tracing::error!("a refused command could not be recorded");
+    }
+    Err(Failure::new(anyhow::anyhow!("{reason}"), hint))
+}
+
+/// The person who signed, by the same path, database and directory as at the portal.
+async fn person(
+    site: &Site,
+    challenge: &Challenge,
+    signed: &Signed,
+    now: OffsetDateTime,
+) -> Outcome<Principal> {
+    const HINT: &str = "use another certificate";
+    let chain = challenge.signer(signed)?;
+    let admitted = site
+        .registry
+        .admit(chain.ders(), Purpose::ClientUser, now)
+        .await;
+    let admitted = admitted.or_hint("the person's certificate is refused", HINT)?;
+    let identity = admitted.identity();
+    let uid = identity.uid.clone().unwrap_or_default();
+    let entry = site.directory.get(&uid).await;
+    let entry = entry.or_hint("cannot read the directory", "see the log")?;
+    let entry = entry.ok_or_else(|| {
+        Failure::new(
+            anyhow::anyhow!("nobody in the directory has the user id {uid}"),
+            HINT,
+        )
+    })?;
+    Principal::by_certificate(identity, &entry.record()).or_hint("the person is refused", HINT)
+}
+
+/// The person, with the Unix user beside.
+fn actor(principal: &Principal, caller: &Caller<'_>) -> Actor {
+    let unix = caller.unix.name.as_deref().unwrap_or_default();
+    let actor = Actor::user(
+        principal.uid(),
+        format!("{}, as {} ({unix})", principal.name(), caller.unix.id),
+    );
+    if caller.offline {
+        offline(actor)
+    } else {
+        actor
+    }
+}
+
+fn offline(actor: Actor) -> Actor {
+    let name = actor.name.unwrap_or_default();
+    Actor {
+        name: Some(format!("{name}, site not running")),
+        ..actor
+    }
+}
+
+impl Need {
+    fn is_met_by(self, principal: &Principal) -> bool {
+        let has = |role| principal.roles().contains(&role);
+        match self {
+            Self::Nothing => true,
+            Self::Registrar => has(Role::Registrar) || has(Role::Administrator),
+            Self::Administrator => has(Role::Administrator),
+        }
+    }
+
+    fn roles(self) -> &'static str {
+        match self {
+            Self::Nothing => "a person",
+            Self::Registrar => "a registrar or an administrator",
+            Self::Administrator => "an administrator",
+        }
+    }
+}
+
+/// Asks for a challenge over the control socket and gives the line to send.
+pub(crate) async fn authenticate<R, W>(
+    read: &mut R,
+    write: &mut W,
+    request: Zeroizing<String>,
+    person: &Person,
+) -> Outcome<Zeroizing<Vec<u8>>>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    const HINT: &str = "see the log of the running site";
+    let hello = Hello {
+        authenticate: Nothing {},
+    };
+    let mut line = serde_json::to_vec(&hello).or_hint("request", HINT)?;
+    line.push(b'\n');
+    let sent = write.write_all(&line).await;
+    sent.or_hint("cannot reach the running site", HINT)?;
+    let mut answer = Vec::new();
+    let heard = read.read_until(b'\n', &mut answer).await;
+    heard.or_hint("cannot reach the running site", HINT)?;
+    let challenge: Challenge =
+        serde_json::from_slice(&answer).or_hint("the running site gives no challenge", HINT)?;
+    let signed = challenge.sign(request, person)?;
+    Ok(Zeroizing::new(
+        serde_json::to_vec(&signed).or_hint("request", HINT)?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
+    use pki::key::KeyAlgorithm;
+    use pki::name::Subject;
+    use pki::oid::ExtensionArc;
+    use pki::profile::Profile;
+
+    fn somebody() -> Person {
+        let now = OffsetDateTime::now_utc();
+        let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let validity = Validity::starting(now, time::Duration::days(1));
+        let request =
+            CertificateRequest::new(Profile::Root, Subject::new("R"), key.spki(), validity);
+        let (arc, seed) = (ExtensionArc::default(), key.to_pkcs8_der());
+        let root = CertificateAuthority::create_root(&request, key, arc).unwrap();
+        Person {
+            key: PrivateKey::from_pkcs8_der(&seed).unwrap(),
+            chain: CertificateChain::new(vec![root.certificate().clone()]).unwrap(),
+        }
+    }
+
+    #[test]
+    fn signature_is_for_one_challenge_and_for_every_byte_of_one_request() {
+        let person = somebody();
+        let (one, other) = (Challenge::new().unwrap(), Challenge::new().unwrap());
+        let request = || Zeroizing::new(r#"{"do":"disable","uid":"a"}"#.to_owned());
+        let mut signed = one.sign(request(), &person).unwrap();
+        let signer = one.signer(&signed).unwrap();
+        assert_eq!(signer.leaf(), person.chain.leaf());
+        assert!(other.signer(&signed).is_err());
+        signed.request = Zeroizing::new(signed.request.replace("\"a\"", "\"b\""));
+        assert!(one.signer(&signed).is_err());
+    }
+
+    #[test]
+    fn person_is_read_from_pkcs12_and_from_pem() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, secret) = (folder.path().join("person"), folder.path().join("password"));
+        let person = somebody();
+        std::fs::write(&secret, "password of the person\n").unwrap();
+        let password = "password of the person";
+        let p12 = pki::pkcs12::export(&person.key, &person.chain, "R", password).unwrap();
+        let key = person.key.to_encrypted_pem(password.as_bytes()).unwrap();
+        let pem = format!("{}{}", person.chain.to_pem().unwrap(), key.as_str());
+        for content in [p12, pem.into_bytes()] {
+            std::fs::write(&file, content).unwrap();
+            let read = Person::load(&file, Some(&secret)).unwrap();
+            assert_eq!(read.chain.leaf(), person.chain.leaf());
+            assert_eq!(read.key.public_spki_der(), person.key.public_spki_der());
+            assert!(Person::load(&file, None).is_err());
+        }
+    }
+}

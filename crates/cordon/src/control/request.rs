@@ -1,0 +1,197 @@
+//! What can be asked of a site, and who may ask for it.
+
+use std::path::PathBuf;
+
+use registry::HolderChange;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::administration::QuarantineOrder;
+
+/// What can be asked of a site.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Certificate and key for a person, as PKCS#12.
+    IssueUser {
+        uid: String,
+        password: Zeroizing<String>,
+    },
+    Revoke {
+        whose: Whose,
+        reason: String,
+    },
+    /// Suspend, resume, retire or readmit a device or person.
+    Change {
+        holder: Holder,
+        change: Change,
+    },
+    /// Devices and people with their states.
+    ListHolders,
+    ListCertificates,
+    /// One-time code for a device.
+    Code {
+        device: String,
+        clearance: u8,
+        hours: u32,
+    },
+    /// Add or update people, one JSON object a line.
+    Import {
+        people: Zeroizing<String>,
+        /// Also enables who is disabled.
+        enable: bool,
+    },
+    ListPeople,
+    Password {
+        uid: String,
+        password: Zeroizing<String>,
+    },
+    Disable {
+        uid: String,
+    },
+    /// Let somebody in again.
+    Enable {
+        uid: String,
+    },
+    /// Write a custody package.
+    Export {
+        id: String,
+        out: PathBuf,
+    },
+    /// What a verifier of custody packages must know.
+    Trust,
+    Openvpn(crate::openvpn::CertificateRequest),
+    /// The current revocation lists.
+    Crls,
+    /// Blocks that were set apart.
+    Quarantine(QuarantineOrder),
+    /// Give the issuing authorities new certificates, with the root's key.
+    RenewAuthorities {
+        root_passphrase: Zeroizing<String>,
+    },
+    /// Take a tunnel daemon's events over into the central log.
+    Journal {
+        /// Number of the first in the daemon's journal.
+        first: u64,
+        events: Vec<audit::Event>,
+    },
+}
+
+/// Whose certificates to revoke.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Whose {
+    /// All of a person.
+    Uid(String),
+    /// All of a device.
+    Device(String),
+    /// All of a gateway.
+    Gateway(String),
+    Serial(String),
+}
+
+/// A device, a person or a gateway.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Holder {
+    /// A person, by user id.
+    Uid(String),
+    /// A device, by name.
+    Device(String),
+    /// A gateway, by its first name.
+    Gateway(String),
+}
+
+/// What to do with a device or person; revoking has its own request.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Change {
+    /// Refuse for the time being.
+    Suspend,
+    Resume,
+    Retire,
+    /// Allow new certificates after a revocation.
+    Readmit,
+}
+
+impl From<Change> for HolderChange {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Suspend => Self::Suspend,
+            Change::Resume => Self::Resume,
+            Change::Retire => Self::Retire,
+            Change::Readmit => Self::Readmit,
+        }
+    }
+}
+
+/// Who may give a command, where a certificate is demanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Whoever reaches the socket: it shows nothing that its owner could not read, or is a daemon's.
+    Nothing,
+    /// Somebody who enrols devices.
+    Registrar,
+    /// Somebody who keeps the site.
+    Administrator,
+}
+
+impl Request {
+    /// Who may give this command.
+    pub(crate) fn need(&self) -> Need {
+        match self {
+            Self::ListHolders
+            | Self::ListCertificates
+            | Self::ListPeople
+            | Self::Trust
+            | Self::Crls
+            | Self::Quarantine(QuarantineOrder::List)
+            | Self::Journal { .. } => Need::Nothing,
+            Self::Revoke {
+                whose: Whose::Device(_) | Whose::Gateway(_),
+                ..
+            }
+            | Self::Change {
+                holder: Holder::Device(_) | Holder::Gateway(_),
+                ..
+            }
+            | Self::Code { .. }
+            | Self::Openvpn(_) => Need::Registrar,
+            // Who has a person's key made, or keeps persons out, can act as them or remove who watches.
+            Self::IssueUser { .. }
+            | Self::Revoke { .. }
+            | Self::Change { .. }
+            | Self::Import { .. }
+            | Self::Password { .. }
+            | Self::Disable { .. }
+            | Self::Enable { .. }
+            | Self::Export { .. }
+            | Self::Quarantine(_)
+            | Self::RenewAuthorities { .. } => Need::Administrator,
+        }
+    }
+
+    /// The command's name, for the event of a refusal.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::IssueUser { .. } => "issue-user",
+            Self::Revoke { .. } => "revoke",
+            Self::Change { .. } => "change",
+            Self::ListHolders => "list-holders",
+            Self::ListCertificates => "list-certificates",
+            Self::Code { .. } => "code",
+            Self::Import { .. } => "import",
+            Self::ListPeople => "list-people",
+            Self::Password { .. } => "password",
+            Self::Disable { .. } => "disable",
+            Self::Enable { .. } => "enable",
+            Self::Export { .. } => "export",
+            Self::Trust => "trust",
+            Self::Openvpn(_) => "openvpn",
+            Self::Crls => "crls",
+            Self::Quarantine(_) => "quarantine",
+            Self::RenewAuthorities { .. } => "renew-authorities",
+            Self::Journal { .. } => "journal",
+        }
+    }
+}

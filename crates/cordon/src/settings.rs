@@ -1,0 +1,195 @@
+//! Changes of `cordon.toml` as events: who switches a demand off leaves a trace before it is off.
+//!
+//! The settings of the last start lie in `settings.json`. At the next start each one that differs is an event with
+//! both values. Without the file there is one event that says which settings the site begins with, so that removing
+//! it hides nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use audit::{Event, Outcome as EventOutcome, SharedLog};
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use crate::config::Config;
+use crate::failure::{OrHint as _, Outcome};
+
+/// Changes of one start that have an event each; the last one counts those beyond.
+const MOST: usize = 100;
+/// Characters of a value in an event.
+const LONGEST: usize = 512;
+
+/// Settings by dotted name.
+type Settings = BTreeMap<String, Value>;
+
+/// Records what differs from the settings of the last start, then keeps these.
+///
+/// # Errors
+/// None of the changes takes effect unless all are recorded.
+pub(crate) fn record_changes(
+    data: &Path,
+    config: &Config,
+    audit: &SharedLog,
+    now: OffsetDateTime,
+) -> Outcome {
+    let settings = flatten(config)?;
+    let path = path(data);
+    let before = read(&path)?;
+    if before.as_ref() == Some(&settings) {
+        return Ok(());
+    }
+    let sink = crate::site::role(audit, "site")?;
+    for event in events(before.as_ref(), &settings, now) {
+        sink.record(event).or_hint(
+            "the changed settings cannot be recorded, hence do not count",
+            "make room on the disk",
+        )?;
+    }
+    let bytes = serde_json::to_vec_pretty(&settings).or_hint("the settings", "report this")?;
+    durable::write_atomic(&path, &bytes, 0o600).or_hint(
+        format!("cannot write {}", path.display()),
+        "make room on the disk",
+    )
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("settings.json")
+}
+
+fn read(path: &Path) -> Outcome<Option<Settings>> {
+    match std::fs::read(path) {
+        // One that makes no sense counts as none: the event that follows says so.
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).or_hint(
+            format!("cannot read {}", path.display()),
+            "check the folder's rights and its disk",
+        ),
+    }
+}
+
+fn flatten(config: &Config) -> Outcome<Settings> {
+    let value = serde_json::to_value(config).or_hint("the settings", "report this")?;
+    let mut settings = Settings::new();
+    flatten_into(&mut settings, String::new(), value);
+    Ok(settings)
+}
+
+fn flatten_into(settings: &mut Settings, name: String, value: Value) {
+    match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                let name = match name.is_empty() {
+                    true => field,
+                    false => format!("{name}.{field}"),
+                };
+                flatten_into(settings, name, value);
+            }
+        }
+        value => {
+            settings.insert(name, value);
+        }
+    }
+}
+
+fn events(before: Option<&Settings>, after: &Settings, now: OffsetDateTime) -> Vec<Event> {
+    let event = |action: &str, resource: String| {
+        let who = crate::console::this_process();
+        Event::new(now, who, action, resource, EventOutcome::Ok)
+    };
+    let Some(before) = before else {
+        // Those that decide who may give commands and where plates and places lie; the rest when it changes.
+        let mut first = event("settings.begin", "settings".to_owned());
+        for name in ["administration.require", "storage.at_rest"] {
+            let value = text(after.get(name));
+            first = first.with_detail(name.replace('.', "_"), value);
+        }
+        return vec![first];
+    };
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| before.get(*name) != after.get(*name));
+    // Cameras are listed by the thousand, demands are few: those first.
+    names.sort_by_key(|name| name.starts_with("units."));
+    let more = names.len().saturating_sub(MOST);
+    let mut all: Vec<Event> = names
+        .into_iter()
+        .take(MOST)
+        .map(|name| {
+            event("settings.change", format!("settings/{name}"))
+                .with_detail("old", text(before.get(name)))
+                .with_detail("new", text(after.get(name)))
+        })
+        .collect();
+    if more > 0
+        && let Some(last) = all.pop()
+    {
+        all.push(last.with_detail("not_recorded", more as u64));
+    }
+    all
+}
+
+/// A value for people to read, bounded.
+fn text(value: Option<&Value>) -> String {
+    let text = match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    text.chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    const NOW: OffsetDateTime = datetime!(2030-01-01 00:00 UTC);
+
+    fn lines(before: Option<&Settings>, after: &Settings) -> Vec<String> {
+        let line = |event: &Event| {
+            let details = serde_json::to_value(&event.details).unwrap();
+            format!("{} {} {details}", event.action, event.resource)
+        };
+        events(before, after, NOW).iter().map(line).collect()
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Settings {
+        let mut config = Config::default();
+        change(&mut config);
+        flatten(&config).unwrap()
+    }
+
+    #[test]
+    fn a_demand_that_is_switched_off_is_an_event_with_both_values() {
+        let before = with(|c| c.administration.require = crate::config::Require::Certificate);
+        let after = with(|_| ());
+        let expected = r#"settings.change settings/administration.require {"new":"unix-user","old":"certificate"}"#;
+        assert_eq!(lines(Some(&before), &after), [expected]);
+        assert!(lines(Some(&after), &after).is_empty());
+    }
+
+    #[test]
+    fn a_start_without_earlier_settings_says_what_is_demanded() {
+        let expected = r#"settings.begin settings {"administration_require":"unix-user","storage_at_rest":"warn"}"#;
+        assert_eq!(lines(None, &with(|_| ())), [expected]);
+    }
+
+    #[test]
+    fn thousands_of_cameras_leave_room_for_the_demands() {
+        let before = with(|_| ());
+        let after = with(|c| {
+            for number in 0..1000 {
+                let camera = format!("camera-{number}");
+                c.units.cameras.insert(camera, "x".repeat(10_000));
+            }
+            c.storage.at_rest = crate::config::AtRest::Asserted;
+        });
+        let lines = lines(Some(&before), &after);
+        assert_eq!(lines.len(), MOST);
+        assert!(lines[0].contains("storage.at_rest"), "{}", lines[0]);
+        assert!(lines[MOST - 1].contains(r#""not_recorded":901"#));
+        assert!(lines.iter().all(|line| line.len() < 1000));
+    }
+}

@@ -1,0 +1,407 @@
+//! IKE_SA_INIT as initiator (RFC 7296 §1.2).
+//!
+//! ```text
+//! HDR, SAi1, KEi, Ni  -->
+//!                     <--  HDR, SAr1, KEr, Nr [, CERTREQ]     or N(COOKIE), N(INVALID_KE_PAYLOAD), an error
+//! ```
+
+use std::sync::Arc;
+
+use super::channel::Channel;
+use super::child::has_notify;
+use super::core::Core;
+use super::handshake::{
+    FirstMessages, Handshake, NO_PPK, RequestedCertificates, announced_hashes, capabilities,
+    error_notify,
+};
+use super::initiator::{Initiator, InitiatorNext};
+use super::nat::{self, Nat};
+use super::state::Failure;
+use super::{Common, IkeId, IkeSa, State, find};
+use crate::auth::IntermediateAuth;
+use crate::config::Connection;
+use crate::crypto::{Group, IkeKeys, Pending};
+use crate::event::{Answer, Ask, AskId, Reason};
+use crate::puzzle::{self, Puzzle};
+use crate::select::{IkeSuite, check_choice};
+use crate::ticket::HeldTicket;
+use crate::types::{Nonces, Path, SpiPair};
+use crate::wire::{
+    Datagram, ExchangeType, Flags, Header, KeyExchange, KeyExchangeId, Notify, NotifyType, Payload,
+    PayloadType, Proposal, encode_clear,
+};
+
+/// Cookies and groups that a responder may demand before we give up. Each message to us is
+/// unauthenticated, so there must be an end.
+const MAX_RESTARTS: u8 = 5;
+
+/// Waiting for the response to IKE_SA_INIT.
+pub(crate) struct InitSent {
+    pending: Pending,
+    pub(super) nonce: Vec<u8>,
+    proposals: Vec<Proposal>,
+    pub(super) request: Vec<u8>,
+    cookie: Option<Vec<u8>>,
+    restarts: u8,
+    /// Ticket that is shown first, until the responder refuses it.
+    pub(super) ticket: Option<Box<HeldTicket>>,
+    /// Solution of the puzzle that came with the cookie.
+    solution: Option<Vec<u8>>,
+}
+
+/// Continuation of an IKE SA whose first request is out.
+pub(crate) enum InitNext {
+    /// With the response that is still to come: this one is not believed, or the request went out anew.
+    Wait,
+    /// With the caller's solution of a puzzle.
+    Solve(AskId),
+    /// With keys.
+    Keyed(Box<Initiator>, Result<InitiatorNext, Failure>),
+}
+
+impl IkeSa {
+    /// Starts an IKE SA; none if the connection has no usable proposal.
+    pub(crate) fn initiate(
+        core: &mut Core,
+        connection: Arc<Connection>,
+        path: Path,
+    ) -> Option<Self> {
+        let spi = core.ike_spi();
+        // Taken out: a ticket is for one attempt (RFC 5723 §4.3.1).
+        let ticket = core
+            .held_tickets
+            .take(&connection, path.remote.ip(), core.now);
+        let group = connection
+            .ike
+            .iter()
+            .find_map(|ike| ike.groups.iter().copied().find(|group| group.is_first()))?;
+        let proposals = (1..=u8::MAX)
+            .zip(&connection.ike)
+            .map(|(n, ike)| ike.to_wire(n, &[]));
+        let mut init = InitSent {
+            pending: Pending::start(group, &mut *core.random).ok()?,
+            nonce: core.nonce(),
+            proposals: proposals.collect(),
+            request: Vec::new(),
+            cookie: None,
+            restarts: 0,
+            ticket: ticket.map(Box::new),
+            solution: None,
+        };
+        let mut common = Common {
+            id: IkeId(spi),
+            connection,
+            channel: Channel::new(core, path, SpiPair::of_initiator(spi), true),
+            nat: Nat::default(),
+            deadline: Some(core.now.after(core.limits.handshake_time)),
+        };
+        init.send(&mut common, core);
+        Some(Self {
+            common,
+            state: State::InitSent(Box::new(init)),
+        })
+    }
+}
+
+impl InitSent {
+    /// Sends the first request (RFC 7296 §1.2, RFC 5723 §4.3.1), with the cookie and the solution that the
+    /// responder demanded (§2.6, RFC 8019 §7.1).
+    ///
+    /// ```text
+    /// HDR, [N(COOKIE),] [PS,] SAi1, KEi, Ni, N(...)  -->      IKE_SA_INIT          or
+    /// HDR, [N(COOKIE),] Ni, N(TICKET_OPAQUE), N(...) -->      IKE_SESSION_RESUME
+    /// ```
+    fn send(&mut self, sa: &mut Common, core: &mut Core) {
+        let mut payloads = Vec::new();
+        if let Some(cookie) = &self.cookie {
+            // The cookie comes first (§2.6).
+            let notify = Notify::new(NotifyType::COOKIE).with_data(cookie.clone());
+            payloads.push(Payload::Notify(notify));
+        }
+        payloads.extend(self.solution.clone().map(Payload::PuzzleSolution));
+        let exchange = match &self.ticket {
+            Some(held) => {
+                payloads.push(Payload::Nonce(self.nonce.clone()));
+                let shown = Notify::new(NotifyType::TICKET_OPAQUE).with_data(held.ticket.clone());
+                payloads.push(Payload::Notify(shown));
+                ExchangeType::IKE_SESSION_RESUME
+            }
+            None => {
+                let (method, data) = (self.pending.group().id(), self.pending.public().to_vec());
+                payloads.extend([
+                    Payload::Sa(self.proposals.clone()),
+                    Payload::Ke(KeyExchange { method, data }),
+                    Payload::Nonce(self.nonce.clone()),
+                ]);
+                ExchangeType::IKE_SA_INIT
+            }
+        };
+        let (spis, path) = (sa.channel.spis, sa.channel.path);
+        payloads.extend(nat::notifies(core.limits.always_udp, spis, path));
+        let mut proposals = sa.connection.ike.iter();
+        let additional = proposals.any(|ike| !ike.additional.is_empty());
+        payloads.extend(capabilities(additional));
+        if sa.connection.ppk.is_some() {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::USE_PPK)));
+        }
+        let header = Header {
+            spi_i: spis.initiator,
+            spi_r: spis.responder,
+            first: PayloadType::NONE,
+            exchange,
+            flags: Flags {
+                initiator: true,
+                response: false,
+            },
+            message_id: 0,
+        };
+        self.request = encode_clear(header, &payloads);
+        sa.channel
+            .request_clear(core, exchange, self.request.clone());
+    }
+
+    /// Takes the response to the first request (RFC 7296 §1.2). It is not authenticated, so what makes no sense
+    /// is ignored rather than believed: anybody could have sent it, and the true one may still come.
+    ///
+    /// ```text
+    ///   <--  HDR, SAr1, KEr, Nr [, CERTREQ] [, N(...)]        or
+    ///   <--  HDR, N(COOKIE) [, N(PUZZLE)]                     (§2.6, RFC 8019)   or
+    ///   <--  HDR, N(INVALID_KE_PAYLOAD)                       (§1.2)             or
+    ///   <--  HDR, N(an error)
+    /// ```
+    pub(super) fn on_response(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) -> Result<InitNext, Failure> {
+        let header = datagram.header;
+        let expected = sa.channel.awaits(header.message_id, header.exchange);
+        let ours = header.spi_i == sa.channel.spis.initiator;
+        if !expected || !ours || datagram.encrypted.is_some() {
+            return Ok(InitNext::Wait);
+        }
+        let payloads = &datagram.clear;
+        let data_of = |kind| find_notify(payloads, kind);
+        if let Some(cookie) = data_of(NotifyType::COOKIE) {
+            // The same cookie again is a repetition of what we have answered already.
+            let new = self.cookie.as_deref() != Some(cookie);
+            if !new || !(1..=64).contains(&cookie.len()) {
+                return Ok(InitNext::Wait);
+            }
+            self.cookie = Some(cookie.to_vec());
+            self.solution = None;
+            return match puzzle::demanded(payloads, cookie).filter(|_| self.ticket.is_none()) {
+                Some(puzzle) => Self::solve(sa, core, puzzle),
+                None => self.restart(sa, core),
+            };
+        }
+        if self.ticket.is_some() {
+            return self.on_resume_response(sa, core, datagram, bytes);
+        }
+        if let Some(group) = data_of(NotifyType::INVALID_KE_PAYLOAD) {
+            let group = group.try_into().ok();
+            let group = group.map(|id| KeyExchangeId(u16::from_be_bytes(id)));
+            return self.change_group(sa, core, group);
+        }
+        if let Some(error) = error_notify(payloads) {
+            sa.channel.complete_request();
+            return Err(Reason::Refused(error).into());
+        }
+        self.accept(sa, core, header.spi_r, payloads, bytes)
+    }
+
+    /// Goes on with a whole handshake: the responder does not take the ticket. Wherever that came from, it costs
+    /// a round trip and no more.
+    pub(super) fn abandon_resumption(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+    ) -> Result<InitNext, Failure> {
+        // Each attempt has a nonce of its own (§2.10).
+        (self.ticket, self.cookie, self.nonce) = (None, None, core.nonce());
+        self.solution = None;
+        self.restart(sa, core)
+    }
+
+    /// Has the caller solve a puzzle (RFC 8019 §7.1). Meanwhile nothing is repeated; the handshake's time goes on.
+    fn solve(sa: &mut Common, core: &mut Core, puzzle: Puzzle) -> Result<InitNext, Failure> {
+        sa.channel.complete_request();
+        // Anybody can demand one, so there must be an end to what we work for it.
+        if puzzle.bits() > puzzle::MAX_BITS {
+            return Err(Reason::Puzzle(puzzle.bits()).into());
+        }
+        Ok(InitNext::Solve(core.ask(sa.id, Ask::Solve(puzzle))))
+    }
+
+    /// Takes the caller's solution.
+    pub(super) fn on_solved(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        answer: Answer,
+    ) -> Result<InitNext, Failure> {
+        match answer {
+            Answer::Solved(solution) => {
+                self.solution = Some(solution.0);
+                self.restart(sa, core)
+            }
+            Answer::Refused(_) => Err(Reason::Protocol("a puzzle without solution").into()),
+            _ => {
+                let reason = Reason::Protocol("a puzzle without solution");
+                Err(Failure::wrong_state(reason))
+            }
+        }
+    }
+
+    fn restart(&mut self, sa: &mut Common, core: &mut Core) -> Result<InitNext, Failure> {
+        self.restarts = self.restarts.saturating_add(1);
+        if self.restarts > MAX_RESTARTS {
+            sa.channel.complete_request();
+            return Err(Reason::Protocol("endless demands in IKE_SA_INIT").into());
+        }
+        // The SPI stays the same, and so does the nonce where a cookie was made from it (§2.6).
+        sa.channel.restart();
+        self.send(sa, core);
+        Ok(InitNext::Wait)
+    }
+
+    /// Tries another group, which the responder wants: only one that we offered, or it could talk us down.
+    fn change_group(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        wanted: Option<KeyExchangeId>,
+    ) -> Result<InitNext, Failure> {
+        let mut offered = sa.connection.ike.iter().flat_map(|ike| &ike.groups);
+        let group = wanted.and_then(Group::from_id);
+        let group = group.filter(|group| {
+            let other = *group != self.pending.group() && group.is_first();
+            other && offered.any(|ours| ours == group)
+        });
+        let pending = group.and_then(|group| Pending::start(group, &mut *core.random).ok());
+        match pending {
+            Some(pending) => {
+                self.pending = pending;
+                self.restart(sa, core)
+            }
+            None => Ok(InitNext::Wait),
+        }
+    }
+
+    /// Takes the responder's choice, and derives keys.
+    fn accept(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        spi_r: u64,
+        payloads: &[Payload],
+        bytes: &[u8],
+    ) -> Result<InitNext, Failure> {
+        let Some(answer) = find!(payloads, Payload::Sa) else {
+            return Ok(InitNext::Wait);
+        };
+        let (ke, nonce_r) = (
+            find!(payloads, Payload::Ke),
+            find!(payloads, Payload::Nonce),
+        );
+        let (Some(ke), Some(nonce_r)) = (ke, nonce_r) else {
+            return Ok(InitNext::Wait);
+        };
+        let chosen = match check_choice(&self.proposals, answer) {
+            Ok(chosen) => chosen,
+            Err(failure) => {
+                sa.channel.complete_request();
+                return Err(Reason::Negotiation(failure).into());
+            }
+        };
+        let spis = SpiPair {
+            responder: spi_r,
+            ..sa.channel.spis
+        };
+        let nonces = Nonces {
+            initiator: self.nonce.clone(),
+            responder: nonce_r.clone(),
+        };
+        let derived = self.derive(&chosen, ke, &nonces, spis);
+        let derived = derived.filter(|(suite, keys)| sa.channel.set_keys(suite, keys));
+        let Some((suite, keys)) = derived else {
+            return Ok(InitNext::Wait);
+        };
+        sa.channel.spis = spis;
+        sa.channel.complete_request();
+        let intermediate = has_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
+        let ppk = has_notify(payloads, NotifyType::USE_PPK);
+        let additional = suite.additional.clone();
+        let mut initiator = Box::new(Initiator::new(Handshake {
+            suite,
+            keys,
+            spis,
+            nonces,
+            first: FirstMessages {
+                request: std::mem::take(&mut self.request),
+                response: bytes.to_vec(),
+            },
+            peer_hashes: announced_hashes(payloads),
+            additional: additional.clone().into(),
+            intermediate: IntermediateAuth::default(),
+            auth_id: None,
+            wanted: RequestedCertificates::by(payloads),
+            credential: 0,
+            ppk: sa.connection.ppk.is_some() && ppk,
+            resumed: None,
+        }));
+        initiator.childless = has_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED);
+        sa.adapt(core, spis, payloads);
+        let required = sa.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
+        let next = if !additional.is_empty() && !intermediate {
+            let reason = "additional key exchange without IKE_INTERMEDIATE";
+            Err(Reason::Protocol(reason).into())
+        } else if required && !ppk {
+            Err(Reason::Authentication(NO_PPK.into()).into())
+        } else {
+            initiator.next_step(sa, core)
+        };
+        Ok(InitNext::Keyed(initiator, next))
+    }
+
+    /// Keys from the responder's choice; none if it is not what we can have offered.
+    fn derive(
+        &self,
+        chosen: &Proposal,
+        ke: &KeyExchange,
+        nonces: &Nonces,
+        spis: SpiPair,
+    ) -> Option<(IkeSuite, IkeKeys)> {
+        let suite = IkeSuite::from_wire(chosen)?;
+        let ours = suite.group == self.pending.group() && ke.method == suite.group.id();
+        let shared = (ours && spis.responder != 0).then(|| self.pending.finish(&ke.data));
+        let keys = IkeKeys::initial(&suite, &shared?.ok()?, nonces, spis)?;
+        Some((suite, keys))
+    }
+}
+
+impl Common {
+    /// Reads from the response how the peer is reached and what it can.
+    pub(super) fn adapt(&mut self, core: &Core, spis: SpiPair, payloads: &[Payload]) {
+        let path = self.channel.path;
+        // The responder computed its notifications with both SPIs.
+        self.nat = Nat::from_payloads(core.limits.always_udp, payloads, spis, path);
+        // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
+        let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
+        if self.nat.detected() || core.limits.always_udp || (self.connection.mobility && floats) {
+            self.channel.path.local.set_port(core.limits.nat_port);
+            self.channel.path.remote.set_port(core.limits.nat_port);
+        }
+        self.channel.fragmentation =
+            has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
+    }
+}
+
+fn find_notify(payloads: &[Payload], kind: NotifyType) -> Option<&[u8]> {
+    payloads.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == kind => Some(notify.data.as_slice()),
+        _ => None,
+    })
+}

@@ -1,0 +1,444 @@
+//! IKE_AUTH as responder (RFC 7296 §1.2, §2.15).
+//!
+//! ```text
+//! HDR, SK {IDi, [CERT,] [CERTREQ,] [IDr,] AUTH, [CP,] SAi2, TSi, TSr}  -->
+//!                       <--  HDR, SK {IDr, [CERT,] AUTH, [CP,] SAr2, TSi, TSr}
+//! ```
+
+use std::sync::Arc;
+
+use super::addresses;
+use super::candidates::{fits, take_fallback};
+use super::child::{ChildContext, answer, has_notify, install_as_responder};
+use super::core::{Core, Transfer};
+use super::established::Established;
+use super::handshake::{PpkUse, RequestedCertificates, ppk_use, verification};
+use super::paths::{address_notifies, unexpected_nat};
+use super::responder::{Responder, ResponderFinish, ResponderNext, ResponderStep};
+use super::resumption;
+use super::state::Failure;
+use super::{Common, find};
+use crate::auth::{
+    AuthError, Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key,
+    verify_signature,
+};
+use crate::config::{Addresses, LocalAuth, RemoteAuth};
+use crate::event::{Answer, Ask, Event, Reason};
+use crate::types::Nonces;
+use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
+
+impl Responder {
+    /// Takes an IKE_AUTH request (RFC 7296 §1.2), or a part of it where EAP is under way.
+    ///
+    /// ```text
+    /// HDR, SK {IDi, [CERT,] [CERTREQ,] [IDr,] AUTH, [CP,] SAi2, TSi, TSr}  -->
+    /// ```
+    pub(super) fn on_auth_request(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        step: ResponderStep,
+        mut request: Vec<Payload>,
+    ) -> Result<ResponderNext, Failure> {
+        if !self.handshake.additional.is_empty() {
+            // Else a forger of the first messages could talk us out of the post-quantum part.
+            let reason = "additional key exchange was left out".into();
+            return Err(refuse_initiator(sa, core, reason));
+        }
+        if unexpected_nat(sa.channel.path, &request) {
+            let notify = Notify::new(NotifyType::UNEXPECTED_NAT_DETECTED);
+            let exchange = ExchangeType::IKE_AUTH;
+            sa.channel
+                .respond(core, exchange, &[Payload::Notify(notify)]);
+            return Err(Reason::Protocol("a NAT, where the peer wants none").into());
+        }
+        if !matches!(step, ResponderStep::InitAnswered) {
+            return self.on_eap_request(sa, core, step, &request);
+        }
+        if self.handshake.resumed.is_some() {
+            return self.on_resumption_request(sa, core, request);
+        }
+        let Some(id) = find!(request, Payload::IdI).cloned() else {
+            return Err(refuse_initiator(sa, core, "no identity".into()));
+        };
+        let proof = find!(request, Payload::Auth);
+        let wanted = find!(request, Payload::IdR);
+        let found = self.candidates.iter().find_map(|connection| {
+            let ppk = ppk_use(connection, &request)?;
+            fits(connection, &id, wanted, proof).then(|| (Arc::clone(connection), ppk))
+        });
+        let Some((connection, ppk)) = found else {
+            let method = proof.map_or("EAP".into(), |proof| proof.method.to_string());
+            let reason = format!("no connection for {id} with {method}");
+            return Err(refuse_initiator(sa, core, reason));
+        };
+        // From here on the connection is known, and with it who may prove what how.
+        sa.connection = connection;
+        self.handshake.wanted = RequestedCertificates::by(&request);
+        match (ppk, &sa.connection.ppk) {
+            // A responder keeps no other keys: it knows already which the peer has.
+            (PpkUse::Mixed, Some(ppk)) => drop(self.handshake.mix(ppk)),
+            (PpkUse::Fallback, _) => take_fallback(&mut request),
+            _ => {}
+        }
+        match &sa.connection.remote_auth {
+            RemoteAuth::Eap { .. } => self.start_eap_server(sa, core, request),
+            RemoteAuth::Psk(_) => self.check_initiator(sa, core, request, None),
+            RemoteAuth::Certificate { .. } => {
+                let question = verification(sa.id, &sa.connection, &id, &request);
+                let Some(question) = question else {
+                    return Err(refuse_initiator(sa, core, "no certificate came".into()));
+                };
+                let ask = core.ask(sa.id, question);
+                let step = ResponderStep::Verifying { ask, request };
+                Ok(ResponderNext::Wait(step))
+            }
+        }
+    }
+
+    /// Handles the caller's answer, for which `step` waits.
+    pub(super) fn on_answer(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        step: ResponderStep,
+        answer: Answer,
+    ) -> Result<ResponderNext, Failure> {
+        use ResponderStep as Step;
+        match (step, answer) {
+            (Step::Verifying { request, .. }, Answer::PeerKey(key)) => {
+                self.check_initiator(sa, core, request, Some(&key))
+            }
+            (
+                Step::Signing {
+                    scheme,
+                    peer,
+                    request,
+                    ..
+                },
+                Answer::Signature(signature),
+            ) => Ok(ResponderNext::Finish(ResponderFinish {
+                peer,
+                request,
+                proof: scheme.payload(&signature),
+            })),
+            (Step::Authorizing { peer, request, .. }, Answer::Authorized(may)) => {
+                // Not before it is known whose budget it is, and before anything is given away.
+                if !core.budgets.handshake(may.holder(), may.rates(), core.now) {
+                    let reason = format!("{} comes more often than it may", peer.id());
+                    return Err(refuse_initiator(sa, core, reason));
+                }
+                self.authenticate(sa, core, AuthorizedPeer::new(peer, *may), request)
+            }
+            (
+                Step::EapSigning {
+                    scheme, run, first, ..
+                },
+                Answer::Signature(signature),
+            ) => Ok(self.open_eap(sa, core, run, scheme.payload(&signature), first)),
+            (Step::EapAsking { run, .. }, answer) => Self::on_user_answer(sa, core, run, answer),
+            (Step::Reviewing { peer, request, .. }, Answer::Welcome) => {
+                Ok(authorize_initiator(sa, core, peer, request))
+            }
+            (Step::Reviewing { peer, request, .. }, Answer::OtherConnection(reason)) => {
+                self.review_for_other_connection(sa, core, peer, request, reason)
+            }
+            (Step::Verifying { request, .. }, Answer::OtherConnection(reason)) => {
+                self.try_other_connection(sa, core, request, reason)
+            }
+            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
+                Err(refuse_initiator(sa, core, reason))
+            }
+            _ => {
+                let failure = refuse_initiator(sa, core, "wrong kind of answer".into());
+                Err(Failure::wrong_state(*failure.reason))
+            }
+        }
+    }
+
+    /// Tries the next connection: the peer's certificate is not for this one, whose keys are untouched. Each is
+    /// tried once, and only somebody with a valid certificate comes here.
+    fn try_other_connection(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        request: Vec<Payload>,
+        reason: String,
+    ) -> Result<ResponderNext, Failure> {
+        let mut tried = self.candidates.iter();
+        let tried = tried.position(|other| Arc::ptr_eq(other, &sa.connection));
+        let mut rest = self.candidates.split_off(tried.unwrap_or(0));
+        rest.drain(..rest.len().min(1));
+        self.candidates = rest;
+        let (id, proof) = (find!(request, Payload::IdI), find!(request, Payload::Auth));
+        let wanted = find!(request, Payload::IdR);
+        let mixed = self.handshake.ppk;
+        let next = self.candidates.iter().find(|connection| {
+            let certificate = matches!(connection.remote_auth, RemoteAuth::Certificate { .. });
+            // A preshared key that is mixed in cannot be taken out again.
+            let plain = ppk_use(connection, &request) == Some(PpkUse::Plain) && !mixed;
+            certificate && plain && id.is_some_and(|id| fits(connection, id, wanted, proof))
+        });
+        let question = next.zip(id).and_then(|(connection, id)| {
+            let question = verification(sa.id, connection, id, &request)?;
+            Some((Arc::clone(connection), question))
+        });
+        let Some((connection, question)) = question else {
+            return Err(refuse_initiator(sa, core, reason));
+        };
+        sa.connection = connection;
+        let ask = core.ask(sa.id, question);
+        let step = ResponderStep::Verifying { ask, request };
+        Ok(ResponderNext::Wait(step))
+    }
+
+    /// Verifies the initiator's AUTH payload (RFC 7296 §2.15).
+    fn verify_initiator(
+        &self,
+        sa: &Common,
+        request: &[Payload],
+        key: Option<&[u8]>,
+    ) -> Result<PeerVerified, String> {
+        let handshake = &self.handshake;
+        let id = find!(request, Payload::IdI).ok_or("no identity")?;
+        let proof = find!(request, Payload::Auth).ok_or("no proof")?;
+        let octets = handshake.octets_i(id, sa.channel.next_expected());
+        let verified: Result<_, AuthError> = match (&sa.connection.remote_auth, key) {
+            (RemoteAuth::Psk(psk), None) => {
+                verify_shared_key(handshake.keys.prf, psk, &octets, proof, id)
+            }
+            (RemoteAuth::Certificate { .. }, Some(key)) => {
+                verify_signature(key, &octets, proof, id)
+            }
+            _ => return Err("no key".into()),
+        };
+        verified.map_err(|error| error.to_string())
+    }
+
+    fn check_initiator(
+        &self,
+        sa: &mut Common,
+        core: &mut Core,
+        request: Vec<Payload>,
+        key: Option<&[u8]>,
+    ) -> Result<ResponderNext, Failure> {
+        match self.verify_initiator(sa, &request, key) {
+            Ok(peer) => Ok(authorize_initiator(sa, core, peer, request)),
+            Err(reason) => Err(refuse_initiator(sa, core, reason)),
+        }
+    }
+
+    /// Makes our proof, now that the peer's is known to be good.
+    fn authenticate(
+        &mut self,
+        sa: &mut Common,
+        core: &mut Core,
+        peer: AuthorizedPeer,
+        request: Vec<Payload>,
+    ) -> Result<ResponderNext, Failure> {
+        let handshake = &mut self.handshake;
+        let octets = handshake.octets_r(&sa.connection.local_id, sa.channel.next_expected());
+        let prf = handshake.keys.prf;
+        let proof = match (&self.eap_key, &sa.connection.local_auth) {
+            _ if handshake.resumed.is_some() => octets.resumption(prf, &handshake.keys.sk_pr),
+            (Some(key), _) => octets.shared_key(prf, key),
+            (None, LocalAuth::Psk(psk)) => octets.shared_key(prf, psk),
+            (None, LocalAuth::Eap { .. }) => {
+                let reason = "a responder does not prove itself with EAP".into();
+                return Err(refuse_initiator(sa, core, reason));
+            }
+            (None, LocalAuth::Certificates(ours)) => {
+                let asked = handshake.ask_signature(&sa.connection, ours, &octets);
+                let Some((scheme, question)) = asked else {
+                    let reason = "peer knows no signature algorithm of our key".into();
+                    return Err(refuse_initiator(sa, core, reason));
+                };
+                let ask = core.ask(sa.id, question);
+                return Ok(ResponderNext::Wait(ResponderStep::Signing {
+                    ask,
+                    scheme,
+                    peer,
+                    request,
+                }));
+            }
+        };
+        Ok(ResponderNext::Finish(ResponderFinish {
+            peer,
+            request,
+            proof,
+        }))
+    }
+
+    /// Brings the IKE SA up, and answers IKE_AUTH (RFC 7296 §1.2).
+    ///
+    /// ```text
+    ///   <--  HDR, SK {IDr, [CERT,] AUTH, [CP,] SAr2, TSi, TSr, N(...)}
+    /// ```
+    pub(super) fn finish(
+        self: Box<Self>,
+        sa: &mut Common,
+        core: &mut Core,
+        finish: ResponderFinish,
+    ) -> Established {
+        let ResponderFinish {
+            peer,
+            request,
+            proof,
+        } = finish;
+        let Self {
+            handshake, eap_key, ..
+        } = *self;
+        let auth = Authenticated::new(peer, OurProof::new(&proof));
+        let mut reply = Vec::new();
+        // With EAP these went out with our first proof (§2.16).
+        if eap_key.is_none() {
+            reply.push(Payload::IdR(sa.connection.local_id.clone()));
+            if handshake.resumed.is_none() {
+                reply.extend(handshake.own_certificates(&sa.connection));
+            }
+        }
+        reply.push(Payload::Auth(proof));
+        if handshake.ppk {
+            reply.push(Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY)));
+        }
+        core.event(Event::IkeUp {
+            ike: sa.id,
+            connection: sa.connection.name.clone(),
+            peer: auth.peer().clone(),
+            suite: handshake.suite.to_string(),
+            resumed: handshake.resumed.is_some(),
+            addresses: auth.authorization().addresses().to_vec(),
+            dns: auth.authorization().name_servers().to_vec(),
+        });
+        if has_notify(&request, NotifyType::INITIAL_CONTACT) {
+            core.transfers.push(Transfer::InitialContact {
+                keep: sa.id,
+                connection: sa.connection.name.clone(),
+                peer: auth.peer().clone(),
+            });
+        }
+        let mut established = Established::new(core, sa.id, &sa.connection, auth, handshake.keys);
+        let ticket =
+            resumption::answer_ticket_request(sa, core, &request, &established, handshake.suite);
+        reply.extend(ticket);
+        let spis = sa.channel.spis;
+        reply.extend(core.crash_secret.as_ref().map(|secret| secret.token(spis)));
+        let mobile = sa.connection.mobility && has_notify(&request, NotifyType::MOBIKE_SUPPORTED);
+        if mobile {
+            // Who created the IKE SA decides about addresses (RFC 4555 §3.1).
+            let ours = &sa.connection.further_addresses;
+            established.mobility.follows = true;
+            established.mobility.ours.clone_from(ours);
+            established.mobility.learn(&request);
+            reply.push(Payload::Notify(Notify::new(NotifyType::MOBIKE_SUPPORTED)));
+            reply.extend(address_notifies(ours));
+        }
+        let nonces = &handshake.nonces;
+        established.answer_first_child(sa, core, nonces, &request, &mut reply);
+        sa.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
+        established
+    }
+}
+
+/// The peer is who it says: the caller says what it may have, then comes our proof. `request` is the
+/// first IKE_AUTH request.
+pub(super) fn authorize_initiator(
+    sa: &Common,
+    core: &mut Core,
+    peer: PeerVerified,
+    request: Vec<Payload>,
+) -> ResponderNext {
+    let assigns = sa.connection.addresses == Addresses::Assign;
+    let (v4, v6) = addresses::requested(&request);
+    let question = Ask::Authorize {
+        connection: sa.connection.name.clone(),
+        ike: sa.id,
+        id: peer.id().clone(),
+        v4: v4 && assigns,
+        v6: v6 && assigns,
+        given: Vec::new(),
+    };
+    let ask = core.ask(sa.id, question);
+    ResponderNext::Wait(ResponderStep::Authorizing { ask, peer, request })
+}
+
+/// Refuses the initiator. All failures look the same to the peer (RFC 7296 §2.21.2).
+///
+/// ```text
+///   <--  HDR, SK {N(AUTHENTICATION_FAILED)}
+/// ```
+pub(super) fn refuse_initiator(sa: &mut Common, core: &mut Core, reason: String) -> Failure {
+    let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
+    sa.channel.respond(core, ExchangeType::IKE_AUTH, &[notify]);
+    Reason::Authentication(reason).into()
+}
+
+impl Established {
+    /// Answers for addresses and the Child SA that the initiator asked for along with IKE_AUTH (RFC 7296 §1.2,
+    /// §2.19).
+    fn answer_first_child(
+        &mut self,
+        sa: &Common,
+        core: &mut Core,
+        nonces: &Nonces,
+        request: &[Payload],
+        reply: &mut Vec<Payload>,
+    ) {
+        let may = self.auth.authorization();
+        let asked = addresses::requested(request);
+        let missing = match (sa.connection.addresses, may.addresses()) {
+            (Addresses::Assign, []) if asked == (false, false) => {
+                Some(NotifyType::FAILED_CP_REQUIRED)
+            }
+            (Addresses::Assign, []) => Some(NotifyType::INTERNAL_ADDRESS_FAILURE),
+            _ => None,
+        };
+        if !may.addresses().is_empty() {
+            reply.push(addresses::reply(may));
+        }
+        let failed = |core: &mut Core, reason| {
+            core.event(Event::ChildFailed {
+                ike: sa.id,
+                child: None,
+                reason,
+            });
+        };
+        if let Some(kind) = missing {
+            reply.push(Payload::Notify(Notify::new(kind)));
+            return failed(core, Reason::NoAddress);
+        }
+        // Without a wish for one there is none (RFC 6023).
+        if find!(request, Payload::Sa).is_none() {
+            return;
+        }
+        let context = ChildContext {
+            ike: sa.id,
+            connection: &sa.connection,
+            keys: &self.keys,
+            nonces,
+            path: sa.channel.path,
+            encapsulation: sa.nat.detected(),
+            replaces: None,
+            send_now: true,
+            taken: Vec::new(),
+            authorization: may,
+            others: Vec::new(),
+        };
+        let answered = answer(core, &context, request, false, None);
+        let installed = answered
+            .and_then(|(new, payloads)| Ok((install_as_responder(core, &context, new)?, payloads)));
+        match installed {
+            Ok((mut child, payloads)) => {
+                // An initiator without our response takes no request, so none can surprise it.
+                child.unconfirmed = None;
+                reply.extend(payloads);
+                self.children.insert(child.spi_in, child);
+            }
+            Err(refusal) => {
+                // The IKE SA stays up without the Child SA (§1.2).
+                reply.push(Payload::Notify(refusal.notify));
+                failed(core, *refusal.reason);
+            }
+        }
+    }
+}

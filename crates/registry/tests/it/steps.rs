@@ -1,0 +1,146 @@
+//! A crash at every step of issuing and revoking.
+//!
+//! Lists and audit log are on a disk that records; SQLite writes by itself, so its files are taken as they are before
+//! and after each recorded operation, which makes its transactions atomic and durable at their borders. That they are
+//! is SQLite's own promise and not tested here.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use audit::{LogKey, SharedLog};
+use durable::SharedDisk;
+use durable::testing::{Item, RecordingDisk, Tree};
+use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
+use pki::profile::CaKind;
+use registry::{Config, Registry, Revoked};
+use time::Duration;
+
+use crate::fixture::{NOW, SECRETS, config, csr, key, registrar};
+
+const DEVICE: &str = "camera-17";
+
+fn sqlite(folder: &Path) -> Tree {
+    let mut tree = Tree::default();
+    for name in ["registry.sqlite", "registry.sqlite-wal"] {
+        if let Ok(bytes) = std::fs::read(folder.join(name)) {
+            let bytes = Arc::new(bytes);
+            tree.0
+                .insert(name.into(), Item::File { bytes, mode: 0o600 });
+        }
+    }
+    tree
+}
+
+async fn open(folder: &Path, disk: SharedDisk) -> (Registry, SharedLog) {
+    let log_key = LogKey::from_seed("audit.example.org/log", &[7; 32]).unwrap();
+    let log = SharedLog::open_on(disk.clone(), &folder.join("audit"), log_key).unwrap();
+    let audit = Arc::new(log.role("registry").unwrap());
+    let config = Config { disk, ..config() };
+    let opened = Registry::open(folder, config, SECRETS.issuing, audit, NOW).await;
+    (opened.unwrap(), log)
+}
+
+/// A folder in memory where the system has one: hundreds of synchronised files take minutes on a disk.
+fn quick_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+/// Number of events of this action in the log.
+fn events(log: &SharedLog, action: &str) -> usize {
+    let view = log.view().unwrap();
+    let leaves = (0..view.size()).map(|i| audit::Leaf::decode(&view.entry(i).unwrap()).unwrap());
+    leaves.filter(|leaf| leaf.event.action == action).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
+    let folder = quick_folder();
+    Registry::init(folder.path(), &config(), &SECRETS, NOW).unwrap();
+    let (registry, log) = open(folder.path(), durable::real()).await;
+    let made = registry.create_code(
+        DEVICE,
+        Clearance::Restricted,
+        Duration::HOUR,
+        registrar(),
+        NOW,
+    );
+    let code = made.await.unwrap();
+    registry.close().await;
+    drop((registry, log));
+    let mut there = Tree::read(folder.path()).unwrap();
+    there
+        .0
+        .retain(|path, _| !path.to_str().unwrap().contains(".sqlite"));
+
+    let root = folder.path().to_owned();
+    let disk = Arc::new(RecordingDisk::looking(move || sqlite(&root)));
+    let (registry, log) = open(folder.path(), disk.clone()).await;
+    let device_key = key();
+    let request = csr(DEVICE, &device_key);
+    let issued = registry
+        .enrol(DEVICE, code.as_str(), &request, NOW)
+        .await
+        .unwrap();
+    let enrolled = disk.ops().len();
+    let reason = RevocationReason::KeyCompromise;
+    let revoked = registry.revoke(CaKind::Devices, &issued.serial, reason, registrar(), NOW);
+    assert_eq!(revoked.await.unwrap(), Revoked::Now);
+    let withdrawn = disk.ops().len();
+    let mut crashes = disk.crashes(folder.path(), &there);
+    drop((registry, log));
+    assert!(crashes.len() > 100, "{}", crashes.len());
+    // The same files with the same promises need no second look, which costs the derivation of three keys.
+    let mut seen = HashSet::new();
+    crashes.retain(|crash| {
+        let promises = (crash.done >= enrolled, crash.done >= withdrawn);
+        seen.insert((crash.tree.fingerprint(), promises))
+    });
+
+    for crash in crashes {
+        let what = &crash.what;
+        let after = quick_folder();
+        crash.tree.write(after.path()).unwrap();
+        let (registry, log) = open(after.path(), durable::real()).await;
+        let records = registry.list(CaKind::Devices, None).await.unwrap();
+        match &records[..] {
+            [] => {
+                assert!(
+                    crash.done < enrolled,
+                    "{what}: an acknowledged certificate is gone"
+                );
+                // Not done: the code still serves.
+                let again = registry.enrol(DEVICE, code.as_str(), &request, NOW).await;
+                again.unwrap_or_else(|e| panic!("{what}: {e:?}"));
+            }
+            [record] => {
+                assert_eq!(record.serial, issued.serial, "{what}");
+                assert!(
+                    events(&log, "certificate.issue") >= 1,
+                    "{what}: issued without an event"
+                );
+                let again = registry
+                    .enrol(DEVICE, code.as_str(), &csr(DEVICE, &key()), NOW)
+                    .await;
+                assert!(again.is_err(), "{what}: the code serves two keys");
+                let serial = &record.serial;
+                let is_revoked = record.revoked.is_some();
+                assert!(
+                    is_revoked || crash.done < withdrawn,
+                    "{what}: a revocation is undone"
+                );
+                if is_revoked {
+                    let count = events(&log, "certificate.revoke");
+                    assert!(count >= 1, "{what}: revoked without an event");
+                }
+                let again = registry.revoke(CaKind::Devices, serial, reason, registrar(), NOW);
+                let again = again.await.unwrap();
+                assert_eq!(again != Revoked::Now, is_revoked, "{what}");
+                assert_eq!(registry.status().revoked_count(), 1, "{what}");
+            }
+            more => panic!("{what}: {} certificates", more.len()),
+        }
+        registry.close().await;
+    }
+}

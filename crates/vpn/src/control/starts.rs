@@ -1,0 +1,121 @@
+//! Connections that we start: now, again after a failure, and from another address.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::super::config::Start;
+use super::{Control, IKE_PORT, NAT_PORT, Now, Timer};
+
+/// Longest pause between attempts.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// First pause; it doubles with each failure.
+pub(super) const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// Interval between looks at our own address.
+pub(super) const LOOK_AT_PATHS: Duration = Duration::from_secs(1);
+impl Control {
+    /// Brings a connection up unless it is, or is on its way.
+    pub(super) fn want(&mut self, name: &str, now: Now) {
+        let Some(resolved) = self.resolved(name) else {
+            return;
+        };
+        let Some(remote) = resolved.remote else {
+            return;
+        };
+        let missing: Vec<String> = resolved
+            .children
+            .iter()
+            .map(|child| child.name.clone())
+            .collect();
+        let desired = self.desired.entry(name.to_owned()).or_default();
+        // The operator closed it, and only the operator opens it again.
+        if self.stopping || desired.held {
+            return;
+        }
+        if let Some(ike) = desired.ike {
+            // It is up, but not all of it.
+            if self.ikes.contains_key(&ike) {
+                for child in missing {
+                    self.due(Timer::Child(ike, child), now);
+                }
+            }
+            return;
+        }
+        // Looked up each time: the host may have moved since the last attempt.
+        let Some(local) = (self.source_of)(remote) else {
+            tracing::warn!(conn = %name, peer = %remote, "there is no way to the peer");
+            self.try_again(name, now);
+            return;
+        };
+        // Always on port 500; the protocol goes to 4500 when it finds a translator (RFC 7296 §2.23).
+        let path = [local, remote].map(|address| SocketAddr::new(address, IKE_PORT));
+        match self.endpoint.initiate(now.stamp, name, path[0], path[1]) {
+            Ok(ike) => {
+                tracing::info!(conn = %name, peer = %remote, "connecting");
+                self.desired.entry(name.to_owned()).or_default().ike = Some(ike);
+            }
+            Err(error) => tracing::error!(conn = %name, %error, "cannot connect"),
+        }
+    }
+
+    /// Plans the next attempt, if there is to be one.
+    pub(super) fn try_again(&mut self, name: &str, now: Now) {
+        let failures = self.desired.get(name).map_or(0, |desired| desired.failures);
+        // Doubling spares a peer that is down, and the bound keeps the shift defined.
+        let pause = RETRY_FIRST.saturating_mul(1 << failures.min(6));
+        self.try_after(name, pause.min(RETRY_MAX), now);
+    }
+
+    /// As [`Self::try_again`], but at once: the peer is there and has only forgotten us.
+    pub(super) fn try_at_once(&mut self, name: &str, now: Now) {
+        self.try_after(name, Duration::ZERO, now);
+    }
+
+    fn try_after(&mut self, name: &str, pause: Duration, now: Now) {
+        let Some(start) = self.resolved(name).map(|resolved| resolved.start) else {
+            return;
+        };
+        let desired = self.desired.entry(name.to_owned()).or_default();
+        if desired.held || self.stopping {
+            return;
+        }
+        desired.failures = desired.failures.saturating_add(1);
+        let at = now.stamp.after(pause);
+        match start {
+            Start::Start => self.at(at, Timer::Start(name.to_owned())),
+            Start::Trap => self.at(at, Timer::Rearm(name.to_owned())),
+            Start::None => {}
+        }
+    }
+
+    /// Moves tunnels that we started when our address towards the peer is another one now.
+    pub(super) fn look_at_paths(&mut self, now: Now) {
+        let ours: Vec<_> = self
+            .ikes
+            .iter()
+            .filter(|(_, state)| state.initiator)
+            .map(|(ike, state)| (*ike, state.local, state.remote))
+            .collect();
+        if ours.is_empty() {
+            return;
+        }
+        // Set again before the work, so that no way out of it stops the looking.
+        self.at(now.stamp.after(LOOK_AT_PATHS), Timer::Paths);
+        for (ike, local, remote) in ours {
+            let Some(source) = (self.source_of)(remote.ip()).filter(|ip| *ip != local.ip()) else {
+                continue;
+            };
+            let new = SocketAddr::new(source, NAT_PORT);
+            tracing::info!(from = %local, to = %new, "our address has changed");
+            if self
+                .endpoint
+                .change_path(now.stamp, ike, new, remote)
+                .is_ok()
+            {
+                self.moved(ike, new, remote, now);
+            } else {
+                // Without MOBIKE the old address is lost and the tunnel with it.
+                let _ = self.endpoint.close(now.stamp, ike);
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! What the daemon says about itself: status, failed negotiations, counters.
+
+use std::fmt::Write as _;
+
+use ikev2::event::Reason;
+use serde::{Deserialize, Serialize};
+use tunnel::counters::Snapshot;
+
+use super::identity;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// The packet path, as a tunnel with manual keys shows it.
+    #[serde(flatten)]
+    pub path: Snapshot,
+    pub ike: IkeStatus,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct IkeStatus {
+    /// Every connection of the file.
+    pub connections: Vec<ConnectionStatus>,
+    /// Every IKE SA that is up.
+    pub sas: Vec<IkeSaStatus>,
+    /// Addresses taken, by pool.
+    pub pools: Vec<PoolStatus>,
+    /// Counts since the start.
+    pub counters: IkeCounters,
+}
+
+/// A connection of the file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ConnectionStatus {
+    pub name: String,
+    /// "up", "connecting", "waiting" for traffic or for the peer, "retrying", or "down" by command.
+    pub state: String,
+    /// IKE SAs of it.
+    pub sas: usize,
+    /// Seconds until it is tried again.
+    pub retry_seconds: Option<u64>,
+    /// Our certificates for it.
+    #[serde(default)]
+    pub certificates: Vec<OwnCertificateStatus>,
+}
+
+/// A certificate of ours.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OwnCertificateStatus {
+    pub subject: String,
+    /// Last second of its validity, since 1970.
+    pub not_after: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct IkeSaStatus {
+    /// Our SPI, in hexadecimal.
+    pub spi: String,
+    pub connection: String,
+    /// Identity of the peer.
+    pub peer: String,
+    /// Subject of the peer's certificate.
+    pub certificate: Option<String>,
+    pub local: String,
+    pub remote: String,
+    /// Whether we started it.
+    pub initiator: bool,
+    pub suite: String,
+    /// Seconds since the peer proved who it is.
+    pub age_seconds: u64,
+    /// Seconds until new keys, at the earliest.
+    pub rekey_seconds: u64,
+    /// Addresses inside the tunnel that the initiator got.
+    pub addresses: Vec<String>,
+    pub children: Vec<ChildStatus>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChildStatus {
+    /// Its name in the file.
+    pub name: String,
+    /// SPI at which we receive, in hexadecimal.
+    pub spi_in: String,
+    /// SPI to which we send.
+    pub spi_out: String,
+    pub suite: String,
+    pub mode: String,
+    /// Whether ESP goes in UDP.
+    pub in_udp: bool,
+    /// Traffic on our side.
+    pub local: String,
+    /// Traffic on the peer's side.
+    pub remote: String,
+    /// Seconds since it came up.
+    pub age_seconds: u64,
+    /// Seconds until new keys, at the earliest.
+    pub rekey_seconds: u64,
+    /// Whether we send with it.
+    pub sending: bool,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PoolStatus {
+    pub name: String,
+    /// Addresses that peers have.
+    pub taken: usize,
+}
+
+/// A negotiation that failed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Seconds since then.
+    pub ago_seconds: u64,
+    /// "ike", "child", "rekey of ike" or "path".
+    pub what: String,
+    /// The connection, where one was found.
+    pub connection: Option<String>,
+    /// The child, where it is about one.
+    pub child: Option<String>,
+    pub remote: Option<String>,
+    /// Why, in one line.
+    pub reason: String,
+    pub theirs: Option<String>,
+    pub ours: Option<String>,
+    /// First difference of the two that come closest.
+    pub first_difference: Option<String>,
+}
+
+impl Explanation {
+    pub(super) fn of(what: &str, reason: &Reason) -> Self {
+        let mut out = Self {
+            what: what.to_owned(),
+            reason: identity::readable(&reason.to_string()),
+            ..Self::default()
+        };
+        match reason {
+            Reason::Negotiation(failure) => {
+                out.reason = format!("no proposal in common: {}", failure.first_difference);
+                out.theirs = Some(failure.theirs.clone());
+                out.ours = Some(failure.ours.clone());
+                out.first_difference = Some(failure.first_difference.clone());
+            }
+            Reason::Selectors { theirs, ours } => {
+                out.reason = "no traffic selectors in common".to_owned();
+                out.theirs = Some(theirs.clone());
+                out.ours = Some(ours.clone());
+            }
+            _ => {}
+        }
+        out
+    }
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct IkeCounters {
+    /// IKE SAs at present.
+    pub ike_sas: u64,
+    /// Child SAs at present.
+    pub child_sas: u64,
+    /// IKE SAs that came up.
+    pub established: u64,
+    /// Handshakes that failed because somebody could not prove who they are, or is not welcome.
+    pub failed_authentication: u64,
+    /// Negotiations without algorithms in common.
+    pub failed_proposal: u64,
+    /// Negotiations without traffic in common.
+    pub failed_selectors: u64,
+    /// Handshakes and IKE SAs that ended because the peer was silent.
+    pub failed_timeout: u64,
+    /// Failures for other reasons.
+    pub failed_other: u64,
+    /// New keys for IKE SAs.
+    pub ike_rekeys: u64,
+    /// New keys for Child SAs.
+    pub child_rekeys: u64,
+    /// Changes of address without losing the tunnel.
+    pub moves: u64,
+    /// IKE SAs closed because the peer's certificate was revoked or expired.
+    pub revoked: u64,
+    /// Datagrams that were no message of IKE.
+    pub malformed: u64,
+    /// Messages for IKE SAs that we do not know.
+    pub unknown_spi: u64,
+    /// First messages dropped because too many handshakes were going on.
+    pub half_open_limit: u64,
+    /// Handshakes that made room for those of others.
+    #[serde(default)]
+    pub displaced: u64,
+    /// Fragments of strangers for which there was no room.
+    #[serde(default)]
+    pub fragments_dropped: u64,
+    pub cookies_sent: u64,
+    /// Puzzles demanded along with them (RFC 8019).
+    #[serde(default)]
+    pub puzzles_sent: u64,
+    /// Datagrams dropped because the protocol half was busy.
+    pub busy: u64,
+    /// Audit events that could not be written.
+    pub audit_errors: u64,
+    /// Questions to OCSP responders.
+    pub ocsp_questions: u64,
+    /// Peers that were decided about without the answer of a responder, though one was to be asked.
+    pub ocsp_unanswered: u64,
+}
+
+impl IkeCounters {
+    pub(super) const fn fail(&mut self, reason: &Reason) {
+        let counter = match reason {
+            Reason::Authentication(_) => &mut self.failed_authentication,
+            Reason::Negotiation(_) => &mut self.failed_proposal,
+            Reason::Selectors { .. } => &mut self.failed_selectors,
+            Reason::Timeout => &mut self.failed_timeout,
+            _ => &mut self.failed_other,
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    const fn gauges(&self) -> [(&'static str, u64, &'static str); 2] {
+        [
+            ("ike_sas", self.ike_sas, "IKE SAs that are up."),
+            ("child_sas", self.child_sas, "Child SAs that are up."),
+        ]
+    }
+
+    const fn counters(&self) -> [(&'static str, u64, &'static str); 16] {
+        [
+            (
+                "ike_established_total",
+                self.established,
+                "IKE SAs that came up.",
+            ),
+            ("ike_rekeys_total", self.ike_rekeys, "New keys for IKE SAs."),
+            (
+                "child_rekeys_total",
+                self.child_rekeys,
+                "New keys for Child SAs.",
+            ),
+            (
+                "ike_moves_total",
+                self.moves,
+                "Changes of address without loss of the tunnel.",
+            ),
+            (
+                "ike_revoked_total",
+                self.revoked,
+                "IKE SAs closed because of the certificate.",
+            ),
+            (
+                "ike_malformed_total",
+                self.malformed,
+                "Datagrams that were no message.",
+            ),
+            (
+                "ike_unknown_spi_total",
+                self.unknown_spi,
+                "Messages for unknown IKE SAs.",
+            ),
+            (
+                "ike_half_open_limit_total",
+                self.half_open_limit,
+                "First messages dropped.",
+            ),
+            (
+                "ike_displaced_total",
+                self.displaced,
+                "Handshakes that made room for others.",
+            ),
+            (
+                "ike_fragments_dropped_total",
+                self.fragments_dropped,
+                "Fragments of strangers without room.",
+            ),
+            (
+                "ike_cookies_sent_total",
+                self.cookies_sent,
+                "Cookies demanded.",
+            ),
+            (
+                "ike_puzzles_sent_total",
+                self.puzzles_sent,
+                "Puzzles demanded.",
+            ),
+            (
+                "ike_busy_total",
+                self.busy,
+                "Datagrams dropped because the daemon was busy.",
+            ),
+            (
+                "audit_errors_total",
+                self.audit_errors,
+                "Audit events that were not written.",
+            ),
+            (
+                "ocsp_questions_total",
+                self.ocsp_questions,
+                "Questions to OCSP responders.",
+            ),
+            (
+                "ocsp_unanswered_total",
+                self.ocsp_unanswered,
+                "Peers decided about without a responder's answer.",
+            ),
+        ]
+    }
+
+    const fn failures(&self) -> [(&'static str, u64); 5] {
+        [
+            ("authentication", self.failed_authentication),
+            ("proposal", self.failed_proposal),
+            ("selectors", self.failed_selectors),
+            ("timeout", self.failed_timeout),
+            ("other", self.failed_other),
+        ]
+    }
+}
+
+/// The state as Prometheus text: what [`tunnel::metrics`] has, and the negotiations.
+pub fn prometheus(status: &DaemonStatus) -> String {
+    let mut out = tunnel::metrics::prometheus(&status.path);
+    let counters = &status.ike.counters;
+    let mut family = |name: &str, kind: &str, help: &str, samples: &[(String, u64)]| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# HELP cordon_vpn_{name} {help}");
+        let _ = writeln!(out, "# TYPE cordon_vpn_{name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(out, "cordon_vpn_{name}{labels} {value}");
+        }
+    };
+    for (name, value, help) in counters.gauges() {
+        family(name, "gauge", help, &[(String::new(), value)]);
+    }
+    for (name, value, help) in counters.counters() {
+        family(name, "counter", help, &[(String::new(), value)]);
+    }
+    let failures = counters.failures();
+    let failures = failures.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count));
+    let help = "Negotiations that failed, by reason.";
+    family("ike_failures_total", "counter", help, &failures);
+    certificate_ends(&mut out, status);
+    out
+}
+
+/// When our certificates end. The time is the sample's business, so that what is read does not depend on
+/// when it was asked.
+fn certificate_ends(out: &mut String, status: &DaemonStatus) {
+    const NAME: &str = "cordon_vpn_certificate_not_after_seconds";
+    let _ = writeln!(
+        out,
+        "# HELP {NAME} Last second of our certificate, since 1970."
+    );
+    let _ = writeln!(out, "# TYPE {NAME} gauge");
+    for connection in &status.ike.connections {
+        for (number, own) in connection.certificates.iter().enumerate() {
+            let name = tunnel::metrics::escape(&connection.name);
+            let labels = format!("connection=\"{name}\",number=\"{number}\"");
+            let _ = writeln!(out, "{NAME}{{{labels}}} {}", own.not_after);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_and_exported_by_reason() {
+        let mut status = DaemonStatus::default();
+        status.ike.counters.ocsp_unanswered = 3;
+        let selectors = Reason::Selectors {
+            theirs: "a".into(),
+            ours: "b".into(),
+        };
+        let reasons = [
+            Reason::Authentication("no".into()),
+            selectors.clone(),
+            selectors.clone(),
+            Reason::Timeout,
+            Reason::NoAddress,
+        ];
+        reasons
+            .iter()
+            .for_each(|reason| status.ike.counters.fail(reason));
+        let text = prometheus(&status);
+        for line in [
+            r#"cordon_vpn_ike_failures_total{reason="authentication"} 1"#,
+            r#"cordon_vpn_ike_failures_total{reason="proposal"} 0"#,
+            r#"cordon_vpn_ike_failures_total{reason="selectors"} 2"#,
+            r#"cordon_vpn_ike_failures_total{reason="timeout"} 1"#,
+            r#"cordon_vpn_ike_failures_total{reason="other"} 1"#,
+            "cordon_vpn_ike_sas 0",
+            "cordon_vpn_ocsp_questions_total 0",
+            "cordon_vpn_ocsp_unanswered_total 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        let explained = Explanation::of("child", &selectors);
+        assert_eq!(explained.theirs.as_deref(), Some("a"));
+        assert_eq!(explained.reason, "no traffic selectors in common");
+    }
+}

@@ -1,0 +1,581 @@
+//! From the file to what the protocol half works with: secrets, certificates, proposals, selectors.
+
+mod credentials;
+mod proofs;
+mod traffic;
+
+pub(super) use credentials::OwnCertificate;
+use credentials::{certificates, chain, sum};
+pub(super) use traffic::{prefixes, selectors};
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+use ikev2::config::{Addresses, Mode, PeerId, RemoteAuth};
+use ikev2::wire::{Identification, TrafficSelector};
+use ikev2::{ChildConfig, Connection};
+use ipsec::selector::Selector;
+use keyhost::{Key, KeyHost};
+use tunnel::config::{BackendConfig, InterfaceConfig, ModeConfig, Prefix};
+
+use super::authorization::{Allowance, Source, overlap};
+use super::config::{
+    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, usual_esp, usual_ike,
+};
+use super::eap_tls::KeyHandle;
+use super::identity;
+use super::journal::Central;
+use super::ocsp::OcspTransport;
+use super::requirement::Requirement;
+use super::trust::Trust;
+use super::users::Users;
+use traffic::traffic_selector;
+
+/// Children of one connection at most; their places among the policies lie side by side.
+const CHILDREN: usize = 64;
+
+/// Why a configuration cannot be used: where, and what.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// Not what the file should be; says where.
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A part of it is wrong.
+    #[error("{place}: {what}")]
+    Wrong { place: String, what: String },
+}
+
+fn wrong(place: impl Into<String>, what: impl Into<String>) -> ResolveError {
+    ResolveError::Wrong {
+        place: place.into(),
+        what: what.into(),
+    }
+}
+
+/// A child as the rest of the daemon knows it.
+#[derive(Clone, Debug)]
+pub(super) struct ResolvedChild {
+    pub(super) name: String,
+    /// Place among the policies.
+    pub(super) order: u32,
+    /// Packets that it would protect if the peer agreed to all of it.
+    pub(super) selectors: Vec<Selector>,
+    /// Prefixes that are routed into the tunnel whether it is up or not, so that nothing goes in the clear.
+    pub(super) routes: Vec<Prefix>,
+    pub(super) lifetime: Duration,
+}
+
+/// A connection with everything that belongs to it.
+pub(super) struct ResolvedConnection {
+    pub(super) connection: Connection,
+    pub(super) remote: Option<IpAddr>,
+    pub(super) start: Start,
+    pub(super) keys: Vec<Key>,
+    /// KeyHandle by which TLS finds this key and the trust.
+    pub(super) key_handle: KeyHandle,
+    /// Passwords of EAP. Others than before do not make another connection of it.
+    pub(super) users: Users,
+    pub(super) pool: Option<String>,
+    /// Bounds of its peers.
+    pub(super) allowance: Allowance,
+    /// Demands on their certificates.
+    pub(super) requirement: Arc<Requirement>,
+    /// Our address and the peer's, if some child is in transport mode.
+    pub(super) hosts: Option<(IpAddr, IpAddr)>,
+    pub(super) children: Vec<ResolvedChild>,
+    /// Changes when anything in the file or in the files that it names changes, but for our certificates.
+    pub(super) fingerprint: [u8; SHA256_OUTPUT_LEN],
+    /// Changes with our certificates and what responders say of them.
+    pub(super) credentials: [u8; SHA256_OUTPUT_LEN],
+    pub(super) own: Vec<OwnCertificate>,
+}
+
+impl ResolvedConnection {
+    pub(super) fn name(&self) -> &str {
+        &self.connection.name
+    }
+
+    pub(super) fn child(&self, name: &str) -> Option<&ResolvedChild> {
+        self.children.iter().find(|child| child.name == name)
+    }
+
+    /// Whether this peer has shown a certificate, if it has come up.
+    pub(super) fn shows_certificate(&self, peer: &Identification) -> bool {
+        match &self.connection.remote_auth {
+            RemoteAuth::Certificate { .. } => true,
+            RemoteAuth::Psk(_) => false,
+            RemoteAuth::Eap { .. } => {
+                let user = String::from_utf8_lossy(&peer.data);
+                self.users.password(&user).is_none()
+            }
+        }
+    }
+
+    /// Returns the addresses of which peers may be the source, by configuration.
+    fn source(&self, config: &ConnectionConfig) -> Option<Source> {
+        let remote = self.connection.peer_networks().flat_map(|s| prefixes(&s));
+        let remote: Vec<Prefix> = remote.collect();
+        let some = !remote.is_empty() && self.hosts.is_none();
+        some.then(|| Source::of_connection(config, self.allowance.realm(), remote))
+    }
+}
+
+/// A configuration with everything that it names.
+pub struct ResolvedConfig {
+    pub config: DaemonConfig,
+    pub(super) trust: Option<Trust>,
+    pub(super) crls: Vec<PathBuf>,
+    credential_files: Vec<PathBuf>,
+    pub(super) connections: Vec<ResolvedConnection>,
+    /// Holder of the private keys.
+    pub(super) key_host: KeyHost,
+    /// Taker of audit events into a central log.
+    pub central: Option<Central>,
+    /// Carries requests to OCSP responders; without it none is asked.
+    pub ocsp_transport: Option<OcspTransport>,
+}
+
+/// Settings that cannot change while the daemon runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartupConfig {
+    interface: String,
+    path: OuterConfig,
+    status: PathBuf,
+    /// Whether outer packets are marked.
+    transport: bool,
+    backend: BackendConfig,
+    crash_secret: Option<PathBuf>,
+    session_tickets: Option<PathBuf>,
+}
+
+impl ResolvedConfig {
+    /// Reads a configuration and the files that it names; these lie beside it unless their names are
+    /// absolute. Private keys are read by `key_host`.
+    ///
+    /// # Errors
+    /// [`ResolveError`].
+    pub fn read(text: &str, folder: &Path, key_host: &KeyHost) -> Result<Self, ResolveError> {
+        let config: DaemonConfig = toml::from_str(text)?;
+        let why = match (config.backend, config.path.encapsulation) {
+            (BackendConfig::Kernel, _) => Some("is for backend = \"user\""),
+            (_, Carrier::Auto | Carrier::Native) => Some("needs encapsulation = \"udp\""),
+            (BackendConfig::User, Carrier::Udp) => None,
+        };
+        if let Some(why) = why {
+            let one = config.interface.one_worker(why);
+            one.map_err(|error| wrong("the file", error.to_string()))?;
+        }
+        let debug = config.debug.check(&config.interface);
+        debug.map_err(|error| wrong("[debug]", error.to_string()))?;
+        let trust = match &config.trust {
+            Some(trust) => {
+                let read = |files: &[PathBuf]| certificates(files, folder);
+                let (anchors, others) = (read(&trust.anchors)?, read(&trust.intermediates)?);
+                if anchors.is_empty() {
+                    return Err(wrong("[trust]", "`anchors` has no certificate"));
+                }
+                let made = Trust::new(&anchors, &others, trust.require_crl);
+                let made = made.map_err(|error| wrong("[trust]", error.to_string()))?;
+                if let Some(what) = trust.unfit_responders() {
+                    return Err(wrong("[trust]", what));
+                }
+                Some(made.with_ocsp(trust.ocsp, &trust.ocsp_responder))
+            }
+            None => None,
+        };
+        if config.backend == BackendConfig::Kernel
+            && let Some(what) = config.unfit_for_kernel()
+        {
+            return Err(wrong("backend = \"kernel\"", what));
+        }
+        let crls = config.trust.iter().flat_map(|trust| &trust.crls);
+        let crls = crls.map(|file| folder.join(file)).collect();
+        let mut connections: Vec<ResolvedConnection> = Vec::new();
+        let mut sources: Vec<Source> = config.pool.iter().map(Source::of_pool).collect();
+        for (index, connection) in (0..).zip(&config.connection) {
+            let reader = Reader::new(connection, &config, folder, key_host);
+            let resolved = reader.resolved(index, trust.as_ref())?;
+            if connections
+                .iter()
+                .any(|other| other.name() == resolved.name())
+            {
+                let place = format!("connection {:?}", connection.name);
+                return Err(wrong(place, "there are two of this name"));
+            }
+            sources.extend(resolved.source(connection));
+            connections.push(resolved);
+        }
+        // Two peers with one address could read each other's packets, so it is refused here and not at run time.
+        if let Some(overlap) = overlap(&sources) {
+            return Err(wrong("the file", overlap.to_string()));
+        }
+        let mut loaded = Self {
+            config,
+            trust,
+            crls,
+            credential_files: Vec::new(),
+            connections,
+            key_host: key_host.clone(),
+            central: None,
+            ocsp_transport: None,
+        };
+        loaded.name_credential_files(folder);
+        Ok(loaded)
+    }
+
+    /// Whether some child is in transport mode.
+    pub(super) fn has_transport(&self) -> bool {
+        self.connections
+            .iter()
+            .any(|resolved| resolved.hosts.is_some())
+    }
+
+    /// Returns the settings that cannot change while the daemon runs.
+    pub fn startup_only(&self) -> StartupConfig {
+        let InterfaceConfig {
+            name,
+            addresses,
+            routes,
+            mtu,
+            offload,
+            workers,
+        } = &self.config.interface;
+        StartupConfig {
+            interface: format!("{name} {addresses:?} {routes:?} {mtu:?} {offload} {workers}"),
+            path: self.config.path.clone(),
+            status: self.config.status.clone(),
+            transport: self.has_transport(),
+            backend: self.config.backend,
+            crash_secret: self.config.crash_secret.clone(),
+            session_tickets: self.config.session_tickets.clone(),
+        }
+    }
+}
+
+struct Reader<'a> {
+    config: &'a ConnectionConfig,
+    all: &'a DaemonConfig,
+    folder: &'a Path,
+    key_host: &'a KeyHost,
+    place: String,
+    seen: Context,
+    shown: Context,
+}
+
+impl<'a> Reader<'a> {
+    fn new(
+        config: &'a ConnectionConfig,
+        all: &'a DaemonConfig,
+        folder: &'a Path,
+        key_host: &'a KeyHost,
+    ) -> Self {
+        let mut seen = Context::new(&SHA256);
+        // Names of files, not secrets: these are read later.
+        seen.update(format!("{config:?}").as_bytes());
+        Self {
+            config,
+            all,
+            folder,
+            key_host,
+            place: format!("connection {:?}", config.name),
+            seen,
+            shown: Context::new(&SHA256),
+        }
+    }
+
+    fn wrong(&self, what: impl Into<String>) -> ResolveError {
+        wrong(self.place.clone(), what)
+    }
+
+    fn resolved(
+        mut self,
+        index: u32,
+        trust: Option<&Trust>,
+    ) -> Result<ResolvedConnection, ResolveError> {
+        let config = self.config;
+        self.check()?;
+        let place = self.place.clone();
+        let id = |text: &str| identity::parse(text).map_err(|what| wrong(&*place, what));
+        let remote_id = match config.remote_id.as_str() {
+            "any" if config.psk_file.is_some() => {
+                return Err(self.wrong("remote_id = \"any\" is for certificates: name the peer"));
+            }
+            "any" => PeerId::Any,
+            text => PeerId::Exactly(id(text)?),
+        };
+        let peer = match &remote_id {
+            PeerId::Exactly(peer) => Some(peer),
+            PeerId::Any => None,
+        };
+        let named = match &config.local_id {
+            Some(text) => Some(id(text)?),
+            None => None,
+        };
+        let proofs = self.proofs(trust, peer)?;
+        let ppk = self.ppk()?;
+        let local_id = match (named, proofs.own.first()) {
+            (Some(id), _) => id,
+            (None, Some(own)) => identity::of_subject(own)
+                .ok_or_else(|| self.wrong("our certificate's subject is unreadable"))?,
+            (None, None) => match &config.login {
+                Some(login) => id(&login.name)?,
+                None => return Err(self.wrong("a shared secret needs `local_id`")),
+            },
+        };
+        // EAP proves another name than that.
+        let speaks = |own| identity::speaks_for(own, &local_id);
+        // A peer would refuse it, with words that do not reach this operator.
+        if config.login.is_none() && !proofs.own.iter().all(speaks) {
+            let shown = identity::show(&local_id);
+            return Err(self.wrong(format!("our certificate does not say that we are {shown}")));
+        }
+        let ike = config.ike.iter().map(|proposal| {
+            let made = proposal.proposal();
+            made.map_err(|what| self.wrong(format!("ike: {what}")))
+        });
+        let mut ike = ike.collect::<Result<Vec<_>, _>>()?;
+        if ike.is_empty() {
+            ike = usual_ike();
+        }
+        let mut children = Vec::new();
+        let mut connections = Vec::new();
+        for (at, _) in config.child.iter().enumerate() {
+            let (child, resolved) = self.child(index, at)?;
+            children.push(child);
+            connections.push(resolved);
+        }
+        let addresses = match (config.request.as_slice(), &config.pool) {
+            ([], None) => Addresses::None,
+            ([], Some(_)) => Addresses::Assign,
+            (families, _) => Addresses::Request {
+                v4: families.contains(&Family::Ipv4),
+                v6: families.contains(&Family::Ipv6),
+            },
+        };
+        let connection = Connection {
+            name: config.name.clone(),
+            remote_address: config.remote,
+            local_id,
+            remote_id,
+            local_auth: proofs.local,
+            remote_auth: proofs.remote,
+            ppk,
+            // Without UDP the addresses are in the packets, so a new one takes a new tunnel.
+            mobility: config.mobike && self.all.path.encapsulation == Carrier::Udp,
+            further_addresses: config.further_addresses.clone(),
+            addresses,
+            ike,
+            children,
+            rekey_after: Some(config.lifetime),
+            liveness: Some(config.liveness).filter(|silence| !silence.is_zero()),
+        };
+        let allowance = Allowance::new(config, &connection, proofs.realm);
+        let allowance = allowance.map_err(|what| self.wrong(what))?;
+        // Renewed certificates are of the same holder: who we are follows from the first.
+        self.seen
+            .update(identity::show(&connection.local_id).as_bytes());
+        Ok(ResolvedConnection {
+            connection,
+            allowance,
+            requirement: proofs.requirement,
+            remote: config.remote,
+            start: config.start,
+            keys: proofs.keys,
+            key_handle: proofs.key_handle,
+            users: proofs.users,
+            pool: config.pool.clone(),
+            hosts: config.hosts(self.all.path.listen),
+            children: connections,
+            own: proofs.own.iter().map(OwnCertificate::of).collect(),
+            fingerprint: sum(self.seen),
+            credentials: sum(self.shown),
+        })
+    }
+
+    /// Refuses settings that do not go together.
+    fn check(&self) -> Result<(), ResolveError> {
+        let config = self.config;
+        let listen = self.all.path.listen;
+        let pool = |name: &String| self.all.pool.iter().any(|pool| pool.name == *name);
+        let starts = config.start != Start::None;
+        let ours = config.certificate.is_some() && config.login.is_none();
+        let ways = [config.psk_file.is_some(), ours, config.login.is_some()];
+        let ways = ways.into_iter().filter(|way| *way).count();
+        let transport = config.hosts(listen).is_some();
+        let kernel = self.all.backend == BackendConfig::Kernel;
+        let what = match config {
+            _ if config.name.is_empty() => "it has no name",
+            _ if config.child.is_empty() => "it has no [[connection.child]]",
+            _ if config.child.len() > CHILDREN => "it has more than 64 children",
+            _ if ways != 1 => {
+                "one of `psk_file`, `certificate` and `login` says how we authenticate"
+            }
+            _ if config.login.is_some() && config.eap.is_some() => {
+                "`login` is for those who start a connection, `eap` for those who serve it"
+            }
+            _ if config.eap.is_some() && (starts || config.psk_file.is_some()) => {
+                "`eap` is for peers that start the connection, towards whom a certificate proves us"
+            }
+            _ if config.certificate.is_some() != config.key.is_some() => {
+                "`certificate` and `key` go together"
+            }
+            _ if config.certificate.is_none()
+                && !(config.further_certificates.is_empty() && config.ocsp_response.is_none()) =>
+            {
+                "`further_certificates` and `ocsp_response` need `certificate`"
+            }
+            _ if config.login.is_some() && !config.further_certificates.is_empty() => {
+                "`login` takes one certificate"
+            }
+            _ if config
+                .further_addresses
+                .iter()
+                .any(|address| address.is_ipv4() != listen.is_ipv4()) =>
+            {
+                "`further_addresses` are of another address family than `listen` of [path]"
+            }
+            _ if !config.further_addresses.is_empty() && !listen.is_unspecified() => {
+                "`further_addresses` need a `listen` of [path] that has them all: 0.0.0.0 or ::"
+            }
+            _ if starts && config.remote.is_none() => "it can only be started with `remote`",
+            _ if config
+                .remote
+                .is_some_and(|r| r.is_ipv4() != listen.is_ipv4()) =>
+            {
+                "`remote` is of another address family than `listen` of [path]"
+            }
+            _ if config.pool.is_some() && !config.request.is_empty() => {
+                "`pool` gives addresses and `request` asks for them: not both"
+            }
+            _ if config.pool.is_some() && starts => {
+                "`pool` is for peers that start the connection themselves"
+            }
+            _ if config.start == Start::Trap && !config.request.is_empty() => {
+                "start = \"trap\" needs an address of our own, not `request`"
+            }
+            _ if config.pool.as_ref().is_some_and(|name| !pool(name)) => {
+                "there is no [[pool]] of that name"
+            }
+            _ if kernel && config.start == Start::Trap => {
+                "start = \"trap\" is for backend = \"user\""
+            }
+            _ if kernel && config.child.iter().any(|c| c.mode == ModeConfig::Transport) => {
+                "transport mode is for backend = \"user\""
+            }
+            _ if transport && (config.pool.is_some() || !config.request.is_empty()) => {
+                "transport mode has no addresses inside the tunnel"
+            }
+            _ if config.lifetime < Duration::from_secs(1) => "`lifetime` is below one second",
+            _ => return Ok(()),
+        };
+        Err(self.wrong(what))
+    }
+
+    /// The networks of the connection's pool.
+    fn pool_networks(&self) -> Vec<Prefix> {
+        let mut pools = self.all.pool.iter();
+        let pool = pools.find(|pool| Some(&pool.name) == self.config.pool.as_ref());
+        pool.map(|pool| pool.addresses.clone()).unwrap_or_default()
+    }
+
+    fn child(&self, index: u32, at: usize) -> Result<(ChildConfig, ResolvedChild), ResolveError> {
+        let config = &self.config;
+        let child = config.child.get(at).ok_or_else(|| self.wrong("children"))?;
+        let wrong = |what: &str| self.wrong(format!("child {:?}: {what}", child.name));
+        if child.name.is_empty() || config.child.iter().filter(|c| c.name == child.name).count() > 1
+        {
+            return Err(wrong("each needs a name of its own"));
+        }
+        if child.lifetime < Duration::from_secs(1) {
+            return Err(wrong("`lifetime` is below one second"));
+        }
+        let everything = |v4: bool, v6: bool| {
+            let networks = [(v4, "0.0.0.0/0"), (v6, "::/0")];
+            let networks = networks.into_iter().filter(|(wanted, _)| *wanted);
+            networks
+                .filter_map(|(_, text)| text.parse::<Prefix>().ok())
+                .collect()
+        };
+        let (v4, v6) = (
+            config.request.contains(&Family::Ipv4),
+            config.request.contains(&Family::Ipv6),
+        );
+        let hosts = match (child.mode, config.hosts(self.all.path.listen)) {
+            (ModeConfig::Tunnel, _) => None,
+            (ModeConfig::Transport, Some(hosts)) => Some(hosts),
+            (ModeConfig::Transport, None) => {
+                return Err(wrong(
+                    "transport mode is between two hosts: it needs `remote`, and `listen` of [path]",
+                ));
+            }
+        };
+        if hosts.is_some() && !(child.local.is_empty() && child.remote.is_empty()) {
+            return Err(wrong(
+                "transport mode is between the two hosts themselves: no `local`, no `remote`",
+            ));
+        }
+        let local: Vec<Prefix> = match child.local.as_slice() {
+            [] if let Some((ours, _)) = hosts => vec![Prefix::host(ours)],
+            [] if !config.request.is_empty() => everything(v4, v6),
+            [] => return Err(wrong("`local` is missing")),
+            networks => networks.to_vec(),
+        };
+        let remote: Vec<Prefix> = match child.remote.as_slice() {
+            [] if let Some((_, theirs)) = hosts => vec![Prefix::host(theirs)],
+            [] if config.pool.is_some() => self.pool_networks(),
+            [] => return Err(wrong("`remote` is missing")),
+            networks => networks.to_vec(),
+        };
+        let inside = |peer: IpAddr| remote.iter().any(|network| network.range().contains(peer));
+        let outer = config.remote.filter(|_| hosts.is_none());
+        if config.start != Start::None && outer.is_some_and(inside) {
+            return Err(wrong(
+                "`remote` contains the peer's own address: what carries the tunnel would go into it",
+            ));
+        }
+        let esp = child.esp.iter().map(|proposal| {
+            let made = proposal.proposal();
+            made.map_err(|what| wrong(&format!("esp: {what}")))
+        });
+        let mut esp = esp.collect::<Result<Vec<_>, _>>()?;
+        if esp.is_empty() {
+            esp = usual_esp();
+        }
+        let traffic = |networks: &[Prefix]| -> Vec<TrafficSelector> {
+            let all = networks.iter();
+            all.filter_map(|network| traffic_selector(network, child.protocol))
+                .collect()
+        };
+        // Child SAs of one connection lie side by side, in the order of the file (RFC 4301 §4.4.1).
+        let order = index
+            .saturating_mul(u32::try_from(CHILDREN).unwrap_or(64))
+            .saturating_add(u32::try_from(at).unwrap_or(0));
+        // Two hosts have rules instead.
+        let static_routes = config.start != Start::None && hosts.is_none();
+        let made = ChildConfig {
+            name: child.name.clone(),
+            mode: match child.mode {
+                ModeConfig::Tunnel => Mode::Tunnel,
+                ModeConfig::Transport => Mode::Transport,
+            },
+            local: traffic(&local),
+            remote: traffic(&remote),
+            esp,
+            rekey_after: Some(child.lifetime),
+        };
+        let resolved = ResolvedChild {
+            name: child.name.clone(),
+            order,
+            selectors: selectors(&made.local, &made.remote),
+            routes: if static_routes { remote } else { Vec::new() },
+            lifetime: child.lifetime,
+        };
+        Ok((made, resolved))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+"""What insiders do is in the log: administrators by certificate, cameras' journals from end to end."""
+
+import json
+import shutil
+import subprocess
+
+from tests.harness import Camera, Person, Site, contains, cordon, cordon_json, equal, jpeg, wait_for
+
+
+def events(site, *actions):
+    shown = cordon_json("audit", "show", site.data / "audit" / "log", "--last", 1_000_000)
+    found = [entry["leaf"]["event"] for entry in shown["entries"]]
+    return [event for event in found if event["action"] in actions]
+
+
+def run(suite):
+    administrators(suite)
+    journals(suite)
+
+
+def administrators(suite):
+    site = Site(suite, "commands").start()
+    site.people()
+    keeper = {
+        "uid": "keeper-1", "name": "Keeper", "email": "keeper@example.org", "organisation": "LEA-EU",
+        "clearance": 1, "roles": ["administrator"], "units": ["traffic"],
+    }
+    registrar = {**keeper, "uid": "registrar-1", "name": "Registrar", "roles": ["registrar"]}
+    people = {}
+    for person in (keeper, registrar):
+        file = site.folder / f"{person['uid']}.jsonl"
+        file.write_text(json.dumps(person) + "\n")
+        site.ask("directory", "import", file)
+        p12 = site.folder / f"{person['uid']}.p12"
+        site.ask("pki", "issue-user", "--uid", person["uid"], "--out", p12)
+        people[person["uid"]] = Person(site, p12, p12.with_name(f"{p12.name}.password"), site.folder)
+    officer = Person(site, site.folder / "officer-2.p12", site.folder / "officer-2.p12.password", site.folder)
+    site.stop()
+    site.config.write_text(site.config.read_text() + '\n[administration]\nrequire = "certificate"\n')
+    site.start()
+
+    def give(*command, by=None, code=0):
+        proof = ["--as", by.p12, "--as-password-file", by.p12.with_name(f"{by.p12.name}.password")] if by else []
+        return cordon(*command, *site.arguments(), *proof, "--log", "off", code=code)
+
+    def last(action):
+        return events(site, action)[-1]
+
+    disable = ("directory", "disable", "--uid", "reviewer-3")
+    with suite.case("without a certificate nothing is changed or handed out, and the refusal is an event"):
+        for command in (disable, ("registry", "code", "--device", "camera-20", "--out", site.folder / "no")):
+            contains(give(*command, code=1).stderr, "needs a certificate")
+        assert not (site.folder / "no").exists()
+        refusal = last("administration.refuse")
+        equal((refusal["outcome"], refusal["details"]["command"]), ("deny", "code"))
+        assert refusal["actor"]["id"].startswith("unix:"), refusal
+        give("directory", "list")
+    with suite.case("an administrator's command is that person's act, with the Unix user beside"):
+        give(*disable, by=people["keeper-1"])
+        (change,) = events(site, "directory.disable") or [events(site, "directory.change")[-1]]
+        equal(change["actor"]["id"], "keeper-1")
+        contains(change["actor"]["name"], "as unix:")
+    with suite.case("a registrar enrols but does not keep the directory; an officer does neither"):
+        give("registry", "code", "--device", "camera-20", "--out", site.folder / "yes", by=people["registrar-1"])
+        equal(last("enrolment.invite")["actor"]["id"], "registrar-1")
+        enable = ("directory", "enable", "--uid", "reviewer-3")
+        contains(give(*enable, by=people["registrar-1"], code=1).stderr, "is not an administrator")
+        contains(give(*enable, by=officer, code=1).stderr, "is not an administrator")
+        equal(last("administration.refuse")["actor"]["id"], "officer-2")
+    with suite.case("a PEM file with an encrypted key does as well, a revoked certificate does not"):
+        pem = site.folder / "keeper.pem"
+        secret = site.folder / "keeper-1.p12.password"
+        key = site.folder / "keeper.key"
+        command = ["openssl", "pkcs8", "-topk8", "-in", people["keeper-1"].key, "-passout", f"file:{secret}", "-v2", "aes256",
+                   "-out", key]
+        subprocess.run([str(part) for part in command], check=True, capture_output=True)
+        pem.write_text(people["keeper-1"].cert.read_text() + key.read_text())
+        cordon("directory", "enable", "--uid", "reviewer-3", *site.arguments(), "--as", pem, "--as-password-file", secret)
+        revoke = ("pki", "revoke", "--uid", "registrar-1", "--reason", "key-compromise")
+        give(*revoke, by=people["keeper-1"])
+        contains(give(*revoke, by=people["registrar-1"], code=1).stderr, "refused")
+    with suite.case("without a running site the same is demanded, and the event says that it was offline"):
+        site.stop()
+        contains(give(*disable, code=1).stderr, "needs a certificate")
+        give(*disable, by=people["keeper-1"])
+        (change,) = events(site, "directory.disable")[-1:] or events(site, "directory.change")[-1:]
+        equal(change["actor"]["id"], "keeper-1")
+        contains(change["actor"]["name"], "site not running")
+    site.verify_audit()
+
+
+def journals(suite):
+    site = Site(suite, "journals").start()
+    camera = Camera(site)
+    seen = ("camera.start", "camera.stop", "camera.enrol", "camera.settings", "camera.accept-log", "camera.clock",
+            "camera.journal-gap", "camera.journal-fork")
+
+    pictures = iter(range(1000))
+
+    def told():
+        return [event["action"] for event in events(site, *seen)]
+
+    def deliver():
+        camera.drop(f"picture-{next(pictures)}", jpeg(b"a picture", 1_000))
+        camera.drain()
+
+    def arrives(*actions):
+        """Pictures bring contacts, and contacts the journal."""
+
+        def there():
+            deliver()
+            return told() == list(actions)
+
+        wait_for(there, lambda: f"{actions} in the site's log: {told()}", 30, pause=1)
+
+    with suite.case("what was done to a camera is in the site's log, under the camera's name, once"):
+        camera.start()
+        arrives("camera.start", "camera.enrol")
+        camera.stop()
+        cordon("camera", "accept-log", "--config", camera.config)
+        text = camera.config.read_text()
+        camera.config.write_text(text.replace("[uplink]", "[uplink]\nparallel = 1"))
+        camera.start()
+        life = ["camera.start", "camera.enrol", "camera.stop", "camera.accept-log", "camera.start", "camera.settings"]
+        arrives(*life)
+        for event in events(site, *seen):
+            equal((event["actor"]["id"], event["resource"]), ("camera-17", "camera/camera-17"))
+            assert event["details"]["address"] and event["details"]["camera_at"], event
+        command = events(site, "camera.accept-log")[0]
+        assert command["details"]["by"].startswith("unix:"), command
+    with suite.case("a command while the agent runs is in its journal too"):
+        cordon("camera", "accept-log", "--config", camera.config)
+        arrives(*life, "camera.accept-log")
+    with suite.case("every record of the camera's journal is in the log, with its number"):
+        everything = [e for e in events(site, *all_actions(site)) if e["action"].startswith("camera.")]
+        told_numbers = [event["details"]["journal_seq"] for event in everything]
+        equal(told_numbers, numbers(camera)[: len(told_numbers)])
+    with suite.case("a journal that was removed and begun anew is a fork"):
+        camera.process.kill()
+        journal = camera.folder / "spool" / "journal"
+        shutil.rmtree(journal)
+        camera.start()
+        wait_for(lambda: deliver() or events(site, "camera.journal-fork"), "the fork", 30, pause=1)
+        fork = events(site, "camera.journal-fork")[0]
+        equal((fork["actor"]["id"], fork["outcome"]), ("camera-17", "fail"))
+    camera.stop()
+    site.stop()
+    site.verify_audit()
+
+
+def all_actions(site):
+    shown = cordon_json("audit", "show", site.data / "audit" / "log", "--last", 1_000_000)
+    return {entry["leaf"]["event"]["action"] for entry in shown["entries"]}
+
+
+def numbers(camera):
+    """Numbers of the records in the camera's journal."""
+    found = []
+    for segment in sorted((camera.folder / "spool" / "journal").glob("*.journal")):
+        data = segment.read_bytes()
+        at = 48
+        while at + 4 <= len(data):
+            length = int.from_bytes(data[at : at + 4], "big")
+            found.append(json.loads(data[at + 4 : at + 4 + length])["seq"])
+            at += 4 + length + 32
+    return found
