@@ -33,6 +33,9 @@ const DEVICE: &str = "camera-17";
 const CLEARANCE: u8 = 3;
 /// Time without progress for which the demo waits for receipts.
 const STALL: Duration = Duration::from_secs(60);
+/// Folder that the camera watches, and that of its blocks, both below its own.
+const INCOMING: &str = "incoming";
+const BLOCKS: &str = "spool/blocks";
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
@@ -156,7 +159,7 @@ fn summary(site: &Site, people: &people::People, receipts: u64, url: &str, once:
 /// The demo's camera agent with the folder it watches.
 struct DemoCamera {
     agent: Agent,
-    incoming: PathBuf,
+    folder: PathBuf,
     first: u64,
 }
 
@@ -164,8 +167,7 @@ impl DemoCamera {
     /// Configures the camera; the first time it gets a one-time code and enrols.
     async fn prepare(site: &Site, running: &Running) -> Outcome<Self> {
         let folder = site.data.join(DEVICE);
-        let incoming = folder.join("incoming");
-        for part in ["incoming", "rejected", "spool"] {
+        for part in [INCOMING, "rejected", BLOCKS] {
             let part = folder.join(part);
             durable::create_dir_all(&part).or_hint(
                 format!("cannot make {}", part.display()),
@@ -208,7 +210,7 @@ impl DemoCamera {
         let first = next_number(&folder)?;
         Ok(Self {
             agent,
-            incoming,
+            folder,
             first,
         })
     }
@@ -225,12 +227,12 @@ impl DemoCamera {
     ) -> Outcome<u64> {
         let metrics = self.agent.metrics();
         // What an earlier, interrupted run left is receipted as well.
-        let left = metrics.snapshot().waiting_blocks + pictures(&self.incoming);
+        let left = waiting(&self.folder)?;
         let wanted = left + count;
         let stop = running.stop_token();
         let agent = start_agent(self.agent, stop.clone(), tunnel)?;
         let mut to_cut = tunnel;
-        let (incoming, first) = (self.incoming, self.first);
+        let (incoming, first) = (self.folder.join(INCOMING), self.first);
         let halt = stop.clone();
         // The second half is for after the cut, however quick the first one was.
         let cut = Arc::new(AtomicBool::new(to_cut.is_none()));
@@ -256,10 +258,12 @@ impl DemoCamera {
                 );
                 return Err(Failure::new(error, "see the audit log, and report this"));
             }
-            if now.receipted >= wanted {
+            // Not by number: a picture whose block was sealed when an earlier run was killed counts twice.
+            let nothing_waits = waiting(&self.folder)? == 0;
+            if nothing_waits && drawing.is_none() && !stop.is_cancelled() {
                 break;
             }
-            if now.receipted * 2 >= wanted
+            if (nothing_waits && now.receipted > 0 || now.receipted * 2 >= wanted)
                 && let Some(tunnel) = to_cut.take()
             {
                 tunnel.cut()?;
@@ -370,11 +374,23 @@ fn next_number(folder: &Path) -> Outcome<u64> {
     }
 }
 
-/// Complete pictures in the watched folder: the description comes after the picture.
-fn pictures(incoming: &Path) -> u64 {
-    let names = std::fs::read_dir(incoming).into_iter().flatten().flatten();
-    let complete = names.filter(|entry| entry.path().extension().is_some_and(|e| e == "json"));
-    u64::try_from(complete.count()).unwrap_or(u64::MAX)
+/// Pictures and blocks of a camera's folder that wait for a receipt.
+///
+/// Looks at the pictures first: a block is on disk before its picture goes, so none is missed between the two.
+fn waiting(folder: &Path) -> Outcome<u64> {
+    // A picture is complete with its description, which comes after it.
+    let pictures = files(&folder.join(INCOMING), "json")?;
+    Ok(pictures + files(&folder.join(BLOCKS), "block")?)
+}
+
+fn files(folder: &Path, extension: &str) -> Outcome<u64> {
+    let what = || format!("cannot read {}", folder.display());
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).or_hint(what(), "check the folder's rights")? {
+        let path = entry.or_hint(what(), "check the disk")?.path();
+        count += u64::from(path.extension().is_some_and(|found| found == extension));
+    }
+    Ok(count)
 }
 
 /// Draws pictures and puts them, complete, into the folder that the camera watches.
