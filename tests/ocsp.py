@@ -22,13 +22,16 @@ class World:
         self.site.start()
         self.pki = self.site.data / "pki"
 
-    def ask(self, authority, certificate, *options, code=0):
+    def ask(self, authority, certificate, *options, code=0, also=(), nonce=False):
         """What OpenSSL's client finds out about a certificate; it verifies the response."""
         issuer = self.pki / f"{authority}-ca.pem"
         # OpenSSL wants the hash before the certificate that it is for.
         command = ["ocsp", *options, "-url", f"{self.url}/ocsp", "-issuer", issuer, "-cert", certificate]
         # The delegate's certificate comes in the response, its issuer is known here.
-        return openssl(*command, "-CAfile", self.site.root, "-verify_other", issuer, "-no_nonce", code=code)
+        for more in also:
+            command += ["-cert", more]
+        command += ["-CAfile", self.site.root, "-verify_other", issuer, "-nonce" if nonce else "-no_nonce"]
+        return openssl(*command, code=code)
 
     def get(self, path):
         try:
@@ -57,6 +60,10 @@ def run(suite):
     camera.drop("first", jpeg(b"first"))
     camera.drain()
     device = leaf(camera.folder / "identity.pem", suite.folder / "device.pem")
+    second = Camera(site, "camera-18").start()
+    identity = second.folder / "identity.pem"
+    wait_for(identity.exists, "the second camera's certificate", 20)
+    other = leaf(identity, suite.folder / "other.pem")
     server = leaf(site.data / "keys/server.pem", suite.folder / "server.pem")
 
     with suite.case("certificates say where the list and the responder are"):
@@ -76,6 +83,13 @@ def run(suite):
         file = suite.folder / "devices.crl"
         file.write_bytes(listed[2])
         contains(openssl("crl", "-inform", "DER", "-in", file, "-noout", "-CAfile", world.pki / "devices-ca.pem"), "verify OK")
+
+    with suite.case("OpenSSL's nonce is repeated, and two certificates are answered in one response"):
+        said = world.ask("devices", device, also=[other], nonce=True)
+        contains(said, "Response verify OK")
+        assert "nonce" not in said.lower(), said
+        for certificate in (device, other):
+            contains(said, f"{certificate}: good")
 
     with suite.case("the same by GET, with how long caches may keep it"):
         request = suite.folder / "request.der"

@@ -171,7 +171,10 @@ async fn ocsp(est: &Est, request: &[u8]) -> Response {
     let now = (est.clock)();
     let answer = est.registry.ocsp_response(request, now).await;
     let (der, until) = match answer {
-        Ok(response) => (response.der.to_vec(), Some(response.next_update)),
+        Ok(response) => {
+            let until = response.shared.then_some(response.next_update);
+            (response.der.to_vec(), until)
+        }
         Err(refusal) => (refusal.to_der(), None),
     };
     // RFC 5019, section 6.2: caches may keep it, but not longer than it lasts. Half of that, because

@@ -3,6 +3,10 @@
 //! A response is signed when somebody asks, and handed out again until half of its time is over or the status
 //! changes. So it costs one signature per certificate and half-time, however often strangers ask; and a
 //! revocation counts with the next request.
+//!
+//! Who sends a nonce or asks about several certificates gets a response of their own. As strangers may ask for any
+//! number of those, so many certificates a second are signed for; beyond that a nonce is not repeated (RFC 6960, section
+//! 4.4.1, leaves that to responders) and several certificates are to be asked about later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -11,7 +15,7 @@ use pki::CertificateChain;
 use pki::cert::Certificate;
 use pki::crl::RevocationReason;
 use pki::key::PrivateKey;
-use pki::ocsp::responder::{CertificateRequest, Refusal, ResponseSigner};
+use pki::ocsp::responder::{self, CertificateRequest, Refusal, ResponseSigner};
 use pki::profile::CaKind;
 use pki::status::Revocation;
 use store::sqlx;
@@ -23,6 +27,8 @@ use crate::{Registry, RegistryError};
 /// Responses that are kept, each about a kilobyte; with as many of before. Whoever asks about more certificates
 /// than that has some signed again.
 const KEPT: usize = 4096;
+/// Certificates a second in responses of somebody's own: at some 50 µs each a hundredth of a processor.
+const OWN_PER_SECOND: usize = 200;
 
 /// A response that is good now.
 #[derive(Clone, Debug)]
@@ -31,6 +37,8 @@ pub struct OcspAnswer {
     pub der: Arc<[u8]>,
     /// Until when it counts.
     pub next_update: OffsetDateTime,
+    /// Whether it serves everybody who asks the same.
+    pub shared: bool,
 }
 
 struct Kept {
@@ -46,6 +54,28 @@ struct Kept {
 pub(crate) struct Ocsp {
     signers: RwLock<BTreeMap<CaKind, Arc<ResponseSigner>>>,
     kept: Mutex<Generations>,
+    own: Mutex<OwnBudget>,
+}
+
+/// Certificates in responses of somebody's own, counted in each second.
+#[derive(Default)]
+struct OwnBudget {
+    second: i64,
+    spent: usize,
+}
+
+impl OwnBudget {
+    fn take(&mut self, certificates: usize, now: OffsetDateTime) -> bool {
+        let second = now.unix_timestamp();
+        if self.second != second {
+            (self.second, self.spent) = (second, 0);
+        }
+        let fits = self.spent + certificates <= OWN_PER_SECOND;
+        if fits {
+            self.spent += certificates;
+        }
+        fits
+    }
 }
 
 type Key = (CaKind, Vec<u8>);
@@ -97,13 +127,85 @@ impl Registry {
         request: &[u8],
         now: OffsetDateTime,
     ) -> Result<OcspAnswer, Refusal> {
-        let request = CertificateRequest::parse(request)?;
-        let authorities = &self.inner.authorities;
-        let named = authorities
-            .iter()
-            .find(|(_, authority)| request.names(authority.certificate()));
+        let request = responder::Request::parse(request)?;
+        let names = |authority: &Certificate| {
+            let mut all = request.certificates.iter();
+            all.all(|one| one.names(authority))
+        };
+        let mut authorities = self.inner.authorities.iter();
+        let named = authorities.find(|(_, authority)| names(authority.certificate()));
         let (kind, _) = named.ok_or(Refusal::Unauthorized)?;
-        self.answer(*kind, &request, now).await
+        if let ([one], None) = (request.certificates.as_slice(), &request.nonce) {
+            return self.answer(*kind, one, now).await;
+        }
+        let own = &self.inner.ocsp.own;
+        let fits = own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(request.certificates.len(), now);
+        match request.certificates.as_slice() {
+            _ if fits => self.own_answer(*kind, &request, now).await,
+            [one] => self.answer(*kind, one, now).await,
+            _ => Err(Refusal::TryLater),
+        }
+    }
+
+    /// A response for whoever sent `request`, and for nobody else.
+    async fn own_answer(
+        &self,
+        kind: CaKind,
+        request: &responder::Request,
+        now: OffsetDateTime,
+    ) -> Result<OcspAnswer, Refusal> {
+        let mut certificates = Vec::with_capacity(request.certificates.len());
+        for one in &request.certificates {
+            certificates.push((one, self.issued_status(kind, one).await?));
+        }
+        self.sign(kind, &certificates, request.nonce.as_deref(), now)
+    }
+
+    /// Whether and since when a certificate of ours is revoked.
+    async fn issued_status(
+        &self,
+        kind: CaKind,
+        request: &CertificateRequest,
+    ) -> Result<Option<Revocation>, Refusal> {
+        // The database, not a list or cache: what another process revoked counts as well.
+        let status = self.ocsp_status(kind, &request.serial_hex()).await;
+        // RFC 5019, section 2.2.3: a responder says nothing of certificates that it does not know.
+        status
+            .map_err(|error| failed(&error))?
+            .ok_or(Refusal::Unauthorized)
+    }
+
+    fn sign(
+        &self,
+        kind: CaKind,
+        certificates: &[(&CertificateRequest, Option<Revocation>)],
+        nonce: Option<&[u8]>,
+        now: OffsetDateTime,
+    ) -> Result<OcspAnswer, Refusal> {
+        let config = &self.inner.config;
+        config.clock.check(now).map_err(|e| failed(&e))?;
+        let signer = {
+            let signers = self.inner.ocsp.signers.read();
+            signers
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&kind)
+                .cloned()
+        };
+        let signer = signer.ok_or(Refusal::InternalError)?;
+        let next_update = now
+            .saturating_add(config.lifetimes.ocsp_response)
+            .min(signer.not_after());
+        let der = signer
+            .respond(certificates, nonce, now, next_update)
+            .map_err(|e| failed(&e))?;
+        Ok(OcspAnswer {
+            der: der.into(),
+            next_update,
+            shared: nonce.is_none() && certificates.len() == 1,
+        })
     }
 
     /// The response about a certificate of this registry, as it is stapled. `None` if there is none.
@@ -124,16 +226,7 @@ impl Registry {
         request: &CertificateRequest,
         now: OffsetDateTime,
     ) -> Result<OcspAnswer, Refusal> {
-        let failed = |error: &dyn std::error::Error| {
-            tracing::error!(%error, "no OCSP response");
-            Refusal::InternalError
-        };
-        // The database, not a list or cache: what another process revoked counts as well.
-        let status = self.ocsp_status(kind, &request.serial_hex()).await;
-        // RFC 5019, section 2.2.3: a responder says nothing of certificates that it does not know.
-        let revoked = status
-            .map_err(|error| failed(&error))?
-            .ok_or(Refusal::Unauthorized)?;
+        let revoked = self.issued_status(kind, request).await?;
         let ocsp = &self.inner.ocsp;
         let key = (kind, request.identifier().map_err(|e| failed(&e))?);
         let fresh =
@@ -142,24 +235,10 @@ impl Registry {
         if let Some(kept) = lock().get(&key).filter(fresh) {
             return Ok(kept.answer.clone());
         }
-        self.inner.config.clock.check(now).map_err(|e| failed(&e))?;
-        let signer = {
-            let signers = ocsp.signers.read().unwrap_or_else(PoisonError::into_inner);
-            signers.get(&kind).cloned()
-        };
-        let signer = signer.ok_or(Refusal::InternalError)?;
-        let lifetime = self.inner.config.lifetimes.ocsp_response;
-        let next_update = now.saturating_add(lifetime).min(signer.not_after());
-        let der = signer
-            .respond(request, revoked, now, next_update)
-            .map_err(|e| failed(&e))?;
-        let answer = OcspAnswer {
-            der: der.into(),
-            next_update,
-        };
+        let answer = self.sign(kind, &[(request, revoked)], None, now)?;
         let kept = Kept {
             answer: answer.clone(),
-            renew_at: now + (next_update - now) / 2,
+            renew_at: now + (answer.next_update - now) / 2,
             signed_at: now,
             revoked,
         };
@@ -197,4 +276,9 @@ impl Registry {
         };
         at.zip(reason).map(revocation).transpose().map(Some)
     }
+}
+
+fn failed(error: &dyn std::error::Error) -> Refusal {
+    tracing::error!(%error, "no OCSP response");
+    Refusal::InternalError
 }

@@ -158,8 +158,8 @@ impl World {
         ResponseSigner::new(signer.key.clone(), signer.chain.leaf().clone())
             .unwrap()
             .respond(
-                &request,
-                revoked.then_some(revocation),
+                &[(&request, revoked.then_some(revocation))],
+                None,
                 now,
                 now + time::Duration::HOUR,
             )

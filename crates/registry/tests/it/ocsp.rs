@@ -5,6 +5,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use const_oid::ObjectIdentifier;
+use const_oid::db::rfc6960::ID_PKIX_OCSP_NONCE;
+use der::asn1::OctetString;
+use der::{Decode as _, Encode as _};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use pki::clearance::Clearance;
@@ -18,6 +22,10 @@ use pki::status::StatusCache;
 use registry::{Issued, Order, Registry, est};
 use time::{Duration, OffsetDateTime};
 use tower::ServiceExt as _;
+use x509_cert::ext::Extension;
+use x509_ocsp::{
+    BasicOcspResponse, OcspRequest, OcspResponse, Request as OneRequest, TbsRequest, Version,
+};
 
 use crate::fixture::{NOW, SECRETS, World, config, key, registrar, world};
 
@@ -207,4 +215,141 @@ async fn requests_come_by_post_and_get_and_nothing_else_is_there() {
         let (status, ..) = send(Request::get(path).body(Body::empty()).unwrap()).await;
         assert_eq!(status, StatusCode::NOT_FOUND);
     }
+}
+
+/// A request about certificates of one authority, with a nonce.
+fn request(queries: &[&Query], nonce: Option<&[u8]>) -> Vec<u8> {
+    let asked = queries.iter().flat_map(|query| {
+        let request = OcspRequest::from_der(query.request()).unwrap();
+        request.tbs_request.request_list
+    });
+    let nonce = nonce.map(|nonce| vec![extension(ID_PKIX_OCSP_NONCE, false, nonce)]);
+    whole(asked.collect(), nonce)
+}
+
+fn whole(request_list: Vec<OneRequest>, request_extensions: Option<Vec<Extension>>) -> Vec<u8> {
+    let tbs_request = TbsRequest {
+        version: Version::V1,
+        requestor_name: None,
+        request_list,
+        request_extensions,
+    };
+    let request = OcspRequest {
+        tbs_request,
+        optional_signature: None,
+    };
+    request.to_der().unwrap()
+}
+
+fn extension(extn_id: ObjectIdentifier, critical: bool, value: &[u8]) -> Extension {
+    let inner = OctetString::new(value).unwrap().to_der().unwrap();
+    Extension {
+        extn_id,
+        critical,
+        extn_value: OctetString::new(inner).unwrap(),
+    }
+}
+
+/// Nonce and serial numbers of a response, whose signature the queries check.
+fn told(der: &[u8]) -> (Option<Vec<u8>>, usize) {
+    let response = OcspResponse::from_der(der).unwrap();
+    let bytes = response.response_bytes.unwrap().response;
+    let data = BasicOcspResponse::from_der(bytes.as_bytes())
+        .unwrap()
+        .tbs_response_data;
+    let nonce = data.response_extensions.map(|extensions| {
+        assert_eq!(extensions.len(), 1);
+        let value = OctetString::from_der(extensions[0].extn_value.as_bytes());
+        value.unwrap().into_bytes()
+    });
+    (nonce, data.responses.len())
+}
+
+#[tokio::test]
+async fn nonce_is_repeated_and_several_certificates_are_answered_at_once() {
+    let world = world().await;
+    let registry = &world.registry;
+    with_signer(registry, CaKind::Devices, NOW).await;
+    let (one, two) = (camera(&world).await, camera(&world).await);
+    let reason = RevocationReason::Superseded;
+    let revoked = registry.revoke(CaKind::Devices, &two.serial, reason, registrar(), NOW);
+    revoked.await.unwrap();
+    let (first, second) = (query(&world, &one), query(&world, &two));
+    for length in [1, 32, 128] {
+        let nonce = vec![7; length];
+        let asked = request(&[&first, &second], Some(&nonce));
+        let answer = registry.ocsp_response(&asked, NOW).await.unwrap();
+        assert!(!answer.shared);
+        assert_eq!(told(&answer.der), (Some(nonce), 2));
+        assert_eq!(first.status(&answer.der, NOW).unwrap().0, CertStatus::Good);
+        assert_eq!(
+            second.status(&answer.der, NOW).unwrap().0,
+            CertStatus::Revoked(NOW)
+        );
+    }
+    let shared = registry
+        .ocsp_response(&request(&[&first], None), NOW)
+        .await
+        .unwrap();
+    assert!(shared.shared);
+    assert_eq!(told(&shared.der), (None, 1));
+}
+
+#[tokio::test]
+async fn request_with_a_wrong_nonce_too_many_certificates_or_an_unknown_critical_extension_is_malformed()
+ {
+    let world = world().await;
+    let registry = &world.registry;
+    with_signer(registry, CaKind::Devices, NOW).await;
+    let users = with_signer(registry, CaKind::Users, NOW).await;
+    let one = query(&world, &camera(&world).await);
+    let single = OcspRequest::from_der(one.request())
+        .unwrap()
+        .tbs_request
+        .request_list;
+    let nonce = |bytes: &[u8]| extension(ID_PKIX_OCSP_NONCE, false, bytes);
+    let unknown = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.32473.1");
+    let mut critical = single.clone();
+    critical[0].single_request_extensions = Some(vec![extension(unknown, true, b"x")]);
+    for bad in [
+        whole(single.clone(), Some(vec![nonce(b"")])),
+        whole(single.clone(), Some(vec![nonce(&[7; 129])])),
+        whole(single.clone(), Some(vec![nonce(b"one"), nonce(b"two")])),
+        whole(single.clone(), Some(vec![extension(unknown, true, b"x")])),
+        whole(critical, None),
+        whole(vec![single[0].clone(); 17], None),
+        whole(Vec::new(), None),
+    ] {
+        let refused = registry.ocsp_response(&bad, NOW).await.unwrap_err();
+        assert_eq!(refused, Refusal::MalformedRequest, "{}", hex::encode(bad));
+    }
+    // What is not critical is not looked at.
+    let known = whole(single, Some(vec![extension(unknown, false, b"x")]));
+    assert!(registry.ocsp_response(&known, NOW).await.unwrap().shared);
+    // No responder of one authority speaks for another one.
+    let mixed = request(&[&one, &query(&world, &users)], None);
+    let refused = registry.ocsp_response(&mixed, NOW).await.unwrap_err();
+    assert_eq!(refused, Refusal::Unauthorized);
+}
+
+#[tokio::test]
+async fn strangers_with_nonces_cost_a_bounded_number_of_signatures() {
+    let world = world().await;
+    let registry = &world.registry;
+    with_signer(registry, CaKind::Devices, NOW).await;
+    let one = query(&world, &camera(&world).await);
+    let mut own = 0;
+    for number in 0_u32..300 {
+        let asked = request(&[&one], Some(&number.to_be_bytes()));
+        own += u32::from(!registry.ocsp_response(&asked, NOW).await.unwrap().shared);
+    }
+    assert_eq!(own, 200);
+    // Several cannot be answered from what is signed; the next second they can.
+    let several = request(&[&one, &one], None);
+    let refused = registry.ocsp_response(&several, NOW).await.unwrap_err();
+    assert_eq!(refused, Refusal::TryLater);
+    let later = registry
+        .ocsp_response(&several, NOW + Duration::SECOND)
+        .await;
+    assert_eq!(told(&later.unwrap().der).1, 2);
 }
