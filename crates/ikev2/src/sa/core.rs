@@ -71,6 +71,7 @@ pub(crate) struct Core {
     pub(crate) events: VecDeque<Event>,
     pub(crate) asks: BTreeMap<AskId, IkeId>,
     pub(crate) next_ask: u64,
+    // As data: an IKE SA needs this core for all it does, so this core must not need IKE SAs.
     pub(crate) spawned: Vec<Successor>,
     pub(crate) transfers: Vec<Transfer>,
 }

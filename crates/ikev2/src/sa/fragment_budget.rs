@@ -40,6 +40,7 @@ impl FragmentBudget {
         all.total = all.total.saturating_sub(bytes);
         if let Some(own) = all.by_network.get_mut(&network) {
             *own = own.saturating_sub(bytes);
+            // Else there would be an entry for every network that ever sent a fragment.
             if *own == 0 {
                 all.by_network.remove(&network);
             }

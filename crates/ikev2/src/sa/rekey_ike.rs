@@ -127,6 +127,7 @@ impl Established {
             connection: Arc::clone(&sa.connection),
             // Who the peer is and what it may have was settled once, and binds every successor.
             auth: self.auth.inherit(),
+            // Before the endpoint hears of it: what it puts into its table must be able to speak.
             protection: protection(suite, &keys, initiator)?,
             keys,
             spis,
