@@ -12,7 +12,7 @@ def paths(tree, base=()):
         names = [name.strip() for name in tree.split(" as ")[0].split("::")]
         yield [*base, *(name for name in names if name and name not in ("self", "*"))]
         return
-    prefix = [name for name in tree[:brace].split("::") if name]
+    prefix = [name for name in tree[:brace].split("::") if name and name != "self"]
     depth, branch = 0, ""
     for char in tree[brace + 1 : tree.rindex("}")] + ",":
         if char == "," and depth == 0:

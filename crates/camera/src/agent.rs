@@ -1,313 +1,46 @@
 //! The agent: loads what it needs, runs its tasks, and ends when one of them does.
 
+pub(crate) mod error;
+pub(crate) mod shared;
+
 use std::future::Future;
-use std::io;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use error_report::Report;
-use evidence::manifest::Dropped;
-use evidence::seal::{SealError, Sealer};
-use evidence::spool::{Spool, SpoolError};
 use futures_util::StreamExt;
 use inotify::{Inotify, WatchMask};
-use pki::cert::Certificate;
-use pki::file::FileError;
-use pki::path::{PathError, TrustError, TrustStore};
-use pki::tls::{self, TlsError};
+use pki::tls::TlsError;
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use crate::bearer::{Bearers, LedgerError};
+pub use self::error::AgentError;
+use self::shared::{Shared, dialer, live};
+use crate::bearer::Bearers;
 use crate::clock::Clock;
-use crate::config::{Config, ConfigError};
-use crate::enrol::{EnrolError, Enroller};
+use crate::config::Config;
+use crate::enrol::Enroller;
 use crate::events::{CameraEvent, EventSink, emit};
-use crate::identity::{Identity, IdentityError};
+use crate::identity::Identity;
 use crate::ingest::Ingest;
-use crate::journal::{CameraJournal, JournalUnusable};
+use crate::journal::CameraJournal;
 use crate::log::{self, LogMemory};
 use crate::maintenance;
 use crate::metrics::Metrics;
 use crate::revocation::Revocation;
-use crate::transport::{Dialer, Target};
+use crate::transport::Target;
 use crate::trust::{self, Trust};
-use crate::uplink::{Queue, Worker};
+use crate::uplink::Worker;
 
 /// Time between looks at the watched folder when the kernel reports nothing.
 const TICK: Duration = Duration::from_secs(1);
 /// Times, 5 ms apart, that the end waits for disk work that cannot be aborted.
 const LAST_USERS_POLLS: u32 = 2_000;
-/// Time after the start for which pictures wait for the renewal of a certificate that ended.
-const WAIT_FOR_RENEWAL: Duration = Duration::from_secs(900);
 /// Buffer for folder events, in bytes; an overflow costs nothing, the folder is looked at anyway.
 const EVENT_BUFFER: usize = 16 * 1024;
-
-/// Why the agent could not start, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// A setting makes no sense.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The centre's name cannot stand in a certificate.
-    #[error("centre.server_name is not usable")]
-    ServerName,
-    /// Certificates cannot be read.
-    #[error("cannot load certificates")]
-    File(#[from] FileError),
-    /// The roots cannot be used.
-    #[error("cannot use the root certificates")]
-    Trust(#[from] TrustError),
-    /// The file of recipients has issuing authorities only.
-    #[error("no recipient to seal for")]
-    NoRecipient,
-    /// A recipient's certificate is not acceptable.
-    #[error("certificate of a recipient is not acceptable")]
-    Recipient(#[source] PathError),
-    /// The identity cannot be used.
-    #[error("cannot use the camera's identity")]
-    Identity(#[from] IdentityError),
-    /// There is no identity, and enrolment is not configured.
-    #[error("no identity file {}, and no enrolment configured", path.display())]
-    NoIdentity {
-        /// Where it was looked for.
-        path: PathBuf,
-    },
-    /// The certificate names another device than the configuration.
-    #[error("certificate is for {found:?}, configured device is {expected:?}")]
-    OtherDevice {
-        /// Name in the certificate.
-        found: String,
-        /// Name in the configuration.
-        expected: String,
-    },
-    /// The certificate ended while the camera was off, and is about to be renewed.
-    #[error("the camera's certificate has ended, waiting for its renewal")]
-    Expired,
-    #[error("cannot enrol")]
-    Enrol(#[from] EnrolError),
-    /// TLS cannot be set up.
-    #[error("cannot set up tls")]
-    Tls(#[from] TlsError),
-    /// Sealing cannot be set up.
-    #[error("cannot set up sealing")]
-    Seal(#[from] SealError),
-    /// The spool cannot be opened.
-    #[error("cannot open the spool")]
-    Spool(#[from] SpoolError),
-    /// The journal cannot be opened.
-    #[error(transparent)]
-    Journal(#[from] JournalUnusable),
-    /// The stored trust bundle cannot be read.
-    #[error("cannot read the stored trust bundle")]
-    TrustBundle(#[source] io::Error),
-    /// Every certificate to seal to is revoked.
-    #[error("no certificate to seal to: {reason}")]
-    Unsealable { reason: String },
-    /// What is known of the centre's audit log cannot be read.
-    #[error("cannot read what is known of the centre's audit log")]
-    Log(#[source] io::Error),
-    /// The stored revocation lists cannot be read.
-    #[error("cannot read the stored revocation lists")]
-    Revocation(#[source] io::Error),
-    /// A byte counter cannot be used.
-    #[error("cannot open the byte counters")]
-    Ledger(#[from] LedgerError),
-    /// The watched folder cannot be used.
-    #[error("cannot watch the folder")]
-    Watch(#[source] io::Error),
-    /// A task ended that should not.
-    #[error("task {task} ended")]
-    TaskEnded { task: &'static str },
-    #[error("a task failed")]
-    Task(#[from] JoinError),
-}
-
-/// What an identity is used for; replaced when it is renewed.
-struct Live {
-    identity: Identity,
-    tls: Arc<ClientConfig>,
-    /// With the recipient that it is for, once there was something to seal.
-    sealer: Option<(Certificate, Arc<Sealer>)>,
-}
-
-/// What the agent's tasks share.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) clock: Clock,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) trust: Trust,
-    pub(crate) log: LogMemory,
-    pub(crate) journal: CameraJournal,
-    pub(crate) revocation: Revocation,
-    pub(crate) bearers: Bearers,
-    pub(crate) queue: Mutex<Queue>,
-    /// Woken when there is a new block.
-    pub(crate) work: Notify,
-    spool: Mutex<Spool>,
-    started: Instant,
-    live: RwLock<Live>,
-    events: Arc<dyn EventSink>,
-    passphrase: Zeroizing<Vec<u8>>,
-    sealing_to_expired: AtomicBool,
-    target: Target,
-    /// When the site was last in contact, by the wall clock.
-    pub(crate) contacted: Mutex<Option<OffsetDateTime>>,
-}
-
-impl Shared {
-    pub(crate) fn spool(&self) -> MutexGuard<'_, Spool> {
-        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Seals with the present identity to the recipient that is right at `now`.
-    pub(crate) fn sealer(&self, now: OffsetDateTime) -> Result<Arc<Sealer>, AgentError> {
-        let chosen = self.trust.state().recipient(now);
-        let chosen = chosen.map_err(|error| AgentError::Unsealable {
-            reason: Report(&error).to_string(),
-        })?;
-        self.report_expired(chosen.expired);
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        // What is sealed with it is set apart by the centre. After that time it is better sealed than left
-        // lying open.
-        if live.identity.not_after() < now
-            && self.config.enrolment.is_some()
-            && self.started.elapsed() < WAIT_FOR_RENEWAL
-        {
-            return Err(AgentError::Expired);
-        }
-        if let Some((recipient, sealer)) = &live.sealer
-            && *recipient == chosen.certificate
-        {
-            return Ok(Arc::clone(sealer));
-        }
-        let Identity { key, chain } = live.identity.clone();
-        let sealer = Arc::new(Sealer::new(key, chain, vec![chosen.certificate.clone()])?);
-        live.sealer = Some((chosen.certificate, Arc::clone(&sealer)));
-        Ok(sealer)
-    }
-
-    fn report_expired(&self, expired: Option<OffsetDateTime>) {
-        let was = self
-            .sealing_to_expired
-            .swap(expired.is_some(), Ordering::Relaxed);
-        if let Some(since) = expired.filter(|_| !was) {
-            self.emit(CameraEvent::RecipientExpired { since });
-        }
-    }
-
-    /// Uses the authorities of a new bundle for connections from now on, without resuming TLS sessions
-    /// of before.
-    pub(crate) fn trust_changed(&self) -> Result<(), AgentError> {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        live.tls = client_tls(&live.identity, &self.trust.state().store)?;
-        Ok(())
-    }
-
-    pub(crate) fn dialer(&self) -> Dialer {
-        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-        dialer(
-            &self.config,
-            self.target.clone(),
-            Arc::clone(&live.tls),
-            &self.metrics,
-            &self.clock,
-        )
-    }
-
-    pub(crate) fn emit(&self, event: CameraEvent) {
-        self.journal.note(&event, self.clock.now());
-        emit(&*self.events, event);
-    }
-
-    pub(crate) fn report_dropped(&self, dropped: Vec<Dropped>) {
-        for d in dropped {
-            self.metrics.dropped.fetch_add(1, Ordering::Relaxed);
-            self.emit(CameraEvent::Dropped(d));
-        }
-    }
-
-    pub(crate) fn update_waiting(&self) {
-        let spool = self.spool();
-        let blocks = spool.entries().count() as u64;
-        self.metrics.waiting_blocks.store(blocks, Ordering::Relaxed);
-        let damaged = spool.damaged().count() as u64;
-        self.metrics
-            .damaged_blocks
-            .store(damaged, Ordering::Relaxed);
-        self.metrics
-            .waiting_bytes
-            .store(spool.bytes(), Ordering::Relaxed);
-    }
-
-    /// Folder of the files that remember addresses of unfinished uploads.
-    pub(crate) fn uploads_folder(&self) -> PathBuf {
-        self.config.spool.folder.join("uploads")
-    }
-
-    pub(crate) async fn renew_if_due(&self) -> Result<(), AgentError> {
-        let Some(settings) = &self.config.enrolment else {
-            return Ok(());
-        };
-        let present = {
-            let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-            live.identity.clone()
-        };
-        if self.clock.now() < present.renew_at() {
-            return Ok(());
-        }
-        let enroller = Enroller {
-            config: &self.config,
-            settings,
-            bearers: &self.bearers,
-            dialer: self.dialer(),
-            passphrase: &self.passphrase,
-        };
-        let identity = enroller.renew(&present).await?;
-        let live = live(identity, &self.trust.state().store)?;
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
-        self.emit(CameraEvent::Enrolled { renewed: true });
-        Ok(())
-    }
-}
-
-fn dialer(
-    config: &Config,
-    target: Target,
-    tls: Arc<ClientConfig>,
-    metrics: &Arc<Metrics>,
-    clock: &Clock,
-) -> Dialer {
-    Dialer {
-        target,
-        tls,
-        connect_timeout: config.uplink.connect_timeout(),
-        request_timeout: config.uplink.request_timeout(),
-        metrics: Arc::clone(metrics),
-        clock: clock.clone(),
-    }
-}
-
-fn live(identity: Identity, trust: &TrustStore) -> Result<Live, AgentError> {
-    Ok(Live {
-        tls: client_tls(&identity, trust)?,
-        identity,
-        sealer: None,
-    })
-}
-
-fn client_tls(identity: &Identity, trust: &TrustStore) -> Result<Arc<ClientConfig>, TlsError> {
-    tls::client_config(trust, Some((&identity.chain, &identity.key)), &["http/1.1"])
-}
 
 /// What the agent is given beside its settings.
 pub struct Environment {

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 
+/// Difference between the wall clock and the monotonic one that is a jump.
+pub(crate) const JUMP: time::Duration = time::Duration::seconds(30);
+
 /// Tells the wall time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> OffsetDateTime + Send + Sync>);

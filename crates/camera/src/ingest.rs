@@ -25,7 +25,7 @@ use pki::clearance::Clearance;
 use self::group::{Folder, Group, Source, Verdict};
 use self::left::Left;
 use self::metadata::{Metadata, MetadataError};
-use crate::agent::Shared;
+use crate::agent::shared::Shared;
 use crate::events::CameraEvent;
 use crate::metrics::count;
 

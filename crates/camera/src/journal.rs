@@ -303,7 +303,7 @@ fn starting(
         events.push(changed);
     }
     if let Some(last) = newest_time(journal)
-        && now < last - crate::maintenance::JUMP
+        && now < last - crate::clock::JUMP
     {
         let back = event(device, "camera.clock", Outcome::Fail, now)
             .with_reason("the clock went back while the agent did not run")

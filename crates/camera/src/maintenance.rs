@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use error_report::Report;
 use time::OffsetDateTime;
 
-use crate::agent::Shared;
+use crate::agent::shared::Shared;
 use crate::bearer::{Bearer, Choice, backoff};
+use crate::clock::JUMP;
 use crate::events::CameraEvent;
 use crate::journal;
 use crate::log::{Contradiction, LogError};
@@ -22,8 +23,6 @@ const TICK: Duration = Duration::from_secs(5);
 /// Time after the start in which an upload may bring the first contact, so that a camera with pictures
 /// does not pay for two handshakes.
 const START: Duration = Duration::from_secs(2);
-/// Difference between the wall clock and the monotonic one that is a jump.
-pub(crate) const JUMP: time::Duration = time::Duration::seconds(30);
 /// Silence after which events of the camera's journal make a contact of their own.
 const NEWS: time::Duration = time::Duration::minutes(10);
 /// Longest silence towards the site. A camera that sees nothing for months still learns of new

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 use x509_cert::ext::pkix::BasicConstraints;
 
-use crate::agent::AgentError;
+use crate::agent::error::AgentError;
 use crate::config::Config;
 use crate::transport::{Connection, TransportError};
 

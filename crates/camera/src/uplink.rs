@@ -1,6 +1,7 @@
 //! Uploads: several workers bring blocks to the centre over whichever bearer is best.
 
-use std::collections::{HashMap, HashSet};
+pub(crate) mod queue;
+
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,85 +13,19 @@ use evidence::spool::{Checked, Entry, SpoolError};
 use pki::path::PathError;
 use time::OffsetDateTime;
 
-use crate::agent::Shared;
-use crate::bearer::{Choice, backoff};
+use self::queue::IDLE;
+use crate::agent::shared::Shared;
+use crate::bearer::Choice;
 use crate::events::CameraEvent;
 use crate::log::CheckpointRefused;
 use crate::metrics::count;
 use crate::transport::{Connection, Dialer};
 use crate::tus::{TusError, Upload};
 
-/// Longest sleep without looking for work, which also bounds how late a clock change is seen.
-const IDLE: Duration = Duration::from_secs(5);
 /// Set aside for connection and requests around the first part of a block.
 const OVERHEAD: u64 = 64 * 1024;
 /// Distance by which the centre's clock may be ahead of ours.
 const CLOCK_SKEW: time::Duration = time::Duration::minutes(5);
-
-/// Blocks that are being uploaded, and those that must wait.
-#[derive(Default)]
-pub(crate) struct Queue {
-    in_flight: HashSet<u64>,
-    pauses: HashMap<u64, Pause>,
-}
-
-struct Pause {
-    failures: u32,
-    until: Instant,
-}
-
-impl Queue {
-    /// The next block: highest class first, then oldest; notices like the highest class.
-    fn take<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
-        let now = Instant::now();
-        let next = entries
-            .filter(|e| !self.in_flight.contains(&e.sequence))
-            .filter(|e| self.pauses.get(&e.sequence).is_none_or(|p| p.until <= now))
-            .max_by_key(|e| {
-                let notice = e.kind == evidence::manifest::Kind::Notice;
-                (notice, e.class, std::cmp::Reverse(e.sequence))
-            })?
-            .clone();
-        self.in_flight.insert(next.sequence);
-        Some(next)
-    }
-
-    /// Time until a paused block may be tried again, at most [`IDLE`].
-    fn idle_time(&self) -> Duration {
-        let now = Instant::now();
-        let waits = self
-            .pauses
-            .iter()
-            .filter(|(s, _)| !self.in_flight.contains(s));
-        waits
-            .map(|(_, p)| p.until.saturating_duration_since(now))
-            .filter(|wait| !wait.is_zero())
-            .min()
-            .map_or(IDLE, |wait| wait.min(IDLE))
-    }
-
-    fn release(&mut self, sequence: u64) {
-        self.in_flight.remove(&sequence);
-    }
-
-    fn done(&mut self, sequence: u64) {
-        self.release(sequence);
-        self.pauses.remove(&sequence);
-    }
-
-    fn pause(&mut self, sequence: u64, min: Duration, max: Duration, at_least: Option<Duration>) {
-        self.release(sequence);
-        let failures = self.pauses.get(&sequence).map_or(0, |p| p.failures);
-        let pause = backoff(failures, min, max).max(at_least.unwrap_or_default());
-        self.pauses.insert(
-            sequence,
-            Pause {
-                failures: failures.saturating_add(1),
-                until: Instant::now() + pause,
-            },
-        );
-    }
-}
 
 /// Why a receipt did not end a block's life.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use store::sqlx;
 use store::{Sql, StoreError};
 
 use crate::clock::from_millis;
-use crate::intake::Units;
+use crate::units::Units;
 
 /// Ranges of missing numbers shown per camera.
 const MAX_GAPS: i64 = 20;

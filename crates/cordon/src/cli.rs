@@ -6,6 +6,7 @@ pub(crate) mod quarantine;
 #[cfg(test)]
 mod reference;
 mod registry;
+mod site_args;
 
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, Revoke};
 pub(crate) use registry::{HolderArgs, Registry};
+pub(crate) use site_args::SiteArgs;
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.
 #[derive(Debug, Parser)]
@@ -115,26 +117,6 @@ pub(crate) struct Words {
         allow_hyphen_values = true
     )]
     pub(crate) words: Vec<std::ffi::OsString>,
-}
-
-/// Where a site keeps its data and settings.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct SiteArgs {
-    /// Folder of the site's data; made when it is missing.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: PathBuf,
-    /// Settings; without it everything has its default.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// File with the passphrase of the key files.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) passphrase_file: Option<PathBuf>,
-    /// Certificate and key of the person who gives the command (PKCS#12 or PEM).
-    #[arg(long = "as", value_name = "FILE")]
-    pub(crate) as_person: Option<PathBuf>,
-    /// File with the password of --as; `-` reads standard input.
-    #[arg(long, value_name = "FILE", requires = "as_person")]
-    pub(crate) as_password_file: Option<PathBuf>,
 }
 
 /// `cordon up`.

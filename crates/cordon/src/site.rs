@@ -11,26 +11,25 @@
 //! DIR/control.sock        for `cordon pki revoke` and its like while the site runs
 //! ```
 
+mod opening;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use access::PolicyDecisionPoint;
-use access_cedar::CedarRules;
 use audit::{AuditSink, SharedLog};
-use centre::{Centre, Limits, Units};
+use centre::Centre;
 use directory::Directory;
 use pki::key::KeyAlgorithm;
-use pool::{Pool, Share};
-use registry::{CrlName, Passphrases, Registry};
+use pool::Pool;
+use registry::{CrlName, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
-use crate::cli::SiteArgs;
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::log_key;
-use crate::last_checkpoint;
 use crate::trust_bundle::Bundles;
 
 #[derive(Clone)]
@@ -53,125 +52,6 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Opens the site of `args`, making it when the folder is empty.
-    pub(crate) async fn open(args: &SiteArgs) -> Outcome<Self> {
-        let config = Config::load(args.config.as_deref())?;
-        let data = args.data.clone();
-        durable::create_dir_all(&data).or_hint(
-            format!("cannot make the data folder {}", data.display()),
-            "name another folder with --data, or check its rights",
-        )?;
-        private(&data)?;
-        crate::at_rest::demand(&config, &data)?;
-        let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
-        let clock = crate::clock::floor(&data)?;
-        let real = OffsetDateTime::now_utc();
-        if let Err(behind) = clock.check(real) {
-            tracing::error!("{behind}: nothing is issued and no block is settled until then");
-        }
-        // What a start makes, lists for instance, must not be older than what was made before.
-        let now = clock.or_later(real);
-
-        last_checkpoint::check_there(&data)?;
-        crate::export::sweep(&data).or_hint(
-            format!("cannot remove interrupted exports in {}", data.display()),
-            "check the folder's rights and its disk",
-        )?;
-        let audit = open_audit(&data, &secret, &config.site.log_origin)?;
-        last_checkpoint::check(&data, &audit)?;
-        let entries = audit
-            .view()
-            .or_hint("the audit log", "see `cordon audit verify`")?
-            .size();
-        let newest = newest_log_index(&data).await?;
-        last_checkpoint::check_index(&data, entries, newest, "the centre's index")?;
-        crate::settings::record_changes(&data, &config, &audit, now)?;
-        let registry = open_registry(&data, &config, &secret, &audit, &clock, now).await?;
-        // Whatever was issued was recorded before.
-        let issued = registry.has_issued().await.or_hint(
-            "cannot read registry.sqlite",
-            "check the data folder and its disk",
-        )?;
-        last_checkpoint::check_index(&data, entries, issued.then_some(0), "the registry")?;
-        let file = data.join("directory.sqlite");
-        let audit_pool = Pool::new(Share::Audit);
-        let directory =
-            Directory::open(&file, role(&audit, "directory")?, audit_pool.clone()).await;
-        let directory = directory.or_hint(
-            format!("cannot open {}", file.display()),
-            "check the folder's rights",
-        )?;
-
-        let folder = data.join("keys");
-        durable::create_dir_all(&folder).or_hint(
-            format!("cannot make {}", folder.display()),
-            "check the folder's rights",
-        )?;
-        let credentials = Credentials::open(
-            folder.clone(),
-            secret,
-            algorithm(&config.keys.leaf),
-            config.site.names.clone(),
-            &registry,
-            now,
-        )
-        .await?;
-        let bundles = Bundles::open(&folder)?;
-
-        let access = CedarRules::shipped().or_hint("cannot load the access rules", "reinstall")?;
-        let access: Arc<dyn PolicyDecisionPoint> = Arc::new(access);
-        let centre = Centre::open(centre::Setup {
-            data: data.join("centre"),
-            keys: credentials.centre_keys(),
-            trust: registry.trust(),
-            scanner: config.scanner(),
-            audit: role(&audit, "centre")?,
-            log_origin: config.site.log_origin.clone(),
-            access: access.clone(),
-            units: Units {
-                default: config.units.default.clone(),
-                by_device: config.units.cameras.clone(),
-            },
-            audit_pool: audit_pool.clone(),
-            clock: clock.clone(),
-            checkpoint: crate::log_proof::checkpoint(&audit),
-            limits: Limits {
-                max_block: config.intake.max_block_bytes,
-                max_open_per_device: config.intake.max_open_uploads,
-                upload_lifetime: std::time::Duration::from_secs(
-                    u64::from(config.intake.upload_days) * 24 * 3600,
-                ),
-                max_quarantine: config.intake.max_quarantine_bytes,
-                quota: centre::Quota {
-                    bytes_per_day: config.intake.max_bytes_per_day,
-                    uploads_per_hour: config.intake.max_uploads_per_hour,
-                    quarantined_blocks: config.intake.max_quarantined_blocks,
-                    reserved_bytes: config.intake.reserved_bytes,
-                },
-            },
-        })
-        .await
-        .or_hint(
-            "cannot open the acquisition centre",
-            "check the data folder and its disk",
-        )?;
-        let portal_audit = role(&audit, "portal")?;
-        Ok(Self {
-            data,
-            config,
-            audit,
-            registry,
-            directory,
-            access,
-            centre,
-            credentials: Arc::new(credentials),
-            bundles: Arc::new(bundles),
-            portal_audit,
-            audit_pool,
-            clock,
-        })
-    }
-
     /// Where commands reach the running site.
     pub(crate) fn control_socket(data: &Path) -> PathBuf {
         data.join("control.sock")
@@ -218,16 +98,6 @@ impl Site {
         pki::cert::to_pem(self.registry.root())
             .or_hint("cannot write the root", "check pki/root.pem")
     }
-}
-
-/// The data folder holds keys and evidence: nobody else has business in it.
-fn private(data: &Path) -> Outcome {
-    use std::os::unix::fs::PermissionsExt as _;
-    let rights = std::fs::Permissions::from_mode(0o700);
-    std::fs::set_permissions(data, rights).or_hint(
-        format!("cannot close {} to others", data.display()),
-        "check the folder's owner",
-    )
 }
 
 /// An algorithm by a name that the configuration has checked.
@@ -280,38 +150,6 @@ pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>>
     Ok(Arc::new(role))
 }
 
-/// Renews authorities that are due, where the root's key is at hand and opens with the site's own
-/// passphrase. Elsewhere health and metrics ask for a person years before.
-async fn renew_due_authorities(
-    data: &Path,
-    settings: &registry::Config,
-    secret: &[u8],
-    audit: &SharedLog,
-    now: OffsetDateTime,
-) -> Outcome {
-    const HINT: &str = "check the folder pki";
-    let due = Registry::authorities_due(data, now).or_hint("certificate authorities", HINT)?;
-    if due.is_empty() {
-        return Ok(());
-    }
-    let (data, settings) = (data.to_owned(), settings.clone());
-    let secret = zeroize::Zeroizing::new(secret.to_vec());
-    let sink = role(audit, "registry")?;
-    let renewed = tokio::task::spawn_blocking(move || {
-        if Registry::has_root_key(&data, &secret) {
-            let who = audit::Actor::service("cordon");
-            renew_authorities(&data, &settings, &secret, &due, &*sink, who, now)
-        } else {
-            tracing::warn!(
-                authorities = ?due,
-                "authorities should be renewed with the root's key: `cordon pki renew-authorities`"
-            );
-            Ok(())
-        }
-    });
-    renewed.await.or_hint("certificate authorities", HINT)?
-}
-
 /// Renews `kinds` with the root's key, recorded before it takes effect. Blocks.
 pub(crate) fn renew_authorities(
     data: &Path,
@@ -351,47 +189,4 @@ pub(crate) fn registry_settings(config: &Config) -> registry::Config {
         renewal_grace: time::Duration::days(i64::from(config.enrolment.expired_grace_days)),
         ..registry::Config::new(&config.site.organisation)
     }
-}
-
-async fn open_registry(
-    data: &Path,
-    config: &Config,
-    secret: &[u8],
-    audit: &SharedLog,
-    clock: &ClockFloor,
-    now: OffsetDateTime,
-) -> Outcome<Registry> {
-    let settings = registry::Config {
-        clock: clock.clone(),
-        ..registry_settings(config)
-    };
-    let initialised = Registry::is_initialised(data);
-    if !initialised.or_hint(
-        "cannot look at the certificate authorities",
-        "check the data folder",
-    )? {
-        tracing::info!("making the certificate authorities");
-        let (data, settings) = (data.to_owned(), settings.clone());
-        let secret = zeroize::Zeroizing::new(secret.to_vec());
-        let made = tokio::task::spawn_blocking(move || {
-            let passphrases = Passphrases {
-                root: &secret,
-                issuing: &secret,
-            };
-            Registry::init(&data, &settings, &passphrases, now)
-        });
-        made.await
-            .or_hint("cannot make the certificate authorities", "try again")?
-            .or_hint(
-                "cannot make the certificate authorities",
-                "check the data folder",
-            )?;
-    }
-    renew_due_authorities(data, &settings, secret, audit, now).await?;
-    Registry::open(data, settings, secret, role(audit, "registry")?, now)
-        .await
-        .or_hint(
-            "cannot open the certificate authorities",
-            "check the passphrase and the folder pki",
-        )
 }

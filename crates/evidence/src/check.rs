@@ -21,9 +21,10 @@ use pki::cert::{self, Certificate, CertificateChain};
 use pki::oid::ExtensionArc;
 use pki::path::{Identity, Purpose, TrustStore};
 use pki::profile::ServiceRole;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
+pub use crate::package::{PACKAGE_SCHEMA, PackageFile};
 pub use error::CheckError;
 pub use trust::{LogTrust, SCHEMA as TRUST_SCHEMA, TrustFile};
 
@@ -32,30 +33,12 @@ use crate::digest::Sha256Digest;
 use crate::manifest::Manifest;
 use crate::names;
 use crate::receipt::{Receipt, Verdict};
+use error::malformed;
 use folder::Folder;
 use revocation::{Lists, Role};
 
 /// Distance by which the camera's clock may be ahead of the centre's.
 const CLOCK_SKEW: Duration = Duration::minutes(5);
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PackageFile {
-    pub schema: String,
-    pub violation: String,
-    /// When the package was made, by the clock of its maker.
-    #[serde(with = "time::serde::rfc3339")]
-    pub made_at: OffsetDateTime,
-    /// For whom and why.
-    pub purpose: String,
-    /// Index of the receipt's event in the log.
-    pub receipt_index: u64,
-    /// Index of the event of this export, the newest of the custody record.
-    pub export_index: u64,
-}
-
-/// Value of the field `schema` of `package.json`. Packages of earlier versions have no such file.
-pub const PACKAGE_SCHEMA: &str = "cordon.package/2";
 
 /// Facts that a package proves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -193,13 +176,6 @@ fn package_file(folder: &Folder) -> Result<PackageFile, CheckError> {
         return Err(CheckError::UnknownSchema(package.schema));
     }
     Ok(package)
-}
-
-fn malformed(file: &str, problem: impl ToString) -> CheckError {
-    CheckError::Malformed {
-        file: file.to_owned(),
-        problem: problem.to_string(),
-    }
 }
 
 fn chain(folder: &Folder, name: &str) -> Result<CertificateChain, CheckError> {

@@ -11,31 +11,16 @@
 //! has one form and a signature cannot be carried over to other bytes. What is *not* decided here
 //! is whether the signer is to be trusted: that needs a trust store and a time, see `pki::path`.
 
+mod encoding;
 mod enveloped;
 mod error;
 mod ess;
 mod kari;
 mod ktri;
+mod recipient;
 mod signed;
 
-use der::{Decode, Encode};
-
-pub use enveloped::{EnvelopedMessage, RecipientKey, encrypt, parse_auth_enveloped_data};
-pub use error::CmsError;
+pub use enveloped::{EnvelopedMessage, encrypt, parse_auth_enveloped_data};
+pub use error::{CmsError, MAX_MESSAGE_LEN};
+pub use recipient::RecipientKey;
 pub use signed::{Placement, SignedMessage, Verified, parse_signed_data, sign};
-
-/// Largest message that is parsed, in bytes.
-pub const MAX_MESSAGE_LEN: usize = 1024 * 1024;
-
-/// Decodes strict DER within the size bound.
-fn decode<T: for<'a> Decode<'a> + Encode>(der: &[u8]) -> Result<T, CmsError> {
-    if der.len() > MAX_MESSAGE_LEN {
-        return Err(CmsError::TooLarge { len: der.len() });
-    }
-    let value = T::from_der(der).map_err(CmsError::from_decode)?;
-    // The decoder sorts sets and forgives some encodings; what we sign and hash is one form only.
-    if value.to_der().map_err(CmsError::Encode)? != der {
-        return Err(CmsError::NotDer);
-    }
-    Ok(value)
-}

@@ -29,39 +29,32 @@
 //! A package is written file after file to a [`Target`], each once and from beginning to end, so that
 //! a target may be a stream.
 
+mod error;
 mod readme;
 mod writer;
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use const_oid::db::{rfc5912, rfc8410};
-use der::Encode as _;
 use pki::cert::CertificateChain;
-use pki::key::{KeyAlgorithm, KeyError, PrivateKey};
+use pki::key::PrivateKey;
 
 use serde::Serialize;
-use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use time::OffsetDateTime;
 
-use crate::check::{PACKAGE_SCHEMA, PackageFile};
-use crate::cms::{self, CmsError};
+use crate::cms;
 use crate::digest::Sha256Digest;
-use crate::manifest::{Manifest, ManifestError};
+use crate::manifest::Manifest;
 use crate::open::OpenError;
-use crate::receipt::{Receipt, ReceiptError};
+use crate::package::{PACKAGE_SCHEMA, PackageFile, ed25519_pem};
+use crate::receipt::Receipt;
 
+pub use crate::package::{MAX_EVENTS, medium_name};
+pub use error::ExportError;
 pub use readme::SCRIPT;
 use writer::Writer;
 pub use writer::{Fill, FolderTarget, Target};
-pub(crate) use writer::{SIGNATURE, SUMS};
-
-/// Most audit events in a package, some 100 MB with their proofs. A violation with more cannot be
-/// exported: leaving events out would make the custody record incomplete.
-pub const MAX_EVENTS: usize = 50_000;
 
 /// Gives the plaintext of medium `index` to a writer; [`crate::open::Opened::read_medium`] is one.
 pub type ReadMedium<'a> = dyn FnMut(usize, &mut dyn io::Write) -> Result<u64, OpenError> + 'a;
@@ -115,70 +108,6 @@ pub struct Package<'a> {
     pub purpose: &'a str,
     /// When the package is made.
     pub now: OffsetDateTime,
-}
-
-/// Why a package could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The folder exists already.
-    #[error("folder {path:?} exists already")]
-    Exists {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The manifest's or receipt's signature is not valid.
-    #[error("signature of the {part} is not valid")]
-    Signature {
-        /// The part, of two.
-        part: &'static str,
-        source: CmsError,
-    },
-    /// The signed content is not a manifest.
-    #[error("manifest is not acceptable")]
-    Manifest(#[source] ManifestError),
-    /// The signed content is not a receipt.
-    #[error("receipt is not acceptable")]
-    Receipt(#[source] ReceiptError),
-    /// Two parts do not belong together.
-    #[error("{part} does not match the rest of the package")]
-    Inconsistent {
-        /// The part that differs.
-        part: &'static str,
-    },
-    /// A medium could not be decrypted.
-    #[error("cannot read medium {index}")]
-    Medium {
-        /// Its index, from 0.
-        index: usize,
-        source: OpenError,
-    },
-    /// The centre's key could not sign the package.
-    #[error("cannot sign the package")]
-    Sign(#[source] KeyError),
-    /// A certificate or structure could not be encoded.
-    #[error("cannot encode {part}")]
-    Encode { part: &'static str },
-    /// The folder could not be written.
-    #[error("cannot write the package")]
-    Io(#[source] io::Error),
-}
-
-impl ExportError {
-    /// Stable name of the reason.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::Exists { .. } => "export-exists",
-            Self::Signature { .. } => "export-signature",
-            Self::Manifest(_) => "export-manifest",
-            Self::Receipt(_) => "export-receipt",
-            Self::Inconsistent { .. } => "export-inconsistent",
-            Self::Medium { .. } => "export-medium",
-            Self::Sign(_) => "export-sign",
-            Self::Encode { .. } => "export-encode",
-            Self::Io(_) => "export-io",
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -314,37 +243,6 @@ fn check_log(log: &LogProof, receipt: &Receipt) -> Result<u64, ExportError> {
     }
 }
 
-/// Name of medium number `index` (from 0) in a package.
-///
-/// Names are safe for a file system by the manifest's rules; here also for a shell.
-#[must_use]
-pub fn medium_name(index: usize, name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let safe: String = name
-        .chars()
-        .map(|c| if plain(c) { c } else { '_' })
-        .collect();
-    format!("media/{:02}-{safe}", index.saturating_add(1))
-}
-
-/// Verifies the raw signature over `SHA256SUMS`; the algorithm follows from the key.
-pub(crate) fn verify_sums(
-    spki: &SubjectPublicKeyInfoOwned,
-    sums: &[u8],
-    signature: &[u8],
-) -> Result<(), ()> {
-    let key = KeyAlgorithm::of_spki(spki).map_err(|_| ())?;
-    let (oid, parameters) = match key {
-        KeyAlgorithm::EcdsaP256 => (rfc5912::ECDSA_WITH_SHA_256, None),
-        KeyAlgorithm::EcdsaP384 => (rfc5912::ECDSA_WITH_SHA_384, None),
-        KeyAlgorithm::Ed25519 => (rfc8410::ID_ED_25519, None),
-        _ => (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(der::Any::null())),
-    };
-    let algorithm = AlgorithmIdentifierOwned { oid, parameters };
-    let der = spki.to_der().map_err(|_| ())?;
-    pki::key::verify(&der, &algorithm, sums, signature).map_err(|_| ())
-}
-
 /// File names of the media, in order.
 fn write_media(
     out: &mut Writer<'_>,
@@ -407,17 +305,4 @@ fn write_log(out: &mut Writer<'_>, log: &LogProof, receipt_index: u64) -> Result
     out.write("checkpoint", log.checkpoint.as_bytes())?;
     out.write("log.pem", ed25519_pem(&log.public_key).as_bytes())?;
     out.write("verify_package.py", SCRIPT.as_bytes())
-}
-
-/// An Ed25519 key as a PEM `SubjectPublicKeyInfo` (RFC 8410 section 4).
-pub(crate) fn ed25519_pem(raw: &[u8; 32]) -> String {
-    const PREFIX: [u8; 12] = [
-        0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
-    ];
-    let mut der = PREFIX.to_vec();
-    der.extend_from_slice(raw);
-    format!(
-        "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
-        STANDARD.encode(der)
-    )
 }

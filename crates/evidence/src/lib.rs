@@ -53,6 +53,7 @@ pub mod export;
 pub mod manifest;
 mod names;
 pub mod open;
+mod package;
 pub mod receipt;
 pub mod seal;
 pub mod spool;

@@ -459,8 +459,8 @@ impl Endpoint {
         self.put(sa);
         // Each transfer names IKE SAs that do not make further ones, so this ends.
         loop {
-            for sa in std::mem::take(&mut self.core.spawned) {
-                self.put(sa);
+            for successor in std::mem::take(&mut self.core.spawned) {
+                self.put(IkeSa::succeed(&self.core, successor));
             }
             let transfers = std::mem::take(&mut self.core.transfers);
             if transfers.is_empty() {

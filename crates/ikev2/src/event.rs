@@ -9,9 +9,8 @@ use crate::authorization::Authorization;
 use crate::config::Mode;
 use crate::eap::{NtHash, TlsStep};
 use crate::puzzle::{Puzzle, Solution};
-use crate::sa::IkeId;
 use crate::select::NegotiationFailure;
-use crate::types::Path;
+use crate::types::{IkeId, Path};
 use crate::wire::{Identification, NotifyType, TrafficSelector};
 
 /// A datagram to send.

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::sa::IkeId;
 use crate::time::Timestamp;
+use crate::types::IkeId;
 
 /// IPv4 peers share a /24, IPv6 peers a /56: what one subscriber or one attacker typically has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 
 use offload::{Encryption, Integrity, Suite};
 
-use crate::crypto::{Group, Prf};
+use crate::crypto::exchange::Group;
+use crate::crypto::prf::Prf;
 use crate::wire::{
     EncrId, IntegId, KeyExchangeId, PrfId, Proposal, Protocol, Transform, TransformType,
 };

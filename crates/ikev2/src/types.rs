@@ -53,3 +53,14 @@ impl fmt::Display for Path {
         write!(f, "{} to {}", self.local, self.remote)
     }
 }
+
+/// Names an IKE SA of this endpoint: the SPI that we chose for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IkeId(pub(crate) u64);
+
+impl IkeId {
+    /// The SPI.
+    pub const fn spi(self) -> u64 {
+        self.0
+    }
+}

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::LabError;
-use crate::experiment::Program;
 use crate::process::Call;
+use crate::program::Program;
 
 pub(crate) const FFMPEG: Program = Program {
     name: "ffmpeg",

@@ -3,8 +3,8 @@
 use std::fs::read_to_string;
 use std::time::Duration;
 
-use crate::experiment::Program;
 use crate::process::Call;
+use crate::program::Program;
 use crate::record::Host;
 
 /// Instruction sets that change what a cipher costs.

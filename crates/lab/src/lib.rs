@@ -22,6 +22,7 @@ pub mod ike_fleet;
 mod ike_servers;
 mod network;
 mod process;
+mod program;
 pub mod record;
 pub mod report;
 pub mod sandbox;
@@ -35,9 +36,10 @@ mod uploader;
 
 use error_report::Report;
 
-pub use experiment::{Experiment, Program};
+pub use experiment::Experiment;
 pub use experiments::all;
 pub use process::ProcessError;
+pub use program::Program;
 pub use servers::{Key, PLAIN_PORT};
 
 /// Why an experiment could not be measured.

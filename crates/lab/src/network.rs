@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 
 use crate::LabError;
-use crate::experiment::Program;
 use crate::process::Call;
+use crate::program::Program;
 
 /// The program that makes namespaces.
 pub(crate) const IP: Program = Program {

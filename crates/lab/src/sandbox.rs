@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, mount};
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Program};
+use crate::experiment::Experiment;
+use crate::program::Program;
 use crate::record::{Build, Host, Outcome, State};
 use crate::session::{Progress, Session, empty, not_run};
 use crate::{LabError, experiments, host, process};

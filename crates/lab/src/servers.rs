@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::LabError;
-use crate::experiment::Program;
 use crate::experiments::OPENSSL;
 use crate::ike::client_name;
 use crate::network::{Network, Side};
 use crate::process::{Call, Daemon};
+use crate::program::Program;
 use crate::tool::SERVER_NAME;
 use crate::tunnels::{product, write_private};
 

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::LabError;
-use crate::experiment::{Experiment, Program};
+use crate::experiment::Experiment;
 use crate::host;
 use crate::process::Usage;
+use crate::program::Program;
 use crate::record::{
     Better, Figure, Finding, Measured, Missing, Outcome, ProcessUse, Published, Row, State,
 };

@@ -20,6 +20,7 @@
 mod aead;
 mod cbc;
 pub mod engine;
+mod jobs;
 mod kernels;
 #[cfg(feature = "legacy-algorithms")]
 mod legacy;

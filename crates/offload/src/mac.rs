@@ -6,15 +6,11 @@ use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
 
 use crate::engine::{self, Engine};
+use crate::jobs::{Job, Jobs};
 use crate::kernels::HmacKernel;
 use crate::slot::Slot;
+pub use crate::suite::MAX_ICV;
 use crate::suite::{Integrity, SuiteError, check_len};
-
-/// Longest integrity value of any algorithm, in bytes.
-pub const MAX_ICV: usize = 32;
-/// Longest digest of a hash that runs on several packets at once, in bytes.
-#[cfg(target_arch = "x86_64")]
-pub(crate) const MAX_DIGEST: usize = 32;
 
 /// Place of the integrity value in an AH packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,51 +208,6 @@ impl AsRef<[u8]> for Tag {
     }
 }
 
-/// A message to authenticate.
-pub(crate) struct Job {
-    /// Number of the slot.
-    slot: usize,
-    start: usize,
-    len: usize,
-    suffix: [u8; 4],
-    extended: bool,
-    /// The integrity value as it was.
-    received: [u8; MAX_ICV],
-}
-
-impl Job {
-    /// A message without anything around it.
-    #[cfg(test)]
-    pub(crate) const fn of(start: usize, len: usize) -> Self {
-        Self {
-            slot: 0,
-            start,
-            len,
-            suffix: [0; 4],
-            extended: false,
-            received: [0; MAX_ICV],
-        }
-    }
-
-    /// The message in the buffer.
-    pub(crate) const fn range(&self) -> Range<usize> {
-        self.start..self.start + self.len
-    }
-
-    /// Bytes that are covered as if they followed the message.
-    pub(crate) fn suffix(&self) -> &[u8] {
-        if self.extended { &self.suffix } else { &[] }
-    }
-}
-
-/// Messages and what becomes of their values.
-pub(crate) trait Jobs {
-    /// The next message, which lies within the buffer.
-    fn next(&mut self, buffer: &mut [u8]) -> Option<Job>;
-    /// Takes the untruncated value of a message.
-    fn done(&mut self, buffer: &mut [u8], job: &Job, tag: &[u8]);
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Sign,
@@ -309,6 +260,34 @@ struct Work<'a, S> {
     purpose: Purpose,
 }
 
+impl<S: Covered> Jobs for Work<'_, S> {
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
+        loop {
+            let slot = self.slots.get(self.next)?;
+            let job = (slot.slot().valid)
+                .then(|| self.begin(slot, buffer))
+                .flatten();
+            if job.is_none()
+                && let Some(slot) = self.slots.get_mut(self.next)
+            {
+                slot.slot_mut().valid = false;
+            }
+            self.next += 1;
+            if job.is_some() {
+                return job;
+            }
+        }
+    }
+
+    fn done(&mut self, buffer: &mut [u8], job: &Job, tag: &[u8]) {
+        if self.finish(buffer, job, tag).is_none()
+            && let Some(slot) = self.slots.get_mut(job.slot)
+        {
+            slot.slot_mut().valid = false;
+        }
+    }
+}
+
 impl<S: Covered> Work<'_, S> {
     /// Puts the integrity value aside and zeroes its place, which AH covers as zero
     /// (RFC 4302 §3.3.3.1.1).
@@ -343,34 +322,6 @@ impl<S: Covered> Work<'_, S> {
             }
         }
         Some(())
-    }
-}
-
-impl<S: Covered> Jobs for Work<'_, S> {
-    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
-        loop {
-            let slot = self.slots.get(self.next)?;
-            let job = (slot.slot().valid)
-                .then(|| self.begin(slot, buffer))
-                .flatten();
-            if job.is_none()
-                && let Some(slot) = self.slots.get_mut(self.next)
-            {
-                slot.slot_mut().valid = false;
-            }
-            self.next += 1;
-            if job.is_some() {
-                return job;
-            }
-        }
-    }
-
-    fn done(&mut self, buffer: &mut [u8], job: &Job, tag: &[u8]) {
-        if self.finish(buffer, job, tag).is_none()
-            && let Some(slot) = self.slots.get_mut(job.slot)
-        {
-            slot.slot_mut().valid = false;
-        }
     }
 }
 

@@ -2,6 +2,9 @@
 
 use zeroize::Zeroizing;
 
+/// Longest integrity value of any algorithm, in bytes.
+pub const MAX_ICV: usize = 32;
+
 /// Encryption algorithms of ESP (RFC 8221 §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encryption {

@@ -75,6 +75,7 @@ pub mod csr;
 mod extension;
 pub mod file;
 pub mod issue;
+mod issuer_id;
 pub mod key;
 pub mod name;
 pub mod ocsp;

@@ -25,8 +25,10 @@ use x509_ocsp::{
     OcspResponseStatus, Request, TbsRequest, Version,
 };
 
-pub use crate::path::OcspPolicy;
-use crate::path::{ParsedCertificate, signature_algorithm, verify_signature};
+use crate::path::certificate::{
+    ParsedCertificate, contents as signature_algorithm, verify as verify_signature,
+};
+pub use crate::path::policy::OcspPolicy;
 use crate::status::StatusCache;
 
 /// Responses that are looked at.

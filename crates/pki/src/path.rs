@@ -17,13 +17,13 @@
 //!
 //! `docs/certificates.md` lists what is supported and what is refused on purpose.
 
-mod certificate;
-mod error;
+pub(crate) mod certificate;
+pub(crate) mod error;
 mod identity;
 mod lists;
 mod names;
 mod policies;
-mod policy;
+pub(crate) mod policy;
 mod purpose;
 mod record;
 mod revocation;
@@ -40,9 +40,7 @@ use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 use x509_cert::ext::pkix::BasicConstraints;
 
-pub(crate) use self::certificate::{
-    ParsedCertificate, contents as signature_algorithm, verify as verify_signature,
-};
+use self::certificate::{ParsedCertificate, subject_name};
 pub use self::error::PathError;
 pub use self::identity::{Identity, SubjectKind};
 pub use self::names::NameConstraintError;
@@ -55,7 +53,6 @@ use crate::cert::{Certificate, MAX_CHAIN_LEN};
 use crate::clearance::Clearance;
 use crate::crl::RevocationReason;
 use crate::extension::{decoded, from_x509_time};
-use crate::name::Subject;
 use crate::oid::ExtensionArc;
 use crate::profile::CaKind;
 use crate::status::StatusCache;
@@ -267,7 +264,7 @@ impl TrustStore {
             }
         }
         match (self.find(&leaf, &sent, policy, now), unreadable) {
-            (Err(PathError::UnknownIssuer { .. }), Some(unreadable)) => Err(unreadable),
+            (Err(PathError::UnknownIssuer { .. }), Some(unreadable)) => Err(unreadable.into()),
             (outcome, _) => outcome,
         }
     }
@@ -551,18 +548,4 @@ fn unusable(certificate: &Certificate, reason: &'static str) -> TrustError {
         subject: subject_name(certificate),
         reason,
     }
-}
-
-fn name(certificate: &ParsedCertificate) -> String {
-    subject_name(&certificate.certificate)
-}
-
-/// The common name, which people know, or else the whole subject.
-fn subject_name(certificate: &Certificate) -> String {
-    let subject = &certificate.tbs_certificate.subject;
-    Subject::from_name(subject)
-        .map(|s| s.common_name)
-        .ok()
-        .filter(|common_name| !common_name.is_empty())
-        .unwrap_or_else(|| subject.to_string())
 }

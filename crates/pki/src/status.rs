@@ -7,13 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use aws_lc_rs::digest;
 use time::OffsetDateTime;
 use x509_cert::Certificate;
-use x509_cert::name::Name;
 
+use crate::crl::list::CrlSigner;
+pub use crate::crl::list::CrlWindow;
+pub use crate::crl::revocation::Revocation;
 use crate::crl::{CrlError, CrlScope, Points, RevocationReason, VerifiedCrl};
-use crate::name::canonical::CanonicalName;
+use crate::issuer_id::AnchorId;
+pub use crate::issuer_id::IssuerId;
 
 /// Most CRLs of one issuer that speak for different parts of its certificates; further ones are refused.
 /// Our choice: the largest public authorities split into a few hundred.
@@ -22,63 +24,8 @@ pub const MAX_SCOPES: usize = 1024;
 /// Most revoked certificates kept; beyond it a feed is refused rather than memory exhausted.
 pub const MAX_REVOKED: usize = 4_000_000;
 
-/// Identifies an issuer by the SHA-256 of its name, in the form in which names are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IssuerId([u8; 32]);
-
-impl IssuerId {
-    /// The identifier of the issuer called `name`.
-    #[must_use]
-    pub fn of(name: &Name) -> Self {
-        let name = CanonicalName::of(name).to_bytes();
-        let mut id = [0; 32];
-        id.copy_from_slice(digest::digest(&digest::SHA256, &name).as_ref());
-        Self(id)
-    }
-
-    pub(crate) const fn to_bytes(self) -> [u8; 32] {
-        self.0
-    }
-
-    pub(crate) const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-}
-
-/// When and why a certificate was revoked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Revocation {
-    /// From this instant on the certificate is not to be trusted.
-    pub at: OffsetDateTime,
-    pub reason: RevocationReason,
-}
-
-/// What is known about the newest CRL of an issuer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CrlWindow {
-    /// CRL number, unsigned big-endian without leading zeros.
-    pub number: Vec<u8>,
-    /// When it was issued.
-    pub this_update: OffsetDateTime,
-    /// When the next one is due; after that instant this one is stale.
-    pub next_update: OffsetDateTime,
-}
-
-/// Identifies an anchor by its name and key: it may have several certificates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AnchorId(pub(crate) [u8; 32]);
-
 /// Whose list: two anchors may each have an authority of one name, with numbers of its own.
 type ListKey = (IssuerId, AnchorId, CrlScope);
-
-/// Who signed a CRL: what must still hold for the CRL to count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CrlSigner {
-    /// The anchor of its path.
-    pub(crate) anchor: AnchorId,
-    /// Issuer and serial number of every certificate of its path below the anchor.
-    pub(crate) path: Vec<(IssuerId, Vec<u8>)>,
-}
 
 /// A current CRL of one scope.
 struct Current {

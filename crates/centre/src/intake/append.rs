@@ -10,7 +10,7 @@ use durable::{DiskFile, SharedDisk};
 use tokio_util::sync::CancellationToken;
 
 use super::quota::{self, Quota};
-use super::uploads::{Upload, UploadError};
+use super::upload::{Upload, UploadError};
 
 /// Bytes of a part between two looks at the free space.
 const LOOK: u64 = 8 << 20;

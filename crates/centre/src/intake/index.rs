@@ -1,7 +1,5 @@
 //! The intake's half of the index: blocks, chains, violations and receipts.
 
-use std::collections::BTreeMap;
-
 use audit::{Actor, Event};
 use evidence::chain::{ChainState, Link, Position};
 use evidence::digest::Sha256Digest;
@@ -10,10 +8,12 @@ use store::sqlx::{self, Sqlite, Transaction};
 use store::{Sql, StoreError};
 use time::OffsetDateTime;
 
+use super::upload::{Outcome, Upload};
 use super::verify::{Refusal, Verified};
-use super::{Outcome, Upload, violation};
+use super::violation;
 use crate::clock::{from_millis, millis};
 use crate::review::CUSTODY_COUNT;
+use crate::units::Units;
 
 pub(super) type Tx = Transaction<'static, Sqlite>;
 
@@ -511,21 +511,4 @@ pub(super) async fn replace_receipt(
     .execute(&mut *tx)
     .await?;
     Ok(tx.commit().await?)
-}
-
-/// The unit that each camera belongs to, for need-to-know.
-#[derive(Clone, Debug)]
-pub struct Units {
-    /// Unit of a camera that is not listed.
-    pub default: String,
-    /// Units of the listed cameras.
-    pub by_device: BTreeMap<String, String>,
-}
-
-impl Units {
-    /// The unit of `device`.
-    #[must_use]
-    pub fn of_device(&self, device: &str) -> &str {
-        self.by_device.get(device).unwrap_or(&self.default)
-    }
 }

@@ -19,9 +19,11 @@ mod journal;
 mod limits;
 pub(crate) mod quarantine;
 mod quota;
+mod refusals;
 mod renew;
 pub(crate) mod scan;
 pub(crate) mod tus;
+mod upload;
 mod uploads;
 mod verify;
 mod violation;
@@ -45,15 +47,16 @@ use tokio::sync::{Notify, Semaphore, watch};
 pub(crate) use journal::Journals;
 pub use limits::Limits;
 pub use quota::{DiskRoom, Quota};
-pub use uploads::UploadError;
-pub(crate) use uploads::{Upload, Uploads};
+pub use upload::UploadError;
+use upload::{Outcome, Upload};
+pub(crate) use uploads::Uploads;
 pub(crate) use verify::Verifier;
 
 use crate::device::Device;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::problem::{Problem, disk_full};
-pub use index::Units;
+use crate::units::Units;
 use index::{Known, Settled, Settlement};
 use verify::{Exceptions, Refusal, Verified, VerifyFailure};
 
@@ -71,16 +74,6 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// Pause before a block is looked at again that the quarantine has no room for.
 const QUARANTINE_RETRY: Duration = Duration::from_secs(600);
-
-/// What became of an upload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The signed receipt (CMS, DER).
-    Receipt(Vec<u8>),
-    Pending,
-    /// The bytes were not those announced; the code says how.
-    Discarded(String),
-}
 
 /// The intake; cheap to clone.
 #[derive(Clone)]

@@ -26,10 +26,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
+use super::Intake;
 use super::append::OnCut;
 use super::checksum::Checksum;
-use super::uploads::{Upload, UploadError};
-use super::{Intake, Outcome};
+use super::upload::{Outcome, Upload, UploadError};
 use crate::device::Device;
 use crate::problem::Problem;
 

@@ -4,11 +4,11 @@ use evidence::digest::Sha256Digest;
 use store::StoreError;
 use store::sqlx::{self, Sqlite, Transaction};
 
-use super::index::Units;
 use super::verify::Verified;
 use crate::clock::millis;
 use crate::review::PER_MILLI;
 use crate::search;
+use crate::units::Units;
 
 type Tx = Transaction<'static, Sqlite>;
 

@@ -19,7 +19,7 @@ use store::sqlx;
 use store::{Sql, StoreError};
 use tokio::sync::Mutex;
 
-use super::ReviewError;
+use super::error::ReviewError;
 use crate::clock::millis;
 
 /// Details of a custody event. `docs/formats.md` describes them.

@@ -9,8 +9,9 @@ use evidence::export::{self, Package, Target};
 use time::OffsetDateTime;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::error::ReviewError;
 use super::media::{damaged, object};
-use super::{ExportContext, Parts, Review, ReviewError, query};
+use super::{ExportContext, Parts, Review, query};
 
 /// Packages written at the same time; each holds a thread for as long as its reader takes. Who
 /// comes later waits.

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use error_report::Report;
 
+use super::error::ReviewError;
 use super::shares::Stream;
-use super::{Review, ReviewError, query};
+use super::{Review, query};
 use access::{Action, Principal};
 use bytes::Bytes;
 use evidence::open::{MediumCursor, OpenError, Opened};

@@ -4,6 +4,7 @@
 //! answer. Evidence is decrypted for one request at a time and never stored in the clear.
 
 mod custody;
+mod error;
 mod export;
 mod list;
 mod media;
@@ -16,14 +17,14 @@ use std::sync::Arc;
 use access::{Action, Context, PolicyDecisionPoint, Principal, Resource};
 use audit::{Actor, AuditSink, Event, Outcome};
 use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
-use evidence::export::{LogProof, MAX_EVENTS};
+use evidence::export::LogProof;
 use pool::Pool;
-use store::sqlx;
-use store::{Objects, Sql, StoreError};
+use store::{Objects, Sql, StoreError, sqlx};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
 pub(crate) use custody::COUNT as CUSTODY_COUNT;
+pub use error::{ProofError, ReviewError};
 pub use export::Export;
 pub(crate) use list::PER_MILLI;
 pub use media::{MediumBytes, MediumStream};
@@ -31,9 +32,9 @@ use shares::Shares;
 use visible::{Visible, may_view};
 
 use crate::clock::millis;
-use crate::intake::Units;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
+use crate::units::Units;
 
 /// Parts on which the review rests.
 pub(crate) struct Parts {
@@ -62,55 +63,6 @@ pub struct Review {
     exports: Arc<Semaphore>,
 }
 
-/// Why a request came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum ReviewError {
-    /// The rules forbid it.
-    #[error("not permitted: {}", reasons.join("; "))]
-    Denied {
-        /// Messages of the deciding policies, for people.
-        reasons: Vec<String>,
-        policies: Vec<String>,
-    },
-    /// There is no such violation or medium.
-    #[error("no such {0}")]
-    NotFound(&'static str),
-    /// The person reads too much at once.
-    #[error("you have {0} media open; close one first")]
-    TooMany(usize),
-    /// A picture cannot be shown small.
-    #[error("the medium is not a picture this system can scale")]
-    NotAPicture,
-    /// The archived block no longer passes its checks.
-    #[error("the archived block failed its checks; it was not shown")]
-    Damaged(#[source] evidence::open::OpenError),
-    /// The archive cannot be read.
-    #[error("the archive failed")]
-    Io(#[from] std::io::Error),
-    #[error("the index failed")]
-    Store(#[from] StoreError),
-    /// The audit log failed; without an event nothing is shown.
-    #[error("the audit log failed")]
-    Audit(#[from] audit::AuditError),
-    /// More events than a package holds.
-    #[error("the custody record has more than {MAX_EVENTS} events")]
-    TooManyEvents,
-    /// The audit log gives no proof.
-    #[error("the audit log gives no proof")]
-    Proof(#[source] ProofError),
-    /// The package cannot be written.
-    #[error("the package cannot be written")]
-    Export(#[from] evidence::export::ExportError),
-    #[error("a worker died")]
-    Worker(#[from] tokio::task::JoinError),
-}
-
-impl From<sqlx::Error> for ReviewError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Store(error.into())
-    }
-}
-
 /// Inputs of a custody package from outside of the centre.
 pub struct ExportContext {
     /// The trust anchor, in PEM.
@@ -123,8 +75,6 @@ pub struct ExportContext {
 
 /// A function that proves entries of the audit log.
 pub type Prove = Box<dyn FnOnce(&[u64]) -> Result<LogProof, ProofError> + Send>;
-/// Why the audit log gives no proof.
-pub type ProofError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Review {
     pub(crate) fn new(parts: Parts) -> Self {

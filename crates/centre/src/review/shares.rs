@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::ReviewError;
+use super::error::ReviewError;
 
 /// Media that one person reads at the same time: a page with its pictures, and a film. A further
 /// one is refused.

@@ -55,7 +55,7 @@ pub(super) async fn run(plan: &Plan, json: bool) -> Outcome {
         ));
     }
     if !json && !plan.quiet {
-        super::warn();
+        super::warning::warn();
     }
     let mut input = files::open(&plan.input)?;
     let header = match plan.direction {
@@ -406,7 +406,7 @@ fn conclude(plan: &Plan, done: &Done, json: bool) -> Outcome {
         "bytes_in": done.totals.read,
         "bytes_out": done.totals.written,
         "output": plan.output,
-        "warning": super::WARNING,
+        "warning": super::warning::WARNING,
     });
     let mut text = format!(
         "{verb} {} bytes with {} in mode {} into {}",

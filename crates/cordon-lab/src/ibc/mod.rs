@@ -16,6 +16,7 @@ mod testing;
 mod transform;
 mod variants;
 mod vectors;
+mod warning;
 
 use clap::Parser;
 use ibc::ced::Code;
@@ -26,14 +27,6 @@ use self::crypt::Plan;
 use self::testing::Setting;
 use self::transform::Direction;
 use commandline::{Failure, Outcome};
-
-/// Said once by everything that encrypts or decrypts.
-pub(super) const WARNING: &str = "IBC is broken, for research only: keys of 8 rounds fall to chosen plaintexts in under a minute";
-
-/// Warns a person; `--quiet` and `--json` go without.
-fn warn() {
-    eprintln!("cordon-lab: warning: {WARNING} (docs/ibc-security.md)");
-}
 
 /// The command line of the program under the name `ibcipher`.
 #[derive(Debug, Parser)]

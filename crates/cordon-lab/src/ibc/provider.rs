@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Provider, json: bool) -> Outcome {
             .or_hint(format!("cannot write {}", module.display()), HINT)?;
         modules.push(module);
     }
-    super::warn();
+    super::warning::warn();
     let (config, environment) = (openssl_cnf(&folder), environment(&folder));
     let value = json!({
         "library": library,

@@ -20,7 +20,7 @@ pub(super) fn run(json: bool) -> Outcome {
         "variants": Variant::ALL.map(row),
         "backends": backends,
         "default_backend": Backend::best().to_string(),
-        "warning": super::WARNING,
+        "warning": super::warning::WARNING,
     });
     let mut text = format!("{:<15}{:<10}{:>8}{:>8}\n", "name", "level", "key", "rounds");
     for variant in Variant::ALL {
@@ -36,7 +36,7 @@ pub(super) fn run(json: bool) -> Outcome {
         "back ends of this CPU: {}; by default {}\n{}",
         backends.join(", "),
         Backend::best(),
-        super::WARNING
+        super::warning::WARNING
     ));
     commandline::print(json, &value, &text)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::SiteArgs;
+use super::site_args::SiteArgs;
 
 /// `cordon directory …`.
 #[derive(Debug, Subcommand)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::SiteArgs;
+use super::site_args::SiteArgs;
 
 /// `cordon pki …`.
 #[derive(Debug, Subcommand)]

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::SiteArgs;
+use super::site_args::SiteArgs;
 
 /// `cordon evidence quarantine …`.
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use axum::Router;
 use axum::routing::get;
+use commandline::read_text;
 use pkcs8::SecretDocument;
 use pki::cert::CertificateChain;
 use pki::key::PrivateKey;
@@ -14,7 +15,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::read_text;
 use crate::failure::{OrHint as _, Outcome};
 use crate::listener::{self, Listener};
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use commandline::{print, read_text};
 use der::pem::LineEnding;
 use error_report::Report;
 use pki::cert::{self, CertificateChain};
@@ -19,7 +20,6 @@ use serde_json::json;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::read_text;
 use crate::est_client::EstClient;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::keys::validity;
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: &Renew, json: bool) -> Outcome {
         false => "not due",
     };
     let summary = format!("{said}: {} until {}", args.file.display(), end.date());
-    super::print(json, &value, &summary)
+    print(json, &value, &summary)
 }
 
 async fn watch(args: &Renew) -> Outcome {

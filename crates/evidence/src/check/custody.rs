@@ -2,9 +2,10 @@
 
 use time::OffsetDateTime;
 
+use super::error::CheckError;
 use super::log::{Event, Log};
-use super::{CheckError, PackageFile};
 use crate::digest::Sha256Digest;
+use crate::package::PackageFile;
 use crate::receipt::Receipt;
 
 /// Role of the log in which the centre records.

@@ -127,3 +127,10 @@ impl CheckError {
         }
     }
 }
+
+pub(super) fn malformed(file: &str, problem: impl ToString) -> CheckError {
+    CheckError::Malformed {
+        file: file.to_owned(),
+        problem: problem.to_string(),
+    }
+}

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use pki::cert::Certificate;
 
-use super::CheckError;
+use super::error::{self, CheckError};
 use crate::digest::{Sha256, Sha256Digest};
-use crate::export::{SIGNATURE, SUMS, medium_name};
 use crate::manifest::Manifest;
+use crate::package::{self, SIGNATURE, SUMS, medium_name};
 
 /// Files that every package has, and no others beside `media/` and `crls/`.
 const FILES: [&str; 19] = [
@@ -160,7 +160,7 @@ impl Folder {
     /// Holds every file against `SHA256SUMS` and gives its bytes, whose signature is checked later.
     pub(super) fn check_sums(&self) -> Result<Vec<u8>, CheckError> {
         let bytes = self.read(SUMS)?;
-        let malformed = |problem: &str| super::malformed(SUMS, problem);
+        let malformed = |problem: &str| error::malformed(SUMS, problem);
         let text = std::str::from_utf8(&bytes).map_err(|_| malformed("not UTF-8"))?;
         let mut listed: BTreeMap<&str, Sha256Digest> = BTreeMap::new();
         for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
@@ -192,7 +192,7 @@ impl Folder {
     ) -> Result<(), CheckError> {
         let signature = self.read(SIGNATURE)?;
         let spki = &signer.tbs_certificate.subject_public_key_info;
-        crate::export::verify_sums(spki, sums, &signature).map_err(|()| CheckError::SumsSignature)
+        package::verify_sums(spki, sums, &signature).map_err(|()| CheckError::SumsSignature)
     }
 
     /// Whether `media` holds exactly what the manifest names.

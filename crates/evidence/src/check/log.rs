@@ -7,10 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
+use super::error::{CheckError, malformed};
 use super::folder::Folder;
-use super::{CheckError, TrustFile, malformed};
+use super::trust::TrustFile;
 use crate::digest::Sha256Digest;
-use crate::export::{MAX_EVENTS, ed25519_pem};
+use crate::package::{MAX_EVENTS, ed25519_pem};
 use crate::receipt::Receipt;
 
 /// Signature type byte of Ed25519 (C2SP signed-note).

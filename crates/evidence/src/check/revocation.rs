@@ -5,8 +5,8 @@ use pki::cert::Certificate;
 use pki::crl::{self, CrlError, RevocationReason, VerifiedCrl};
 use time::OffsetDateTime;
 
+use super::error::{CheckError, malformed};
 use super::folder::Folder;
-use super::{CheckError, malformed};
 
 /// Revocation lists, not yet verified: each is verified against the authority whose it should be.
 pub(super) struct Lists {

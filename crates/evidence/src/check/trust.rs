@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::CheckError;
+use super::error::{CheckError, malformed};
 use crate::digest::Sha256Digest;
 
 /// Value of the field `schema`.
@@ -60,7 +60,7 @@ impl TrustFile {
     /// [`CheckError::Trust`] or [`CheckError::Malformed`].
     pub fn parse(bytes: &[u8]) -> Result<Self, CheckError> {
         let trust: Self =
-            serde_json::from_slice(bytes).map_err(|e| super::malformed("the trust file", e))?;
+            serde_json::from_slice(bytes).map_err(|e| malformed("the trust file", e))?;
         if trust.schema != SCHEMA {
             return Err(CheckError::Trust("schema is not cordon.trust/1"));
         }

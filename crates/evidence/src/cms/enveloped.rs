@@ -8,15 +8,16 @@ use const_oid::db::rfc5911::{ID_AES_256_GCM, ID_CT_AUTH_ENVELOPED_DATA, ID_DATA}
 use der::asn1::{Any, OctetString, SetOfVec};
 use der::{Encode, Sequence};
 use pki::cert::Certificate;
-use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::key::KeyAlgorithm;
 use spki::AlgorithmIdentifierOwned;
 use x509_cert::attr::Attributes;
 use zeroize::Zeroizing;
 
-use super::{CmsError, decode, kari, ktri};
+use super::encoding::decode;
+use super::error::CmsError;
+use super::recipient::{KEY_LEN, RecipientKey, library};
+use super::{kari, ktri};
 
-/// Bytes of a content encryption key.
-pub(super) const KEY_LEN: usize = 32;
 const TAG_LEN: usize = 16;
 /// Most recipients of one message.
 const MAX_RECIPIENTS: usize = 32;
@@ -61,35 +62,6 @@ struct GcmParameters {
 
 const fn default_icv_len() -> u8 {
     12
-}
-
-/// A private key with the certificate that senders know it by.
-#[derive(Clone)]
-pub struct RecipientKey {
-    key: PrivateKey,
-    certificate: Certificate,
-}
-
-impl RecipientKey {
-    /// Pairs `key` with `certificate`.
-    ///
-    /// # Errors
-    /// [`CmsError::RecipientEntry`] if the certificate is for another key.
-    pub fn new(key: PrivateKey, certificate: Certificate) -> Result<Self, CmsError> {
-        if certificate.tbs_certificate.subject_public_key_info != key.spki() {
-            return Err(CmsError::RecipientEntry);
-        }
-        Ok(Self { key, certificate })
-    }
-
-    #[must_use]
-    pub fn certificate(&self) -> &Certificate {
-        &self.certificate
-    }
-
-    pub(super) fn key(&self) -> &PrivateKey {
-        &self.key
-    }
 }
 
 /// Encrypts `plaintext` to every one of `recipients` as a DER `ContentInfo`.
@@ -292,8 +264,4 @@ fn cipher(key: &[u8; KEY_LEN]) -> Result<LessSafeKey, CmsError> {
 
 fn fill(buffer: &mut [u8]) -> Result<(), CmsError> {
     rand::fill(buffer).map_err(|_| library("draw random bytes"))
-}
-
-pub(super) const fn library(operation: &'static str) -> CmsError {
-    CmsError::Library { operation }
 }

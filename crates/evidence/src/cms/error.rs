@@ -4,7 +4,8 @@ use const_oid::ObjectIdentifier;
 use der::ErrorKind;
 use pki::key::{KeyError, VerifyError};
 
-use super::MAX_MESSAGE_LEN;
+/// Largest message that is parsed, in bytes.
+pub const MAX_MESSAGE_LEN: usize = 1024 * 1024;
 
 /// Why a CMS message could not be made or was refused.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use spki::AlgorithmIdentifierOwned;
 use subtle::ConstantTimeEq;
 use x509_cert::serial_number::SerialNumber;
 
-use super::CmsError;
+use super::error::CmsError;
 
 /// `IssuerSerial` (RFC 5035 section 5).
 #[derive(Clone, Debug, PartialEq, Eq, Sequence)]

@@ -20,8 +20,9 @@ use pki::key::{KeyAlgorithm, KeyError};
 use spki::AlgorithmIdentifierOwned;
 use zeroize::Zeroizing;
 
-use super::enveloped::{KEY_LEN, RecipientKey, library};
-use super::{CmsError, signed};
+use super::error::CmsError;
+use super::recipient::{KEY_LEN, RecipientKey, library};
+use super::signed;
 
 // From SEC 1 / RFC 5753 section 7.1.4.
 const STD_DH_SHA1_KDF: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.133.16.840.63.0.2");

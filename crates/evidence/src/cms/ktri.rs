@@ -15,8 +15,9 @@ use pki::key::KeyError;
 use spki::AlgorithmIdentifierOwned;
 use zeroize::Zeroizing;
 
-use super::enveloped::{KEY_LEN, RecipientKey, library};
-use super::{CmsError, signed};
+use super::error::CmsError;
+use super::recipient::{KEY_LEN, RecipientKey, library};
+use super::signed;
 
 /// `RSAES-OAEP-params` (RFC 4055 section 4.1); absent fields mean SHA-1 and an empty label.
 #[derive(Sequence)]

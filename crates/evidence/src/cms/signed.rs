@@ -28,8 +28,9 @@ use x509_cert::attr::{Attribute, Attributes};
 use x509_cert::ext::pkix::SubjectKeyIdentifier;
 use x509_cert::time::Time;
 
+use super::encoding::decode;
+use super::error::CmsError;
 use super::ess::{self, SigningCertificateV2};
-use super::{CmsError, decode};
 
 /// Most certificates looked at in one message.
 const MAX_CERTIFICATES: usize = 16;

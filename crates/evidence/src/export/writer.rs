@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use durable::{DiskFile, SharedDisk};
 use pki::key::PrivateKey;
 
-use super::ExportError;
+use super::error::ExportError;
 use crate::digest::{HashingWriter, Sha256Digest};
-
-pub(crate) const SUMS: &str = "SHA256SUMS";
-pub(crate) const SIGNATURE: &str = "SHA256SUMS.sig";
+use crate::package::{SIGNATURE, SUMS};
 
 /// Mode of files that get their names when all are complete.
 const UNNAMED_MODE: u32 = 0o644;

@@ -4,10 +4,10 @@
 //! MODP primes (`crypto-bigint`, constant time). Secrets clear themselves when dropped and have no
 //! `Debug`.
 
-mod exchange;
+pub(crate) mod exchange;
 mod keys;
 mod modp;
-mod prf;
+pub(crate) mod prf;
 mod protect;
 
 pub use exchange::{ExchangeError, Group, Pending, Shared, respond};

@@ -1,12 +1,14 @@
 //! The client (the "peer" of RFC 3748): the initiator of the IKE SA.
 
+use super::error::EapError;
 use super::mschap::NtHash;
 use super::mschapv2::{self, Step};
 use super::packet::{
-    FAILURE, IDENTITY, MSCHAPV2, NAK, NOTIFICATION, Packet, REQUEST, RESPONSE, SUCCESS, TLS, encode,
+    FAILURE, IDENTITY, MAX_ROUNDS, MSCHAPV2, NAK, NOTIFICATION, Packet, REQUEST, RESPONSE, SUCCESS,
+    TLS, encode,
 };
+use super::session_key::SessionKey;
 use super::tls::{Progress, TlsStep, Tunnel};
-use super::{EapError, MAX_ROUNDS, SessionKey};
 use crate::config::ClientMethod;
 
 /// Next step after a message.

@@ -13,58 +13,17 @@
 //! inside an IKE SA whose responder has proved itself with a certificate or a shared secret before.
 
 mod client;
+mod error;
 mod mschap;
 mod mschapv2;
 mod packet;
 mod server;
+mod session_key;
 mod tls;
 
-use zeroize::Zeroizing;
-
 pub use client::{Client, ClientOutput};
+pub use error::EapError;
 pub use mschap::NtHash;
 pub use server::{Server, ServerOutput};
+pub use session_key::SessionKey;
 pub use tls::TlsStep;
-
-use crate::config::Psk;
-
-/// Exchanges of one method that we go through: EAP-TLS with large certificates in small fragments takes
-/// about thirty.
-const MAX_ROUNDS: u16 = 100;
-
-/// The session key of a method (MSK), with which AUTH is made.
-#[derive(Clone)]
-pub struct SessionKey(Zeroizing<Vec<u8>>);
-
-impl SessionKey {
-    /// The key as a shared secret (RFC 7296 §2.16).
-    pub fn into_psk(self) -> Psk {
-        Psk(self.0)
-    }
-}
-
-/// Why EAP ended without success. The peer gets no reason.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EapError {
-    /// Not as the documents want it.
-    #[error("EAP: the peer broke the protocol ({0})")]
-    Protocol(&'static str),
-    /// Success came before the peer had proved itself.
-    #[error("EAP: success without proof")]
-    EarlySuccess,
-    /// The server refused us.
-    #[error("EAP: refused by the server")]
-    Refused,
-    /// Name or password is wrong, or there is no such user.
-    #[error("EAP: wrong user or password ({0})")]
-    Password(String),
-    /// No method in common.
-    #[error("EAP: no method in common")]
-    Method,
-    /// TLS failed.
-    #[error("EAP-TLS: {0}")]
-    Tls(String),
-    /// The caller does not take the peer's certificate.
-    #[error("EAP-TLS: certificate refused: {0}")]
-    Certificate(String),
-}

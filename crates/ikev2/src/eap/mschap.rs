@@ -10,7 +10,7 @@ use md4::{Digest, Md4};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::SessionKey;
+use super::session_key::SessionKey;
 
 /// MD4 of a password, which is as good as the password to whoever has it (RFC 2759 §8.3).
 #[derive(Clone)]

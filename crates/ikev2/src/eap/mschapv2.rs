@@ -2,8 +2,9 @@
 
 use subtle::ConstantTimeEq;
 
+use super::error::EapError;
 use super::mschap::{NtHash, Run, session_key};
-use super::{EapError, SessionKey};
+use super::session_key::SessionKey;
 use crate::wire::Reader;
 
 const CHALLENGE: u8 = 1;

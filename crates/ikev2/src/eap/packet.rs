@@ -1,6 +1,10 @@
 //! EAP packets (RFC 3748 §4).
 
-use super::EapError;
+use super::error::EapError;
+
+/// Exchanges of one method that we go through: EAP-TLS with large certificates in small fragments takes
+/// about thirty.
+pub(super) const MAX_ROUNDS: u16 = 100;
 use crate::wire::Reader;
 
 pub(super) const REQUEST: u8 = 1;

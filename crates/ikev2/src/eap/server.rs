@@ -3,13 +3,15 @@
 
 use std::collections::VecDeque;
 
+use super::error::EapError;
 use super::mschap::NtHash;
 use super::mschapv2::{self, Outcome};
 use super::packet::{
-    FAILURE, IDENTITY, MSCHAPV2, NAK, Packet, REQUEST, RESPONSE, SUCCESS, TLS, encode, end,
+    FAILURE, IDENTITY, MAX_ROUNDS, MSCHAPV2, NAK, Packet, REQUEST, RESPONSE, SUCCESS, TLS, encode,
+    end,
 };
+use super::session_key::SessionKey;
 use super::tls::{self, Progress, TlsStep, Tunnel};
-use super::{EapError, MAX_ROUNDS, SessionKey};
 use crate::config::ServerMethod;
 
 /// Longest identity that we take.

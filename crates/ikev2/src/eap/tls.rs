@@ -8,8 +8,9 @@ use rustls::{ClientConfig, ClientConnection, Connection, ProtocolVersion, Server
 use rustls::{Error, ServerConnection};
 use zeroize::Zeroizing;
 
+use super::error::EapError;
 use super::packet::TLS;
-use super::{EapError, SessionKey};
+use super::session_key::SessionKey;
 use crate::wire::Reader;
 
 const LENGTH_INCLUDED: u8 = 0x80;

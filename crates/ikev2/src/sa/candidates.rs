@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::child::has_notify;
 use super::handshake::{certificate_requests, fallback_proof};
+use super::payloads::has_notify;
 use super::responder::Refused;
 use crate::config::{Connection, RemoteAuth};
 use crate::select::{IkeSuite, choose};

@@ -85,6 +85,20 @@ fn digest_of(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
+/// Keys of the messages of an IKE SA, ours and the peer's; none if they do not fit the suite.
+pub(super) fn protection(
+    suite: &IkeSuite,
+    keys: &IkeKeys,
+    initiator: bool,
+) -> Option<(SealingKey, OpeningKey)> {
+    let (ours, theirs) = if initiator {
+        (&keys.initiator, &keys.responder)
+    } else {
+        (&keys.responder, &keys.initiator)
+    };
+    SealingKey::new(suite, ours).zip(OpeningKey::new(suite, theirs))
+}
+
 impl Channel {
     pub(crate) fn new(core: &Core, path: Path, spis: SpiPair, initiator: bool) -> Self {
         Self {
@@ -108,13 +122,13 @@ impl Channel {
 
     /// Puts keys into place; false if they do not fit the suite.
     pub(crate) fn set_keys(&mut self, suite: &IkeSuite, keys: &IkeKeys) -> bool {
-        let (ours, theirs) = if self.initiator {
-            (&keys.initiator, &keys.responder)
-        } else {
-            (&keys.responder, &keys.initiator)
-        };
-        self.keys = SealingKey::new(suite, ours).zip(OpeningKey::new(suite, theirs));
+        self.keys = protection(suite, keys, self.initiator);
         self.keys.is_some()
+    }
+
+    /// Puts keys into place that were made by [`protection`].
+    pub(crate) fn use_keys(&mut self, keys: (SealingKey, OpeningKey)) {
+        self.keys = Some(keys);
     }
 
     pub(crate) const fn is_idle(&self) -> bool {

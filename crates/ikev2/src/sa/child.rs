@@ -1,65 +1,23 @@
 //! Child SAs: traffic selectors, installation, what one side offers and the other takes.
 
+use super::child_sa::{ChildSa, ChildState};
 use super::core::{Core, end_time, rekey_time};
-use super::{IkeId, find};
+use super::payloads::{find, has_notify};
 use crate::authorization::{Authorization, narrow};
 use crate::config::{ChildConfig, Connection, Mode};
 use crate::crypto::{Group, IkeKeys, Pending, Shared, child_keys, respond};
 use crate::event::{ChildUp, Event, Reason};
 use crate::select::{EspSuite, choose};
-use crate::time::Timestamp;
-use crate::types::{Nonces, Path};
+use crate::types::{IkeId, Nonces, Path};
 use crate::wire::{
     KeyExchange, KeyExchangeId, Notify, NotifyType, Payload, Proposal, TrafficSelector,
 };
-
-/// State of a Child SA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChildState {
-    /// In use, or about to be.
-    Live,
-    /// Replaced by the one with this inbound SPI; whoever replaced it deletes it.
-    Replaced(u32),
-    /// Surplus after simultaneous rekeying; whoever made it deletes it.
-    Redundant,
-}
-
-/// A Child SA without its keys, which belong to the data plane.
-#[derive(Clone, Debug)]
-pub(crate) struct ChildSa {
-    /// Index into the connection's children.
-    pub(crate) config: usize,
-    pub(crate) spi_in: u32,
-    pub(crate) spi_out: u32,
-    pub(crate) state: ChildState,
-    /// Whether we send with it.
-    pub(crate) sending: bool,
-    /// We made it in a response that the peer may not have yet, so that it may not know it; until then
-    /// at most.
-    pub(crate) unconfirmed: Option<Timestamp>,
-    pub(crate) rekey_at: Option<Timestamp>,
-    /// When we delete it, if it is not replaced, or if the peer that replaced it does not.
-    pub(crate) ends_at: Option<Timestamp>,
-}
 
 impl ChildSa {
     /// The peer is to delete it now, as it made another in its place, or made it in vain.
     pub(crate) fn leave_to_peer(&mut self, core: &Core, state: ChildState) {
         self.retire(state);
         self.ends_at = Some(core.now.after(core.limits.superseded));
-    }
-
-    pub(crate) fn is_live(&self) -> bool {
-        self.state == ChildState::Live
-    }
-
-    /// Why it ends when nothing else ends it.
-    pub(crate) fn end_reason(&self) -> Reason {
-        match self.state {
-            ChildState::Live => Reason::Overdue,
-            ChildState::Replaced(_) => Reason::Replaced,
-            ChildState::Redundant => Reason::Redundant,
-        }
     }
 
     /// Says that it is gone, and gives its SPI back.
@@ -71,13 +29,6 @@ impl ChildSa {
             spi_out: self.spi_out,
             reason,
         });
-    }
-
-    /// It is of no use any more.
-    pub(crate) fn retire(&mut self, state: ChildState) {
-        self.state = state;
-        self.rekey_at = None;
-        self.ends_at = None;
     }
 }
 
@@ -262,12 +213,6 @@ impl Offer {
             initiator: true,
         })
     }
-}
-
-pub(crate) fn has_notify(payloads: &[Payload], kind: NotifyType) -> bool {
-    payloads
-        .iter()
-        .any(|payload| matches!(payload, Payload::Notify(n) if n.kind == kind))
 }
 
 pub(crate) fn selectors(

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{FragmentBudget, IkeId, IkeSa, InheritedState};
+use super::fragment_budget::FragmentBudget;
+use super::successor::{InheritedState, Successor};
 use crate::Random;
 use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
@@ -14,7 +15,7 @@ use crate::event::{Event, Request, RequestId, Transmit};
 use crate::half_open::Network;
 use crate::ticket::{HeldTickets, TicketKeys, UsedTickets};
 use crate::time::Timestamp;
-use crate::types::Path;
+use crate::types::{IkeId, Path};
 use crate::wire::Identification;
 
 /// Request of one IKE SA about another; the endpoint does it after the event.
@@ -70,7 +71,8 @@ pub(crate) struct Core {
     pub(crate) events: VecDeque<Event>,
     pub(crate) requests: BTreeMap<RequestId, IkeId>,
     pub(crate) next_ask: u64,
-    pub(crate) spawned: Vec<IkeSa>,
+    // As data: an IKE SA needs this core for all it does, so this core must not need IKE SAs.
+    pub(crate) spawned: Vec<Successor>,
     pub(crate) transfers: Vec<Transfer>,
 }
 

@@ -5,13 +5,15 @@
 //!                              <--  HDR, SK {SA, Nr, [KEr,] TSi, TSr [, N(ADDITIONAL_KEY_EXCHANGE)]}
 //! ```
 
-use super::Common;
-use super::child::{ChildContext, ChildState, Negotiated, Offer, install};
+use super::child::{ChildContext, Negotiated, Offer, install};
+use super::child_sa::ChildState;
+use super::common::Common;
 use super::core::Core;
 use super::established::Established;
-use super::exchange::{ChildExchange, Exchange, Followup, Further, Intent, PeerRekey};
-use super::find;
+use super::exchange::{ChildExchange, Exchange, Followup, Further, PeerRekey};
 use super::handshake::error_notify;
+use super::intent::Intent;
+use super::payloads::find;
 use super::state::Failure;
 use crate::config::Connection;
 use crate::crypto::Group;

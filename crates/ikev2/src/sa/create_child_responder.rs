@@ -1,11 +1,11 @@
 //! CREATE_CHILD_SA as the exchange's responder (RFC 7296 §1.3, §2.8, §2.25).
 
-use super::Common;
 use super::child::{Negotiated, Refusal, answer, install_as_responder};
+use super::common::Common;
 use super::core::Core;
 use super::established::Established;
 use super::exchange::{Agreement, Exchange, PeerRekey};
-use super::find;
+use super::payloads::find;
 use crate::event::{Event, Reason};
 use crate::types::Nonces;
 use crate::wire::{ExchangeType, NotifyType, Payload, Protocol};

@@ -323,4 +323,21 @@ impl IkeSa {
         self.pump(core);
         outcome
     }
+
+    /// Packets came through a Child SA: the peer sends with it, so we may too.
+    pub(crate) fn note_inbound(&mut self, core: &mut Core, spi_in: u32) -> Result<(), WrongState> {
+        self.established_do(core, EventName::Inbound, |established, sa, core| {
+            if let Some(child) = established.children.get_mut(&spi_in) {
+                child.unconfirmed = None;
+                if child.is_live() && !child.sending {
+                    established.send_with(sa, core, spi_in);
+                }
+            }
+        })
+    }
+
+    /// The peer's packets are as good a sign of life as its messages.
+    pub(crate) const fn note_alive(&mut self, core: &Core) {
+        self.common.channel.last_heard = core.now;
+    }
 }

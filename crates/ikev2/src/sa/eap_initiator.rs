@@ -10,12 +10,13 @@
 //!                  <--  HDR, SK {AUTH, [CP,] SAr2, TSi, TSr}   made with the session key
 //! ```
 
+use super::common::Common;
 use super::core::Core;
 use super::handshake::{error_notify, verification};
 use super::initiator::{ClientRun, Initiator, InitiatorNext, InitiatorStep};
 use super::initiator_auth::{authorize_responder, refuse_responder};
+use super::payloads::find;
 use super::state::Failure;
-use super::{Common, find};
 use crate::auth::{OurProof, PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, Psk, RemoteAuth};
 use crate::eap::{Client, ClientOutput, NtHash};

@@ -1,11 +1,12 @@
 //! IKE_AUTH with EAP as responder (RFC 7296 §2.16); `eap_initiator` draws the messages.
 
+use super::common::Common;
 use super::core::Core;
 use super::handshake::error_notify;
+use super::payloads::find;
 use super::responder::{Responder, ResponderNext, ResponderStep, ServerRun};
 use super::responder_auth::{authorize_initiator, refuse_initiator};
 use super::state::Failure;
-use super::{Common, find};
 use crate::auth::{PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, PeerId, Psk, RemoteAuth};
 use crate::eap::{NtHash, Server, ServerOutput};

@@ -2,20 +2,22 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::child::{ChildSa, ChildState};
+use super::child_sa::{ChildSa, ChildState};
+use super::common::Common;
 use super::core::{Core, Transfer, end_time, rekey_time};
-use super::exchange::{Exchange, Intent, PendingRekey, Queued};
+use super::exchange::{Exchange, PendingRekey};
+use super::intent::{Intent, Queued};
 use super::nat::Nat;
 use super::paths::Mobility;
-use super::state::{EventName, Failure, StateName, WrongState};
-use super::{Common, IkeId, IkeSa};
+use super::state::{Failure, StateName};
+use super::successor::InheritedState;
 use crate::auth::Authenticated;
 use crate::config::Connection;
 use crate::crash::PeerToken;
 use crate::crypto::IkeKeys;
 use crate::event::{Event, Reason};
 use crate::time::Timestamp;
-use crate::types::Path;
+use crate::types::{IkeId, Path};
 use crate::wire::{ExchangeType, Payload};
 
 /// State of an established IKE SA.
@@ -40,15 +42,6 @@ impl EstablishedState {
             Self::Redundant => StateName::Redundant,
         }
     }
-}
-
-/// State that a successor inherits.
-pub(crate) struct InheritedState {
-    pub(crate) path: Path,
-    pub(crate) nat: Nat,
-    pub(crate) mobility: Mobility,
-    pub(crate) children: BTreeMap<u32, ChildSa>,
-    pub(crate) queue: VecDeque<Queued>,
 }
 
 impl InheritedState {
@@ -386,58 +379,4 @@ impl Established {
 /// When a NAT in front of us needs to be reminded (RFC 3948 §4).
 fn keepalive_at(sa: &Common) -> Option<Timestamp> {
     sa.nat.ours.then(|| sa.channel.keepalive_at())
-}
-
-impl IkeSa {
-    /// Takes over what belongs to a replaced IKE SA.
-    pub(crate) fn inherit(
-        &mut self,
-        core: &mut Core,
-        old: IkeId,
-        inherited: InheritedState,
-    ) -> Result<(), WrongState> {
-        let sa = &mut self.common;
-        // Drawn in any case: what others do with the same random numbers must not depend on this.
-        let rekey_at = rekey_time(core, sa.connection.rekey_after);
-        let ends_at = end_time(core, sa.connection.rekey_after);
-        let super::State::Established(established) = &mut self.state else {
-            // The successor is gone already; so are the Child SAs.
-            inherited.release(core, old);
-            return Err(self.wrong_state(EventName::Inherit));
-        };
-        established.state = EstablishedState::Live;
-        established.mobility = inherited.mobility;
-        sa.channel.path = inherited.path;
-        sa.nat = inherited.nat;
-        // Its age counts from the start of its duty.
-        established.rekey_at = rekey_at;
-        established.ends_at = ends_at;
-        sa.deadline = None;
-        established.children.extend(inherited.children);
-        established.queue.extend(inherited.queue);
-        // In our own request the peer's SPI was not known yet (RFC 6290 §4.1).
-        if core.crash_secret.is_some() && sa.channel.initiator {
-            established.enqueue(core, Intent::SendCrashToken, core.now);
-        }
-        core.event(Event::IkeRekeyed { old, new: sa.id });
-        self.pump(core);
-        Ok(())
-    }
-
-    /// Packets came through a Child SA: the peer sends with it, so we may too.
-    pub(crate) fn note_inbound(&mut self, core: &mut Core, spi_in: u32) -> Result<(), WrongState> {
-        self.established_do(core, EventName::Inbound, |established, sa, core| {
-            if let Some(child) = established.children.get_mut(&spi_in) {
-                child.unconfirmed = None;
-                if child.is_live() && !child.sending {
-                    established.send_with(sa, core, spi_in);
-                }
-            }
-        })
-    }
-
-    /// The peer's packets are as good a sign of life as its messages.
-    pub(crate) const fn note_alive(&mut self, core: &Core) {
-        self.common.channel.last_heard = core.now;
-    }
 }

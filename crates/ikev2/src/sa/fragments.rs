@@ -1,12 +1,11 @@
 //! Putting fragments together (RFC 7383 §2.6), within bounds.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use zeroize::Zeroizing;
 
 use super::core::{Core, Transfer};
-use crate::config::Limits;
+use super::fragment_budget::FragmentBudget;
 use crate::half_open::Network;
 use crate::time::Timestamp;
 use crate::wire::{ExchangeType, PayloadType, limits};
@@ -26,44 +25,6 @@ pub(crate) struct Reassembly {
     held: Option<Held>,
 }
 
-/// Bytes of fragments that peers have sent who have not proved who they are, over all IKE SAs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FragmentBudget(Arc<Mutex<Taken>>);
-
-#[derive(Debug, Default)]
-struct Taken {
-    total: usize,
-    by_network: BTreeMap<Network, usize>,
-}
-
-impl FragmentBudget {
-    /// Takes bytes for a network; false if it has too many already, or all together have.
-    fn take(&self, limits: &Limits, network: Network, bytes: usize) -> bool {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.by_network.get(&network).copied().unwrap_or(0);
-        let share = limits.stranger_fragments.checked_div(SHARES).unwrap_or(0);
-        if all.total.saturating_add(bytes) > limits.stranger_fragments
-            || own.saturating_add(bytes) > share
-        {
-            return false;
-        }
-        all.by_network.insert(network, own.saturating_add(bytes));
-        all.total = all.total.saturating_add(bytes);
-        true
-    }
-
-    fn give_back(&self, network: Network, bytes: usize) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.total = all.total.saturating_sub(bytes);
-        if let Some(own) = all.by_network.get_mut(&network) {
-            *own = own.saturating_sub(bytes);
-            if *own == 0 {
-                all.by_network.remove(&network);
-            }
-        }
-    }
-}
-
 /// Bytes that are given back when the fragments are put together or forgotten, however that comes.
 struct Held {
     room: FragmentBudget,
@@ -76,9 +37,6 @@ impl Drop for Held {
         self.room.give_back(self.network, self.bytes);
     }
 }
-
-/// A network's share of [`Limits::stranger_fragments`] is one of so many.
-const SHARES: usize = 8;
 
 impl Reassembly {
     /// Adds a fragment; gives the message once it is complete.

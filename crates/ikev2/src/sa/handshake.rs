@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::IkeId;
 use super::channel::Channel;
 use crate::auth::{HASHES, IntermediateAuth, Scheme, SignedOctets};
 use crate::config::{Connection, Credential, LocalAuth, Ppk, RemoteAuth};
@@ -10,7 +9,7 @@ use crate::crypto::{Group, IkeKeys, Unmixed};
 use crate::event::Request;
 use crate::select::IkeSuite;
 use crate::ticket::TicketId;
-use crate::types::{Nonces, SpiPair};
+use crate::types::{IkeId, Nonces, SpiPair};
 use crate::wire::{
     CertEncoding, CertRequest, Certificate, HashId, Identification, Notify, NotifyType, Payload,
 };

@@ -1,12 +1,14 @@
 //! INFORMATIONAL: deletion, liveness, notifications (RFC 7296 §1.4, §1.5, §2.4).
 
-use super::child::ChildState;
+use super::IkeSa;
+use super::child_sa::ChildState;
+use super::common::Common;
 use super::core::Core;
 use super::established::{Established, EstablishedState};
-use super::exchange::{DeleteChild, DeleteIke, DeleteUnaccepted, Exchange, Intent, Liveness};
+use super::exchange::{DeleteChild, DeleteIke, DeleteUnaccepted, Exchange, Liveness};
 use super::handshake::error_notify;
+use super::intent::Intent;
 use super::state::{EventName, Failure, WrongState};
-use super::{Common, IkeSa};
 use crate::crash::PeerToken;
 use crate::event::Reason;
 use crate::types::Path;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::channel::Channel;
-use super::child::has_notify;
+use super::common::Common;
 use super::core::Core;
 use super::handshake::{
     FirstMessages, Handshake, NO_PPK, RequestedCertificates, announced_hashes, capabilities,
@@ -16,8 +16,8 @@ use super::handshake::{
 };
 use super::initiator::{Initiator, InitiatorNext};
 use super::nat::{self, Nat};
+use super::payloads::{find, has_notify};
 use super::state::Failure;
-use super::{Common, IkeId, IkeSa, State, find};
 use crate::auth::IntermediateAuth;
 use crate::config::Connection;
 use crate::crypto::{Group, IkeKeys, Pending};
@@ -25,7 +25,7 @@ use crate::event::{Reason, Request, RequestId, Response};
 use crate::puzzle::{self, Puzzle};
 use crate::select::{IkeSuite, check_choice};
 use crate::ticket::HeldTicket;
-use crate::types::{Nonces, Path, SpiPair};
+use crate::types::{IkeId, Nonces, Path, SpiPair};
 use crate::wire::{
     Datagram, ExchangeType, Flags, Header, KeyExchange, KeyExchangeId, Notify, NotifyType, Payload,
     PayloadType, Proposal, encode_clear,
@@ -59,13 +59,13 @@ pub(crate) enum InitNext {
     Keyed(Box<Initiator>, Result<InitiatorNext, Failure>),
 }
 
-impl IkeSa {
+impl InitSent {
     /// Starts an IKE SA; none if the connection has no usable proposal.
-    pub(crate) fn initiate(
+    pub(super) fn begin(
         core: &mut Core,
         connection: Arc<Connection>,
         path: Path,
-    ) -> Option<Self> {
+    ) -> Option<(Common, Box<Self>)> {
         let spi = core.ike_spi();
         // Taken out: a ticket is for one attempt (RFC 5723 §4.3.1).
         let ticket = core
@@ -78,7 +78,7 @@ impl IkeSa {
         let proposals = (1..=u8::MAX)
             .zip(&connection.ike)
             .map(|(n, ike)| ike.to_wire(n, &[]));
-        let mut init = InitSent {
+        let mut init = Self {
             pending: Pending::start(group, &mut *core.random).ok()?,
             nonce: core.nonce(),
             proposals: proposals.collect(),
@@ -96,14 +96,9 @@ impl IkeSa {
             deadline: Some(core.now.after(core.limits.handshake_time)),
         };
         init.send(&mut common, core);
-        Some(Self {
-            common,
-            state: State::InitSent(Box::new(init)),
-        })
+        Some((common, Box::new(init)))
     }
-}
 
-impl InitSent {
     /// Sends the first request (RFC 7296 §1.2, RFC 5723 §4.3.1), with the cookie and the solution that the
     /// responder demanded (§2.6, RFC 8019 §7.1).
     ///

@@ -8,10 +8,11 @@
 use zeroize::Zeroizing;
 
 use super::child::Offer;
+use super::common::Common;
 use super::core::Core;
 use super::handshake::{Handshake, error_notify};
+use super::payloads::find;
 use super::state::{Failure, StateName};
-use super::{Common, find};
 use crate::auth::{AuthorizedPeer, OurProof, PeerVerified, Scheme};
 use crate::config::Psk;
 use crate::crypto::{Pending, Unmixed};

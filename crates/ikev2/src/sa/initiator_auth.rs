@@ -6,16 +6,17 @@
 //! ```
 
 use super::addresses::{self, Assigned};
-use super::child::{ChildContext, Offer, has_notify, install};
+use super::child::{ChildContext, Offer, install};
+use super::common::Common;
 use super::core::Core;
 use super::established::Established;
-use super::exchange::Intent;
 use super::handshake::{NO_PPK, certificate_requests, error_notify, ppk_identity, verification};
 use super::initiator::{Initiator, InitiatorFinish, InitiatorNext, InitiatorStep};
+use super::intent::Intent;
 use super::paths::address_notifies;
+use super::payloads::{find, has_notify};
 use super::resumption;
 use super::state::Failure;
-use super::{Common, find};
 use crate::auth::{
     Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
 };

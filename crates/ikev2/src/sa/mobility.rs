@@ -13,15 +13,17 @@ use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
-use super::child::has_notify;
+use super::IkeSa;
+use super::common::Common;
 use super::core::{Core, Transfer};
 use super::established::Established;
-use super::exchange::{AddressUpdate, Exchange, Intent, PathCheck};
+use super::exchange::{AddressUpdate, Exchange, PathCheck};
 use super::handshake::error_notify;
+use super::intent::Intent;
 use super::nat::{self, Nat};
 use super::paths::{cookie, unexpected_nat};
+use super::payloads::has_notify;
 use super::state::{EventName, WrongState};
-use super::{Common, IkeSa};
 use crate::config::Connection;
 use crate::event::{Event, Reason};
 use crate::types::Path;

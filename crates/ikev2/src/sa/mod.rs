@@ -20,6 +20,8 @@ mod addresses;
 mod candidates;
 mod channel;
 mod child;
+mod child_sa;
+mod common;
 mod core;
 mod create_child;
 mod create_child_responder;
@@ -29,15 +31,19 @@ mod eap_responder;
 mod established;
 mod exchange;
 mod followup;
+mod fragment_budget;
 mod fragments;
 mod handshake;
 mod informational;
+mod inheritance;
 mod init;
 mod initiator;
 mod initiator_auth;
+mod intent;
 mod mobility;
 mod nat;
 mod paths;
+mod payloads;
 mod rekey_ike;
 mod rekey_ike_responder;
 mod responder;
@@ -45,6 +51,7 @@ mod responder_auth;
 mod resumption;
 mod schedule;
 mod state;
+mod successor;
 #[cfg(test)]
 #[allow(
     clippy::arithmetic_side_effects,
@@ -60,74 +67,22 @@ mod tests;
 use std::sync::Arc;
 
 pub(crate) use self::core::{Core, Transfer};
-use channel::{Channel, Tick};
+use channel::Tick;
+use common::Common;
 use established::Established;
-pub(crate) use established::InheritedState;
-pub(crate) use exchange::Intent;
-use fragments::FragmentBudget;
 use init::InitSent;
 use initiator::{Initiator, InitiatorStep};
-use nat::Nat;
+pub(crate) use intent::Intent;
 pub(crate) use responder::{Refused, init_notifies, init_notify};
 use responder::{Responder, ResponderStep};
-use state::Failure;
 pub use state::{EventName, StateName, WrongState};
 
 use crate::config::Connection;
 use crate::event::{Event, Reason, RequestId};
 use crate::time::Timestamp;
+pub use crate::types::IkeId;
 use crate::types::Path;
-use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
-
-/// The first payload of a kind.
-macro_rules! find {
-    ($payloads:expr, $variant:path) => {
-        $payloads.iter().find_map(|payload| match payload {
-            $variant(inner) => Some(inner),
-            _ => None,
-        })
-    };
-}
-use find;
-
-/// Names an IKE SA of this endpoint: the SPI that we chose for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IkeId(pub(crate) u64);
-
-impl IkeId {
-    /// The SPI.
-    pub const fn spi(self) -> u64 {
-        self.0
-    }
-}
-
-/// Parts that an IKE SA has in every state.
-pub(crate) struct Common {
-    pub(crate) id: IkeId,
-    pub(crate) connection: Arc<Connection>,
-    channel: Channel,
-    nat: Nat,
-    /// End of the handshake, of lingering, or of waiting for a successor's fate.
-    deadline: Option<Timestamp>,
-}
-
-impl Common {
-    /// Answers a request that has no place in the state as RFC 7296 §2.21.3 asks for; a response is not
-    /// answered. Either ends the IKE SA.
-    fn out_of_place(
-        &mut self,
-        core: &mut Core,
-        exchange: ExchangeType,
-        response: bool,
-        reason: &'static str,
-    ) -> Failure {
-        if !response {
-            let notify = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX));
-            self.channel.respond(core, exchange, &[notify]);
-        }
-        Failure::wrong_state(Reason::Protocol(reason))
-    }
-}
+use crate::wire::Datagram;
 
 /// State of an IKE SA, with what belongs to it.
 enum State {
@@ -164,6 +119,35 @@ pub(crate) struct IkeSa {
 }
 
 impl IkeSa {
+    /// Starts an IKE SA; none if the connection has no usable proposal.
+    pub(crate) fn initiate(
+        core: &mut Core,
+        connection: Arc<Connection>,
+        path: Path,
+    ) -> Option<Self> {
+        let (common, init) = InitSent::begin(core, connection, path)?;
+        let state = State::InitSent(init);
+        Some(Self { common, state })
+    }
+
+    /// Answers a first request with an IKE SA, or says why not.
+    pub(crate) fn respond(
+        core: &mut Core,
+        candidates: &[Arc<Connection>],
+        path: Path,
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) -> Result<Self, Refused> {
+        let (common, responder) = Responder::begin(core, candidates, path, datagram, bytes)?;
+        Ok(Self::half_open(common, responder))
+    }
+
+    /// An IKE SA whose first request is answered.
+    fn half_open(common: Common, responder: Box<Responder>) -> Self {
+        let state = State::Responder(responder, ResponderStep::InitAnswered);
+        Self { common, state }
+    }
+
     /// Whether the table may forget this IKE SA.
     pub(crate) const fn is_gone(&self) -> bool {
         matches!(self.state, State::Gone)

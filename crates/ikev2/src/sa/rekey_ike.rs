@@ -7,20 +7,24 @@
 
 use std::sync::Arc;
 
-use super::channel::Channel;
+use super::IkeSa;
+use super::channel::protection;
+use super::common::Common;
 use super::core::{Core, Transfer};
 use super::create_child::demanded_group;
 use super::established::{Established, EstablishedState};
-use super::exchange::{Agreed, Exchange, Followup, IkeRekey, Intent};
+use super::exchange::{Agreed, Exchange, Followup, IkeRekey};
 use super::handshake::error_notify;
+use super::intent::Intent;
+use super::payloads::find;
 use super::state::{EventName, Failure, WrongState};
-use super::{Common, IkeId, IkeSa, State, find};
+use super::successor::Successor;
 use crate::config::Connection;
 use crate::crash::PeerToken;
 use crate::crypto::{Group, IkeKeys, Pending};
 use crate::event::{Event, Reason};
 use crate::select::{IkeSuite, check_choice};
-use crate::types::{Nonces, SpiPair};
+use crate::types::{IkeId, Nonces, SpiPair};
 use crate::wire::{ExchangeType, KeyExchange, NotifyType, Payload, Proposal};
 
 /// Number of [`crate::Limits::linger`] for which an IKE SA waits for the decision between two successors: longer
@@ -113,32 +117,29 @@ impl Established {
         (spis, initiator): (SpiPair, bool),
         suite: &IkeSuite,
         keys: IkeKeys,
-    ) -> Option<(IkeSa, IkeId)> {
-        let mut channel = Channel::new(core, sa.channel.path, spis, initiator);
-        // What both announced in IKE_SA_INIT holds for every successor: it is never announced again.
-        channel.fragmentation = sa.channel.fragmentation;
-        if !channel.set_keys(suite, &keys) {
-            return None;
-        }
-        // Who the peer is and what it may have was settled once, and binds every successor.
-        let auth = self.auth.inherit();
-        let established = Self::successor_of(auth, keys, self.mobility.clone());
-        let id = IkeId(if initiator {
-            spis.initiator
-        } else {
-            spis.responder
-        });
-        let successor = IkeSa {
-            common: Common {
-                id,
-                connection: Arc::clone(&sa.connection),
-                channel,
-                nat: sa.nat,
-                deadline: Some(collision_deadline(core)),
-            },
-            state: State::Established(Box::new(established)),
-        };
-        Some((successor, id))
+    ) -> Option<Successor> {
+        Some(Successor {
+            id: IkeId(if initiator {
+                spis.initiator
+            } else {
+                spis.responder
+            }),
+            connection: Arc::clone(&sa.connection),
+            // Who the peer is and what it may have was settled once, and binds every successor.
+            auth: self.auth.inherit(),
+            // Before the endpoint hears of it: what it puts into its table must be able to speak.
+            protection: protection(suite, &keys, initiator)?,
+            keys,
+            spis,
+            initiator,
+            path: sa.channel.path,
+            nat: sa.nat,
+            // What both announced in IKE_SA_INIT holds for every successor: it is never announced again.
+            fragmentation: sa.channel.fragmentation,
+            mobility: self.mobility.clone(),
+            crash_token: None,
+            deadline: collision_deadline(core),
+        })
     }
 }
 
@@ -282,13 +283,14 @@ impl IkeRekey {
             .rekeyed(suite, &agreed.shared, &agreed.nonces, *spis);
         let made =
             keys.and_then(|keys| in_use.make_successor(sa, core, (*spis, true), suite, keys));
-        let Some((mut successor, ours)) = made else {
+        let Some(successor) = made else {
             return Err(Reason::Protocol("answer to IKE rekeying").into());
         };
-        if let State::Established(established) = &mut successor.state {
-            established.crash_token.clone_from(&agreed.token);
-        }
-        core.spawned.push(successor);
+        let ours = successor.id;
+        core.spawned.push(Successor {
+            crash_token: agreed.token.clone(),
+            ..successor
+        });
         if lost {
             // It exists at the peer, so we who made it delete it there (§2.8.2).
             core.transfers.push(Transfer::Discard(ours));

@@ -1,12 +1,13 @@
 //! CREATE_CHILD_SA for the IKE SA itself, as the exchange's responder (RFC 7296 §1.3.2, §2.8.2, §2.25.2).
 
 use super::child::{Refusal, respond_key_exchange};
+use super::common::Common;
 use super::core::Core;
 use super::create_child_responder::later;
 use super::established::Established;
 use super::exchange::{Agreement, Exchange, PeerIkeRekey};
+use super::payloads::find;
 use super::rekey_ike::proposals;
-use super::{Common, find};
 use crate::crypto::Shared;
 use crate::event::Reason;
 use crate::select::{IkeSuite, choose};
@@ -106,7 +107,8 @@ impl Established {
         let keys = self.keys.rekeyed(suite, shared, nonces, spis);
         let keys = keys.ok_or_else(syntax)?;
         let made = self.make_successor(sa, core, (spis, false), suite, keys);
-        let (made, successor) = made.ok_or_else(syntax)?;
+        let made = made.ok_or_else(syntax)?;
+        let successor = made.id;
         match &mut self.exchange {
             // Both sides replace it: the nonces decide when our response comes.
             Some(Exchange::RekeyIke(ours)) => {

@@ -11,14 +11,15 @@ use std::sync::Arc;
 
 use super::candidates::{choose_suite, offers};
 use super::channel::Channel;
-use super::child::{has_notify, invalid_ke, respond_key_exchange};
+use super::child::{invalid_ke, respond_key_exchange};
+use super::common::Common;
 use super::core::Core;
 use super::handshake::{
     FirstMessages, Handshake, RequestedCertificates, announced_hashes, capabilities,
 };
 use super::nat::{self, Nat};
+use super::payloads::{find, has_notify};
 use super::state::{Failure, StateName};
-use super::{Common, IkeId, IkeSa, State, find};
 use crate::auth::{AuthorizedPeer, IntermediateAuth, PeerVerified, Scheme};
 use crate::config::{Connection, Psk};
 use crate::crypto::{IkeKeys, respond};
@@ -147,20 +148,20 @@ pub(crate) struct ResponderFinish {
     pub(super) proof: Authentication,
 }
 
-impl IkeSa {
+impl Responder {
     /// Answers a first request with an IKE SA, or says why not (RFC 7296 §1.2).
     ///
     /// ```text
     /// HDR, SAi1, KEi, Ni  -->
     ///                     <--  HDR, SAr1, KEr, Nr [, CERTREQ] [, N(...)]
     /// ```
-    pub(crate) fn respond(
+    pub(super) fn begin(
         core: &mut Core,
         candidates: &[Arc<Connection>],
         path: Path,
         datagram: &Datagram,
         bytes: &[u8],
-    ) -> Result<Self, Refused> {
+    ) -> Result<(Common, Box<Self>), Refused> {
         let payloads = &datagram.clear;
         let (Some(offered), Some(ke), Some(nonce_i)) = (
             find!(payloads, Payload::Sa),
@@ -235,36 +236,15 @@ impl IkeSa {
         // The initiator could not know our SPI yet.
         let known = SpiPair::of_initiator(spi_i);
         let nat = Nat::from_payloads(core.limits.always_udp, payloads, known, path);
-        let responder = Responder {
+        let responder = Self {
             handshake,
             candidates,
             eap_key: None,
         };
-        Ok(Self::half_open(core, connection, channel, nat, responder))
+        let common = Common::half_open(core, connection, channel, nat);
+        Ok((common, Box::new(responder)))
     }
 
-    /// An IKE SA whose first request is answered.
-    pub(super) fn half_open(
-        core: &Core,
-        connection: Arc<Connection>,
-        channel: Channel,
-        nat: Nat,
-        responder: Responder,
-    ) -> Self {
-        Self {
-            common: Common {
-                id: IkeId(channel.spis.responder),
-                connection,
-                channel,
-                nat,
-                deadline: Some(core.now.after(core.limits.handshake_time)),
-            },
-            state: State::Responder(Box::new(responder), ResponderStep::InitAnswered),
-        }
-    }
-}
-
-impl Responder {
     /// Handles an authenticated message: exchange, whether it is a response, payloads.
     pub(super) fn on_message(
         &mut self,

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use super::addresses;
 use super::candidates::{fits, take_fallback};
-use super::child::{ChildContext, answer, has_notify, install_as_responder};
+use super::child::{ChildContext, answer, install_as_responder};
+use super::common::Common;
 use super::core::{Core, Transfer};
 use super::established::Established;
 use super::handshake::{PpkUse, RequestedCertificates, ppk_use, verification};
 use super::paths::{address_notifies, unexpected_nat};
+use super::payloads::{find, has_notify};
 use super::responder::{Responder, ResponderFinish, ResponderNext, ResponderStep};
 use super::resumption;
 use super::state::Failure;
-use super::{Common, find};
 use crate::auth::{
     AuthError, Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key,
     verify_signature,

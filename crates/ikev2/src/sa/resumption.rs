@@ -16,25 +16,26 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
+use super::IkeSa;
 use super::channel::Channel;
-use super::child::has_notify;
+use super::common::Common;
 use super::core::Core;
 use super::established::Established;
 use super::handshake::{FirstMessages, Handshake, RequestedCertificates, Resumed, error_notify};
 use super::init::{InitNext, InitSent};
 use super::initiator::{Initiator, InitiatorNext, InitiatorStep};
 use super::nat::{self, Nat};
+use super::payloads::{find, has_notify};
 use super::responder::{Refused, Responder, ResponderNext, ResponderStep, init_header};
 use super::responder_auth::refuse_initiator;
 use super::state::Failure;
-use super::{Common, IkeId, IkeSa, find};
 use crate::auth::{AuthError, IntermediateAuth, OurProof, PeerVerified, verify_resumption};
 use crate::config::{Connection, LocalAuth, RemoteAuth};
 use crate::crypto::IkeKeys;
 use crate::event::{Reason, Request};
 use crate::select::{IkeSuite, choose};
 use crate::ticket::{HeldTicket, Session, give, given};
-use crate::types::{Nonces, Path, SpiPair};
+use crate::types::{IkeId, Nonces, Path, SpiPair};
 use crate::wire::{Datagram, ExchangeType, Notify, NotifyType, Payload, encode_clear};
 
 /// Transmissions of a ticket before a responder that does not answer is taken for one that knows none.
@@ -170,7 +171,8 @@ impl IkeSa {
         };
         let known = SpiPair::of_initiator(spi_i);
         let nat = Nat::from_payloads(core.limits.always_udp, payloads, known, path);
-        Ok(Self::half_open(core, connection, channel, nat, responder))
+        let common = Common::half_open(core, connection, channel, nat);
+        Ok(Self::half_open(common, Box::new(responder)))
     }
 }
 

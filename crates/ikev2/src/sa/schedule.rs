@@ -19,11 +19,12 @@
 //! that packets came ([`crate::Endpoint::note_inbound`]). So at every instant each side
 //! can open what the other sends.
 
-use super::Common;
-use super::child::ChildSa;
+use super::child_sa::ChildSa;
+use super::common::Common;
 use super::core::Core;
 use super::established::{Established, EstablishedState};
-use super::exchange::{Exchange, Intent, Queued};
+use super::exchange::Exchange;
+use super::intent::{Intent, Queued};
 use super::state::Failure;
 use crate::time::Timestamp;
 use crate::wire::{ExchangeType, Payload};

@@ -9,12 +9,12 @@ use zeroize::Zeroizing;
 use self::states::{ASKED, connection, in_state, may, path};
 use super::channel::Received;
 use super::core::Core;
-use super::exchange::Intent;
-use super::{IkeId, IkeSa, State, StateName, WrongState};
+use super::intent::Intent;
+use super::{IkeSa, State, StateName, WrongState};
 use crate::eap::NtHash;
 use crate::event::{Reason, Response};
 use crate::puzzle::Solution;
-use crate::types::Path;
+use crate::types::{IkeId, Path};
 use crate::wire::{
     Datagram, ExchangeType, Flags, Header, Notify, NotifyType, Payload, PayloadType, encode_clear,
 };
@@ -124,7 +124,7 @@ fn events() -> Vec<Vec<Apply>> {
                 let State::Established(mut other) = other.state else {
                     panic!("established")
                 };
-                let inherited = other.hand_over(path(0), super::Nat::default());
+                let inherited = other.hand_over(path(0), super::nat::Nat::default());
                 sa.inherit(core, IkeId(4711), inherited)
             }),
         ],

@@ -13,7 +13,8 @@ mod timing;
 mod transfer;
 mod vpn_ciphers;
 
-use crate::experiment::{Experiment, Program};
+use crate::experiment::Experiment;
+use crate::program::Program;
 
 /// All experiments, quick ones first.
 pub fn all() -> &'static [&'static Experiment] {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::suites::{AES_128_CBC, AES_256_CBC, AES_256_GCM, CHACHA20, SHA1, SHA2_256};
 use crate::LabError;
-use crate::experiment::{Experiment, Program};
+use crate::experiment::Experiment;
 use crate::experiments::OPENSSL;
 use crate::files::{Files, Sent};
 use crate::network::{IP, Network, Side};
 use crate::process::{Call, Daemon};
+use crate::program::Program;
 use crate::record::Better;
 use crate::session::{Plan, Round, Rounds, Session};
 use crate::tunnels::{

@@ -2,10 +2,11 @@
 
 use super::suites::{AES_128_CBC, AES_128_GCM, AES_256_GCM, CHACHA20, SHA2_256};
 use crate::LabError;
-use crate::experiment::{Experiment, Program};
+use crate::experiment::Experiment;
 use crate::experiments::OPENSSL;
 use crate::network::{IP, Network, Side};
 use crate::process::{Call, Daemon};
+use crate::program::Program;
 use crate::record::Better;
 use crate::session::{Plan, Round, Rounds, Session};
 use crate::tunnels::{

@@ -1,7 +1,7 @@
 //! What to choose, by rules that are printed beside their answers.
 
 use crate::record::{Better, Figure, Interval, Results, Row};
-use crate::report::page::{Part, Table};
+use crate::report::part::{Part, Table};
 use crate::report::text::interval;
 
 /// A question that one figure answers: the best of its cases.

@@ -3,7 +3,7 @@
 use askama::Template as _;
 
 use crate::record::Results;
-use crate::report::page::Part;
+use crate::report::part::Part;
 
 const STYLE: &str = include_str!("style.css");
 

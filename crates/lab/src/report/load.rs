@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::record::{Outcome, State};
 use crate::report::html::escape;
-use crate::report::page::Part;
+use crate::report::part::Part;
 use crate::report::plot::{LETTER, RIGHT, WIDTH, frame};
 use crate::report::text::number;
 

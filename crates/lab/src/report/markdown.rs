@@ -1,6 +1,6 @@
 //! The page as Markdown.
 
-use crate::report::page::{Part, Table};
+use crate::report::part::{Part, Table};
 
 pub(super) fn render(parts: &[Part]) -> String {
     let mut out = String::new();

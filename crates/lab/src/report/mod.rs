@@ -6,6 +6,7 @@ mod html;
 mod load;
 mod markdown;
 mod page;
+mod part;
 mod plot;
 mod text;
 

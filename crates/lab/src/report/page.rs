@@ -1,29 +1,9 @@
 //! What a report says, before it is HTML or Markdown.
 
 use crate::record::{Better, Figure, Finding, Outcome, Results, Row, State};
+use crate::report::part::{Part, Table};
 use crate::report::text::{duration, interval, number};
 use crate::report::{advice, echo, load, plot};
-
-/// A part of the page. All text is plain.
-pub(super) enum Part {
-    /// Level 1 to 3, text, and a name to point at.
-    Heading(u8, String, Option<String>),
-    Text(String),
-    /// Something that the reader must not miss.
-    Warning(String),
-    List(Vec<String>),
-    /// Names and what they stand for.
-    Facts(Vec<(String, String)>),
-    Table(Table),
-    Picture(String),
-}
-
-pub(super) struct Table {
-    pub(super) head: Vec<String>,
-    /// The first cell of a row is its name, the others are numbers unless `words`.
-    pub(super) rows: Vec<Vec<String>>,
-    pub(super) words: bool,
-}
 
 pub(super) fn build(results: &Results) -> Vec<Part> {
     let mut parts = vec![Part::Heading(

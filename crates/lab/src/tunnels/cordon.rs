@@ -1,7 +1,8 @@
 //! Our own tunnel: `cordon vpn static`.
 
-use super::{Side, Tunnel, product, random_hex};
+use super::tunnel::{Tunnel, product, random_hex};
 use crate::LabError;
+use crate::network::Side;
 
 /// One suite, by the names and key sizes (bytes) of docs/tunnels/manual-keys.md.
 #[derive(Clone, Copy)]

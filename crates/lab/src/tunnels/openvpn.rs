@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Side, Tunnel, UP, ourselves, write_private};
+use super::tunnel::{Tunnel, UP, ourselves, write_private};
 use crate::LabError;
-use crate::experiment::Program;
 use crate::experiments::OPENSSL;
+use crate::network::Side;
 use crate::process::Call;
+use crate::program::Program;
 
 pub(crate) const OPENVPN: Program = Program {
     name: "openvpn",

@@ -3,10 +3,11 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::{Side, Tunnel, UP, random_hex, write_private};
+use super::tunnel::{Tunnel, UP, random_hex, write_private};
 use crate::LabError;
-use crate::experiment::Program;
+use crate::network::Side;
 use crate::process::Call;
+use crate::program::Program;
 
 pub(crate) const CHARON: Program = Program {
     name: "charon",

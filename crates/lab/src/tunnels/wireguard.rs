@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::{Side, Tunnel, UP, random_hex};
+use super::tunnel::{Tunnel, UP, random_hex};
 use crate::LabError;
-use crate::experiment::Program;
+use crate::network::Side;
 use crate::process::Call;
+use crate::program::Program;
 
 pub(crate) const WIREGUARD: Program = Program {
     name: "wireguard-go",

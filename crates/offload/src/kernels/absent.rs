@@ -1,6 +1,6 @@
 //! Where there are no kernels: types without values, so that every engine is the library.
 
-use crate::mac::Jobs;
+use crate::jobs::Jobs;
 
 /// AES-GCM with one key.
 pub(crate) enum GcmKernel {}

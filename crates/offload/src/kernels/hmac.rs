@@ -5,7 +5,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::sha::{Hash, LANES, Sha1, Sha256, State};
 use super::vector::detected;
-use crate::mac::{Job, Jobs, MAX_DIGEST};
+use crate::jobs::{Job, Jobs, MAX_DIGEST};
 
 /// HMAC-SHA1 or HMAC-SHA2-256 with one key.
 #[derive(Zeroize, ZeroizeOnDrop)]

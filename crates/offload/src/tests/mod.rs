@@ -8,8 +8,9 @@ mod wycheproof_vectors;
 
 use crate::cbc::Cbc;
 use crate::engine::Engine;
+use crate::jobs::{Job, Jobs};
 use crate::kernels::Text;
-use crate::mac::{Authenticator, Job, Jobs};
+use crate::mac::Authenticator;
 use crate::suite::{Encryption, Integrity, KeyMaterial, Suite};
 use crate::transform::Direction;
 

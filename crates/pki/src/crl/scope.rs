@@ -7,7 +7,7 @@ use der::{Decode as _, Encode as _, Sequence};
 use x509_cert::ext::pkix::CrlDistributionPoints;
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 
-use super::CrlError;
+use super::error::CrlError;
 use crate::name::canonical::CanonicalName;
 
 /// Every reason of RFC 5280 but the first bit, which is unused.

@@ -14,11 +14,14 @@ use x509_cert::ext::pkix::{
     AuthorityKeyIdentifier, BaseCrlNumber, CrlNumber, CrlReason, KeyUsage, SubjectKeyIdentifier,
 };
 
-use super::{CrlError, CrlScope, MAX_CRL_LEN, RevocationReason, RevokedEntry, VerifiedCrl};
+use super::error::{CrlError, MAX_CRL_LEN};
+use super::list::{CrlWindow, RevokedEntry, VerifiedCrl};
+use super::revocation::{Revocation, RevocationReason};
+use super::scope::CrlScope;
 use crate::extension::{decoded, find, from_x509_time};
+use crate::issuer_id::IssuerId;
 use crate::key;
 use crate::name::canonical::CanonicalName;
-use crate::status::{CrlWindow, IssuerId, Revocation};
 
 /// Extensions that may be critical in a CRL we read. Any other may change what the list means: taken for
 /// one without it, it would hide revocations. RFC 5280 forbids to mark number and key identifier so.

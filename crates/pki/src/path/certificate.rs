@@ -19,11 +19,11 @@ use x509_cert::ext::pkix::{
     SubjectKeyIdentifier,
 };
 
-use super::PathError;
-use crate::cert::{self, Certificate};
+use crate::cert::{self, CertError, Certificate};
 use crate::extension::decoded;
+use crate::issuer_id::AnchorId;
+use crate::name::Subject;
 use crate::name::canonical::CanonicalName;
-use crate::status::AnchorId;
 
 /// Extensions that are processed here, and may therefore be critical. Key identifiers are missing on
 /// purpose: RFC 5280 forbids to mark them so (sections 4.2.1.1 and 4.2.1.2).
@@ -39,6 +39,13 @@ const PROCESSED: [ObjectIdentifier; 10] = [
     ID_CE_SUBJECT_ALT_NAME,
     ID_CE_CRL_DISTRIBUTION_POINTS,
 ];
+
+/// Why bytes are no certificate that a path may hold; [`super::PathError`] says it to others.
+pub(crate) enum ParseError {
+    Certificate(CertError),
+    /// Extensions that cannot be decoded, or an encoding other than DER.
+    Malformed(der::Error),
+}
 
 /// Certificate, DER, and decoded extensions.
 #[derive(Debug)]
@@ -71,17 +78,15 @@ pub(crate) struct ParsedCertificate {
 
 impl ParsedCertificate {
     /// Parses, and insists on DER: the bytes that are signed and the values that are read must be one.
-    pub(crate) fn parse(der: &[u8]) -> Result<Self, PathError> {
-        let certificate = cert::from_der(der).map_err(PathError::Certificate)?;
-        if certificate.to_der().map_err(malformed)? != der {
-            return Err(malformed(
-                der::ErrorKind::Noncanonical {
-                    tag: der::Tag::Sequence,
-                }
-                .into(),
-            ));
+    pub(crate) fn parse(der: &[u8]) -> Result<Self, ParseError> {
+        let certificate = cert::from_der(der).map_err(ParseError::Certificate)?;
+        if certificate.to_der().map_err(ParseError::Malformed)? != der {
+            let noncanonical = der::ErrorKind::Noncanonical {
+                tag: der::Tag::Sequence,
+            };
+            return Err(ParseError::Malformed(noncanonical.into()));
         }
-        Self::of(certificate, der).map_err(malformed)
+        Self::of(certificate, der).map_err(ParseError::Malformed)
     }
 
     fn of(certificate: Certificate, der: &[u8]) -> der::Result<Self> {
@@ -241,6 +246,16 @@ fn check_unique(extensions: &[x509_cert::ext::Extension]) -> der::Result<()> {
     }
 }
 
-pub(super) const fn malformed(source: der::Error) -> PathError {
-    PathError::Malformed { source }
+pub(super) fn name(certificate: &ParsedCertificate) -> String {
+    subject_name(&certificate.certificate)
+}
+
+/// The common name, which people know, or else the whole subject.
+pub(super) fn subject_name(certificate: &Certificate) -> String {
+    let subject = &certificate.tbs_certificate.subject;
+    Subject::from_name(subject)
+        .map(|s| s.common_name)
+        .ok()
+        .filter(|common_name| !common_name.is_empty())
+        .unwrap_or_else(|| subject.to_string())
 }

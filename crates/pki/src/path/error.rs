@@ -3,12 +3,13 @@
 use const_oid::ObjectIdentifier;
 use time::OffsetDateTime;
 
-use super::Purpose;
+use super::certificate::ParseError;
 use super::names::NameConstraintError;
 use super::policies::PolicyError;
+use super::purpose::Purpose;
 use crate::cert::CertError;
 use crate::clearance::{Clearance, ClearanceError};
-use crate::crl::RevocationReason;
+use crate::crl::revocation::RevocationReason;
 use crate::name::NameError;
 use crate::profile::CaKind;
 
@@ -240,6 +241,15 @@ impl PathError {
             Self::NameMismatch { .. } => "certificate-name-mismatch",
             Self::TooComplex { .. } => "certificate-too-complex",
             Self::OcspMissing { .. } => "certificate-ocsp-missing",
+        }
+    }
+}
+
+impl From<ParseError> for PathError {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Certificate(source) => Self::Certificate(source),
+            ParseError::Malformed(source) => Self::Malformed { source },
         }
     }
 }

@@ -7,14 +7,15 @@ use time::OffsetDateTime;
 use x509_cert::attr::Attribute;
 use x509_cert::ext::pkix::SubjectAltName;
 
-use super::{PathError, subject_name as name};
+use super::certificate::subject_name as name;
+use super::error::PathError;
 use crate::cert::{self, Certificate};
 use crate::clearance::{Clearance, ClearanceError};
 use crate::extension::{decoded, from_x509_time};
+use crate::issuer_id::IssuerId;
 use crate::name::{AltName, Subject};
 use crate::oid::{CLEARANCE, ExtensionArc};
 use crate::profile::CaKind;
-use crate::status::IssuerId;
 
 /// What the holder of a certificate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

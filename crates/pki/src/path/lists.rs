@@ -5,10 +5,12 @@ use std::sync::Arc;
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use super::{
-    AuthorityKinds, ParsedCertificate, PathError, PathPolicy, PathRecord, Purpose,
-    RevocationPolicy, TrustStore, validation,
-};
+use super::certificate::ParsedCertificate;
+use super::error::PathError;
+use super::policy::{AuthorityKinds, PathPolicy, RevocationPolicy};
+use super::purpose::Purpose;
+use super::revocation::PathRecord;
+use super::{TrustStore, validation};
 use crate::cert::MAX_CHAIN_LEN;
 use crate::crl::{self, CrlError, VerifiedCrl};
 use crate::name::canonical::CanonicalName;

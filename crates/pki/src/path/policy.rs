@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rustls_pki_types::ServerName;
 use serde::Deserialize;
 
-use super::Purpose;
 use super::policies::PolicyDemand;
+use super::purpose::Purpose;
 use crate::profile::CaKind;
 
 /// Shortest RSA key in bits, at any level of a path.

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use super::revocation::{Link, PathRecord};
 use crate::crl::Points;
-use crate::status::{AnchorId, IssuerId};
+use crate::issuer_id::{AnchorId, IssuerId};
 
 const VERSION: u8 = 1;
 

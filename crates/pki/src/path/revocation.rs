@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 
-use super::certificate::ParsedCertificate;
+use super::certificate::{ParsedCertificate, name};
+use super::error::PathError;
 use super::policy::{OcspPolicy, PathPolicy, RevocationPolicy};
-use super::{PathError, TrustStore, ValidatedChain, name};
+use super::{TrustStore, ValidatedChain};
+use crate::crl::list::CrlSigner;
 use crate::crl::{CrlScope, Points, distribution_points};
 use crate::extension::from_x509_time;
+use crate::issuer_id::{AnchorId, IssuerId};
 use crate::ocsp::{CertStatus, Query, look_up_parsed};
-use crate::status::{AnchorId, CrlSigner, IssuerId, StatusCache};
+use crate::status::StatusCache;
 
 /// What is needed to ask again whether an accepted path still holds, without its certificates.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::certificate::ParsedCertificate;
-use super::{PathError, name};
+use super::certificate::{ParsedCertificate, name};
+use super::error::PathError;
 use crate::cert::MAX_CHAIN_LEN;
 
 /// Signatures that are verified for one end entity; a path of the site has three. A certificate that

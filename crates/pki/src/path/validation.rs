@@ -12,11 +12,12 @@ use time::OffsetDateTime;
 use webpki::EndEntityCert;
 use x509_cert::Version;
 
-use super::certificate::{ParsedCertificate, malformed};
+use super::certificate::{ParsedCertificate, name};
+use super::error::PathError;
+use super::identity;
 use super::names::Constraints;
 use super::policies::Policies;
 use super::policy::{AuthorityKinds, MIN_RSA_BITS, PathPolicy};
-use super::{PathError, identity, name};
 use crate::clearance::Clearance;
 use crate::crl::is_negative;
 use crate::extension::from_x509_time;
@@ -360,7 +361,7 @@ impl ParsedCertificate {
         if spki.algorithm.oid != const_oid::db::rfc5912::RSA_ENCRYPTION {
             return None;
         }
-        let Ok(key) = RsaPublicKey::from_der(self.key_bits()).map_err(malformed) else {
+        let Ok(key) = RsaPublicKey::from_der(self.key_bits()) else {
             return Some(None);
         };
         let exponent = key.exponent.as_bytes();

@@ -1,0 +1,56 @@
+//! Why a request came to nothing.
+
+use evidence::export::MAX_EVENTS;
+use store::{StoreError, sqlx};
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// The rules forbid it.
+    #[error("not permitted: {}", reasons.join("; "))]
+    Denied {
+        /// Messages of the deciding policies, for people.
+        reasons: Vec<String>,
+        policies: Vec<String>,
+    },
+    /// There is no such violation or medium.
+    #[error("no such {0}")]
+    NotFound(&'static str),
+    /// The person reads too much at once.
+    #[error("you have {0} media open; close one first")]
+    TooMany(usize),
+    /// A picture cannot be shown small.
+    #[error("the medium is not a picture this system can scale")]
+    NotAPicture,
+    /// The archived block no longer passes its checks.
+    #[error("the archived block failed its checks; it was not shown")]
+    Damaged(#[source] evidence::open::OpenError),
+    /// The archive cannot be read.
+    #[error("the archive failed")]
+    Io(#[from] std::io::Error),
+    #[error("the index failed")]
+    Store(#[from] StoreError),
+    /// The audit log failed; without an event nothing is shown.
+    #[error("the audit log failed")]
+    Audit(#[from] audit::AuditError),
+    /// More events than a package holds.
+    #[error("the custody record has more than {MAX_EVENTS} events")]
+    TooManyEvents,
+    /// The audit log gives no proof.
+    #[error("the audit log gives no proof")]
+    Proof(#[source] ProofError),
+    /// The package cannot be written.
+    #[error("the package cannot be written")]
+    Export(#[from] evidence::export::ExportError),
+    #[error("a worker died")]
+    Worker(#[from] tokio::task::JoinError),
+}
+
+impl From<sqlx::Error> for ReviewError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Why the audit log gives no proof.
+pub type ProofError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,50 @@
+//! A list that was verified.
+
+use time::OffsetDateTime;
+
+use super::revocation::Revocation;
+use super::scope::CrlScope;
+use crate::issuer_id::{AnchorId, IssuerId};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevokedEntry {
+    /// Serial number, unsigned big-endian.
+    pub serial: Vec<u8>,
+    pub revocation: Revocation,
+}
+
+/// A CRL whose signature and dates have been checked.
+#[derive(Clone, Debug)]
+pub struct VerifiedCrl {
+    pub issuer: IssuerId,
+    pub window: CrlWindow,
+    pub entries: Vec<RevokedEntry>,
+    /// Which certificates it speaks for.
+    pub scope: CrlScope,
+    /// Of a delta CRL, the number of the complete one from which on it counts.
+    pub(crate) base: Option<Vec<u8>>,
+    /// Serial numbers that a delta CRL takes from hold.
+    pub(crate) released: Vec<Vec<u8>>,
+    /// The path of the signer's certificate, if this crate established it.
+    pub(crate) signer: Option<CrlSigner>,
+}
+
+/// What is known about the newest CRL of an issuer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrlWindow {
+    /// CRL number, unsigned big-endian without leading zeros.
+    pub number: Vec<u8>,
+    /// When it was issued.
+    pub this_update: OffsetDateTime,
+    /// When the next one is due; after that instant this one is stale.
+    pub next_update: OffsetDateTime,
+}
+
+/// Who signed a CRL: what must still hold for the CRL to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CrlSigner {
+    /// The anchor of its path.
+    pub(crate) anchor: AnchorId,
+    /// Issuer and serial number of every certificate of its path below the anchor.
+    pub(crate) path: Vec<(IssuerId, Vec<u8>)>,
+}
