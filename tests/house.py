@@ -10,7 +10,7 @@ from tests.harness import ROOT, equal, run as run_command
 # Crates outside of the layers: for programs, and those that look at everything.
 # The accelerator's interface, models and driver: a house of its own, which the product does not use yet.
 ACCELERATOR = {"accel-abi", "accel-model", "accel-device", "accel-driver"}
-OUTSIDE = {"commandline", "scene", "lab", "fuzz", "ibc-provider"} | ACCELERATOR
+OUTSIDE = {"chart", "commandline", "scene", "lab", "fuzz", "ibc-provider"} | ACCELERATOR
 # What tests of several crates share: no crate uses it in what it ships.
 FOR_TESTS = {"testkit"}
 # Crates whose files import one another in circles of three at most; the others follow one by one.
