@@ -1,10 +1,16 @@
 //! What the daemon says about itself: status, failed negotiations, counters.
 
-use std::fmt::Write as _;
+use std::fmt;
 
 use ikev2::event::Reason;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tunnel::counters::Snapshot;
+use tunnel::metrics;
 
 use super::identity;
 
@@ -228,79 +234,63 @@ impl IkeCounters {
 
     const fn counters(&self) -> [(&'static str, u64, &'static str); 16] {
         [
+            ("ike_established", self.established, "IKE SAs that came up."),
+            ("ike_rekeys", self.ike_rekeys, "New keys for IKE SAs."),
+            ("child_rekeys", self.child_rekeys, "New keys for Child SAs."),
             (
-                "ike_established_total",
-                self.established,
-                "IKE SAs that came up.",
-            ),
-            ("ike_rekeys_total", self.ike_rekeys, "New keys for IKE SAs."),
-            (
-                "child_rekeys_total",
-                self.child_rekeys,
-                "New keys for Child SAs.",
-            ),
-            (
-                "ike_moves_total",
+                "ike_moves",
                 self.moves,
                 "Changes of address without loss of the tunnel.",
             ),
             (
-                "ike_revoked_total",
+                "ike_revoked",
                 self.revoked,
                 "IKE SAs closed because of the certificate.",
             ),
             (
-                "ike_malformed_total",
+                "ike_malformed",
                 self.malformed,
                 "Datagrams that were no message.",
             ),
             (
-                "ike_unknown_spi_total",
+                "ike_unknown_spi",
                 self.unknown_spi,
                 "Messages for unknown IKE SAs.",
             ),
             (
-                "ike_half_open_limit_total",
+                "ike_half_open_limit",
                 self.half_open_limit,
                 "First messages dropped.",
             ),
             (
-                "ike_displaced_total",
+                "ike_displaced",
                 self.displaced,
                 "Handshakes that made room for others.",
             ),
             (
-                "ike_fragments_dropped_total",
+                "ike_fragments_dropped",
                 self.fragments_dropped,
                 "Fragments of strangers without room.",
             ),
+            ("ike_cookies_sent", self.cookies_sent, "Cookies demanded."),
+            ("ike_puzzles_sent", self.puzzles_sent, "Puzzles demanded."),
             (
-                "ike_cookies_sent_total",
-                self.cookies_sent,
-                "Cookies demanded.",
-            ),
-            (
-                "ike_puzzles_sent_total",
-                self.puzzles_sent,
-                "Puzzles demanded.",
-            ),
-            (
-                "ike_busy_total",
+                "ike_busy",
                 self.busy,
                 "Datagrams dropped because the daemon was busy.",
             ),
             (
-                "audit_errors_total",
+                "audit_errors",
                 self.audit_errors,
                 "Audit events that were not written.",
             ),
             (
-                "ocsp_questions_total",
+                "ocsp_questions",
                 self.ocsp_questions,
                 "Questions to OCSP responders.",
             ),
             (
-                "ocsp_unanswered_total",
+                "ocsp_unanswered",
                 self.ocsp_unanswered,
                 "Peers decided about without a responder's answer.",
             ),
@@ -318,52 +308,62 @@ impl IkeCounters {
     }
 }
 
-/// The state as Prometheus text: what [`tunnel::metrics`] has, and the negotiations.
-pub fn prometheus(status: &DaemonStatus) -> String {
-    let mut out = tunnel::metrics::prometheus(&status.path);
-    let counters = &status.ike.counters;
-    let mut family = |name: &str, kind: &str, help: &str, samples: &[(String, u64)]| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "# HELP cordon_vpn_{name} {help}");
-        let _ = writeln!(out, "# TYPE cordon_vpn_{name} {kind}");
-        for (labels, value) in samples {
-            let _ = writeln!(out, "cordon_vpn_{name}{labels} {value}");
+/// The state as OpenMetrics text: what [`tunnel::metrics`] has, and the negotiations.
+///
+/// # Errors
+/// A value could not be written.
+pub fn openmetrics(status: DaemonStatus) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    metrics::register(&mut registry, status.path);
+    let negotiations = registry.sub_registry_with_prefix(metrics::PREFIX);
+    negotiations.register_collector(Box::new(Negotiations(status.ike)));
+    metrics::encode(&registry)
+}
+
+#[derive(Debug)]
+struct Negotiations(IkeStatus);
+
+impl Collector for Negotiations {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (to, counters) = (&mut encoder, &self.0.counters);
+        for (name, value, help) in counters.gauges() {
+            metrics::metric(to, name, help, &ConstGauge::new(value))?;
         }
-    };
-    for (name, value, help) in counters.gauges() {
-        family(name, "gauge", help, &[(String::new(), value)]);
+        for (name, value, help) in counters.counters() {
+            metrics::metric(to, name, help, &ConstCounter::new(value))?;
+        }
+        let failures = counters.failures();
+        let failures = failures.map(|(reason, n)| ([("reason", reason)], ConstCounter::new(n)));
+        let help = "Negotiations that failed, by reason.";
+        metrics::family(to, "ike_failures", help, failures)?;
+        certificate_ends(to, &self.0.connections)
     }
-    for (name, value, help) in counters.counters() {
-        family(name, "counter", help, &[(String::new(), value)]);
-    }
-    let failures = counters.failures();
-    let failures = failures.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count));
-    let help = "Negotiations that failed, by reason.";
-    family("ike_failures_total", "counter", help, &failures);
-    certificate_ends(&mut out, status);
-    out
 }
 
 /// When our certificates end. The time is the sample's business, so that what is read does not depend on
 /// when it was asked.
-fn certificate_ends(out: &mut String, status: &DaemonStatus) {
-    const NAME: &str = "cordon_vpn_certificate_not_after_seconds";
-    let _ = writeln!(
-        out,
-        "# HELP {NAME} Last second of our certificate, since 1970."
-    );
-    let _ = writeln!(out, "# TYPE {NAME} gauge");
-    for connection in &status.ike.connections {
-        for (number, own) in connection.certificates.iter().enumerate() {
-            let name = tunnel::metrics::escape(&connection.name);
-            let labels = format!("connection=\"{name}\",number=\"{number}\"");
-            let _ = writeln!(out, "{NAME}{{{labels}}} {}", own.not_after);
-        }
-    }
+fn certificate_ends(
+    to: &mut DescriptorEncoder<'_>,
+    connections: &[ConnectionStatus],
+) -> fmt::Result {
+    let samples = connections.iter().flat_map(|connection| {
+        let certificates = connection.certificates.iter().enumerate();
+        certificates.map(|(number, own)| {
+            let labels = [
+                ("connection", connection.name.clone()),
+                ("number", number.to_string()),
+            ];
+            (labels, ConstGauge::new(own.not_after))
+        })
+    });
+    let help = "Last second of our certificate, since 1970.";
+    metrics::family(to, "certificate_not_after_seconds", help, samples)
 }
 
 #[cfg(test)]
 mod tests {
+    use testkit::openmetrics as strict;
+
     use super::*;
 
     #[test]
@@ -384,19 +384,39 @@ mod tests {
         reasons
             .iter()
             .for_each(|reason| status.ike.counters.fail(reason));
-        let text = prometheus(&status);
-        for line in [
-            r#"cordon_vpn_ike_failures_total{reason="authentication"} 1"#,
-            r#"cordon_vpn_ike_failures_total{reason="proposal"} 0"#,
-            r#"cordon_vpn_ike_failures_total{reason="selectors"} 2"#,
-            r#"cordon_vpn_ike_failures_total{reason="timeout"} 1"#,
-            r#"cordon_vpn_ike_failures_total{reason="other"} 1"#,
-            "cordon_vpn_ike_sas 0",
-            "cordon_vpn_ocsp_questions_total 0",
-            "cordon_vpn_ocsp_unanswered_total 3",
+        status.path.interface = "tunnel0".into();
+        status.ike.connections.push(ConnectionStatus {
+            name: "a\"b".into(),
+            certificates: vec![OwnCertificateStatus {
+                subject: "CN=gateway".into(),
+                not_after: 1_800_000_000,
+            }],
+            ..ConnectionStatus::default()
+        });
+        let text = openmetrics(status).unwrap();
+        let page = strict::parse(&text).unwrap();
+        for (reason, count) in [
+            ("authentication", 1.0),
+            ("proposal", 0.0),
+            ("selectors", 2.0),
+            ("timeout", 1.0),
+            ("other", 1.0),
         ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+            let labels = [("reason", reason)];
+            let found = page.value("cordon_vpn_ike_failures_total", &labels);
+            assert_eq!(found, Some(count), "{reason}");
         }
+        assert_eq!(page.value("cordon_vpn_ike_sas", &[]), Some(0.0));
+        let value = |name: &str| page.value(&format!("cordon_vpn_{name}"), &[]);
+        assert_eq!(value("ocsp_questions_total"), Some(0.0));
+        assert_eq!(value("ocsp_unanswered_total"), Some(3.0));
+        let end = "cordon_vpn_certificate_not_after_seconds";
+        let labels = [("connection", "a\"b"), ("number", "0")];
+        assert_eq!(page.value(end, &labels), Some(1_800_000_000.0));
+        let workers = [("interface", "tunnel0")];
+        assert_eq!(page.value("cordon_vpn_workers", &workers), Some(0.0));
+        // As scrapers without a parser look for it.
+        assert!(text.contains("\ncordon_vpn_child_sas 0\n"), "{text}");
         let explained = Explanation::of("child", &selectors);
         assert_eq!(explained.theirs.as_deref(), Some("a"));
         assert_eq!(explained.reason, "no traffic selectors in common");

@@ -192,7 +192,7 @@ async fn serve(
     let stop = CancellationToken::new();
     if let Some(listener) = front.metrics.take() {
         let handle = Arc::clone(&handle);
-        let text = move || Some(tunnel::metrics::prometheus(&handle.snapshot()?));
+        let text = move || tunnel::metrics::openmetrics(handle.snapshot()?).ok();
         serve_metrics(listener, text, stop.clone());
     }
     let status = front.status.take();
@@ -326,11 +326,12 @@ async fn status(socket: &Path, format: StatusFormat) -> Outcome {
     let state = vpn_up::ask(socket, &Request::Status).await?;
     if format == StatusFormat::Prometheus {
         let text = if state.get("ike").is_some() {
-            vpn_up::to_prometheus(state)?
+            vpn_up::to_openmetrics(state)?
         } else {
             let state: Snapshot = serde_json::from_value(state)
                 .or_hint("the state", "use the same version on both sides")?;
-            tunnel::metrics::prometheus(&state)
+            tunnel::metrics::openmetrics(state)
+                .or_hint("the state", "use the same version on both sides")?
         };
         return write_out(text.as_bytes());
     }

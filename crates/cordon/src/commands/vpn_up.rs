@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use vpn::daemon::{self, DaemonHandle, Thread};
 use vpn::firewall::Firewall;
-use vpn::report::{DaemonStatus, prometheus};
+use vpn::report::{DaemonStatus, openmetrics};
 use vpn::{Command, Reply, ResolvedConfig, StartupConfig};
 use zeroize::Zeroizing;
 
@@ -293,7 +293,7 @@ async fn serve(mut running: Running, threads: Vec<Thread>, mut front: Front) -> 
     let stop = CancellationToken::new();
     if let Some(listener) = front.metrics.take() {
         let handle = running.handle.clone();
-        let text = move || Some(prometheus(&handle.status()?));
+        let text = move || openmetrics(handle.status()?).ok();
         serve_metrics(listener, text, stop.clone());
     }
     let (requests, mut orders) = mpsc::channel(16);
@@ -549,9 +549,9 @@ pub(crate) fn describe(ike: &Value) -> Vec<String> {
     lines
 }
 
-/// The state as Prometheus text.
-pub(crate) fn to_prometheus(state: Value) -> Outcome<String> {
-    let status: DaemonStatus =
-        serde_json::from_value(state).or_hint("the state", "use the same version on both sides")?;
-    Ok(prometheus(&status))
+/// The state as OpenMetrics text.
+pub(crate) fn to_openmetrics(state: Value) -> Outcome<String> {
+    const HINT: &str = "use the same version on both sides";
+    let status: DaemonStatus = serde_json::from_value(state).or_hint("the state", HINT)?;
+    openmetrics(status).or_hint("the state", HINT)
 }

@@ -1,20 +1,20 @@
 //! Least, average and greatest round trip side by side for each packet size, as the thesis draws them
 //! (Fig. 5.2 and 5.3): how far a protocol's times spread.
 
-use std::fmt::Write as _;
+use chart::{Area, Axis, Canvas, number};
 
 use crate::record::{Figure, Outcome, State};
-use crate::report::html::escape;
 use crate::report::part::Part;
-use crate::report::plot::{Axis, WIDTH, frame};
-use crate::report::text::number;
+use crate::report::plot::WIDTH;
 
 const HEIGHT: f64 = 260.0;
-/// Room for the axis' numbers, and below the bars.
-const SIDE: f64 = 64.0;
-const BOTTOM: f64 = HEIGHT - 46.0;
-const TOP: f64 = 30.0;
-const END: f64 = WIDTH - 20.0;
+/// With room for the axis' numbers, and below the bars.
+const AREA: Area = Area {
+    left: 64.0,
+    right: WIDTH - 20.0,
+    top: 30.0,
+    bottom: HEIGHT - 46.0,
+};
 /// Figures of the experiment, and their names in the picture.
 const BARS: [(&str, &str); 3] = [
     ("minimum", "least"),
@@ -68,64 +68,29 @@ fn picture(title: &str, unit: &str, groups: &[Group]) -> Option<String> {
     // A bar begins at the power of ten below the least of all.
     let floor = values().filter(|value| *value > 0.0).reduce(f64::min)?;
     let floor = 10_f64.powf(floor.log10().floor());
-    let axis = Axis::over(values().chain([floor]), true)?;
-    let y = |value| BOTTOM - axis.place(value) * (BOTTOM - TOP);
-    let mut body = String::new();
+    let axis = Axis::logarithmic(values().chain([floor]))?;
+    let mut canvas = Canvas::default();
     for (index, (_, name)) in BARS.iter().enumerate() {
-        let x = SIDE + 110.0 * index as f64;
-        let _ = writeln!(
-            body,
-            "<rect class='bar s{index}' x='{x}' y='6' width='12' height='12'/>\
-             <text class='soft' x='{:.0}' y='16'>{name}</text>",
-            x + 17.0,
-        );
+        let x = AREA.left + 110.0 * index as f64;
+        canvas.sample(&format!("bar s{index}"), (x, 6.0), name);
     }
-    for tick in axis.ticks() {
-        let _ = writeln!(
-            body,
-            "<line class='grid' x1='{SIDE}' x2='{END}' y1='{0:.1}' y2='{0:.1}'/>\
-             <text class='soft' x='{1:.0}' y='{2:.1}' text-anchor='end'>{3}</text>",
-            y(tick),
-            SIDE - 6.0,
-            y(tick) + 4.0,
-            number(tick),
-        );
-    }
-    let room = (END - SIDE) / groups.len() as f64;
+    canvas.grid(&AREA, &axis);
+    let room = (AREA.right - AREA.left) / groups.len() as f64;
     let width = room * 0.8 / BARS.len() as f64;
+    let left = |place: usize| AREA.left + room * (place as f64 + 0.1);
     for (place, (size, values)) in groups.iter().enumerate() {
-        let left = SIDE + room * (place as f64 + 0.1);
-        for (index, value) in values.iter().enumerate() {
-            let _ = writeln!(
-                body,
-                "<rect class='bar s{index}' x='{:.1}' y='{:.1}' width='{:.1}' height='{:.1}'>\
-                 <title>{} bytes, {}: {} {}</title></rect>",
-                left + width * index as f64,
-                y(*value),
-                width - 2.0,
-                BOTTOM - y(*value),
-                number(*size),
-                BARS.get(index).map_or("", |(_, name)| name),
-                number(*value),
-                escape(unit),
-            );
+        for (index, ((_, name), value)) in BARS.iter().zip(values).enumerate() {
+            let x = left(place) + width * index as f64;
+            let bar = AREA.upright(x, width - 2.0, axis.place(*value));
+            let title = format!("{} bytes, {name}: {} {unit}", number(*size), number(*value));
+            canvas.titled_rect(&format!("bar s{index}"), bar, &title);
         }
-        let _ = writeln!(
-            body,
-            "<text class='soft' x='{:.1}' y='{:.1}' text-anchor='middle'>{}</text>",
-            left + room * 0.4,
-            BOTTOM + 18.0,
-            number(*size),
-        );
     }
-    let _ = writeln!(
-        body,
-        "<text class='soft' x='{:.1}' y='{:.1}' text-anchor='middle'>bytes of data; upward: {}</text>",
-        (SIDE + END) / 2.0,
-        BOTTOM + 38.0,
-        escape(unit),
-    );
-    Some(frame(HEIGHT, title, &body))
+    let sizes = groups.iter().enumerate();
+    let sizes = sizes.map(|(place, (size, _))| (left(place) + room * 0.4, number(*size)));
+    canvas.names_below(&AREA, 18.0, 0.0, sizes);
+    canvas.caption(&AREA, 38.0, &format!("bytes of data; upward: {unit}"));
+    Some(canvas.embedded(WIDTH, HEIGHT, title))
 }
 
 #[cfg(test)]

@@ -47,12 +47,3 @@ fn embedded(results: &Results) -> String {
         .unwrap_or_default()
         .replace('<', "\\u003c")
 }
-
-/// Text between tags and in attributes of pictures.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\'', "&#39;")
-}

@@ -1,13 +1,11 @@
 //! Bars of speed in front of striped bars of processor use, as the thesis draws its file transfers
 //! (Fig. 5.5 to 5.8): how fast, and how busy that keeps the machine.
 
-use std::fmt::Write as _;
+use chart::{Anchor, Area, Axis, Canvas, number};
 
 use crate::record::{Outcome, State};
-use crate::report::html::escape;
 use crate::report::part::Part;
-use crate::report::plot::{LETTER, RIGHT, WIDTH, frame};
-use crate::report::text::number;
+use crate::report::plot::{LETTER, RIGHT, WIDTH};
 
 /// Heights of the bars and of a row, in units of the picture.
 const STRIPED: f64 = 22.0;
@@ -60,47 +58,33 @@ pub(super) fn write(parts: &mut Vec<Part>, outcome: &Outcome) {
 fn picture(title: &str, bars: &[&Bar<'_>]) -> String {
     let longest = bars.iter().map(|bar| bar.name.chars().count()).max();
     let left = (longest.unwrap_or_default() as f64 * LETTER * 0.9 + 14.0).round();
-    let most = |of: fn(&Bar<'_>) -> f64| {
-        bars.iter()
-            .map(|bar| of(bar))
-            .fold(f64::MIN_POSITIVE, f64::max)
+    let area = Area {
+        left,
+        right: WIDTH - RIGHT * 1.6,
+        top: 30.0,
+        bottom: 0.0,
     };
-    let (fastest, busiest) = (most(|bar| bar.rate), most(|bar| bar.busy));
-    let span = WIDTH - left - RIGHT * 1.6;
-    let mut body = String::from(
-        "<defs><pattern id='stripes' width='7' height='7' patternUnits='userSpaceOnUse' \
-         patternTransform='rotate(45)'><rect class='stripe' width='3' height='7'/></pattern></defs>\n",
-    );
-    let _ = writeln!(
-        body,
-        "<rect class='bar s0' x='{left}' y='8' width='12' height='12'/><text class='soft' x='{:.0}' y='18'>\
-         Mbit/s</text><rect class='striped' x='{:.0}' y='8' width='12' height='12'/>\
-         <text class='soft' x='{:.0}' y='18'>% of one processor</text>",
-        left + 17.0,
-        left + 80.0,
-        left + 97.0,
-    );
-    let mut y = 30.0;
+    let rates = Axis::linear(bars.iter().map(|bar| bar.rate));
+    let loads = Axis::linear(bars.iter().map(|bar| bar.busy));
+    let place = |axis: &Option<Axis>, value| axis.map_or(0.0, |axis| axis.place(value));
+    let mut canvas = Canvas::default();
+    canvas.stripes("stripes", "stripe");
+    canvas.sample("bar s0", (left, 8.0), "Mbit/s");
+    canvas.sample("striped", (left + 80.0, 8.0), "% of one processor");
+    let mut y = area.top;
     for bar in bars {
-        let (striped, solid) = (bar.busy / busiest * span, bar.rate / fastest * span);
-        let _ = writeln!(
-            body,
-            "<text x='{:.0}' y='{:.1}' text-anchor='end'>{}</text>\
-             <rect class='striped' x='{left}' y='{y:.1}' width='{striped:.1}' height='{STRIPED}'/>\
-             <rect class='bar s0' x='{left}' y='{:.1}' width='{solid:.1}' height='{SOLID}'/>\
-             <text x='{:.1}' y='{:.1}'>{}, {} %</text>",
-            left - 8.0,
-            y + STRIPED / 2.0 + 4.5,
-            escape(bar.name),
-            y + (STRIPED - SOLID) / 2.0,
-            left + striped.max(solid) + 6.0,
-            y + STRIPED / 2.0 + 4.5,
-            number(bar.rate),
-            number(bar.busy),
-        );
+        let level = y + STRIPED / 2.0 + 4.5;
+        let (busy, rate) = (place(&loads, bar.busy), place(&rates, bar.rate));
+        canvas.text("", (left - 8.0, level), Anchor::End, bar.name);
+        canvas.rect("striped", area.lying(y, STRIPED, busy));
+        let inside = y + (STRIPED - SOLID) / 2.0;
+        canvas.rect("bar s0", area.lying(inside, SOLID, rate));
+        let beside = (area.x(busy.max(rate)) + 6.0, level);
+        let text = format!("{}, {} %", number(bar.rate), number(bar.busy));
+        canvas.text("", beside, Anchor::Start, &text);
         y += ROW;
     }
-    frame(y, title, &body)
+    canvas.embedded(WIDTH, y, title)
 }
 
 #[cfg(test)]

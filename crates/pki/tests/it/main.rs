@@ -18,6 +18,7 @@ mod ocsp_client;
 mod ocsp_site;
 mod openssl;
 mod parsers;
+mod pkcs12;
 mod pkits;
 mod refusals;
 mod tls;

@@ -1,0 +1,4 @@
+//! The form of whole pictures.
+
+mod pictures;
+mod xml;
