@@ -71,10 +71,17 @@ fn run_and_kill(dir: &Path, after: Duration) -> Vec<(u64, String)> {
         .spawn()
         .unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
+    let (begun, first) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         output
             .lines()
             .map_while(Result::ok)
+            .inspect(|line| {
+                if line.contains("acknowledged ") {
+                    // Nobody listens any more after the first.
+                    let _ = begun.send(());
+                }
+            })
             .filter_map(|line| {
                 let (_, rest) = line.split_once("acknowledged ")?;
                 let (index, hash) = rest.split_once(' ')?;
@@ -83,6 +90,8 @@ fn run_and_kill(dir: &Path, after: Duration) -> Vec<(u64, String)> {
             })
             .collect()
     });
+    // From the first event on: a machine that has much to do may need long for the start.
+    first.recv_timeout(Duration::from_secs(60)).unwrap();
     std::thread::sleep(after);
     child.kill().unwrap();
     child.wait().unwrap();
