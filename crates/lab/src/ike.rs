@@ -452,6 +452,7 @@ pub(crate) fn connection(
         }],
         rekey_after: None,
         liveness: None,
+        unique: ikev2::Unique::Replace,
     })
 }
 

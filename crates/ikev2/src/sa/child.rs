@@ -37,6 +37,9 @@ pub(crate) struct ChildSa {
     /// We made it in a response that the peer may not have yet, so that it may not know it; until then
     /// at most.
     pub(crate) unconfirmed: Option<Timestamp>,
+    /// The peer sends by another of its IKE SAs until it has our response: we send with this one when it shows
+    /// that it has it, and at this time at the latest.
+    pub(crate) held: Option<Timestamp>,
     pub(crate) rekey_at: Option<Timestamp>,
     /// When we delete it, if it is not replaced, or if the peer that replaced it does not.
     pub(crate) ends_at: Option<Timestamp>,
@@ -557,6 +560,7 @@ pub(crate) fn install(
         replaces: context.replaces,
         send_now: context.send_now,
     })));
+    core.sends_anew |= context.send_now;
     let rekey_at = rekey_time(core, child.rekey_after);
     Ok(ChildSa {
         config: new.config,
@@ -566,6 +570,7 @@ pub(crate) fn install(
         sending: context.send_now,
         // Who gets a response knows the Child SA; who gives one does not know whether it arrived.
         unconfirmed: (!new.initiator).then(|| core.now.after(core.limits.unconfirmed)),
+        held: None,
         rekey_at,
         ends_at: end_time(core, child.rekey_after),
     })

@@ -1,12 +1,13 @@
 //! An established IKE SA: its Child SAs, its timers, and what a successor inherits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::child::{ChildSa, ChildState};
 use super::core::{Core, Transfer, end_time, rekey_time};
 use super::exchange::{Exchange, Intent, PendingRekey, Queued};
 use super::nat::Nat;
 use super::paths::Mobility;
+use super::sessions::Origin;
 use super::state::{EventName, Failure, StateName, WrongState};
 use super::{Common, IkeId, IkeSa};
 use crate::auth::Authenticated;
@@ -49,6 +50,8 @@ pub(crate) struct InheritedState {
     pub(crate) mobility: Mobility,
     pub(crate) children: BTreeMap<u32, ChildSa>,
     pub(crate) queue: VecDeque<Queued>,
+    pub(crate) origin: Origin,
+    pub(crate) superseded: bool,
 }
 
 impl InheritedState {
@@ -84,20 +87,20 @@ pub(crate) struct Established {
     pub(crate) rekey_at: Option<Timestamp>,
     /// When it ends if it is not replaced.
     pub(crate) ends_at: Option<Timestamp>,
+    /// Beginning of the session; a successor has it once it takes over.
+    pub(crate) origin: Origin,
+    /// Whether another IKE SA of the peer takes its place.
+    pub(crate) superseded: bool,
 }
 
 impl Established {
-    pub(crate) fn new(
-        core: &mut Core,
-        ike: IkeId,
-        connection: &Connection,
-        auth: Authenticated,
-        keys: IkeKeys,
-    ) -> Self {
+    pub(crate) fn new(core: &mut Core, sa: &Common, auth: Authenticated, keys: IkeKeys) -> Self {
+        let connection: &Connection = &sa.connection;
+        let origin = core.origin(sa.begun, sa.channel.initiator);
         let rekey_at = rekey_time(core, connection.rekey_after);
         let ends_at = end_time(core, connection.rekey_after);
         core.transfers.push(Transfer::Holds {
-            ike,
+            ike: sa.id,
             holder: auth.authorization().holder().clone(),
             most: auth.authorization().rates().ike_sas,
         });
@@ -105,6 +108,7 @@ impl Established {
             state: EstablishedState::Live,
             rekey_at,
             ends_at,
+            origin,
             ..Self::successor_of(auth, keys, Mobility::default())
         }
     }
@@ -128,6 +132,12 @@ impl Established {
             successor: None,
             rekey_at: None,
             ends_at: None,
+            origin: Origin {
+                begun: 0,
+                up: 0,
+                ours: false,
+            },
+            superseded: false,
         }
     }
 
@@ -194,9 +204,19 @@ impl Established {
 
     /// Takes note of a new request of the peer, which shows that it has our last response: it has one request out
     /// at a time.
-    pub(crate) fn confirm(&mut self) {
+    pub(crate) fn confirm(&mut self, sa: &Common, core: &mut Core) {
         for child in self.children.values_mut() {
             child.unconfirmed = None;
+        }
+        self.send_with_held(sa, core);
+    }
+
+    /// Sends with what waited for the peer to show that it has our response to IKE_AUTH.
+    pub(super) fn send_with_held(&mut self, sa: &Common, core: &mut Core) {
+        let held = self.children.values_mut();
+        let held = held.filter_map(|child| child.held.take().map(|_| child.spi_in));
+        for spi_in in held.collect::<Vec<_>>() {
+            self.send_with(sa, core, spi_in);
         }
     }
 
@@ -212,15 +232,24 @@ impl Established {
     }
 
     /// Replaces the Child SAs whose time it is, and deletes those that are over.
-    fn tick_children(&mut self, core: &Core) {
-        let (mut rekey, mut over) = (Vec::new(), Vec::new());
+    fn tick_children(&mut self, sa: &Common, core: &mut Core) {
+        let (mut rekey, mut over, mut held) = (Vec::new(), Vec::new(), Vec::new());
         let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= core.now);
         for child in self.children.values() {
+            if due(child.held) {
+                held.push(child.spi_in);
+            }
             if due(self.ends_at(child)) {
                 over.push(child.spi_in);
             } else if due(child.rekey_at) {
                 rekey.push(child.spi_in);
             }
+        }
+        for spi_in in held {
+            if let Some(child) = self.children.get_mut(&spi_in) {
+                child.held = None;
+            }
+            self.send_with(sa, core, spi_in);
         }
         for spi_in in rekey {
             if let Some(child) = self.children.get_mut(&spi_in) {
@@ -253,6 +282,7 @@ impl Established {
             Some(Exchange::UpdateAddresses(_)) => {
                 rest.push_back(Queued::at_once(Intent::UpdateAddresses));
             }
+            Some(Exchange::Confirm(_)) => rest.push_back(Queued::at_once(Intent::Confirm)),
             Some(Exchange::CheckPath(_)) => rest.push_back(Queued::at_once(Intent::CheckPath)),
             _ => {}
         }
@@ -268,6 +298,8 @@ impl Established {
             mobility: self.mobility.clone(),
             children,
             queue: rest,
+            origin: self.origin,
+            superseded: self.superseded,
         }
     }
 
@@ -303,7 +335,7 @@ impl Established {
     }
 
     pub(super) fn timeout(&self, sa: &Common) -> Option<Timestamp> {
-        let timers = |child: &ChildSa| [child.rekey_at, self.ends_at(child)];
+        let timers = |child: &ChildSa| [child.rekey_at, self.ends_at(child), child.held];
         let children = self.children.values().flat_map(timers).flatten();
         let live = self.is_live();
         let idle = sa.channel.is_idle();
@@ -339,7 +371,7 @@ impl Established {
         if !self.is_live() {
             return;
         }
-        self.tick_children(core);
+        self.tick_children(sa, core);
         if due(self.ends_at) {
             self.ends_at = None;
             self.enqueue(core, Intent::DeleteIke(Reason::Overdue), now);
@@ -375,6 +407,7 @@ impl Established {
         {
             return;
         }
+        core.sends_anew = true;
         core.event(Event::ChildOutbound {
             ike: sa.id,
             spi_in,
@@ -406,6 +439,7 @@ impl IkeSa {
             return Err(self.wrong_state(EventName::Inherit));
         };
         established.state = EstablishedState::Live;
+        (established.origin, established.superseded) = (inherited.origin, inherited.superseded);
         established.mobility = inherited.mobility;
         sa.channel.path = inherited.path;
         sa.nat = inherited.nat;
@@ -428,12 +462,69 @@ impl IkeSa {
     pub(crate) fn note_inbound(&mut self, core: &mut Core, spi_in: u32) -> Result<(), WrongState> {
         self.established_do(core, EventName::Inbound, |established, sa, core| {
             if let Some(child) = established.children.get_mut(&spi_in) {
-                child.unconfirmed = None;
+                (child.unconfirmed, child.held) = (None, None);
                 if child.is_live() && !child.sending {
                     established.send_with(sa, core, spi_in);
                 }
             }
         })
+    }
+
+    /// Asks the peer whether it has this IKE SA, which takes the place of others ([`Transfer::Confirmed`]).
+    pub(crate) fn confirm_takeover(
+        &mut self,
+        core: &mut Core,
+        not_before: Timestamp,
+    ) -> Result<(), WrongState> {
+        self.live_do(core, EventName::Command, |established, sa, core| {
+            established.enqueue(core, Intent::Confirm, not_before);
+            established.pump(sa, core);
+        })
+    }
+
+    /// Sends by this IKE SA what others of the peer could send as well.
+    pub(crate) fn send_with_all(&mut self, core: &mut Core) -> Result<(), WrongState> {
+        self.live_do(core, EventName::Command, |established, sa, core| {
+            // Those that wait for the peer are not known there yet.
+            let live = established.children.values();
+            let live = live.filter(|child| child.is_live() && child.sending);
+            for (spi_in, spi_out) in live.map(|child| (child.spi_in, child.spi_out)) {
+                core.event(Event::ChildOutbound {
+                    ike: sa.id,
+                    spi_in,
+                    spi_out,
+                });
+            }
+        })
+    }
+
+    /// The peer has no other IKE SA any more by which it could wait for our response.
+    pub(crate) fn send_with_held(&mut self, core: &mut Core) -> Result<(), WrongState> {
+        self.live_do(core, EventName::Command, |established, sa, core| {
+            established.send_with_held(sa, core);
+        })
+    }
+
+    /// Places in the configuration of the Child SAs that are in use.
+    pub(crate) fn configured_children(&self) -> BTreeSet<usize> {
+        let children = self.established().map(|established| &established.children);
+        let children = children.into_iter().flat_map(|children| children.values());
+        // A replaced one and its successor have the same place.
+        let live = children.filter(|child| child.is_live());
+        live.map(|child| child.config).collect()
+    }
+
+    /// Whether another IKE SA of the peer takes the place of this one.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.established()
+            .is_some_and(|established| established.superseded)
+    }
+
+    /// Notes whether another IKE SA of the peer takes the place of this one.
+    pub(crate) fn set_superseded(&mut self, superseded: bool) {
+        if let super::State::Established(established) = &mut self.state {
+            established.superseded = superseded;
+        }
     }
 
     /// The peer's packets are as good a sign of life as its messages.

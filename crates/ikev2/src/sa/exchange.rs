@@ -41,6 +41,8 @@ pub(crate) enum Intent {
     SendCrashToken,
     /// See whether the peer lives.
     Liveness,
+    /// See whether the peer has this IKE SA, which takes the place of others.
+    Confirm,
 }
 
 /// An intention, and when it may start.
@@ -69,6 +71,7 @@ pub(crate) enum Exchange {
     UpdateAddresses(AddressUpdate),
     CheckPath(PathCheck),
     Liveness(Liveness),
+    Confirm(Liveness),
     /// Its response says no more than that it was heard.
     Notification,
 }

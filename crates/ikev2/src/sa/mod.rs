@@ -44,6 +44,7 @@ mod responder;
 mod responder_auth;
 mod resumption;
 mod schedule;
+mod sessions;
 mod state;
 #[cfg(test)]
 #[allow(
@@ -70,6 +71,7 @@ use initiator::{Initiator, InitiatorStep};
 use nat::Nat;
 pub(crate) use responder::{Refused, init_notifies, init_notify};
 use responder::{Responder, ResponderStep};
+pub(crate) use sessions::{Origin, PeerKey};
 use state::Failure;
 pub use state::{EventName, StateName, WrongState};
 
@@ -107,6 +109,8 @@ pub(crate) struct Common {
     pub(crate) connection: Arc<Connection>,
     channel: Channel,
     nat: Nat,
+    /// When its first message was sent or came ([`Core::moment`]).
+    begun: u64,
     /// End of the handshake, of lingering, or of waiting for a successor's fate.
     deadline: Option<Timestamp>,
 }
@@ -205,6 +209,11 @@ impl IkeSa {
     /// The peer, if it is authenticated.
     pub(crate) fn peer(&self) -> Option<&crate::wire::Identification> {
         Some(self.established()?.auth.peer())
+    }
+
+    /// Beginning of the session, if the peer is authenticated.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        Some(self.established()?.origin)
     }
 
     /// Inbound and outbound SPIs of the Child SAs.
@@ -322,7 +331,7 @@ impl IkeSa {
         let lost = matches!(reason, Reason::Timeout | Reason::PeerCrashed);
         let followed = matches!(
             reason,
-            Reason::Crowded | Reason::InitialContact | Reason::Redundant
+            Reason::Crowded | Reason::InitialContact | Reason::Redundant | Reason::Replaced
         );
         let name = &self.common.connection.name;
         if !lost && !followed {

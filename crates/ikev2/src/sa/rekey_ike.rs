@@ -134,6 +134,7 @@ impl Established {
                 connection: Arc::clone(&sa.connection),
                 channel,
                 nat: sa.nat,
+                begun: sa.begun,
                 deadline: Some(collision_deadline(core)),
             },
             state: State::Established(Box::new(established)),

@@ -239,7 +239,7 @@ impl IkeSa {
 
     /// An IKE SA whose first request is answered.
     pub(super) fn half_open(
-        core: &Core,
+        core: &mut Core,
         connection: Arc<Connection>,
         channel: Channel,
         nat: Nat,
@@ -251,6 +251,7 @@ impl IkeSa {
                 connection,
                 channel,
                 nat,
+                begun: core.moment(),
                 deadline: Some(core.now.after(core.limits.handshake_time)),
             },
             state: State::Responder(Box::new(responder), ResponderStep::InitAnswered),

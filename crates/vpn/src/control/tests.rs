@@ -2,6 +2,7 @@
 
 mod certificates;
 mod resumption;
+mod unique;
 mod world;
 
 use std::time::Duration;
