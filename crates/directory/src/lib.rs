@@ -23,11 +23,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use audit::{Actor, AuditError, AuditSink, Event};
-use pool::Pool;
+use pool::{Pool, Share};
 use store::sqlx::{self, Sqlite, Transaction};
 use store::{Migration, Sql, StoreError};
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::attempts::Attempts;
 
@@ -70,9 +70,6 @@ CREATE TABLE passwords (
 /// Grows with every change that ends sessions.
 const V2: &str = "ALTER TABLE people ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;";
 
-/// Passwords verified at the same time: each takes 19 MiB and some 20 ms.
-const VERIFIERS: usize = 4;
-
 /// Why the directory could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
@@ -113,7 +110,7 @@ impl From<sqlx::Error> for DirectoryError {
 #[derive(Clone)]
 pub struct Directory {
     sql: Sql,
-    verifiers: Arc<Semaphore>,
+    passwords: Pool,
     attempts: Arc<Attempts>,
     changes: watch::Sender<u64>,
     audit: Arc<dyn AuditSink>,
@@ -158,7 +155,7 @@ impl Directory {
     ) -> Result<Self, StoreError> {
         Ok(Self {
             sql: Sql::open(file, MIGRATIONS).await?,
-            verifiers: Arc::new(Semaphore::new(VERIFIERS)),
+            passwords: Pool::new(Share::Passwords),
             attempts: Arc::default(),
             changes: watch::Sender::new(0),
             audit,
@@ -288,10 +285,10 @@ impl Directory {
     /// The verifier of an acceptable password.
     async fn hashed(&self, uid: &str, password: &str) -> Result<String, DirectoryError> {
         password::check_policy(uid, password)?;
-        // The semaphore lives as long as `self` and is never closed.
-        let _permit = self.verifiers.acquire().await.ok();
         let password = zeroize::Zeroizing::new(password.to_owned());
-        tokio::task::spawn_blocking(move || password::hash(&password))
+        let hash = move || password::hash(&password);
+        self.passwords
+            .run(hash)
             .await?
             .map_err(DirectoryError::Hash)
     }

@@ -121,14 +121,12 @@ pub(crate) async fn login(
     let exists = known.is_some();
     let (verifier, epoch) = known.unzip();
     let password = Zeroizing::new(password.to_owned());
-    // The semaphore is never closed.
-    let _slot = directory.verifiers.acquire().await.ok();
-    let fits = tokio::task::spawn_blocking(move || {
+    let check = move || {
         let verifier = verifier.as_deref().unwrap_or_else(|| dummy());
         matches(verifier, &password)
-    })
-    .await
-    .map_err(DirectoryError::from)?;
+    };
+    let checked = directory.passwords.run(check).await;
+    let fits = checked.map_err(DirectoryError::from)?;
     if !exists || !fits {
         return Err(LoginError::Wrong);
     }

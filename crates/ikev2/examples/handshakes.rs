@@ -13,8 +13,8 @@ use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{
-    Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random,
-    Timestamp,
+    Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random, Request,
+    Response, Timestamp,
 };
 use offload::Encryption;
 
@@ -99,10 +99,10 @@ fn turn(
     while let Some(event) = own.poll_event() {
         moved = true;
         match event {
-            Event::Ask(ask, Ask::Authorize { id, .. }) => {
+            Event::Request(pending, Request::Authorize { id, .. }) => {
                 let holder = Holder::new(id.to_string().as_bytes());
                 let may = Authorization::of_connection(&connection(side), holder);
-                own.answer(now, ask, Answer::Authorized(Box::new(may)));
+                own.respond(now, pending, Response::Authorized(Box::new(may)));
             }
             Event::ChildUp(_) => *children += 1,
             _ => {}

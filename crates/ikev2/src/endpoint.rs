@@ -17,7 +17,7 @@ use crate::admission::Cookies;
 use crate::authorization::Holder;
 use crate::config::{Connection, Limits};
 use crate::crash::CrashSecret;
-use crate::event::{Answer, AskId, Event, Reason, Transmit};
+use crate::event::{Event, Reason, RequestId, Response, Transmit};
 use crate::half_open::{HalfOpen, Network};
 use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer, WrongState};
 use crate::ticket::TicketKeys;
@@ -218,14 +218,16 @@ impl Endpoint {
         self.settle_due(now);
     }
 
-    /// Answers a question. Answers that nobody waits for any more are ignored.
-    pub fn answer(&mut self, now: Timestamp, ask: AskId, answer: Answer) {
+    /// Takes the caller's response to a request. One that nothing waits for any more is ignored.
+    pub fn respond(&mut self, now: Timestamp, pending: RequestId, response: Response) {
         self.core.now = now;
-        let Some(id) = self.core.asks.remove(&ask) else {
+        let Some(id) = self.core.requests.remove(&pending) else {
             return;
         };
         if let Some(sa) = self.table.remove(&id) {
-            self.run(sa, |sa, core| sa.on_answer(core, ask, answer));
+            self.run(sa, |sa, core| {
+                sa.on_caller_response(core, pending, response)
+            });
         }
     }
 
@@ -561,7 +563,7 @@ impl Endpoint {
             self.close_handshake(id);
         }
         if sa.is_gone() {
-            self.core.asks.retain(|_, owner| *owner != id);
+            self.core.requests.retain(|_, owner| *owner != id);
             self.release(id);
             return;
         }

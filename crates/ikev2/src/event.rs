@@ -1,4 +1,4 @@
-//! What an endpoint says to its caller, and asks of it.
+//! Events of an endpoint, its requests to the caller, and the caller's responses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,13 +25,13 @@ pub struct Transmit {
     pub payload: Vec<u8>,
 }
 
-/// Names a question until it is answered.
+/// Identifies a request to the caller until its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AskId(pub(crate) u64);
+pub struct RequestId(pub(crate) u64);
 
-/// A question to the caller. Unanswered ones end with the handshake's time.
+/// A request to the caller, not to the peer. One without response ends with the handshake's time.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum Request {
     /// Sign `message` with the key of connection `connection`.
     Sign {
         /// Name of the connection.
@@ -47,7 +47,7 @@ pub enum Ask {
     VerifyPeer {
         /// Name of the connection.
         connection: String,
-        /// The IKE SA that comes up if the answer is good.
+        /// The IKE SA that comes up if the response is good.
         ike: IkeId,
         /// DER, the peer's own first, then what else it sent. Nothing of it is trusted yet.
         chain: Vec<Vec<u8>>,
@@ -61,7 +61,7 @@ pub enum Ask {
     ReviewPeer {
         /// Name of the connection.
         connection: String,
-        /// The IKE SA that comes up if the answer is good.
+        /// The IKE SA that comes up if the response is good.
         ike: IkeId,
         /// Identity of the peer.
         id: Identification,
@@ -80,7 +80,7 @@ pub enum Ask {
     Tls(TlsStep),
     /// Solve a puzzle, on a thread that nobody waits for ([`Puzzle::solve`]): the responder has many first messages.
     Solve(Puzzle),
-    /// Say what a peer may have that has proved who it is. Without an answer there is no IKE SA.
+    /// Say what a peer may have that has proved who it is. Without a response there is no IKE SA.
     /// Addresses that are given are free again with [`Event::IkeDown`] of this IKE SA or its last
     /// successor.
     Authorize {
@@ -99,9 +99,9 @@ pub enum Ask {
     },
 }
 
-/// The answer to an [`Ask`].
+/// The caller's response to a [`Request`].
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum Response {
     /// The signature.
     Signature(Vec<u8>),
     /// The chain is good; here is the public key of its first certificate as DER
@@ -124,7 +124,7 @@ pub enum Answer {
     Refused(String),
 }
 
-impl Answer {
+impl Response {
     /// Its kind, for counters.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
@@ -262,8 +262,8 @@ pub struct ChildUp {
 /// An event.
 #[derive(Clone)]
 pub enum Event {
-    /// A question; answer with [`crate::Endpoint::answer`].
-    Ask(AskId, Ask),
+    /// A request; respond with [`crate::Endpoint::respond`].
+    Request(RequestId, Request),
     /// Both sides have proved who they are.
     IkeUp {
         /// The IKE SA.

@@ -16,12 +16,12 @@
 //! ```text
 //! handle_datagram(now, local, remote, bytes) ─┐               ┌─► poll_transmit()
 //! handle_timeout(now)                        ─┼─► Endpoint ───┼─► poll_event()
-//! answer(now, ask, answer)                   ─┘               └─► poll_timeout()
+//! respond(now, id, response)                 ─┘               └─► poll_timeout()
 //! ```
 //!
-//! Private keys and certificate chains stay outside: [`Ask::Sign`] and [`Ask::VerifyPeer`] are events
-//! that the caller answers when it has the answer; what an authenticated peer may have is its answer to
-//! [`Ask::Authorize`]. Packets of the tunnel stay outside as well: the
+//! Private keys and certificate chains stay outside: [`Request::Sign`] and [`Request::VerifyPeer`] are events
+//! to which the caller responds when it can; what an authenticated peer may have is its response to
+//! [`Request::Authorize`]. Packets of the tunnel stay outside as well: the
 //! keys of a Child SA leave in [`Event::ChildUp`].
 //!
 //! ```
@@ -107,7 +107,7 @@ pub use budget::Rates;
 pub use config::{ChildConfig, Connection, Limits, Unique};
 pub use crash::CrashSecret;
 pub use endpoint::Endpoint;
-pub use event::{Answer, Ask, AskId, Event, Transmit};
+pub use event::{Event, Request, RequestId, Response, Transmit};
 pub use sa::{EventName, IkeId, StateName, WrongState};
 pub use ticket::{TICKET_MAX, TicketKeys};
 pub use time::Timestamp;

@@ -16,8 +16,8 @@ use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{
-    Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random,
-    Timestamp,
+    Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Random, Request,
+    Response, Timestamp,
 };
 use offload::Encryption;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -166,7 +166,7 @@ impl Identity {
         }
     }
 
-    pub(crate) fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Answer, String> {
+    pub(crate) fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Response, String> {
         let random = SystemRandom::new();
         let refused = |error: aws_lc_rs::error::Unspecified| error.to_string();
         let signature = match (&self.key, scheme) {
@@ -188,11 +188,11 @@ impl Identity {
             }
             _ => return Err(format!("the client does not sign with {scheme:?}")),
         };
-        Ok(Answer::Signature(signature))
+        Ok(Response::Signature(signature))
     }
 
     /// The chain leads to the root and the certificate is the server's.
-    pub(crate) fn verify(&self, chain: &[Vec<u8>]) -> Result<Answer, String> {
+    pub(crate) fn verify(&self, chain: &[Vec<u8>]) -> Result<Response, String> {
         let text = |error: webpki::Error| error.to_string();
         let certificates: Vec<_> = chain
             .iter()
@@ -208,7 +208,7 @@ impl Identity {
             .map_err(text)?;
         let name = ServerName::try_from(SERVER_NAME).map_err(|error| error.to_string())?;
         leaf.verify_is_valid_for_subject_name(&name).map_err(text)?;
-        Ok(Answer::PeerKey(leaf.subject_public_key_info().to_vec()))
+        Ok(Response::PeerKey(leaf.subject_public_key_info().to_vec()))
     }
 }
 
@@ -328,23 +328,25 @@ impl<'a> Client<'a> {
     fn event(&mut self, event: Event, began: Instant, way: &mut Way) -> Result<(), LabError> {
         let now = self.now();
         match event {
-            Event::Ask(id, ask) => {
-                let answer = match ask {
-                    Ask::Sign {
+            Event::Request(id, request) => {
+                let answer = match request {
+                    Request::Sign {
                         scheme, message, ..
                     } => self.identity.sign(scheme, &message),
-                    Ask::VerifyPeer { chain, .. } => self.identity.verify(&chain),
-                    Ask::Authorize { .. } => Ok(Answer::Authorized(Box::new(self.may.clone()))),
-                    Ask::Solve(puzzle) => {
-                        let solution = puzzle.solve().map(Answer::Solved);
+                    Request::VerifyPeer { chain, .. } => self.identity.verify(&chain),
+                    Request::Authorize { .. } => {
+                        Ok(Response::Authorized(Box::new(self.may.clone())))
+                    }
+                    Request::Solve(puzzle) => {
+                        let solution = puzzle.solve().map(Response::Solved);
                         solution.ok_or_else(|| "no solution".to_owned())
                     }
-                    Ask::Password { .. } | Ask::Tls(_) | Ask::ReviewPeer { .. } => {
+                    Request::Password { .. } | Request::Tls(_) | Request::ReviewPeer { .. } => {
                         Err("not here".to_owned())
                     }
                 };
-                let answer = answer.unwrap_or_else(Answer::Refused);
-                self.endpoint.answer(now, id, answer);
+                let answer = answer.unwrap_or_else(Response::Refused);
+                self.endpoint.respond(now, id, answer);
             }
             Event::ChildUp(up) => {
                 way.up = Some(began.elapsed());

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ikev2::event::{ChildUp, Reason};
-use ikev2::{Answer, Ask, Authorization, Endpoint, Event, Holder, IkeId, Limits, Timestamp};
+use ikev2::{Authorization, Endpoint, Event, Holder, IkeId, Limits, Request, Response, Timestamp};
 use rustix::event::epoll;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::CertificateDer;
@@ -433,18 +433,20 @@ impl Camera {
 
     fn event(&mut self, event: Event, identity: &Identity, stamp: Timestamp, now: Instant) {
         match event {
-            Event::Ask(id, ask) => {
-                let answer = match ask {
-                    Ask::Sign {
+            Event::Request(id, request) => {
+                let answer = match request {
+                    Request::Sign {
                         scheme, message, ..
                     } => identity.sign(scheme, &message),
-                    Ask::VerifyPeer { chain, .. } => identity.verify(&chain),
-                    Ask::Authorize { .. } => Ok(Answer::Authorized(Box::new(self.may.clone()))),
-                    Ask::ReviewPeer { .. } => Ok(Answer::Welcome),
+                    Request::VerifyPeer { chain, .. } => identity.verify(&chain),
+                    Request::Authorize { .. } => {
+                        Ok(Response::Authorized(Box::new(self.may.clone())))
+                    }
+                    Request::ReviewPeer { .. } => Ok(Response::Welcome),
                     _ => Err("not here".to_owned()),
                 };
-                let answer = answer.unwrap_or_else(Answer::Refused);
-                self.endpoint.answer(stamp, id, answer);
+                let answer = answer.unwrap_or_else(Response::Refused);
+                self.endpoint.respond(stamp, id, answer);
             }
             Event::IkeUp { resumed, .. } => self.resumed = resumed,
             Event::ChildUp(up) => {

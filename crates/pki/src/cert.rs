@@ -13,6 +13,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 pub use x509_cert::Certificate;
 
 use crate::extension::decoded;
+use crate::key::{self, KeyAlgorithm, KeyError, VerifyError};
 use crate::name::AltName;
 
 /// Most certificates in one chain; ours have three.
@@ -40,6 +41,35 @@ pub enum CertError {
     /// A certificate of more than [`MAX_CERTIFICATE_LEN`] bytes.
     #[error("certificate longer than {MAX_CERTIFICATE_LEN} bytes")]
     TooLong,
+}
+
+/// Why a signature by a certificate's key was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    #[error(transparent)]
+    Certificate(#[from] CertError),
+    /// The key is of a type that does not sign here.
+    #[error("unusable public key")]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Signature(#[from] VerifyError),
+}
+
+/// Verifies that `signature` over `message` is by the key of `certificate` (DER), made as [`crate::PrivateKey::sign`]
+/// makes it. Says nothing about the certificate's path.
+///
+/// # Errors
+/// [`SignatureError`].
+pub fn verify_signature(
+    certificate: &[u8],
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), SignatureError> {
+    let certificate = from_der(certificate)?;
+    let spki = &certificate.tbs_certificate.subject_public_key_info;
+    let algorithm = KeyAlgorithm::of_spki(spki)?.signature_algorithm();
+    let spki = spki.to_der().map_err(CertError::Malformed)?;
+    Ok(key::verify(&spki, &algorithm, message, signature)?)
 }
 
 /// Reads one certificate in DER; bytes left over are an error.

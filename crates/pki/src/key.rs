@@ -87,6 +87,22 @@ impl KeyAlgorithm {
         matches!(self, Self::EcdsaP256 | Self::EcdsaP384)
     }
 
+    /// The signature algorithm of [`PrivateKey::sign`] with keys of this type.
+    ///
+    /// Parameters are absent for ECDSA and Ed25519 (RFC 5758, RFC 8410), NULL for RSA (RFC 4055).
+    #[must_use]
+    pub fn signature_algorithm(self) -> AlgorithmIdentifierOwned {
+        let (oid, parameters) = match self {
+            Self::EcdsaP256 => (ECDSA_WITH_SHA_256, None),
+            Self::EcdsaP384 => (ECDSA_WITH_SHA_384, None),
+            Self::Ed25519 => (ID_ED_25519, None),
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
+                (SHA_256_WITH_RSA_ENCRYPTION, Some(Any::from(Null)))
+            }
+        };
+        AlgorithmIdentifierOwned { oid, parameters }
+    }
+
     /// Recognises the algorithm of a public key.
     ///
     /// # Errors
@@ -394,19 +410,9 @@ impl PrivateKey {
     }
 
     /// The identifier that goes beside the result of [`Self::sign`] in certificates, CRLs and CMS.
-    ///
-    /// Parameters are absent for ECDSA and Ed25519 (RFC 5758, RFC 8410), NULL for RSA (RFC 4055).
     #[must_use]
     pub fn signature_algorithm(&self) -> AlgorithmIdentifierOwned {
-        let (oid, parameters) = match self.inner.algorithm {
-            KeyAlgorithm::EcdsaP256 => (ECDSA_WITH_SHA_256, None),
-            KeyAlgorithm::EcdsaP384 => (ECDSA_WITH_SHA_384, None),
-            KeyAlgorithm::Ed25519 => (ID_ED_25519, None),
-            KeyAlgorithm::Rsa2048 | KeyAlgorithm::Rsa3072 | KeyAlgorithm::Rsa4096 => {
-                (SHA_256_WITH_RSA_ENCRYPTION, Some(Any::from(Null)))
-            }
-        };
-        AlgorithmIdentifierOwned { oid, parameters }
+        self.inner.algorithm.signature_algorithm()
     }
 
     /// Elliptic-curve Diffie-Hellman with this static key.

@@ -5,7 +5,10 @@
 //! nothing would be received or recorded any more. So every kind of work has a [`Pool`], and the
 //! sizes of all pools together stay below what the runtime has.
 //!
-//! It starts no threads of its own and knows nothing of the work.
+//! Work that anybody may ask for and that costs processor time runs on threads of its own, which give
+//! way to all others: whoever guesses passwords slows down guessers, not cameras.
+//!
+//! It knows nothing of the work.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().build().unwrap().block_on(async {
@@ -17,6 +20,8 @@
 
 use std::sync::Arc;
 
+use rustix::process::{getpriority_process, setpriority_process};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 
@@ -33,10 +38,18 @@ pub enum Share {
     Audit,
     /// Media, thumbnails and packages for people.
     Media,
+    /// Checking and hashing passwords.
+    Passwords,
 }
 
 impl Share {
-    const ALL: [Self; 4] = [Self::Intake, Self::Registry, Self::Audit, Self::Media];
+    const ALL: [Self; 5] = [
+        Self::Intake,
+        Self::Registry,
+        Self::Audit,
+        Self::Media,
+        Self::Passwords,
+    ];
 
     /// Threads that this kind of work takes at most. Our choice: waiting for the disk is what most
     /// of them do, and commits of the log are shared by all who wait for one. Media cost processor
@@ -47,9 +60,20 @@ impl Share {
             Self::Intake => 96,
             Self::Registry | Self::Audit => 64,
             Self::Media => 16,
+            // Each takes 19 MiB and some 20 ms of processor time.
+            Self::Passwords => 4,
         }
     }
+
+    /// Whether it gives way to all other work where processors are short.
+    const fn gives_way(self) -> bool {
+        matches!(self, Self::Media | Self::Passwords)
+    }
 }
+
+/// The nice value of work that gives way: it gets a tenth of what other work gets beside it (sched(7)),
+/// so that it slows down and never stands still.
+const NICE: i32 = 10;
 
 // The rest is for the libraries, which ask nobody.
 const _: () = {
@@ -68,14 +92,19 @@ const _: () = {
 #[derive(Clone, Debug)]
 pub struct Pool {
     permits: Arc<Semaphore>,
+    own: Option<Arc<Own>>,
 }
 
 impl Pool {
     /// A pool with the threads of `share`. Make one for each kind of work, and pass clones on.
+    ///
+    /// Work of a share that gives way falls back to the runtime's threads where none of its own can be had.
     #[must_use]
     pub fn new(share: Share) -> Self {
+        let own = share.gives_way().then(|| Own::new(share.threads()));
         Self {
             permits: Arc::new(Semaphore::new(share.threads())),
+            own: own.flatten().map(Arc::new),
         }
     }
 
@@ -92,12 +121,51 @@ impl Pool {
     ) -> Result<T, JoinError> {
         // The semaphore lives as long as `self` and is never closed.
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
-        spawn_blocking(move || {
+        let work = move || {
             let result = work();
             drop(permit);
             result
+        };
+        match self.own.as_ref().and_then(|own| own.runtime.as_ref()) {
+            Some(runtime) => runtime.spawn_blocking(work).await,
+            None => spawn_blocking(work).await,
+        }
+    }
+}
+
+/// Threads of a pool's own, for blocking work only; a thread that is idle for some seconds ends.
+#[derive(Debug)]
+struct Own {
+    runtime: Option<Runtime>,
+}
+
+impl Own {
+    fn new(threads: usize) -> Option<Self> {
+        let runtime = Builder::new_current_thread()
+            .max_blocking_threads(threads)
+            .thread_name("gives-way")
+            .on_thread_start(give_way)
+            .build();
+        runtime.ok().map(|runtime| Self {
+            runtime: Some(runtime),
         })
-        .await
+    }
+}
+
+/// Lowers the priority of the calling thread: on Linux the call without a process means it alone. Refused, the
+/// thread works like any other.
+fn give_way() {
+    let now = getpriority_process(None).unwrap_or_default();
+    // A refusal is no reason not to work.
+    let _ = setpriority_process(None, now.max(NICE));
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // The last clone may go inside of another runtime, where nothing may wait for threads.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -133,6 +201,7 @@ mod tests {
     async fn caller_that_goes_away_does_not_free_the_thread_it_uses() {
         let pool = Pool {
             permits: Arc::new(Semaphore::new(1)),
+            own: None,
         };
         let (end, held) = mpsc::channel::<()>();
         let first = tokio::spawn({
@@ -150,5 +219,21 @@ mod tests {
         );
         drop(end);
         pool.run(|| ()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn work_that_gives_way_has_a_lower_priority_and_others_keep_theirs() {
+        let nice = || getpriority_process(None).unwrap();
+        let before = nice();
+        for share in Share::ALL {
+            let found = Pool::new(share).run(nice).await.unwrap();
+            let wanted = if share.gives_way() {
+                before.max(NICE)
+            } else {
+                before
+            };
+            assert_eq!(found, wanted, "{share:?}");
+        }
+        assert_eq!(nice(), before);
     }
 }

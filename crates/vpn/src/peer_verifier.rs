@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use ikev2::AskId;
+use ikev2::RequestId;
 use ikev2::wire::Identification;
 use pki::ocsp::client::{Client, Completed};
 use time::OffsetDateTime;
@@ -26,7 +26,7 @@ pub(super) enum Job<T> {
     End,
 }
 
-pub(super) type TrustJob = Job<AskId>;
+pub(super) type TrustJob = Job<RequestId>;
 
 fn no_authority() -> Refused {
     Refused::Unacceptable("no authority is trusted".to_owned())

@@ -142,14 +142,14 @@ impl Protocol {
         match input {
             Input::Wake => {}
             Input::Child(event) => control.child_event(event, now),
-            Input::Signed(ask, result) => control.signed(ask, result, now),
-            Input::Solved(ask, solution) => control.solved(ask, solution, now),
-            Input::TlsDone(ask) => control.tls_done(ask, now),
-            Input::Verifier(VerifierEvent::Verified(ask, result)) => {
-                control.verified(ask, result, now)
+            Input::Signed(pending, result) => control.signed(pending, result, now),
+            Input::Solved(pending, solution) => control.solved(pending, solution, now),
+            Input::TlsDone(pending) => control.tls_done(pending, now),
+            Input::Verifier(VerifierEvent::Verified(pending, result)) => {
+                control.verified(pending, result, now)
             }
-            Input::Verifier(VerifierEvent::Reviewed(ask, result)) => {
-                control.reviewed(ask, result, now)
+            Input::Verifier(VerifierEvent::Reviewed(pending, result)) => {
+                control.reviewed(pending, result, now)
             }
             Input::Verifier(VerifierEvent::Recheck) => self.recheck(control, now),
             Input::Command(command, answer) => {
@@ -228,30 +228,30 @@ impl Protocol {
         match effect {
             // Too many handshakes at once: without an answer this one ends by its time, and the peer tries
             // again. A refusal would tell it that it is not who it says.
-            Effect::Sign(ask, key, scheme, message) => {
-                let job = KeyJob::Sign(ask, key, scheme, message);
-                let taken = self.keys.offer(control.requester(ask), 0, job);
+            Effect::Sign(pending, key, scheme, message) => {
+                let job = KeyJob::Sign(pending, key, scheme, message);
+                let taken = self.keys.offer(control.requester(pending), 0, job);
                 self.inbox.note_busy(!taken);
             }
-            Effect::Verify(ask, shown, id) => {
+            Effect::Verify(pending, shown, id) => {
                 // Bytes of a peer that wait in memory have a bound, and certificates are most of them.
                 let sizes = shown.chain.iter().chain(&shown.ocsp).map(Vec::len);
                 let bytes = sizes.sum();
-                let job = TrustJob::Verify(ask, shown, id);
-                let taken = self.trust.offer(control.requester(ask), bytes, job);
+                let job = TrustJob::Verify(pending, shown, id);
+                let taken = self.trust.offer(control.requester(pending), bytes, job);
                 self.inbox.note_busy(!taken);
             }
-            Effect::Review(ask, accepted) => {
-                let job = TrustJob::Review(ask, accepted);
-                let taken = self.trust.offer(control.requester(ask), 0, job);
+            Effect::Review(pending, accepted) => {
+                let job = TrustJob::Review(pending, accepted);
+                let taken = self.trust.offer(control.requester(pending), 0, job);
                 self.inbox.note_busy(!taken);
             }
-            Effect::Tls(ask, step) => {
-                let job = SlowJob::Tls(ask, step);
+            Effect::Tls(pending, step) => {
+                let job = SlowJob::Tls(pending, step);
                 self.inbox.note_busy(self.tls.try_send(job).is_err());
             }
-            Effect::Solve(ask, puzzle) => {
-                let job = SlowJob::Solve(ask, puzzle);
+            Effect::Solve(pending, puzzle) => {
+                let job = SlowJob::Solve(pending, puzzle);
                 self.inbox.note_busy(self.tls.try_send(job).is_err());
             }
             // Rare, and must not be lost.

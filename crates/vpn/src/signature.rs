@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::SyncSender;
 
-use ikev2::AskId;
+use ikev2::RequestId;
 use ikev2::auth::Scheme;
 use ikev2::config::KeyKind;
 use keyhost::{Key, SignatureScheme};
@@ -10,7 +10,7 @@ use keyhost::{Key, SignatureScheme};
 /// Job of the thread that has the private keys sign.
 pub(super) enum KeyJob {
     Set(String, Vec<Key>),
-    Sign(AskId, (String, usize), Scheme, Vec<u8>),
+    Sign(RequestId, (String, usize), Scheme, Vec<u8>),
     /// For TLS, which waits, and has the first of a connection's certificates.
     SignNow(String, Scheme, Vec<u8>, SyncSender<Result<Vec<u8>, String>>),
 }

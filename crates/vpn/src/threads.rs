@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ikev2::AskId;
+use ikev2::RequestId;
 use ikev2::auth::Scheme;
 use ikev2::eap::TlsStep;
 use ikev2::puzzle::{Puzzle, Solution};
@@ -87,12 +87,12 @@ pub(super) enum Input {
     /// Messages wait where none did.
     Wake,
     Child(ChildEvent),
-    Signed(AskId, Result<Vec<u8>, String>),
+    Signed(RequestId, Result<Vec<u8>, String>),
     /// TLS inside EAP has worked.
-    TlsDone(AskId),
+    TlsDone(RequestId),
     /// Solution of a puzzle, if it was found.
-    Solved(AskId, Option<Solution>),
-    Verifier(VerifierEvent<AskId>),
+    Solved(RequestId, Option<Solution>),
+    Verifier(VerifierEvent<RequestId>),
     Command(Command, SyncSender<Reply>),
     Stop,
 }
@@ -162,9 +162,9 @@ pub(super) fn sign(jobs: &Receiver<KeyJob>, inbox: &Inbox, key_host: &KeyHost) -
         match job {
             KeyJob::Set(name, new) if new.is_empty() => drop(keys.remove(&name)),
             KeyJob::Set(name, new) => drop(keys.insert(name, new)),
-            KeyJob::Sign(ask, (name, index), scheme, message) => {
+            KeyJob::Sign(pending, (name, index), scheme, message) => {
                 let signature = sign_with(&keys, &name, index, scheme, &message);
-                inbox.send(Input::Signed(ask, signature));
+                inbox.send(Input::Signed(pending, signature));
             }
             KeyJob::SignNow(name, scheme, message, answer) => {
                 // Who does not wait any more is no trouble.
@@ -190,18 +190,18 @@ fn sign_with(
 
 /// Work that takes a while, and nobody waits for.
 pub(super) enum SlowJob {
-    Tls(AskId, TlsStep),
-    Solve(AskId, Puzzle),
+    Tls(RequestId, TlsStep),
+    Solve(RequestId, Puzzle),
 }
 
 /// The thread on which TLS inside EAP works, as it waits for signatures and verifies certificates there, and on which
 /// puzzles are solved.
 pub(super) fn work_slowly(jobs: &Receiver<SlowJob>, inbox: &Inbox) -> io::Result<()> {
     while let Ok(job) = jobs.recv() {
-        let (ask, step) = match job {
-            SlowJob::Tls(ask, step) => (ask, step),
-            SlowJob::Solve(ask, puzzle) => {
-                inbox.send(Input::Solved(ask, puzzle.solve()));
+        let (pending, step) = match job {
+            SlowJob::Tls(pending, step) => (pending, step),
+            SlowJob::Solve(pending, puzzle) => {
+                inbox.send(Input::Solved(pending, puzzle.solve()));
                 continue;
             }
         };
@@ -209,7 +209,7 @@ pub(super) fn work_slowly(jobs: &Receiver<SlowJob>, inbox: &Inbox) -> io::Result
         if catch_unwind(AssertUnwindSafe(|| step.run())).is_err() {
             tracing::error!("a fault in TLS ended a handshake");
         }
-        inbox.send(Input::TlsDone(ask));
+        inbox.send(Input::TlsDone(pending));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair};
-use ikev2::Answer;
+use ikev2::Response;
 use ikev2::auth::Scheme;
 use ikev2::config::KeyKind;
 use ikev2::wire::{IdType, Identification};
@@ -55,7 +55,7 @@ impl Identity {
         self.kind
     }
 
-    pub(crate) fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Answer, String> {
+    pub(crate) fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Response, String> {
         let (der, random) = (self.key.secret_der(), SystemRandom::new());
         let signature = match self.kind {
             KeyKind::Ed25519 => {
@@ -86,7 +86,7 @@ impl Identity {
                     .to_vec()
             }
         };
-        Ok(Answer::Signature(signature))
+        Ok(Response::Signature(signature))
     }
 
     fn roots(&self) -> Result<Arc<RootCertStore>, Failure> {
@@ -116,7 +116,11 @@ impl Identity {
     }
 
     /// The chain leads to our authority and the certificate is for that name.
-    pub(crate) fn verify(&self, chain: &[Vec<u8>], id: &Identification) -> Result<Answer, String> {
+    pub(crate) fn verify(
+        &self,
+        chain: &[Vec<u8>],
+        id: &Identification,
+    ) -> Result<Response, String> {
         let text = |error: webpki::Error| error.to_string();
         let certificates: Vec<_> = chain
             .iter()
@@ -137,11 +141,11 @@ impl Identity {
             if !id.data.ends_with(leaf.subject()) || header > 4 {
                 return Err("the certificate is somebody else's".into());
             }
-            return Ok(Answer::PeerKey(leaf.subject_public_key_info().to_vec()));
+            return Ok(Response::PeerKey(leaf.subject_public_key_info().to_vec()));
         }
         let name = String::from_utf8(id.data.clone()).map_err(|_| "no name")?;
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
         leaf.verify_is_valid_for_subject_name(&name).map_err(text)?;
-        Ok(Answer::PeerKey(leaf.subject_public_key_info().to_vec()))
+        Ok(Response::PeerKey(leaf.subject_public_key_info().to_vec()))
     }
 }

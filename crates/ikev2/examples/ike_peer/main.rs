@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use identity::Identity;
 use ikev2::eap::NtHash;
 use ikev2::event::Reason;
-use ikev2::{Answer, Ask, Authorization, Endpoint, Event, Holder, IkeId, Random, Timestamp};
+use ikev2::{Authorization, Endpoint, Event, Holder, IkeId, Random, Request, Response, Timestamp};
 use options::Options;
 
 type Failure = Box<dyn std::error::Error>;
@@ -157,7 +157,7 @@ impl Peer {
                     println!("storm-over");
                 }
             }
-            Event::Ask(..) => return Ok(false),
+            Event::Request(..) => return Ok(false),
             _ => {}
         }
         Ok(true)
@@ -222,11 +222,11 @@ impl Peer {
         }
     }
 
-    fn password(&self, user: &str) -> Result<Answer, String> {
+    fn password(&self, user: &str) -> Result<Response, String> {
         let known = self.options.get("user") == Some(user);
         let password = self.options.get("password").filter(|_| known);
         let password = password.ok_or("no such user")?;
-        Ok(Answer::Password(NtHash::of_password(password)))
+        Ok(Response::Password(NtHash::of_password(password)))
     }
 
     fn event(&mut self, event: Event) -> Result<(), Failure> {
@@ -234,7 +234,7 @@ impl Peer {
             return Ok(());
         }
         match event {
-            Event::Ask(ask, Ask::Authorize { id, v4, v6, .. }) => {
+            Event::Request(pending, Request::Authorize { id, v4, v6, .. }) => {
                 let address = self
                     .options
                     .get("virtual")
@@ -246,39 +246,40 @@ impl Peer {
                 let may = may.assigning(&addresses, &[]).with_resumption(Vec::new());
                 let may = Box::new(may);
                 let now = self.now();
-                self.endpoint.answer(now, ask, Answer::Authorized(may));
+                self.endpoint
+                    .respond(now, pending, Response::Authorized(may));
             }
-            Event::Ask(id, Ask::Solve(puzzle)) => {
+            Event::Request(id, Request::Solve(puzzle)) => {
                 println!("puzzle {}", puzzle.bits());
-                let refused = || Answer::Refused("no solution".into());
-                let answer = puzzle.solve().map_or_else(refused, Answer::Solved);
+                let refused = || Response::Refused("no solution".into());
+                let answer = puzzle.solve().map_or_else(refused, Response::Solved);
                 let now = self.now();
-                self.endpoint.answer(now, id, answer);
+                self.endpoint.respond(now, id, answer);
             }
-            Event::Ask(id, Ask::Tls(step)) => {
+            Event::Request(id, Request::Tls(step)) => {
                 step.run();
                 let now = self.now();
-                self.endpoint.answer(now, id, Answer::Tls);
+                self.endpoint.respond(now, id, Response::Tls);
             }
-            Event::Ask(id, ask) => {
+            Event::Request(id, request) => {
                 let identity = self
                     .identity
                     .as_ref()
                     .ok_or("a question without certificate")?;
-                let answer = match ask {
-                    Ask::Sign {
+                let answer = match request {
+                    Request::Sign {
                         scheme, message, ..
                     } => identity.sign(scheme, &message),
-                    Ask::VerifyPeer { chain, id, .. } => identity.verify(&chain, &id),
-                    Ask::Password { user, .. } => self.password(&user),
-                    Ask::ReviewPeer { .. } => Ok(Answer::Welcome),
-                    Ask::Authorize { .. } | Ask::Tls(_) | Ask::Solve(_) => {
+                    Request::VerifyPeer { chain, id, .. } => identity.verify(&chain, &id),
+                    Request::Password { user, .. } => self.password(&user),
+                    Request::ReviewPeer { .. } => Ok(Response::Welcome),
+                    Request::Authorize { .. } | Request::Tls(_) | Request::Solve(_) => {
                         Err("asked elsewhere".into())
                     }
                 };
                 let now = self.now();
                 self.endpoint
-                    .answer(now, id, answer.unwrap_or_else(Answer::Refused));
+                    .respond(now, id, answer.unwrap_or_else(Response::Refused));
             }
             Event::IkeUp {
                 peer,

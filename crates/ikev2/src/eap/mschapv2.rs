@@ -119,7 +119,7 @@ pub(super) enum Server {
     /// The proof is here, the password is to come.
     Answered {
         challenge: [u8; 16],
-        answer: Box<Answer>,
+        answer: Box<ClientResponse>,
     },
     /// Our own proof is out.
     Proved {
@@ -132,7 +132,7 @@ pub(super) enum Server {
     },
 }
 
-pub(super) struct Answer {
+pub(super) struct ClientResponse {
     peer_challenge: [u8; 16],
     proof: [u8; 24],
     user: Vec<u8>,
@@ -200,7 +200,7 @@ impl Server {
     }
 }
 
-fn read_answer(body: &[u8]) -> Result<Answer, EapError> {
+fn read_answer(body: &[u8]) -> Result<ClientResponse, EapError> {
     let mut reader = Reader::new(body, 0);
     if reader.u8("value size").map_err(broken)? != 49 {
         return Err(EapError::Protocol("MSCHAPv2"));
@@ -213,7 +213,7 @@ fn read_answer(body: &[u8]) -> Result<Answer, EapError> {
     if user.is_empty() || user.len() > MAX_NAME {
         return Err(EapError::Protocol("user name"));
     }
-    Ok(Answer {
+    Ok(ClientResponse {
         peer_challenge,
         proof,
         user: user.to_vec(),

@@ -72,7 +72,7 @@ impl Endpoint {
             self.timers.remove(&(at, id));
         }
         self.close_handshake(id);
-        self.core.asks.retain(|_, owner| *owner != id);
+        self.core.requests.retain(|_, owner| *owner != id);
         self.release(id);
     }
 

@@ -11,7 +11,7 @@ use crate::authorization::{Claims, Holder};
 use crate::budget::Budgets;
 use crate::config::{Connection, Limits};
 use crate::crash::CrashSecret;
-use crate::event::{Ask, AskId, Event, Transmit};
+use crate::event::{Event, Request, RequestId, Transmit};
 use crate::half_open::Network;
 use crate::ticket::{HeldTickets, TicketKeys, UsedTickets};
 use crate::time::Timestamp;
@@ -71,7 +71,7 @@ pub(crate) struct Core {
     pub(crate) held_tickets: HeldTickets,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
-    pub(crate) asks: BTreeMap<AskId, IkeId>,
+    pub(crate) requests: BTreeMap<RequestId, IkeId>,
     pub(crate) next_ask: u64,
     pub(crate) spawned: Vec<IkeSa>,
     pub(crate) transfers: Vec<Transfer>,
@@ -99,7 +99,7 @@ impl Core {
             held_tickets: HeldTickets::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
-            asks: BTreeMap::new(),
+            requests: BTreeMap::new(),
             next_ask: 0,
             spawned: Vec::new(),
             transfers: Vec::new(),
@@ -159,12 +159,12 @@ impl Core {
         self.events.push_back(event);
     }
 
-    pub(crate) fn ask(&mut self, ike: IkeId, ask: Ask) -> AskId {
-        let id = AskId(self.next_ask);
+    pub(crate) fn request(&mut self, ike: IkeId, request: Request) -> RequestId {
+        let id = RequestId(self.next_ask);
         // Answers come late or twice, so no number comes again.
         self.next_ask = self.next_ask.wrapping_add(1);
-        self.asks.insert(id, ike);
-        self.event(Event::Ask(id, ask));
+        self.requests.insert(id, ike);
+        self.event(Event::Request(id, request));
         id
     }
 

@@ -7,7 +7,7 @@ use super::initiator::{Initiator, InitiatorNext};
 use super::responder::{Responder, ResponderNext};
 use super::state::{EventName, Failure, FailureKind, WrongState};
 use super::{IkeSa, State};
-use crate::event::{Answer, AskId, Reason};
+use crate::event::{Reason, RequestId, Response};
 use crate::types::Path;
 use crate::wire::{Datagram, DecodeError, ExchangeType, Notify, NotifyType, Payload};
 
@@ -187,7 +187,7 @@ impl IkeSa {
     ) -> Result<(), Failure> {
         match next? {
             InitNext::Wait => self.state = State::InitSent(init),
-            InitNext::Solve(ask) => self.state = State::SolvingPuzzle(init, ask),
+            InitNext::Solve(pending) => self.state = State::SolvingPuzzle(init, pending),
             InitNext::Keyed(initiator, next) => {
                 return self.after_initiator(initiator, core, next);
             }
@@ -291,26 +291,26 @@ impl IkeSa {
     }
 
     /// Handles the caller's answer to a question of this IKE SA.
-    pub(crate) fn on_answer(
+    pub(crate) fn on_caller_response(
         &mut self,
         core: &mut Core,
-        ask: AskId,
-        answer: Answer,
+        pending: RequestId,
+        answer: Response,
     ) -> Result<(), WrongState> {
-        let wrong = self.wrong_state(EventName::Answer(answer.kind()));
+        let wrong = self.wrong_state(EventName::CallerResponse(answer.kind()));
         let common = &mut self.common;
         let outcome = match std::mem::replace(&mut self.state, State::Moving) {
-            State::SolvingPuzzle(mut init, solving) if solving == ask => {
+            State::SolvingPuzzle(mut init, solving) if solving == pending => {
                 let next = init.on_solved(common, core, answer);
                 let outcome = self.after_init(init, core, next);
                 return self.conclude(core, outcome, wrong);
             }
-            State::Initiator(mut initiator, step) if step.waits_for(ask) => {
-                let next = initiator.on_answer(common, core, step, answer);
+            State::Initiator(mut initiator, step) if step.waits_for(pending) => {
+                let next = initiator.on_caller_response(common, core, step, answer);
                 self.after_initiator(initiator, core, next)
             }
-            State::Responder(mut responder, step) if step.waits_for(ask) => {
-                let next = responder.on_answer(common, core, step, answer);
+            State::Responder(mut responder, step) if step.waits_for(pending) => {
+                let next = responder.on_caller_response(common, core, step, answer);
                 self.after_responder(responder, core, next)
             }
             other => {

@@ -19,7 +19,7 @@ use super::{Common, find};
 use crate::auth::{OurProof, PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, Psk, RemoteAuth};
 use crate::eap::{Client, ClientOutput, NtHash};
-use crate::event::{Ask, Reason};
+use crate::event::{Reason, Request};
 use crate::wire::{ExchangeType, Payload};
 
 fn failed(reason: impl ToString) -> Failure {
@@ -115,8 +115,12 @@ impl Initiator {
         }
         let question = verification(sa.id, &sa.connection, id, &response);
         let question = question.ok_or_else(|| failed("no certificate came"))?;
-        let ask = core.ask(sa.id, question);
-        let step = InitiatorStep::EapVerifying { ask, run, response };
+        let pending = core.request(sa.id, question);
+        let step = InitiatorStep::EapVerifying {
+            pending,
+            run,
+            response,
+        };
         Ok(InitiatorNext::Wait(step))
     }
 
@@ -150,14 +154,17 @@ impl Initiator {
             ClientOutput::Success(key) => {
                 return Ok(self.prove_session_key(sa, core, run, key.into_psk()));
             }
-            ClientOutput::NeedTls(step) => Ask::Tls(step),
-            ClientOutput::NeedPassword => Ask::Password {
+            ClientOutput::NeedTls(step) => Request::Tls(step),
+            ClientOutput::NeedPassword => Request::Password {
                 connection: sa.connection.name.clone(),
                 user: run.client.identity(),
             },
         };
-        let ask = core.ask(sa.id, question);
-        Ok(InitiatorNext::Wait(InitiatorStep::EapWorking { ask, run }))
+        let pending = core.request(sa.id, question);
+        Ok(InitiatorNext::Wait(InitiatorStep::EapWorking {
+            pending,
+            run,
+        }))
     }
 
     pub(super) fn on_tls(

@@ -9,7 +9,7 @@ use super::{Common, find};
 use crate::auth::{PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, PeerId, Psk, RemoteAuth};
 use crate::eap::{NtHash, Server, ServerOutput};
-use crate::event::{Answer, Ask, Reason};
+use crate::event::{Reason, Request, Response};
 use crate::wire::{Authentication, ExchangeType, IdType, Identification, Payload};
 
 impl Responder {
@@ -45,9 +45,9 @@ impl Responder {
                     let reason = "peer knows no signature algorithm of our key".into();
                     return Err(refuse_initiator(sa, core, reason));
                 };
-                let ask = core.ask(sa.id, question);
+                let pending = core.request(sa.id, question);
                 Ok(ResponderNext::Wait(ResponderStep::EapSigning {
-                    ask,
+                    pending,
                     scheme,
                     run,
                     first,
@@ -121,22 +121,22 @@ impl Responder {
         sa: &mut Common,
         core: &mut Core,
         mut run: Box<ServerRun>,
-        answer: Answer,
+        answer: Response,
     ) -> Result<ResponderNext, Failure> {
         let password: Option<NtHash>;
         let output = match answer {
-            Answer::Password(hash) => {
+            Response::Password(hash) => {
                 password = Some(hash);
                 run.server.password(password.as_ref(), core.bytes())
             }
-            Answer::PeerKey(_) => run.server.certificate(None),
-            Answer::Tls => run.server.tls(),
-            Answer::Refused(reason) if run.server.waits_for_password() => {
+            Response::PeerKey(_) => run.server.certificate(None),
+            Response::Tls => run.server.tls(),
+            Response::Refused(reason) if run.server.waits_for_password() => {
                 // For the log; to the peer it looks like a wrong password.
                 run.server.note_refusal(reason);
                 run.server.password(None, core.bytes())
             }
-            Answer::Refused(reason) | Answer::OtherConnection(reason) => {
+            Response::Refused(reason) | Response::OtherConnection(reason) => {
                 run.server.certificate(Some(reason))
             }
             _ => {
@@ -220,9 +220,9 @@ fn on_server_output(
             sa.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
             return Err(Reason::Authentication(error.to_string()).into());
         }
-        ServerOutput::NeedTls(step) => Ask::Tls(step),
-        ServerOutput::NeedPassword(user) => Ask::Password { connection, user },
-        ServerOutput::NeedCertificate(chain, name) => Ask::VerifyPeer {
+        ServerOutput::NeedTls(step) => Request::Tls(step),
+        ServerOutput::NeedPassword(user) => Request::Password { connection, user },
+        ServerOutput::NeedCertificate(chain, name) => Request::VerifyPeer {
             connection,
             ike: sa.id,
             chain,
@@ -230,8 +230,11 @@ fn on_server_output(
             ocsp: Vec::new(),
         },
     };
-    let ask = core.ask(sa.id, question);
-    Ok(ResponderNext::Wait(ResponderStep::EapAsking { ask, run }))
+    let pending = core.request(sa.id, question);
+    Ok(ResponderNext::Wait(ResponderStep::EapAsking {
+        pending,
+        run,
+    }))
 }
 
 /// Says that EAP has succeeded; now the session key is to be shown.

@@ -7,7 +7,7 @@ use super::channel::Channel;
 use crate::auth::{HASHES, IntermediateAuth, Scheme, SignedOctets};
 use crate::config::{Connection, Credential, LocalAuth, Ppk, RemoteAuth};
 use crate::crypto::{Group, IkeKeys, Unmixed};
-use crate::event::Ask;
+use crate::event::Request;
 use crate::select::IkeSuite;
 use crate::ticket::TicketId;
 use crate::types::{Nonces, SpiPair};
@@ -95,9 +95,9 @@ impl Handshake {
         connection: &Connection,
         ours: &[Credential],
         octets: &SignedOctets,
-    ) -> Option<(Scheme, Ask)> {
+    ) -> Option<(Scheme, Request)> {
         let scheme = self.choose_credential(ours)?;
-        let question = Ask::Sign {
+        let question = Request::Sign {
             connection: connection.name.clone(),
             credential: self.credential,
             scheme,
@@ -308,9 +308,9 @@ pub(crate) fn verification(
     connection: &Connection,
     id: &Identification,
     payloads: &[Payload],
-) -> Option<Ask> {
+) -> Option<Request> {
     let chain = certificates_in(payloads, CertEncoding::X509_SIGNATURE);
-    (!chain.is_empty()).then(|| Ask::VerifyPeer {
+    (!chain.is_empty()).then(|| Request::VerifyPeer {
         connection: connection.name.clone(),
         ike,
         chain,

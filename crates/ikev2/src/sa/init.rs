@@ -21,7 +21,7 @@ use super::{Common, IkeId, IkeSa, State, find};
 use crate::auth::IntermediateAuth;
 use crate::config::Connection;
 use crate::crypto::{Group, IkeKeys, Pending};
-use crate::event::{Answer, Ask, AskId, Reason};
+use crate::event::{Reason, Request, RequestId, Response};
 use crate::puzzle::{self, Puzzle};
 use crate::select::{IkeSuite, check_choice};
 use crate::ticket::HeldTicket;
@@ -54,7 +54,7 @@ pub(crate) enum InitNext {
     /// With the response that is still to come: this one is not believed, or the request went out anew.
     Wait,
     /// With the caller's solution of a puzzle.
-    Solve(AskId),
+    Solve(RequestId),
     /// With keys.
     Keyed(Box<Initiator>, Result<InitiatorNext, Failure>),
 }
@@ -233,7 +233,7 @@ impl InitSent {
         if puzzle.bits() > puzzle::MAX_BITS {
             return Err(Reason::Puzzle(puzzle.bits()).into());
         }
-        Ok(InitNext::Solve(core.ask(sa.id, Ask::Solve(puzzle))))
+        Ok(InitNext::Solve(core.request(sa.id, Request::Solve(puzzle))))
     }
 
     /// Takes the caller's solution.
@@ -241,14 +241,14 @@ impl InitSent {
         &mut self,
         sa: &mut Common,
         core: &mut Core,
-        answer: Answer,
+        answer: Response,
     ) -> Result<InitNext, Failure> {
         match answer {
-            Answer::Solved(solution) => {
+            Response::Solved(solution) => {
                 self.solution = Some(solution.0);
                 self.restart(sa, core)
             }
-            Answer::Refused(_) => Err(Reason::Protocol("a puzzle without solution").into()),
+            Response::Refused(_) => Err(Reason::Protocol("a puzzle without solution").into()),
             _ => {
                 let reason = Reason::Protocol("a puzzle without solution");
                 Err(Failure::wrong_state(reason))

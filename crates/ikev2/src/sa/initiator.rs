@@ -16,7 +16,7 @@ use crate::auth::{AuthorizedPeer, OurProof, PeerVerified, Scheme};
 use crate::config::Psk;
 use crate::crypto::{Pending, Unmixed};
 use crate::eap::Client;
-use crate::event::{AskId, Reason};
+use crate::event::{Reason, RequestId};
 use crate::wire::{ExchangeType, Identification, KeyExchange, Notify, NotifyType, Payload};
 
 /// An IKE SA with keys but without proof, as initiator.
@@ -47,7 +47,7 @@ pub(crate) enum InitiatorStep {
     },
     /// The caller signs, `fallback` what is for a responder without our post-quantum key.
     Signing {
-        ask: AskId,
+        pending: RequestId,
         scheme: Scheme,
         fallback: bool,
     },
@@ -55,20 +55,20 @@ pub(crate) enum InitiatorStep {
     AuthSent { ours: OurProof },
     /// The caller validates the peer's certificates.
     Verifying {
-        ask: AskId,
+        pending: RequestId,
         ours: OurProof,
         response: Vec<Payload>,
     },
     /// The caller says whether the peer is still welcome.
     Reviewing {
-        ask: AskId,
+        pending: RequestId,
         peer: PeerVerified,
         ours: OurProof,
         response: Vec<Payload>,
     },
     /// The caller says what the peer may have.
     Authorizing {
-        ask: AskId,
+        pending: RequestId,
         peer: PeerVerified,
         ours: OurProof,
         response: Vec<Payload>,
@@ -77,12 +77,15 @@ pub(crate) enum InitiatorStep {
     EapStarted(Box<ClientRun>),
     /// EAP: the caller validates the peer's certificates.
     EapVerifying {
-        ask: AskId,
+        pending: RequestId,
         run: Box<ClientRun>,
         response: Vec<Payload>,
     },
     /// EAP: the caller fetches the password, or has TLS work.
-    EapWorking { ask: AskId, run: Box<ClientRun> },
+    EapWorking {
+        pending: RequestId,
+        run: Box<ClientRun>,
+    },
     /// EAP: a response is out.
     EapSent(Box<ClientRun>),
     /// EAP: our proof with the session key is out.
@@ -110,14 +113,14 @@ impl InitiatorStep {
         }
     }
 
-    pub(super) fn waits_for(&self, id: AskId) -> bool {
+    pub(super) fn waits_for(&self, id: RequestId) -> bool {
         match self {
-            Self::Signing { ask, .. }
-            | Self::Verifying { ask, .. }
-            | Self::Reviewing { ask, .. }
-            | Self::Authorizing { ask, .. }
-            | Self::EapVerifying { ask, .. }
-            | Self::EapWorking { ask, .. } => *ask == id,
+            Self::Signing { pending, .. }
+            | Self::Verifying { pending, .. }
+            | Self::Reviewing { pending, .. }
+            | Self::Authorizing { pending, .. }
+            | Self::EapVerifying { pending, .. }
+            | Self::EapWorking { pending, .. } => *pending == id,
             Self::IntermediateSent { .. }
             | Self::AuthSent { .. }
             | Self::EapStarted(_)

@@ -21,7 +21,7 @@ use crate::auth::{
 };
 use crate::config::{LocalAuth, PeerId, RemoteAuth, Unique};
 use crate::crash::PeerToken;
-use crate::event::{Answer, Ask, Event, Reason};
+use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
 use crate::wire::{Authentication, ExchangeType, Notify, NotifyType, Payload};
 
@@ -76,9 +76,9 @@ impl Initiator {
                     let reason = "peer knows no signature algorithm of our key".into();
                     return Err(Reason::Authentication(reason).into());
                 };
-                let ask = core.ask(sa.id, question);
+                let pending = core.request(sa.id, question);
                 Ok(InitiatorNext::Wait(InitiatorStep::Signing {
-                    ask,
+                    pending,
                     scheme,
                     fallback,
                 }))
@@ -167,12 +167,12 @@ impl Initiator {
     }
 
     /// Handles the caller's answer, for which `step` waits.
-    pub(super) fn on_answer(
+    pub(super) fn on_caller_response(
         &mut self,
         sa: &mut Common,
         core: &mut Core,
         step: InitiatorStep,
-        answer: Answer,
+        answer: Response,
     ) -> Result<InitiatorNext, Failure> {
         use InitiatorStep as Step;
         match (step, answer) {
@@ -180,9 +180,9 @@ impl Initiator {
                 Step::Signing {
                     scheme, fallback, ..
                 },
-                Answer::Signature(signature),
+                Response::Signature(signature),
             ) => self.on_proof(sa, core, scheme.payload(&signature), fallback),
-            (Step::Verifying { ours, response, .. }, Answer::PeerKey(key)) => {
+            (Step::Verifying { ours, response, .. }, Response::PeerKey(key)) => {
                 self.check_responder(sa, core, ours, response, Some(&key))
             }
             (
@@ -192,7 +192,7 @@ impl Initiator {
                     response,
                     ..
                 },
-                Answer::Authorized(may),
+                Response::Authorized(may),
             ) => Ok(InitiatorNext::Finish(InitiatorFinish {
                 peer: AuthorizedPeer::new(peer, *may),
                 ours,
@@ -205,20 +205,20 @@ impl Initiator {
                     response,
                     ..
                 },
-                Answer::Welcome,
+                Response::Welcome,
             ) => Ok(authorize_responder(sa, core, peer, ours, response)),
             (
                 Step::Verifying { .. } | Step::Reviewing { .. } | Step::Authorizing { .. },
-                Answer::Refused(reason) | Answer::OtherConnection(reason),
+                Response::Refused(reason) | Response::OtherConnection(reason),
             ) => Err(refuse_responder(sa, core, reason)),
-            (Step::EapVerifying { run, response, .. }, Answer::PeerKey(key)) => {
+            (Step::EapVerifying { run, response, .. }, Response::PeerKey(key)) => {
                 self.on_eap_responder_key(sa, core, run, &response, Some(&key))
             }
-            (Step::EapWorking { run, .. }, Answer::Password(password)) => {
+            (Step::EapWorking { run, .. }, Response::Password(password)) => {
                 self.on_own_password(sa, core, run, &password)
             }
-            (Step::EapWorking { run, .. }, Answer::Tls) => self.on_tls(sa, core, run),
-            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
+            (Step::EapWorking { run, .. }, Response::Tls) => self.on_tls(sa, core, run),
+            (_, Response::Refused(reason) | Response::OtherConnection(reason)) => {
                 Err(Reason::Authentication(reason).into())
             }
             _ => {
@@ -279,9 +279,9 @@ impl Initiator {
                     let reason = format!("no certificate came ({method})");
                     return Err(refuse_responder(sa, core, reason));
                 };
-                let ask = core.ask(sa.id, question);
+                let pending = core.request(sa.id, question);
                 Ok(InitiatorNext::Wait(InitiatorStep::Verifying {
-                    ask,
+                    pending,
                     ours,
                     response,
                 }))
@@ -392,7 +392,7 @@ pub(super) fn authorize_responder(
     ours: OurProof,
     response: Vec<Payload>,
 ) -> InitiatorNext {
-    let question = Ask::Authorize {
+    let question = Request::Authorize {
         connection: sa.connection.name.clone(),
         ike: sa.id,
         id: peer.id().clone(),
@@ -400,9 +400,9 @@ pub(super) fn authorize_responder(
         v6: false,
         given: Assigned::from_reply(sa.connection.addresses, &response).addresses,
     };
-    let ask = core.ask(sa.id, question);
+    let pending = core.request(sa.id, question);
     InitiatorNext::Wait(InitiatorStep::Authorizing {
-        ask,
+        pending,
         peer,
         ours,
         response,

@@ -76,7 +76,7 @@ use state::Failure;
 pub use state::{EventName, StateName, WrongState};
 
 use crate::config::Connection;
-use crate::event::{AskId, Event, Reason};
+use crate::event::{Event, Reason, RequestId};
 use crate::time::Timestamp;
 use crate::types::Path;
 use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
@@ -136,7 +136,7 @@ impl Common {
 /// State of an IKE SA, with what belongs to it.
 enum State {
     InitSent(Box<InitSent>),
-    SolvingPuzzle(Box<InitSent>, AskId),
+    SolvingPuzzle(Box<InitSent>, RequestId),
     Initiator(Box<Initiator>, InitiatorStep),
     Responder(Box<Responder>, ResponderStep),
     Established(Box<Established>),

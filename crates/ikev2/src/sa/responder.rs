@@ -23,7 +23,7 @@ use crate::auth::{AuthorizedPeer, IntermediateAuth, PeerVerified, Scheme};
 use crate::config::{Connection, Psk};
 use crate::crypto::{IkeKeys, respond};
 use crate::eap::Server;
-use crate::event::{AskId, Reason};
+use crate::event::{Reason, RequestId};
 use crate::select::NegotiationFailure;
 use crate::types::{Nonces, Path, SpiPair};
 use crate::wire::{
@@ -60,29 +60,32 @@ pub(crate) enum ResponderStep {
     /// The first request is answered, the next is to come.
     InitAnswered,
     /// The caller validates the peer's certificates.
-    Verifying { ask: AskId, request: Vec<Payload> },
+    Verifying {
+        pending: RequestId,
+        request: Vec<Payload>,
+    },
     /// The caller says whether the peer is still welcome.
     Reviewing {
-        ask: AskId,
+        pending: RequestId,
         peer: PeerVerified,
         request: Vec<Payload>,
     },
     /// The caller says what the peer may have.
     Authorizing {
-        ask: AskId,
+        pending: RequestId,
         peer: PeerVerified,
         request: Vec<Payload>,
     },
     /// The caller signs.
     Signing {
-        ask: AskId,
+        pending: RequestId,
         scheme: Scheme,
         peer: AuthorizedPeer,
         request: Vec<Payload>,
     },
     /// EAP: the caller signs.
     EapSigning {
-        ask: AskId,
+        pending: RequestId,
         scheme: Scheme,
         run: Box<ServerRun>,
         first: Vec<u8>,
@@ -90,7 +93,10 @@ pub(crate) enum ResponderStep {
     /// EAP: the client's turn.
     EapExpecting(Box<ServerRun>),
     /// EAP: the caller looks for the password, has TLS work, or validates certificates.
-    EapAsking { ask: AskId, run: Box<ServerRun> },
+    EapAsking {
+        pending: RequestId,
+        run: Box<ServerRun>,
+    },
     /// EAP: the peer's proof with the session key is to come.
     EapSucceeded {
         run: Box<ServerRun>,
@@ -114,14 +120,14 @@ impl ResponderStep {
         }
     }
 
-    pub(super) fn waits_for(&self, id: AskId) -> bool {
+    pub(super) fn waits_for(&self, id: RequestId) -> bool {
         match self {
-            Self::Verifying { ask, .. }
-            | Self::Reviewing { ask, .. }
-            | Self::Authorizing { ask, .. }
-            | Self::Signing { ask, .. }
-            | Self::EapSigning { ask, .. }
-            | Self::EapAsking { ask, .. } => *ask == id,
+            Self::Verifying { pending, .. }
+            | Self::Reviewing { pending, .. }
+            | Self::Authorizing { pending, .. }
+            | Self::Signing { pending, .. }
+            | Self::EapSigning { pending, .. }
+            | Self::EapAsking { pending, .. } => *pending == id,
             Self::InitAnswered | Self::EapExpecting(_) | Self::EapSucceeded { .. } => false,
         }
     }

@@ -24,7 +24,7 @@ use crate::auth::{
     verify_signature,
 };
 use crate::config::{Addresses, LocalAuth, RemoteAuth, Unique};
-use crate::event::{Answer, Ask, Event, Reason};
+use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
 use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
 
@@ -90,24 +90,24 @@ impl Responder {
                 let Some(question) = question else {
                     return Err(refuse_initiator(sa, core, "no certificate came".into()));
                 };
-                let ask = core.ask(sa.id, question);
-                let step = ResponderStep::Verifying { ask, request };
+                let pending = core.request(sa.id, question);
+                let step = ResponderStep::Verifying { pending, request };
                 Ok(ResponderNext::Wait(step))
             }
         }
     }
 
     /// Handles the caller's answer, for which `step` waits.
-    pub(super) fn on_answer(
+    pub(super) fn on_caller_response(
         &mut self,
         sa: &mut Common,
         core: &mut Core,
         step: ResponderStep,
-        answer: Answer,
+        answer: Response,
     ) -> Result<ResponderNext, Failure> {
         use ResponderStep as Step;
         match (step, answer) {
-            (Step::Verifying { request, .. }, Answer::PeerKey(key)) => {
+            (Step::Verifying { request, .. }, Response::PeerKey(key)) => {
                 self.check_initiator(sa, core, request, Some(&key))
             }
             (
@@ -117,13 +117,13 @@ impl Responder {
                     request,
                     ..
                 },
-                Answer::Signature(signature),
+                Response::Signature(signature),
             ) => Ok(ResponderNext::Finish(ResponderFinish {
                 peer,
                 request,
                 proof: scheme.payload(&signature),
             })),
-            (Step::Authorizing { peer, request, .. }, Answer::Authorized(may)) => {
+            (Step::Authorizing { peer, request, .. }, Response::Authorized(may)) => {
                 // Not before it is known whose budget it is, and before anything is given away.
                 if !core.budgets.handshake(may.holder(), may.rates(), core.now) {
                     let reason = format!("{} comes more often than it may", peer.id());
@@ -140,19 +140,19 @@ impl Responder {
                 Step::EapSigning {
                     scheme, run, first, ..
                 },
-                Answer::Signature(signature),
+                Response::Signature(signature),
             ) => Ok(self.open_eap(sa, core, run, scheme.payload(&signature), first)),
             (Step::EapAsking { run, .. }, answer) => Self::on_user_answer(sa, core, run, answer),
-            (Step::Reviewing { peer, request, .. }, Answer::Welcome) => {
+            (Step::Reviewing { peer, request, .. }, Response::Welcome) => {
                 Ok(authorize_initiator(sa, core, peer, request))
             }
-            (Step::Reviewing { peer, request, .. }, Answer::OtherConnection(reason)) => {
+            (Step::Reviewing { peer, request, .. }, Response::OtherConnection(reason)) => {
                 self.review_for_other_connection(sa, core, peer, request, reason)
             }
-            (Step::Verifying { request, .. }, Answer::OtherConnection(reason)) => {
+            (Step::Verifying { request, .. }, Response::OtherConnection(reason)) => {
                 self.try_other_connection(sa, core, request, reason)
             }
-            (_, Answer::Refused(reason) | Answer::OtherConnection(reason)) => {
+            (_, Response::Refused(reason) | Response::OtherConnection(reason)) => {
                 Err(refuse_initiator(sa, core, reason))
             }
             _ => {
@@ -193,8 +193,8 @@ impl Responder {
             return Err(refuse_initiator(sa, core, reason));
         };
         sa.connection = connection;
-        let ask = core.ask(sa.id, question);
-        let step = ResponderStep::Verifying { ask, request };
+        let pending = core.request(sa.id, question);
+        let step = ResponderStep::Verifying { pending, request };
         Ok(ResponderNext::Wait(step))
     }
 
@@ -259,9 +259,9 @@ impl Responder {
                     let reason = "peer knows no signature algorithm of our key".into();
                     return Err(refuse_initiator(sa, core, reason));
                 };
-                let ask = core.ask(sa.id, question);
+                let pending = core.request(sa.id, question);
                 return Ok(ResponderNext::Wait(ResponderStep::Signing {
-                    ask,
+                    pending,
                     scheme,
                     peer,
                     request,
@@ -355,7 +355,7 @@ pub(super) fn authorize_initiator(
 ) -> ResponderNext {
     let assigns = sa.connection.addresses == Addresses::Assign;
     let (v4, v6) = addresses::requested(&request);
-    let question = Ask::Authorize {
+    let question = Request::Authorize {
         connection: sa.connection.name.clone(),
         ike: sa.id,
         id: peer.id().clone(),
@@ -363,8 +363,12 @@ pub(super) fn authorize_initiator(
         v6: v6 && assigns,
         given: Vec::new(),
     };
-    let ask = core.ask(sa.id, question);
-    ResponderNext::Wait(ResponderStep::Authorizing { ask, peer, request })
+    let pending = core.request(sa.id, question);
+    ResponderNext::Wait(ResponderStep::Authorizing {
+        pending,
+        peer,
+        request,
+    })
 }
 
 /// Whether the peer says that it has no other IKE SA with us, and the connection takes its word (RFC 7296 §2.4).

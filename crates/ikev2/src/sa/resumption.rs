@@ -31,7 +31,7 @@ use super::{Common, IkeId, IkeSa, find};
 use crate::auth::{AuthError, IntermediateAuth, OurProof, PeerVerified, verify_resumption};
 use crate::config::{Connection, LocalAuth, RemoteAuth};
 use crate::crypto::IkeKeys;
-use crate::event::{Ask, Reason};
+use crate::event::{Reason, Request};
 use crate::select::{IkeSuite, choose};
 use crate::ticket::{HeldTicket, Session, give, given};
 use crate::types::{Nonces, Path, SpiPair};
@@ -42,8 +42,8 @@ const TRIES: u32 = 3;
 
 impl Resumed {
     /// Builds the question whether the peer, which has proved who it is, is still welcome.
-    fn review(&self, connection: &str, ike: IkeId, peer: &PeerVerified) -> Ask {
-        Ask::ReviewPeer {
+    fn review(&self, connection: &str, ike: IkeId, peer: &PeerVerified) -> Request {
+        Request::ReviewPeer {
             connection: connection.to_owned(),
             ike,
             id: peer.id().clone(),
@@ -236,8 +236,12 @@ impl Responder {
         let Some(resumed) = &self.handshake.resumed else {
             return Err(refuse_initiator(sa, core, "nothing to resume".into()));
         };
-        let ask = core.ask(sa.id, resumed.review(&sa.connection.name, sa.id, &peer));
-        let step = ResponderStep::Reviewing { ask, peer, request };
+        let pending = core.request(sa.id, resumed.review(&sa.connection.name, sa.id, &peer));
+        let step = ResponderStep::Reviewing {
+            pending,
+            peer,
+            request,
+        };
         Ok(ResponderNext::Wait(step))
     }
 
@@ -397,9 +401,9 @@ impl Initiator {
         // It may have refused us, or be somebody else: a whole handshake tells.
         let verified = self.verify_resumed_responder(sa, &response);
         let (peer, resumed) = verified.map_err(Reason::NotResumed)?;
-        let ask = core.ask(sa.id, resumed.review(&sa.connection.name, sa.id, &peer));
+        let pending = core.request(sa.id, resumed.review(&sa.connection.name, sa.id, &peer));
         Ok(InitiatorNext::Wait(InitiatorStep::Reviewing {
-            ask,
+            pending,
             peer,
             ours,
             response,

@@ -86,7 +86,7 @@ pub enum EventName {
     /// Authenticated response of the peer.
     Response(ExchangeType),
     /// Answer of the caller, by its kind.
-    Answer(&'static str),
+    CallerResponse(&'static str),
     /// Wish of the caller: a Child SA, new keys, a probe, a deletion.
     Command,
     /// Other addresses of ours, or other paths.
@@ -110,7 +110,7 @@ impl fmt::Display for EventName {
         match self {
             Self::Request(exchange) => write!(f, "{exchange} request"),
             Self::Response(exchange) => write!(f, "{exchange} response"),
-            Self::Answer(kind) => write!(f, "answer {kind}"),
+            Self::CallerResponse(kind) => write!(f, "answer {kind}"),
             other => fmt::Debug::fmt(other, f),
         }
     }

@@ -12,7 +12,7 @@ use super::core::Core;
 use super::exchange::Intent;
 use super::{IkeId, IkeSa, State, StateName, WrongState};
 use crate::eap::NtHash;
-use crate::event::{Answer, Reason};
+use crate::event::{Reason, Response};
 use crate::puzzle::Solution;
 use crate::types::Path;
 use crate::wire::{
@@ -65,8 +65,8 @@ fn clear(exchange: ExchangeType, response: bool) -> Apply {
     })
 }
 
-fn answer(make: impl Fn() -> Answer + 'static) -> Apply {
-    Box::new(move |sa, core| sa.on_answer(core, ASKED, make()))
+fn answer(make: impl Fn() -> Response + 'static) -> Apply {
+    Box::new(move |sa, core| sa.on_caller_response(core, ASKED, make()))
 }
 
 const EXCHANGES: [ExchangeType; 6] = [
@@ -94,15 +94,15 @@ fn events() -> Vec<Vec<Apply>> {
             clear(ExchangeType::INFORMATIONAL, true),
         ],
         vec![
-            answer(|| Answer::Signature(vec![0; 64])),
-            answer(|| Answer::PeerKey(vec![0; 32])),
-            answer(|| Answer::Welcome),
-            answer(|| Answer::Password(NtHash::of_password("secret"))),
-            answer(|| Answer::Solved(Solution(vec![0; 8]))),
-            answer(|| Answer::Tls),
-            answer(|| Answer::Authorized(Box::new(may(0)))),
-            answer(|| Answer::OtherConnection("not this one".into())),
-            answer(|| Answer::Refused("no".into())),
+            answer(|| Response::Signature(vec![0; 64])),
+            answer(|| Response::PeerKey(vec![0; 32])),
+            answer(|| Response::Welcome),
+            answer(|| Response::Password(NtHash::of_password("secret"))),
+            answer(|| Response::Solved(Solution(vec![0; 8]))),
+            answer(|| Response::Tls),
+            answer(|| Response::Authorized(Box::new(may(0)))),
+            answer(|| Response::OtherConnection("not this one".into())),
+            answer(|| Response::Refused("no".into())),
         ],
         vec![
             Box::new(|sa, core| sa.want(core, Intent::Liveness)),

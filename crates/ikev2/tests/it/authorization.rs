@@ -14,7 +14,7 @@ use ikev2::wire::{
     Payload, TrafficSelector,
 };
 use ikev2::{
-    Answer, Ask, Authorization, Connection, Endpoint, Event, Holder, IkeId, Limits, Timestamp,
+    Authorization, Connection, Endpoint, Event, Holder, IkeId, Limits, Request, Response, Timestamp,
 };
 
 use crate::peer::{self, Heard, HostilePeer};
@@ -70,7 +70,7 @@ fn child(
             *selectors = own.to_vec();
         }
     }
-    peer.ask(ExchangeType::CREATE_CHILD_SA, &request)
+    peer.request(ExchangeType::CREATE_CHILD_SA, &request)
 }
 
 const WANTED: [&str; 6] = [
@@ -363,7 +363,7 @@ impl Site {
             for rogue in &mut self.rogues {
                 while let Some(event) = rogue.endpoint.poll_event() {
                     quiet = false;
-                    if let Event::Ask(ask, Ask::Authorize { .. }) = event {
+                    if let Event::Request(pending, Request::Authorize { .. }) = event {
                         // A rogue lets the gateway have everything.
                         let all = || [net("0.0.0.0/0"), net("::/0")];
                         let may = Authorization::nothing(Holder::new(b"gateway"));
@@ -371,9 +371,11 @@ impl Site {
                             .with_own_networks(all())
                             .with_peer_networks(all())
                             .with_limits(99, 99);
-                        rogue
-                            .endpoint
-                            .answer(self.now, ask, Answer::Authorized(Box::new(may)));
+                        rogue.endpoint.respond(
+                            self.now,
+                            pending,
+                            Response::Authorized(Box::new(may)),
+                        );
                     }
                 }
                 while let Some(transmit) = rogue.endpoint.poll_transmit() {
@@ -392,9 +394,9 @@ impl Site {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Ask(
-                ask,
-                Ask::Authorize {
+            Event::Request(
+                pending,
+                Request::Authorize {
                     connection,
                     ike,
                     id,
@@ -422,7 +424,7 @@ impl Site {
                 }
                 self.may.insert(ike, (allowed, (children, networks), id));
                 self.gateway
-                    .answer(self.now, ask, Answer::Authorized(Box::new(may)));
+                    .respond(self.now, pending, Response::Authorized(Box::new(may)));
             }
             Event::IkeRekeyed { old, new } => {
                 let may = self.may[&old].clone();

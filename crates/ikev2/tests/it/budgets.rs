@@ -120,7 +120,7 @@ fn requests_beyond_the_budget_are_not_answered_until_later() {
     };
     let mut peer = HostilePeer::towards(connection, may.with_rates(rates), Limits::default());
     peer.authenticate();
-    let ask = |peer: &mut HostilePeer| {
+    let pending = |peer: &mut HostilePeer| {
         let id = peer.next_id;
         let answered = !peer
             .say(ExchangeType::INFORMATIONAL, false, id, &[])
@@ -128,9 +128,9 @@ fn requests_beyond_the_budget_are_not_answered_until_later() {
         peer.next_id += u32::from(answered);
         answered
     };
-    assert_eq!((0..100).filter(|_| ask(&mut peer)).count(), 10);
+    assert_eq!((0..100).filter(|_| pending(&mut peer)).count(), 10);
     peer.wait(Duration::from_millis(500));
-    assert_eq!((0..100).filter(|_| ask(&mut peer)).count(), 5);
+    assert_eq!((0..100).filter(|_| pending(&mut peer)).count(), 5);
     peer.wait(Duration::from_secs(60));
-    assert_eq!((0..100).filter(|_| ask(&mut peer)).count(), 10);
+    assert_eq!((0..100).filter(|_| pending(&mut peer)).count(), 10);
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use ikev2::config::PeerId;
 use ikev2::event::Reason;
 use ikev2::{
-    Answer, Ask, Authorization, Connection, Endpoint, Event, Holder, Limits, Random, Timestamp,
+    Authorization, Connection, Endpoint, Event, Holder, Limits, Random, Request, Response,
+    Timestamp,
 };
 
 use crate::support::{Seeded, connection, net};
@@ -36,11 +37,11 @@ pub(crate) fn pass(
             let mut others = Vec::new();
             while let Some(event) = endpoint.poll_event() {
                 match event {
-                    Event::Ask(ask, Ask::Authorize { id, .. }) => {
+                    Event::Request(pending, Request::Authorize { id, .. }) => {
                         let all = || [net("10.0.0.0/8")];
                         let may = Authorization::nothing(Holder::new(&id.body()));
                         let may = may.with_own_networks(all()).with_peer_networks(all());
-                        endpoint.answer(now, ask, Answer::Authorized(Box::new(may)));
+                        endpoint.respond(now, pending, Response::Authorized(Box::new(may)));
                     }
                     other => others.push((side, other)),
                 }

@@ -30,10 +30,10 @@ fn no_exchange_is_served_before_authentication() {
     for exchange in [ExchangeType::CREATE_CHILD_SA, ExchangeType::INFORMATIONAL] {
         let mut peer = HostilePeer::new(false);
         let request = peer.child_request(None, 0x2000);
-        let heard = peer.ask(exchange, &request);
+        let heard = peer.request(exchange, &request);
         assert_eq!(notify_in(&heard), [NotifyType::INVALID_SYNTAX]);
         assert!(!is_up(&peer));
-        assert!(peer.ask(exchange, &request).is_empty());
+        assert!(peer.request(exchange, &request).is_empty());
     }
 }
 
@@ -51,7 +51,7 @@ fn ike_auth_without_proof_or_with_an_empty_one_is_refused() {
         vec![id, Payload::Eap(vec![3, 1, 0, 4])],
     ] {
         let mut peer = HostilePeer::new(false);
-        let heard = peer.ask(ExchangeType::IKE_AUTH, &payloads);
+        let heard = peer.request(ExchangeType::IKE_AUTH, &payloads);
         assert_eq!(notify_in(&heard), [NotifyType::AUTHENTICATION_FAILED]);
         assert!(!is_up(&peer));
     }
@@ -60,7 +60,7 @@ fn ike_auth_without_proof_or_with_an_empty_one_is_refused() {
 #[test]
 fn uninvited_ike_intermediate_is_refused() {
     let mut peer = HostilePeer::new(false);
-    let heard = peer.ask(ExchangeType::IKE_INTERMEDIATE, &[]);
+    let heard = peer.request(ExchangeType::IKE_INTERMEDIATE, &[]);
     assert_eq!(notify_in(&heard), [NotifyType::INVALID_SYNTAX]);
     assert!(!is_up(&peer));
 }
@@ -75,7 +75,7 @@ fn numbers_out_of_turn_are_not_served() {
             "{id}"
         );
     }
-    assert_eq!(peer.ask(ExchangeType::INFORMATIONAL, &[]).len(), 1);
+    assert_eq!(peer.request(ExchangeType::INFORMATIONAL, &[]).len(), 1);
 }
 
 #[test]
@@ -146,19 +146,19 @@ fn an_unknown_critical_payload_fails_only_its_exchange() {
         [NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD]
     );
     assert!(is_up(&peer));
-    assert_eq!(peer.ask(ExchangeType::INFORMATIONAL, &[]).len(), 1);
+    assert_eq!(peer.request(ExchangeType::INFORMATIONAL, &[]).len(), 1);
 }
 
 #[test]
 fn a_child_that_was_rekeyed_is_not_rekeyed_again() {
     let mut peer = HostilePeer::new(true);
     let first = peer.child_request(Some(0x1000), 0x2000);
-    assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &first)).is_empty());
+    assert!(notify_in(&peer.request(ExchangeType::CREATE_CHILD_SA, &first)).is_empty());
     let second = peer.child_request(Some(0x1000), 0x3000);
-    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &second);
+    let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &second);
     assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
     let unknown = peer.child_request(Some(0x4444), 0x3000);
-    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &unknown);
+    let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &unknown);
     assert_eq!(notify_in(&heard), [NotifyType::CHILD_SA_NOT_FOUND]);
 }
 
@@ -168,10 +168,10 @@ fn what_the_peer_replaces_and_never_deletes_is_deleted() {
     let limits = Limits::default();
     let old = peer.child.unwrap();
     let request = peer.child_request(Some(0x1000), 0x2000);
-    peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    peer.request(ExchangeType::CREATE_CHILD_SA, &request);
     // Only with the next request is it sure that the peer has the successor.
     assert!(peer.wait(limits.superseded).is_empty());
-    let heard = peer.ask(ExchangeType::INFORMATIONAL, &[]);
+    let heard = peer.request(ExchangeType::INFORMATIONAL, &[]);
     assert_eq!(heard.len(), 1);
     let heard = peer.wait(Duration::ZERO);
     let delete = Delete::Children {
@@ -201,10 +201,10 @@ fn a_peer_that_replaces_without_ever_deleting_has_to_wait() {
     let most = Limits::default().children as u32 * 2;
     for spi in 0x1000..0x1000 + most - 1 {
         let request = peer.child_request(Some(spi), spi + 1);
-        assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
+        assert!(notify_in(&peer.request(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
     }
     let request = peer.child_request(Some(0x1000 + most - 1), 0x9000);
-    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &request);
     assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
     // Our deletions make room.
     peer.wait(Limits::default().superseded);
@@ -304,11 +304,11 @@ fn an_ike_sa_that_the_peer_never_lets_us_replace_ends() {
 fn two_child_sas_with_one_spi_of_the_peer_are_refused() {
     let mut peer = HostilePeer::new(true);
     let request = peer.child_request(None, 0x1000);
-    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &request);
     assert_eq!(notify_in(&heard), [NotifyType::NO_PROPOSAL_CHOSEN]);
     for spi in [0, 255] {
         let request = peer.child_request(None, spi);
-        let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+        let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &request);
         assert_eq!(
             notify_in(&heard),
             [NotifyType::NO_PROPOSAL_CHOSEN],
@@ -324,10 +324,10 @@ fn child_sas_are_limited() {
     let limit = Limits::default().children as u32;
     for extra in 1..limit {
         let request = peer.child_request(None, 0x1000 + extra);
-        assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
+        assert!(notify_in(&peer.request(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
     }
     let request = peer.child_request(None, 0x9000);
-    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &request);
     assert_eq!(notify_in(&heard), [NotifyType::NO_ADDITIONAL_SAS]);
 }
 
@@ -335,11 +335,11 @@ fn child_sas_are_limited() {
 fn an_ike_sa_is_not_rekeyed_twice() {
     let mut peer = HostilePeer::new(true);
     let request = peer.ike_request();
-    assert!(notify_in(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
-    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert!(notify_in(&peer.request(ExchangeType::CREATE_CHILD_SA, &request)).is_empty());
+    let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &request);
     assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
     let child = peer.child_request(None, 0x2000);
-    let heard = peer.ask(ExchangeType::CREATE_CHILD_SA, &child);
+    let heard = peer.request(ExchangeType::CREATE_CHILD_SA, &child);
     assert_eq!(notify_in(&heard), [NotifyType::TEMPORARY_FAILURE]);
     assert_eq!(peer.endpoint.established().count(), 1);
 }
@@ -352,7 +352,7 @@ fn deleting_what_is_not_there_is_answered_without_spis() {
         protocol: Protocol::ESP,
         spis,
     });
-    let heard = peer.ask(ExchangeType::INFORMATIONAL, &[delete]);
+    let heard = peer.request(ExchangeType::INFORMATIONAL, &[delete]);
     assert_eq!(heard.len(), 1);
     assert!(heard[0].payloads.is_empty());
     let spis = vec![0x1000, 0x1000];
@@ -360,7 +360,7 @@ fn deleting_what_is_not_there_is_answered_without_spis() {
         protocol: Protocol::ESP,
         spis,
     });
-    let heard = peer.ask(ExchangeType::INFORMATIONAL, &[delete]);
+    let heard = peer.request(ExchangeType::INFORMATIONAL, &[delete]);
     let ours = peer.child.unwrap();
     let answer = Delete::Children {
         protocol: Protocol::ESP,
@@ -487,7 +487,7 @@ fn a_child_sa_that_we_cannot_accept_is_deleted_at_the_peer() {
 fn a_failed_handshake_is_forgotten() {
     let mut peer = HostilePeer::new(false);
     let limits = Limits::default();
-    peer.ask(ExchangeType::IKE_AUTH, &[]);
+    peer.request(ExchangeType::IKE_AUTH, &[]);
     assert_eq!(peer.endpoint.len(), 1);
     peer.wait(limits.linger);
     assert_eq!(peer.endpoint.len(), 0);
@@ -518,7 +518,7 @@ fn a_request_repeated_in_other_fragments_gets_the_same_answer_once_per_repetitio
             .is_empty()
     );
     // Not that of an older request.
-    assert_eq!(peer.ask(exchange, &[]).len(), 1);
+    assert_eq!(peer.request(exchange, &[]).len(), 1);
     assert!(
         peer.say_bytes(exchange, false, id, first, Some((1, 2)))
             .is_empty()
@@ -542,11 +542,11 @@ fn what_the_peer_says_not_to_know_is_replaced_and_nothing_else() {
         Notify::new(NotifyType::INVALID_SPI).with_data([1]),
     )];
     for unknown in [invalid(0x4711), invalid(peer.child.unwrap()), odd] {
-        let heard = peer.ask(ExchangeType::INFORMATIONAL, &unknown);
+        let heard = peer.request(ExchangeType::INFORMATIONAL, &unknown);
         assert!(!rekeys(&heard));
     }
     // 0x1000 is where we receive.
-    let heard = peer.ask(ExchangeType::INFORMATIONAL, &invalid(0x1000));
+    let heard = peer.request(ExchangeType::INFORMATIONAL, &invalid(0x1000));
     assert!(rekeys(&heard));
     assert_eq!(peer.endpoint.established().count(), 1);
 }

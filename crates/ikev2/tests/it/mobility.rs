@@ -228,7 +228,7 @@ fn nothing_is_sent_to_a_new_address_before_the_peer_has_shown_that_it_is_there()
         let mut peer = HostilePeer::new(true);
         peer.remote = "203.0.113.5:500".parse().unwrap();
         let update = [notify(NotifyType::UPDATE_SA_ADDRESSES, &[])];
-        let heard = peer.ask(ExchangeType::INFORMATIONAL, &update);
+        let heard = peer.request(ExchangeType::INFORMATIONAL, &update);
         let (id, mut value) = cookie(&heard).expect("a cookie");
         assert!((8..=64).contains(&value.len()));
         assert_eq!(paths(&peer), 0);
@@ -248,9 +248,9 @@ fn a_move_during_the_check_is_checked_again() {
     let mut peer = HostilePeer::new(true);
     let update = [notify(NotifyType::UPDATE_SA_ADDRESSES, &[])];
     peer.remote = "203.0.113.5:500".parse().unwrap();
-    let (id, value) = cookie(&peer.ask(ExchangeType::INFORMATIONAL, &update)).unwrap();
+    let (id, value) = cookie(&peer.request(ExchangeType::INFORMATIONAL, &update)).unwrap();
     peer.remote = "203.0.113.6:500".parse().unwrap();
-    peer.ask(ExchangeType::INFORMATIONAL, &update);
+    peer.request(ExchangeType::INFORMATIONAL, &update);
     let answer = [notify(NotifyType::COOKIE2, &value)];
     let heard = peer.say(ExchangeType::INFORMATIONAL, true, id, &answer);
     assert_eq!(
@@ -277,7 +277,7 @@ fn a_nat_that_the_peer_does_not_want_is_reported_to_it() {
             notify(NotifyType::UPDATE_SA_ADDRESSES, &[]),
             notify(NotifyType::NO_NATS_ALLOWED, &data),
         ];
-        let heard = peer.ask(ExchangeType::INFORMATIONAL, &update);
+        let heard = peer.request(ExchangeType::INFORMATIONAL, &update);
         let no = [notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[])];
         assert_eq!(heard[0].payloads == no, refused);
         assert_eq!(cookie(&heard).is_none(), refused);
@@ -289,7 +289,7 @@ fn lists_of_addresses_are_bounded_and_odd_ones_are_skipped() {
     let mut peer = HostilePeer::new(true);
     let mut list = vec![notify(NotifyType::ADDITIONAL_IP4_ADDRESS, &[1, 2, 3])];
     list.extend((0..60).map(|n| notify(NotifyType::ADDITIONAL_IP4_ADDRESS, &[10, 0, 0, n])));
-    let heard = peer.ask(ExchangeType::INFORMATIONAL, &list);
+    let heard = peer.request(ExchangeType::INFORMATIONAL, &list);
     assert!(heard[0].payloads.is_empty());
     assert_eq!(peer.endpoint.established().count(), 1);
 }

@@ -13,8 +13,8 @@ use ikev2::wire::{
     Payload, PayloadType, TrafficSelector, decode_chain, encode_chain, encode_clear,
 };
 use ikev2::{
-    Answer, Ask, Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Nonces,
-    Random, Rates, SpiPair, Timestamp,
+    Authorization, ChildConfig, Connection, Endpoint, Event, Holder, Limits, Nonces, Random, Rates,
+    Request, Response, SpiPair, Timestamp,
 };
 use offload::Encryption;
 
@@ -254,7 +254,7 @@ impl HostilePeer {
         let auth = octets.shared_key(*prf, &Psk::new(SECRET));
         let mut payloads = vec![Payload::IdI(id), Payload::Auth(auth)];
         payloads.extend(wanted.iter().cloned());
-        let heard = self.ask(ExchangeType::IKE_AUTH, &payloads);
+        let heard = self.request(ExchangeType::IKE_AUTH, &payloads);
         let up = self.endpoint.established().flat_map(|(_, c)| c);
         self.child = up.map(|(spi_in, _)| spi_in).next();
         heard
@@ -323,7 +323,7 @@ impl HostilePeer {
     }
 
     /// Sends a request with the next number and gives what comes back.
-    pub fn ask(&mut self, exchange: ExchangeType, payloads: &[Payload]) -> Vec<Heard> {
+    pub fn request(&mut self, exchange: ExchangeType, payloads: &[Payload]) -> Vec<Heard> {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         self.say(exchange, false, id, payloads)
@@ -380,9 +380,10 @@ impl HostilePeer {
 
     fn hear(&mut self) -> Vec<Heard> {
         while let Some(event) = self.endpoint.poll_event() {
-            if let Event::Ask(ask, Ask::Authorize { .. }) = event {
+            if let Event::Request(pending, Request::Authorize { .. }) = event {
                 let may = Box::new(self.may.clone());
-                self.endpoint.answer(self.now, ask, Answer::Authorized(may));
+                self.endpoint
+                    .respond(self.now, pending, Response::Authorized(may));
             } else {
                 self.events.push(event);
             }

@@ -298,7 +298,7 @@ fn links_that_nobody_gave_are_not_known() {
         vec![Payload::Notify(notify)]
     };
     for request in [vec![], unknown(b""), unknown(b"12345678")] {
-        let heard = peer.ask(ExchangeType::IKE_FOLLOWUP_KE, &request);
+        let heard = peer.request(ExchangeType::IKE_FOLLOWUP_KE, &request);
         let notify = Payload::Notify(Notify::new(NotifyType::STATE_NOT_FOUND));
         assert_eq!(heard[0].payloads, [notify]);
     }
@@ -353,7 +353,7 @@ fn follow(peer: &mut HostilePeer, groups: &[Group]) -> (Vec<usize>, Vec<NotifyTy
     let (mut counts, mut last) = (Vec::new(), Vec::new());
     for group in groups {
         let request = peer.followup(*group);
-        last = errors(&peer.ask(FOLLOWUP, &request));
+        last = errors(&peer.request(FOLLOWUP, &request));
         counts.push(peer.endpoint.established().map(|(_, c)| c.len()).sum());
     }
     (counts, last)
@@ -365,7 +365,7 @@ fn a_promise_is_kept_once_and_in_order() {
     let begun = || {
         let mut peer = HostilePeer::new(true);
         let request = peer.several_child_request(None, 0x2000);
-        assert!(errors(&peer.ask(create, &request)).is_empty());
+        assert!(errors(&peer.request(create, &request)).is_empty());
         peer
     };
     // In order: there is a second Child SA after the last, and nothing left to follow.
@@ -394,7 +394,7 @@ fn a_promise_is_kept_once_and_in_order() {
     assert_eq!(follow(&mut peer, &[Group::P384]).0, [2]);
     let mut peer = begun();
     let request = peer.several_child_request(None, 0x2001);
-    peer.ask(create, &request);
+    peer.request(create, &request);
     peer.link = old;
     assert_eq!(
         follow(&mut peer, &[Group::P256]).1,
@@ -408,7 +408,7 @@ fn an_spi_in_use_is_refused() {
     let request = peer.several_child_request(None, 0x1000);
     let no = [NotifyType::NO_PROPOSAL_CHOSEN];
     assert_eq!(
-        errors(&peer.ask(ExchangeType::CREATE_CHILD_SA, &request)),
+        errors(&peer.request(ExchangeType::CREATE_CHILD_SA, &request)),
         no
     );
     assert_eq!(
@@ -425,7 +425,7 @@ fn a_promised_ike_sa_is_made_after_the_last_exchange() {
     let mut peer = HostilePeer::new(true);
     let old = peer.endpoint.established().next().unwrap().0;
     let request = peer.several_ike_request();
-    peer.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    peer.request(ExchangeType::CREATE_CHILD_SA, &request);
     follow(&mut peer, &[Group::P256]);
     assert_eq!(peer.endpoint.established().next().unwrap().0, old);
     follow(&mut peer, &[Group::P384]);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ikev2::config::{RemoteAuth, Unique};
-use ikev2::event::{Ask, Event, Reason};
+use ikev2::event::{Event, Reason, Request};
 use ikev2::wire::Identification;
-use ikev2::{Answer, AskId, Authorization, IkeId};
+use ikev2::{Authorization, IkeId, RequestId, Response};
 use tunnel::child_sa::ChildCommand;
 
 use super::children::RETRY_REFUSED;
@@ -42,7 +42,7 @@ impl Control {
 
     fn event(&mut self, event: Event, now: Now) {
         match event {
-            Event::Ask(id, ask) => self.ask(id, ask, now),
+            Event::Request(id, request) => self.handle_request(id, request, now),
             Event::IkeUp {
                 ike,
                 connection,
@@ -112,10 +112,12 @@ impl Control {
         }
     }
 
-    fn ask(&mut self, id: AskId, ask: Ask, now: Now) {
+    fn handle_request(&mut self, id: RequestId, request: Request, now: Now) {
         // Only what takes a place in another thread's queue, which senders share fairly.
-        if let (Some(sender), Ask::Sign { .. } | Ask::VerifyPeer { .. } | Ask::ReviewPeer { .. }) =
-            (self.sender, &ask)
+        if let (
+            Some(sender),
+            Request::Sign { .. } | Request::VerifyPeer { .. } | Request::ReviewPeer { .. },
+        ) = (self.sender, &request)
         {
             self.requesters.insert(id, sender);
             // Those that nobody answered in time are the oldest.
@@ -123,8 +125,8 @@ impl Control {
                 self.requesters.pop_first();
             }
         }
-        match ask {
-            Ask::Sign {
+        match request {
+            Request::Sign {
                 connection,
                 credential,
                 scheme,
@@ -133,7 +135,7 @@ impl Control {
                 let effect = Effect::Sign(id, (connection, credential), scheme, message);
                 self.effects.push_back(effect);
             }
-            Ask::VerifyPeer {
+            Request::VerifyPeer {
                 connection,
                 chain,
                 id: peer,
@@ -146,8 +148,8 @@ impl Control {
                 let in_eap = self.resolved(&connection).is_some_and(eap);
                 // Without its connection nobody knows what to demand.
                 let Some(resolved) = self.resolved(&connection) else {
-                    let answer = Answer::Refused("the connection is no longer configured".into());
-                    return self.endpoint.answer(now.stamp, id, answer);
+                    let answer = Response::Refused("the connection is no longer configured".into());
+                    return self.endpoint.respond(now.stamp, id, answer);
                 };
                 let shown = PeerCredentials {
                     chain,
@@ -164,21 +166,21 @@ impl Control {
                 let effect = Effect::Verify(id, shown, peer);
                 self.effects.push_back(effect);
             }
-            Ask::ReviewPeer {
+            Request::ReviewPeer {
                 connection,
                 ike,
                 id: peer,
                 state,
             } => self.review(id, (connection, ike, peer), &state, now),
-            Ask::Solve(puzzle) => {
+            Request::Solve(puzzle) => {
                 tracing::info!(
                     bits = puzzle.bits(),
                     "the peer is under load and demands a puzzle"
                 );
                 self.effects.push_back(Effect::Solve(id, puzzle));
             }
-            Ask::Tls(step) => self.effects.push_back(Effect::Tls(id, step)),
-            Ask::Password { connection, user } => {
+            Request::Tls(step) => self.effects.push_back(Effect::Tls(id, step)),
+            Request::Password { connection, user } => {
                 let served = |resolved: &ResolvedConnection| {
                     matches!(resolved.connection.remote_auth, RemoteAuth::Eap { .. })
                 };
@@ -193,18 +195,18 @@ impl Control {
                     false => Some(Duration::ZERO),
                 };
                 match wait {
-                    Some(Duration::ZERO) => self.answer_password(id, &connection, &user, now),
+                    Some(Duration::ZERO) => self.respond_password(id, &connection, &user, now),
                     Some(wait) => {
                         self.passwords.insert(id, (connection, user, self.sender));
                         self.at(now.stamp.after(wait), Timer::Password(id));
                     }
                     None => {
-                        let answer = Answer::Refused("too many attempts".to_owned());
-                        self.endpoint.answer(now.stamp, id, answer);
+                        let answer = Response::Refused("too many attempts".to_owned());
+                        self.endpoint.respond(now.stamp, id, answer);
                     }
                 }
             }
-            Ask::Authorize {
+            Request::Authorize {
                 connection,
                 ike,
                 id: peer,
@@ -213,10 +215,10 @@ impl Control {
                 given,
             } => {
                 let answer = match self.authorize(&connection, ike, &peer, (v4, v6), &given) {
-                    Some(may) => Answer::Authorized(Box::new(may)),
-                    None => Answer::Refused("the connection is no longer configured".into()),
+                    Some(may) => Response::Authorized(Box::new(may)),
+                    None => Response::Refused("the connection is no longer configured".into()),
                 };
-                self.endpoint.answer(now.stamp, id, answer);
+                self.endpoint.respond(now.stamp, id, answer);
             }
         }
     }
@@ -225,7 +227,7 @@ impl Control {
     /// names says otherwise by now takes a whole handshake.
     fn review(
         &mut self,
-        id: AskId,
+        id: RequestId,
         (connection, ike, peer): (String, IkeId, Identification),
         state: &[u8],
         now: Now,
@@ -235,8 +237,8 @@ impl Control {
         let same = resolved.and_then(|resolved| state.strip_prefix(&resolved.fingerprint));
         let Some(accepted) = same.and_then(Accepted::from_bytes) else {
             let why = format!("connection {connection:?} is not what it was");
-            let answer = Answer::OtherConnection(why);
-            return self.endpoint.answer(now.stamp, id, answer);
+            let answer = Response::OtherConnection(why);
+            return self.endpoint.respond(now.stamp, id, answer);
         };
         let claim = ClaimedIdentity {
             ike,
@@ -248,12 +250,18 @@ impl Control {
     }
 
     /// Says a user's password to the protocol half, which shows it to nobody.
-    pub(super) fn answer_password(&mut self, id: AskId, connection: &str, user: &str, now: Now) {
+    pub(super) fn respond_password(
+        &mut self,
+        id: RequestId,
+        connection: &str,
+        user: &str,
+        now: Now,
+    ) {
         let resolved = self.resolved(connection);
         let password = resolved.and_then(|resolved| resolved.users.password(user));
-        let unknown = || Answer::Refused("there is no such user".to_owned());
-        let answer = password.map_or_else(unknown, Answer::Password);
-        self.endpoint.answer(now.stamp, id, answer);
+        let unknown = || Response::Refused("there is no such user".to_owned());
+        let answer = password.map_or_else(unknown, Response::Password);
+        self.endpoint.respond(now.stamp, id, answer);
     }
 
     /// Authorizes a peer that has proved who it is. Asked for addresses, it gets some of the

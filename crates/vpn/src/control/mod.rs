@@ -26,7 +26,9 @@ use ikev2::eap::TlsStep;
 use ikev2::event::Transmit;
 use ikev2::puzzle::Puzzle;
 use ikev2::wire::Identification;
-use ikev2::{Answer, AskId, CrashSecret, Endpoint, IkeId, Limits, Random, TicketKeys, Timestamp};
+use ikev2::{
+    CrashSecret, Endpoint, IkeId, Limits, Random, RequestId, Response, TicketKeys, Timestamp,
+};
 use ipsec::lifetime::Expiry;
 
 use audit::AuditBudget;
@@ -71,14 +73,14 @@ impl Now {
 /// Something for others to do.
 pub(super) enum Effect {
     /// With which of a connection's keys.
-    Sign(AskId, (String, usize), Scheme, Vec<u8>),
-    Verify(AskId, PeerCredentials, Identification),
+    Sign(RequestId, (String, usize), Scheme, Vec<u8>),
+    Verify(RequestId, PeerCredentials, Identification),
     /// Whether a certificate that was accepted before still is.
-    Review(AskId, Accepted),
+    Review(RequestId, Accepted),
     /// TLS inside EAP is to work.
-    Tls(AskId, TlsStep),
+    Tls(RequestId, TlsStep),
     /// A responder under load wants a puzzle solved.
-    Solve(AskId, Puzzle),
+    Solve(RequestId, Puzzle),
     /// A connection's keys; without any it is gone.
     SetKeys(String, Vec<Key>),
     /// Says where the threads are that sign and verify for TLS.
@@ -166,7 +168,7 @@ enum Timer {
     /// To end what an IKE SA of this connection has taken the place of.
     Predecessors(String),
     /// To let the attempt of a user go on.
-    Password(AskId),
+    Password(RequestId),
 }
 
 pub(super) struct Control {
@@ -185,9 +187,9 @@ pub(super) struct Control {
     /// asked: whoever shows other certificates under the same name changes nothing here.
     accepted: BTreeMap<IkeId, Arc<Accepted>>,
     /// Questions about certificates that are out.
-    verifying: BTreeMap<AskId, ClaimedIdentity>,
+    verifying: BTreeMap<RequestId, ClaimedIdentity>,
     /// Peers that caused the questions that are out.
-    requesters: BTreeMap<AskId, SocketAddr>,
+    requesters: BTreeMap<RequestId, SocketAddr>,
     routes: Routes,
     outer: OuterAddresses,
     explanations: VecDeque<(Timestamp, Explanation)>,
@@ -199,7 +201,7 @@ pub(super) struct Control {
     audit: AuditBudget,
     attempts: Attempts,
     /// Attempts that wait: on which connection, whose, from where.
-    passwords: BTreeMap<AskId, (String, String, Option<SocketAddr>)>,
+    passwords: BTreeMap<RequestId, (String, String, Option<SocketAddr>)>,
     /// When the last call came.
     clock: Timestamp,
     stopping: bool,
@@ -328,44 +330,44 @@ impl Control {
         self.sender = None;
     }
 
-    pub(super) fn signed(&mut self, ask: AskId, result: Result<Vec<u8>, String>, now: Now) {
-        let answer = result.map_or_else(Answer::Refused, Answer::Signature);
-        self.answer(ask, answer, now);
+    pub(super) fn signed(&mut self, pending: RequestId, result: Result<Vec<u8>, String>, now: Now) {
+        let answer = result.map_or_else(Response::Refused, Response::Signature);
+        self.respond(pending, answer, now);
     }
 
-    fn answer(&mut self, ask: AskId, answer: Answer, now: Now) {
+    fn respond(&mut self, pending: RequestId, answer: Response, now: Now) {
         // What follows is on account of whoever caused the question.
-        self.sender = self.requesters.remove(&ask);
-        self.endpoint.answer(now.stamp, ask, answer);
+        self.sender = self.requesters.remove(&pending);
+        self.endpoint.respond(now.stamp, pending, answer);
         self.process_events(now);
         self.sender = None;
     }
 
     /// TLS inside EAP has worked.
-    pub(super) fn tls_done(&mut self, ask: AskId, now: Now) {
-        self.answer(ask, Answer::Tls, now);
+    pub(super) fn tls_done(&mut self, pending: RequestId, now: Now) {
+        self.respond(pending, Response::Tls, now);
     }
 
     /// The judgement about a certificate.
     pub(super) fn verified(
         &mut self,
-        ask: AskId,
+        pending: RequestId,
         result: Result<(Vec<u8>, Accepted), Refused>,
         now: Now,
     ) {
-        let about = self.verifying.remove(&ask);
+        let about = self.verifying.remove(&pending);
         let answer = match (result, about) {
             (Ok((key, accepted)), Some(about)) => {
                 self.note_unanswered(&about, &accepted, now);
                 // Kept before the protocol hears of it: its answer may complete the handshake in this very call.
                 self.accepted.insert(about.ike, Arc::new(accepted));
-                Answer::PeerKey(key)
+                Response::PeerKey(key)
             }
-            (Ok(_), None) => Answer::Refused("nobody asked".into()),
-            (Err(Refused::Unacceptable(reason)), _) => Answer::Refused(reason),
-            (Err(Refused::Elsewhere(reason)), _) => Answer::OtherConnection(reason),
+            (Ok(_), None) => Response::Refused("nobody asked".into()),
+            (Err(Refused::Unacceptable(reason)), _) => Response::Refused(reason),
+            (Err(Refused::Elsewhere(reason)), _) => Response::OtherConnection(reason),
         };
-        self.answer(ask, answer, now);
+        self.respond(pending, answer, now);
     }
 
     /// Handles a report of the packet path.
@@ -475,10 +477,10 @@ impl Control {
             }
             Timer::Predecessors(name) => self.end_predecessors(&name, now),
             Timer::Paths => self.look_at_paths(now),
-            Timer::Password(ask) => {
-                if let Some((connection, user, sender)) = self.passwords.remove(&ask) {
+            Timer::Password(pending) => {
+                if let Some((connection, user, sender)) = self.passwords.remove(&pending) {
                     self.sender = sender;
-                    self.answer_password(ask, &connection, &user, now);
+                    self.respond_password(pending, &connection, &user, now);
                     self.process_events(now);
                     self.sender = None;
                 }
@@ -487,8 +489,8 @@ impl Control {
     }
 
     /// Returns the peer that caused a question.
-    pub(super) fn requester(&self, ask: AskId) -> Option<IpAddr> {
-        self.requesters.get(&ask).map(SocketAddr::ip)
+    pub(super) fn requester(&self, pending: RequestId) -> Option<IpAddr> {
+        self.requesters.get(&pending).map(SocketAddr::ip)
     }
 
     pub(super) fn poll_transmit(&mut self) -> Option<Transmit> {

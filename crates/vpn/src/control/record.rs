@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ikev2::event::Reason;
 use ikev2::puzzle::Solution;
-use ikev2::{Answer, AskId, IkeId};
+use ikev2::{IkeId, RequestId, Response};
 
 use super::{
     AuditEvent, ClaimedIdentity, Control, EXPLANATIONS, Effect, IKE_PORT, IkeState,
@@ -20,23 +20,28 @@ use crate::trust::Refused;
 
 impl Control {
     /// A puzzle is solved, or cannot be.
-    pub(crate) fn solved(&mut self, ask: AskId, solution: Option<Solution>, now: Now) {
-        let none = || Answer::Refused("the puzzle was not solved".to_owned());
-        self.answer(ask, solution.map_or_else(none, Answer::Solved), now);
+    pub(crate) fn solved(&mut self, pending: RequestId, solution: Option<Solution>, now: Now) {
+        let none = || Response::Refused("the puzzle was not solved".to_owned());
+        self.respond(pending, solution.map_or_else(none, Response::Solved), now);
     }
 
     /// The decision about a peer that resumes a session.
-    pub(crate) fn reviewed(&mut self, ask: AskId, result: Result<Accepted, Refused>, now: Now) {
-        let answer = match (result, self.verifying.remove(&ask)) {
+    pub(crate) fn reviewed(
+        &mut self,
+        pending: RequestId,
+        result: Result<Accepted, Refused>,
+        now: Now,
+    ) {
+        let answer = match (result, self.verifying.remove(&pending)) {
             (Ok(accepted), Some(about)) => {
                 self.accepted.insert(about.ike, Arc::new(accepted));
-                Answer::Welcome
+                Response::Welcome
             }
-            (Ok(_), None) => Answer::Refused("nobody asked".into()),
-            (Err(Refused::Unacceptable(reason)), _) => Answer::Refused(reason),
-            (Err(Refused::Elsewhere(reason)), _) => Answer::OtherConnection(reason),
+            (Ok(_), None) => Response::Refused("nobody asked".into()),
+            (Err(Refused::Unacceptable(reason)), _) => Response::Refused(reason),
+            (Err(Refused::Elsewhere(reason)), _) => Response::OtherConnection(reason),
         };
-        self.answer(ask, answer, now);
+        self.respond(pending, answer, now);
     }
 
     /// Looks at the certificates of all peers again.

@@ -18,7 +18,7 @@ use crate::config::{
     RemoteAuth, ServerMethod,
 };
 use crate::crypto::{Group, Pending, Prf};
-use crate::event::{Answer, Ask, AskId, Event, Reason};
+use crate::event::{Event, Reason, Request, RequestId, Response};
 use crate::select::{EspProposal, IkeProposal};
 use crate::time::Timestamp;
 use crate::types::Path;
@@ -160,12 +160,12 @@ impl Pair {
     fn authorize(&mut self, side: usize) {
         let core = &mut self.cores[side];
         let asked = core.events.iter().find_map(|event| match event {
-            Event::Ask(ask, Ask::Authorize { .. }) => Some(*ask),
+            Event::Request(pending, Request::Authorize { .. }) => Some(*pending),
             _ => None,
         });
-        let ask = asked.expect("a question");
+        let pending = asked.expect("a question");
         let sa = self.sas[side].as_mut().unwrap();
-        sa.on_answer(core, ask, Answer::Authorized(Box::new(may(side))))
+        sa.on_caller_response(core, pending, Response::Authorized(Box::new(may(side))))
             .unwrap();
     }
 
@@ -194,7 +194,7 @@ fn our_proof() -> OurProof {
     OurProof::new(&octets.shared_key(Prf::HmacSha256, &secret()))
 }
 
-pub(super) const ASKED: AskId = AskId(77);
+pub(super) const ASKED: RequestId = RequestId(77);
 
 /// An IKE SA in this state.
 pub(super) fn in_state(name: StateName) -> (Core, IkeSa) {
@@ -286,7 +286,7 @@ fn scheme() -> Scheme {
 
 fn initiator_step(name: StateName, step: InitiatorStep) -> InitiatorStep {
     use InitiatorStep as Step;
-    let (ask, ours, response) = (ASKED, our_proof(), Vec::new());
+    let (pending, ours, response) = (ASKED, our_proof(), Vec::new());
     let peer = verified();
     let run = match step {
         Step::EapStarted(run) => Some(run),
@@ -298,31 +298,35 @@ fn initiator_step(name: StateName, step: InitiatorStep) -> InitiatorStep {
             request: Zeroizing::new(Vec::new()),
         },
         (StateName::SigningRequest, _) => Step::Signing {
-            ask,
+            pending,
             scheme: scheme(),
             fallback: false,
         },
         (StateName::AuthSent, _) => Step::AuthSent { ours },
         (StateName::VerifyingResponder, _) => Step::Verifying {
-            ask,
+            pending,
             ours,
             response,
         },
         (StateName::ReviewingResponder, _) => Step::Reviewing {
-            ask,
+            pending,
             peer,
             ours,
             response,
         },
         (StateName::AuthorizingResponder, _) => Step::Authorizing {
-            ask,
+            pending,
             peer,
             ours,
             response,
         },
         (StateName::EapStarted, Some(run)) => Step::EapStarted(run),
-        (StateName::EapVerifyingResponder, Some(run)) => Step::EapVerifying { ask, run, response },
-        (StateName::EapWorking, Some(run)) => Step::EapWorking { ask, run },
+        (StateName::EapVerifyingResponder, Some(run)) => Step::EapVerifying {
+            pending,
+            run,
+            response,
+        },
+        (StateName::EapWorking, Some(run)) => Step::EapWorking { pending, run },
         (StateName::EapSent, Some(run)) => Step::EapSent(run),
         (StateName::EapProofSent, Some(run)) => Step::EapProofSent {
             run,
@@ -335,7 +339,7 @@ fn initiator_step(name: StateName, step: InitiatorStep) -> InitiatorStep {
 
 fn responder_step(name: StateName, step: ResponderStep) -> ResponderStep {
     use ResponderStep as Step;
-    let (ask, request) = (ASKED, Vec::new());
+    let (pending, request) = (ASKED, Vec::new());
     let peer = verified();
     let run = match step {
         Step::EapExpecting(run) => Some(run),
@@ -343,23 +347,31 @@ fn responder_step(name: StateName, step: ResponderStep) -> ResponderStep {
     };
     match (name, run) {
         (StateName::InitAnswered, _) => Step::InitAnswered,
-        (StateName::VerifyingInitiator, _) => Step::Verifying { ask, request },
-        (StateName::ReviewingInitiator, _) => Step::Reviewing { ask, peer, request },
-        (StateName::AuthorizingInitiator, _) => Step::Authorizing { ask, peer, request },
+        (StateName::VerifyingInitiator, _) => Step::Verifying { pending, request },
+        (StateName::ReviewingInitiator, _) => Step::Reviewing {
+            pending,
+            peer,
+            request,
+        },
+        (StateName::AuthorizingInitiator, _) => Step::Authorizing {
+            pending,
+            peer,
+            request,
+        },
         (StateName::SigningResponse, _) => Step::Signing {
-            ask,
+            pending,
             scheme: scheme(),
             peer: AuthorizedPeer::new(peer, may(1)),
             request,
         },
         (StateName::EapSigning, Some(run)) => Step::EapSigning {
-            ask,
+            pending,
             scheme: scheme(),
             run,
             first: Vec::new(),
         },
         (StateName::EapExpecting, Some(run)) => Step::EapExpecting(run),
-        (StateName::EapAsking, Some(run)) => Step::EapAsking { ask, run },
+        (StateName::EapAsking, Some(run)) => Step::EapAsking { pending, run },
         (StateName::EapSucceeded, Some(run)) => Step::EapSucceeded {
             run,
             key: secret(),

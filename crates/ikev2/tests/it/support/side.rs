@@ -7,7 +7,7 @@ use std::time::Duration;
 use ikev2::eap::NtHash;
 use ikev2::event::{ChildUp, Reason};
 use ikev2::{
-    Answer, Ask, Authorization, Connection, Endpoint, Event, Holder, IkeId, Limits, Timestamp,
+    Authorization, Connection, Endpoint, Event, Holder, IkeId, Limits, Request, Response, Timestamp,
 };
 
 use super::{Key, Seeded};
@@ -154,9 +154,9 @@ impl Side {
     pub(super) fn on_event(&mut self, event: Event, world: Timestamp) {
         let now = self.clock.local(world);
         match event {
-            Event::Ask(
+            Event::Request(
                 id,
-                Ask::Sign {
+                Request::Sign {
                     credential,
                     scheme,
                     message,
@@ -166,11 +166,12 @@ impl Side {
                 let mut keys = self.key.iter().chain(&self.more_keys);
                 let signature = keys.nth(credential).unwrap().sign(scheme, &message);
                 self.log.push(format!("sign {scheme:?} with {credential}"));
-                self.endpoint.answer(now, id, Answer::Signature(signature));
+                self.endpoint
+                    .respond(now, id, Response::Signature(signature));
             }
-            Event::Ask(
+            Event::Request(
                 id,
-                Ask::VerifyPeer {
+                Request::VerifyPeer {
                     chain,
                     id: who,
                     ike,
@@ -183,15 +184,15 @@ impl Side {
                     .extend(ocsp.iter().map(|der| format!("ocsp {der:?}")));
                 self.asked_about = Some(ike);
                 let answer = if self.refuse_peer {
-                    Answer::Refused("revoked".into())
+                    Response::Refused("revoked".into())
                 } else {
-                    Answer::PeerKey(chain[0].clone())
+                    Response::PeerKey(chain[0].clone())
                 };
-                self.endpoint.answer(now, id, answer);
+                self.endpoint.respond(now, id, answer);
             }
-            Event::Ask(
+            Event::Request(
                 id,
-                Ask::ReviewPeer {
+                Request::ReviewPeer {
                     connection,
                     id: who,
                     state,
@@ -201,36 +202,36 @@ impl Side {
                 self.log.push(format!("review {who} {state:?}"));
                 let answer = match self.refuse_peer {
                     _ if self.changed.contains(&connection) => {
-                        Answer::OtherConnection("changed".into())
+                        Response::OtherConnection("changed".into())
                     }
-                    true => Answer::Refused("revoked".into()),
-                    false => Answer::Welcome,
+                    true => Response::Refused("revoked".into()),
+                    false => Response::Welcome,
                 };
-                self.endpoint.answer(now, id, answer);
+                self.endpoint.respond(now, id, answer);
             }
-            Event::Ask(id, Ask::Solve(puzzle)) => {
+            Event::Request(id, Request::Solve(puzzle)) => {
                 self.log.push(format!("puzzle of {} bits", puzzle.bits()));
                 let answer = match self.solves {
-                    true => Answer::Solved(puzzle.solve().unwrap()),
-                    false => Answer::Refused("not now".into()),
+                    true => Response::Solved(puzzle.solve().unwrap()),
+                    false => Response::Refused("not now".into()),
                 };
-                self.endpoint.answer(now, id, answer);
+                self.endpoint.respond(now, id, answer);
             }
-            Event::Ask(id, Ask::Tls(step)) => {
+            Event::Request(id, Request::Tls(step)) => {
                 step.run();
-                self.endpoint.answer(now, id, Answer::Tls);
+                self.endpoint.respond(now, id, Response::Tls);
             }
-            Event::Ask(id, Ask::Password { user, .. }) => {
+            Event::Request(id, Request::Password { user, .. }) => {
                 self.log.push(format!("asked for the password of {user}"));
                 let answer = self.passwords.get(&user).map_or_else(
-                    || Answer::Refused("no such user".into()),
-                    |password| Answer::Password(NtHash::of_password(password)),
+                    || Response::Refused("no such user".into()),
+                    |password| Response::Password(NtHash::of_password(password)),
                 );
-                self.endpoint.answer(now, id, answer);
+                self.endpoint.respond(now, id, answer);
             }
-            Event::Ask(
-                ask,
-                Ask::Authorize {
+            Event::Request(
+                pending,
+                Request::Authorize {
                     connection,
                     id,
                     v4,
@@ -253,10 +254,10 @@ impl Side {
                 }
                 self.given = given;
                 let answer = match self.authorize {
-                    true => Answer::Authorized(Box::new(may)),
-                    false => Answer::Refused("not here".into()),
+                    true => Response::Authorized(Box::new(may)),
+                    false => Response::Refused("not here".into()),
                 };
-                self.endpoint.answer(now, ask, answer);
+                self.endpoint.respond(now, pending, answer);
             }
             Event::IkeUp {
                 peer,

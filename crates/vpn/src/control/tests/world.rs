@@ -156,27 +156,27 @@ impl Side {
     pub(super) fn serve(&mut self, effect: Effect, now: Now) {
         match effect {
             Effect::SetKeys(name, keys) => drop(self.keys.insert(name, keys)),
-            Effect::Sign(ask, (name, index), scheme, message) => {
+            Effect::Sign(pending, (name, index), scheme, message) => {
                 let signed = signature::sign(&self.keys[&name][index], scheme, &message);
                 self.control
-                    .signed(ask, signed.map_err(|error| error.to_string()), now);
+                    .signed(pending, signed.map_err(|error| error.to_string()), now);
             }
-            Effect::Review(ask, accepted) => {
+            Effect::Review(pending, accepted) => {
                 self.seen.1 += 1;
                 let trust = self.trust.as_ref().unwrap();
                 let reviewed = trust.review(&accepted, time::OffsetDateTime::now_utc());
                 let refused =
                     |error: pki::path::PathError| Refused::Unacceptable(error.to_string());
                 let result = reviewed.map(|()| accepted).map_err(refused);
-                self.control.reviewed(ask, result, now);
+                self.control.reviewed(pending, result, now);
             }
-            Effect::Verify(ask, shown, id) => {
+            Effect::Verify(pending, shown, id) => {
                 self.seen.0 += 1;
                 let trust = self.trust.as_ref().unwrap();
                 let utc = time::OffsetDateTime::now_utc();
                 let result = trust.verify(&shown.chain, &[], &id, &shown.requirement, utc);
                 self.control
-                    .verified(ask, result.map_err(Refused::from), now);
+                    .verified(pending, result.map_err(Refused::from), now);
             }
             other => self.done.take(other),
         }

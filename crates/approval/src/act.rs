@@ -1,0 +1,198 @@
+//! Acts that need approval.
+
+use std::collections::BTreeSet;
+
+use access::Role;
+use pki::clearance::Clearance;
+use serde::{Deserialize, Serialize};
+
+/// An act of the registration authority. Whatever changes what somebody may do is one of these, so that
+/// no verb goes round the approvals.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "act", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Act {
+    /// Issues a certificate.
+    Issue {
+        subject: String,
+        profile: String,
+        clearance: Clearance,
+        /// SHA-256 of the public key's `SubjectPublicKeyInfo` in hexadecimal: approvers approve this key.
+        spki_sha256: String,
+    },
+    /// Issues a certificate for the same key anew.
+    Renew {
+        subject: String,
+        serial: String,
+        clearance: Clearance,
+    },
+    /// Issues a certificate for a new key in place of another one.
+    Rekey {
+        subject: String,
+        serial: String,
+        clearance: Clearance,
+        spki_sha256: String,
+    },
+    /// Revokes a certificate for good.
+    Revoke {
+        subject: String,
+        serial: String,
+        clearance: Clearance,
+        urgency: Urgency,
+    },
+    /// Suspends a certificate (RFC 5280, certificateHold).
+    Hold {
+        subject: String,
+        serial: String,
+        clearance: Clearance,
+        urgency: Urgency,
+    },
+    /// Ends a suspension.
+    Release {
+        subject: String,
+        serial: String,
+        clearance: Clearance,
+    },
+    /// Gives an archived encryption key out.
+    RecoverKey {
+        subject: String,
+        serial: String,
+        clearance: Clearance,
+    },
+    /// Puts a certificate profile in force that may grant up to `clearance`.
+    ChangeProfile {
+        profile: String,
+        clearance: Clearance,
+        /// SHA-256 of the profile's file in hexadecimal.
+        sha256: String,
+    },
+    /// Changes a person's clearance, roles or units.
+    ChangePerson {
+        subject: String,
+        old: Rights,
+        new: Rights,
+    },
+    /// Makes an authority that may grant up to `clearance`.
+    AddAuthority { name: String, clearance: Clearance },
+    /// Admits an application that may show what needs up to `clearance`.
+    AddApplication { name: String, clearance: Clearance },
+}
+
+/// Rights of a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rights {
+    pub clearance: Clearance,
+    pub roles: BTreeSet<Role>,
+    pub units: BTreeSet<String>,
+}
+
+/// Time that an act leaves for approvals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Urgency {
+    /// All approvals come before it.
+    Regular,
+    /// One approval comes before it, the others within [`crate::Policy::confirm_within`]: a stolen key is not
+    /// to be used while people are looked for.
+    Emergency,
+}
+
+impl Act {
+    /// Name in events and statements.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Issue { .. } => "issue",
+            Self::Renew { .. } => "renew",
+            Self::Rekey { .. } => "rekey",
+            Self::Revoke { .. } => "revoke",
+            Self::Hold { .. } => "hold",
+            Self::Release { .. } => "release",
+            Self::RecoverKey { .. } => "recover-key",
+            Self::ChangeProfile { .. } => "change-profile",
+            Self::ChangePerson { .. } => "change-person",
+            Self::AddAuthority { .. } => "add-authority",
+            Self::AddApplication { .. } => "add-application",
+        }
+    }
+
+    /// The person, device or service that it concerns, where there is one.
+    #[must_use]
+    pub fn subject(&self) -> Option<&str> {
+        match self {
+            Self::Issue { subject, .. }
+            | Self::Renew { subject, .. }
+            | Self::Rekey { subject, .. }
+            | Self::Revoke { subject, .. }
+            | Self::Hold { subject, .. }
+            | Self::Release { subject, .. }
+            | Self::RecoverKey { subject, .. }
+            | Self::ChangePerson { subject, .. } => Some(subject),
+            Self::ChangeProfile { .. }
+            | Self::AddAuthority { .. }
+            | Self::AddApplication { .. } => None,
+        }
+    }
+
+    /// Clearance by which the number of approvals is chosen, and below which nobody may approve: the highest
+    /// that it grants, uses or takes away.
+    #[must_use]
+    pub fn clearance(&self) -> Clearance {
+        match self {
+            Self::Issue { clearance, .. }
+            | Self::Renew { clearance, .. }
+            | Self::Rekey { clearance, .. }
+            | Self::Revoke { clearance, .. }
+            | Self::Hold { clearance, .. }
+            | Self::Release { clearance, .. }
+            | Self::RecoverKey { clearance, .. }
+            | Self::ChangeProfile { clearance, .. }
+            | Self::AddAuthority { clearance, .. }
+            | Self::AddApplication { clearance, .. } => *clearance,
+            Self::ChangePerson { old, new, .. } => old.clearance.max(new.clearance),
+        }
+    }
+
+    /// Clearance that somebody or something has by it and may not have had before; `None` where it grants none.
+    #[must_use]
+    pub fn granted(&self) -> Option<Clearance> {
+        match self {
+            Self::Revoke { .. } | Self::Hold { .. } => None,
+            Self::ChangePerson { new, .. } => Some(new.clearance),
+            _ => Some(self.clearance()),
+        }
+    }
+
+    /// Role without which nobody approves it.
+    #[must_use]
+    pub const fn approver_role(&self) -> Role {
+        match self {
+            Self::Issue { .. }
+            | Self::Renew { .. }
+            | Self::Rekey { .. }
+            | Self::Revoke { .. }
+            | Self::Hold { .. }
+            | Self::Release { .. }
+            | Self::RecoverKey { .. } => Role::Registrar,
+            Self::ChangeProfile { .. }
+            | Self::ChangePerson { .. }
+            | Self::AddAuthority { .. }
+            | Self::AddApplication { .. } => Role::Administrator,
+        }
+    }
+
+    /// Whether it takes something away at once and waits for no more than one approval.
+    #[must_use]
+    pub const fn is_emergency(&self) -> bool {
+        matches!(
+            self,
+            Self::Revoke {
+                urgency: Urgency::Emergency,
+                ..
+            } | Self::Hold {
+                urgency: Urgency::Emergency,
+                ..
+            }
+        )
+    }
+}

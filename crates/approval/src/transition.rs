@@ -1,0 +1,32 @@
+//! Changes of a request, each with its event.
+
+use audit::Event;
+
+use crate::Request;
+
+/// A change of a request that has not happened yet.
+///
+/// The event is to be recorded first; [`Self::recorded`] gives the request that is to be stored then.
+#[derive(Debug)]
+#[must_use = "the change has not happened before it is recorded and stored"]
+pub struct Transition {
+    pub(crate) event: Event,
+    pub(crate) request: Request,
+}
+
+impl Transition {
+    /// The event to record.
+    #[must_use]
+    pub const fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// Records the event by `record` and gives the changed request.
+    ///
+    /// # Errors
+    /// Those of `record`; the change has then not happened.
+    pub fn recorded<E>(self, record: impl FnOnce(Event) -> Result<(), E>) -> Result<Request, E> {
+        record(self.event)?;
+        Ok(self.request)
+    }
+}
