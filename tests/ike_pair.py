@@ -55,7 +55,7 @@ connections {
     local_addrs = %(theirs)s
     remote_addrs = %(ours)s
     proposals = %(ike)s
-    fragmentation = yes
+    fragmentation = %(fragmentation)s
     mobike = %(mobike)s
     %(ppk)s
     %(addresses)s
@@ -104,7 +104,7 @@ class Charon:
     """One strongSwan daemon with ESP in user space."""
 
     def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, profile=None, root=None, settings="", **options):
-        options = {"addresses": "", "mobike": "no", "ppk": ""} | options
+        options = {"addresses": "", "mobike": "no", "ppk": "", "fragmentation": "yes"} | options
         options = {"local": NETS["theirs"], "remote": NETS["ours"]} | options
         lab.count += 1
         # Sockets have short names.
