@@ -167,10 +167,18 @@ impl Offer {
         }
         // One SPI for all proposals: whichever the peer chooses, it is the one we listen for (§3.3.1).
         let spi_in = core.esp_spi();
-        let proposals = (1..=u8::MAX)
-            .zip(&child.esp)
-            .map(|(number, esp)| esp.to_wire(number, spi_in, with_groups))
-            .collect();
+        let mut proposals: Vec<Proposal> = Vec::new();
+        for esp in &child.esp {
+            let proposal = esp.to_wire(0, spi_in, with_groups);
+            // Without key exchanges several may be the same.
+            let known = |other: &Proposal| other.transforms == proposal.transforms;
+            if !proposals.iter().any(known) {
+                proposals.push(proposal);
+            }
+        }
+        for (number, proposal) in (1..=u8::MAX).zip(&mut proposals) {
+            proposal.number = number;
+        }
         let first = child
             .esp
             .first()
