@@ -141,7 +141,7 @@ mod tests {
         let bound = || UdpSocket::bind(any).unwrap();
         let path_mtu = PathMtu::new(any, any, None).unwrap();
         let mut ike = IkeSender::new((bound(), bound()), path_mtu);
-        for number in 0..WARNED as u16 + 10 {
+        for number in (0..).take(WARNED + 10) {
             let remote = SocketAddr::new([0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into(), 500);
             ike.note(remote, 2000, Some(1280));
         }

@@ -47,7 +47,7 @@ fn simultaneous_starts_leave_the_one_of_the_lower_identity() {
 
 #[test]
 fn side_that_should_end_the_surplus_and_does_not_has_it_ended() {
-    // To the other side, the one with the lower identity, they are not the same peer's: it compares nothing.
+    // The side with the lower identity ends nothing, as peers of other make do.
     let mut connections = connections(Unique::Replace);
     connections[0].unique = Unique::Never;
     let mut world = World::with(connections, Limits::default(), 7);
@@ -173,4 +173,25 @@ fn never_has_as_many_as_there_are_and_believes_no_initial_contact() {
     initiate(&mut world, 0);
     world.run(Duration::from_secs(1));
     assert_eq!(world.sides[1].saw("started anew"), 0);
+}
+
+#[test]
+fn initial_contact_is_not_said_while_another_connection_to_the_identity_is_up() {
+    // A peer that goes by identities alone would end the other connection.
+    let mut world = world(Unique::Replace);
+    let [mut second, _] = connections(Unique::Replace);
+    second.name = "second".into();
+    world.sides[0].add_connection(second);
+    let first = initiate(&mut world, 0);
+    world.run(Duration::from_secs(1));
+    let (local, remote) = (world.sides[0].address, world.sides[1].address);
+    let now = world.sides[0].clock.local(world.now);
+    let endpoint = &mut world.sides[0].endpoint;
+    endpoint.initiate(now, "second", local, remote).unwrap();
+    world.collect();
+    world.run(Duration::from_millis(500));
+    // To side 1 both are of one connection, but nobody has forgotten the first.
+    assert_eq!(world.sides[1].saw("started anew"), 0);
+    let all: Vec<_> = world.sides[0].endpoint.established().collect();
+    assert!(all.iter().any(|(ike, _)| *ike == first) && all.len() == 2);
 }
