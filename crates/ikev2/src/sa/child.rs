@@ -38,8 +38,8 @@ pub(crate) struct ChildSa {
     /// at most.
     pub(crate) unconfirmed: Option<Timestamp>,
     /// The peer sends by another of its IKE SAs until it has our response: we send with this one when it shows
-    /// that it has it, and at this time at the latest.
-    pub(crate) held: Option<Timestamp>,
+    /// that it has it, or has no other.
+    pub(crate) held: bool,
     pub(crate) rekey_at: Option<Timestamp>,
     /// When we delete it, if it is not replaced, or if the peer that replaced it does not.
     pub(crate) ends_at: Option<Timestamp>,
@@ -578,7 +578,7 @@ pub(crate) fn install(
         sending: context.send_now,
         // Who gets a response knows the Child SA; who gives one does not know whether it arrived.
         unconfirmed: (!new.initiator).then(|| core.now.after(core.limits.unconfirmed)),
-        held: None,
+        held: false,
         rekey_at,
         ends_at: end_time(core, child.rekey_after),
     })

@@ -214,7 +214,7 @@ impl Established {
     /// Sends with what waited for the peer to show that it has our response to IKE_AUTH.
     pub(super) fn send_with_held(&mut self, sa: &Common, core: &mut Core) {
         let held = self.children.values_mut();
-        let held = held.filter_map(|child| child.held.take().map(|_| child.spi_in));
+        let held = held.filter_map(|child| std::mem::take(&mut child.held).then_some(child.spi_in));
         for spi_in in held.collect::<Vec<_>>() {
             self.send_with(sa, core, spi_in);
         }
@@ -232,24 +232,15 @@ impl Established {
     }
 
     /// Replaces the Child SAs whose time it is, and deletes those that are over.
-    fn tick_children(&mut self, sa: &Common, core: &mut Core) {
-        let (mut rekey, mut over, mut held) = (Vec::new(), Vec::new(), Vec::new());
+    fn tick_children(&mut self, core: &Core) {
+        let (mut rekey, mut over) = (Vec::new(), Vec::new());
         let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= core.now);
         for child in self.children.values() {
-            if due(child.held) {
-                held.push(child.spi_in);
-            }
             if due(self.ends_at(child)) {
                 over.push(child.spi_in);
             } else if due(child.rekey_at) {
                 rekey.push(child.spi_in);
             }
-        }
-        for spi_in in held {
-            if let Some(child) = self.children.get_mut(&spi_in) {
-                child.held = None;
-            }
-            self.send_with(sa, core, spi_in);
         }
         for spi_in in rekey {
             if let Some(child) = self.children.get_mut(&spi_in) {
@@ -335,7 +326,7 @@ impl Established {
     }
 
     pub(super) fn timeout(&self, sa: &Common) -> Option<Timestamp> {
-        let timers = |child: &ChildSa| [child.rekey_at, self.ends_at(child), child.held];
+        let timers = |child: &ChildSa| [child.rekey_at, self.ends_at(child)];
         let children = self.children.values().flat_map(timers).flatten();
         let live = self.is_live();
         let idle = sa.channel.is_idle();
@@ -371,7 +362,7 @@ impl Established {
         if !self.is_live() {
             return;
         }
-        self.tick_children(sa, core);
+        self.tick_children(core);
         if due(self.ends_at) {
             self.ends_at = None;
             self.enqueue(core, Intent::DeleteIke(Reason::Overdue), now);
@@ -462,7 +453,7 @@ impl IkeSa {
     pub(crate) fn note_inbound(&mut self, core: &mut Core, spi_in: u32) -> Result<(), WrongState> {
         self.established_do(core, EventName::Inbound, |established, sa, core| {
             if let Some(child) = established.children.get_mut(&spi_in) {
-                (child.unconfirmed, child.held) = (None, None);
+                (child.unconfirmed, child.held) = (None, false);
                 if child.is_live() && !child.sending {
                     established.send_with(sa, core, spi_in);
                 }

@@ -468,8 +468,9 @@ impl Established {
                 // An initiator without our response takes no request, so none can surprise it.
                 child.unconfirmed = None;
                 if beside {
-                    child.held = Some(core.now.after(core.limits.superseded));
-                    // Its answer shows that the peer has ours.
+                    // Its answer shows that the peer has ours. Without it this IKE SA ends, and the other sends on:
+                    // after some time to send by this one would be to send to nobody.
+                    child.held = true;
                     let soon = core.now.after(core.limits.retry_pause);
                     self.enqueue(core, Intent::Confirm, soon);
                 }
