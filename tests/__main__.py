@@ -19,7 +19,7 @@ from tests.runner import main
 # The longest first, so that nothing long is left for the end when they run side by side.
 SUITES = [
     "ike_vpn", "ikev2", "ike_kernel", "lab", "ike_block", "hostile_site", "ike_hostile", "ike_keys", "ike_eap",
-    "ike_modes", "openvpn", "vpn", "browser", "demo", "kill", "faults", "insiders", "diskfull", "rollback", "upload",
+    "ike_modes", "ike_unique", "ike_large", "openvpn", "vpn", "browser", "demo", "kill", "faults", "insiders", "diskfull", "rollback", "upload",
     "export", "scan", "slow_link", "years", "authorities", "ocsp", "tunnel_renewal", "revoked_centre", "product",
     "camera_alone", "tutorials", "ike_recovery", "quarantine", "ike_confinement", "house", "ibc", "hw", "ike_load", "ike_flood", "ike_crash",
 ]

@@ -81,7 +81,7 @@ class Crowd:
     def gateway(self):
         """The text of a gateway for them, and for one with a secret."""
         folder = self.authority.folder
-        peer = "peer = { ike_sas = 100, handshakes_per_minute = 100000 }"
+        peer = 'unique = "never"\npeer = { ike_sas = 100, handshakes_per_minute = 100000 }'
         text = connection(
             name="clients", remote=None, local_id="server.example.org", remote_id="any", start="none",
             auth=certificate_auth(folder, "server"), local=f"{INSIDE['server']}/32", other="10.208.1.0/24", extra=peer,

@@ -29,6 +29,7 @@ charon {
   retransmit_timeout = 1.0
   retransmit_base = 1.3
   retransmit_tries = 20
+  %(settings)s
   filelog {
     log {
       path = %(folder)s/charon.log
@@ -54,7 +55,7 @@ connections {
     local_addrs = %(theirs)s
     remote_addrs = %(ours)s
     proposals = %(ike)s
-    fragmentation = yes
+    fragmentation = %(fragmentation)s
     mobike = %(mobike)s
     %(ppk)s
     %(addresses)s
@@ -102,8 +103,8 @@ secrets {
 class Charon:
     """One strongSwan daemon with ESP in user space."""
 
-    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, profile=None, root=None, **options):
-        options = {"addresses": "", "mobike": "no", "ppk": ""} | options
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, profile=None, root=None, settings="", **options):
+        options = {"addresses": "", "mobike": "no", "ppk": "", "fragmentation": "yes"} | options
         options = {"local": NETS["theirs"], "remote": NETS["ours"]} | options
         lab.count += 1
         # Sockets have short names.
@@ -114,7 +115,7 @@ class Charon:
         if profile:
             shutil.copytree(profile, swanctl, dirs_exist_ok=True)
         config = self.folder / "strongswan.conf"
-        config.write_text(STRONGSWAN % {"folder": self.folder, "level": level})
+        config.write_text(STRONGSWAN % {"folder": self.folder, "level": level, "settings": settings})
         if profile:
             # Somebody else's configuration as it is.
             shutil.copytree(profile, swanctl, dirs_exist_ok=True)

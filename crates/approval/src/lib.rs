@@ -14,6 +14,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 
 mod act;
+mod authorized;
 mod policy;
 mod refusal;
 mod request;
@@ -24,8 +25,9 @@ mod transition;
 mod tests;
 
 pub use act::{Act, Rights, Urgency};
+pub use authorized::Authorized;
 pub use policy::{Policy, PolicyError};
 pub use refusal::Refusal;
-pub use request::{Authorized, People, Request, RequestId, State};
+pub use request::{People, Request, RequestId, State};
 pub use signature::Approval;
 pub use transition::Transition;

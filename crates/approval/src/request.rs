@@ -8,7 +8,7 @@ use pki::clearance::Clearance;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::{Act, Approval, Policy, Refusal, Transition};
+use crate::{Act, Approval, Authorized, Policy, Refusal, Transition};
 
 /// Longest reason, in characters.
 pub(crate) const MAX_REASON: usize = 1000;
@@ -106,15 +106,6 @@ pub trait People {
 
     /// The certificate (DER) with this SHA-256 fingerprint, while it is valid and not revoked.
     fn certificate(&self, sha256: &str) -> Option<Vec<u8>>;
-}
-
-/// Leave to carry an act out, once: nothing but enough approvals that count now gives it.
-#[derive(Debug)]
-#[must_use = "the act is not carried out yet"]
-pub struct Authorized {
-    request: Request,
-    approvers: Vec<String>,
-    confirm_by: Option<OffsetDateTime>,
 }
 
 impl Request {
@@ -494,7 +485,7 @@ impl Request {
         }
     }
 
-    fn moved(
+    pub(crate) fn moved(
         &self,
         state: State,
         verb: &str,
@@ -541,46 +532,6 @@ impl Request {
             event,
             request: self,
         })
-    }
-}
-
-impl Authorized {
-    /// The act to carry out.
-    #[must_use]
-    pub const fn act(&self) -> &Act {
-        self.request.act()
-    }
-
-    /// User ids of those whose approvals counted.
-    #[must_use]
-    pub fn approvers(&self) -> &[String] {
-        &self.approvers
-    }
-
-    /// The transition to "issued", to be recorded before the act takes effect and stored with it. `result` is
-    /// the serial number, or another name of what came out.
-    ///
-    /// # Errors
-    /// [`Refusal::Encoding`].
-    pub fn carry_out(
-        self,
-        result: impl Into<String>,
-        by: Actor,
-        now: OffsetDateTime,
-    ) -> Result<Transition, Refusal> {
-        let result = result.into();
-        let state = State::Issued {
-            approvals: self.request.state.approvals().to_vec(),
-            result: result.clone(),
-            confirm_by: self.confirm_by,
-        };
-        let verb = self.request.act.name();
-        let mut transition = self.request.moved(state, verb, by, now)?;
-        transition.event = transition
-            .event
-            .with_detail("result", result)
-            .with_detail("approvers", self.approvers.join(" "));
-        Ok(transition)
     }
 }
 

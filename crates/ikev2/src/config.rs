@@ -188,6 +188,19 @@ pub enum Addresses {
     Assign,
 }
 
+/// How many IKE SAs with one identity a connection has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unique {
+    /// One: a new one takes the place of the one before, once it carries its Child SAs.
+    #[default]
+    Replace,
+    /// One: while there is one, others from another address are refused. From the same address the peer
+    /// authenticates anew, and with INITIAL_CONTACT it has lost the one before.
+    Keep,
+    /// As many as the peer makes, within its budget; INITIAL_CONTACT is neither sent nor believed.
+    Never,
+}
+
 /// A relation to a peer, or to a kind of peers.
 #[derive(Clone)]
 pub struct Connection {
@@ -222,6 +235,8 @@ pub struct Connection {
     pub rekey_after: Option<Duration>,
     /// Silence after which the peer is asked whether it lives; never if none.
     pub liveness: Option<Duration>,
+    /// How many IKE SAs with one identity there are.
+    pub unique: Unique,
 }
 
 impl Connection {
@@ -297,6 +312,8 @@ pub struct Limits {
     /// Time for the peer to delete a Child SA that it has replaced, or that its rekeying made in
     /// vain, before we do (RFC 7296 §2.8 leaves it to the peer; not every peer comes to it).
     pub superseded: Duration,
+    /// Time for the peer to end the surplus one of two IKE SAs with it, where that is its part, before we do.
+    pub settle: Duration,
     /// Time for which an IKE SA that was closed or replaced still answers.
     pub linger: Duration,
     /// Pause between keepalives behind a NAT (RFC 3948 §4).
@@ -335,6 +352,7 @@ impl Default for Limits {
             renew_resumed: Duration::from_secs(60),
             overdue: None,
             superseded: Duration::from_secs(30),
+            settle: Duration::from_secs(10),
             linger: Duration::from_secs(30),
             keepalive: Duration::from_secs(20),
             children: 64,

@@ -3,12 +3,14 @@
 mod counters;
 mod first;
 mod table;
+mod unique;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 pub use counters::{Counters, Misuse};
+use unique::Contests;
 
 use crate::Random;
 use crate::admission::Cookies;
@@ -21,10 +23,7 @@ use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer, WrongState};
 use crate::ticket::TicketKeys;
 use crate::time::Timestamp;
 use crate::types::Path;
-use crate::wire::{Datagram, ExchangeType, Identification};
-
-/// A connection, and who the peer is.
-type PeerKey = (String, Identification);
+use crate::wire::{Datagram, ExchangeType};
 
 /// Sender, SPI and exchange of a first message: whoever cannot resume begins anew under the same SPI.
 type FirstMessage = (SocketAddr, u64, ExchangeType);
@@ -47,9 +46,7 @@ pub struct Endpoint {
     /// IKE SAs of each holder in the order in which they came up, closed and replaced ones among them.
     held: BTreeMap<Holder, Vec<IkeId>>,
     holders: BTreeMap<IkeId, Holder>,
-    /// IKE SAs of each peer on each connection, closed and replaced ones among them.
-    of_peer: BTreeMap<PeerKey, BTreeSet<IkeId>>,
-    peers: BTreeMap<IkeId, PeerKey>,
+    contests: Contests,
     cookies: Cookies,
     counters: Counters,
     notified: NotifyRate,
@@ -78,8 +75,7 @@ impl Endpoint {
             unsolved: BTreeSet::new(),
             held: BTreeMap::new(),
             holders: BTreeMap::new(),
-            of_peer: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            contests: Contests::default(),
             cookies: Cookies::new(now),
             counters: Counters::default(),
             notified: NotifyRate {
@@ -129,8 +125,9 @@ impl Endpoint {
 
     /// Starts an IKE SA. The ports are those of IKE without NAT traversal.
     ///
-    /// Whoever starts another towards the same peer before this one is up or has failed has the peer end
-    /// this one when the other comes up (INITIAL_CONTACT, RFC 7296 §2.4).
+    /// Where one is up, the new one takes its place as [`crate::Unique`] says. Whoever starts another towards the same
+    /// peer before this one is up or has failed has the peer end this one when the other comes up (INITIAL_CONTACT,
+    /// RFC 7296 §2.4).
     ///
     /// # Errors
     /// [`Misuse::Connection`], [`Misuse::Proposal`].
@@ -207,7 +204,7 @@ impl Endpoint {
         self.core.now = now;
         while let Some((at, id)) = self.timers.first().copied() {
             if at > now {
-                return;
+                break;
             }
             self.timers.remove(&(at, id));
             self.armed.remove(&id);
@@ -218,6 +215,7 @@ impl Endpoint {
                 });
             }
         }
+        self.settle_due(now);
     }
 
     /// Takes the caller's response to a request. One that nothing waits for any more is ignored.
@@ -245,7 +243,8 @@ impl Endpoint {
 
     /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.timers.first().map(|(at, _)| *at)
+        let timers = self.timers.first().map(|(at, _)| *at);
+        timers.into_iter().chain(self.contests.next()).min()
     }
 
     /// Makes another Child SA by the name of its configuration.
@@ -296,17 +295,13 @@ impl Endpoint {
         self.want(now, ike, Intent::DeleteIke(Reason::Local))
     }
 
-    /// Ends an IKE SA that we started after another one to the same peer has come up: the peer has forgotten
-    /// this one (INITIAL_CONTACT) and could not answer.
+    /// Closes an IKE SA that we started and whose place another one of ours has taken, where the connection lets a
+    /// peer have several ([`crate::Unique::Never`]); else it goes by itself.
     ///
     /// # Errors
     /// [`Misuse::IkeSa`].
-    pub fn end_replaced(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
-        self.core.now = now;
-        let mut sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        sa.down(&mut self.core, Reason::Replaced);
-        self.put(sa);
-        Ok(())
+    pub fn close_replaced(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
+        self.want(now, ike, Intent::DeleteIke(Reason::Replaced))
     }
 
     /// Sees whether the peer lives.
@@ -456,7 +451,15 @@ impl Endpoint {
 
     /// Puts an IKE SA back after an event, and does what it wants done to others.
     fn process(&mut self, sa: IkeSa) {
+        if std::mem::take(&mut self.core.sends_anew) && sa.is_superseded() {
+            self.core.transfers.push(Transfer::Yields(sa.id()));
+        }
         self.put(sa);
+        self.transfer_all();
+    }
+
+    /// Does what IKE SAs want done to others.
+    fn transfer_all(&mut self) {
         // Each transfer names IKE SAs that do not make further ones, so this ends.
         loop {
             for successor in std::mem::take(&mut self.core.spawned) {
@@ -491,7 +494,13 @@ impl Endpoint {
                     self.displace(id);
                 }
             }
-            Transfer::Holds { ike, holder, most } => self.hold(ike, holder, most),
+            Transfer::Holds { ike, holder, most } => {
+                self.hold(ike, holder, most);
+                self.settle(ike);
+            }
+            Transfer::Confirmed(ike) => self.confirmed(ike),
+            Transfer::Yields(ike) => self.yields(ike),
+            Transfer::Ended(key) => self.ended(&key),
             Transfer::Discard(id) => {
                 if let Some(mut sa) = self.table.remove(&id) {
                     let outcome = sa.discard(&mut self.core);
@@ -519,15 +528,18 @@ impl Endpoint {
                     }
                 }
             }
-            Transfer::InitialContact {
-                keep,
-                connection,
-                peer,
-            } => {
-                let known = self.of_peer.get(&(connection, peer));
-                let others = known.into_iter().flatten().filter(|id| **id != keep);
-                for id in others.copied().collect::<Vec<_>>() {
-                    if let Some(mut sa) = self.table.remove(&id) {
+            Transfer::InitialContact { keep, begun } => {
+                let key = self.core.sessions.key(keep);
+                let others = key.map(|key| self.core.sessions.all(key));
+                for id in others.into_iter().flatten().filter(|id| *id != keep) {
+                    // What came up later may be what the peer did not know yet when it spoke.
+                    let earlier = |sa: &IkeSa| {
+                        let origin = sa.origin();
+                        origin.is_none_or(|origin| origin.up < begun)
+                    };
+                    if self.table.get(&id).is_some_and(earlier)
+                        && let Some(mut sa) = self.table.remove(&id)
+                    {
                         sa.down(&mut self.core, Reason::InitialContact);
                         self.put(sa);
                     }
@@ -555,7 +567,8 @@ impl Endpoint {
             self.release(id);
             return;
         }
-        self.note_peer(&sa);
+        let ended = self.core.sessions.note(&sa);
+        self.core.transfers.extend(ended.map(Transfer::Ended));
         if let Some(at) = sa.next_timeout() {
             self.timers.insert((at, id));
             self.armed.insert(id, at);

@@ -64,6 +64,7 @@
 //!     children: vec![],
 //!     rekey_after: None,
 //!     liveness: None,
+//!     unique: ikev2::Unique::Replace,
 //! });
 //! endpoint.initiate(now, "gateway", "192.0.2.1:500".parse()?, "192.0.2.2:500".parse()?)?;
 //! let first = endpoint.poll_transmit().expect("IKE_SA_INIT");
@@ -103,7 +104,7 @@ pub mod wire;
 
 pub use authorization::{Authorization, Holder};
 pub use budget::Rates;
-pub use config::{ChildConfig, Connection, Limits};
+pub use config::{ChildConfig, Connection, Limits, Unique};
 pub use crash::CrashSecret;
 pub use endpoint::Endpoint;
 pub use event::{Event, Request, RequestId, Response, Transmit};

@@ -110,7 +110,7 @@ fn cordon(
          local_id = \"{SERVER_NAME}\"\nremote_id = \"any\"\n\
          certificate = \"{keys}/ike-server-{file}.pem\"\nkey = \"{keys}/server-{file}.key\"\n\
          ike = [{{ encryption = [\"aes-128-gcm\"], prf = [\"hmac-sha2-256\"], groups = [\"x25519\"]{additional} }}]\n\
-         peer = {{ ike_sas = 1000, handshakes_per_minute = 1000000 }}\n\
+         unique = \"never\"\npeer = {{ ike_sas = 1000, handshakes_per_minute = 1000000 }}\n\
          [[connection.child]]\nname = \"net\"\nlocal = [\"{inside}/32\"]\nremote = [\"10.208.1.0/24\"]\n\
          esp = [{{ encryption = [\"aes-128-gcm\"], groups = [\"x25519\"], extended_sequence = false }}]\n",
         inside = Side::Server.inside(),

@@ -227,7 +227,7 @@ impl Children {
             return;
         };
         let Some(outbound) = child.pending.take() else {
-            return;
+            return self.prefer(spi, tables);
         };
         let (next_hop, rules, name) = (child.next_hop, child.rules.clone(), outbound.handle());
         let in_udp = child.in_udp;
@@ -252,6 +252,21 @@ impl Children {
         // A peer's next Child SA takes the same path: it need not lose packets to learn it again.
         if let Some(mtu) = self.paths.get(&next_hop.remote) {
             tables.plane.set_path_mtu(name, *mtu);
+        }
+    }
+
+    /// Puts a Child SA that sends before the others that want the same packets.
+    fn prefer(&mut self, spi: Spi, tables: &mut Tables<'_>) {
+        let Some(child) = self.table.get(&spi) else {
+            return;
+        };
+        for rule in &child.rules {
+            if let Some(owned) = self.policies.get_mut(rule) {
+                owned.owners.retain(|owner| *owner != spi);
+                owned.owners.push(spi);
+                // An association that is there takes it at once.
+                let _ = tables.plane.bind(child.outbound, &[owned.id]);
+            }
         }
     }
 

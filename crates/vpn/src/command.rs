@@ -58,6 +58,8 @@ pub(crate) struct OtherCounters {
     pub(crate) audit_errors: u64,
     /// Questions to OCSP responders.
     pub(crate) ocsp_questions: u64,
+    /// IKE messages that did not fit the path.
+    pub(crate) in_fragments: u64,
     /// Peers that were decided about without an answer that was to come.
     pub(crate) ocsp_unanswered: u64,
 }

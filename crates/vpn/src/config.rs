@@ -212,6 +212,19 @@ pub enum Start {
     Trap,
 }
 
+/// How many IKE SAs a connection has with one identity.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum UniqueConfig {
+    /// One: a new one takes the place of the one before.
+    #[default]
+    Replace,
+    /// One: others from another address are refused while there is one.
+    Keep,
+    /// As many as the peer makes, up to `peer.ike_sas`.
+    Never,
+}
+
 /// A relation to a peer, or to a kind of peers.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
@@ -270,6 +283,9 @@ pub struct ConnectionConfig {
     /// When it comes up.
     #[serde(default)]
     pub start: Start,
+    /// How many IKE SAs there are with one identity.
+    #[serde(default)]
+    pub unique: UniqueConfig,
     /// Child SAs of the connection.
     #[serde(default)]
     pub child: Vec<ChildConfig>,

@@ -19,12 +19,13 @@ use tunnel::config::BackendConfig;
 use tunnel::data_plane::NegotiatedKeying;
 use tunnel::link;
 use tunnel::negotiated;
-use tunnel::outer::IkeSink;
 use tunnel::outer::udp::{bind, bind_each};
+use tunnel::outer::{IkeSink, PathMtu};
 
 use super::backlog::Backlog;
 use super::command::{Command, Reply};
 use super::config::{Carrier, IKE_PORT, NAT_PORT, OuterConfig};
+use super::ike_sender::IkeSender;
 use super::journal::{self, Audit};
 use super::peer_verifier::{OcspCounters, PeerVerifier, TrustJob, VerifierEvent, accept};
 use super::protocol::Protocol;
@@ -212,6 +213,8 @@ pub async fn start(
         None => return Err(failed(io::Error::other("no worker"))),
     };
     let answering = ike.try_clone().map_err(failed)?;
+    let any = SocketAddr::new(listen, 0);
+    let path_mtu = PathMtu::new(any, any, mark).map_err(failed)?;
     if mark.is_some() && listen.is_ipv4() {
         for interface in link::strict_interfaces() {
             tracing::warn!(%interface, "rp_filter = 1 drops what the peer sends there: set it to 2");
@@ -285,7 +288,7 @@ pub async fn start(
         journal: journal.is_some().then_some(offered),
         audit_errors: Arc::clone(&audit_errors),
         asked,
-        sockets: (answering, sender),
+        sender: IkeSender::new((answering, sender), path_mtu),
         over: Arc::clone(&over),
         stop_at: None,
         start: Instant::now(),

@@ -34,6 +34,7 @@ mod eap_tls;
 mod fair;
 pub mod firewall;
 mod identity;
+mod ike_sender;
 mod journal;
 mod links;
 pub mod manual;

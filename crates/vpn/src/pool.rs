@@ -194,6 +194,7 @@ mod tests {
             children: vec![],
             rekey_after: None,
             liveness: None,
+            unique: ikev2::Unique::Replace,
         });
         let path = (
             "192.0.2.1:500".parse().unwrap(),

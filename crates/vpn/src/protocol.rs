@@ -1,7 +1,6 @@
 //! The thread of the protocol half: between [`Control`] and everybody else.
 
 use std::io;
-use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError};
 use std::sync::{Arc, PoisonError};
@@ -10,12 +9,11 @@ use std::time::{Duration, Instant};
 use ikev2::{CrashSecret, Random};
 use time::OffsetDateTime;
 use tunnel::data_plane::NegotiatedKeying;
-use tunnel::outer::udp::send_from;
 
 use super::backlog::Backlog;
 use super::command::OtherCounters;
-use super::config::NAT_PORT;
 use super::control::{Control, Effect, Host, Now};
+use super::ike_sender::IkeSender;
 use super::journal::JournalHandle;
 use super::links::LinkCommand;
 use super::peer_verifier::{OcspCounters, TrustJob, VerifierEvent};
@@ -56,8 +54,7 @@ pub(super) struct Protocol {
     pub(super) journal: Option<JournalHandle>,
     pub(super) audit_errors: Arc<AtomicU64>,
     pub(super) asked: Arc<OcspCounters>,
-    /// On port 500, on port 4500.
-    pub(super) sockets: (UdpSocket, UdpSocket),
+    pub(super) sender: IkeSender,
     pub(super) over: Arc<AtomicBool>,
     pub(super) crash_secret: Option<CrashSecret>,
     pub(super) tickets: Option<TicketFile>,
@@ -159,6 +156,7 @@ impl Protocol {
                     audit_errors: count(&self.audit_errors),
                     ocsp_questions: count(&self.asked.requests),
                     ocsp_unanswered: count(&self.asked.undetermined),
+                    in_fragments: self.sender.in_fragments(),
                 });
                 // Who does not wait any more is no trouble.
                 let _ = answer.try_send(control.handle(command, now));
@@ -207,15 +205,7 @@ impl Protocol {
     fn flush(&mut self, control: &mut Control) {
         loop {
             while let Some(transmit) = control.poll_transmit() {
-                let socket = match transmit.local.port() {
-                    NAT_PORT => &self.sockets.1,
-                    _ => &self.sockets.0,
-                };
-                let source = transmit.local.ip();
-                // What does not go out is repeated like what gets lost.
-                if let Err(error) = send_from(socket, source, transmit.remote, &transmit.payload) {
-                    tracing::debug!(%error, remote = %transmit.remote, "IKE message not sent");
-                }
+                self.sender.send(&transmit);
             }
             let Some(effect) = control.poll_effect() else {
                 return;

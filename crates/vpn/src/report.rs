@@ -205,6 +205,9 @@ pub struct IkeCounters {
     pub puzzles_sent: u64,
     /// Datagrams dropped because the protocol half was busy.
     pub busy: u64,
+    /// IKE messages that were larger than the path, and went in IP fragments.
+    #[serde(default)]
+    pub in_fragments: u64,
     /// Audit events that could not be written.
     pub audit_errors: u64,
     /// Questions to OCSP responders.
@@ -232,7 +235,7 @@ impl IkeCounters {
         ]
     }
 
-    const fn counters(&self) -> [(&'static str, u64, &'static str); 16] {
+    const fn counters(&self) -> [(&'static str, u64, &'static str); 17] {
         [
             ("ike_established", self.established, "IKE SAs that came up."),
             ("ike_rekeys", self.ike_rekeys, "New keys for IKE SAs."),
@@ -278,6 +281,11 @@ impl IkeCounters {
                 "ike_busy",
                 self.busy,
                 "Datagrams dropped because the daemon was busy.",
+            ),
+            (
+                "ike_ip_fragmented",
+                self.in_fragments,
+                "IKE messages sent in IP fragments, as the path takes less.",
             ),
             (
                 "audit_errors",

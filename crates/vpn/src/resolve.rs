@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use ikev2::config::{Addresses, Mode, PeerId, RemoteAuth};
+use ikev2::config::{Addresses, Mode, PeerId, RemoteAuth, Unique};
 use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{ChildConfig, Connection};
 use ipsec::selector::Selector;
@@ -23,7 +23,8 @@ use tunnel::config::{BackendConfig, InterfaceConfig, ModeConfig, Prefix};
 
 use super::authorization::{Allowance, Source, overlap};
 use super::config::{
-    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, usual_esp, usual_ike,
+    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, UniqueConfig, usual_esp,
+    usual_ike,
 };
 use super::eap_tls::KeyHandle;
 use super::identity;
@@ -371,6 +372,11 @@ impl<'a> Reader<'a> {
             children,
             rekey_after: Some(config.lifetime),
             liveness: Some(config.liveness).filter(|silence| !silence.is_zero()),
+            unique: match config.unique {
+                UniqueConfig::Replace => Unique::Replace,
+                UniqueConfig::Keep => Unique::Keep,
+                UniqueConfig::Never => Unique::Never,
+            },
         };
         let allowance = Allowance::new(config, &connection, proofs.realm);
         let allowance = allowance.map_err(|what| self.wrong(what))?;

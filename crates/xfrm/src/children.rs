@@ -156,6 +156,8 @@ struct Child {
     selectors: Vec<Pair>,
     /// Whether the outbound association is installed.
     sends: bool,
+    /// Whether another one sends in its place for good: installed again it would repeat its sequence numbers.
+    silenced: bool,
     worn: Option<u64>,
 }
 
@@ -234,6 +236,7 @@ impl<X: Xfrm> KernelChildren<X> {
     fn install(&mut self, mut child: KernelChild) {
         let spi = child.inbound.spi;
         let old = child.replaces.and_then(|old| self.table.get(&old));
+        let old = old.or_else(|| self.beside(&child));
         let reqid = old.map_or(self.next_reqid, |old| old.outbound.reqid);
         if old.is_none() {
             // After four thousand million it begins anew; nobody of then is there any more.
@@ -250,6 +253,7 @@ impl<X: Xfrm> KernelChildren<X> {
             outbound: child.outbound,
             selectors: child.selectors,
             sends: false,
+            silenced: false,
             worn: child.worn,
         };
         // Packets under the new keys are let in from now on.
@@ -264,6 +268,16 @@ impl<X: Xfrm> KernelChildren<X> {
         }
     }
 
+    /// A Child SA of the same two hosts for the same packets, as a peer has that authenticates anew. With the same
+    /// number the kernel's policies take packets of both.
+    fn beside(&self, child: &KernelChild) -> Option<&Child> {
+        let owner = self.owners.get(child.selectors.first()?)?.last()?;
+        let hosts = |sa: &Sa| (sa.source, sa.destination);
+        self.table.get(owner).filter(|other| {
+            other.selectors == child.selectors && hosts(&other.outbound) == hosts(&child.outbound)
+        })
+    }
+
     /// Without an association in the kernel the Child SA is none: it is to be closed.
     fn give_up(&mut self, spi: Spi, error: &XfrmError) {
         tracing::error!(esp_spi = %spi, %error, "the kernel takes no association");
@@ -272,8 +286,11 @@ impl<X: Xfrm> KernelChildren<X> {
 
     fn send_with(&mut self, spi: Spi) {
         self.awaited.retain(|awaited| *awaited != spi);
-        if self.table.get(&spi).is_none_or(|child| child.sends) {
+        let Some(child) = self.table.get(&spi).filter(|child| !child.silenced) else {
             return;
+        };
+        if child.sends {
+            return self.prefer(spi);
         }
         let Some(mut child) = self.table.remove(&spi) else {
             return;
@@ -286,6 +303,30 @@ impl<X: Xfrm> KernelChildren<X> {
             self.show(&child, &pair, &[Direction::Out]);
         }
         // Of several with one number the kernel takes the newest.
+        self.table.insert(spi, child);
+    }
+
+    /// Puts a Child SA that sends before the others that want the same packets.
+    fn prefer(&mut self, spi: Spi) {
+        let Some(child) = self.table.remove(&spi) else {
+            return;
+        };
+        for pair in &child.selectors {
+            let owners = self.owners.entry(*pair).or_default();
+            owners.retain(|owner| *owner != spi);
+            owners.push(spi);
+            self.show(&child, pair, &ALL);
+        }
+        // Of several with one number the kernel takes the newest, so that those must go.
+        let same = |other: &Child| other.sends && other.outbound.reqid == child.outbound.reqid;
+        let others = self.table.iter_mut().filter(|(_, other)| same(other));
+        let others = others.map(|(spi, other)| {
+            other.silenced = true;
+            *spi
+        });
+        for other in others.collect::<Vec<Spi>>() {
+            self.silence(other);
+        }
         self.table.insert(spi, child);
     }
 

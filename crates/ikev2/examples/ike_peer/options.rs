@@ -156,6 +156,7 @@ impl Options {
             }],
             rekey_after: None,
             liveness: None,
+            unique: ikev2::Unique::Replace,
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Endpoint;
 use crate::authorization::Holder;
 use crate::event::{Event, Reason};
-use crate::sa::{Core, IkeId, IkeSa, WrongState};
+use crate::sa::{Core, IkeId, IkeSa, Transfer, WrongState};
 
 /// IKE SAs of one holder that are closed or replaced, and still answer repetitions: as many as a peer can
 /// have made in the time that they linger, without having the answer to each.
@@ -34,6 +34,7 @@ impl Endpoint {
         self.core.spawned.clear();
         self.core.transfers.clear();
         self.forget(id);
+        self.transfer_all();
         for (spi_in, spi_out) in children {
             self.core.free_esp_spi(spi_in);
             let (ike, reason) = (id, Reason::Fault);
@@ -75,25 +76,10 @@ impl Endpoint {
         self.release(id);
     }
 
-    /// Remembers whose an IKE SA is, so that nobody has to look through all of them.
-    pub(super) fn note_peer(&mut self, sa: &IkeSa) {
-        if let Some(peer) = sa.peer().filter(|_| !self.peers.contains_key(&sa.id())) {
-            let key = (sa.connection().name.clone(), peer.clone());
-            self.of_peer.entry(key.clone()).or_default().insert(sa.id());
-            self.peers.insert(sa.id(), key);
-        }
-    }
-
     /// An IKE SA counts against its holder no more.
     pub(super) fn release(&mut self, id: IkeId) {
-        if let Some(key) = self.peers.remove(&id)
-            && let Some(all) = self.of_peer.get_mut(&key)
-        {
-            all.remove(&id);
-            if all.is_empty() {
-                self.of_peer.remove(&key);
-            }
-        }
+        let ended = self.core.sessions.forget(id);
+        self.core.transfers.extend(ended.map(Transfer::Ended));
         let Some(holder) = self.holders.remove(&id) else {
             return;
         };

@@ -115,10 +115,18 @@ impl Offer {
         }
         // One SPI for all proposals: whichever the peer chooses, it is the one we listen for (§3.3.1).
         let spi_in = core.esp_spi();
-        let proposals = (1..=u8::MAX)
-            .zip(&child.esp)
-            .map(|(number, esp)| esp.to_wire(number, spi_in, with_groups))
-            .collect();
+        let mut proposals: Vec<Proposal> = Vec::new();
+        for esp in &child.esp {
+            let proposal = esp.to_wire(0, spi_in, with_groups);
+            // Without key exchanges several may be the same.
+            let known = |other: &Proposal| other.transforms == proposal.transforms;
+            if !proposals.iter().any(known) {
+                proposals.push(proposal);
+            }
+        }
+        for (number, proposal) in (1..=u8::MAX).zip(&mut proposals) {
+            proposal.number = number;
+        }
         let first = child
             .esp
             .first()
@@ -502,6 +510,7 @@ pub(crate) fn install(
         replaces: context.replaces,
         send_now: context.send_now,
     })));
+    core.sends_anew |= context.send_now;
     let rekey_at = rekey_time(core, child.rekey_after);
     Ok(ChildSa {
         config: new.config,
@@ -511,6 +520,7 @@ pub(crate) fn install(
         sending: context.send_now,
         // Who gets a response knows the Child SA; who gives one does not know whether it arrived.
         unconfirmed: (!new.initiator).then(|| core.now.after(core.limits.unconfirmed)),
+        held: false,
         rekey_at,
         ends_at: end_time(core, child.rekey_after),
     })

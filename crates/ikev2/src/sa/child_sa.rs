@@ -27,6 +27,9 @@ pub(crate) struct ChildSa {
     /// We made it in a response that the peer may not have yet, so that it may not know it; until then
     /// at most.
     pub(crate) unconfirmed: Option<Timestamp>,
+    /// The peer sends by another of its IKE SAs until it has our response: we send with this one when it shows
+    /// that it has it, or has no other.
+    pub(crate) held: bool,
     pub(crate) rekey_at: Option<Timestamp>,
     /// When we delete it, if it is not replaced, or if the peer that replaced it does not.
     pub(crate) ends_at: Option<Timestamp>,

@@ -18,6 +18,8 @@ pub(crate) struct Common {
     pub(crate) connection: Arc<Connection>,
     pub(super) channel: Channel,
     pub(super) nat: Nat,
+    /// When its first message was sent or came ([`Core::moment`]).
+    pub(super) begun: u64,
     /// End of the handshake, of lingering, or of waiting for a successor's fate.
     pub(super) deadline: Option<Timestamp>,
 }
@@ -25,7 +27,7 @@ pub(crate) struct Common {
 impl Common {
     /// Of an IKE SA whose first request is answered.
     pub(super) fn half_open(
-        core: &Core,
+        core: &mut Core,
         connection: Arc<Connection>,
         channel: Channel,
         nat: Nat,
@@ -35,6 +37,7 @@ impl Common {
             connection,
             channel,
             nat,
+            begun: core.moment(),
             deadline: Some(core.now.after(core.limits.handshake_time)),
         }
     }

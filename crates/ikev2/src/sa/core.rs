@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fragment_budget::FragmentBudget;
+use super::sessions::{Origin, PeerKey, Sessions};
 use super::successor::{InheritedState, Successor};
 use crate::Random;
 use crate::authorization::{Claims, Holder};
@@ -16,7 +17,6 @@ use crate::half_open::Network;
 use crate::ticket::{HeldTickets, TicketKeys, UsedTickets};
 use crate::time::Timestamp;
 use crate::types::{IkeId, Path};
-use crate::wire::Identification;
 
 /// Request of one IKE SA about another; the endpoint does it after the event.
 pub(crate) enum Transfer {
@@ -42,12 +42,15 @@ pub(crate) enum Transfer {
         holder: Holder,
         most: usize,
     },
-    /// The peer of this IKE SA has forgotten all others with it.
-    InitialContact {
-        keep: IkeId,
-        connection: String,
-        peer: Identification,
-    },
+    /// The peer of this IKE SA had no other with us when it proved who it is: what was up before this one
+    /// began is forgotten there.
+    InitialContact { keep: IkeId, begun: u64 },
+    /// The peer has answered through this IKE SA, which takes the place of others.
+    Confirmed(IkeId),
+    /// A Child SA of this IKE SA sends from now on, though another IKE SA takes its place.
+    Yields(IkeId),
+    /// An IKE SA of this peer has ended.
+    Ended(PeerKey),
 }
 
 /// Time, randomness, configuration and output of an endpoint.
@@ -74,6 +77,10 @@ pub(crate) struct Core {
     // As data: an IKE SA needs this core for all it does, so this core must not need IKE SAs.
     pub(crate) spawned: Vec<Successor>,
     pub(crate) transfers: Vec<Transfer>,
+    pub(crate) sessions: Sessions,
+    /// Whether the event has made a Child SA send.
+    pub(crate) sends_anew: bool,
+    moments: u64,
 }
 
 impl Core {
@@ -98,6 +105,9 @@ impl Core {
             next_ask: 0,
             spawned: Vec::new(),
             transfers: Vec::new(),
+            sessions: Sessions::default(),
+            sends_anew: false,
+            moments: 0,
         }
     }
 
@@ -105,6 +115,18 @@ impl Core {
         let mut out = [0; N];
         self.random.fill(&mut out);
         out
+    }
+
+    /// A number that is larger than those before: what has the smaller one came first.
+    pub(crate) const fn moment(&mut self) -> u64 {
+        self.moments = self.moments.saturating_add(1);
+        self.moments
+    }
+
+    /// The origin of an IKE SA that comes up now.
+    pub(crate) const fn origin(&mut self, begun: u64, ours: bool) -> Origin {
+        let up = self.moment();
+        Origin { begun, up, ours }
     }
 
     /// An IKE SPI; never zero. A repetition among 2^64 is not to be expected, and would be refused by

@@ -24,7 +24,7 @@ impl Established {
         core: &mut Core,
         payloads: &[Payload],
     ) {
-        self.confirm();
+        self.confirm(sa, core);
         // The peer has given up what it did not finish.
         self.cancel_pending_rekey(core);
         let protocol = find!(payloads, Payload::Sa).and_then(|sa| sa.first());

@@ -328,7 +328,7 @@ impl IkeSa {
     pub(crate) fn note_inbound(&mut self, core: &mut Core, spi_in: u32) -> Result<(), WrongState> {
         self.established_do(core, EventName::Inbound, |established, sa, core| {
             if let Some(child) = established.children.get_mut(&spi_in) {
-                child.unconfirmed = None;
+                (child.unconfirmed, child.held) = (None, false);
                 if child.is_live() && !child.sending {
                     established.send_with(sa, core, spi_in);
                 }

@@ -9,6 +9,7 @@ use super::exchange::{Exchange, PendingRekey};
 use super::intent::{Intent, Queued};
 use super::nat::Nat;
 use super::paths::Mobility;
+use super::sessions::Origin;
 use super::state::{Failure, StateName};
 use super::successor::InheritedState;
 use crate::auth::Authenticated;
@@ -77,20 +78,20 @@ pub(crate) struct Established {
     pub(crate) rekey_at: Option<Timestamp>,
     /// When it ends if it is not replaced.
     pub(crate) ends_at: Option<Timestamp>,
+    /// Beginning of the session; a successor has it once it takes over.
+    pub(crate) origin: Origin,
+    /// Whether another IKE SA of the peer takes its place.
+    pub(crate) superseded: bool,
 }
 
 impl Established {
-    pub(crate) fn new(
-        core: &mut Core,
-        ike: IkeId,
-        connection: &Connection,
-        auth: Authenticated,
-        keys: IkeKeys,
-    ) -> Self {
+    pub(crate) fn new(core: &mut Core, sa: &Common, auth: Authenticated, keys: IkeKeys) -> Self {
+        let connection: &Connection = &sa.connection;
+        let origin = core.origin(sa.begun, sa.channel.initiator);
         let rekey_at = rekey_time(core, connection.rekey_after);
         let ends_at = end_time(core, connection.rekey_after);
         core.transfers.push(Transfer::Holds {
-            ike,
+            ike: sa.id,
             holder: auth.authorization().holder().clone(),
             most: auth.authorization().rates().ike_sas,
         });
@@ -98,6 +99,7 @@ impl Established {
             state: EstablishedState::Live,
             rekey_at,
             ends_at,
+            origin,
             ..Self::successor_of(auth, keys, Mobility::default())
         }
     }
@@ -121,6 +123,12 @@ impl Established {
             successor: None,
             rekey_at: None,
             ends_at: None,
+            origin: Origin {
+                begun: 0,
+                up: 0,
+                ours: false,
+            },
+            superseded: false,
         }
     }
 
@@ -187,9 +195,19 @@ impl Established {
 
     /// Takes note of a new request of the peer, which shows that it has our last response: it has one request out
     /// at a time.
-    pub(crate) fn confirm(&mut self) {
+    pub(crate) fn confirm(&mut self, sa: &Common, core: &mut Core) {
         for child in self.children.values_mut() {
             child.unconfirmed = None;
+        }
+        self.send_with_held(sa, core);
+    }
+
+    /// Sends with what waited for the peer to show that it has our response to IKE_AUTH.
+    pub(super) fn send_with_held(&mut self, sa: &Common, core: &mut Core) {
+        let held = self.children.values_mut();
+        let held = held.filter_map(|child| std::mem::take(&mut child.held).then_some(child.spi_in));
+        for spi_in in held.collect::<Vec<_>>() {
+            self.send_with(sa, core, spi_in);
         }
     }
 
@@ -246,6 +264,7 @@ impl Established {
             Some(Exchange::UpdateAddresses(_)) => {
                 rest.push_back(Queued::at_once(Intent::UpdateAddresses));
             }
+            Some(Exchange::Confirm(_)) => rest.push_back(Queued::at_once(Intent::Confirm)),
             Some(Exchange::CheckPath(_)) => rest.push_back(Queued::at_once(Intent::CheckPath)),
             _ => {}
         }
@@ -261,6 +280,8 @@ impl Established {
             mobility: self.mobility.clone(),
             children,
             queue: rest,
+            origin: self.origin,
+            superseded: self.superseded,
         }
     }
 
@@ -368,6 +389,7 @@ impl Established {
         {
             return;
         }
+        core.sends_anew = true;
         core.event(Event::ChildOutbound {
             ike: sa.id,
             spi_in,

@@ -23,6 +23,7 @@ pub(crate) enum Exchange {
     UpdateAddresses(AddressUpdate),
     CheckPath(PathCheck),
     Liveness(Liveness),
+    Confirm(Liveness),
     /// Its response says no more than that it was heard.
     Notification,
 }

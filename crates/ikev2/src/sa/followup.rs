@@ -120,6 +120,7 @@ impl PendingRekey {
                 _,
                 Intent::DeleteIke(_)
                 | Intent::Liveness
+                | Intent::Confirm
                 | Intent::UpdateAddresses
                 | Intent::CheckPath,
             ) => false,
@@ -182,7 +183,7 @@ impl Established {
         core: &mut Core,
         payloads: &[Payload],
     ) {
-        self.confirm();
+        self.confirm(sa, core);
         let reply = self
             .answer_followup(sa, core, payloads)
             .unwrap_or_else(|no| {

@@ -87,6 +87,16 @@ impl Established {
         self.inform(sa, core, &[], Exchange::Liveness(Liveness));
     }
 
+    /// Asks whether the peer has this IKE SA, which takes the place of others (RFC 7296 §2.4).
+    ///
+    /// ```text
+    /// HDR, SK {}  -->
+    ///             <--  HDR, SK {}
+    /// ```
+    pub(super) fn start_confirmation(&mut self, sa: &mut Common, core: &mut Core) {
+        self.inform(sa, core, &[], Exchange::Confirm(Liveness));
+    }
+
     /// Closes the IKE SA, and with it its Child SAs (RFC 7296 §1.4.1).
     ///
     /// ```text
@@ -181,14 +191,18 @@ impl Established {
         payloads: &[Payload],
     ) -> Result<(), Failure> {
         let exchange = ExchangeType::INFORMATIONAL;
-        self.confirm();
+        self.confirm(sa, core);
         let is_delete = |payload: &Payload| matches!(payload, Payload::Delete(Delete::Ike));
         if payloads.iter().any(is_delete) {
             // Deleting the IKE SA deletes its Child SAs; the response is empty (§1.4.1).
             sa.channel.respond(core, exchange, &[]);
             // With a successor of the peer's this is its decision for that one (§2.8.2).
             self.hand_over_to_pending(sa, core);
-            return Err(Reason::Peer.into());
+            let reason = match self.superseded {
+                true => Reason::Replaced,
+                false => Reason::Peer,
+            };
+            return Err(reason.into());
         }
         // Before it is decided which successor lives, nothing is deleted through one. The peer asks
         // again, and by then its deletion of the old IKE SA has decided.

@@ -26,6 +26,7 @@ impl IkeSa {
                 connection: made.connection,
                 channel,
                 nat: made.nat,
+                begun: made.begun,
                 deadline: Some(made.deadline),
             },
             state: State::Established(Box::new(established)),
@@ -49,6 +50,7 @@ impl IkeSa {
             return Err(self.wrong_state(EventName::Inherit));
         };
         established.state = EstablishedState::Live;
+        (established.origin, established.superseded) = (inherited.origin, inherited.superseded);
         established.mobility = inherited.mobility;
         sa.channel.path = inherited.path;
         sa.nat = inherited.nat;

@@ -93,6 +93,7 @@ impl InitSent {
             connection,
             channel: Channel::new(core, path, SpiPair::of_initiator(spi), true),
             nat: Nat::default(),
+            begun: core.moment(),
             deadline: Some(core.now.after(core.limits.handshake_time)),
         };
         init.send(&mut common, core);

@@ -20,7 +20,7 @@ use super::state::Failure;
 use crate::auth::{
     Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
 };
-use crate::config::{LocalAuth, PeerId, RemoteAuth};
+use crate::config::{LocalAuth, PeerId, RemoteAuth, Unique};
 use crate::crash::PeerToken;
 use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
@@ -134,8 +134,10 @@ impl Initiator {
             payloads.extend(handshake.own_certificates(connection));
             payloads.extend(certificate_requests(connection));
         }
-        // Whatever the responder still has of us is of a time that we have forgotten (§2.4).
-        payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT)));
+        // Without an IKE SA with the peer, whatever it still has of us is of a time that we have forgotten (§2.4).
+        if connection.unique != Unique::Never && !core.sessions.knows_peer_of(connection) {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT)));
+        }
         if resumption::is_for(connection) {
             payloads.push(Payload::Notify(Notify::new(NotifyType::TICKET_REQUEST)));
         }
@@ -363,7 +365,7 @@ impl Initiator {
             addresses: given.addresses,
             dns: given.dns,
         });
-        let mut established = Established::new(core, sa.id, &sa.connection, auth, handshake.keys);
+        let mut established = Established::new(core, sa, auth, handshake.keys);
         resumption::keep_ticket(sa, core, &response, &established, handshake.suite);
         established.crash_token = PeerToken::find(&response);
         if sa.connection.mobility && has_notify(&response, NotifyType::MOBIKE_SUPPORTED) {

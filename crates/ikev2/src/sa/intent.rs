@@ -30,6 +30,8 @@ pub(crate) enum Intent {
     SendCrashToken,
     /// See whether the peer lives.
     Liveness,
+    /// See whether the peer has this IKE SA, which takes the place of others.
+    Confirm,
 }
 
 /// An intention, and when it may start.

@@ -50,8 +50,10 @@ mod responder;
 mod responder_auth;
 mod resumption;
 mod schedule;
+mod sessions;
 mod state;
 mod successor;
+mod takeover;
 #[cfg(test)]
 #[allow(
     clippy::arithmetic_side_effects,
@@ -75,6 +77,7 @@ use initiator::{Initiator, InitiatorStep};
 pub(crate) use intent::Intent;
 pub(crate) use responder::{Refused, init_notifies, init_notify};
 use responder::{Responder, ResponderStep};
+pub(crate) use sessions::{Origin, PeerKey};
 pub use state::{EventName, StateName, WrongState};
 
 use crate::config::Connection;
@@ -189,6 +192,11 @@ impl IkeSa {
     /// The peer, if it is authenticated.
     pub(crate) fn peer(&self) -> Option<&crate::wire::Identification> {
         Some(self.established()?.auth.peer())
+    }
+
+    /// Beginning of the session, if the peer is authenticated.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        Some(self.established()?.origin)
     }
 
     /// Inbound and outbound SPIs of the Child SAs.
@@ -306,7 +314,7 @@ impl IkeSa {
         let lost = matches!(reason, Reason::Timeout | Reason::PeerCrashed);
         let followed = matches!(
             reason,
-            Reason::Crowded | Reason::InitialContact | Reason::Redundant
+            Reason::Crowded | Reason::InitialContact | Reason::Redundant | Reason::Replaced
         );
         let name = &self.common.connection.name;
         if !lost && !followed {

@@ -136,6 +136,7 @@ impl Established {
             nat: sa.nat,
             // What both announced in IKE_SA_INIT holds for every successor: it is never announced again.
             fragmentation: sa.channel.fragmentation,
+            begun: sa.begun,
             mobility: self.mobility.clone(),
             crash_token: None,
             deadline: collision_deadline(core),

@@ -32,6 +32,7 @@ impl Established {
             ) => true,
             Some(
                 Exchange::Liveness(_)
+                | Exchange::Confirm(_)
                 | Exchange::UpdateAddresses(_)
                 | Exchange::CheckPath(_)
                 | Exchange::Notification,

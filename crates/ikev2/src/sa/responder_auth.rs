@@ -14,6 +14,7 @@ use super::common::Common;
 use super::core::{Core, Transfer};
 use super::established::Established;
 use super::handshake::{PpkUse, RequestedCertificates, ppk_use, verification};
+use super::intent::Intent;
 use super::paths::{address_notifies, unexpected_nat};
 use super::payloads::{find, has_notify};
 use super::responder::{Responder, ResponderFinish, ResponderNext, ResponderStep};
@@ -23,7 +24,7 @@ use crate::auth::{
     AuthError, Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key,
     verify_signature,
 };
-use crate::config::{Addresses, LocalAuth, RemoteAuth};
+use crate::config::{Addresses, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
 use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
@@ -127,6 +128,11 @@ impl Responder {
                 // Not before it is known whose budget it is, and before anything is given away.
                 if !core.budgets.handshake(may.holder(), may.rates(), core.now) {
                     let reason = format!("{} comes more often than it may", peer.id());
+                    return Err(refuse_initiator(sa, core, reason));
+                }
+                // After the proof: a stranger must not learn who is connected.
+                if is_elsewhere(sa, core, &peer, &request) {
+                    let reason = format!("{} is connected from another address", peer.id());
                     return Err(refuse_initiator(sa, core, reason));
                 }
                 self.authenticate(sa, core, AuthorizedPeer::new(peer, *may), request)
@@ -311,14 +317,13 @@ impl Responder {
             addresses: auth.authorization().addresses().to_vec(),
             dns: auth.authorization().name_servers().to_vec(),
         });
-        if has_notify(&request, NotifyType::INITIAL_CONTACT) {
+        if is_initial_contact(sa, &request) {
             core.transfers.push(Transfer::InitialContact {
                 keep: sa.id,
-                connection: sa.connection.name.clone(),
-                peer: auth.peer().clone(),
+                begun: sa.begun,
             });
         }
-        let mut established = Established::new(core, sa.id, &sa.connection, auth, handshake.keys);
+        let mut established = Established::new(core, sa, auth, handshake.keys);
         let ticket =
             resumption::answer_ticket_request(sa, core, &request, &established, handshake.suite);
         reply.extend(ticket);
@@ -367,6 +372,22 @@ pub(super) fn authorize_initiator(
     })
 }
 
+/// Whether the peer says that it has no other IKE SA with us, and the connection takes its word (RFC 7296 §2.4).
+fn is_initial_contact(sa: &Common, request: &[Payload]) -> bool {
+    sa.connection.unique != Unique::Never && has_notify(request, NotifyType::INITIAL_CONTACT)
+}
+
+/// Whether the peer has an IKE SA from another address, and the connection keeps that one. From the same address
+/// it authenticates anew, and with INITIAL_CONTACT it has lost what it had.
+fn is_elsewhere(sa: &Common, core: &Core, peer: &PeerVerified, request: &[Payload]) -> bool {
+    let key = (peer.id().clone(), sa.connection.name.clone());
+    sa.connection.unique == Unique::Keep
+        && !is_initial_contact(sa, request)
+        && core
+            .sessions
+            .is_elsewhere(&key, sa.channel.path.remote.ip())
+}
+
 /// Refuses the initiator. All failures look the same to the peer (RFC 7296 §2.21.2).
 ///
 /// ```text
@@ -379,6 +400,16 @@ pub(super) fn refuse_initiator(sa: &mut Common, core: &mut Core, reason: String)
 }
 
 impl Established {
+    /// Whether the peer has another IKE SA that goes on for now: it sends by that one, and takes what we send by
+    /// it, until it has our response.
+    fn comes_beside_another(&self, sa: &Common, core: &Core, request: &[Payload]) -> bool {
+        let key = (self.auth.peer().clone(), sa.connection.name.clone());
+        sa.connection.unique != Unique::Never
+            && core.sessions.survives(&key, |up| {
+                !is_initial_contact(sa, request) || up >= sa.begun
+            })
+    }
+
     /// Answers for addresses and the Child SA that the initiator asked for along with IKE_AUTH (RFC 7296 §1.2,
     /// §2.19).
     fn answer_first_child(
@@ -416,6 +447,7 @@ impl Established {
         if find!(request, Payload::Sa).is_none() {
             return;
         }
+        let beside = self.comes_beside_another(sa, core, request);
         let context = ChildContext {
             ike: sa.id,
             connection: &sa.connection,
@@ -424,7 +456,7 @@ impl Established {
             path: sa.channel.path,
             encapsulation: sa.nat.detected(),
             replaces: None,
-            send_now: true,
+            send_now: !beside,
             taken: Vec::new(),
             authorization: may,
             others: Vec::new(),
@@ -436,6 +468,13 @@ impl Established {
             Ok((mut child, payloads)) => {
                 // An initiator without our response takes no request, so none can surprise it.
                 child.unconfirmed = None;
+                if beside {
+                    // Its answer shows that the peer has ours. Without it this IKE SA ends, and the other sends on:
+                    // after some time to send by this one would be to send to nobody.
+                    child.held = true;
+                    let soon = core.now.after(core.limits.retry_pause);
+                    self.enqueue(core, Intent::Confirm, soon);
+                }
                 reply.extend(payloads);
                 self.children.insert(child.spi_in, child);
             }

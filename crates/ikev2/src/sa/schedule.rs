@@ -21,7 +21,7 @@
 
 use super::child_sa::ChildSa;
 use super::common::Common;
-use super::core::Core;
+use super::core::{Core, Transfer};
 use super::established::{Established, EstablishedState};
 use super::exchange::Exchange;
 use super::intent::{Intent, Queued};
@@ -85,6 +85,11 @@ impl Established {
             Exchange::UpdateAddresses(ours) => ours.on_response(self, sa, core, payloads),
             Exchange::CheckPath(ours) => ours.on_response(self, sa, core, payloads),
             Exchange::Liveness(ours) => return ours.on_response(payloads),
+            Exchange::Confirm(ours) => {
+                ours.on_response(payloads)?;
+                self.send_with_held(sa, core);
+                core.transfers.push(Transfer::Confirmed(sa.id));
+            }
             Exchange::Notification | Exchange::Child(_) | Exchange::RekeyIke(_) => {}
         }
         Ok(())
@@ -158,6 +163,7 @@ impl Established {
                 Intent::NotifyInvalidSpi(spi) => self.start_invalid_spi(sa, core, spi),
                 Intent::SendCrashToken => self.start_crash_token(sa, core),
                 Intent::Liveness => self.start_liveness(sa, core),
+                Intent::Confirm => self.start_confirmation(sa, core),
             }
         }
     }

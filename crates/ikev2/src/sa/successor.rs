@@ -7,6 +7,7 @@ use super::child_sa::ChildSa;
 use super::intent::Queued;
 use super::nat::Nat;
 use super::paths::Mobility;
+use super::sessions::Origin;
 use crate::auth::Authenticated;
 use crate::config::Connection;
 use crate::crash::PeerToken;
@@ -28,6 +29,8 @@ pub(crate) struct Successor {
     pub(super) path: Path,
     pub(super) nat: Nat,
     pub(super) fragmentation: bool,
+    /// When the session's first message was sent or came.
+    pub(super) begun: u64,
     pub(super) mobility: Mobility,
     /// By what the peer can show that it has lost this IKE SA.
     pub(super) crash_token: Option<PeerToken>,
@@ -42,4 +45,6 @@ pub(crate) struct InheritedState {
     pub(crate) mobility: Mobility,
     pub(crate) children: BTreeMap<u32, ChildSa>,
     pub(crate) queue: VecDeque<Queued>,
+    pub(crate) origin: Origin,
+    pub(crate) superseded: bool,
 }

@@ -251,6 +251,7 @@ delete IKE SA          !!!x!!
 update addresses       !!!=!!
 check path             !!!=!!
 liveness               !!!=!!
+confirm                !!!=!!
 notification           !!!=!!
 ";
 
@@ -279,7 +280,7 @@ fn every_exchange_in_flight_meets_every_response_and_does_what_the_table_says() 
         let children = &established.children;
         *children.keys().next().expect("a Child SA")
     };
-    let starts: [(&str, Start); 10] = [
+    let starts: [(&str, Start); 11] = [
         (
             "create Child SA",
             Box::new(|e, sa, core| e.start_child(sa, core, 0, None, None)),
@@ -315,6 +316,10 @@ fn every_exchange_in_flight_meets_every_response_and_does_what_the_table_says() 
         (
             "liveness",
             Box::new(|e, sa, core| e.start_liveness(sa, core)),
+        ),
+        (
+            "confirm",
+            Box::new(|e, sa, core| e.start_confirmation(sa, core)),
         ),
         (
             "notification",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ikev2::config::{KeyKind, LocalAuth, PeerId, Psk, RemoteAuth};
 use ikev2::crypto::Group;
-use ikev2::select::IkeProposal;
+use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::Identification;
 use ikev2::{Connection, EventName, Limits, StateName, WrongState};
 use offload::{Encryption, Integrity};
@@ -459,7 +459,21 @@ fn fragments_beyond_the_limit_are_refused() {
     for (fragments, comes_up) in [(64, true), (2, false)] {
         let mut connections = [connection(0), connection(1)];
         connections[1].ike = vec![ike_default()];
-        connections[0].children[0].esp = vec![esp_default(); 6];
+        // Different ones: what is the same is offered once.
+        use Encryption::{AesGcm128, AesGcm256, ChaCha20Poly1305};
+        let ciphers = [
+            vec![AesGcm128],
+            vec![AesGcm256],
+            vec![ChaCha20Poly1305],
+            vec![AesGcm128, AesGcm256],
+            vec![AesGcm128, ChaCha20Poly1305],
+            vec![AesGcm256, ChaCha20Poly1305],
+        ];
+        let esp = ciphers.map(|encryption| EspProposal {
+            encryption,
+            ..esp_default()
+        });
+        connections[0].children[0].esp = esp.into();
         let mut world = World::with(connections, limits(fragments), 2);
         world.initiate();
         world.run(Duration::from_secs(5));

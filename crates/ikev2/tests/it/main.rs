@@ -34,6 +34,8 @@ mod scenarios;
 mod scenarios_child;
 mod scenarios_ike;
 mod scenarios_several;
+mod settle;
 mod sim;
 mod support;
+mod unique;
 mod wire;

@@ -277,7 +277,12 @@ const SAVED: &str = include_str!("../seeds.txt");
 
 #[test]
 fn saved_seeds_keep_the_tunnel() {
-    let lines = SAVED.lines().filter(|line| !line.starts_with('#'));
+    replay(SAVED, passes);
+}
+
+/// Runs the seeds of a file, of which there is one in a line.
+pub(crate) fn replay(saved: &str, passes: fn(u64) -> bool) {
+    let lines = saved.lines().filter(|line| !line.starts_with('#'));
     let seeds: Vec<u64> = lines
         .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
         .collect();
@@ -294,6 +299,11 @@ fn passes(seed: u64) -> bool {
 #[test]
 #[ignore = "takes as long as one likes: FROM=n COUNT=n THREADS=n choose the seeds"]
 fn many_seeds_keep_the_tunnel() {
+    try_many(passes, "seeds.txt");
+}
+
+/// Tries the seeds that the environment names, and saves those that fail in a file beside the tests.
+pub(crate) fn try_many(passes: fn(u64) -> bool, file: &str) {
     let number =
         |name, default| std::env::var(name).map_or(default, |text| text.parse::<u64>().unwrap());
     let from = number("FROM", 0);
@@ -309,7 +319,7 @@ fn many_seeds_keep_the_tunnel() {
                     }
                     if !passes(seed) {
                         failures.fetch_add(1, Ordering::Relaxed);
-                        save(seed);
+                        save(seed, file);
                     }
                     if seed % 100_000 == 99_999 {
                         eprintln!("seed {seed} is done");
@@ -319,15 +329,13 @@ fn many_seeds_keep_the_tunnel() {
         }
     });
     let failures = failures.into_inner();
-    assert_eq!(
-        failures, 0,
-        "seeds that failed; they are in tests/seeds.txt"
-    );
+    assert_eq!(failures, 0, "seeds that failed; they are in tests/{file}");
 }
 
-fn save(seed: u64) {
+fn save(seed: u64, file: &str) {
     use std::io::Write;
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/seeds.txt");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let path = path.join(file);
     let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
     writeln!(file, "{seed} failed").unwrap();
 }

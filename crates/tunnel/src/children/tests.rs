@@ -156,6 +156,19 @@ fn child_rekey_takes_over_and_the_old_one_drains() {
 }
 
 #[test]
+fn child_that_sends_is_preferred_by_another_switch() {
+    let mut bench = Bench::new();
+    bench.install(300, true);
+    bench.install(301, true);
+    assert_eq!(bench.sends(), Some(1301));
+    bench.handle(ChildCommand::Switch(Spi::new(300).unwrap()));
+    assert_eq!(bench.sends(), Some(1300));
+    assert!(bench.receives(300) && bench.receives(301));
+    bench.handle(ChildCommand::Remove(Spi::new(301).unwrap(), Duration::ZERO));
+    assert_eq!(bench.sends(), Some(1300));
+}
+
+#[test]
 fn removed_child_hands_its_policies_to_the_one_before() {
     let mut bench = Bench::new();
     bench.install(300, true);

@@ -18,7 +18,7 @@ use ipsec::batch::{InboundPacket, OutboundBatch};
 use ipsec::sa::SaHandle;
 
 use crate::counters::IoCounters;
-pub use socket::{IkeSink, NextHop, PathMtu, enlarge_receive, would_block};
+pub use socket::{IkeSink, NextHop, PathMtu, enlarge_receive, is_too_large, would_block};
 
 use both::BothOuter;
 use raw::RawOuter;

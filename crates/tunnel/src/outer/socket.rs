@@ -64,7 +64,8 @@ pub(super) fn is_broken(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-pub(super) fn is_too_large(error: &io::Error) -> bool {
+/// Whether the kernel refused a datagram because the path does not take it whole.
+pub fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error())
 }
 
@@ -107,7 +108,7 @@ impl PathMtu {
     }
 
     /// The same for a path to elsewhere.
-    pub(crate) fn ask_about(&self, remote: SocketAddr) -> Option<u16> {
+    pub fn ask_about(&self, remote: SocketAddr) -> Option<u16> {
         self.probe.connect(remote).ok()?;
         let mtu = if remote.is_ipv4() {
             rustix::net::sockopt::ip_mtu(&self.probe)

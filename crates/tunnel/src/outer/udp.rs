@@ -428,6 +428,36 @@ pub fn send_from(
     Ok(())
 }
 
+/// As [`send_from`], without regard to what the path takes: the kernel cuts the datagram into IP fragments, and
+/// routers may cut it further.
+///
+/// The socket may be one of ESP's, whose option is the same for all: a protected packet that is sent in between
+/// arrives in fragments instead of being reported as too large, once.
+///
+/// # Errors
+/// Those of `sendmsg` and of the socket's options.
+pub fn send_in_fragments(
+    socket: &UdpSocket,
+    source: IpAddr,
+    remote: SocketAddr,
+    payload: &[u8],
+) -> io::Result<()> {
+    use rustix::net::sockopt;
+    if socket.local_addr()?.is_ipv4() {
+        let before = sockopt::ip_mtu_discover(socket)?;
+        sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT)?;
+        let sent = send_from(socket, source, remote, payload);
+        sockopt::set_ip_mtu_discover(socket, before)?;
+        sent
+    } else {
+        let before = sockopt::ipv6_mtu_discover(socket)?;
+        sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)?;
+        let sent = send_from(socket, source, remote, payload);
+        sockopt::set_ipv6_mtu_discover(socket, before)?;
+        sent
+    }
+}
+
 impl AsFd for UdpOuter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -159,14 +159,17 @@ pub(crate) fn usual_ike() -> Vec<IkeProposal> {
 }
 
 pub(crate) fn usual_esp() -> Vec<EspProposal> {
-    vec![EspProposal {
+    let with = |additional| EspProposal {
         encryption: usual_ciphers(),
         integrity: vec![],
         groups: vec![Group::X25519, Group::P256, Group::P384],
-        additional: vec![],
+        additional,
         without_group: true,
         extended_sequence: vec![true, false],
-    }]
+    };
+    // The keys derive from those of the IKE SA, which has ML-KEM already, so it is for peers that insist: theirs
+    // would not be replaced. In a proposal of its own, as older peers pass over one with types that they do not know.
+    vec![with(vec![]), with(vec![vec![Group::MlKem768]])]
 }
 
 fn usual_ciphers() -> Vec<Encryption> {

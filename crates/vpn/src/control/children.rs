@@ -6,7 +6,7 @@ use std::time::Duration;
 use ikev2::IkeId;
 use ikev2::config::Mode as Negotiated;
 use ikev2::event::{ChildUp, Reason};
-use ikev2::wire::TrafficSelector;
+use ikev2::wire::{NotifyType, TrafficSelector};
 use ipsec::lifetime::{Lifetime, Limits};
 use ipsec::sa::{Mode, Protocol, SaParameters, Spi, UdpEncapsulation};
 use ipsec::tunnel::{Dscp, Tunnel};
@@ -115,6 +115,7 @@ impl Control {
             remote: text(&up.remote),
             since: now.stamp,
             sending: up.send_now,
+            ending: false,
             routes,
         };
         tracing::info!(
@@ -257,10 +258,37 @@ impl Control {
                 .get(&spi)
                 .map(|child| now.stamp.since(child.since));
             if age.is_some_and(|age| age.saturating_mul(10) >= lifetime.saturating_mul(8)) {
+                self.note_end(spi, reason, lifetime, now);
                 let pause = RETRY_REFUSED.min(lifetime / 10);
                 self.at(now.stamp.after(pause), Timer::RekeyChild(ike, spi));
             }
         }
+    }
+
+    /// Logs when the traffic of a Child SA stops whose new keys the peer refuses, once for each: it will answer the
+    /// next request in the same way, and until then packets pass as if nothing were wrong.
+    fn note_end(&mut self, spi_in: u32, reason: &Reason, lifetime: Duration, now: Now) {
+        let passing = [NotifyType::TEMPORARY_FAILURE, NotifyType::NO_ADDITIONAL_SAS];
+        let for_good = match reason {
+            Reason::Refused(notify) => !passing.contains(notify),
+            Reason::Negotiation(_) | Reason::Selectors { .. } | Reason::Protocol(_) => true,
+            _ => false,
+        };
+        let Some(child) = self.children.get_mut(&spi_in).filter(|_| for_good) else {
+            return;
+        };
+        // Said once, though it is tried again every few seconds.
+        if std::mem::replace(&mut child.ending, true) {
+            return;
+        }
+        let left = longest_life(lifetime).saturating_sub(now.stamp.since(child.since));
+        tracing::warn!(
+            child = %child.name,
+            spi_in = %format_args!("{spi_in:08x}"),
+            %reason,
+            stops_in_seconds = left.as_secs(),
+            "the peer refuses new keys: traffic stops when the old ones may be used no longer"
+        );
     }
 
     /// An IKE SA and its children go another way from now on.
@@ -318,6 +346,13 @@ fn text(selectors: &[TrafficSelector]) -> String {
     all.join(" ")
 }
 
+/// Age at which keys are used no longer. Whoever could not get new ones in twice the time goes without.
+const fn longest_life(lifetime: Duration) -> Duration {
+    lifetime
+        .saturating_mul(2)
+        .saturating_add(Duration::from_secs(60))
+}
+
 fn suite_name(up: &ChildUp) -> String {
     let integrity = up
         .suite
@@ -351,10 +386,8 @@ fn parameters(
         ..Limits::default()
     };
     // The protocol renews at the lifetime; this bound holds where it cannot.
-    let overdue = child.lifetime.saturating_mul(2);
     let hard = Limits {
-        // Whoever could not get new keys in twice the time goes without.
-        age: Some(overdue.saturating_add(Duration::from_secs(60))),
+        age: Some(longest_life(child.lifetime)),
         ..Limits::default()
     };
     let in_udp = UdpEncapsulation {

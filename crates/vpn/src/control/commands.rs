@@ -49,6 +49,7 @@ impl Control {
         self.counters.audit_errors = other.audit_errors;
         self.counters.ocsp_questions = other.ocsp_questions;
         self.counters.ocsp_unanswered = other.ocsp_unanswered;
+        self.counters.in_fragments = other.in_fragments;
     }
 
     fn unknown(name: &str) -> Reply {

@@ -82,11 +82,12 @@ impl Control {
         if desired.ike.is_some_and(|ike| self.ikes.contains_key(&ike)) {
             desired.ike = None;
             tracing::info!(conn = %name, "authenticating anew");
-            self.want(name, now);
+            self.start(name, now);
         }
     }
 
-    /// Ends the IKE SAs of ours that the newest of a connection has taken the place of.
+    /// Ends the IKE SAs of ours that the newest of a connection has taken the place of, where the peer may have
+    /// several; else the protocol half does.
     pub(super) fn end_predecessors(&mut self, name: &str, now: Now) {
         let newest = self.desired.get(name).and_then(|desired| desired.ike);
         let Some(newest) = newest.filter(|newest| self.ikes.contains_key(newest)) else {
@@ -98,7 +99,7 @@ impl Control {
         let former: Vec<IkeId> = self.ikes.iter().filter(former).map(|(id, _)| *id).collect();
         for former in former {
             // One that was lost meanwhile is no trouble.
-            let _ = self.endpoint.end_replaced(now.stamp, former);
+            let _ = self.endpoint.close_replaced(now.stamp, former);
         }
     }
 

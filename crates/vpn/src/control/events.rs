@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ikev2::config::RemoteAuth;
+use ikev2::config::{RemoteAuth, Unique};
 use ikev2::event::{Event, Reason, Request};
 use ikev2::wire::Identification;
 use ikev2::{Authorization, IkeId, RequestId, Response};
@@ -339,8 +339,12 @@ impl Control {
             return self.revoke(ike, "no accepted certificate belongs to it".to_owned(), now);
         }
         if initiator {
-            // After the first child, which comes with it: the peer takes nothing by the former any more.
-            self.at(now.stamp, Timer::Predecessors(connection.clone()));
+            // After the first child, which comes with it.
+            let several =
+                |resolved: &ResolvedConnection| resolved.connection.unique == Unique::Never;
+            if self.resolved(&connection).is_some_and(several) {
+                self.at(now.stamp, Timer::Predecessors(connection.clone()));
+            }
             // The first child comes with the IKE SA.
             let rest = self.resolved(&connection).map(|resolved| {
                 let rest = resolved.children.iter().skip(1);
@@ -445,6 +449,10 @@ impl Control {
         let desired = self.desired.entry(name.clone()).or_default();
         if desired.ike == Some(ike) {
             desired.ike = None;
+            // The peer may have started one as well, which took the place of ours or is there anyway.
+            if self.adopt(&name, now) {
+                return;
+            }
             if matches!(reason, Reason::PeerCrashed | Reason::NotResumed(_)) {
                 self.try_at_once(&name, now);
             } else {

@@ -137,6 +137,8 @@ struct ChildState {
     remote: String,
     since: Timestamp,
     sending: bool,
+    /// Whether the log has said that it ends without new keys.
+    ending: bool,
     routes: Vec<Route>,
 }
 

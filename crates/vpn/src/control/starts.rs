@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ikev2::config::PeerId;
+
 use super::super::config::Start;
-use super::{Control, IKE_PORT, NAT_PORT, Now, Timer};
+use super::children::RETRY_REFUSED;
+use super::{Control, IKE_PORT, IkeState, NAT_PORT, Now, Timer};
 
 /// Longest pause between attempts.
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -13,8 +16,43 @@ pub(super) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Interval between looks at our own address.
 pub(super) const LOOK_AT_PATHS: Duration = Duration::from_secs(1);
 impl Control {
-    /// Brings a connection up unless it is, or is on its way.
+    /// Brings a connection up unless it is, or is on its way, whoever started it.
     pub(super) fn want(&mut self, name: &str, now: Now) {
+        if !self.adopt(name, now) {
+            self.start(name, now);
+        }
+    }
+
+    /// Takes an IKE SA that the peer started for the one that is wanted, where none of ours is there or on its way;
+    /// false if there is none. What it lacks is asked for after a while: the peer may be at it.
+    pub(super) fn adopt(&mut self, name: &str, now: Now) -> bool {
+        let Some(resolved) = self.resolved(name) else {
+            return false;
+        };
+        let exactly = matches!(resolved.connection.remote_id, PeerId::Exactly(_));
+        let is_wanted = |state: &IkeState| {
+            state.connection == name && (exactly || Some(state.remote.ip()) == resolved.remote)
+        };
+        let of = self.ikes.iter().filter(|(_, state)| is_wanted(state));
+        let Some(newest) = of.max_by_key(|(_, state)| state.since).map(|(ike, _)| *ike) else {
+            return false;
+        };
+        let children = resolved.children.iter().map(|child| child.name.clone());
+        let children: Vec<String> = children.collect();
+        let desired = self.desired.entry(name.to_owned()).or_default();
+        if self.stopping || desired.held || desired.ike.is_some() {
+            return false;
+        }
+        (desired.ike, desired.failures) = (Some(newest), 0);
+        for child in children {
+            let timer = Timer::Child(newest, child);
+            self.at(now.stamp.after(RETRY_REFUSED), timer);
+        }
+        true
+    }
+
+    /// Starts a connection unless an IKE SA of ours is there or on its way.
+    pub(super) fn start(&mut self, name: &str, now: Now) {
         let Some(resolved) = self.resolved(name) else {
             return;
         };

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod resumption;
+mod unique;
 mod world;
 
 use std::time::Duration;
@@ -170,6 +171,52 @@ fn refusal_is_explained_on_both_sides() {
     world.run(Duration::from_secs(30));
     assert!(world.reasons(1).len() > 2);
     assert_eq!(world.status(0).counters.established, 1);
+}
+
+/// The gateway's only proposal for keys of Child SAs, as peers of other make may have it.
+fn insist(world: &mut World, additional: Vec<Vec<ikev2::crypto::Group>>) {
+    let control = &mut world.sides[1].control;
+    let mut connection = control.connections[0].connection.clone();
+    let esp = &mut connection.children[0].esp;
+    esp.truncate(1);
+    esp[0].additional = additional;
+    esp[0].without_group = false;
+    control.endpoint.add_connection(connection);
+}
+
+#[test]
+fn peer_that_insists_on_ml_kem_replaces_keys() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    insist(&mut world, vec![vec![ikev2::crypto::Group::MlKem768]]);
+    world.run(Duration::from_secs(700));
+    world.check_up();
+    let counters = world.status(0).counters;
+    assert!(counters.child_rekeys >= 10, "{counters:?}");
+    assert_eq!(world.reasons(0), Vec::<String>::new());
+}
+
+#[test]
+fn refused_new_keys_end_the_traffic_when_it_was_said() {
+    let esp = "esp = [{ encryption = [\"aes-128-gcm\"], groups = [\"modp2048\"] }]\n";
+    let gateway = GATEWAY.to_owned() + esp;
+    let camera = CAMERA.to_owned() + &esp.replace("modp2048", "p384");
+    let mut world = World::new(&camera, &gateway);
+    insist(&mut world, vec![]);
+    let camera_too = &mut world.sides[0].control;
+    let mut connection = camera_too.connections[0].connection.clone();
+    connection.children[0].esp[0].without_group = false;
+    camera_too.endpoint.add_connection(connection);
+    world.run(Duration::from_secs(59));
+    world.check_up();
+    let spi = world.sides[0].control.children.keys().next().copied();
+    let spi = spi.expect("a Child SA");
+    assert!(
+        world.sides[0].control.children[&spi].ending,
+        "said at the first refusal"
+    );
+    // The packet path holds the limit that was said.
+    world.run(Duration::from_secs(100));
+    assert!(world.sides[0].control.children.contains_key(&spi));
 }
 
 #[test]

@@ -223,6 +223,30 @@ fn child_rekey_keeps_the_reqid() {
 }
 
 #[test]
+fn child_of_another_ike_sa_is_let_in_beside_and_gives_way() {
+    let Bench {
+        kernel,
+        mut children,
+        ..
+    } = bench();
+    children.install(child(0x1000, "192.0.2.7", None, true));
+    // The peer authenticates anew: no rekeying, but policies take packets of both.
+    children.install(child(0x2000, "192.0.2.7", None, true));
+    assert_eq!(kernel.shown(), (Some(("192.0.2.7".into(), 1)), 3));
+    assert_eq!(kernel.spis(), [0x1000, 0x1001, 0x2000, 0x2001]);
+    // The first one stays: it sends, and the other one only receives.
+    children.send_with(spi(0x1000));
+    assert_eq!(kernel.spis(), [0x1000, 0x1001, 0x2000]);
+    // With the sequence numbers that it has used it must not send again.
+    children.send_with(spi(0x2000));
+    assert_eq!(kernel.spis(), [0x1000, 0x1001, 0x2000]);
+    children.remove(spi(0x2000), Instant::now());
+    children.poll(Instant::now());
+    assert_eq!(kernel.spis(), [0x1000, 0x1001]);
+    assert_eq!(kernel.shown(), (Some(("192.0.2.7".into(), 1)), 3));
+}
+
+#[test]
 fn removed_child_hands_its_policy_to_the_one_before() {
     let Bench {
         kernel,

@@ -1,6 +1,6 @@
 //! One of the two sides: its clock, its endpoint, and a data plane that only counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -77,6 +77,9 @@ pub(crate) struct Side {
     /// Whether it solves puzzles.
     pub(crate) solves: bool,
     pub(crate) connections: BTreeMap<String, Connection>,
+    /// IKE SAs that ended, and those that got successors, until somebody looks.
+    pub(crate) downs: BTreeSet<IkeId>,
+    pub(crate) rekeyed: Vec<(IkeId, IkeId)>,
 }
 
 impl Side {
@@ -111,6 +114,8 @@ impl Side {
             changed: Vec::new(),
             solves: true,
             connections: BTreeMap::new(),
+            downs: BTreeSet::new(),
+            rekeyed: Vec::new(),
         }
     }
 
@@ -270,11 +275,17 @@ impl Side {
                     self.log.push(format!("addresses {addresses:?} {dns:?}"));
                 }
             }
-            Event::IkeRekeyed { .. } => self.log.push("ike rekeyed".into()),
+            Event::IkeRekeyed { old, new } => {
+                self.log.push("ike rekeyed".into());
+                self.rekeyed.push((old, new));
+            }
             Event::IkeRekeyFailed { reason, .. } => {
                 self.log.push(format!("ike rekey failed {reason}"))
             }
-            Event::IkeDown { reason, .. } => self.log.push(format!("down {reason}")),
+            Event::IkeDown { ike, reason, .. } => {
+                self.log.push(format!("down {reason}"));
+                self.downs.insert(ike);
+            }
             Event::ChildUp(up) => {
                 self.log.push(format!(
                     "child up {}",
@@ -288,6 +299,8 @@ impl Side {
             }
             Event::ChildOutbound { spi_in, .. } => {
                 self.log.push("child outbound".into());
+                // What sends already is preferred from now on.
+                self.sending.retain(|spi| *spi != spi_in);
                 self.sending.push(spi_in);
             }
             Event::ChildDown { spi_in, reason, .. } => {
