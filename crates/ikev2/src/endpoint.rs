@@ -567,7 +567,7 @@ impl Endpoint {
             self.release(id);
             return;
         }
-        let ended = self.core.sessions.note(&sa);
+        let ended = self.core.sessions.note(&sa.seen());
         self.core.transfers.extend(ended.map(Transfer::Ended));
         if let Some(at) = sa.next_timeout() {
             self.timers.insert((at, id));

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{IkeId, IkeSa};
 use crate::config::{Connection, PeerId};
+use crate::types::IkeId;
 use crate::wire::Identification;
 
 /// Identity of a peer, and name of the connection.
@@ -24,9 +24,22 @@ pub(crate) struct Origin {
     pub(crate) ours: bool,
 }
 
+/// An IKE SA as it is after an event.
+pub(crate) struct Seen<'a> {
+    pub(crate) id: IkeId,
+    /// The peer, once it is authenticated.
+    pub(crate) peer: Option<&'a Identification>,
+    /// Name of the connection.
+    pub(crate) connection: &'a str,
+    pub(crate) standing: Standing,
+    pub(crate) remote: IpAddr,
+    /// Beginning of the session, once the peer is authenticated.
+    pub(crate) origin: Option<Origin>,
+}
+
 /// Part that an IKE SA plays for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+pub(crate) enum Standing {
     /// It carries Child SAs.
     Live,
     /// It was replaced, or its collision is pending.
@@ -50,22 +63,16 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// Takes note of an IKE SA as it is after an event. Gives its peer if it has just ended.
-    pub(crate) fn note(&mut self, sa: &IkeSa) -> Option<PeerKey> {
-        let id = sa.id();
-        if let Some(peer) = sa.peer().filter(|_| !self.keys.contains_key(&id)) {
-            let key = (peer.clone(), sa.connection().name.clone());
+    pub(crate) fn note(&mut self, seen: &Seen<'_>) -> Option<PeerKey> {
+        let (id, standing, remote) = (seen.id, seen.standing, seen.remote);
+        if let Some(peer) = seen.peer.filter(|_| !self.keys.contains_key(&id)) {
+            let key = (peer.clone(), seen.connection.to_owned());
             self.keys.insert(id, key);
         }
         // Nobody is known before the proof, and who ended is still known by its key.
         let key = self.keys.get(&id)?;
-        let standing = match (sa.is_live(), sa.is_established()) {
-            (true, _) => Standing::Live,
-            (false, true) => Standing::Passing,
-            (false, false) => Standing::Over,
-        };
-        let remote = sa.path().remote.ip();
         let all = self.of_peer.entry(key.clone()).or_default();
-        let up = sa.origin().map_or(0, |origin| origin.up);
+        let up = seen.origin.map_or(0, |origin| origin.up);
         let session = Session {
             standing,
             remote,

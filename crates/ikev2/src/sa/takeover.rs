@@ -4,12 +4,30 @@ use std::collections::BTreeSet;
 
 use super::core::Core;
 use super::intent::Intent;
+use super::sessions::{Seen, Standing};
 use super::state::{EventName, WrongState};
 use super::{IkeSa, State};
 use crate::event::Event;
 use crate::time::Timestamp;
 
 impl IkeSa {
+    /// This IKE SA as [`super::sessions::Sessions`] notes it.
+    pub(crate) fn seen(&self) -> Seen<'_> {
+        let standing = match (self.is_live(), self.is_established()) {
+            (true, _) => Standing::Live,
+            (false, true) => Standing::Passing,
+            (false, false) => Standing::Over,
+        };
+        Seen {
+            id: self.id(),
+            peer: self.peer(),
+            connection: &self.connection().name,
+            standing,
+            remote: self.path().remote.ip(),
+            origin: self.origin(),
+        }
+    }
+
     /// Asks the peer whether it has this IKE SA, which takes the place of others ([`Transfer::Confirmed`]).
     pub(crate) fn confirm_takeover(
         &mut self,
