@@ -4,11 +4,12 @@
 //   0 end of the batch: the answer is written
 //   1 write; 2 read; 3 wait until the core is idle, at most `data` cycles
 //   4 count the bits that are set in registers and memories for keys and blocks (not on the bus)
-//   5 invert a permuted bit in the next wait (IBC only)
+//   5 invert a bit: of a permuted byte in the next wait (IBC), or after `data` cycles, which one
+//     the address says: where modulo 16, the rest which word and bit (MONT; nothing for other cores)
 // Answer: number of words (4), state (4: 0 done, 1 a wait did not end and the rest was left out),
 // cycles since the start (8), the words that were read (4 each).
 //
-// Built for one core: -DCORE_AES, -DCORE_HMAC or -DCORE_IBC.
+// Built for one core: -DCORE_AES, -DCORE_HMAC, -DCORE_IBC or -DCORE_MONT.
 #include <cstdint>
 #include <cstdio>
 #include <vector>
@@ -21,6 +22,10 @@ using Top = Vaes;
 #include "Vhmac.h"
 #include "Vhmac___024root.h"
 using Top = Vhmac;
+#elif defined(CORE_MONT)
+#include "Vmont.h"
+#include "Vmont___024root.h"
+using Top = Vmont;
 #else
 #include "Vibc.h"
 #include "Vibc___024root.h"
@@ -31,12 +36,51 @@ using Top = Vibc;
 static Top top;
 static uint64_t cycles = 0;
 static bool fault_armed = false;
+#ifdef CORE_MONT
+static uint64_t fault_cycle = 0;
+static unsigned fault_place = 0;
+
+template <typename T>
+static void invert(T &where, unsigned bit) {
+  ((uint8_t *)&where)[bit / 8] ^= 1 << bit % 8;
+}
+
+// One bit of a register, or of the first 16 words of a memory.
+static void inject() {
+  auto *r = top.rootp;
+  unsigned bit = fault_place / 16 % WORD, word = fault_place / 16 / WORD % 16;
+  switch (fault_place % 16) {
+    case 0: invert(r->mont__DOT__slots__DOT__mem[word], bit); break;
+    case 1: invert(r->mont__DOT__accumulator__DOT__mem[word], bit); break;
+    case 2: invert(r->mont__DOT__modulus__DOT__mem[word], bit); break;
+    case 3: invert(r->mont__DOT__running__DOT__mem[word], bit); break;
+    case 4: invert(r->mont__DOT__exponent__DOT__mem[word], bit); break;
+    case 5: invert(r->mont__DOT__mac__DOT__total, bit); break;
+    case 6: invert(r->mont__DOT__mac__DOT__carry, bit); break;
+    case 7: invert(r->mont__DOT__mac__DOT__low, bit); break;
+    case 8: invert(r->mont__DOT__factor, bit); break;
+    case 9: invert(r->mont__DOT__multiple, bit); break;
+    case 10: invert(r->mont__DOT__inverse, bit); break;
+    case 11: invert(r->mont__DOT__passed, bit); break;
+    case 12: invert(r->mont__DOT__slots__DOT__q, bit); break;
+    case 13: invert(r->mont__DOT__running__DOT__q, bit); break;
+    case 14: invert(r->mont__DOT__top, 0); break;
+    default: invert(r->mont__DOT__exponent__DOT__q, bit); break;
+  }
+}
+#endif
 
 static void clock_once() {
 #ifdef CORE_IBC
   bool now = fault_armed && top.rootp->ibc__DOT__capturing && top.rootp->ibc__DOT__in_permutation;
   top.fault_bits = now;
   if (now) fault_armed = false;
+#endif
+#ifdef CORE_MONT
+  if (fault_armed && cycles == fault_cycle) {
+    inject();
+    fault_armed = false;
+  }
 #endif
   top.clk = 0;
   top.eval();
@@ -80,6 +124,23 @@ static unsigned secret_bits() {
   auto *r = top.rootp;
   return count_in(r->hmac__DOT__block) + count_in(r->hmac__DOT__chain) + count_in(r->hmac__DOT__work) +
          count_in(r->hmac__DOT__inner) + count_in(r->hmac__DOT__outer);
+}
+#elif defined(CORE_MONT)
+// Bytes of anything: words have 16 or 32 bits.
+template <typename T>
+static unsigned set_in(const T &any) {
+  unsigned n = 0;
+  for (size_t i = 0; i < sizeof(any); i++) n += __builtin_popcount(((const uint8_t *)&any)[i]);
+  return n;
+}
+
+static unsigned secret_bits() {
+  auto *r = top.rootp;
+#define MEMORY(M) set_in(r->mont__DOT__##M##__DOT__mem) + set_in(r->mont__DOT__##M##__DOT__q)
+  return MEMORY(slots) + MEMORY(accumulator) + MEMORY(modulus) + MEMORY(running) + MEMORY(exponent) +
+         set_in(r->mont__DOT__mac__DOT__total) + set_in(r->mont__DOT__mac__DOT__carry) +
+         set_in(r->mont__DOT__mac__DOT__low) + set_in(r->mont__DOT__factor) + set_in(r->mont__DOT__multiple) +
+         set_in(r->mont__DOT__inverse) + set_in(r->mont__DOT__passed) + set_in(r->mont__DOT__top);
 }
 #else
 static unsigned secret_bits() {
@@ -130,6 +191,10 @@ int main() {
           break;
         case 5:
           fault_armed = true;
+#ifdef CORE_MONT
+          fault_cycle = cycles + data;
+          fault_place = address;
+#endif
           break;
         default:
           return 2;

@@ -1,13 +1,15 @@
 """Runs the suites named on the command line, or all of them.
 
-    python -m tests [--jobs N] [--only sharing|alone] [NAME...]
+    python -m tests [--jobs N] [--only sharing|alone] [--part PART] [NAME...]
 
 `--jobs N` runs N side by side. `--only sharing` leaves out those that must be alone on the machine, `--only alone` the others.
+`--part PART` runs one part of a suite that has `PARTS`.
 """
 
 import argparse
 import concurrent.futures
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -18,14 +20,16 @@ from tests.runner import main
 
 # The longest first, so that nothing long is left for the end when they run side by side.
 SUITES = [
-    "ike_vpn", "ikev2", "ike_kernel", "lab", "ike_block", "hostile_site", "ike_hostile", "ike_keys", "ike_eap",
-    "ike_modes", "ike_unique", "ike_large", "openvpn", "vpn", "browser", "demo", "kill", "faults", "insiders", "diskfull", "rollback", "upload",
-    "export", "scan", "slow_link", "years", "authorities", "ocsp", "tunnel_renewal", "revoked_centre", "product",
-    "camera_alone", "tutorials", "ike_recovery", "quarantine", "ike_confinement", "house", "ibc", "hw", "ike_load", "ike_flood", "ike_crash",
+    "ike_unique", "ikev2", "ike_vpn", "lab", "export", "vpn", "browser", "ike_keys", "openvpn", "demo", "years", "ike_eap",
+    "ibc", "tunnel_renewal", "ike_recovery", "ike_modes", "ike_block", "diskfull", "revoked_centre", "insiders", "kill",
+    "ike_hostile", "faults", "requests", "authorities", "rollback", "upload", "tutorials", "ike_large", "scan", "ocsp",
+    "product", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_site", "resumption", "ike_load",
+    "ike_flood", "ike_crash", "slow_link", "hw",
 ]
-# Suites that compare times or load the machine, and a browser, which gives up pages whenever an interface of
-# the host changes: they run when nothing else does.
-ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "browser", "slow_link"}
+# Suites that compare times or load the machine: they run when nothing else does.
+ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "slow_link"}
+# Suites that wait more than they work and hold short times: they share a machine with one another only.
+TIMED = {"ike_unique", "ike_recovery"}
 # Suites whose time is that of what they measure, or that need tools which CI does not install: only when named, and in
 # `scripts/test --full`.
 WHEN_NAMED = {"slow_link", "hw"}
@@ -40,31 +44,44 @@ def load(name):
     return importlib.import_module(f"tests.{name}")
 
 
-def one(name, lock):
-    """Runs a suite in a process of its own; counts of what passed and failed come back."""
+# Gives a suite an own network with a loopback interface: no port is another's, and no interface comes or goes because of
+# another, which would make a browser give up its pages.
+OWN_NETWORK = ["unshare", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+
+
+def one(name, part, lock):
+    """Runs a suite, or a part of it, in a process and a network of its own; counts of what passed and failed come back."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "tests", name]
+    command = [*(OWN_NETWORK if os.geteuid() == 0 else []), sys.executable, "-m", "tests", name]
+    if part:
+        command += ["--part", part]
+    title = f"{name}, {part}" if part else name
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
         text, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as error:
-        text, code = (error.stdout or b"").decode(errors="replace") + f"\n{name}: not done after {LIMIT} s", 1
+        text, code = (error.stdout or b"").decode(errors="replace") + f"\n{title}: not done after {LIMIT} s", 1
     counts = re.search(r"^(\d+) passed, (\d+) failed", text, re.MULTILINE)
     passed, failed = map(int, counts.groups()) if counts else (0, 1)
     if code != 0 and failed == 0:
         failed = 1
     with lock:
         print(re.sub(r"^\d+ passed, \d+ failed.*\n", "", text, flags=re.MULTILINE), end="")
-        print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+        print(f"{title}: {time.monotonic() - started:.0f} s", flush=True)
     return passed, failed
 
 
-def side_by_side(names, jobs):
-    """Runs suites in so many processes, then those that must be alone."""
+def side_by_side(modules, jobs):
+    """Runs suites in so many processes, then the timed ones with all their parts at once, then those that must be alone."""
     lock = threading.Lock()
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        counts = list(pool.map(lambda name: one(name, lock), [name for name in names if name not in ALONE]))
-    counts += [one(name, lock) for name in names if name in ALONE]
+    groups = [[], [], []]
+    for name, module in modules.items():
+        groups[2 if name in ALONE else 1 if name in TIMED else 0] += [(name, part) for part in getattr(module, "PARTS", [None])]
+    counts = []
+    for group, most in zip(groups, (jobs, len(groups[1]), 1)):
+        if group:
+            with concurrent.futures.ThreadPoolExecutor(most) as pool:
+                counts += pool.map(lambda each: one(*each, lock), group)
     passed, failed = (sum(column) for column in zip(*counts))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
@@ -74,15 +91,20 @@ def run(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests", description="Runs suites of tests.")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="suites side by side")
     parser.add_argument("--only", choices=["sharing", "alone"], help="suites that may share the machine, or may not")
+    parser.add_argument("--part", help="one part of a suite that has some")
     parser.add_argument("names", nargs="*", metavar="NAME", help="suites; all that are not only run when named")
     chosen = parser.parse_args(arguments)
     if chosen.jobs < 1:
         parser.error("--jobs takes a number from 1 on")
     names = chosen.names or [name for name in SUITES if name not in WHEN_NAMED]
     if chosen.only:
-        names = [name for name in names if (name in ALONE) == (chosen.only == "alone")]
-    modules = [load(name) for name in names]
-    return side_by_side(names, chosen.jobs) if chosen.jobs > 1 else main(modules)
+        names = [name for name in names if (name in ALONE | TIMED) == (chosen.only == "alone")]
+    modules = {name: load(name) for name in names}
+    if chosen.part and any(chosen.part not in getattr(module, "PARTS", []) for module in modules.values()):
+        parser.error("--part takes the name of a part that each suite has")
+    if chosen.jobs > 1:
+        return side_by_side(modules, chosen.jobs)
+    return main(modules.values(), chosen.part)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ class Signer:
 
     def __init__(self, certificate, key, passphrase=None):
         self.certificate, self.key, self.passphrase = Path(certificate), Path(key or certificate), passphrase
+        self.opened = None
 
     def files(self, folder):
         """Leaf, other certificates, and key without a passphrase."""
@@ -25,8 +26,11 @@ class Signer:
         leaf, rest, key = (folder / f"signer.{name}" for name in ("leaf", "rest", "key"))
         leaf.write_bytes(found[0])
         rest.write_bytes(b"".join(found[1:]) or found[0])
-        pass_in = ["-passin", f"file:{self.passphrase}"] if self.passphrase else []
-        run("openssl", "pkey", "-in", self.key, *pass_in, "-out", key)
+        if not self.opened:
+            # Once for all forgeries: deriving the key from the passphrase takes as long as it has to.
+            pass_in = ["-passin", f"file:{self.passphrase}"] if self.passphrase else []
+            self.opened = run("openssl", "pkey", "-in", self.key, *pass_in).stdout
+        key.write_text(self.opened)
         return leaf, rest, key
 
     def chain(self):

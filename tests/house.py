@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 from tests import imports, prose
@@ -18,6 +19,12 @@ MAX_CIRCLE = 3
 # Folders where the reason stands beside the code, in at least so many comments for a line of code.
 REASONED = {"tunnel/src", "vpn/src", "ikev2/src/sa"}
 MIN_REASONS = 0.025
+# Words after the mark of a block in a document's comment that make it an example which is compiled.
+EXAMPLES = {"", "rust", "should_panic", "no_run", "compile_fail"}
+# Libraries that switch features of others on, without a line of code.
+FOR_FEATURES = {"getrandom", "zerocopy"}
+# Names in code that are not those of the package.
+CODE_NAMES = {"kamadak-exif": "exif", "md-5": "md5", "rustls-webpki": "webpki"}
 # Lines of a source file at most: beyond that a newcomer does not find their room.
 MAX_LINES = 600
 
@@ -40,15 +47,61 @@ def layers():
     return [(name, set(re.findall(r"`([\w-]+)`", crates))) for name, crates in rows]
 
 
+def untested():
+    """Libraries with tests, or examples in their documents, that their manifest says not to build and run."""
+    found = []
+    for manifest in sorted((ROOT / "crates").glob("*/Cargo.toml")):
+        library = tomllib.loads(manifest.read_text()).get("lib", {})
+        text = "\n".join(path.read_text() for path in (manifest.parent / "src").rglob("*.rs"))
+        if library.get("test") is False and "#[test]" in text:
+            found.append(f"{manifest.parent.name}: tests")
+        if library.get("doctest") is False:
+            # A block's end looks like the beginning of one without a word: of each two marks, the first counts.
+            marks = re.findall(r"^\s*//[/!] ```(.*)$", text, re.M)
+            found += [f"{manifest.parent.name}: an example" for mark in marks[::2] if mark in EXAMPLES]
+    return found
+
+
+def built_again():
+    """Packages that programs are built of, which tests would build again with more features."""
+    line = ["cargo", "tree", "--workspace", "--offline", "--locked", "--prefix", "none", "--format", "{p} {f}", "--edges"]
+    kinds = "normal,build", "normal,build,dev"
+    programs, tests = (run_command(*line, edges, cwd=ROOT).stdout.replace(" (*)", "").splitlines() for edges in kinds)
+    return sorted(set(programs) - set(tests))
+
+
+def unused():
+    """Dependencies that no code of their crate names."""
+    found = []
+    for manifest in sorted((ROOT / "crates").glob("*/Cargo.toml")):
+        files = list(manifest.parent.rglob("*.rs"))
+        # Some tests of one crate are part of another's too.
+        files += [path.parent / other for path in files for other in re.findall(r'#\[path = "(.*\.\./.*)"\]', path.read_text())]
+        code = "\n".join(path.read_text() for path in files)
+        told = tomllib.loads(manifest.read_text())
+        for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
+            for name in told.get(kind, {}):
+                word = CODE_NAMES.get(name, name.replace("-", "_"))
+                if name not in FOR_FEATURES and not re.search(rf"\b{word}\b", code):
+                    found.append((manifest.parent.name, name))
+    return found
+
+
 def tracked(*patterns):
     return [ROOT / name for name in run_command("git", "ls-files", *patterns, cwd=ROOT).stdout.splitlines()]
 
 
 def run(suite):
+    with suite.case("no library keeps tests that are not built"):
+        equal(untested(), [], "libraries")
+    with suite.case("tests reuse what programs were built of"):
+        equal(built_again(), [], "packages that testkit's manifest has to name with the features they have in tests")
     crates = own_crates()
     rows = layers()
     of_layer = dict(rows)
     services, programs, cores = (of_layer[name] for name in ("services", "programs", "cores"))
+    with suite.case("no crate asks for a library that it does not use"):
+        equal(unused(), [], "dependencies to remove from Cargo.toml")
     with suite.case("crates use crates of lower layers, as the table of ARCHITECTURE.md says"):
         below = {name for _, members in rows for name in members} | OUTSIDE
         equal(below | FOR_TESTS, set(crates), "crates of the table and outside of it")

@@ -176,6 +176,11 @@ def run(suite):
             pass
         equal(lab.forged(), 0, "forged packets that arrived")
 
+    with suite.case("nothing goes in the clear while the rules are replaced fifty times"):
+        with lab.clear(seconds=4):
+            for _ in range(50):
+                run_in(lab, ours, "block")
+
     with suite.case("nothing goes in the clear while both start"):
         with lab.clear(seconds=3):
             start(theirs)
@@ -227,7 +232,11 @@ def run(suite):
         with lab.clear(seconds=1):
             pass
 
-    with suite.case("unblock is what lets packets go in the clear again"):
+    with suite.case("unblock is what lets packets go in the clear again, also after a `block` that was killed"):
+        for daemon in both:
+            # The table that is there while another is replaced, as a killed command leaves it.
+            table = lab.network.run(daemon.side, "nft", "list", "table", "inet", "cordon_tunnel0").stdout
+            lab.network.run(daemon.side, "nft", table.replace("cordon_tunnel0", "cordon_tunnel0_next", 1))
         for daemon in both:
             contains(run_in(lab, daemon, "unblock").stdout, "may leave in the clear")
             run_in(lab, daemon, "unblock")

@@ -1,6 +1,7 @@
 """Counts cases, keeps going after a failure, cleans up, and bounds the time."""
 
 import contextlib
+import resource
 import shutil
 import signal
 import sys
@@ -20,8 +21,10 @@ class Overdue(BaseException):
 class Suite:
     """One module's run: a temporary folder, a list of things to stop, and the cases."""
 
-    def __init__(self, name):
+    def __init__(self, name, part=None):
         self.name = name
+        # The one of its parts that is to run, if not all.
+        self.part = part
         self.folder = Path(tempfile.mkdtemp(prefix=f"cordon-{name}-"))
         self.passed = 0
         self.failed = 0
@@ -86,14 +89,21 @@ def finish(suites):
     return 1 if failed or not passed else 0
 
 
-def main(modules):
+def processor_time():
+    """Seconds of this process and of the children that it has waited for."""
+    uses = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def main(modules, part=None):
     # SIGTERM must clean up as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     suites = []
     for module in modules:
-        started = time.monotonic()
-        suite = Suite(module.__name__.rpartition(".")[2])
+        started, used = time.monotonic(), processor_time()
+        suite = Suite(module.__name__.rpartition(".")[2], part)
         suites.append(suite)
         run_suite(suite, module.run, getattr(module, "LIMIT", LIMIT))
-        print(f"        {suite.name} took {time.monotonic() - started:.0f} s", flush=True)
+        seconds, used = time.monotonic() - started, processor_time() - used
+        print(f"        {suite.name} took {seconds:.0f} s, {used:.0f} s of processor time", flush=True)
     return finish(suites)

@@ -15,6 +15,7 @@ Needs: qemu-system-x86 busybox-static cpio kmod xz-utils; the latter nothing but
 
 import fcntl
 import gzip
+import hashlib
 import lzma
 import os
 import shlex
@@ -46,12 +47,15 @@ $bb mount -t tmpfs none /layer
 $bb mkdir /layer/changes /layer/work
 $bb mount -t overlay -o lowerdir=/host,upperdir=/layer/changes,workdir=/layer/work none /all || $bb poweroff -f
 for at in proc sys dev; do $bb mount --move /$at /all/$at; done
-for at in run tmp dev/shm; do $bb mkdir -p /all/$at; $bb mount -t tmpfs none /all/$at; done
+for at in run dev/shm; do $bb mkdir -p /all/$at; $bb mount -t tmpfs none /all/$at; done
 $bb mkdir -p /all/run/share /all/usr/lib/modules
 share rw share /all/run/share
 share ro,cache=loose modules /all/usr/lib/modules
 exec $bb switch_root /all /bin/sh /run/share/.command
 """
+
+# Of one first process each, so that a kernel fetched before this file changed starts with the present one.
+FIRST = HOME / f"first-{hashlib.sha256(repr((EARLY, FIRST_PROCESS)).encode()).hexdigest()[:16]}.gz"
 
 COMMAND = """export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 ip link set lo up
@@ -67,10 +71,18 @@ def run(*command, **options):
 
 
 def kernel():
-    """Fetches and unpacks the kernel once; returns its version."""
+    """Returns the kernel's version, once it and its first file system are there."""
     known = HOME / "version"
-    if known.exists():
-        return known.read_text().strip()
+    if not known.exists():
+        fetch(known)
+    version = known.read_text().strip()
+    if not FIRST.exists():
+        first_files(version)
+    return version
+
+
+def fetch(known):
+    """Fetches and unpacks the kernel; `known` gets its version when all of it is there."""
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     lines = run("apt-cache", "depends", PACKAGE, capture_output=True, text=True).stdout.splitlines()
@@ -79,14 +91,13 @@ def kernel():
     run("dpkg-deb", "-x", next(HOME.glob("*.deb")), HOME / "root")
     version = next((HOME / "root/lib/modules").iterdir()).name
     run("depmod", "-b", HOME / "root", version)
-    first_files(version)
     known.write_text(version)
-    return version
 
 
 def first_files(version):
     """Builds the first file system: busybox and the modules that reach the others."""
     root = HOME / "first"
+    shutil.rmtree(root, ignore_errors=True)
     for name in ("bin", "modules", "proc", "sys", "dev"):
         (root / name).mkdir(parents=True)
     shutil.copy(shutil.which("busybox"), root / "bin/busybox")
@@ -108,7 +119,10 @@ def first_files(version):
     (root / "init").chmod(0o755)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     archive = run("cpio", "-o", "-H", "newc", "--quiet", cwd=root, input=names.encode(), capture_output=True).stdout
-    (HOME / "first.gz").write_bytes(gzip.compress(archive, 1))
+    # Under its name only when it is whole: a boot that was killed here begins again.
+    new = FIRST.with_suffix(".new")
+    new.write_bytes(gzip.compress(archive, 1))
+    new.rename(FIRST)
 
 
 def boot(version, folder):
@@ -118,7 +132,7 @@ def boot(version, folder):
     return run(
         "timeout", SECONDS, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", 2, "-m", 1024,
         "-nodefaults", "-no-reboot", "-nographic", "-serial", "stdio", "-device", "virtio-rng-pci",
-        "-kernel", HOME / f"root/boot/vmlinuz-{version}", "-initrd", HOME / "first.gz",
+        "-kernel", HOME / f"root/boot/vmlinuz-{version}", "-initrd", FIRST,
         "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
         *share("/", "host", "readonly=on,multidevs=remap"),
         *share(HOME / "root/lib/modules", "modules", "readonly=on"),

@@ -28,11 +28,13 @@ numbers! {
         DECRYPT = 2, "Decrypt the source; with GCM and CCM the computed tag follows the data.";
         LOAD_KEY = 3, "Put the source into the key slot; there is no destination.";
         ZEROISE_KEY = 4, "Overwrite the key slot; there is neither source nor destination.";
+        AUTHENTICATE = 5, "Compute the source's tag, which is the destination. Without mode, vector and associated data.";
+        EXPONENTIATE = 6, "Raise a number to a power; the destination is as long as the data. Without mode, vector and tag.";
     }
 }
 
 numbers! {
-    /// Ciphers, each with its sizes of keys.
+    /// Ciphers and other algorithms, each with its sizes of keys.
     Algorithm {
         AES = 1, "AES with 16, 24 or 32 bytes of key.";
         IBC_128 = 2, "IBC, 16 bytes of key, 8 rounds.";
@@ -40,6 +42,10 @@ numbers! {
         IBC_192 = 4, "IBC, 24 bytes of key, 10 rounds.";
         IBC_256 = 5, "IBC, 32 bytes of key, 10 rounds.";
         IBC_320 = 6, "IBC, 40 bytes of key, 12 rounds.";
+        HMAC_SHA_1 = 7, "HMAC with SHA-1: 1 to 64 bytes of key, a tag of 10 to 20.";
+        HMAC_SHA_256 = 8, "HMAC with SHA-256: 1 to 64 bytes of key, a tag of 16 to 32.";
+        RSA = 9, "RSA's private operation without any encoding. The key: the modulus of 256, 384 or 512 bytes; the public exponent, 8 bytes; p, q, dP, dQ and qInv, half of the modulus each; highest bytes first. The public exponent checks the result before it is written.";
+        MODULAR = 10, "No key, slot 0. Associated data: an odd modulus, as long as the data, which are less than it; then the exponent, 1 to 512 bytes. Highest bytes first.";
     }
 }
 
@@ -93,7 +99,7 @@ pub const FIELDS: &[FieldEntry] = &[
         "uint8_t",
         1,
         1,
-        "Cipher; zero for ZEROISE_KEY.",
+        "Algorithm; zero for ZEROISE_KEY.",
     ),
     field("mode", "uint8_t", 1, 2, "Mode; zero for keys."),
     field("slot", "uint8_t", 1, 3, "Key slot, below 16."),
@@ -137,7 +143,7 @@ pub const FIELDS: &[FieldEntry] = &[
         "uint32_t",
         1,
         32,
-        "Bytes of the destination: exactly the data and the tag.",
+        "Bytes of the destination: exactly the data and the tag, or the tag alone.",
     ),
     field("iv_length", "uint8_t", 1, 36, "Bytes of the vector."),
     field(

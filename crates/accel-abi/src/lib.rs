@@ -57,10 +57,10 @@ pub const AAD_MAX: u32 = 0xfeff;
 pub const IV_MAX: usize = 32;
 
 /// Most bytes of an authentication tag.
-pub const TAG_MAX: usize = 16;
+pub const TAG_MAX: usize = 32;
 
-/// Most bytes of a key: the cipher IBC with 320 bits.
-pub const KEY_MAX: usize = 40;
+/// Most bytes of a key: RSA with 4096 bits.
+pub const KEY_MAX: usize = 512 + 8 + 5 * 256;
 
 /// Key slots of a device.
 pub const KEY_SLOTS: u8 = 16;

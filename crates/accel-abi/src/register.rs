@@ -102,6 +102,10 @@ pub mod capabilities {
     pub const AES: u32 = 1 << 0;
     /// The device has an IBC core.
     pub const IBC: u32 = 1 << 1;
+    /// The device has an HMAC core.
+    pub const HMAC: u32 = 1 << 2;
+    /// The device has a core for modular arithmetic.
+    pub const MODULAR: u32 = 1 << 3;
 }
 
 /// Bits of the register [`Register::CONTROL`].
@@ -168,6 +172,12 @@ pub const REGISTERS: &[Entry] = &[
                 "IBC",
                 capabilities::IBC,
                 "The INDECT Block Cipher in ECB, CBC and CTR.",
+            ),
+            bit("HMAC", capabilities::HMAC, "HMAC with SHA-1 and SHA-256."),
+            bit(
+                "MODULAR",
+                capabilities::MODULAR,
+                "Modular exponentiation, and RSA's private operation.",
             ),
         ],
     },

@@ -28,6 +28,7 @@ statuses! {
     NO_KEY = 7, "The slot holds no key for this algorithm.";
     CORE_ALARM = 8, "The core detected an error in its own computation; nothing was written.";
     CORE_HUNG = 9, "The core did not end within its bound of cycles; nothing was written.";
+    BAD_OPERAND = 10, "A number is out of range, even where it must not be, or a point is not on its curve.";
 }
 
 impl core::fmt::Display for Status {

@@ -59,7 +59,10 @@ fn sequence_of(bytes: &[u8; descriptor::SIZE]) -> u32 {
 /// Does what the descriptor asks for; the number of bytes written.
 fn execute(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Result<u32, Status> {
     match request.operation {
-        Operation::ENCRYPT | Operation::DECRYPT => cipher(engine, dma, request),
+        Operation::ENCRYPT
+        | Operation::DECRYPT
+        | Operation::AUTHENTICATE
+        | Operation::EXPONENTIATE => transform(engine, dma, request),
         Operation::LOAD_KEY => {
             let length = request.source_length as usize;
             if nothing_but_source(request) && (1..=KEY_MAX).contains(&length) {
@@ -91,13 +94,18 @@ fn nothing_but_source(request: &Descriptor) -> bool {
         && request.iv.as_slice().is_empty()
 }
 
-fn cipher(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Result<u32, Status> {
+/// A result from a source: lists, work, and the writes of the result.
+fn transform(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Result<u32, Status> {
     let bounded = |length: u32| (1..=TRANSFER_MAX).contains(&length);
     if !bounded(request.source_length) || !bounded(request.destination_length) {
         return Err(Status::BAD_LENGTH);
     }
     let data = request.source_length.checked_sub(request.aad_length);
-    let expected = data.map(|data| data + u32::from(request.tag_length));
+    let tag = u32::from(request.tag_length);
+    let expected = match request.operation {
+        Operation::AUTHENTICATE => data.map(|_| tag),
+        _ => data.map(|data| data + tag),
+    };
     if expected != Some(request.destination_length) {
         return Err(Status::BAD_LENGTH);
     }
@@ -112,16 +120,7 @@ fn cipher(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Resul
     let (aad, data) = source
         .split_at_checked(request.aad_length as usize)
         .ok_or(Status::BAD_LENGTH)?;
-    let output = engine.run(&Job {
-        decrypt: request.operation == Operation::DECRYPT,
-        algorithm: request.algorithm,
-        mode: request.mode,
-        slot: request.slot,
-        iv: request.iv.as_slice(),
-        aad,
-        data,
-        tag_length: usize::from(request.tag_length),
-    })?;
+    let output = compute(engine, request, aad, data)?;
     let mut rest = output.as_slice();
     for piece in &to {
         let (now, later) = rest
@@ -132,6 +131,45 @@ fn cipher(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Resul
         rest = later;
     }
     Ok(request.destination_length)
+}
+
+/// The result of a request whose source is there.
+fn compute(
+    engine: &mut Engine,
+    request: &Descriptor,
+    aad: &[u8],
+    data: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, Status> {
+    let tag_length = usize::from(request.tag_length);
+    let bare = request.mode == Mode(0) && request.iv.as_slice().is_empty();
+    match (request.operation, request.algorithm) {
+        (Operation::ENCRYPT | Operation::DECRYPT, algorithm) => engine.run(&Job {
+            decrypt: request.operation == Operation::DECRYPT,
+            algorithm,
+            mode: request.mode,
+            slot: request.slot,
+            iv: request.iv.as_slice(),
+            aad,
+            data,
+            tag_length,
+        }),
+        (Operation::AUTHENTICATE, algorithm) if bare && aad.is_empty() => {
+            engine.authenticate(algorithm, request.slot, data, tag_length)
+        }
+        (Operation::EXPONENTIATE, Algorithm::RSA) if bare && aad.is_empty() && tag_length == 0 => {
+            engine.rsa_private(request.slot, data)
+        }
+        (Operation::EXPONENTIATE, Algorithm::MODULAR)
+            if bare && request.slot == 0 && tag_length == 0 =>
+        {
+            let (modulus, exponent) = aad.split_at_checked(data.len()).ok_or(Status::BAD_LENGTH)?;
+            engine.exponentiate(modulus, data, exponent)
+        }
+        (Operation::AUTHENTICATE, _) | (_, Algorithm::RSA | Algorithm::MODULAR) => {
+            Err(Status::BAD_LENGTH)
+        }
+        _ => Err(Status::UNSUPPORTED),
+    }
 }
 
 /// Reads a source of `total` bytes.

@@ -3,19 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use accel_abi::descriptor::{self, Iv};
+use accel_abi::descriptor;
 use accel_abi::register::{control, interrupt, state};
-use accel_abi::{
-    Algorithm, Descriptor, ID, Mode, Operation, Register, Segment, Status, TAG_MAX, VERSION,
-};
+use accel_abi::{ID, Operation, Register, Segment, Status, TAG_MAX, VERSION};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::completion::{Choice, Completion};
 use crate::layout::Layout;
-use crate::request::{
-    Completed, Failure, Message, Output, Request, RequestError, SubmitError, Ticket,
-};
+use crate::request::{Completed, Failure, Output, Request, RequestError, SubmitError, Ticket};
+use crate::work::Work;
 use crate::{Timestamp, Transport};
 
 /// A register of a device that is no longer there.
@@ -26,7 +23,7 @@ const ABSENT: u32 = u32::MAX;
 pub struct Config {
     /// Descriptors of the ring, a power of two from 2 to 1024: requests under way at once.
     pub ring_size: u32,
-    /// Most bytes of associated data and data of a request, 64 to 2^20 - 16.
+    /// Most bytes of associated data and data of a request, 64 to 2^20 - 32.
     pub buffer: usize,
     /// The way to learn of completions.
     pub completion: Completion,
@@ -65,7 +62,7 @@ struct Pending {
     destination_length: u32,
     /// The tag to compare; empty for requests without one.
     tag: Vec<u8>,
-    decrypts: bool,
+    operation: Operation,
 }
 
 /// The driver of one device.
@@ -207,8 +204,7 @@ impl<T: Transport> Driver<T> {
         }
         let sequence = low(self.posted).wrapping_add(self.config.first_sequence);
         let index = low(self.posted) & (self.config.ring_size - 1);
-        let work = self
-            .describe(request, sequence, index)
+        let work = Work::new(request, &self.layout, self.base, sequence, index)
             .ok_or(SubmitError::Length)?;
         if let Err(failure) = self.post(&work, index) {
             self.fail(failure);
@@ -223,90 +219,12 @@ impl<T: Transport> Driver<T> {
             source_length: work.descriptor.source_length as usize,
             destination_length: work.descriptor.destination_length,
             tag: work.tag.to_vec(),
-            decrypts: work.descriptor.operation == Operation::DECRYPT,
+            operation: work.descriptor.operation,
         });
         self.posted += 1;
         self.transport
             .write_register(Register::PRODUCER, low(self.posted));
         Ok(ticket)
-    }
-
-    /// The descriptor of a request; none if something in it is too long or missing.
-    fn describe<'a>(&self, request: &Request<'a>, sequence: u32, index: u32) -> Option<Work<'a>> {
-        let nothing: &[u8] = &[];
-        let no_message = Message {
-            algorithm: Algorithm(0),
-            mode: Mode(0),
-            slot: 0,
-            iv: nothing,
-            aad: nothing,
-            data: nothing,
-        };
-        let (operation, message, tag, tag_length) = match *request {
-            Request::LoadKey {
-                slot,
-                algorithm,
-                key,
-            } => {
-                let message = Message {
-                    algorithm,
-                    slot,
-                    data: key,
-                    ..no_message
-                };
-                (Operation::LOAD_KEY, message, nothing, 0)
-            }
-            Request::ZeroiseKey { slot } => (
-                Operation::ZEROISE_KEY,
-                Message { slot, ..no_message },
-                nothing,
-                0,
-            ),
-            Request::Encrypt {
-                message,
-                tag_length,
-            } => (Operation::ENCRYPT, message, nothing, tag_length),
-            Request::Decrypt { message, tag } => (
-                Operation::DECRYPT,
-                message,
-                tag,
-                u8::try_from(tag.len()).ok()?,
-            ),
-        };
-        let source = message.aad.len() + message.data.len();
-        let ciphers = matches!(operation, Operation::ENCRYPT | Operation::DECRYPT);
-        let tag_bytes = usize::from(tag_length);
-        let destination = if ciphers {
-            message.data.len() + tag_bytes
-        } else {
-            0
-        };
-        let some = destination > 0 || !ciphers;
-        let fits = source <= self.config.buffer && tag_bytes <= TAG_MAX;
-        if !(fits && some && (source > 0 || operation == Operation::ZEROISE_KEY)) {
-            return None;
-        }
-        let address = |offset: usize, used: bool| if used { self.base + offset as u64 } else { 0 };
-        let descriptor = Descriptor {
-            operation,
-            algorithm: message.algorithm,
-            mode: message.mode,
-            slot: message.slot,
-            sequence,
-            source: address(self.layout.source_list(index), source > 0),
-            destination: address(self.layout.destination_list(index), destination > 0),
-            source_length: u32::try_from(source).ok()?,
-            aad_length: u32::try_from(message.aad.len()).ok()?,
-            destination_length: u32::try_from(destination).ok()?,
-            iv: Iv::new(message.iv)?,
-            tag_length,
-        };
-        Some(Work {
-            descriptor,
-            aad: message.aad,
-            data: message.data,
-            tag,
-        })
     }
 
     /// Writes lists, source and descriptor; the descriptor's status word last.
@@ -331,8 +249,11 @@ impl<T: Transport> Driver<T> {
             };
             self.write(list, &entry.encode())?;
         }
-        self.write(layout.source(index), work.aad)?;
-        self.write(layout.source(index) + work.aad.len(), work.data)?;
+        let mut offset = layout.source(index);
+        for piece in work.source {
+            self.write(offset, piece)?;
+            offset += piece.len();
+        }
         let bytes = work.descriptor.encode();
         let (request, status) = bytes.split_at(descriptor::STATUS);
         let offset = layout.descriptor(index);
@@ -479,7 +400,6 @@ impl<T: Transport> Driver<T> {
         }
         let (expected, source) = (first.destination_length, first.source_length);
         let tag = first.tag.clone();
-        let decrypts = first.decrypts;
         let error = match status {
             Status::OK if completion.produced != expected => {
                 let found = completion.produced;
@@ -487,6 +407,15 @@ impl<T: Transport> Driver<T> {
             }
             Status::OK => None,
             Status::UNSUPPORTED | Status::BAD_LENGTH | Status::NO_KEY => {
+                Some(RequestError::Refused(status))
+            }
+            // Only numbers and keys made of them can be out of range.
+            Status::BAD_OPERAND
+                if matches!(
+                    first.operation,
+                    Operation::EXPONENTIATE | Operation::LOAD_KEY
+                ) =>
+            {
                 Some(RequestError::Refused(status))
             }
             Status::CORE_ALARM => Some(RequestError::CoreAlarm),
@@ -499,7 +428,7 @@ impl<T: Transport> Driver<T> {
         if let Some(error) = error {
             return Ok(Some(Err(error)));
         }
-        if decrypts && !tag.is_empty() {
+        if !tag.is_empty() {
             let data = output.len().saturating_sub(tag.len());
             let computed = output.get(data..).unwrap_or(&[]);
             if !bool::from(computed.ct_eq(&tag)) {
@@ -557,14 +486,6 @@ impl<T: Transport> Drop for Driver<T> {
             self.release();
         }
     }
-}
-
-/// A request ready to be posted.
-struct Work<'a> {
-    descriptor: Descriptor,
-    aad: &'a [u8],
-    data: &'a [u8],
-    tag: &'a [u8],
 }
 
 /// The low half: registers count modulo 2^32.

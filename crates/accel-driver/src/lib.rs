@@ -15,13 +15,14 @@
 //! again, because nobody knows what a broken device still writes.
 //!
 //! It cannot notice a device that gives a right tag and wrong plaintext, and wrong bytes in a
-//! mode without a tag. Error detection in the core, or a second engine, is for that.
+//! mode without a tag, or a wrong number. Error detection in the core, or a second engine, is for that.
 
 mod completion;
 mod driver;
 mod layout;
 mod request;
 mod time;
+mod work;
 
 pub use crate::completion::Completion;
 pub use crate::driver::{Config, Driver, Statistics};

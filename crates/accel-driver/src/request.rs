@@ -51,6 +51,45 @@ pub enum Request<'a> {
         /// The tag that came with it; empty for modes without one.
         tag: &'a [u8],
     },
+    /// Computes an HMAC.
+    Authenticate {
+        /// Key slot, loaded before.
+        slot: u8,
+        /// The slot's algorithm, with a hash.
+        algorithm: Algorithm,
+        /// The message, at least a byte.
+        data: &'a [u8],
+        /// Bytes of the tag, at least half of the hash.
+        tag_length: u8,
+    },
+    /// Computes an HMAC and compares it; the result is empty.
+    VerifyTag {
+        /// Key slot, loaded before.
+        slot: u8,
+        /// The slot's algorithm, with a hash.
+        algorithm: Algorithm,
+        /// The message, at least a byte.
+        data: &'a [u8],
+        /// The tag that came with it.
+        tag: &'a [u8],
+    },
+    /// Raises a number to a power. The result can be as wrong as the device is: whoever can check
+    /// it otherwise should.
+    Power {
+        /// An odd modulus, the highest byte first.
+        modulus: &'a [u8],
+        /// A number less than the modulus and as long.
+        base: &'a [u8],
+        /// The exponent, 1 to 512 bytes.
+        exponent: &'a [u8],
+    },
+    /// RSA's private operation without any encoding, with the key of a slot.
+    RsaPrivate {
+        /// Key slot, loaded before.
+        slot: u8,
+        /// A number less than the modulus and as long, the highest byte first.
+        input: &'a [u8],
+    },
 }
 
 /// Number of a request, in the order of their submission.

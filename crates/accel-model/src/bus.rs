@@ -42,9 +42,9 @@ pub enum CoreError {
     Process(#[source] std::io::Error),
 }
 
-/// Cycles after which a core that is still busy counts as hung: the longest command of any core,
-/// the zeroisation of IBC, takes 4096.
-pub(crate) const WAIT_MAX: u32 = 10_000;
+/// Cycles after which a core that is still busy counts as hung: the longest command of any core, an
+/// exponentiation with 4096 bits of modulus and exponent and words of 16 bits, takes 354 million.
+pub(crate) const WAIT_MAX: u32 = 400_000_000;
 
 /// A cipher core on its bus.
 pub trait Core {

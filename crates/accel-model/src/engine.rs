@@ -6,7 +6,10 @@ use zeroize::Zeroizing;
 
 use crate::aes_front::AesFront;
 use crate::bus::{Core, CoreError};
+use crate::hmac_front::{Hash, HmacFront};
 use crate::ibc_front::{Check, IbcFront, variant};
+use crate::modular::Modular;
+use crate::rsa::{RsaKey, RsaParts};
 
 /// The cores of a device.
 #[derive(Default)]
@@ -15,6 +18,10 @@ pub struct Cores {
     pub aes: Option<Box<dyn Core>>,
     /// A core with the bus of `hw/ibc`, and the check values that its tables have.
     pub ibc: Option<(Box<dyn Core>, Check)>,
+    /// A core with the bus of `hw/hmac`.
+    pub hmac: Option<Box<dyn Core>>,
+    /// A core with the bus of `hw/mont`.
+    pub modular: Option<Box<dyn Core>>,
 }
 
 /// A message to encrypt or decrypt.
@@ -44,12 +51,16 @@ pub(crate) struct Key {
     pub(crate) algorithm: Algorithm,
     pub(crate) bytes: Zeroizing<Vec<u8>>,
     pub(crate) serial: u64,
+    /// Values that the core for modular arithmetic computed from the bytes, which are then empty.
+    rsa: Option<Box<RsaKey>>,
 }
 
 /// Key slots, and fronts that put messages through the cores.
 pub struct Engine {
     aes: Option<AesFront>,
     ibc: Option<IbcFront>,
+    hmac: Option<HmacFront>,
+    modular: Option<Modular>,
     slots: [Option<Key>; KEY_SLOTS as usize],
     serial: u64,
 }
@@ -60,6 +71,8 @@ impl Engine {
         Self {
             aes: cores.aes.map(AesFront::new),
             ibc: cores.ibc.map(|(core, check)| IbcFront::new(core, check)),
+            hmac: cores.hmac.map(HmacFront::new),
+            modular: cores.modular.map(Modular::new),
             slots: [const { None }; KEY_SLOTS as usize],
             serial: 0,
         }
@@ -68,13 +81,18 @@ impl Engine {
     /// Cores, as bits of [`accel_abi::Register::CAPABILITIES`].
     pub fn capabilities(&self) -> u32 {
         let aes = self.aes.as_ref().map_or(0, |_| capabilities::AES);
-        aes | self.ibc.as_ref().map_or(0, |_| capabilities::IBC)
+        let ibc = self.ibc.as_ref().map_or(0, |_| capabilities::IBC);
+        let hmac = self.hmac.as_ref().map_or(0, |_| capabilities::HMAC);
+        let modular = self.modular.as_ref();
+        aes | ibc | hmac | modular.map_or(0, |_| capabilities::MODULAR)
     }
 
     /// Cycles of all cores since they were made.
     pub fn cycles(&self) -> u64 {
         let aes = self.aes.as_ref().map_or(0, AesFront::cycles);
-        aes + self.ibc.as_ref().map_or(0, IbcFront::cycles)
+        let ibc = self.ibc.as_ref().map_or(0, IbcFront::cycles);
+        let hmac = self.hmac.as_ref().map_or(0, HmacFront::cycles);
+        aes + ibc + hmac + self.modular.as_ref().map_or(0, Modular::cycles)
     }
 
     /// Number of slots that hold a key.
@@ -82,39 +100,68 @@ impl Engine {
         self.slots.iter().flatten().count()
     }
 
-    fn has_core(&self, algorithm: Algorithm) -> bool {
+    fn has_cipher(&self, algorithm: Algorithm) -> bool {
         match algorithm {
             Algorithm::AES => self.aes.is_some(),
             other => variant(other).is_some() && self.ibc.is_some(),
         }
     }
 
+    fn takes_key(&self, algorithm: Algorithm) -> bool {
+        match algorithm {
+            Algorithm::RSA => self.modular.is_some(),
+            other if Hash::of(other).is_some() => self.hmac.is_some(),
+            other => self.has_cipher(other),
+        }
+    }
+
     /// Puts a key into a slot; what was there is overwritten.
     ///
     /// # Errors
-    /// [`Status::UNSUPPORTED`] without such a slot or core, [`Status::BAD_LENGTH`].
+    /// [`Status::UNSUPPORTED`] without such a slot or core, [`Status::BAD_LENGTH`];
+    /// [`Status::BAD_OPERAND`] and [`Status::CORE_HUNG`] for RSA.
     pub fn load_key(&mut self, slot: u8, algorithm: Algorithm, key: &[u8]) -> Result<(), Status> {
-        if !self.has_core(algorithm) {
+        if !self.takes_key(algorithm) || slot >= KEY_SLOTS {
             return Err(Status::UNSUPPORTED);
         }
+        let rsa = match &mut self.modular {
+            Some(modular) if algorithm == Algorithm::RSA => {
+                let parts = rsa_parts(key).ok_or(Status::BAD_LENGTH)?;
+                Some(Box::new(modular.rsa_key(&parts)?))
+            }
+            _ => None,
+        };
         let place = self
             .slots
             .get_mut(usize::from(slot))
             .ok_or(Status::UNSUPPORTED)?;
         let fits = match variant(algorithm) {
             Some(variant) => key.len() == variant.key_size(),
+            None if rsa.is_some() => true,
+            None if Hash::of(algorithm).is_some() => (1..=64).contains(&key.len()),
             None => matches!(key.len(), 16 | 24 | 32),
         };
         if !fits {
             return Err(Status::BAD_LENGTH);
         }
         self.serial += 1;
+        let bytes = if rsa.is_some() { &[] } else { key };
         *place = Some(Key {
             algorithm,
-            bytes: Zeroizing::new(key.to_vec()),
+            bytes: Zeroizing::new(bytes.to_vec()),
             serial: self.serial,
+            rsa,
         });
         Ok(())
+    }
+
+    fn key(&self, slot: u8, algorithm: Algorithm) -> Result<&Key, Status> {
+        let key = self
+            .slots
+            .get(usize::from(slot))
+            .ok_or(Status::UNSUPPORTED)?;
+        let key = key.as_ref().filter(|key| key.algorithm == algorithm);
+        key.ok_or(Status::NO_KEY)
     }
 
     /// Overwrites a key slot, and the cores, which may hold that key.
@@ -142,7 +189,69 @@ impl Engine {
     fn zeroise_cores(&mut self) -> Result<(), Status> {
         let aes = self.aes.as_mut().map_or(Ok(()), AesFront::zeroise);
         let ibc = self.ibc.as_mut().map_or(Ok(()), IbcFront::zeroise);
-        aes.and(ibc).map_err(status_of)
+        let hmac = self.hmac.as_mut().map_or(Ok(()), HmacFront::zeroise);
+        let modular = self.modular.as_mut().map_or(Ok(()), Modular::zeroise);
+        aes.and(ibc).and(hmac).and(modular).map_err(status_of)
+    }
+
+    /// Computes a message's tag, `tag_length` bytes of it.
+    ///
+    /// # Errors
+    /// [`Status::UNSUPPORTED`] without such a slot or core, [`Status::NO_KEY`],
+    /// [`Status::BAD_LENGTH`], [`Status::CORE_HUNG`].
+    pub fn authenticate(
+        &mut self,
+        algorithm: Algorithm,
+        slot: u8,
+        data: &[u8],
+        tag_length: usize,
+    ) -> Result<Zeroizing<Vec<u8>>, Status> {
+        let hash = Hash::of(algorithm).ok_or(Status::UNSUPPORTED)?;
+        if !self.takes_key(algorithm) || slot >= KEY_SLOTS {
+            return Err(Status::UNSUPPORTED);
+        }
+        // RFC 2104, section 5: no less than half of the hash, nor than 80 bits.
+        let fits = (hash.size() / 2..=hash.size()).contains(&tag_length);
+        if !fits || data.len() > TRANSFER_MAX as usize {
+            return Err(Status::BAD_LENGTH);
+        }
+        let key = self.key(slot, algorithm)?.bytes.clone();
+        let front = self.hmac.as_mut().ok_or(Status::UNSUPPORTED)?;
+        let mut tag = front.authenticate(hash, &key, data).map_err(status_of)?;
+        tag.truncate(tag_length);
+        Ok(tag)
+    }
+
+    /// `base` to the `exponent`, as [`Modular::power`]; the base is as long as the modulus.
+    ///
+    /// # Errors
+    /// [`Status::UNSUPPORTED`] without the core, and those of [`Modular::power`].
+    pub fn exponentiate(
+        &mut self,
+        modulus: &[u8],
+        base: &[u8],
+        exponent: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, Status> {
+        let modular = self.modular.as_mut().ok_or(Status::UNSUPPORTED)?;
+        if base.len() != modulus.len() {
+            return Err(Status::BAD_LENGTH);
+        }
+        modular.power(modulus, base, exponent)
+    }
+
+    /// RSA's private operation with the key of a slot, as [`Modular::rsa_private`].
+    ///
+    /// # Errors
+    /// [`Status::UNSUPPORTED`] without such a slot or core, [`Status::NO_KEY`], and those of
+    /// [`Modular::rsa_private`].
+    pub fn rsa_private(&mut self, slot: u8, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, Status> {
+        let place = self
+            .slots
+            .get(usize::from(slot))
+            .ok_or(Status::UNSUPPORTED)?;
+        let modular = self.modular.as_mut().ok_or(Status::UNSUPPORTED)?;
+        let key = place.as_ref().and_then(|key| key.rsa.as_deref());
+        modular.rsa_private(key.ok_or(Status::NO_KEY)?, input)
     }
 
     /// Says whether `job` can be done, from its lengths and numbers alone.
@@ -150,7 +259,7 @@ impl Engine {
     /// # Errors
     /// The outcome with which a device refuses it.
     pub fn check(&self, job: &Job<'_>) -> Result<(), Status> {
-        if !self.has_core(job.algorithm) || job.slot >= KEY_SLOTS {
+        if !self.has_cipher(job.algorithm) || job.slot >= KEY_SLOTS {
             return Err(Status::UNSUPPORTED);
         }
         let too_long = |length: usize| length > TRANSFER_MAX as usize;
@@ -215,6 +324,28 @@ impl Engine {
             Err(error) => Err(status_of(error)),
         }
     }
+}
+
+/// A key for RSA as the interface has it; none if the length is that of no such key.
+fn rsa_parts(key: &[u8]) -> Option<RsaParts<'_>> {
+    let half = match key.len().checked_sub(8)? {
+        896 => 128,
+        1344 => 192,
+        1792 => 256,
+        _ => return None,
+    };
+    let (n, rest) = key.split_at_checked(2 * half)?;
+    let (e, rest) = rest.split_at_checked(8)?;
+    let mut parts = rest.chunks(half);
+    Some(RsaParts {
+        n,
+        e,
+        p: parts.next()?,
+        q: parts.next()?,
+        dp: parts.next()?,
+        dq: parts.next()?,
+        qinv: parts.next()?,
+    })
 }
 
 /// A core that fails in whatever way does not end.

@@ -5,13 +5,13 @@ use zeroize::Zeroize;
 use crate::bus::{BusOperation, Core, CoreError};
 
 /// Commands of the core's control word.
-mod command {
-    pub(super) const KEY: u32 = 1;
-    pub(super) const START: u32 = 2;
-    pub(super) const ZEROISE: u32 = 3;
-    pub(super) const ACKNOWLEDGE: u32 = 4;
-    pub(super) const BLOCK: u32 = 5;
-    pub(super) const FINISH: u32 = 6;
+pub(crate) mod command {
+    pub(crate) const KEY: u32 = 1;
+    pub(crate) const START: u32 = 2;
+    pub(crate) const ZEROISE: u32 = 3;
+    pub(crate) const ACKNOWLEDGE: u32 = 4;
+    pub(crate) const BLOCK: u32 = 5;
+    pub(crate) const FINISH: u32 = 6;
 }
 
 type State = [u32; 8];
@@ -52,8 +52,6 @@ const K: [u32; 64] = [
 ];
 
 /// SHA-1, SHA-256 and HMAC with them: the same bus, results and cycles as the Verilog.
-///
-/// No device offers it yet.
 #[derive(Default)]
 pub struct HmacCore {
     block: [u32; 16],

@@ -3,10 +3,11 @@
 //! Models of the accelerator's cores, and what puts messages through them.
 //!
 //! A core is seen through its bus ([`Core`]): words written, words read, cycles counted. There are
-//! two of each kind. [`AesCore`], [`HmacCore`] and [`IbcCore`] do in Rust what the Verilog in `hw/` does, cycle
+//! two of each kind. [`AesCore`], [`HmacCore`], [`IbcCore`] and [`MontCore`] do in Rust what the Verilog in `hw/` does, cycle
 //! for cycle as far as the bus shows it; [`Verilated`] talks to the simulated Verilog in a process
 //! of its own, so that no C++ is built with this workspace. [`Engine`] drives either: it keeps the
 //! key slots, cuts messages into blocks and does what the cores leave to their surroundings.
+//! [`Modular`] does the same for numbers: exponentiation, RSA, points of P-256.
 //!
 //! Cycles are those of the cores with a bus that takes a word a cycle. They say nothing about time
 //! until somebody names a clock, and nothing about DMA.
@@ -19,8 +20,13 @@ mod aes_front;
 mod bus;
 mod engine;
 mod hmac_core;
+mod hmac_front;
 mod ibc_core;
 mod ibc_front;
+mod modular;
+mod mont_core;
+mod p256;
+mod rsa;
 mod verilated;
 
 pub use crate::aes_core::AesCore;
@@ -29,4 +35,7 @@ pub use crate::engine::{Cores, Engine, Job};
 pub use crate::hmac_core::HmacCore;
 pub use crate::ibc_core::IbcCore;
 pub use crate::ibc_front::Check;
+pub use crate::modular::Modular;
+pub use crate::mont_core::MontCore;
+pub use crate::rsa::{RsaKey, RsaParts};
 pub use crate::verilated::Verilated;

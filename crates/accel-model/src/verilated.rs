@@ -70,6 +70,16 @@ impl Verilated {
         self.record(FAULT, 0, 0).map_err(CoreError::Process)
     }
 
+    /// Has one bit of the core for modular arithmetic inverted after so many cycles, which one as
+    /// `hw/core.cpp` says.
+    ///
+    /// # Errors
+    /// [`CoreError::Process`] if the process fails.
+    pub fn inject_fault_at(&mut self, place: u16, cycles: u32) -> Result<(), CoreError> {
+        self.record(FAULT, place, cycles)
+            .map_err(CoreError::Process)
+    }
+
     fn record(&mut self, kind: u8, address: u16, data: u32) -> io::Result<()> {
         let [a0, a1] = address.to_le_bytes();
         let [d0, d1, d2, d3] = data.to_le_bytes();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use access::Role;
 use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
 use serde::{Deserialize, Serialize};
 
 /// An act of the registration authority. Whatever changes what somebody may do is one of these, so that
@@ -37,6 +38,8 @@ pub enum Act {
         subject: String,
         serial: String,
         clearance: Clearance,
+        #[serde(with = "cause")]
+        cause: RevocationReason,
         urgency: Urgency,
     },
     /// Suspends a certificate (RFC 5280, certificateHold).
@@ -65,6 +68,15 @@ pub enum Act {
         /// SHA-256 of the profile's file in hexadecimal.
         sha256: String,
     },
+    /// Changes the state of a device, person or gateway, with all its certificates.
+    ChangeHolder {
+        subject: String,
+        holder: HolderKind,
+        change: HolderStep,
+        /// Highest clearance of its certificates.
+        clearance: Clearance,
+        urgency: Urgency,
+    },
     /// Changes a person's clearance, roles or units.
     ChangePerson {
         subject: String,
@@ -84,6 +96,57 @@ pub struct Rights {
     pub clearance: Clearance,
     pub roles: BTreeSet<Role>,
     pub units: BTreeSet<String>,
+}
+
+/// Kind of holder of certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HolderKind {
+    Person,
+    Device,
+    Gateway,
+}
+
+/// Change of a holder's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HolderStep {
+    Suspend,
+    Resume,
+    /// Revokes all certificates.
+    Revoke(#[serde(with = "cause")] RevocationReason),
+    Retire,
+    Readmit,
+}
+
+impl HolderStep {
+    /// Tells whether the holder may do more after it than before.
+    #[must_use]
+    pub const fn grants(self) -> bool {
+        matches!(self, Self::Resume | Self::Readmit)
+    }
+}
+
+/// A reason of revocation by the name that it has in commands and events.
+mod cause {
+    use pki::crl::RevocationReason;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(
+        cause: &RevocationReason,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(cause.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<RevocationReason, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(D::Error::custom)
+    }
 }
 
 /// Time that an act leaves for approvals.
@@ -110,6 +173,7 @@ impl Act {
             Self::Release { .. } => "release",
             Self::RecoverKey { .. } => "recover-key",
             Self::ChangeProfile { .. } => "change-profile",
+            Self::ChangeHolder { .. } => "change-holder",
             Self::ChangePerson { .. } => "change-person",
             Self::AddAuthority { .. } => "add-authority",
             Self::AddApplication { .. } => "add-application",
@@ -127,6 +191,7 @@ impl Act {
             | Self::Hold { subject, .. }
             | Self::Release { subject, .. }
             | Self::RecoverKey { subject, .. }
+            | Self::ChangeHolder { subject, .. }
             | Self::ChangePerson { subject, .. } => Some(subject),
             Self::ChangeProfile { .. }
             | Self::AddAuthority { .. }
@@ -146,6 +211,7 @@ impl Act {
             | Self::Hold { clearance, .. }
             | Self::Release { clearance, .. }
             | Self::RecoverKey { clearance, .. }
+            | Self::ChangeHolder { clearance, .. }
             | Self::ChangeProfile { clearance, .. }
             | Self::AddAuthority { clearance, .. }
             | Self::AddApplication { clearance, .. } => *clearance,
@@ -158,6 +224,7 @@ impl Act {
     pub fn granted(&self) -> Option<Clearance> {
         match self {
             Self::Revoke { .. } | Self::Hold { .. } => None,
+            Self::ChangeHolder { change, .. } if !change.grants() => None,
             Self::ChangePerson { new, .. } => Some(new.clearance),
             _ => Some(self.clearance()),
         }
@@ -173,7 +240,8 @@ impl Act {
             | Self::Revoke { .. }
             | Self::Hold { .. }
             | Self::Release { .. }
-            | Self::RecoverKey { .. } => Role::Registrar,
+            | Self::RecoverKey { .. }
+            | Self::ChangeHolder { .. } => Role::Registrar,
             Self::ChangeProfile { .. }
             | Self::ChangePerson { .. }
             | Self::AddAuthority { .. }
@@ -184,15 +252,14 @@ impl Act {
     /// Whether it takes something away at once and waits for no more than one approval.
     #[must_use]
     pub const fn is_emergency(&self) -> bool {
-        matches!(
-            self,
-            Self::Revoke {
-                urgency: Urgency::Emergency,
-                ..
-            } | Self::Hold {
-                urgency: Urgency::Emergency,
-                ..
+        match self {
+            Self::Revoke { urgency, .. } | Self::Hold { urgency, .. } => {
+                matches!(urgency, Urgency::Emergency)
             }
-        )
+            Self::ChangeHolder {
+                urgency, change, ..
+            } => matches!(urgency, Urgency::Emergency) && !change.grants(),
+            _ => false,
+        }
     }
 }

@@ -21,6 +21,12 @@ impl Authorized {
         self.request.act()
     }
 
+    /// The request that was approved.
+    #[must_use]
+    pub const fn request(&self) -> &Request {
+        &self.request
+    }
+
     /// User ids of those whose approvals counted.
     #[must_use]
     pub fn approvers(&self) -> &[String] {

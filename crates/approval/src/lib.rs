@@ -9,13 +9,14 @@
 //! Every change of a request is a [`Transition`]: the event comes out first, and the new request only against the
 //! word that it is recorded.
 //!
-//! It does no I/O and reads no clock. Nothing uses it yet; registry and portal are to.
+//! It does no I/O and reads no clock. `registry` keeps the requests and carries them out.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 
 mod act;
 mod authorized;
 mod policy;
+mod recorded;
 mod refusal;
 mod request;
 mod signature;
@@ -24,9 +25,10 @@ mod transition;
 #[cfg(test)]
 mod tests;
 
-pub use act::{Act, Rights, Urgency};
+pub use act::{Act, HolderKind, HolderStep, Rights, Urgency};
 pub use authorized::Authorized;
 pub use policy::{Policy, PolicyError};
+pub use recorded::{RecordedApproval, RecordedError, act_of};
 pub use refusal::Refusal;
 pub use request::{People, Request, RequestId, State};
 pub use signature::Approval;

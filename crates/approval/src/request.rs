@@ -8,14 +8,13 @@ use pki::clearance::Clearance;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::recorded::{STATEMENT, Statement, with_evidence};
 use crate::{Act, Approval, Authorized, Policy, Refusal, Transition};
 
 /// Longest reason, in characters.
 pub(crate) const MAX_REASON: usize = 1000;
 /// Longest encoding of an act, in bytes: it stands in events, which are bounded.
-pub(crate) const MAX_ACT: usize = 8 * 1024;
-/// Name and version of the signed statement's format.
-const STATEMENT: &str = "cordon.approval/1";
+pub(crate) const MAX_ACT: usize = 4 * 1024;
 
 /// Identifier of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,7 +89,7 @@ pub struct Request {
     id: RequestId,
     /// Grows with every change.
     version: u64,
-    /// Who asks: a user id, or the name of an invitation.
+    /// Requester: a user id, or the name of an invitation.
     requester: String,
     /// Everybody who wrote any of the content, or invited the requester. None of them approves it.
     authors: BTreeSet<String>,
@@ -149,6 +148,18 @@ impl Request {
         self.version
     }
 
+    /// User id of the requester, or name of an invitation.
+    #[must_use]
+    pub fn requester(&self) -> &str {
+        &self.requester
+    }
+
+    /// Everybody who wrote any of the content; none of them approves it.
+    #[must_use]
+    pub const fn authors(&self) -> &BTreeSet<String> {
+        &self.authors
+    }
+
     /// The act asked for.
     #[must_use]
     pub const fn act(&self) -> &Act {
@@ -172,14 +183,14 @@ impl Request {
     /// # Errors
     /// [`Refusal::Encoding`].
     pub fn statement(&self) -> Result<Vec<u8>, Refusal> {
-        let statement = serde_json::json!({
-            "format": STATEMENT,
-            "request": self.id,
-            "requester": self.requester,
-            "authors": self.authors,
-            "act": self.act,
-            "reason": self.reason,
-        });
+        let statement = Statement {
+            format: STATEMENT,
+            request: &self.id,
+            requester: &self.requester,
+            authors: &self.authors,
+            act: &self.act,
+            reason: &self.reason,
+        };
         Ok(serde_json_canonicalizer::to_vec(&statement)?)
     }
 
@@ -329,7 +340,13 @@ impl Request {
         if approvals.iter().any(|approval| approval.uid == uid) {
             return Err(Refusal::Twice(uid.to_owned()));
         }
-        approvals.push(Approval::verify(self, by, certificate, signature, now)?);
+        approvals.push(Approval::verify(
+            self,
+            by,
+            certificate,
+            signature.clone(),
+            now,
+        )?);
         let enough = approvals.len() >= policy.approvals_before(&self.act);
         let all = approvals.len() >= policy.confirmations(&self.act);
         let state = match &self.state {
@@ -343,7 +360,9 @@ impl Request {
             _ if enough => State::Approved { approvals },
             _ => State::Submitted { approvals },
         };
-        self.moved(state, "approve", actor(by), now)
+        let mut transition = self.moved(state, "approve", actor(by), now)?;
+        transition.event = with_evidence(transition.event, &self.authors, certificate, &signature);
+        Ok(transition)
     }
 
     /// Leave to carry the act out, while enough approvals count and `bound`, the highest clearance that the
@@ -518,6 +537,7 @@ impl Request {
         let resource = format!("request/{}", self.id.0);
         let mut event = Event::new(now, who, format!("request.{verb}"), resource, Outcome::Ok)
             .with_detail("act", act)
+            .with_detail("version", self.version)
             .with_detail("state", self.state.name())
             .with_detail("requester", self.requester.clone())
             .with_detail("why", self.reason.clone());

@@ -6,6 +6,7 @@ use access::{PersonRecord, Principal, Role};
 use audit::{Actor, Event};
 use pki::cert::{fingerprint_sha256, to_der};
 use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
 use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::Subject;
@@ -15,7 +16,10 @@ use pki::profile::Profile;
 use pki::status::IssuerId;
 use time::{Duration, OffsetDateTime};
 
-use crate::{Act, People, Policy, Refusal, Request, RequestId, Rights, State, Urgency};
+use crate::{
+    Act, HolderKind, HolderStep, People, Policy, Refusal, Request, RequestId, Rights, State,
+    Urgency,
+};
 
 mod refusals;
 mod sequences;
@@ -169,4 +173,23 @@ fn submitted(act: Act) -> Request {
     let id = RequestId("1".to_owned());
     let draft = done(Request::draft(id, "applicant", None, act, "new officer", NOW).unwrap());
     done(draft.submit("applicant", draft.version(), NOW).unwrap())
+}
+
+#[test]
+fn the_signed_statement_is_canonical_and_has_its_format() {
+    let act = Act::ChangeHolder {
+        subject: "camera-17".to_owned(),
+        holder: HolderKind::Device,
+        change: HolderStep::Revoke(RevocationReason::KeyCompromise),
+        clearance: Clearance::Secret,
+        urgency: Urgency::Emergency,
+    };
+    let statement = String::from_utf8(submitted(act).statement().unwrap()).unwrap();
+    let expected = concat!(
+        r#"{"act":{"act":"change-holder","change":{"revoke":"key-compromise"},"clearance":3,"#,
+        r#""holder":"device","subject":"camera-17","urgency":"emergency"},"#,
+        r#""authors":["applicant"],"format":"cordon.approval/1","reason":"new officer","#,
+        r#""request":"1","requester":"applicant"}"#
+    );
+    assert_eq!(statement, expected);
 }

@@ -21,6 +21,12 @@ impl Transition {
         &self.event
     }
 
+    /// The request as it will be, for whatever is prepared before the event.
+    #[must_use]
+    pub const fn next(&self) -> &Request {
+        &self.request
+    }
+
     /// Records the event by `record` and gives the changed request.
     ///
     /// # Errors

@@ -17,13 +17,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use durable::{DiskFile, SharedDisk};
+use durable::{DiskFile, FileLock, SharedDisk};
 
 use crate::FILE_MODE;
 use crate::event::{Event, EventError};
 use crate::hash::Hash;
 use crate::leaf::{Leaf, chain_hash, is_role_name};
-use crate::lock::DirLock;
 
 mod segment;
 
@@ -109,7 +108,7 @@ pub struct Journal {
     dir: PathBuf,
     role: String,
     disk: SharedDisk,
-    _lock: DirLock,
+    _lock: FileLock,
     segment_bytes: u64,
     file: DiskFile,
     path: PathBuf,
@@ -139,7 +138,7 @@ impl Journal {
             return Err(JournalError::RoleName(role.to_owned()));
         }
         disk.create_dir_all(dir).map_err(at(dir))?;
-        let lock = DirLock::take(dir).map_err(at(dir))?;
+        let lock = FileLock::take(&dir.join("lock"), FILE_MODE).map_err(at(dir))?;
         let lock = lock.ok_or_else(|| JournalError::Locked(dir.to_owned()))?;
         let acknowledged = read_shipped(dir)?
             .map_or(0, |shipped| shipped.seq)

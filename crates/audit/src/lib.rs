@@ -29,7 +29,6 @@ pub mod event;
 mod hash;
 pub mod journal;
 mod leaf;
-mod lock;
 pub mod log;
 mod repeats;
 pub mod rollback;

@@ -17,11 +17,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use durable::SharedDisk;
+use durable::{FileLock, SharedDisk};
 
 use crate::FILE_MODE;
 use crate::hash::Hash;
-use crate::lock::DirLock;
 
 pub mod merkle;
 pub mod note;
@@ -97,7 +96,7 @@ pub struct Log {
     dir: PathBuf,
     disk: SharedDisk,
     key: LogKey,
-    _lock: DirLock,
+    _lock: FileLock,
     size: u64,
     /// The unfinished tile of each level, lowest first.
     edge: Vec<Vec<Hash>>,
@@ -120,7 +119,7 @@ impl Log {
 
     pub(crate) fn open_on(disk: SharedDisk, dir: &Path, key: LogKey) -> Result<Self, LogError> {
         disk.create_dir_all(dir).map_err(at(dir))?;
-        let lock = DirLock::take(dir).map_err(at(dir))?;
+        let lock = FileLock::take(&dir.join("lock"), FILE_MODE).map_err(at(dir))?;
         let lock = lock.ok_or_else(|| LogError::Locked(dir.to_owned()))?;
         let mut log = Self {
             dir: dir.to_owned(),

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use inotify::{Inotify, WatchMask};
+use pki::key::Passphrase;
 use pki::tls::TlsError;
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use zeroize::Zeroizing;
 
 pub use self::error::AgentError;
 use self::shared::{Shared, dialer, live};
@@ -45,7 +45,7 @@ const EVENT_BUFFER: usize = 16 * 1024;
 /// What the agent is given beside its settings.
 pub struct Environment {
     /// Passphrase of the identity file.
-    pub passphrase: Zeroizing<Vec<u8>>,
+    pub passphrase: Passphrase,
     pub events: Arc<dyn EventSink>,
     pub clock: Clock,
 }
@@ -197,7 +197,7 @@ async fn enrol(
     target: &Target,
     metrics: &Arc<Metrics>,
     clock: &Clock,
-    passphrase: &[u8],
+    passphrase: &Passphrase,
 ) -> Result<Identity, AgentError> {
     let settings = config
         .enrolment

@@ -16,7 +16,7 @@ use error_report::Report;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use pki::cert::{Certificate, CertificateChain, fingerprint_sha256};
-use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::Subject;
 use pki::path::{Purpose, TrustStore};
 use pki::{csr, file, pkcs7, tls};
@@ -85,7 +85,7 @@ pub(crate) struct Enroller<'a> {
     pub(crate) bearers: &'a Bearers,
     /// Connections; target and TLS are replaced here.
     pub(crate) dialer: Dialer,
-    pub(crate) passphrase: &'a [u8],
+    pub(crate) passphrase: &'a Passphrase,
 }
 
 impl Enroller<'_> {

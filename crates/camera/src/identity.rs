@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pki::cert::{CertError, CertificateChain};
 use pki::file;
-use pki::key::{KeyError, PrivateKey};
+use pki::key::{KeyError, Passphrase, PrivateKey};
 use pki::name::Subject;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -48,7 +48,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError`].
-    pub fn load(path: &Path, passphrase: &[u8]) -> Result<Option<Self>, IdentityError> {
+    pub fn load(path: &Path, passphrase: &Passphrase) -> Result<Option<Self>, IdentityError> {
         match std::fs::metadata(path) {
             Ok(data) if data.len() > MAX_LEN => return Err(IdentityError::Format),
             Ok(_) => {}
@@ -72,7 +72,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError`].
-    pub fn save(&self, path: &Path, passphrase: &[u8]) -> Result<(), IdentityError> {
+    pub fn save(&self, path: &Path, passphrase: &Passphrase) -> Result<(), IdentityError> {
         self.check()?;
         let key = self
             .key

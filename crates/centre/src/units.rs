@@ -1,4 +1,4 @@
-//! Which unit a camera belongs to.
+//! Units that cameras belong to.
 
 use std::collections::BTreeMap;
 

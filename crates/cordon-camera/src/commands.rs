@@ -1,5 +1,6 @@
 //! What the commands of the agent do.
 
+use pki::key::Passphrase;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ async fn agent(file: PathBuf) -> Outcome {
     let (config, folder) = load(&file)?;
     let passphrase = commandline::passphrase(&folder, None)?;
     let environment = Environment {
-        passphrase,
+        passphrase: Passphrase::new(passphrase),
         events: Arc::new(NoEvents),
         clock: Clock::system(),
     };

@@ -2,6 +2,7 @@
 
 use audit::Actor;
 use centre::QuarantineError;
+use pki::key::Passphrase;
 use pki::profile::CaKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -79,6 +80,31 @@ fn decided<T>(outcome: Result<T, QuarantineError>, what: &str) -> Outcome<T> {
     outcome.or_hint(format!("cannot {what} the block"), hint)
 }
 
+/// Adds or updates people. Where approvals are required, rights stay as they are.
+pub(crate) async fn import(
+    site: &Site,
+    people: &str,
+    enable: bool,
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<directory::Imported> {
+    let directory = &site.directory;
+    let required = site.config.registration.approvals == crate::config::Approvals::Required;
+    let imported = match required {
+        true => {
+            directory
+                .import_keeping_rights(people, enable, who, now)
+                .await
+        }
+        false => directory.import(people, enable, who, now).await,
+    };
+    let hint = match required {
+        true => "nobody was changed; rights are changed with `cordon registry request new person`",
+        false => "correct it; nobody was changed",
+    };
+    imported.or_hint("cannot import", hint)
+}
+
 /// Gives the issuing authorities new certificates.
 pub(crate) async fn renew_authorities(
     site: &Site,
@@ -93,7 +119,7 @@ pub(crate) async fn renew_authorities(
         crate::site::renew_authorities(
             &data,
             &settings,
-            root_passphrase.as_bytes(),
+            &Passphrase::from(root_passphrase.as_str()),
             &CaKind::ALL,
             &*sink,
             who,

@@ -25,7 +25,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evidence::cms;
 use pki::cert::CertificateChain;
-use pki::key::PrivateKey;
+use pki::key::{Passphrase, PrivateKey};
 use pki::path::Purpose;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -36,6 +36,7 @@ use crate::cli::SiteArgs;
 use crate::config::Require;
 use crate::control::{Need, Request};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::giver::Giver;
 use crate::site::Site;
 
 /// How long a signature may take: a person may have to touch a token.
@@ -139,6 +140,13 @@ impl Person {
         Self::load(file, args.as_password_file.as_deref()).map(Some)
     }
 
+    /// Signs as [`PrivateKey::sign`] does.
+    pub(crate) fn sign_raw(&self, message: &[u8]) -> Outcome<Vec<u8>> {
+        self.key
+            .sign(message)
+            .or_hint("cannot sign", "check the file of --as")
+    }
+
     /// Reads PKCS#12, or PEM with certificates and an encrypted key.
     fn load(file: &Path, password_file: Option<&Path>) -> Outcome<Self> {
         const HINT: &str =
@@ -174,7 +182,7 @@ impl Person {
                 HINT,
             )
         })?;
-        let key = PrivateKey::from_encrypted_pem(&format!("{key}\n"), password.as_bytes());
+        let key = PrivateKey::from_encrypted_pem(&format!("{key}\n"), &Passphrase::from(password));
         Ok(Self {
             key: key.or_hint(what(), HINT)?,
             chain: CertificateChain::from_pem(text).or_hint(what(), HINT)?,
@@ -191,14 +199,19 @@ pub(crate) struct Caller<'a> {
     pub(crate) offline: bool,
 }
 
-/// The actor of a request's events, if the request may be carried out; a refusal is an event.
-pub(crate) async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcome<Actor> {
+/// The giver of a request, if the request may be carried out; a refusal is an event.
+pub(crate) async fn admit(site: &Site, request: &Request, caller: Caller<'_>) -> Outcome<Giver> {
     let need = request.need();
     let now = OffsetDateTime::now_utc();
     let refused = match caller.proof {
         Some((challenge, signed)) => match person(site, challenge, signed, now).await {
-            Ok(principal) if need.is_met_by(&principal) => return Ok(actor(&principal, &caller)),
-            Ok(principal) => (
+            Ok((principal, certificate)) if need.is_met_by(&principal) => {
+                return Ok(Giver {
+                    actor: actor(&principal, &caller),
+                    person: Some((principal, certificate)),
+                });
+            }
+            Ok((principal, _)) => (
                 actor(&principal, &caller),
                 format!("{} is not {}", principal.uid(), need.roles()),
                 "have a person with that role give the command",
@@ -210,13 +223,13 @@ pub(crate) async fn admit(site: &Site, request: &Request, caller: Caller<'_>) ->
             ),
         },
         None if need == Need::Nothing
-            || site.config.administration.require == Require::UnixUser =>
+            || (need != Need::Person
+                && site.config.administration.require == Require::UnixUser) =>
         {
-            return Ok(if caller.offline {
-                offline(caller.unix)
-            } else {
-                caller.unix
-            });
+            return Ok(Giver::process(match caller.offline {
+                true => offline(caller.unix),
+                false => caller.unix,
+            }));
         }
         None => (
             caller.unix.clone(),
@@ -248,7 +261,7 @@ async fn person(
     challenge: &Challenge,
     signed: &Signed,
     now: OffsetDateTime,
-) -> Outcome<Principal> {
+) -> Outcome<(Principal, Vec<u8>)> {
     const HINT: &str = "use another certificate";
     let chain = challenge.signer(signed)?;
     let admitted = site
@@ -266,7 +279,10 @@ async fn person(
             HINT,
         )
     })?;
-    Principal::by_certificate(identity, &entry.record()).or_hint("the person is refused", HINT)
+    let principal = Principal::by_certificate(identity, &entry.record());
+    let principal = principal.or_hint("the person is refused", HINT)?;
+    let leaf = chain.ders().first().map(|der| der.to_vec());
+    Ok((principal, leaf.unwrap_or_default()))
 }
 
 /// The person, with the Unix user beside.
@@ -295,7 +311,7 @@ impl Need {
     fn is_met_by(self, principal: &Principal) -> bool {
         let has = |role| principal.roles().contains(&role);
         match self {
-            Self::Nothing => true,
+            Self::Nothing | Self::Person => true,
             Self::Registrar => has(Role::Registrar) || has(Role::Administrator),
             Self::Administrator => has(Role::Administrator),
         }
@@ -303,7 +319,7 @@ impl Need {
 
     fn roles(self) -> &'static str {
         match self {
-            Self::Nothing => "a person",
+            Self::Nothing | Self::Person => "a person",
             Self::Registrar => "a registrar or an administrator",
             Self::Administrator => "an administrator",
         }
@@ -384,7 +400,7 @@ mod tests {
         std::fs::write(&secret, "password of the person\n").unwrap();
         let password = "password of the person";
         let p12 = pki::pkcs12::export(&person.key, &person.chain, "R", password).unwrap();
-        let key = person.key.to_encrypted_pem(password.as_bytes()).unwrap();
+        let key = person.key.to_encrypted_pem(&password.into()).unwrap();
         let pem = format!("{}{}", person.chain.to_pem().unwrap(), key.as_str());
         for content in [p12, pem.into_bytes()] {
             std::fs::write(&file, content).unwrap();

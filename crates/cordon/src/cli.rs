@@ -6,6 +6,7 @@ pub(crate) mod quarantine;
 #[cfg(test)]
 mod reference;
 mod registry;
+mod request;
 mod site_args;
 
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
-pub(crate) use pki::{Pki, Revoke};
-pub(crate) use registry::{HolderArgs, Registry};
+pub(crate) use pki::{Pki, PkiAudit, Revoke};
+pub(crate) use registry::{HolderArgs, HolderName, Registry};
+pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use site_args::SiteArgs;
 
 /// Secure communications for police systems: cameras, evidence, people, proofs.

@@ -22,6 +22,7 @@ pub(crate) struct Config {
     pub(crate) units: Units,
     pub(crate) keys: Keys,
     pub(crate) administration: Administration,
+    pub(crate) registration: Registration,
     pub(crate) storage: Storage,
 }
 
@@ -42,6 +43,45 @@ pub(crate) enum Require {
     UnixUser,
     /// A signature by a person with the role for it.
     Certificate,
+}
+
+/// Approvals that acts of the registration authority need.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Registration {
+    pub(crate) approvals: Approvals,
+    /// Approvals that an act needs, for each level from 0 to 4.
+    pub(crate) approvers: [u8; 5],
+    /// Hours for the second approval of an emergency.
+    pub(crate) confirm_hours: u32,
+}
+
+/// Basis on which certificates and rights are given: an order or a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Approvals {
+    /// On the order of whoever may give commands.
+    #[default]
+    Direct,
+    /// On a request that others have approved.
+    Required,
+}
+
+impl Default for Registration {
+    fn default() -> Self {
+        Self {
+            approvals: Approvals::Direct,
+            approvers: [1, 1, 1, 2, 2],
+            confirm_hours: 24,
+        }
+    }
+}
+
+impl Registration {
+    pub(crate) fn policy(&self) -> Result<approval::Policy, approval::PolicyError> {
+        let hours = time::Duration::hours(i64::from(self.confirm_hours));
+        approval::Policy::new(self.approvers, hours)
+    }
 }
 
 /// Where the data lies.
@@ -303,6 +343,13 @@ impl Config {
             let problem = format!("must be at most {MAX_GRACE_DAYS}, a certificate's life");
             return Some(("enrolment.expired_grace_days", problem));
         }
+        if let Err(error) = self.registration.policy() {
+            let setting = match error {
+                approval::PolicyError::ConfirmWithin(_) => "registration.confirm_hours",
+                _ => "registration.approvers",
+            };
+            return Some((setting, format!("makes no sense: {error}")));
+        }
         if self.intake.max_block_bytes == 0 || self.intake.max_open_uploads == 0 {
             return Some((
                 "intake.max_block_bytes",
@@ -386,6 +433,14 @@ mod tests {
             (
                 "[keys]\nauthority = \"rsa-2048\"\nleaf = \"dsa\"\n",
                 "cordon.toml:3: keys.leaf must",
+            ),
+            (
+                "[registration]\napprovers = [1, 1, 1, 2, 0]\n",
+                "cordon.toml:2: registration.approvers makes no sense",
+            ),
+            (
+                "[registration]\nconfirm_hours = 0\n",
+                "cordon.toml:2: registration.confirm_hours makes no sense",
             ),
             ("[units\n", "cordon.toml:1:7:"),
         ] {

@@ -12,7 +12,6 @@ use audit::Actor;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::key::PrivateKey;
-use pki::name::Subject;
 use pki::profile::CaKind;
 use registry::{HolderChange, HolderState, RegistryError, Revoked};
 use serde::{Deserialize, Serialize};
@@ -29,11 +28,14 @@ use crate::administration;
 use crate::administrator::{self, Caller, Challenge, Hello, Person, Signed};
 use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::giver::Giver;
+use crate::orders::Holder;
+use crate::registration::{self, direct};
 use crate::site::{Site, algorithm};
 
 mod request;
 
-pub(crate) use request::{Change, Holder, Need, Request, Whose};
+pub(crate) use request::{Change, Need, Request, Whose};
 
 /// Longest request or answer; an import of some thousand people fits.
 const MAX_MESSAGE: u64 = 16 << 20;
@@ -227,8 +229,8 @@ async fn carry_out(
 }
 
 /// Carries a request of `who` out on an open site.
-pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outcome<Value> {
-    let now = OffsetDateTime::now_utc();
+pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Value> {
+    let (now, who) = (OffsetDateTime::now_utc(), &giver.actor);
     match request {
         Request::IssueUser { uid, password } => issue_user(site, &uid, &password, who, now).await,
         Request::Revoke { whose, reason } => revoke(site, &whose, &reason, who, now).await,
@@ -243,11 +245,7 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
             hours,
         } => code(site, &device, clearance, hours, who, now).await,
         Request::Import { people, enable } => {
-            let imported = site
-                .directory
-                .import(&people, enable, who.clone(), now)
-                .await;
-            let imported = imported.or_hint("cannot import", "correct it; nobody was changed")?;
+            let imported = administration::import(site, &people, enable, who.clone(), now).await?;
             Ok(json!({
                 "imported": imported.added + imported.changed + imported.unchanged,
                 "added": imported.added,
@@ -289,6 +287,7 @@ pub(crate) async fn execute(site: &Site, request: Request, who: &Actor) -> Outco
         Request::RenewAuthorities { root_passphrase } => {
             administration::renew_authorities(site, root_passphrase, who.clone(), now).await
         }
+        Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),
@@ -398,18 +397,10 @@ async fn issue_user(
         let error = anyhow::anyhow!("nobody in the directory has the user id {uid}");
         Failure::new(error, "add the person with `cordon directory import` first")
     })?;
+    let warrant = direct(site, who, "issue --uid UID --csr FILE")?;
     let key =
         PrivateKey::generate(algorithm(&site.config.keys.leaf)).or_hint("key", "try again")?;
-    let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let subject = Subject {
-        country: Some(site.config.site.country.clone()),
-        organisation: filled(&person.organisation),
-        given_name: filled(&person.given_name),
-        surname: filled(&person.surname),
-        uid: Some(person.uid.clone()),
-        email: filled(&person.email),
-        ..Subject::new(&person.name)
-    };
+    let subject = registration::subject_of(site, &person);
     let administrator = person.roles.contains(&access::Role::Administrator);
     let issued = site
         .registry
@@ -418,7 +409,7 @@ async fn issue_user(
             key.spki(),
             person.clearance,
             administrator,
-            who.clone(),
+            warrant,
             now,
         )
         .await;
@@ -483,9 +474,10 @@ async fn revoke_one(
         let error = anyhow::anyhow!("no certificate has the serial number {serial}");
         Failure::new(error, "`cordon pki list` shows what was issued")
     })?;
+    let warrant = direct(site, who, "revoke --serial SERIAL")?;
     let revoked = site
         .registry
-        .revoke(kind, &record.serial, reason, who.clone(), now)
+        .revoke(kind, &record.serial, reason, warrant, now)
         .await;
     let revoked = revoked.or_hint("cannot revoke", "try again; see the log")?;
     let serials: Vec<String> = match revoked {
@@ -507,9 +499,10 @@ async fn change_holder(
         Holder::Device(device) => (CaKind::Devices, device),
         Holder::Gateway(gateway) => (CaKind::Services, gateway),
     };
+    let warrant = direct(site, who, "holder --change CHANGE")?;
     let changed = site
         .registry
-        .change_holder(kind, name, change, who.clone(), now)
+        .change_holder(kind, name, change, warrant, now)
         .await
         .or_hint(
             format!("cannot {} {name}", change.name()),

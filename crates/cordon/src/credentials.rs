@@ -11,12 +11,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use centre::{Keys, Signer};
 use evidence::cms::RecipientKey;
 use pki::cert::{Certificate, CertificateChain};
-use pki::key::KeyAlgorithm;
+use pki::key::{KeyAlgorithm, Passphrase};
 use pki::profile::CaKind;
 use pki::tls::ServerIdentity;
 use registry::Registry;
 use time::OffsetDateTime;
-use zeroize::Zeroizing;
 
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::{KeyFolder, KeyPair, is_due, ocsp_name, validity};
@@ -39,7 +38,7 @@ struct Held {
 pub(crate) struct Credentials {
     folder: PathBuf,
     /// Stays in memory, as the authorities' keys do: a new key is encrypted before it is on the disk.
-    secret: Zeroizing<Vec<u8>>,
+    secret: Passphrase,
     algorithm: KeyAlgorithm,
     names: Vec<String>,
     server: Arc<ServerIdentity>,
@@ -51,7 +50,7 @@ impl Credentials {
     /// Reads or makes them.
     pub(crate) async fn open(
         folder: PathBuf,
-        secret: Zeroizing<Vec<u8>>,
+        secret: Passphrase,
         algorithm: KeyAlgorithm,
         names: Vec<String>,
         registry: &Registry,

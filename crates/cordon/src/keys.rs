@@ -10,7 +10,7 @@ use audit::Actor;
 use evidence::cms::RecipientKey;
 use pki::cert::{Certificate, CertificateChain};
 use pki::file;
-use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::{AltName, Subject};
 use pki::profile::{CaKind, Profile};
 use registry::{Order, Registry};
@@ -31,7 +31,7 @@ pub(crate) struct KeyPair {
 /// The folder of the service keys.
 pub(crate) struct KeyFolder<'a> {
     pub(crate) folder: PathBuf,
-    pub(crate) passphrase: &'a [u8],
+    pub(crate) passphrase: &'a Passphrase,
     pub(crate) registry: &'a Registry,
     pub(crate) algorithm: KeyAlgorithm,
     pub(crate) now: OffsetDateTime,
@@ -141,7 +141,7 @@ impl KeyFolder<'_> {
         let order =
             Order::new(profile, subject, key.spki()).with_alt_names(alt_names.iter().cloned());
         let actor = Actor::service("cordon");
-        let issued = self.registry.issue(order, actor, self.now).await;
+        let issued = self.registry.issue_own(order, actor, self.now).await;
         let issued = issued.or_hint(format!("cannot issue the certificate of {name}"), HINT)?;
         // The key first: a certificate without its key would look complete at the next start.
         let saved = file::save_private(&self.path(name, "key"), &key, self.passphrase)
@@ -199,7 +199,11 @@ pub(crate) fn validity(certificate: &Certificate) -> (OffsetDateTime, OffsetDate
 }
 
 /// The audit log's signing key: an Ed25519 key file like the others.
-pub(crate) fn log_key(path: &Path, passphrase: &[u8], origin: &str) -> Outcome<audit::LogKey> {
+pub(crate) fn log_key(
+    path: &Path,
+    passphrase: &Passphrase,
+    origin: &str,
+) -> Outcome<audit::LogKey> {
     let key = if is_there(path)? {
         file::load_private(path, passphrase)
             .or_hint(format!("cannot read {}", path.display()), HINT)?

@@ -95,6 +95,7 @@ struct Ends {
     site: Site,
     certificates: Family<CertificateLabel, Gauge>,
     lists: Family<ListLabel, Gauge>,
+    overdue: Gauge,
 }
 
 impl Ends {
@@ -103,6 +104,7 @@ impl Ends {
             site: site.clone(),
             certificates: Family::default(),
             lists: Family::default(),
+            overdue: Gauge::default(),
         };
         registry.register(
             "cordon_certificate_expires_seconds",
@@ -114,10 +116,16 @@ impl Ends {
             "Seconds until a revocation list is stale; negative afterwards",
             ends.lists.clone(),
         );
+        registry.register(
+            "cordon_requests_overdue",
+            "Emergencies that no second person approved in time",
+            ends.overdue.clone(),
+        );
         ends
     }
 
     fn read(&self, now: OffsetDateTime) {
+        self.overdue.set(self.site.registry.overdue_last_counted());
         for (certificate, end) in renewal::ends(&self.site) {
             let gauge = self
                 .certificates

@@ -34,18 +34,30 @@ pub(crate) async fn issue(
     let (CertificateRequest::Server { csr } | CertificateRequest::Device { csr, .. }) = &request;
     let der = hex::decode(csr).or_hint("the request is damaged", "report this")?;
     let csr = pki::csr::parse_and_verify(&der).or_hint("the request is refused", "report this")?;
+    let warrant = match request {
+        CertificateRequest::Server { .. } => site.registry.direct(actor).or_hint(
+            "cannot issue a certificate for the server",
+            "certificates of gateways are not to be had on request yet; see docs/operations.md",
+        ),
+        CertificateRequest::Device { .. } => {
+            let instead = "issue --device NAME --tunnel-only --csr FILE";
+            crate::registration::direct(site, &actor, instead)
+        }
+    }?;
     let issued = match request {
         CertificateRequest::Server { .. } => {
             let issued = site
                 .registry
-                .issue_gateway(csr.alt_names, csr.spki, actor, now);
+                .issue_gateway(csr.alt_names, csr.spki, warrant, now);
             issued
                 .await
                 .or_hint("cannot issue a certificate for the server", HINT)?
         }
         CertificateRequest::Device { name, .. } => {
             // It opens the tunnel and nothing else: with this clearance it seals nothing classified.
-            let issued = site.registry.issue_vpn_device(&name, csr.spki, actor, now);
+            let issued = site
+                .registry
+                .issue_vpn_device(&name, csr.spki, warrant, now);
             issued
                 .await
                 .or_hint(format!("cannot issue a certificate for {name}"), HINT)?

@@ -52,6 +52,10 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
                 paused_until = Some(Instant::now() + PAUSE);
             }
         }
+        if let Err(error) = site.registry.alert_overdue(now).await {
+            tracing::error!(%error, "overdue approvals cannot be looked up; trying again");
+            paused_until = Some(Instant::now() + PAUSE);
+        }
         site.credentials.staple(&site.registry, now).await;
         if let Err(error) = site.registry.refresh_crls(now).await {
             tracing::error!(%error, "revocation lists could not be renewed; trying again");
@@ -106,6 +110,11 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
     let mut health = assess(&ends(site), &list_ends(site), now);
     if let Err(behind) = site.clock.check(now) {
         health.problems.push(behind.to_string());
+    }
+    let overdue = site.registry.overdue_last_counted();
+    if overdue > 0 {
+        let warning = format!("{overdue} emergencies were not approved by a second person in time");
+        health.warnings.push(warning);
     }
     let room = centre::DiskRoom::of(&site.data, site.config.intake.reserved_bytes);
     assess_disk(room, &mut health);

@@ -100,7 +100,11 @@ fn events(before: Option<&Settings>, after: &Settings, now: OffsetDateTime) -> V
     let Some(before) = before else {
         // Those that decide who may give commands and where plates and places lie; the rest when it changes.
         let mut first = event("settings.begin", "settings".to_owned());
-        for name in ["administration.require", "storage.at_rest"] {
+        for name in [
+            "administration.require",
+            "registration.approvals",
+            "storage.at_rest",
+        ] {
             let value = text(after.get(name));
             first = first.with_detail(name.replace('.', "_"), value);
         }
@@ -172,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_start_without_earlier_settings_says_what_is_demanded() {
-        let expected = r#"settings.begin settings {"administration_require":"unix-user","storage_at_rest":"warn"}"#;
+        let expected = r#"settings.begin settings {"administration_require":"unix-user","registration_approvals":"direct","storage_at_rest":"warn"}"#;
         assert_eq!(lines(None, &with(|_| ())), [expected]);
     }
 

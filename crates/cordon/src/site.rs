@@ -20,13 +20,13 @@ use access::PolicyDecisionPoint;
 use audit::{AuditSink, SharedLog};
 use centre::Centre;
 use directory::Directory;
-use pki::key::KeyAlgorithm;
+use pki::key::{KeyAlgorithm, Passphrase};
 use pool::Pool;
 use registry::{CrlName, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
-use crate::config::Config;
+use crate::config::{Approvals, Config};
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::log_key;
@@ -105,7 +105,7 @@ pub(crate) fn algorithm(name: &str) -> KeyAlgorithm {
     name.parse().unwrap_or(KeyAlgorithm::EcdsaP256)
 }
 
-pub(crate) fn open_audit(data: &Path, secret: &[u8], origin: &str) -> Outcome<SharedLog> {
+pub(crate) fn open_audit(data: &Path, secret: &Passphrase, origin: &str) -> Outcome<SharedLog> {
     let folder = data.join("audit");
     durable::create_dir_all(&folder).or_hint(
         format!("cannot make {}", folder.display()),
@@ -154,7 +154,7 @@ pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>>
 pub(crate) fn renew_authorities(
     data: &Path,
     settings: &registry::Config,
-    root_passphrase: &[u8],
+    root_passphrase: &Passphrase,
     kinds: &[pki::profile::CaKind],
     sink: &dyn AuditSink,
     who: audit::Actor,
@@ -178,6 +178,11 @@ pub(crate) fn renew_authorities(
     )
 }
 
+/// Numbers of approvals, which the configuration has checked.
+pub(crate) fn policy(config: &Config) -> approval::Policy {
+    config.registration.policy().unwrap_or_default()
+}
+
 pub(crate) fn registry_settings(config: &Config) -> registry::Config {
     let base = config.site.public_url.trim_end_matches('/');
     let public = |name: &str| (!base.is_empty()).then(|| format!("{base}/{name}"));
@@ -187,6 +192,13 @@ pub(crate) fn registry_settings(config: &Config) -> registry::Config {
         crl_base_url: public("crl"),
         ocsp_url: public("ocsp"),
         renewal_grace: time::Duration::days(i64::from(config.enrolment.expired_grace_days)),
+        registration: registry::Registration {
+            approvals: match config.registration.approvals {
+                Approvals::Direct => registry::Approvals::Direct,
+                Approvals::Required => registry::Approvals::Required,
+            },
+            policy: policy(config),
+        },
         ..registry::Config::new(&config.site.organisation)
     }
 }

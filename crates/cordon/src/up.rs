@@ -71,12 +71,7 @@ impl Running {
             Listener {
                 name: "portal",
                 socket: portal,
-                tls: Some(tls(
-                    site,
-                    ClientAuth::Optional,
-                    Purpose::ClientUser,
-                    &["h2", "http/1.1"],
-                )?),
+                tls: Some(portal_tls(site)?),
                 router: portal_router(site, &gate)?,
                 bounds,
                 deadlines: PEOPLE,
@@ -85,12 +80,7 @@ impl Running {
             Listener {
                 name: "intake",
                 socket: intake,
-                tls: Some(tls(
-                    site,
-                    ClientAuth::Required,
-                    Purpose::ClientDevice,
-                    &["http/1.1"],
-                )?),
+                tls: Some(intake_tls(site)?),
                 router: intake_router(site, &gate),
                 bounds,
                 deadlines: DEVICES,
@@ -211,20 +201,29 @@ async fn bind(setting: &str, address: SocketAddr) -> Outcome<TcpListener> {
     )
 }
 
-fn tls(
-    site: &Site,
-    mode: ClientAuth,
-    purpose: Purpose,
-    alpn: &[&str],
-) -> Outcome<Arc<rustls::ServerConfig>> {
+/// People, with browsers: they come with a certificate or with a password.
+fn portal_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
+    let trust = site.registry.trust();
     ServerTls::new(site.credentials.server())
-        .with_client_auth(mode, site.registry.trust(), purpose)
-        .with_alpn(alpn)
+        .with_client_auth(ClientAuth::Optional, trust, Purpose::ClientUser)
+        .with_alpn(&["h2", "http/1.1"])
         .build()
         .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
-/// Devices and gateways, also those whose certificate ended lately: the registry says what they may have.
+/// Cameras, which may be behind a narrow link.
+fn intake_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
+    let trust = site.registry.trust();
+    ServerTls::new(site.credentials.server())
+        .with_client_auth(ClientAuth::Required, trust, Purpose::ClientDevice)
+        .with_alpn(&["http/1.1"])
+        .with_small_tickets()
+        .build()
+        .or_hint("cannot set up TLS", "check keys/server.pem")
+}
+
+/// Devices and gateways, also those whose certificate ended lately: the registry says what they may have. Strangers can
+/// displace their sessions here, which matters little: they come once in months.
 fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
     let grace = i64::from(site.config.enrolment.expired_grace_days);
     ServerTls::new(site.credentials.server())
@@ -235,6 +234,7 @@ fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
         )
         .accept_expired(time::Duration::days(grace))
         .with_alpn(&["http/1.1"])
+        .with_small_tickets()
         .build()
         .or_hint("cannot set up TLS", "check keys/server.pem")
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use audit::Actor;
+use pki::clearance::Clearance;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
@@ -78,6 +79,27 @@ struct Checked {
     verifier: Option<String>,
 }
 
+/// What an import may change beside names.
+#[derive(Clone, Copy)]
+struct Admit {
+    /// Let in who is disabled.
+    enable: bool,
+    /// Clearance, roles and units.
+    rights: bool,
+}
+
+/// Whether a person has the same rights after as before; who is new had none.
+fn keeps_rights(old: Option<&Person>, new: &Person) -> bool {
+    match old {
+        None => {
+            new.clearance == Clearance::default() && new.roles.is_empty() && new.units.is_empty()
+        }
+        Some(old) => {
+            (old.clearance, &old.roles, &old.units) == (new.clearance, &new.roles, &new.units)
+        }
+    }
+}
+
 impl Directory {
     /// Adds or updates everybody in `text`, one JSON object a line: all or nobody, with an event
     /// for each person who changes.
@@ -94,8 +116,46 @@ impl Directory {
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<Imported, ImportError> {
+        self.import_with(
+            text,
+            Admit {
+                enable,
+                rights: true,
+            },
+            actor,
+            now,
+        )
+        .await
+    }
+
+    /// The same where rights are given on request only: nobody's clearance, roles and units change, and who is
+    /// new has none.
+    ///
+    /// # Errors
+    /// [`ImportError`]; [`DirectoryError::Rights`] among its causes.
+    pub async fn import_keeping_rights(
+        &self,
+        text: &str,
+        enable: bool,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Imported, ImportError> {
+        let admit = Admit {
+            enable,
+            rights: false,
+        };
+        self.import_with(text, admit, actor, now).await
+    }
+
+    async fn import_with(
+        &self,
+        text: &str,
+        admit: Admit,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Imported, ImportError> {
         let lines = self.check_lines(text).await?;
-        let outcome = self.import_all(lines, enable, &actor, now).await;
+        let outcome = self.import_all(lines, admit, &actor, now).await;
         outcome.map_err(ImportError::Failed)
     }
 
@@ -132,7 +192,7 @@ impl Directory {
     async fn import_all(
         &self,
         lines: Vec<Checked>,
-        enable: bool,
+        admit: Admit,
         actor: &Actor,
         now: OffsetDateTime,
     ) -> Result<Imported, DirectoryError> {
@@ -145,7 +205,10 @@ impl Directory {
         } in lines
         {
             let old = entry_in(&mut tx, &person.uid).await?;
-            if person.active && !enable && old.as_ref().is_some_and(|old| !old.active) {
+            if !admit.rights && !keeps_rights(old.as_ref(), &person) {
+                return Err(DirectoryError::Rights(person.uid));
+            }
+            if person.active && !admit.enable && old.as_ref().is_some_and(|old| !old.active) {
                 person.active = false;
                 imported.kept_disabled.push(person.uid.clone());
             }

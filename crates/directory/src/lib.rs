@@ -79,6 +79,9 @@ pub enum DirectoryError {
     /// Somebody has this user id already.
     #[error("the user id {0} is taken")]
     Taken(String),
+    /// Rights of this person would change without the approvals that they need.
+    #[error("rights of {0} change on an approved request only; somebody new has none")]
+    Rights(String),
     /// The entry breaks a rule.
     #[error(transparent)]
     Person(#[from] PersonError),

@@ -424,3 +424,44 @@ async fn guesses_side_by_side_count_like_guesses_in_a_row() {
     }
     assert!(tried <= 5, "{tried} guesses were tried");
 }
+
+#[tokio::test]
+async fn import_that_keeps_rights_gives_none_and_takes_none() {
+    let (_folder, directory) = directory().await;
+    let import = async |person: &Person| {
+        let line = serde_json::to_string(person).unwrap();
+        let import = directory.import_keeping_rights(&line, false, who(), now());
+        import.await.map(drop)
+    };
+    let refused = |outcome: Result<(), ImportError>| matches!(outcome, Err(ImportError::Failed(DirectoryError::Rights(uid))) if uid == "officer-4711");
+    assert!(refused(import(&ana()).await));
+    let without = Person {
+        clearance: Clearance::Unclassified,
+        roles: BTreeSet::new(),
+        units: BTreeSet::new(),
+        ..ana()
+    };
+    import(&without).await.unwrap();
+    for raised in [
+        Person {
+            clearance: Clearance::Restricted,
+            ..without.clone()
+        },
+        Person {
+            roles: BTreeSet::from([Role::Administrator]),
+            ..without.clone()
+        },
+        Person {
+            units: BTreeSet::from(["harbour".to_owned()]),
+            ..without.clone()
+        },
+    ] {
+        assert!(refused(import(&raised).await));
+    }
+    let renamed = Person {
+        name: "Example Renamed".to_owned(),
+        ..without
+    };
+    import(&renamed).await.unwrap();
+    assert_eq!(directory.list().await.unwrap(), [renamed]);
+}

@@ -9,6 +9,7 @@
 //! functions here work on the real disk.
 
 mod disk;
+mod lock;
 pub mod testing;
 
 use std::fs;
@@ -17,6 +18,7 @@ use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::Path;
 
 pub use disk::{Disk, DiskFile, Listed, RealDisk, SharedDisk, real};
+pub use lock::FileLock;
 
 const REAL: &dyn Disk = &RealDisk;
 

@@ -32,12 +32,11 @@ mod evict;
 mod state;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use durable::{Disk, DiskFile, SharedDisk};
+use durable::{Disk, DiskFile, FileLock, SharedDisk};
 
 use crate::cms;
 use crate::digest::Sha256Digest;
@@ -121,7 +120,7 @@ pub struct Spool {
     writers: u64,
     /// A block got its name, but the folder could not be flushed since.
     unsynced: bool,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Spool {
@@ -148,11 +147,8 @@ impl Spool {
             disk.create_dir_all(&folder.join(part))
                 .map_err(SpoolError::from_io)?;
         }
-        let lock = File::create(folder.join("lock")).map_err(SpoolError::from_io)?;
-        lock.try_lock().map_err(|e| match e {
-            fs::TryLockError::WouldBlock => SpoolError::Locked,
-            fs::TryLockError::Error(e) => SpoolError::Io(e),
-        })?;
+        let lock = FileLock::take(&folder.join("lock"), 0o644).map_err(SpoolError::from_io)?;
+        let lock = lock.ok_or(SpoolError::Locked)?;
         let loaded = State::load(&*disk, folder, device)?;
         let mut spool = Self {
             folder: folder.to_owned(),

@@ -300,7 +300,8 @@ fn read_key(file: &Path, passphrase: Option<&Path>) -> Result<PrivateKey, String
         let file = passphrase
             .ok_or_else(|| unusable(&"the key is encrypted: `passphrase_file` is missing"))?;
         let passphrase = secret_file::read(file, SECRET_MAX)?;
-        return PrivateKey::from_encrypted_pem(text, &passphrase).map_err(|e| unusable(&e));
+        return PrivateKey::from_encrypted_pem(text, &passphrase.as_slice().into())
+            .map_err(|e| unusable(&e));
     }
     let (label, der) = der::pem::decode_vec(text.as_bytes()).map_err(|e| unusable(&e))?;
     let der = Zeroizing::new(der);

@@ -24,7 +24,7 @@ fn folder() -> Folder {
     let (file, secret) = (folder.path().join("own.key"), folder.path().join("secret"));
     let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
     let public = key.public_spki_der().to_vec();
-    pki::file::save_private(&file, &key, b"secret").unwrap();
+    pki::file::save_private(&file, &key, &"secret".into()).unwrap();
     std::fs::write(&secret, "secret\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     Folder {

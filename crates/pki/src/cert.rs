@@ -72,6 +72,21 @@ pub fn verify_signature(
     Ok(key::verify(&spki, &algorithm, message, signature)?)
 }
 
+/// Whether the key and name of `issuer` are those that signed `certificate`. Says nothing about the path of either.
+#[must_use]
+pub fn is_signed_by(certificate: &Certificate, issuer: &Certificate) -> bool {
+    let (tbs, issuer) = (&certificate.tbs_certificate, &issuer.tbs_certificate);
+    let spki = issuer.subject_public_key_info.to_der();
+    let (Ok(content), Ok(spki)) = (tbs.to_der(), spki) else {
+        return false;
+    };
+    let (algorithm, signature) = (
+        &certificate.signature_algorithm,
+        certificate.signature.as_bytes().unwrap_or_default(),
+    );
+    tbs.issuer == issuer.subject && key::verify(&spki, algorithm, &content, signature).is_ok()
+}
+
 /// Reads one certificate in DER; bytes left over are an error.
 ///
 /// # Errors

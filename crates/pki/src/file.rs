@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use durable::{Disk, RealDisk};
 
 use crate::cert::{CertError, CertificateChain};
-use crate::key::{KeyError, PrivateKey};
+use crate::key::{KeyError, Passphrase, PrivateKey};
 
 /// Mode of private key files: the owner only.
 const PRIVATE_MODE: u32 = 0o600;
@@ -73,7 +73,11 @@ pub fn write_atomic_on(
 ///
 /// # Errors
 /// [`FileError::Io`] or [`FileError::Key`].
-pub fn save_private(path: &Path, key: &PrivateKey, passphrase: &[u8]) -> Result<(), FileError> {
+pub fn save_private(
+    path: &Path,
+    key: &PrivateKey,
+    passphrase: &Passphrase,
+) -> Result<(), FileError> {
     save_private_on(&RealDisk, path, key, passphrase)
 }
 
@@ -85,7 +89,7 @@ pub fn save_private_on(
     disk: &dyn Disk,
     path: &Path,
     key: &PrivateKey,
-    passphrase: &[u8],
+    passphrase: &Passphrase,
 ) -> Result<(), FileError> {
     let pem = key
         .to_encrypted_pem(passphrase)
@@ -100,7 +104,7 @@ pub fn save_private_on(
 ///
 /// # Errors
 /// [`FileError`]; [`FileError::TooOpen`] if group or others have any access to the file.
-pub fn load_private(path: &Path, passphrase: &[u8]) -> Result<PrivateKey, FileError> {
+pub fn load_private(path: &Path, passphrase: &Passphrase) -> Result<PrivateKey, FileError> {
     let text = read(path, true)?;
     PrivateKey::from_encrypted_pem(&text, passphrase).map_err(|source| FileError::Key {
         path: path.to_owned(),
@@ -183,16 +187,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("device.key");
         let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
-        save_private(&path, &key, b"secret").unwrap();
+        save_private(&path, &key, &"secret".into()).unwrap();
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        let again = load_private(&path, b"secret").unwrap();
+        let again = load_private(&path, &"secret".into()).unwrap();
         assert_eq!(again.public_spki_der(), key.public_spki_der());
         assert!(matches!(
-            load_private(&path, b"guess"),
+            load_private(&path, &"guess".into()),
             Err(FileError::Key {
                 source: KeyError::WrongPassphrase,
                 ..
@@ -200,7 +204,7 @@ mod tests {
         ));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(
-            load_private(&path, b"secret"),
+            load_private(&path, &"secret".into()),
             Err(FileError::TooOpen { mode: 0o640, .. })
         ));
     }

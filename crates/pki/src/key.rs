@@ -4,6 +4,7 @@
 //! It has no `Debug`, so that a careless log line cannot print it.
 
 mod encrypted;
+mod passphrase;
 mod verify;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use pkcs8::PrivateKeyInfo;
 use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use zeroize::Zeroizing;
 
+pub use self::passphrase::Passphrase;
 pub use self::verify::{VerifyError, verify};
 
 /// Largest PKCS#8 document we look at, in bytes; an RSA 4096 key needs about 2 400.

@@ -90,4 +90,4 @@ pub mod tls;
 
 pub use cert::{Certificate, CertificateChain};
 pub use clearance::Clearance;
-pub use key::{KeyAlgorithm, KeyError, PrivateKey};
+pub use key::{KeyAlgorithm, KeyError, Passphrase, PrivateKey};

@@ -1,11 +1,13 @@
 //! What an installation may choose.
 
 use pki::clearance::Clearance;
-use pki::key::KeyAlgorithm;
+use pki::key::{KeyAlgorithm, Passphrase};
 use pki::oid::ExtensionArc;
 use pki::profile::{CaKind, Profile};
 use store::ClockFloor;
 use time::Duration;
+
+use crate::Registration;
 
 /// Default of [`Config::renewal_grace`]. Our choice: a season in a workshop or depot. A certificate that
 /// ended proves as much about its holder as the day before; what grows is only the time in which a
@@ -90,6 +92,8 @@ pub struct Config {
     /// How long after its end a device's or gateway's certificate still renews itself over EST, if it is
     /// its newest. Zero: never.
     pub renewal_grace: Duration,
+    /// Whether acts need approvals, and how many.
+    pub registration: Registration,
     /// Bound of the users authority, fixed when the hierarchy is created.
     pub highest_user_clearance: Clearance,
     /// Bound of the devices authority, likewise.
@@ -114,6 +118,7 @@ impl Config {
             clock: ClockFloor::default(),
             disk: durable::real(),
             renewal_grace: RENEWAL_GRACE,
+            registration: Registration::default(),
             highest_user_clearance: Clearance::TopSecret,
             // What a device in the field can be stolen with.
             highest_device_clearance: Clearance::Secret,
@@ -135,11 +140,11 @@ impl Config {
     }
 }
 
-/// What encrypts the key files.
-#[derive(Clone, Copy)]
-pub struct Passphrases<'a> {
+/// Passphrases of the key files.
+#[derive(Clone)]
+pub struct Passphrases {
     /// Of the root's key, needed again only to revoke or add an authority.
-    pub root: &'a [u8],
+    pub root: Passphrase,
     /// Of the issuing authorities' keys, needed at each start.
-    pub issuing: &'a [u8],
+    pub issuing: Passphrase,
 }

@@ -15,6 +15,7 @@ use pki::profile::CaKind;
 use store::sqlx;
 use store::{ClockBehind, StoreError};
 
+use crate::RequestError;
 use crate::holders::{HolderRefused, HolderState};
 
 /// Why the registry could not do what it was told.
@@ -110,6 +111,15 @@ pub enum RegistryError {
     /// The clock went back: what would be issued has a wrong date.
     #[error("nothing is issued")]
     Clock(#[from] ClockBehind),
+    /// The configuration asks for a request with approvals.
+    #[error("this site does nothing of the kind without approvals")]
+    ApprovalRequired,
+    /// The act is not the one that was approved.
+    #[error("the {0} is not what was approved")]
+    NotCovered(&'static str),
+    /// A step of a request failed.
+    #[error(transparent)]
+    Request(Box<RequestError>),
     /// The process is shutting down.
     #[error("interrupted by shutdown")]
     Interrupted,
@@ -124,6 +134,21 @@ pub(crate) const fn noun(authority: CaKind) -> &'static str {
         CaKind::Users => "person",
         CaKind::Devices => "device",
         CaKind::Services => "gateway",
+    }
+}
+
+impl From<RequestError> for RegistryError {
+    fn from(e: RequestError) -> Self {
+        match e {
+            RequestError::Registry(e) => e,
+            other => Self::Request(Box::new(other)),
+        }
+    }
+}
+
+impl From<approval::Refusal> for RegistryError {
+    fn from(e: approval::Refusal) -> Self {
+        RequestError::from(e).into()
     }
 }
 

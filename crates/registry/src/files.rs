@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use durable::Disk;
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::issue::{CertificateAuthority, CertificateRequest, IssueError, Validity};
-use pki::key::PrivateKey;
+use pki::key::{Passphrase, PrivateKey};
 use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use pki::spki::SubjectPublicKeyInfoOwned;
@@ -60,7 +60,7 @@ fn io(
 pub(crate) fn create(
     directory: &Path,
     config: &Config,
-    passphrases: &Passphrases<'_>,
+    passphrases: &Passphrases,
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
     let target = directory.join(FOLDER);
@@ -82,12 +82,12 @@ pub(crate) fn create(
 fn fill(
     folder: &Path,
     config: &Config,
-    passphrases: &Passphrases<'_>,
+    passphrases: &Passphrases,
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
     let key = PrivateKey::generate(config.authority_algorithm)?;
     let disk = &*config.disk;
-    file::save_private_on(disk, &folder.join("root.key"), &key, passphrases.root)?;
+    file::save_private_on(disk, &folder.join("root.key"), &key, &passphrases.root)?;
     let request = request(Profile::Root, key.spki(), config, now);
     let root = CertificateAuthority::create_root(&request, key, config.arc)?;
     save_certificate(disk, &folder.join("root.pem"), root.certificate())?;
@@ -97,7 +97,7 @@ fn fill(
             disk,
             &folder.join(authority_file(kind, "key")),
             &key,
-            passphrases.issuing,
+            &passphrases.issuing,
         )?;
         let certificate = root.issue(
             &self::request(Profile::IssuingCa(kind), key.spki(), config, now),
@@ -152,7 +152,7 @@ fn save_certificate(
 pub(crate) fn load(
     directory: &Path,
     config: &Config,
-    passphrase: &[u8],
+    passphrase: &Passphrase,
 ) -> Result<Loaded, RegistryError> {
     if !exists(directory).map_err(io("look into", directory))? {
         return Err(RegistryError::NotInitialised(directory.to_owned()));
@@ -195,7 +195,7 @@ pub(crate) fn authorities_due(
 pub(crate) fn renew_authorities(
     directory: &Path,
     config: &Config,
-    root_passphrase: &[u8],
+    root_passphrase: &Passphrase,
     kinds: &[CaKind],
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
@@ -227,14 +227,14 @@ pub(crate) fn renew_authorities(
 }
 
 /// Whether the root's key is there and opens with this passphrase.
-pub(crate) fn root_key_opens(directory: &Path, passphrase: &[u8]) -> bool {
+pub(crate) fn root_key_opens(directory: &Path, passphrase: &Passphrase) -> bool {
     file::load_private(&directory.join(FOLDER).join("root.key"), passphrase).is_ok()
 }
 
 pub(crate) fn revoke_authority(
     directory: &Path,
     config: &Config,
-    root_passphrase: &[u8],
+    root_passphrase: &Passphrase,
     kind: CaKind,
     reason: RevocationReason,
     now: OffsetDateTime,

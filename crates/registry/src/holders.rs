@@ -17,7 +17,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use audit::{Actor, Event, Outcome};
+use audit::{Event, Outcome};
 use pki::crl::RevocationReason;
 use pki::profile::{CaKind, Profile};
 use pki::status::Revocation;
@@ -26,7 +26,8 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use crate::error::noun;
-use crate::{Registry, RegistryError};
+use crate::warrant::check_change;
+use crate::{Registry, RegistryError, Warrant};
 
 /// Where a device or a person stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -189,7 +190,34 @@ impl Registry {
         authority: CaKind,
         holder: &str,
         change: HolderChange,
-        actor: Actor,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<HolderChanged, RegistryError> {
+        check_change(&warrant, authority, holder, change)?;
+        let turn = self.begin_warrant(&warrant, now).await?;
+        // Whole seconds, as in lists.
+        let at = now.replace_nanosecond(0).unwrap_or(now);
+        let outcome = self
+            .on_behalf(&warrant)
+            .change_holder_by(authority, holder, change, warrant, now)
+            .await;
+        let changed = self.end_warrant(turn, outcome).await?;
+        if let Some(reason) = change.revokes_for() {
+            for serial in &changed.revoked {
+                self.push(authority, serial, Revocation { at, reason })?;
+            }
+            self.renew_crl(authority, now).await?;
+        }
+        Ok(changed)
+    }
+
+    /// Changes the state in the database, after its events.
+    async fn change_holder_by(
+        &self,
+        authority: CaKind,
+        holder: &str,
+        change: HolderChange,
+        warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<HolderChanged, RegistryError> {
         let mut tx = self.inner.sql.write().await?;
@@ -221,7 +249,7 @@ impl Registry {
             void_codes(&mut tx, authority, holder).await?;
         }
         let event = |action: String, resource: String| {
-            Event::new(now, actor.clone(), action, resource, Outcome::Ok)
+            Event::new(now, warrant.by().clone(), action, resource, Outcome::Ok)
         };
         let noun = noun(authority);
         let mut state_event = event(
@@ -245,13 +273,8 @@ impl Registry {
         }
         events.insert(0, state_event);
         self.record_all(events).await?;
+        self.finish_in(&mut tx, warrant, to.name(), now).await?;
         tx.commit().await?;
-        if let Some(reason) = change.revokes_for() {
-            for serial in &revoked {
-                self.push(authority, serial, Revocation { at, reason })?;
-            }
-            self.renew_crl(authority, now).await?;
-        }
         Ok(HolderChanged { from, to, revoked })
     }
 

@@ -1,5 +1,6 @@
 //! Issuing on order, with a record of each certificate.
 
+use approval::Act;
 use audit::{Actor, Event, Outcome};
 use pki::cert::{self, CertificateChain};
 use pki::clearance::Clearance;
@@ -13,7 +14,7 @@ use time::OffsetDateTime;
 use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
-use crate::{Registry, RegistryError, holders};
+use crate::{Registry, RegistryError, Warrant, holders};
 
 /// Lineage of the certificates that a device got with one-time codes; serial numbers are
 /// hexadecimal, so none of them is called like this.
@@ -21,12 +22,56 @@ const ENROLMENT: &str = "enrolment";
 
 /// How a certificate comes about, which decides what it takes the place of.
 pub(crate) enum Origin {
-    /// Ordered, beside whatever the holder has.
-    Order,
+    /// Ordered, beside whatever the holder has; on an approved request or directly.
+    Order { request: Option<String> },
+    /// For a service of the site itself.
+    Own,
     /// With a one-time code: takes the place of what earlier codes gave.
     Enrolment,
     /// With a certificate of this lineage, whose place it takes.
     Renewal(String),
+}
+
+impl Origin {
+    const fn kind(&self) -> OriginKind {
+        match self {
+            Self::Order { request: Some(_) } => OriginKind::Request,
+            Self::Order { request: None } => OriginKind::Order,
+            Self::Own => OriginKind::Own,
+            Self::Enrolment => OriginKind::Enrolment,
+            Self::Renewal(_) => OriginKind::Renewal,
+        }
+    }
+}
+
+/// An [`Origin`] by the name that it has in events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OriginKind {
+    Request,
+    Order,
+    Own,
+    Enrolment,
+    Renewal,
+}
+
+impl OriginKind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Request,
+        Self::Order,
+        Self::Own,
+        Self::Enrolment,
+        Self::Renewal,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Order => "order",
+            Self::Own => "own",
+            Self::Enrolment => "enrolment",
+            Self::Renewal => "renewal",
+        }
+    }
 }
 
 /// What to certify. The caller answers for its truth and for the right to ask.
@@ -87,20 +132,64 @@ pub struct Issued {
 impl Registry {
     /// Issues a certificate; recorded in database and audit log when this returns.
     ///
-    /// `actor` is who ordered it.
-    ///
     /// # Errors
     /// [`RegistryError::NotALeaf`], [`RegistryError::Issue`] with the authority's reason,
+    /// [`RegistryError::NotCovered`] for something else than was approved,
     /// [`RegistryError::Audit`] or [`RegistryError::Store`]; then nothing was issued.
     pub async fn issue(
+        &self,
+        order: Order,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        self.check_order(&warrant, &order).await?;
+        let turn = self.begin_warrant(&warrant, now).await?;
+        let outcome = self.on_behalf(&warrant).issue_by(order, warrant, now).await;
+        self.end_warrant(turn, outcome).await
+    }
+
+    async fn issue_by(
+        &self,
+        order: Order,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        // Nobody else writes now: of two approved requests for one key, only the first is carried out.
+        if let Some(Act::Issue {
+            spki_sha256: key, ..
+        }) = warrant.approved().map(|approved| approved.act())
+        {
+            self.check_new_key(key).await?;
+        }
+        let actor = warrant.by().clone();
+        let request = warrant.approved().map(|approved| approved.request());
+        let origin = Origin::Order {
+            request: request.map(|request| request.id().0.clone()),
+        };
+        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
+        self.finish_in(&mut tx, warrant, &issued.serial, now)
+            .await?;
+        tx.commit().await?;
+        Ok(issued)
+    }
+
+    /// Issues a certificate for a service of this site, which has it made for itself.
+    ///
+    /// # Errors
+    /// As [`Self::issue`]; [`RegistryError::NotCovered`] for a profile of anybody else.
+    pub async fn issue_own(
         &self,
         order: Order,
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
+        if holders::has_state(order.profile).is_some() {
+            return Err(RegistryError::NotCovered("profile"));
+        }
         let mut tx = self.inner.sql.write().await?;
         let issued = self
-            .issue_in(&mut tx, order, Origin::Order, actor, now)
+            .issue_in(&mut tx, order, Origin::Own, actor, now)
             .await?;
         tx.commit().await?;
         Ok(issued)
@@ -116,11 +205,11 @@ impl Registry {
         spki: SubjectPublicKeyInfoOwned,
         clearance: Clearance,
         administrator: bool,
-        actor: Actor,
+        warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         let order = Order::new(Profile::User { administrator }, subject, spki);
-        self.issue(order.with_clearance(clearance), actor, now)
+        self.issue(order.with_clearance(clearance), warrant, now)
             .await
     }
 
@@ -133,12 +222,12 @@ impl Registry {
         name: &str,
         spki: SubjectPublicKeyInfoOwned,
         clearance: Clearance,
-        actor: Actor,
+        warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         crate::codes::check_device_name(name)?;
         let order = Order::new(Profile::Device, Subject::new(name), spki);
-        self.issue(order.with_clearance(clearance), actor, now)
+        self.issue(order.with_clearance(clearance), warrant, now)
             .await
     }
 
@@ -151,12 +240,12 @@ impl Registry {
         &self,
         name: &str,
         spki: SubjectPublicKeyInfoOwned,
-        actor: Actor,
+        warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         crate::codes::check_device_name(name)?;
         let order = Order::new(Profile::VpnDevice, Subject::new(name), spki);
-        self.issue(order.with_clearance(Clearance::Unclassified), actor, now)
+        self.issue(order.with_clearance(Clearance::Unclassified), warrant, now)
             .await
     }
 
@@ -172,7 +261,8 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         let order = Order::new(Profile::Server, Subject::new(host(&names)), spki);
-        self.issue(order.with_alt_names(names), actor, now).await
+        self.issue_own(order.with_alt_names(names), actor, now)
+            .await
     }
 
     /// Issues a certificate for a gateway reachable under `names`; the first is its CN, by which the
@@ -184,7 +274,7 @@ impl Registry {
         &self,
         names: Vec<AltName>,
         spki: SubjectPublicKeyInfoOwned,
-        actor: Actor,
+        warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         let name = host(&names);
@@ -192,7 +282,7 @@ impl Registry {
             return Err(RegistryError::NameOfTheSite(name));
         }
         let order = Order::new(Profile::Gateway, Subject::new(name), spki);
-        self.issue(order.with_alt_names(names), actor, now).await
+        self.issue(order.with_alt_names(names), warrant, now).await
     }
 
     /// The first of the names that a gateway must not have: with a pattern, or a name of the site's own servers, it
@@ -235,7 +325,7 @@ impl Registry {
         actor: Actor,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
-        self.issue(Order::new(profile, Subject::new(name), spki), actor, now)
+        self.issue_own(Order::new(profile, Subject::new(name), spki), actor, now)
             .await
     }
 
@@ -277,7 +367,7 @@ impl Registry {
         let serial = cert::serial_hex(chain.leaf());
         let spki = spki_sha256(&order.spki).map_err(|_| KeyError::Malformed)?;
         let lineage = match &origin {
-            Origin::Order => serial.clone(),
+            Origin::Order { .. } | Origin::Own => serial.clone(),
             Origin::Enrolment => ENROLMENT.to_owned(),
             Origin::Renewal(lineage) => lineage.clone(),
         };
@@ -304,7 +394,7 @@ impl Registry {
         .bind(&request.subject.common_name)
         .bind(&request.subject.uid)
         .bind(request.clearance.map(|c| i64::from(c.level())))
-        .bind(spki)
+        .bind(&spki)
         .bind(now.unix_timestamp())
         .bind(request.validity.not_after.unix_timestamp())
         .bind(cert::to_der(chain.leaf())?)
@@ -314,10 +404,15 @@ impl Registry {
         .execute(&mut **tx)
         .await?;
         let mut events = superseded_events(kind, &holder, &actor, &replaced, &serial, now);
-        let issued_event = event(&request, kind, actor, Outcome::Ok, now)
+        let mut issued_event = event(&request, kind, actor, Outcome::Ok, now)
             .with_detail("serial", serial.clone())
             .with_detail("other_valid_certificates", others)
-            .with_detail("fingerprint", chain.leaf_fingerprint());
+            .with_detail("fingerprint", chain.leaf_fingerprint())
+            .with_detail("spki_sha256", spki)
+            .with_detail("origin", origin.kind().name());
+        if let Origin::Order { request: Some(id) } = origin {
+            issued_event = issued_event.with_detail("request", id);
+        }
         events.push(issued_event);
         self.record_all(events).await?;
         Ok(Issued {

@@ -12,6 +12,9 @@
 //! The root key signs the authorities when the registry is [created](Registry::init) and is not
 //! needed afterwards: keep `pki/root.key` and its passphrase elsewhere.
 //!
+//! Acts need a [`Warrant`]: enough approvals of a request, or an order where the configuration says that it is
+//! enough ([`Approvals`]).
+//!
 //! It is *not* a certificate library (that is `pki`) nor a directory of people: it certifies what
 //! its caller, who has checked the right to ask, tells it to. Every act is recorded in the audit
 //! log before it takes effect; if it cannot be recorded it does not happen. (A crash or full disk
@@ -24,7 +27,7 @@
 //! | `pki/root.pem`, `pki/root.key` | root certificate; its key, encrypted |
 //! | `pki/users-ca.pem`, `pki/users-ca.key`, … | issuing authorities; their keys, encrypted |
 //! | `pki/crl/root.crl`, `pki/crl/users.crl`, … | newest revocation lists, DER |
-//! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed) |
+//! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed), requests with their approvals |
 //!
 //! # Example
 //!
@@ -37,17 +40,18 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! let now = time::macros::datetime!(2026-11-21 12:00 UTC);
 //! let config = Config::new("LEA-EU");
-//! let secrets = Passphrases { root: b"paper in a safe", issuing: b"from a credential" };
+//! let secrets = Passphrases { root: "paper in a safe".into(), issuing: "from a credential".into() };
 //! Registry::init(folder.path(), &config, &secrets, now).unwrap();
 //!
 //! let audit = Arc::new(audit::MemorySink::default());
-//! let registry = Registry::open(folder.path(), config, b"from a credential", audit, now)
+//! let registry = Registry::open(folder.path(), config, &secrets.issuing, audit, now)
 //!     .await
 //!     .unwrap();
 //! let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
 //! let order = Order::new(Profile::Device, Subject::new("camera-17"), key.spki());
 //! let who = audit::Actor::user("registrar-1", "R. Example");
-//! let issued = registry.issue(order, who, now).await.unwrap();
+//! let warrant = registry.direct(who).unwrap();
+//! let issued = registry.issue(order, warrant, now).await.unwrap();
 //! let trust = registry.trust();
 //! trust.validate(issued.chain.ders(), pki::path::Purpose::ClientDevice, now).unwrap();
 //! # });
@@ -55,6 +59,7 @@
 
 mod admission;
 mod codes;
+mod completeness;
 mod config;
 mod enrol;
 mod error;
@@ -64,9 +69,11 @@ mod holders;
 mod issue;
 mod ocsp;
 mod records;
+mod requests;
 mod revoke;
 mod schema;
 mod validated;
+mod warrant;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -77,6 +84,7 @@ use audit::{AuditSink, Event};
 use pki::Certificate;
 use pki::crl::RevocationReason;
 use pki::issue::CertificateAuthority;
+use pki::key::Passphrase;
 use pki::path::TrustStore;
 use pki::profile::CaKind;
 use pki::status::StatusCache;
@@ -89,14 +97,20 @@ use crate::validated::ValidatedPaths;
 
 pub use self::admission::Admitted;
 pub use self::codes::OneTimeCode;
+pub use self::completeness::{Completeness, CompletenessReport, Gap};
 pub use self::config::{Config, Lifetimes, Passphrases, RENEWAL_GRACE};
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::issue::{Issued, Order};
 pub use self::ocsp::OcspAnswer;
-pub use self::records::{IssuedRecord, RevokedRecord};
+pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
+pub use self::requests::{
+    CarryError, MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, PROFILES,
+    RequestChange, RequestError, RequestRecord, RequestSummary, Step, Wanted, profile,
+};
 pub use self::revoke::{CrlName, Revoked};
+pub use self::warrant::{Approvals, Registration, Warrant};
 
 /// The registration and certification authority. Cheap to clone; clones are one registry.
 #[derive(Clone)]
@@ -104,6 +118,8 @@ pub struct Registry {
     inner: Arc<Inner>,
     /// Where the request comes from that this clone serves.
     address: Option<IpAddr>,
+    /// The approved request that this clone carries out.
+    request: Option<String>,
 }
 
 struct Inner {
@@ -121,6 +137,10 @@ struct Inner {
     crls: RwLock<BTreeMap<CrlName, Arc<[u8]>>>,
     /// Held while a list is made, so that numbers, files and memory advance together.
     crl_turn: tokio::sync::Mutex<()>,
+    /// Held while a step of a request is made.
+    request_turn: tokio::sync::Mutex<()>,
+    /// Emergencies without their second approval, as last counted.
+    overdue: std::sync::atomic::AtomicI64,
     audit: Arc<dyn AuditSink>,
     pool: Pool,
     /// Refused enrolments by action and network.
@@ -145,7 +165,7 @@ impl Registry {
     pub fn init(
         directory: &Path,
         config: &Config,
-        passphrases: &Passphrases<'_>,
+        passphrases: &Passphrases,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
         files::create(directory, config, passphrases, now)
@@ -171,7 +191,7 @@ impl Registry {
     pub fn revoke_authority(
         directory: &Path,
         config: &Config,
-        root_passphrase: &[u8],
+        root_passphrase: &Passphrase,
         authority: CaKind,
         reason: RevocationReason,
         now: OffsetDateTime,
@@ -192,7 +212,7 @@ impl Registry {
 
     /// Whether the root's key lies below `directory` and opens with this passphrase.
     #[must_use]
-    pub fn has_root_key(directory: &Path, passphrase: &[u8]) -> bool {
+    pub fn has_root_key(directory: &Path, passphrase: &Passphrase) -> bool {
         files::root_key_opens(directory, passphrase)
     }
 
@@ -208,7 +228,7 @@ impl Registry {
     pub fn renew_authorities(
         directory: &Path,
         config: &Config,
-        root_passphrase: &[u8],
+        root_passphrase: &Passphrase,
         kinds: &[CaKind],
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
@@ -222,7 +242,7 @@ impl Registry {
     pub async fn open(
         directory: &Path,
         config: Config,
-        issuing_passphrase: &[u8],
+        issuing_passphrase: &Passphrase,
         audit: Arc<dyn AuditSink>,
         now: OffsetDateTime,
     ) -> Result<Self, RegistryError> {
@@ -253,13 +273,18 @@ impl Registry {
                 ocsp: Ocsp::default(),
                 crls: RwLock::default(),
                 crl_turn: tokio::sync::Mutex::default(),
+                request_turn: tokio::sync::Mutex::default(),
+                overdue: std::sync::atomic::AtomicI64::default(),
                 audit,
                 pool: Pool::new(Share::Registry),
                 refusals: std::sync::Mutex::new(audit::Repeats::new(REFUSALS)),
             }),
             address: None,
+            request: None,
         };
         registry.load_root_crl(now)?;
+        // Steps of requests that the last run began and did not end.
+        registry.settle_steps(now).await?;
         registry.load_revocations().await?;
         // Always anew: the last run may have ended between a revocation and its list.
         for kind in CaKind::ALL {
@@ -275,6 +300,17 @@ impl Registry {
         Self {
             inner: Arc::clone(&self.inner),
             address,
+            request: None,
+        }
+    }
+
+    /// The same registry for an act of `warrant`: its events name the request, so that each can be followed to the
+    /// approvals, and back from a request that was interrupted.
+    fn on_behalf(&self, warrant: &Warrant) -> Self {
+        let request = warrant.approved().map(|approved| approved.request());
+        Self {
+            request: request.map(|request| request.id().0.clone()),
+            ..self.clone()
         }
     }
 
@@ -352,14 +388,16 @@ impl Registry {
         if events.is_empty() {
             return Ok(());
         }
-        let events = match self.address {
-            None => events,
-            Some(address) => {
-                let address = address.to_string();
-                let at = |event: Event| event.with_detail("address", address.clone());
-                events.into_iter().map(at).collect()
+        let told = |mut event: Event| {
+            if let Some(address) = self.address {
+                event = event.with_detail("address", address.to_string());
+            }
+            match &self.request {
+                Some(request) => event.with_detail("request", request.clone()),
+                None => event,
             }
         };
+        let events: Vec<Event> = events.into_iter().map(told).collect();
         let audit = Arc::clone(&self.inner.audit);
         self.inner
             .pool

@@ -1,11 +1,13 @@
 //! What was issued and revoked.
 
+use std::path::Path;
+
 use pki::CertificateChain;
 use pki::clearance::Clearance;
 use pki::profile::CaKind;
 use serde::Serialize;
-use store::sqlx::sqlite::SqliteRow;
-use store::sqlx::{self, FromRow, Row as _};
+use store::sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
+use store::sqlx::{self, Connection as _, FromRow, Row as _, SqliteConnection};
 use time::OffsetDateTime;
 
 use crate::{Issued, Registry, RegistryError};
@@ -138,6 +140,37 @@ impl IssuedRecord {
             serial: self.serial,
             not_after: self.not_after,
         })
+    }
+}
+
+/// Certificates that are read from the book at once.
+const AT_ONCE: i64 = 1000;
+
+/// Hands every certificate (DER) of the book in a site's folder to `each`, in the order of issuing. The book is only read,
+/// and may be in use.
+///
+/// # Errors
+/// [`RegistryError::Store`]; there is no book, for instance.
+pub async fn for_each_in_book(
+    directory: &Path,
+    mut each: impl FnMut(&[u8]),
+) -> Result<(), RegistryError> {
+    let file = SqliteConnectOptions::new().filename(directory.join("registry.sqlite"));
+    let mut book = SqliteConnection::connect_with(&file.read_only(true)).await?;
+    let mut after = i64::MIN;
+    loop {
+        let rows: Vec<(i64, Vec<u8>)> = sqlx::query_as(
+            "SELECT rowid, certificate FROM issued WHERE rowid > ? ORDER BY rowid LIMIT ?",
+        )
+        .bind(after)
+        .bind(AT_ONCE)
+        .fetch_all(&mut book)
+        .await?;
+        let Some((last, _)) = rows.last() else {
+            return Ok(());
+        };
+        after = *last;
+        rows.iter().for_each(|(_, certificate)| each(certificate));
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError};
 
-use audit::{Actor, Event, Outcome};
+use audit::{Event, Outcome};
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::file;
 use pki::profile::CaKind;
@@ -12,8 +12,9 @@ use pki::status::{IssuerId, Revocation};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::{Duration, OffsetDateTime};
 
-use crate::records::instant;
-use crate::{Registry, RegistryError, files};
+use crate::records::{RevokedRecord, instant};
+use crate::warrant::check_revocation;
+use crate::{Registry, RegistryError, RequestError, Warrant, files};
 
 /// How far ahead of the clock a list of ours may be dated.
 const AHEAD: Duration = Duration::minutes(5);
@@ -82,7 +83,8 @@ impl Registry {
     /// [`Self::change_holder`].
     ///
     /// # Errors
-    /// [`RegistryError::UnknownSerial`]; [`RegistryError::Audit`] or [`RegistryError::Store`], and
+    /// [`RegistryError::UnknownSerial`]; [`RegistryError::NotCovered`] for something else than was approved;
+    /// [`RegistryError::Audit`] or [`RegistryError::Store`], and
     /// then it is not revoked; [`RegistryError::File`] if only the list could not be written: the
     /// revocation is in force then, and the list is made by the next [`Self::refresh_crls`].
     pub async fn revoke(
@@ -90,53 +92,77 @@ impl Registry {
         authority: CaKind,
         serial: &str,
         reason: RevocationReason,
-        actor: Actor,
+        warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Revoked, RegistryError> {
+        check_revocation(&warrant, serial, reason)?;
         let serial = serial.to_ascii_lowercase();
         let record = self.issued(authority, &serial).await?;
         if let Some(before) = record.revoked {
-            let reason = before
-                .reason
-                .parse()
-                .map_err(|_| RegistryError::Corrupt("reason"))?;
-            return Ok(Revoked::Before(Revocation {
-                at: before.at,
-                reason,
-            }));
+            return revoked_before(before);
         }
+        let turn = self.begin_warrant(&warrant, now).await?;
         // Whole seconds, as in lists.
         let at = now.replace_nanosecond(0).unwrap_or(now);
+        let revocation = Revocation { at, reason };
+        let outcome = self
+            .on_behalf(&warrant)
+            .revoke_by(authority, &serial, revocation, &record.holder, warrant, now)
+            .await;
+        let Some(serials) = self.end_warrant(turn, outcome).await? else {
+            // Somebody else was quicker.
+            let record = self.issued(authority, &serial).await?;
+            let before = record.revoked;
+            return revoked_before(before.ok_or(RegistryError::Corrupt("revocation"))?);
+        };
+        for serial in &serials {
+            self.push(authority, serial, revocation)?;
+        }
+        self.renew_crl(authority, now).await?;
+        Ok(Revoked::Now)
+    }
+
+    /// Revokes in the database, after its events; gives all that is revoked by it, or nothing where it was before.
+    async fn revoke_by(
+        &self,
+        authority: CaKind,
+        serial: &str,
+        Revocation { at, reason }: Revocation,
+        holder: &str,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Option<Vec<String>>, RegistryError> {
         let mut tx = self.inner.sql.write().await?;
         let inserted = sqlx::query(
             "INSERT OR IGNORE INTO revoked (authority, serial, at, reason) VALUES (?, ?, ?, ?)",
         )
         .bind(authority.name())
-        .bind(&serial)
+        .bind(serial)
         .bind(at.unix_timestamp())
         .bind(reason.name())
         .execute(&mut *tx)
         .await?;
         if inserted.rows_affected() == 0 {
-            // Somebody else was quicker.
-            drop(tx);
-            return Box::pin(self.revoke(authority, &serial, reason, actor, now)).await;
+            return match warrant.approved() {
+                None => Ok(None),
+                Some(_) => Err(RequestError::AlreadyRevoked(serial.to_owned()).into()),
+            };
         }
         sqlx::query(
             "UPDATE holders SET epoch = epoch + 1 WHERE authority = ?1 AND holder_id =
                  (SELECT holder_id FROM issued WHERE authority = ?1 AND serial = ?2)",
         )
         .bind(authority.name())
-        .bind(&serial)
+        .bind(serial)
         .execute(&mut *tx)
         .await?;
-        let mut serials = vec![serial.clone()];
-        serials.extend(revoke_unused_successors(&mut tx, authority, &serial, at, reason).await?);
-        let resource = format!("certificate/{authority}/{}", record.holder);
+        let mut serials = vec![serial.to_owned()];
+        serials.extend(revoke_unused_successors(&mut tx, authority, serial, at, reason).await?);
+        let resource = format!("certificate/{authority}/{holder}");
         let event = |serial: &String| {
             Event::new(
                 now,
-                actor.clone(),
+                warrant.by().clone(),
                 "certificate.revoke",
                 resource.clone(),
                 Outcome::Ok,
@@ -145,12 +171,9 @@ impl Registry {
             .with_detail("serial", serial.clone())
         };
         self.record_all(serials.iter().map(event).collect()).await?;
+        self.finish_in(&mut tx, warrant, serial, now).await?;
         tx.commit().await?;
-        for serial in &serials {
-            self.push(authority, serial, Revocation { at, reason })?;
-        }
-        self.renew_crl(authority, now).await?;
-        Ok(Revoked::Now)
+        Ok(Some(serials))
     }
 
     /// The newest list in DER.
@@ -356,6 +379,13 @@ impl Registry {
         crls.insert(name, der);
         Ok(())
     }
+}
+
+fn revoked_before(before: RevokedRecord) -> Result<Revoked, RegistryError> {
+    let reason = before.reason.parse();
+    let reason = reason.map_err(|_| RegistryError::Corrupt("reason"))?;
+    let at = before.at;
+    Ok(Revoked::Before(Revocation { at, reason }))
 }
 
 /// Revokes what was issued on the strength of `serial` and is not in use yet.

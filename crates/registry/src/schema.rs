@@ -11,6 +11,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 2,
         sql: V2,
     },
+    Migration {
+        version: 3,
+        sql: V3,
+    },
 ];
 
 const V1: &str = "
@@ -92,4 +96,55 @@ SELECT n.authority, n.holder_id, CASE WHEN r.serial IS NULL THEN 'enrolled' ELSE
 FROM issued n LEFT JOIN revoked r ON r.authority = n.authority AND r.serial = n.serial
 WHERE n.authority IN ('users', 'devices') AND n.rowid = (
     SELECT max(o.rowid) FROM issued o WHERE o.authority = n.authority AND o.holder_id = n.holder_id);
+";
+
+/// Requests for acts that need approval.
+const V3: &str = "
+CREATE TABLE requests (
+    id           TEXT PRIMARY KEY,
+    version      INTEGER NOT NULL,
+    requester    TEXT NOT NULL,
+    act          TEXT NOT NULL,
+    subject      TEXT NOT NULL,
+    state        TEXT NOT NULL,
+    -- Whether it waits for somebody.
+    open         INTEGER NOT NULL,
+    -- End of the time for the second approval of an emergency.
+    confirm_by   INTEGER,
+    alerted      INTEGER NOT NULL DEFAULT 0,
+    begun_at     INTEGER NOT NULL,
+    changed_at   INTEGER NOT NULL,
+    content      BLOB NOT NULL,        -- JSON, with the signed approvals as they came
+    csr          BLOB
+) STRICT;
+CREATE INDEX requests_open ON requests (changed_at) WHERE open = 1;
+CREATE INDEX requests_by_requester ON requests (requester, begun_at);
+CREATE INDEX requests_unconfirmed ON requests (confirm_by) WHERE confirm_by IS NOT NULL;
+
+CREATE TABLE request_history (
+    request      TEXT NOT NULL REFERENCES requests,
+    version      INTEGER NOT NULL,
+    at           INTEGER NOT NULL,
+    author       TEXT NOT NULL,
+    step         TEXT NOT NULL,
+    state        TEXT NOT NULL,
+    reason       TEXT NOT NULL,
+    PRIMARY KEY (request, version)
+) STRICT;
+
+CREATE TABLE request_certificates (
+    request      TEXT NOT NULL REFERENCES requests,
+    certificate  BLOB NOT NULL,
+    PRIMARY KEY (request, certificate)
+) STRICT;
+
+-- Steps under way: a row that is left names events without effect.
+CREATE TABLE request_steps (
+    request      TEXT PRIMARY KEY,
+    version      INTEGER NOT NULL,
+    step         TEXT NOT NULL
+) STRICT;
+
+-- A key is certified once.
+CREATE INDEX issued_by_key ON issued (spki_sha256);
 ";

@@ -2,6 +2,7 @@
 //! processors' instructions.
 //!
 //! - [`tun`]: a network interface whose other end is this process.
+//! - [`grace`]: waiting for what the kernel has under way.
 //! - [`option`]: socket options of the kernel's IPsec.
 //! - [`checksum`]: the Internet checksum.
 //! - [`tcp`]: what the kernel counts of a connection.
@@ -12,6 +13,7 @@
 //! set made safe.
 
 pub mod checksum;
+pub mod grace;
 pub mod memory;
 pub mod option;
 pub mod privileges;

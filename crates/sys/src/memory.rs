@@ -44,6 +44,9 @@ fn code_mapping(line: &str, program: &str) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -63,25 +66,60 @@ mod tests {
         }
     }
 
+    /// KiB of a process's code that are mapped to memory.
+    fn resident(process: u32) -> usize {
+        let text = std::fs::read_to_string(format!("/proc/{process}/smaps")).unwrap();
+        let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap();
+        let mut ours = false;
+        let mut kib = 0;
+        for line in text.lines() {
+            if line.contains('-') && line.contains(" r") {
+                ours = code_mapping(line, &program.to_string_lossy()).is_some();
+            } else if ours && let Some(rss) = line.strip_prefix("Rss:") {
+                kib += rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap();
+            }
+        }
+        kib
+    }
+
+    /// Set for the process that gives its pages back.
+    const RELEASES: &str = "SYS_TEST_RELEASES";
+
+    /// Reads one line, as slowly as it comes.
+    fn wait_for_line(mut input: impl Read) {
+        let mut octet = [0];
+        while input.read(&mut octet).unwrap() == 1 && octet != *b"\n" {}
+    }
+
+    /// Another process is looked at, which does nothing meanwhile: in this one the other tests' threads
+    /// bring pages back at once.
     #[test]
     fn the_program_goes_on_without_the_pages() {
-        let resident = || {
-            let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
-            let exe = std::fs::read_link("/proc/self/exe").unwrap();
-            let mut ours = false;
-            let mut kib = 0;
-            for line in text.lines() {
-                if line.contains('-') && line.contains(" r") {
-                    ours = code_mapping(line, &exe.to_string_lossy()).is_some();
-                } else if ours && let Some(rss) = line.strip_prefix("Rss:") {
-                    kib += rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap();
-                }
-            }
-            kib
-        };
-        let before = resident();
-        assert!(release_code().unwrap() > 0);
-        let after = resident();
+        if std::env::var_os(RELEASES).is_some() {
+            io::stderr().write_all(b"before\n").unwrap();
+            wait_for_line(io::stdin());
+            assert!(release_code().unwrap() > 0);
+            io::stderr().write_all(b"after\n").unwrap();
+            wait_for_line(io::stdin());
+            return;
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg("memory::tests::the_program_goes_on_without_the_pages")
+            .env(RELEASES, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut input, mut said) = (child.stdin.take().unwrap(), child.stderr.take().unwrap());
+        wait_for_line(&mut said);
+        let before = resident(child.id());
+        input.write_all(b"\n").unwrap();
+        wait_for_line(&mut said);
+        let after = resident(child.id());
+        input.write_all(b"\n").unwrap();
+        assert!(child.wait().unwrap().success());
         assert!(after < before, "{before} KiB before, {after} KiB after");
     }
 }

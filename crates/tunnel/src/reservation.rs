@@ -8,7 +8,6 @@
 //! The distance from what is used to what is reserved follows the traffic: it doubles where it lasted less
 //! than a second and halves where it lasted longer, so that a restart skips about a second's numbers.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -16,9 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
+use durable::FileLock;
 use ipsec::reserve::Reserved;
 use ipsec::sa::Spi;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::config::KeyConfig;
 
@@ -74,7 +73,7 @@ struct Kept {
     amount: u64,
     since: Instant,
     /// Locked for as long as the key is in use.
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl ReservationStore {
@@ -153,7 +152,7 @@ impl ReservationStore {
     }
 
     /// Locks a key's file and reads up to where its numbers may have been used.
-    fn claim(&self, key: &KeyConfig) -> Result<(PathBuf, File, u64), ReservationError> {
+    fn claim(&self, key: &KeyConfig) -> Result<(PathBuf, FileLock, u64), ReservationError> {
         let spi = key.spi;
         let path = self.folder.join(name(key));
         let lock = path.with_extension("lock");
@@ -162,23 +161,14 @@ impl ReservationStore {
             path: lock.clone(),
             source,
         };
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&lock)
-            .map_err(unwritable)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(ReservationError::InUse { spi }),
-            Err(error) => return Err(unwritable(error.into())),
-        }
+        let held = FileLock::take(&lock, 0o644).map_err(unwritable)?;
+        let held = held.ok_or(ReservationError::InUse { spi })?;
         let first = read(&path).map_err(|source| ReservationError::Unreadable {
             spi,
             path: path.clone(),
             source,
         })?;
-        Ok((path, file, first))
+        Ok((path, held, first))
     }
 }
 

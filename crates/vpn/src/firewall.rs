@@ -13,6 +13,9 @@
 //!
 //! What carries the tunnel itself (IKE, ESP, AH) and what the host needs to have an address (neighbour
 //! discovery, DHCP) passes. One table for each interface, named after it.
+//!
+//! A packet that is on its way through the rules of a table while the table is replaced passes: it meets the old rules
+//! no more, and not yet the new ones. So while one is replaced, a second one with the new rules is in force.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -158,7 +161,13 @@ impl Firewall {
                 reason: format!("{:?} cannot be named in a rule", self.interface),
             });
         }
-        run(&self.table(), &self.script())
+        let (table, cover) = (self.table(), cover(&self.interface));
+        run(&cover, &self.script(&cover))?;
+        sys::grace::wait_for_packets_under_way();
+        let installed = run(&table, &self.script(&table));
+        sys::grace::wait_for_packets_under_way();
+        // Also where the new rules were refused: then the earlier ones stay, alone as before.
+        run(&cover, &deletion(&cover)).and(installed)
     }
 
     /// Networks of ours inside what the tunnel leads to, as a branch has them whose tunnel leads to all
@@ -175,16 +184,10 @@ impl Firewall {
         self.protected.iter().filter(inside).copied().collect()
     }
 
-    /// The input of `nft`. All of it takes effect at once or not at all.
-    fn script(&self) -> String {
-        let mut text = String::new();
-        // Declared first, as deleting what is not there is an error.
-        let _ = writeln!(
-            text,
-            "table inet {0} {{}}\ndelete table inet {0}",
-            self.table()
-        );
-        let _ = writeln!(text, "table inet {} {{", self.table());
+    /// The input of `nft` that makes `table`. All of it takes effect at once or not at all.
+    fn script(&self, table: &str) -> String {
+        let mut text = deletion(table);
+        let _ = writeln!(text, "table inet {table} {{");
         let sets = [
             ("bypass", self.bypass.clone()),
             // From the narrowest to the widest, as routes are chosen: the first rule that fits decides.
@@ -260,11 +263,14 @@ impl Firewall {
 /// # Errors
 /// [`FirewallError`]; it stays in force then.
 pub fn remove(interface: &str) -> Result<(), FirewallError> {
-    let table = table(interface);
-    run(
-        &table,
-        &format!("table inet {table} {{}}\ndelete table inet {table}\n"),
-    )
+    let (table, cover) = (table(interface), cover(interface));
+    // One that was killed while it replaced the table left both.
+    run(&table, &(deletion(&cover) + &deletion(&table)))
+}
+
+/// The input of `nft` after which there is no such table. It is declared first, as deleting what is not there is an error.
+fn deletion(table: &str) -> String {
+    format!("table inet {table} {{}}\ndelete table inet {table}\n")
 }
 
 /// Networks on the peer's side of a connection.
@@ -310,6 +316,11 @@ fn table(interface: &str) -> String {
         }
     }
     name
+}
+
+/// The table in force while that of an interface is replaced. No other interface's has its name: `n` is not hexadecimal.
+fn cover(interface: &str) -> String {
+    table(interface) + "_next"
 }
 
 /// The declaration of a set of networks.

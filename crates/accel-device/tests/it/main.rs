@@ -7,5 +7,6 @@
 )]
 
 mod hostile;
+mod numbers;
 mod registers;
 mod support;

@@ -4,7 +4,7 @@ use accel_abi::descriptor::{self, Completion, Iv};
 use accel_abi::register::control;
 use accel_abi::{Algorithm, Descriptor, Mode, Operation, Register, Segment};
 use accel_device::{Device, Memory, Region};
-use accel_model::{AesCore, Check, Cores, Engine, IbcCore};
+use accel_model::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, MontCore};
 
 /// Device address of the first byte of memory.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -31,6 +31,8 @@ pub(crate) fn device() -> Device {
     Device::new(Engine::new(Cores {
         aes: Some(Box::new(AesCore::new())),
         ibc: Some((Box::new(IbcCore::new()), Check::None)),
+        hmac: Some(Box::new(HmacCore::new())),
+        modular: Some(Box::new(MontCore::new(32).unwrap())),
     }))
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod faults;
+mod numbers;
 mod order;
 mod simulation;
 mod world;

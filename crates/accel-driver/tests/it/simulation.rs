@@ -35,9 +35,19 @@ pub(crate) fn at(tick: u64) -> Timestamp {
 /// Registered memory that is enough for every configuration here.
 pub(crate) const REGISTERED: usize = 16 * (128 + 128 + 2 * 320);
 
+/// Work that is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Cipher,
+    Authenticate,
+    /// The modulus is in `aad`, the exponent in `iv`.
+    Power,
+}
+
 /// A message with its own bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
+    pub(crate) kind: Kind,
     pub(crate) decrypt: bool,
     pub(crate) algorithm: Algorithm,
     pub(crate) mode: Mode,
@@ -50,10 +60,11 @@ pub(crate) struct Planned {
     pub(crate) answer: Option<Vec<u8>>,
 }
 
-pub(crate) const KEYS: [(Algorithm, usize); 3] = [
+pub(crate) const KEYS: [(Algorithm, usize); 4] = [
     (Algorithm::AES, 16),
     (Algorithm::AES, 32),
     (Algorithm::IBC_192, 24),
+    (Algorithm::HMAC_SHA_256, 20),
 ];
 
 pub(crate) fn key(slot: u8, length: usize) -> Vec<u8> {
@@ -74,6 +85,9 @@ pub(crate) fn reference() -> Engine {
 }
 
 pub(crate) fn plan(random: &mut Random, reference: &mut Engine) -> Planned {
+    if random.chance(200) {
+        return plan_tag_or_power(random, reference);
+    }
     let ibc = random.chance(80);
     let mode = if ibc {
         [Mode::ECB, Mode::CBC, Mode::CTR][random.below(3)]
@@ -96,6 +110,7 @@ pub(crate) fn plan(random: &mut Random, reference: &mut Engine) -> Planned {
     };
     let aad_length = if sealing { random.below(40) } else { 0 };
     let mut planned = Planned {
+        kind: Kind::Cipher,
         decrypt: random.chance(500),
         algorithm: KEYS[usize::from(slot)].0,
         mode,
@@ -114,13 +129,57 @@ pub(crate) fn plan(random: &mut Random, reference: &mut Engine) -> Planned {
         planned.tag = tag.to_vec();
         planned.answer = Some(plain);
         if sealing && random.chance(100) {
-            // Two bits: a device that falsifies one cannot make it right again by chance.
-            planned.tag[random.below(8)] ^= 1 << random.below(8);
-            planned.tag[8 + random.below(8)] ^= 1 << random.below(8);
-            planned.answer = None;
+            planned.spoil_tag(random);
         }
     } else {
         planned.answer = Some(sealed);
+    }
+    planned
+}
+
+fn plan_tag_or_power(random: &mut Random, reference: &mut Engine) -> Planned {
+    let length = 1 + random.below(100);
+    let mut planned = Planned {
+        kind: Kind::Authenticate,
+        decrypt: random.chance(500),
+        algorithm: Algorithm::HMAC_SHA_256,
+        mode: Mode(0),
+        slot: 3,
+        iv: Vec::new(),
+        aad: Vec::new(),
+        data: random.bytes(length),
+        tag: vec![0; 16 + random.below(17)],
+        answer: None,
+    };
+    if random.chance(400) {
+        let length = 1 + random.below(48);
+        planned.kind = Kind::Power;
+        planned.decrypt = false;
+        planned.tag = Vec::new();
+        let exponent = 1 + random.below(3);
+        planned.iv = random.bytes(exponent);
+        planned.aad = random.bytes(length);
+        planned.aad[0] |= 1;
+        planned.aad[length - 1] |= 3;
+        planned.data = random.bytes(length);
+        // Less than the modulus.
+        planned.data[0] = 0;
+        planned.data[length - 1] &= if length == 1 { 0 } else { 0xff };
+        let result = reference.exponentiate(&planned.aad, &planned.data, &planned.iv);
+        planned.answer = Some(result.unwrap().to_vec());
+        return planned;
+    }
+    let length = planned.tag.len();
+    let tag = reference.authenticate(planned.algorithm, 3, &planned.data, length);
+    let tag = tag.unwrap().to_vec();
+    if planned.decrypt {
+        planned.tag = tag;
+        planned.answer = Some(Vec::new());
+        if random.chance(100) {
+            planned.spoil_tag(random);
+        }
+    } else {
+        planned.answer = Some(tag);
     }
     planned
 }
@@ -141,6 +200,37 @@ fn seal(reference: &mut Engine, planned: &Planned) -> Vec<u8> {
 }
 
 impl Planned {
+    /// Two bits: a device that falsifies one cannot make it right again by chance.
+    fn spoil_tag(&mut self, random: &mut Random) {
+        self.tag[random.below(8)] ^= 1 << random.below(8);
+        self.tag[8 + random.below(8)] ^= 1 << random.below(8);
+        self.answer = None;
+    }
+
+    /// The request of a tag or a power.
+    fn other_request(&self) -> Request<'_> {
+        let (slot, algorithm, data) = (self.slot, self.algorithm, &self.data);
+        match self.kind {
+            Kind::Power => Request::Power {
+                modulus: &self.aad,
+                base: data,
+                exponent: &self.iv,
+            },
+            _ if self.decrypt => Request::VerifyTag {
+                slot,
+                algorithm,
+                data,
+                tag: &self.tag,
+            },
+            _ => Request::Authenticate {
+                slot,
+                algorithm,
+                data,
+                tag_length: self.tag.len() as u8,
+            },
+        }
+    }
+
     pub(crate) fn submit(
         &self,
         driver: &mut Driver<World>,
@@ -154,7 +244,9 @@ impl Planned {
             aad: &self.aad,
             data: &self.data,
         };
-        let request = if self.decrypt {
+        let request = if self.kind != Kind::Cipher {
+            self.other_request()
+        } else if self.decrypt {
             Request::Decrypt {
                 message,
                 tag: &self.tag,

@@ -5,7 +5,7 @@ use accel_abi::register::control;
 use accel_abi::{Descriptor, Operation, Register, Segment};
 use accel_device::{Device, Memory, Region};
 use accel_driver::Transport;
-use accel_model::{AesCore, Check, Cores, Engine, IbcCore};
+use accel_model::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, MontCore};
 
 /// Device address of the first byte of memory; what is registered begins one margin later.
 pub(crate) const BASE: u64 = 0x8000_0000;
@@ -40,6 +40,8 @@ pub(crate) fn engine() -> Engine {
     Engine::new(Cores {
         aes: Some(Box::new(AesCore::new())),
         ibc: Some((Box::new(IbcCore::new()), Check::None)),
+        hmac: Some(Box::new(HmacCore::new())),
+        modular: Some(Box::new(MontCore::new(32).unwrap())),
     })
 }
 
@@ -305,7 +307,7 @@ impl World {
                 );
                 (descriptor::STATUS + 4, echo.wrapping_sub(1))
             }
-            2 => (descriptor::STATUS, 10 + self.random.next() as u32 % 1000),
+            2 => (descriptor::STATUS, 11 + self.random.next() as u32 % 1000),
             _ => (descriptor::PRODUCED, self.random.next() as u32 | 1 << 31),
         };
         let memory = self.registered();

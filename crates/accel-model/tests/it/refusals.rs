@@ -63,7 +63,7 @@ fn lengths_that_do_not_fit_the_mode_are_refused() {
 #[test]
 fn numbers_without_a_core_are_unsupported() {
     let mut engine = functional();
-    for algorithm in [0, 7, 255].map(Algorithm) {
+    for algorithm in [0, 10, 11, 255].map(Algorithm) {
         assert_eq!(
             engine.load_key(0, algorithm, &[0; 16]),
             Err(Status::UNSUPPORTED)
@@ -92,7 +92,28 @@ fn numbers_without_a_core_are_unsupported() {
         engine.load_key(16, Algorithm::AES, &[0; 16]),
         Err(Status::UNSUPPORTED)
     );
+    // Algorithms that are no ciphers encrypt nothing.
+    for algorithm in [
+        Algorithm::HMAC_SHA_1,
+        Algorithm::HMAC_SHA_256,
+        Algorithm::RSA,
+    ] {
+        let message = job(algorithm, Mode::ECB, &[], &[0; 32]);
+        refused(&mut engine, &message, Status::UNSUPPORTED);
+    }
+    assert_eq!(engine.capabilities(), 0b1111);
     let mut none = Engine::new(Cores::default());
+    assert_eq!(
+        none.exponentiate(&[9], &[1], &[1]),
+        Err(Status::UNSUPPORTED)
+    );
+    assert_eq!(none.rsa_private(0, &[1; 256]), Err(Status::UNSUPPORTED));
+    for algorithm in [Algorithm::HMAC_SHA_256, Algorithm::RSA] {
+        assert_eq!(
+            none.load_key(0, algorithm, &[1; 32]),
+            Err(Status::UNSUPPORTED)
+        );
+    }
     assert_eq!(none.capabilities(), 0);
     assert_eq!(
         none.load_key(0, Algorithm::AES, &[0; 16]),

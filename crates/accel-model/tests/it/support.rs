@@ -1,12 +1,14 @@
 //! Engines over functional cores, random bytes, and the shape of a job.
 
 use accel_abi::{Algorithm, Mode, Status};
-use accel_model::{AesCore, Check, Cores, Engine, IbcCore, Job};
+use accel_model::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, Job, MontCore};
 
 pub(crate) fn functional() -> Engine {
     Engine::new(Cores {
         aes: Some(Box::new(AesCore::new())),
         ibc: Some((Box::new(IbcCore::new()), Check::None)),
+        hmac: Some(Box::new(HmacCore::new())),
+        modular: Some(Box::new(MontCore::new(32).unwrap())),
     })
 }
 

@@ -254,6 +254,7 @@ fn emergency_goes_with_one_approval_and_waits_a_day_for_the_second() {
         subject: "officer-9".to_owned(),
         serial: "0a".to_owned(),
         clearance: Clearance::Restricted,
+        cause: RevocationReason::KeyCompromise,
         urgency: Urgency::Emergency,
     };
     let request = staff.approve(&submitted(act), "registrar-2").unwrap();
@@ -416,5 +417,26 @@ fn grant_is_at_most_the_least_of_approvers_and_authority() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn an_emergency_takes_away_only_and_what_gives_back_waits_for_everybody() {
+    let staff = Staff::new();
+    let change = |change| Act::ChangeHolder {
+        subject: "officer-9".to_owned(),
+        holder: HolderKind::Person,
+        change,
+        clearance: Clearance::Secret,
+        urgency: Urgency::Emergency,
+    };
+    let suspend = submitted(change(HolderStep::Suspend));
+    let suspend = staff.approve(&suspend, "registrar-2").unwrap();
+    drop(staff.authorize(&suspend).unwrap());
+    for step in [HolderStep::Resume, HolderStep::Readmit] {
+        let back = submitted(change(step));
+        assert_eq!(code(staff.approve(&back, "registrar-2")), "above-approver");
+        let back = staff.approve(&back, "registrar-3").unwrap();
+        assert_eq!(code(staff.authorize(&back)), "wrong-state");
     }
 }

@@ -34,6 +34,7 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             subject,
             serial,
             clearance,
+            cause: RevocationReason::KeyCompromise,
             urgency,
         },
         2 => {

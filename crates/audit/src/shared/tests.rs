@@ -67,7 +67,11 @@ fn roles_share_the_log_and_keep_their_own_numbers() {
 #[test]
 fn many_threads_share_syncs_and_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Arc::new(RecordingDisk::default());
+    // Every operation takes its time, as on a disk: in memory one event is recorded before the next thread comes.
+    let disk = Arc::new(RecordingDisk::looking(|| {
+        std::thread::sleep(std::time::Duration::from_micros(100));
+        Tree::default()
+    }));
     let log = SharedLog::open_on(disk.clone(), folder.path(), key()).unwrap();
     let before = disk.ops().len();
     let indexes: BTreeSet<u64> = std::thread::scope(|scope| {
@@ -94,7 +98,7 @@ fn many_threads_share_syncs_and_lose_nothing() {
         .filter(|op| matches!(op, Op::Rename(_, to) if to.ends_with("checkpoint")))
         .count();
     assert!(
-        checkpoints < 300,
+        checkpoints < 100,
         "{checkpoints} checkpoints for 400 events"
     );
 }

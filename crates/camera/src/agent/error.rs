@@ -43,7 +43,7 @@ pub enum AgentError {
     /// There is no identity, and enrolment is not configured.
     #[error("no identity file {}, and no enrolment configured", path.display())]
     NoIdentity {
-        /// Where it was looked for.
+        /// Path at which it was looked for.
         path: PathBuf,
     },
     /// The certificate names another device than the configuration.
@@ -77,7 +77,7 @@ pub enum AgentError {
     /// Every certificate to seal to is revoked.
     #[error("no certificate to seal to: {reason}")]
     Unsealable { reason: String },
-    /// What is known of the centre's audit log cannot be read.
+    /// The record of the centre's audit log cannot be read.
     #[error("cannot read what is known of the centre's audit log")]
     Log(#[source] io::Error),
     /// The stored revocation lists cannot be read.

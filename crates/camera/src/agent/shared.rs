@@ -1,4 +1,4 @@
-//! What the agent's tasks share: the spool, the queue, and the identity with what is made of it.
+//! State that the agent's tasks share: the spool, the queue, and the identity with what is made of it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +10,12 @@ use evidence::manifest::Dropped;
 use evidence::seal::Sealer;
 use evidence::spool::Spool;
 use pki::cert::Certificate;
+use pki::key::Passphrase;
 use pki::path::TrustStore;
 use pki::tls::{self, TlsError};
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
-use zeroize::Zeroizing;
 
 use super::error::AgentError;
 use crate::bearer::Bearers;
@@ -35,7 +35,7 @@ use crate::uplink::queue::Queue;
 /// Time after the start for which pictures wait for the renewal of a certificate that ended.
 const WAIT_FOR_RENEWAL: Duration = Duration::from_secs(900);
 
-/// What an identity is used for; replaced when it is renewed.
+/// Clients and keys made of an identity; replaced when it is renewed.
 pub(super) struct Live {
     pub(super) identity: Identity,
     tls: Arc<ClientConfig>,
@@ -43,7 +43,7 @@ pub(super) struct Live {
     sealer: Option<(Certificate, Arc<Sealer>)>,
 }
 
-/// What the agent's tasks share.
+/// State that the agent's tasks share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(super) started: Instant,
     pub(super) live: RwLock<Live>,
     pub(super) events: Arc<dyn EventSink>,
-    pub(super) passphrase: Zeroizing<Vec<u8>>,
+    pub(super) passphrase: Passphrase,
     pub(super) sealing_to_expired: AtomicBool,
     pub(super) target: Target,
     /// When the site was last in contact, by the wall clock.

@@ -1,4 +1,4 @@
-//! Which block is uploaded next.
+//! Order in which blocks are uploaded.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 use crate::fake_centre::serve;
-use crate::stage::{DEVICE, Stage, World, until};
+use crate::stage::{DEVICE, PASSPHRASE, Stage, World, until};
 
 struct Registry {
     world: World,
@@ -121,10 +121,10 @@ async fn first_certificate_comes_by_code_and_pinned_root() {
     assert!(stage.path("roots.pem").exists());
     let stored = std::fs::read_to_string(stage.path("identity.pem")).unwrap();
     assert!(stored.contains("ENCRYPTED PRIVATE KEY"));
-    let identity = Identity::load(&stage.path("identity.pem"), b"test passphrase");
+    let identity = Identity::load(&stage.path("identity.pem"), &PASSPHRASE);
     let identity = identity.unwrap().unwrap();
     assert_eq!(identity.chain.certificates().len(), 2);
-    assert!(Identity::load(&stage.path("identity.pem"), b"wrong").is_err());
+    assert!(Identity::load(&stage.path("identity.pem"), &"wrong".into()).is_err());
     // Not again at the next start.
     stage.start().await.stop().await;
     assert_eq!(registry.enrolled.load(Ordering::SeqCst), 1);
@@ -141,7 +141,7 @@ async fn a_certificate_past_two_thirds_is_renewed_with_a_new_key() {
     .await;
     running.stop().await;
     assert_eq!(registry.renewed.load(Ordering::SeqCst), 1);
-    let identity = Identity::load(&stage.path("identity.pem"), b"test passphrase");
+    let identity = Identity::load(&stage.path("identity.pem"), &PASSPHRASE);
     assert!(identity.unwrap().unwrap().renew_at() > OffsetDateTime::now_utc());
 }
 

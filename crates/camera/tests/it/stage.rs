@@ -1,7 +1,7 @@
 //! A small world for tests: authorities, a camera, folders, and an agent that runs in it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use camera::{
@@ -14,7 +14,7 @@ use pki::clearance::Clearance;
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::file;
 use pki::issue::{CertificateAuthority, CertificateRequest as Asked, Validity};
-use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::{AltName, Subject};
 use pki::ocsp::responder::{CertificateRequest, ResponseSigner};
 use pki::oid::ExtensionArc;
@@ -25,10 +25,10 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use zeroize::Zeroizing;
 
 pub(crate) const DEVICE: &str = "camera-17";
-const PASSPHRASE: &[u8] = b"test passphrase";
+/// Shared by all tests: a key is derived from it once.
+pub(crate) static PASSPHRASE: LazyLock<Passphrase> = LazyLock::new(|| "test passphrase".into());
 
 pub(crate) struct World {
     pub(crate) root: CertificateAuthority,
@@ -242,7 +242,7 @@ impl Stage {
             key: device.key,
             chain: device.chain,
         };
-        identity.save(&path("identity.pem"), PASSPHRASE).unwrap();
+        identity.save(&path("identity.pem"), &PASSPHRASE).unwrap();
         std::fs::create_dir(path("watch")).unwrap();
         let config = Config {
             watch: Watch {
@@ -316,7 +316,7 @@ impl Stage {
     pub(crate) async fn try_start(&self) -> Result<Running, AgentError> {
         let events = Arc::new(Recorder::default());
         let environment = Environment {
-            passphrase: Zeroizing::new(PASSPHRASE.to_vec()),
+            passphrase: PASSPHRASE.clone(),
             events: Arc::clone(&events) as Arc<dyn EventSink>,
             clock: self.clock.clone(),
         };

@@ -100,7 +100,7 @@ impl From<sqlx::Error> for UploadError {
     }
 }
 
-/// What became of an upload.
+/// Outcome of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The signed receipt (CMS, DER).

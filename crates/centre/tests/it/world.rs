@@ -1,6 +1,7 @@
 //! A small world: authorities, cameras, officers, and blocks that cameras seal.
 
 use std::io::Cursor;
+use std::sync::LazyLock;
 
 use access::{PersonRecord, Principal, Role};
 use evidence::cms::RecipientKey;
@@ -251,11 +252,7 @@ impl Shot {
             plate: "KR 4711".into(),
             place: "A4 km 215.3 westbound".into(),
             speed: 163,
-            media: vec![(
-                "front.jpg".into(),
-                "image/jpeg".into(),
-                picture(1280, 720, 1),
-            )],
+            media: vec![("front.jpg".into(), "image/jpeg".into(), PICTURE.clone())],
             dropped: None,
         }
     }
@@ -269,6 +266,9 @@ impl Shot {
         }
     }
 }
+
+/// The picture of blocks whose picture does not matter, drawn once.
+static PICTURE: LazyLock<Vec<u8>> = LazyLock::new(|| picture(1280, 720, 1));
 
 /// A JPEG with some structure.
 pub(crate) fn picture(width: u32, height: u32, seed: u8) -> Vec<u8> {

@@ -55,6 +55,17 @@ pub(crate) enum Pki {
     --root root.pem --watch --deploy-hook /etc/cordon/restart-openvpn
 A file holds a key and its certificates (PEM), or is an OpenVPN configuration with <cert> and <key>.")]
     Renew(crate::commands::renew::Renew),
+    /// Check by the log alone that every certificate came about as the rules say.
+    ///
+    /// Each is there with the approved request, one-time code or renewal that it came from, approvals with good
+    /// signatures of enough people; and none is there that the log does not know. Ends with 1 when something is missing.
+    #[command(after_help = "Examples:
+  cordon pki audit --data /var/lib/cordon
+  cordon pki audit --audit-log copy/log --key log.vkey --root root.pem --authorities authorities.pem \\
+    --certificates seen.pem
+The first takes log, authorities and the registry's book from the site's folder, the second from files,
+as an auditor has them.")]
+    Audit(PkiAudit),
     /// Show what a certificate says.
     #[command(after_help = "Example:\n  cordon pki show camera.pem")]
     Show {
@@ -92,4 +103,30 @@ pub(crate) struct Revoke {
     /// Why: unspecified, key-compromise, affiliation-changed, superseded, cessation-of-operation.
     #[arg(long, default_value = "unspecified")]
     pub(crate) reason: String,
+}
+
+/// `cordon pki audit`.
+#[derive(Debug, Args)]
+pub(crate) struct PkiAudit {
+    /// Folder of the site's data.
+    #[arg(long, value_name = "DIR", required_unless_present = "audit_log")]
+    pub(crate) data: Option<PathBuf>,
+    /// Settings, for the numbers of approvals; without it they have their defaults.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Folder of the audit log.
+    #[arg(long, value_name = "DIR", requires = "root", requires = "authorities")]
+    pub(crate) audit_log: Option<PathBuf>,
+    /// The log's public key; without it log.vkey beside the log.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// The root's certificate (PEM), from a source that you trust.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) root: Option<PathBuf>,
+    /// Certificates of the issuing authorities (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authorities: Option<PathBuf>,
+    /// Certificates (PEM) to look for in the log, as others have seen them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificates: Vec<PathBuf>,
 }

@@ -52,6 +52,9 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
     #[command(after_help = "Example:
   cordon registry readmit --data /var/lib/cordon --device camera-17")]
     Readmit(HolderArgs),
+    /// Requests for acts that others approve.
+    #[command(subcommand)]
+    Request(super::request::RequestCommand),
 }
 
 /// `cordon registry suspend` and its like.

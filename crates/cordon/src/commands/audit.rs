@@ -1,5 +1,6 @@
 //! `cordon audit`: proof and reading.
 
+use pki::key::Passphrase;
 use std::path::{Path, PathBuf};
 
 use audit::verify::Verifier;
@@ -32,6 +33,7 @@ fn open_log(args: &AcceptLoss) -> Outcome<audit::SharedLog> {
         ));
     }
     let secret = commandline::passphrase(data, args.site.passphrase_file.as_deref())?;
+    let secret = Passphrase::new(secret);
     site::open_audit(data, &secret, &config.site.log_origin)
 }
 
@@ -58,7 +60,8 @@ async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
     )
 }
 
-fn key_text(dir: &Path, key: Option<&Path>) -> Outcome<String> {
+/// The public key of the log in `dir`: of the file `key`, else the one beside the log.
+pub(super) fn key_text(dir: &Path, key: Option<&Path>) -> Outcome<String> {
     let path = key.map_or_else(|| beside(dir), Path::to_owned);
     std::fs::read_to_string(&path)
         .map(|text| text.trim().to_owned())

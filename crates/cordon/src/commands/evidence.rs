@@ -11,6 +11,7 @@ use evidence::open::{Opened, Opener};
 use evidence::seal::{ManifestDraft, MediumSource, Sealer, Statement};
 use pki::cert::{self, Certificate, CertificateChain};
 use pki::clearance::Clearance;
+use pki::key::Passphrase;
 use pki::path::{Purpose, TrustStore};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -101,10 +102,8 @@ struct Meta {
     violation: Violation,
 }
 
-fn passphrase(file: &Path) -> Outcome<zeroize::Zeroizing<Vec<u8>>> {
-    Ok(zeroize::Zeroizing::new(
-        read_text(file)?.trim_end().as_bytes().to_vec(),
-    ))
+fn passphrase(file: &Path) -> Outcome<Passphrase> {
+    Ok(Passphrase::from(read_text(file)?.trim_end()))
 }
 
 fn chain(path: &Path) -> Outcome<CertificateChain> {

@@ -21,6 +21,7 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
             root_passphrase_file,
         } => renew_authorities(&site, &root_passphrase_file, json).await,
         Pki::Renew(args) => super::renew::run(&args, json).await,
+        Pki::Audit(args) => super::pki_audit::run(&args, json).await,
         Pki::Show { file } => show(&file, json),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{list, text};
 use crate::cli::{HolderArgs, Registry, SiteArgs};
 use crate::config::Config;
-use crate::control::{Change, Holder, Request, ask, write_new};
+use crate::control::{Change, Request, ask, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
@@ -33,6 +33,7 @@ pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
         Registry::Resume(args) => change(args, Change::Resume, json).await,
         Registry::Retire(args) => change(args, Change::Retire, json).await,
         Registry::Readmit(args) => change(args, Change::Readmit, json).await,
+        Registry::Request(command) => super::request::run(command, json).await,
     }
 }
 
@@ -52,16 +53,7 @@ async fn list_holders(site: &SiteArgs, json: bool) -> Outcome {
 }
 
 async fn change(args: HolderArgs, change: Change, json: bool) -> Outcome {
-    let named = args.holder;
-    let holder = match (named.device, named.uid, named.gateway) {
-        (Some(device), ..) => Holder::Device(device),
-        (_, Some(uid), _) => Holder::Uid(uid),
-        (.., Some(gateway)) => Holder::Gateway(gateway),
-        (None, None, None) => {
-            let hint = "use --device, --uid or --gateway";
-            return Err(Failure::usage("nobody is named", hint));
-        }
-    };
+    let holder = super::request::named(args.holder)?;
     let value = ask(&args.site, Request::Change { holder, change }).await?;
     let revoked = list(&value, "revoked").len();
     let certificates = match revoked {

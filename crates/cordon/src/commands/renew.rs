@@ -10,9 +10,10 @@ use std::time::Duration;
 use clap::Args;
 use commandline::{print, read_text};
 use der::pem::LineEnding;
+use durable::FileLock;
 use error_report::Report;
 use pki::cert::{self, CertificateChain};
-use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::Subject;
 use pki::path::{Purpose, TrustStore};
 use pki::{csr, file};
@@ -254,14 +255,14 @@ fn remove(path: &Path) -> Outcome {
 }
 
 /// Takes the lock of a file's renewals, which ends with what is returned.
-fn lock(file: &Path) -> Outcome<std::fs::File> {
+fn lock(file: &Path) -> Outcome<FileLock> {
     let path = beside(file, LOCK);
-    let hint = "wait for the other renewal, or end it";
     let lock =
-        std::fs::File::create(&path).or_hint(format!("cannot make {}", path.display()), hint)?;
-    lock.try_lock()
-        .or_hint(format!("{} is being renewed", file.display()), hint)?;
-    Ok(lock)
+        FileLock::take(&path, 0o644).or_hint(format!("cannot make {}", path.display()), DISK)?;
+    lock.ok_or_else(|| {
+        let error = anyhow::anyhow!("{} is being renewed", file.display());
+        Failure::new(error, "wait for the other renewal, or end it")
+    })
 }
 
 async fn run_hook(hook: &Path, file: &Path) -> Outcome {
@@ -381,6 +382,7 @@ fn read_key(args: &Renew, text: &str) -> Result<PrivateKey, anyhow::Error> {
         Some(file) => {
             let passphrase = commandline::passphrase(Path::new(""), Some(file));
             let passphrase = passphrase.map_err(|failure| anyhow::anyhow!(failure.message()))?;
+            let passphrase = Passphrase::new(passphrase);
             let key = PrivateKey::from_encrypted_pem(part("ENCRYPTED PRIVATE KEY")?, &passphrase);
             Ok(key?)
         }
@@ -398,7 +400,7 @@ fn key_text(args: &Renew, key: &PrivateKey) -> Outcome<Zeroizing<String>> {
     match &args.passphrase_file {
         Some(file) => {
             let passphrase = commandline::passphrase(Path::new(""), Some(file))?;
-            let pem = key.to_encrypted_pem(&passphrase);
+            let pem = key.to_encrypted_pem(&Passphrase::new(passphrase));
             pem.map(Zeroizing::new).or_hint("the key", hint)
         }
         None => {

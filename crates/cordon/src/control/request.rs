@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::administration::QuarantineOrder;
+use crate::orders::{Holder, RequestOrder};
 
 /// What can be asked of a site.
 #[derive(Serialize, Deserialize)]
@@ -65,6 +66,8 @@ pub(crate) enum Request {
     Crls,
     /// Blocks that were set apart.
     Quarantine(QuarantineOrder),
+    /// Requests for acts that need approval.
+    Registration(RequestOrder),
     /// Give the issuing authorities new certificates, with the root's key.
     RenewAuthorities {
         root_passphrase: Zeroizing<String>,
@@ -88,18 +91,6 @@ pub(crate) enum Whose {
     /// All of a gateway.
     Gateway(String),
     Serial(String),
-}
-
-/// A device, a person or a gateway.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Holder {
-    /// A person, by user id.
-    Uid(String),
-    /// A device, by name.
-    Device(String),
-    /// A gateway, by its first name.
-    Gateway(String),
 }
 
 /// What to do with a device or person; revoking has its own request.
@@ -130,6 +121,9 @@ impl From<Change> for HolderChange {
 pub(crate) enum Need {
     /// Whoever reaches the socket: it shows nothing that its owner could not read, or is a daemon's.
     Nothing,
+    /// Somebody in the directory, who shows a certificate wherever the site asks for one or not: a request has a person
+    /// behind every step.
+    Person,
     /// Somebody who enrols devices.
     Registrar,
     /// Somebody who keeps the site.
@@ -146,7 +140,9 @@ impl Request {
             | Self::Trust
             | Self::Crls
             | Self::Quarantine(QuarantineOrder::List)
+            | Self::Registration(RequestOrder::List { .. } | RequestOrder::Show { .. })
             | Self::Journal { .. } => Need::Nothing,
+            Self::Registration(_) => Need::Person,
             Self::Revoke {
                 whose: Whose::Device(_) | Whose::Gateway(_),
                 ..
@@ -190,6 +186,7 @@ impl Request {
             Self::Openvpn(_) => "openvpn",
             Self::Crls => "crls",
             Self::Quarantine(_) => "quarantine",
+            Self::Registration(_) => "request",
             Self::RenewAuthorities { .. } => "renew-authorities",
             Self::Journal { .. } => "journal",
         }

@@ -6,6 +6,7 @@
 mod people;
 mod tunnel;
 
+use pki::key::Passphrase;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use crate::cli::Demo;
+use crate::console::this_process;
 use crate::control::{Request, execute};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::giver::Giver;
 use crate::site::Site;
 use crate::up::Running;
 use commandline::stop_on_signals;
@@ -191,7 +193,7 @@ impl DemoCamera {
                 clearance: CLEARANCE,
                 hours: 1,
             };
-            let answer = execute(site, request, &crate::console::this_process()).await?;
+            let answer = execute(site, request, &Giver::process(this_process())).await?;
             let code = crate::commands::text(&answer, "code");
             write(&folder.join("code"), code.as_bytes())?;
         }
@@ -334,8 +336,8 @@ fn write(path: &Path, bytes: &[u8]) -> Outcome {
 }
 
 /// The camera's own passphrase: it is another machine in real life.
-fn camera_passphrase(folder: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
-    commandline::passphrase(folder, None)
+fn camera_passphrase(folder: &Path) -> Outcome<Passphrase> {
+    commandline::passphrase(folder, None).map(Passphrase::new)
 }
 
 fn settings(folder: &Path, running: &Running) -> String {

@@ -9,6 +9,7 @@ use crate::commands::pki::new_password;
 use crate::console::this_process;
 use crate::control::{Request, execute, write_new};
 use crate::failure::{OrHint as _, Outcome};
+use crate::giver::Giver;
 use crate::site::Site;
 
 /// User id, name, clearance, roles.
@@ -59,12 +60,12 @@ pub(super) async fn ensure(site: &Site) -> Outcome<People> {
             people,
             enable: false,
         };
-        execute(site, import, &this_process()).await?;
+        execute(site, import, &Giver::process(this_process())).await?;
         let request = Request::IssueUser {
             uid: uid.to_owned(),
             password: password.clone(),
         };
-        let issued = execute(site, request, &this_process()).await?;
+        let issued = execute(site, request, &Giver::process(this_process())).await?;
         let p12 = hex::decode(crate::commands::text(&issued, "pkcs12_hex"))
             .or_hint("the certificate is damaged", "report this")?;
         let file = folder.join(format!("{uid}.p12"));

@@ -2,15 +2,18 @@
 //!
 //! Every connection is accepted and none can hold its place for nothing: [`places`] shares them
 //! between addresses, networks and certificates and takes them back from the idle, [`activity`]
-//! ends what takes too long, from the accept on. A request reaches its router with the peer's
+//! ends what takes too long, from the accept on, [`turns`] bounds what one client has worked on at
+//! the same time. A request reaches its router with the peer's
 //! certificates and address as extensions; who that is, the router's layers decide.
 
 mod activity;
+mod hello;
 mod metrics;
 mod pace;
 mod places;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,13 +25,14 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use pki::tls::PeerCertificates;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -40,6 +44,7 @@ use metrics::{Counters, Reason};
 use pace::Pace;
 pub(crate) use places::{BOUNDS, Bounds, UNSHARED};
 use places::{Full, Id, Places};
+use turns::Turns;
 
 /// For people: a browser sends its request at once.
 pub(crate) const PEOPLE: Deadlines = Deadlines {
@@ -109,6 +114,8 @@ impl Listener {
                     tracing::debug!(listener = name, %peer, %reason, "connection ended");
                 }
             });
+            // Those that are connected already have their turn between two that come.
+            tokio::task::yield_now().await;
         }
         drop(self.socket);
         if tokio::time::timeout(DRAIN, graceful.shutdown())
@@ -131,6 +138,7 @@ struct Table {
     /// `None` where one host makes all the load on purpose.
     pace: Option<Arc<Mutex<Pace>>>,
     ends: Arc<Mutex<HashMap<Id, CancellationToken>>>,
+    turns: Turns,
     counters: Counters,
 }
 
@@ -140,6 +148,7 @@ impl Table {
             places: Arc::new(Mutex::new(Places::new(bounds))),
             pace: bounds.paced.then(Arc::default),
             ends: Arc::default(),
+            turns: Turns::default(),
             counters,
         }
     }
@@ -211,10 +220,10 @@ struct Place {
 }
 
 impl Place {
-    /// Counts the connection as one of the certificate that it has shown.
-    fn prove(&self, certificates: &PeerCertificates) -> Result<(), Full> {
-        let Some(leaf) = certificates.0.first() else {
-            return Ok(());
+    /// Counts the connection as one of the certificate that it has shown, and gives its turns.
+    fn prove(&self, certificates: Option<&PeerCertificates>) -> Result<Arc<Semaphore>, Full> {
+        let Some(leaf) = certificates.and_then(|certificates| certificates.0.first()) else {
+            return Ok(self.table.turns.of(None));
         };
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, leaf);
         let mut fingerprint = [0; 32];
@@ -232,7 +241,7 @@ impl Place {
             }
         }
         self.table.show();
-        Ok(())
+        Ok(self.table.turns.of(Some(fingerprint)))
     }
 }
 
@@ -277,31 +286,37 @@ impl Connection {
     }
 
     async fn shake_hands(self, stream: TcpStream) -> Result<(), Failed> {
-        tokio::time::sleep(self.place.wait).await;
+        if !self.place.wait.is_zero() {
+            tokio::time::sleep(self.place.wait).await;
+        }
         // Small answers (offsets, receipts) must not wait for a full segment.
         stream.set_nodelay(true)?;
         let Some(acceptor) = self.acceptor.clone() else {
-            return self.serve(TokioIo::new(stream), None).await;
+            return Box::pin(self.serve(TokioIo::new(stream), None)).await;
         };
-        let stream = acceptor.accept(stream).await?;
-        let chain = stream.get_ref().1.peer_certificates();
-        let certificates = chain.map(|chain| {
-            PeerCertificates(Arc::new(
-                chain.iter().map(|c| c.clone().into_owned()).collect(),
-            ))
-        });
-        if let Some(certificates) = &certificates {
-            self.place
-                .prove(certificates)
-                .map_err(|_: Full| "its certificate has too many connections")?;
-        }
-        self.serve(TokioIo::new(stream), certificates).await
+        let stream = hello::first_record(stream).await?;
+        // On the heap, so that a connection that says nothing is small.
+        Box::pin(async move {
+            let stream = acceptor.accept(stream).await?;
+            let chain = stream.get_ref().1.peer_certificates();
+            let certificates = chain.map(|chain| {
+                PeerCertificates(Arc::new(
+                    chain.iter().map(|c| c.clone().into_owned()).collect(),
+                ))
+            });
+            self.serve(TokioIo::new(stream), certificates).await
+        })
+        .await
     }
 
     async fn serve<I>(self, io: I, certificates: Option<PeerCertificates>) -> Result<(), Failed>
     where
         I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
+        let turns = self
+            .place
+            .prove(certificates.as_ref())
+            .map_err(|_: Full| "its certificate has too many connections")?;
         let Self {
             peer,
             place,
@@ -318,9 +333,16 @@ impl Connection {
             if let Some(certificates) = &certificates {
                 extensions.insert(certificates.clone());
             }
-            let answer = router.clone().oneshot(request.map(Body::new));
+            let (router, turns) = (router.clone(), Arc::clone(&turns));
             async move {
-                let Ok(answer) = answer.await;
+                // One whose body is on its way waits for its client, who may be gone: it keeps nobody else's turn.
+                let turn = match request.body().is_end_stream() {
+                    // Never closed, so an error cannot occur.
+                    true => turns.acquire_owned().await.ok(),
+                    false => None,
+                };
+                let Ok(answer) = router.oneshot(request.map(Body::new)).await;
+                drop(turn);
                 Ok::<_, Infallible>(answer.map(|body| under_way.watch(body)))
             }
         });

@@ -68,7 +68,8 @@ pub(crate) type Fingerprint = [u8; 32];
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    address: IpAddr,
+    host: IpAddr,
+    network: IpAddr,
     certificate: Option<Fingerprint>,
     /// Requests under way.
     requests: usize,
@@ -85,6 +86,12 @@ pub(crate) struct Full;
 pub(crate) struct Places {
     bounds: Bounds,
     places: HashMap<Id, Place>,
+    /// Anonymous connections of each host and of each network that has any: a burst of new connections must
+    /// not go through all places for each of them.
+    hosts: HashMap<IpAddr, usize>,
+    networks: HashMap<IpAddr, usize>,
+    /// All anonymous connections.
+    unproved: usize,
     next: Id,
     /// When a certificate was last shown from a host.
     known: HashMap<IpAddr, Instant>,
@@ -95,6 +102,9 @@ impl Places {
         Self {
             bounds,
             places: HashMap::new(),
+            hosts: HashMap::new(),
+            networks: HashMap::new(),
+            unproved: 0,
             next: 0,
             known: HashMap::new(),
         }
@@ -107,19 +117,24 @@ impl Places {
         address: IpAddr,
         now: Instant,
     ) -> Result<(Id, Option<Id>), Full> {
-        let victim = self.make_room(address, now)?;
+        let (host, network) = (audit::host_of(address), network(address));
+        let victim = self.make_room(host, network, now)?;
         if let Some(victim) = victim {
-            self.places.remove(&victim);
+            self.leave(victim);
         }
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         let place = Place {
-            address,
+            host,
+            network,
             certificate: None,
             requests: 0,
             since: now,
         };
         self.places.insert(id, place);
+        *self.hosts.entry(host).or_default() += 1;
+        *self.networks.entry(network).or_default() += 1;
+        self.unproved += 1;
         Ok((id, victim))
     }
 
@@ -137,12 +152,13 @@ impl Places {
             victim = Some(self.victim(same, now).ok_or(Full)?);
         }
         if let Some(victim) = victim {
-            self.places.remove(&victim);
+            self.leave(victim);
         }
         if let Some(place) = self.places.get_mut(&id) {
+            let before = *place;
             place.certificate = Some(certificate);
-            let address = audit::host_of(place.address);
-            self.remember(address, now);
+            self.discount(before);
+            self.remember(before.host, now);
         }
         Ok(victim)
     }
@@ -169,13 +185,34 @@ impl Places {
 
     /// Gives the place of `id` back.
     pub(crate) fn leave(&mut self, id: Id) {
-        self.places.remove(&id);
+        if let Some(place) = self.places.remove(&id) {
+            self.discount(place);
+        }
     }
 
     /// Connections that have shown no certificate, and those that have.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let unproved = self.count(anonymous);
-        (unproved, self.places.len().saturating_sub(unproved))
+        let proved = self.places.len().saturating_sub(self.unproved);
+        (self.unproved, proved)
+    }
+
+    /// Takes a connection that is no longer there, or no longer anonymous, off the counts.
+    fn discount(&mut self, place: Place) {
+        if !anonymous(&place) {
+            return;
+        }
+        self.unproved = self.unproved.saturating_sub(1);
+        for (counts, key) in [
+            (&mut self.hosts, place.host),
+            (&mut self.networks, place.network),
+        ] {
+            if let Some(count) = counts.get_mut(&key) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    counts.remove(&key);
+                }
+            }
+        }
     }
 
     fn remember(&mut self, host: IpAddr, now: Instant) {
@@ -188,29 +225,22 @@ impl Places {
         self.known.insert(host, now);
     }
 
-    fn make_room(&self, address: IpAddr, now: Instant) -> Result<Option<Id>, Full> {
-        let near = |place: &Place| {
-            anonymous(place) && audit::host_of(place.address) == audit::host_of(address)
-        };
-        let around = |place: &Place| anonymous(place) && network(place.address) == network(address);
-        if self.count(near) >= self.bounds.address {
+    fn make_room(&self, host: IpAddr, network: IpAddr, now: Instant) -> Result<Option<Id>, Full> {
+        let of = |counts: &HashMap<IpAddr, usize>, key| counts.get(&key).copied().unwrap_or(0);
+        if of(&self.hosts, host) >= self.bounds.address {
+            let near = |place: &Place| anonymous(place) && place.host == host;
             return self.victim(near, now).map(Some).ok_or(Full);
         }
-        if self.count(around) >= self.bounds.network {
+        if of(&self.networks, network) >= self.bounds.network {
+            let around = |place: &Place| anonymous(place) && place.network == network;
             return self.victim(around, now).map(Some).ok_or(Full);
         }
-        let unproved = self.count(anonymous);
-        if unproved < self.bounds.anonymous && self.places.len() < self.bounds.total {
+        if self.unproved < self.bounds.anonymous && self.places.len() < self.bounds.total {
             return Ok(None);
         }
-        let mut networks: HashMap<IpAddr, usize> = HashMap::new();
-        for place in self.places.values().filter(|place| anonymous(place)) {
-            *networks.entry(network(place.address)).or_default() += 1;
-        }
-        let most = networks.values().copied().max().unwrap_or(0);
-        let largest_network = |place: &Place| {
-            anonymous(place) && networks.get(&network(place.address)) == Some(&most)
-        };
+        let most = self.networks.values().copied().max().unwrap_or(0);
+        let largest_network =
+            |place: &Place| anonymous(place) && of(&self.networks, place.network) == most;
         if let Some(victim) = self
             .victim(largest_network, now)
             .or_else(|| self.victim(anonymous, now))
@@ -244,7 +274,7 @@ impl Places {
                 place.requests == 0 || now.saturating_duration_since(place.since) >= BUSY_GRACE
             })
             .min_by_key(|(id, place)| {
-                let known = self.known.contains_key(&audit::host_of(place.address));
+                let known = self.known.contains_key(&place.host);
                 (known, place.requests > 0, place.since, **id)
             })
             .map(|(id, _)| *id)
@@ -303,6 +333,37 @@ mod tests {
             self.now += Duration::from_secs(1);
             self.places.enter(ip(address), self.now).unwrap()
         }
+    }
+
+    #[test]
+    fn counts_are_those_of_the_places_after_any_turns() {
+        let mut scene = Scene::new(SMALL);
+        let mut random = 1_u32;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let [act, a, b, c] = random.to_be_bytes();
+            scene.now += Duration::from_millis(u64::from(a));
+            let id = scene.places.next.saturating_sub(u64::from(b % 16));
+            let address = ip([10, 0, b % 3, c % 4]);
+            match act % 8 {
+                0..4 => drop(scene.places.enter(address, scene.now)),
+                4 => drop(scene.places.prove(id, [c % 4; 32], scene.now)),
+                5 => scene.places.begin(id, scene.now),
+                6 => scene.places.end(id, scene.now),
+                _ => scene.places.leave(id),
+            }
+            let (mut hosts, mut networks) = (HashMap::new(), HashMap::new());
+            for place in scene.places.places.values().filter(|p| anonymous(p)) {
+                *hosts.entry(place.host).or_default() += 1;
+                *networks.entry(place.network).or_default() += 1;
+            }
+            assert_eq!(scene.places.counts().0, hosts.values().sum::<usize>());
+            assert_eq!(
+                (&scene.places.hosts, &scene.places.networks),
+                (&hosts, &networks)
+            );
+        }
+        assert!(scene.places.next > 9000);
     }
 
     #[test]

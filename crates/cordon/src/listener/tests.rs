@@ -1,6 +1,7 @@
 //! Hostile clients of a real listener, on loopback addresses of their own.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,6 +14,10 @@ const QUICK: Deadlines = Deadlines {
     idle: Duration::from_millis(800),
     stall: Duration::from_millis(800),
 };
+/// A block of headers: GET, http, "/", authority "x" (RFC 7541, appendix A).
+const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'x'];
+/// Flag of a HEADERS frame after which the request has no body.
+const END_STREAM: u8 = 1;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 struct Server {
@@ -28,13 +33,17 @@ impl Drop for Server {
 }
 
 async fn server(bounds: Bounds, deadlines: Deadlines) -> Server {
-    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = socket.local_addr().unwrap();
-    let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let router = Router::new()
         .route("/", get(async || "hello"))
         .route("/large", get(async || vec![7_u8; 64 << 20]))
         .route("/echo", post(async |body: axum::body::Bytes| body));
+    server_of(router, bounds, deadlines).await
+}
+
+async fn server_of(router: Router, bounds: Bounds, deadlines: Deadlines) -> Server {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let listener = Listener {
         name: "test",
         socket,
@@ -82,6 +91,29 @@ impl Server {
         let labels = [("listener", "test"), ("reason", reason)];
         page.value("cordon_listener_connections_ended_total", &labels)
             .unwrap_or(0.0)
+    }
+}
+
+/// A HEADERS frame of HTTP/2 that is whole (END_HEADERS).
+fn headers(stream: u32, flags: u8, block: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0, 0, u8::try_from(block.len()).unwrap(), 1, 4 | flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(block);
+    frame
+}
+
+/// Reads frames up to a HEADERS that begins with `:status: 200`.
+async fn answer(stream: &mut TcpStream) {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let [high, middle, low, kind, ..] = head;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        let mut content = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut content).await.unwrap();
+        if kind == 1 && content.first() == Some(&0x88) {
+            return;
+        }
     }
 }
 
@@ -208,6 +240,84 @@ async fn answer_that_is_not_read_is_cut_and_a_slow_reader_is_not() {
     assert!(read > 64 << 20, "{read}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(server.ended("not-read"), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_one_client_beyond_its_turns_wait_and_all_are_answered() {
+    const STREAMS: u32 = 60;
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let count = {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        async move || {
+            most.fetch_max(now.fetch_add(1, Relaxed) + 1, Relaxed);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            now.fetch_sub(1, Relaxed);
+        }
+    };
+    let server = server_of(Router::new().route("/", get(count)), BOUNDS, PEOPLE).await;
+    let mut stream = server.connect([127, 0, 0, 1]).await.unwrap();
+    stream.write_all(PREFACE).await.unwrap();
+    for number in 0..STREAMS {
+        let frame = headers(2 * number + 1, END_STREAM, GET);
+        stream.write_all(&frame).await.unwrap();
+    }
+    for _ in 0..STREAMS {
+        answer(&mut stream).await;
+    }
+    assert_eq!(most.load(Relaxed), 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_that_hang_leave_the_same_client_its_turns() {
+    let server = server(BOUNDS, PEOPLE).await;
+    let mut stream = server.connect([127, 0, 0, 1]).await.unwrap();
+    stream.write_all(PREFACE).await.unwrap();
+    // POST, http, "/echo", authority "x": the body never comes.
+    let upload = [&[0x83, 0x86, 0x04, 5][..], b"/echo", &[0x41, 1, b'x']].concat();
+    for number in 0..20 {
+        let frame = headers(2 * number + 1, 0, &upload);
+        stream.write_all(&frame).await.unwrap();
+    }
+    let frame = headers(41, END_STREAM, GET);
+    stream.write_all(&frame).await.unwrap();
+    tokio::time::timeout(WAIT, answer(&mut stream))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn tls_begins_when_the_first_record_is_whole_and_is_one_of_a_handshake() {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let read = async |sent: &[u8]| {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(sent).await.unwrap();
+        let (stream, _) = socket.accept().await.unwrap();
+        let record = tokio::time::timeout(WAIT / 10, hello::first_record(stream)).await;
+        record.map(|record| (record, client))
+    };
+    let whole = [&[22, 3, 1, 0, 3], &b"abc"[..], b"rest"].concat();
+    for length in 0..8 {
+        assert!(read(&whole[..length]).await.is_err(), "{length} octets");
+    }
+    let (stream, mut client) = read(&whole).await.unwrap();
+    let mut stream = stream.unwrap();
+    stream.write_all(b"answer").await.unwrap();
+    let mut answer = [0; 6];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"answer");
+    drop(client);
+    let mut content = Vec::new();
+    stream.read_to_end(&mut content).await.unwrap();
+    assert_eq!(content, whole);
+    for wrong in [
+        &b"GET / HTTP/1.1"[..],
+        &[22, 3, 1, 0, 0],
+        &[22, 3, 1, 0x40, 1],
+    ] {
+        let (refused, _client) = read(wrong).await.unwrap();
+        assert_eq!(refused.err().unwrap().kind(), io::ErrorKind::InvalidData);
+    }
 }
 
 #[test]

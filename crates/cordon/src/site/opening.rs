@@ -1,5 +1,6 @@
 //! Opening a site: each role after those that it needs, and the checks between them.
 
+use pki::key::Passphrase;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ impl Site {
         private(&data)?;
         crate::at_rest::demand(&config, &data)?;
         let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
+        let secret = Passphrase::new(secret);
         let clock = crate::clock::floor(&data)?;
         let real = OffsetDateTime::now_utc();
         if let Err(behind) = clock.check(real) {
@@ -159,7 +161,7 @@ fn private(data: &Path) -> Outcome {
 async fn renew_due_authorities(
     data: &Path,
     settings: &registry::Config,
-    secret: &[u8],
+    secret: &Passphrase,
     audit: &SharedLog,
     now: OffsetDateTime,
 ) -> Outcome {
@@ -169,7 +171,7 @@ async fn renew_due_authorities(
         return Ok(());
     }
     let (data, settings) = (data.to_owned(), settings.clone());
-    let secret = zeroize::Zeroizing::new(secret.to_vec());
+    let secret = secret.clone();
     let sink = role(audit, "registry")?;
     let renewed = tokio::task::spawn_blocking(move || {
         if Registry::has_root_key(&data, &secret) {
@@ -189,7 +191,7 @@ async fn renew_due_authorities(
 async fn open_registry(
     data: &Path,
     config: &Config,
-    secret: &[u8],
+    secret: &Passphrase,
     audit: &SharedLog,
     clock: &ClockFloor,
     now: OffsetDateTime,
@@ -205,11 +207,11 @@ async fn open_registry(
     )? {
         tracing::info!("making the certificate authorities");
         let (data, settings) = (data.to_owned(), settings.clone());
-        let secret = zeroize::Zeroizing::new(secret.to_vec());
+        let secret = secret.clone();
         let made = tokio::task::spawn_blocking(move || {
             let passphrases = Passphrases {
-                root: &secret,
-                issuing: &secret,
+                root: secret.clone(),
+                issuing: secret,
             };
             Registry::init(&data, &settings, &passphrases, now)
         });

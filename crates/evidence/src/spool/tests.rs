@@ -10,6 +10,7 @@ mod identity;
 mod faults;
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
 
 use durable::testing::{FailingDisk, Fault};
 use pki::cert::CertificateChain;

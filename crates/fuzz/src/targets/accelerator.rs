@@ -3,7 +3,7 @@
 use accel_abi::register::control;
 use accel_abi::{Register, Segment, crc32, descriptor};
 use accel_device::{Device, Memory, Region};
-use accel_model::{AesCore, Check, Cores, Engine, IbcCore};
+use accel_model::{AesCore, Check, Cores, Engine, HmacCore, IbcCore, MontCore};
 
 const LENGTH: usize = 0x2000;
 const SHARED: std::ops::Range<usize> = 0x800..0x1800;
@@ -49,6 +49,8 @@ pub fn run(data: &[u8]) {
     let mut device = Device::new(Engine::new(Cores {
         aes: Some(Box::new(AesCore::new())),
         ibc: Some((Box::new(IbcCore::new()), Check::None)),
+        hmac: Some(Box::new(HmacCore::new())),
+        modular: Some(Box::new(MontCore::new(32).unwrap())),
     }));
     device.write(Register::RING_LOW, 0x800);
     device.write(Register::RING_SIZE, RING_SIZE);

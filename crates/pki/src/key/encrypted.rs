@@ -1,13 +1,20 @@
 //! Encrypted PKCS#8 in PEM, the form in which keys rest in files.
 
+use std::sync::Arc;
+
+use aws_lc_rs::cipher::{
+    AES_256, DecryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey,
+    UnboundCipherKey,
+};
 use der::pem::{self, LineEnding};
 use der::{Decode, EncodePem};
 use pkcs8::EncryptedPrivateKeyInfo;
 use pkcs8::pkcs5::EncryptionScheme;
-use pkcs8::pkcs5::pbes2::{self, Kdf};
+use pkcs8::pkcs5::pbes2::{self, Kdf, Pbkdf2Prf};
 use zeroize::Zeroizing;
 
-use super::{KeyError, MAX_PKCS8_LEN, PrivateKey};
+use super::passphrase::Derived;
+use super::{KeyError, MAX_PKCS8_LEN, Passphrase, PrivateKey};
 
 /// PBKDF2-HMAC-SHA-256 rounds for keys that we write: OWASP's figure for this function (2023).
 const PBKDF2_ROUNDS: u32 = 600_000;
@@ -18,26 +25,37 @@ const MAX_SCRYPT_BYTES: u64 = 256 * 1024 * 1024;
 /// Largest scrypt parallelisation accepted; it multiplies time.
 const MAX_SCRYPT_LANES: u16 = 16;
 
+/// A decrypted PKCS#8 document.
+type Plaintext = Zeroizing<Vec<u8>>;
+
 impl PrivateKey {
     /// Encrypts the key as PKCS#8 with PBES2 (AES-256-CBC, PBKDF2-HMAC-SHA-256; RFC 8018).
     ///
-    /// `openssl pkey -in FILE` reads the result. Costs a good part of a second of CPU, on purpose.
+    /// `openssl pkey -in FILE` reads the result. Costs a good part of a second of CPU, on purpose, for the first
+    /// key under a passphrase.
     ///
     /// # Errors
     /// [`KeyError::Malformed`] if encoding fails, which needs an out-of-range key.
-    pub fn to_encrypted_pem(&self, passphrase: &[u8]) -> Result<String, KeyError> {
-        let mut salt = [0_u8; 16];
-        let mut iv = [0_u8; 16];
-        aws_lc_rs::rand::fill(&mut salt).map_err(|_| KeyError::Malformed)?;
-        aws_lc_rs::rand::fill(&mut iv).map_err(|_| KeyError::Malformed)?;
-        let parameters = pbes2::Parameters::pbkdf2_sha256_aes256cbc(PBKDF2_ROUNDS, &salt, &iv)
+    pub fn to_encrypted_pem(&self, passphrase: &Passphrase) -> Result<String, KeyError> {
+        let derived = passphrase.key_for_writing(PBKDF2_ROUNDS)?;
+        let cipher = UnboundCipherKey::new(&AES_256, derived.key.as_ref())
+            .and_then(PaddedBlockEncryptingKey::cbc_pkcs7)
             .map_err(|_| KeyError::Malformed)?;
-        let encrypted = parameters
-            .encrypt(passphrase, &self.inner.pkcs8)
+        let mut text = Zeroizing::new(self.inner.pkcs8.to_vec());
+        // The initialisation vector is random, and new for each key.
+        let context = cipher
+            .encrypt(&mut *text)
             .map_err(|_| KeyError::Malformed)?;
+        let DecryptionContext::Iv128(iv) = context else {
+            return Err(KeyError::Malformed);
+        };
+        let iv: &[u8; 16] = iv.as_ref();
+        let parameters =
+            pbes2::Parameters::pbkdf2_sha256_aes256cbc(derived.rounds, &derived.salt, iv)
+                .map_err(|_| KeyError::Malformed)?;
         let document = EncryptedPrivateKeyInfo {
             encryption_algorithm: parameters.into(),
-            encrypted_data: &encrypted,
+            encrypted_data: &text,
         };
         document
             .to_pem(LineEnding::LF)
@@ -49,7 +67,7 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError::NotEncryptedPkcs8`] for other documents, [`KeyError::KdfTooExpensive`] beyond
     /// our bounds, [`KeyError::WrongPassphrase`], or those of [`PrivateKey::from_pkcs8_der`].
-    pub fn from_encrypted_pem(pem_text: &str, passphrase: &[u8]) -> Result<Self, KeyError> {
+    pub fn from_encrypted_pem(pem_text: &str, passphrase: &Passphrase) -> Result<Self, KeyError> {
         // Base64 and line ends add less than one half.
         if pem_text.len() > MAX_PKCS8_LEN * 3 / 2 {
             return Err(KeyError::NotEncryptedPkcs8);
@@ -62,17 +80,50 @@ impl PrivateKey {
         let document =
             EncryptedPrivateKeyInfo::from_der(&der).map_err(|_| KeyError::NotEncryptedPkcs8)?;
         check_cost(&document.encryption_algorithm)?;
-        let plaintext = document
-            .encryption_algorithm
-            .decrypt(passphrase, document.encrypted_data)
-            .map(Zeroizing::new)
-            .map_err(|_| KeyError::WrongPassphrase)?;
+        let (plaintext, derived) = decrypt(&document, passphrase)?;
         // A wrong passphrase passes the padding check once in 256 times and leaves garbage.
-        Self::from_pkcs8_der(&plaintext).map_err(|e| match e {
+        let key = Self::from_pkcs8_der(&plaintext).map_err(|e| match e {
             KeyError::Malformed => KeyError::WrongPassphrase,
             other => other,
-        })
+        })?;
+        if let Some(derived) = derived {
+            passphrase.opened(&derived);
+        }
+        Ok(key)
     }
+}
+
+/// Decrypts with a key that was derived before where it is the same, and gives that key too; what we do not write
+/// ourselves is left to the library.
+fn decrypt(
+    document: &EncryptedPrivateKeyInfo<'_>,
+    passphrase: &Passphrase,
+) -> Result<(Plaintext, Option<Arc<Derived>>), KeyError> {
+    let ours = match &document.encryption_algorithm {
+        EncryptionScheme::Pbes2(pbes2::Parameters {
+            kdf: Kdf::Pbkdf2(kdf),
+            encryption: pbes2::EncryptionScheme::Aes256Cbc { iv },
+        }) if kdf.prf == Pbkdf2Prf::HmacWithSha256 && kdf.key_length.is_none_or(|n| n == 32) => {
+            Some((kdf, *iv))
+        }
+        _ => None,
+    };
+    let Some((kdf, iv)) = ours else {
+        return document
+            .encryption_algorithm
+            .decrypt(passphrase.as_bytes(), document.encrypted_data)
+            .map(|plain| (Zeroizing::new(plain), None))
+            .map_err(|_| KeyError::WrongPassphrase);
+    };
+    let derived = passphrase.key(kdf.salt, kdf.iteration_count)?;
+    let cipher = UnboundCipherKey::new(&AES_256, derived.key.as_ref())
+        .and_then(PaddedBlockDecryptingKey::cbc_pkcs7)
+        .map_err(|_| KeyError::Malformed)?;
+    let mut text = Zeroizing::new(document.encrypted_data.to_vec());
+    let plain = cipher
+        .decrypt(&mut text, DecryptionContext::Iv128(iv.into()))
+        .map_err(|_| KeyError::WrongPassphrase)?;
+    Ok((Zeroizing::new(plain.to_vec()), Some(derived)))
 }
 
 fn check_cost(scheme: &EncryptionScheme<'_>) -> Result<(), KeyError> {

@@ -60,16 +60,16 @@ fn pkcs8_round_trip_keeps_the_public_half() {
 #[test]
 fn encrypted_pem_needs_the_passphrase() {
     let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
-    let pem = key.to_encrypted_pem(b"correct horse").unwrap();
+    let pem = key.to_encrypted_pem(&"correct horse".into()).unwrap();
     assert!(pem.starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----"));
-    let again = PrivateKey::from_encrypted_pem(&pem, b"correct horse").unwrap();
+    let again = PrivateKey::from_encrypted_pem(&pem, &"correct horse".into()).unwrap();
     assert_eq!(again.public_spki_der(), key.public_spki_der());
     assert!(matches!(
-        PrivateKey::from_encrypted_pem(&pem, b"battery staple"),
+        PrivateKey::from_encrypted_pem(&pem, &"battery staple".into()),
         Err(KeyError::WrongPassphrase)
     ));
     assert!(matches!(
-        PrivateKey::from_encrypted_pem("-----BEGIN NOTHING-----", b""),
+        PrivateKey::from_encrypted_pem("-----BEGIN NOTHING-----", &"".into()),
         Err(KeyError::NotEncryptedPkcs8)
     ));
 }
@@ -89,7 +89,7 @@ fn excessive_key_derivation_is_refused_before_it_starts() {
     .to_pem(der::pem::LineEnding::LF)
     .unwrap();
     assert!(matches!(
-        PrivateKey::from_encrypted_pem(&pem, b"x"),
+        PrivateKey::from_encrypted_pem(&pem, &"x".into()),
         Err(KeyError::KdfTooExpensive)
     ));
 }
@@ -150,7 +150,7 @@ proptest! {
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = PrivateKey::from_pkcs8_der(&bytes);
         let _ = verify(&bytes, &AlgorithmIdentifierOwned { oid: ID_ED_25519, parameters: None }, &bytes, &bytes);
-        let _ = PrivateKey::from_encrypted_pem(&String::from_utf8_lossy(&bytes), b"x");
+        let _ = PrivateKey::from_encrypted_pem(&String::from_utf8_lossy(&bytes), &"x".into());
     }
 
     #[test]

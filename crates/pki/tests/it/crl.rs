@@ -117,7 +117,7 @@ fn list_of_openssl_is_accepted() {
     let key = crate::fixture::key(pki::KeyAlgorithm::EcdsaP384, 0);
     fs::write(
         dir.path().join("ca.key"),
-        key.to_encrypted_pem(b"secret").unwrap(),
+        key.to_encrypted_pem(&"secret".into()).unwrap(),
     )
     .unwrap();
     fs::write(

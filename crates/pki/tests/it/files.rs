@@ -14,13 +14,18 @@ fn authority_read_from_files_issues_what_the_world_accepts() {
     let algorithm = pki::KeyAlgorithm::EcdsaP384;
     let chain = pki::CertificateChain::new(vec![world.users.certificate().clone()]).unwrap();
     file::save_chain(&dir.path().join("users.pem"), &chain).unwrap();
-    file::save_private(&dir.path().join("users.key"), &key(algorithm, 1), b"secret").unwrap();
+    file::save_private(
+        &dir.path().join("users.key"),
+        &key(algorithm, 1),
+        &"secret".into(),
+    )
+    .unwrap();
 
     let certificate = file::load_chain(&dir.path().join("users.pem"))
         .unwrap()
         .leaf()
         .clone();
-    let private = file::load_private(&dir.path().join("users.key"), b"secret").unwrap();
+    let private = file::load_private(&dir.path().join("users.key"), &"secret".into()).unwrap();
     let users = CertificateAuthority::new(certificate, private, ExtensionArc::default()).unwrap();
     let profile = Profile::User {
         administrator: false,

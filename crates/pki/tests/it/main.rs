@@ -21,5 +21,6 @@ mod parsers;
 mod pkcs12;
 mod pkits;
 mod refusals;
+mod resumption;
 mod tls;
 mod wrong_chains;

@@ -173,7 +173,7 @@ fn device_signature_is_accepted_by_cms_verify_with_default_purpose() {
         write(
             dir.path(),
             "signer.key",
-            key.to_encrypted_pem(b"secret").unwrap(),
+            key.to_encrypted_pem(&"secret".into()).unwrap(),
         );
         write(dir.path(), "data", b"sealed");
         run(
@@ -232,7 +232,7 @@ fn encrypted_keys_are_exchanged_both_ways() {
         write(
             dir.path(),
             "k.pem",
-            key.to_encrypted_pem(b"secret").unwrap(),
+            key.to_encrypted_pem(&"secret".into()).unwrap(),
         );
         run(
             "openssl",
@@ -272,9 +272,9 @@ fn encrypted_keys_are_exchanged_both_ways() {
             arguments.extend(kdf);
             run("openssl", &arguments, dir.path());
             let pem = fs::read_to_string(dir.path().join("o.pem")).unwrap();
-            let again = PrivateKey::from_encrypted_pem(&pem, b"other").unwrap();
+            let again = PrivateKey::from_encrypted_pem(&pem, &"other".into()).unwrap();
             assert_eq!(again.public_spki_der(), key.public_spki_der());
-            assert!(PrivateKey::from_encrypted_pem(&pem, b"secret").is_err());
+            assert!(PrivateKey::from_encrypted_pem(&pem, &"secret".into()).is_err());
         }
     }
 }
@@ -301,7 +301,7 @@ fn requests_are_exchanged_both_ways() {
         write(
             dir.path(),
             "k.pem",
-            key.to_encrypted_pem(b"secret").unwrap(),
+            key.to_encrypted_pem(&"secret".into()).unwrap(),
         );
         run(
             "openssl",
@@ -465,7 +465,7 @@ fn certs_only_messages_are_exchanged_both_ways() {
     write(
         dir.path(),
         "s.key",
-        key.to_encrypted_pem(b"secret").unwrap(),
+        key.to_encrypted_pem(&"secret".into()).unwrap(),
     );
     run(
         "openssl",

@@ -25,7 +25,7 @@ const USER: Profile = Profile::User {
 
 /// Stops the clock of rustls.
 #[derive(Debug)]
-struct Stopped;
+pub(crate) struct Stopped;
 
 impl TimeProvider for Stopped {
     fn current_time(&self) -> Option<UnixTime> {

@@ -17,7 +17,7 @@ use pki::tls::PeerCertificates;
 use registry::{Issued, est};
 use tower::ServiceExt;
 
-use crate::fixture::{NOW, World, csr, key, openssl, registrar, world};
+use crate::fixture::{NOW, World, an_order, csr, key, openssl, world};
 
 fn router(world: &World) -> Router {
     est::router(world.registry.clone(), Arc::new(|| NOW))
@@ -249,13 +249,10 @@ async fn events_of_enrolment_have_the_address() {
 }
 
 async fn device(world: &World, name: &str) -> Issued {
-    let issue = world.registry.issue_device(
-        name,
-        key().spki(),
-        Clearance::Confidential,
-        registrar(),
-        NOW,
-    );
+    let issue =
+        world
+            .registry
+            .issue_device(name, key().spki(), Clearance::Confidential, an_order(), NOW);
     issue.await.unwrap()
 }
 
@@ -308,7 +305,7 @@ async fn renewal_is_refused_without_with_a_revoked_and_with_a_strange_certificat
             key().spki(),
             Clearance::Restricted,
             false,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await
@@ -323,7 +320,7 @@ async fn renewal_is_refused_without_with_a_revoked_and_with_a_strange_certificat
             CaKind::Devices,
             &present.serial,
             RevocationReason::KeyCompromise,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await

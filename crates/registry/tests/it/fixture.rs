@@ -2,22 +2,23 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use audit::{Actor, AuditError, AuditSink, Event, MemorySink, Recorded};
 use pki::clearance::Clearance;
 use pki::key::{KeyAlgorithm, PrivateKey};
-use registry::{Config, OneTimeCode, Passphrases, Registry};
+use registry::{Config, OneTimeCode, Passphrases, Registry, Warrant};
 use tempfile::TempDir;
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 
 /// The instant at which these tests play.
 pub(crate) const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
-pub(crate) const SECRETS: Passphrases<'static> = Passphrases {
-    root: b"root secret",
-    issuing: b"issuing secret",
-};
+/// Shared by all tests: a key is derived from each once.
+pub(crate) static SECRETS: LazyLock<Passphrases> = LazyLock::new(|| Passphrases {
+    root: "root secret".into(),
+    issuing: "issuing secret".into(),
+});
 
 pub(crate) struct World {
     pub(crate) folder: TempDir,
@@ -36,7 +37,7 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) async fn open(folder: &Path, audit: Arc<dyn AuditSink>) -> Registry {
-    Registry::open(folder, config(), SECRETS.issuing, audit, NOW)
+    Registry::open(folder, config(), &SECRETS.issuing, audit, NOW)
         .await
         .unwrap()
 }
@@ -80,6 +81,11 @@ pub(crate) fn registrar() -> Actor {
 
 pub(crate) fn key() -> PrivateKey {
     PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap()
+}
+
+/// An order of [`registrar`], where that is enough.
+pub(crate) fn an_order() -> Warrant {
+    config().direct(registrar()).unwrap()
 }
 
 /// A request in DER for the device called `name`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use audit::MemorySink;
 use pki::file::FileError;
+use pki::key::Passphrase;
 use registry::{Registry, RegistryError};
 use time::Duration;
 
@@ -46,20 +47,20 @@ async fn opening_needs_the_issuing_passphrase_but_not_the_root_key() {
     let world = world().await;
     world.registry.close().await;
     fs::remove_file(world.folder.path().join("pki/root.key")).unwrap();
-    let open = |passphrase: &'static [u8]| {
+    let open = |passphrase: Passphrase| {
         let audit = Arc::new(MemorySink::default());
         let folder = world.folder.path().to_owned();
-        async move { Registry::open(&folder, config(), passphrase, audit, NOW).await }
+        async move { Registry::open(&folder, config(), &passphrase, audit, NOW).await }
     };
-    open(SECRETS.issuing).await.unwrap();
+    open(SECRETS.issuing.clone()).await.unwrap();
     assert!(matches!(
-        open(b"guess").await.err(),
+        open("guess".into()).await.err(),
         Some(RegistryError::File(FileError::Key { .. }))
     ));
     let empty = tempfile::tempdir().unwrap();
     let audit = Arc::new(MemorySink::default());
     assert!(matches!(
-        Registry::open(empty.path(), config(), b"", audit, NOW)
+        Registry::open(empty.path(), config(), &"".into(), audit, NOW)
             .await
             .err(),
         Some(RegistryError::NotInitialised(_))
@@ -79,7 +80,7 @@ async fn swapped_authority_files_are_noticed() {
         .unwrap();
     }
     let audit = Arc::new(MemorySink::default());
-    let outcome = Registry::open(world.folder.path(), config(), SECRETS.issuing, audit, NOW).await;
+    let outcome = Registry::open(world.folder.path(), config(), &SECRETS.issuing, audit, NOW).await;
     assert!(matches!(
         outcome.err(),
         Some(RegistryError::WrongKind {

@@ -15,13 +15,13 @@ use registry::{
 use store::sqlx;
 use time::{Duration, OffsetDateTime};
 
-use crate::fixture::{Broken, NOW, World, csr, key, open, registrar, world};
+use crate::fixture::{Broken, NOW, World, an_order, csr, key, open, registrar, world};
 
 const STOLEN: HolderChange = HolderChange::Revoke(RevocationReason::KeyCompromise);
 
 async fn ordered(registry: &Registry, name: &str) -> Issued {
     registry
-        .issue_device(name, key().spki(), Clearance::Restricted, registrar(), NOW)
+        .issue_device(name, key().spki(), Clearance::Restricted, an_order(), NOW)
         .await
         .unwrap()
 }
@@ -59,7 +59,7 @@ async fn renew(
 async fn change(world: &World, change: HolderChange) -> Result<HolderState, RegistryError> {
     world
         .registry
-        .change_holder(CaKind::Devices, "camera-17", change, registrar(), NOW)
+        .change_holder(CaKind::Devices, "camera-17", change, an_order(), NOW)
         .await
         .map(|changed| changed.to)
 }
@@ -76,7 +76,7 @@ async fn device_with_more_certificates_than_any_page_is_revoked_whole() {
                 "camera-17",
                 key.spki(),
                 Clearance::Restricted,
-                registrar(),
+                an_order(),
                 NOW,
             )
             .await
@@ -85,7 +85,7 @@ async fn device_with_more_certificates_than_any_page_is_revoked_whole() {
     let other = ordered(&world.registry, "camera-18").await;
     let changed = world
         .registry
-        .change_holder(CaKind::Devices, "camera-17", STOLEN, registrar(), NOW)
+        .change_holder(CaKind::Devices, "camera-17", STOLEN, an_order(), NOW)
         .await
         .unwrap();
     assert_eq!(changed.revoked.len(), 1010);
@@ -187,7 +187,7 @@ async fn certificate_for_tunnels_stays_one_when_it_is_renewed() {
     let world = world().await;
     let registry = &world.registry;
     let first = registry
-        .issue_vpn_device("camera-17", key().spki(), registrar(), NOW)
+        .issue_vpn_device("camera-17", key().spki(), an_order(), NOW)
         .await
         .unwrap();
     let second = renew(registry, &first, NOW).await.unwrap();
@@ -331,7 +331,7 @@ async fn suspended_device_is_refused_at_every_door_until_it_is_resumed() {
             "camera-17",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await;
@@ -389,7 +389,7 @@ async fn revoked_device_needs_readmission_and_retired_one_never_returns() {
         ));
     }
     let unknown = registry
-        .change_holder(CaKind::Devices, "camera-99", STOLEN, registrar(), NOW)
+        .change_holder(CaKind::Devices, "camera-99", STOLEN, an_order(), NOW)
         .await;
     assert!(matches!(unknown, Err(RegistryError::UnknownHolder { .. })));
 }
@@ -424,7 +424,7 @@ async fn person_is_revoked_with_all_certificates_by_user_id() {
                     key.spki(),
                     Clearance::Secret,
                     false,
-                    registrar(),
+                    an_order(),
                     NOW,
                 )
                 .await
@@ -436,7 +436,7 @@ async fn person_is_revoked_with_all_certificates_by_user_id() {
     let other = person("officer-1", "officer-2").await.unwrap();
     let changed = world
         .registry
-        .change_holder(CaKind::Users, "officer-1", STOLEN, registrar(), NOW)
+        .change_holder(CaKind::Users, "officer-1", STOLEN, an_order(), NOW)
         .await
         .unwrap();
     assert_eq!(changed.revoked.len(), 2);
@@ -473,7 +473,7 @@ async fn revoking_a_certificate_takes_its_unused_successor_along() {
             CaKind::Devices,
             &present.serial,
             RevocationReason::KeyCompromise,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await
@@ -489,7 +489,7 @@ async fn change_that_cannot_be_recorded_does_not_happen() {
     let registry = open(world.folder.path(), Arc::new(Broken)).await;
     for change in [HolderChange::Suspend, STOLEN] {
         let outcome = registry
-            .change_holder(CaKind::Devices, "camera-17", change, registrar(), NOW)
+            .change_holder(CaKind::Devices, "camera-17", change, an_order(), NOW)
             .await;
         assert!(matches!(outcome, Err(RegistryError::Audit(_))));
     }
@@ -557,7 +557,7 @@ async fn database_of_the_version_before_gets_states_and_loses_nobody() {
         assert_eq!(state(kind, holder).await, expected, "{holder}");
     }
     let changed = registry
-        .change_holder(CaKind::Devices, "camera-2", STOLEN, registrar(), NOW)
+        .change_holder(CaKind::Devices, "camera-2", STOLEN, an_order(), NOW)
         .await
         .unwrap();
     assert_eq!(changed.revoked, ["02"]);

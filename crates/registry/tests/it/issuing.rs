@@ -9,7 +9,7 @@ use pki::path::{Purpose, SubjectKind};
 use pki::profile::{CaKind, Profile};
 use registry::{Order, Registry, RegistryError};
 
-use crate::fixture::{Broken, NOW, SECRETS, config, key, open, registrar, world};
+use crate::fixture::{Broken, NOW, SECRETS, an_order, config, key, open, registrar, world};
 
 #[tokio::test]
 async fn every_kind_is_issued_trusted_recorded_and_audited() {
@@ -26,7 +26,7 @@ async fn every_kind_is_issued_trusted_recorded_and_audited() {
             key().spki(),
             Clearance::Secret,
             false,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await
@@ -36,7 +36,7 @@ async fn every_kind_is_issued_trusted_recorded_and_audited() {
             "camera-17",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await
@@ -108,7 +108,7 @@ async fn refusal_of_the_authority_leaves_an_event_and_no_certificate() {
     let world = world().await;
     let order = Order::new(Profile::Device, Subject::new("camera-17"), key().spki())
         .with_clearance(Clearance::TopSecret);
-    let outcome = world.registry.issue(order, registrar(), NOW).await;
+    let outcome = world.registry.issue(order, an_order(), NOW).await;
     assert!(matches!(
         outcome,
         Err(RegistryError::Issue(
@@ -117,7 +117,7 @@ async fn refusal_of_the_authority_leaves_an_event_and_no_certificate() {
     ));
     let order = Order::new(Profile::Root, Subject::new("my own root"), key().spki());
     assert!(matches!(
-        world.registry.issue(order, registrar(), NOW).await,
+        world.registry.issue(order, an_order(), NOW).await,
         Err(RegistryError::NotALeaf)
     ));
     assert!(matches!(
@@ -127,7 +127,7 @@ async fn refusal_of_the_authority_leaves_an_event_and_no_certificate() {
                 "Camera 17",
                 key().spki(),
                 Clearance::Restricted,
-                registrar(),
+                an_order(),
                 NOW
             )
             .await,
@@ -157,7 +157,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
             "camera-16",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await
@@ -170,7 +170,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
             "camera-18",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await;
@@ -180,7 +180,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
             CaKind::Devices,
             &issued.serial,
             pki::crl::RevocationReason::KeyCompromise,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await;
@@ -196,7 +196,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
 
     // The code is still good when recording works again.
     let audit = Arc::new(audit::MemorySink::default());
-    let registry = Registry::open(world.folder.path(), config(), SECRETS.issuing, audit, NOW)
+    let registry = Registry::open(world.folder.path(), config(), &SECRETS.issuing, audit, NOW)
         .await
         .unwrap();
     registry

@@ -5,7 +5,9 @@
     reason = "helpers of tests are not recognised as tests, and may fail by panicking"
 )]
 
+mod carrying_out;
 mod codes;
+mod completeness;
 mod crash;
 mod est;
 mod fixture;
@@ -14,7 +16,10 @@ mod holders;
 mod issuing;
 mod ocsp;
 mod renewal;
+mod request_steps;
+mod requests;
 mod revocation;
+mod staff;
 mod steps;
 mod validated;
 mod years;

@@ -27,13 +27,13 @@ use x509_ocsp::{
     BasicOcspResponse, OcspRequest, OcspResponse, Request as OneRequest, TbsRequest, Version,
 };
 
-use crate::fixture::{NOW, SECRETS, World, config, key, registrar, world};
+use crate::fixture::{NOW, SECRETS, World, an_order, config, key, world};
 
 /// Has an authority's responses signed; what the site does at its start.
 async fn with_signer(registry: &Registry, kind: CaKind, now: OffsetDateTime) -> Issued {
     let key = key();
     let order = Order::new(Profile::OcspSigner(kind), Subject::new("OCSP"), key.spki());
-    let issued = registry.issue(order, registrar(), now).await.unwrap();
+    let issued = registry.issue(order, an_order(), now).await.unwrap();
     registry.set_ocsp_signer(kind, key, &issued.chain).unwrap();
     issued
 }
@@ -42,7 +42,7 @@ async fn camera(world: &World) -> Issued {
     let (spki, clearance) = (key().spki(), Clearance::Restricted);
     let issued = world
         .registry
-        .issue_device("camera-17", spki, clearance, registrar(), NOW);
+        .issue_device("camera-17", spki, clearance, an_order(), NOW);
     issued.await.unwrap()
 }
 
@@ -70,7 +70,7 @@ async fn response_follows_the_database_at_once() {
         Ok((CertStatus::Good, until))
     );
     let reason = RevocationReason::KeyCompromise;
-    let revoked = registry.revoke(CaKind::Devices, &issued.serial, reason, registrar(), NOW);
+    let revoked = registry.revoke(CaKind::Devices, &issued.serial, reason, an_order(), NOW);
     revoked.await.unwrap();
     let answer = registry.ocsp_response(query.request(), NOW).await.unwrap();
     let status = query.status(&answer.der, NOW).unwrap().0;
@@ -272,7 +272,7 @@ async fn nonce_is_repeated_and_several_certificates_are_answered_at_once() {
     with_signer(registry, CaKind::Devices, NOW).await;
     let (one, two) = (camera(&world).await, camera(&world).await);
     let reason = RevocationReason::Superseded;
-    let revoked = registry.revoke(CaKind::Devices, &two.serial, reason, registrar(), NOW);
+    let revoked = registry.revoke(CaKind::Devices, &two.serial, reason, an_order(), NOW);
     revoked.await.unwrap();
     let (first, second) = (query(&world, &one), query(&world, &two));
     for length in [1, 32, 128] {

@@ -12,7 +12,7 @@ use registry::{
 };
 use time::{Duration, OffsetDateTime};
 
-use crate::fixture::{NOW, SECRETS, World, config, csr, key, registrar, world};
+use crate::fixture::{NOW, SECRETS, World, an_order, config, csr, key, registrar, world};
 
 const GATEWAY: &str = "vpn.example.org";
 const YEAR: Duration = Duration::days(365);
@@ -27,7 +27,7 @@ fn names() -> Vec<AltName> {
 async fn gateway(world: &World) -> Issued {
     let issued = world
         .registry
-        .issue_gateway(names(), key().spki(), registrar(), NOW);
+        .issue_gateway(names(), key().spki(), an_order(), NOW);
     issued.await.unwrap()
 }
 
@@ -45,7 +45,7 @@ async fn device(world: &World, now: OffsetDateTime) -> Issued {
     let (spki, clearance) = (key().spki(), Clearance::Restricted);
     let issued = world
         .registry
-        .issue_device("camera-17", spki, clearance, registrar(), now);
+        .issue_device("camera-17", spki, clearance, an_order(), now);
     issued.await.unwrap()
 }
 
@@ -141,7 +141,7 @@ async fn gateway_with_a_pattern_or_a_name_of_the_site_is_refused_and_revokes_no_
             AltName::Dns(name.into()),
         ];
         let refused = registry
-            .issue_gateway(names, key().spki(), registrar(), NOW)
+            .issue_gateway(names, key().spki(), an_order(), NOW)
             .await;
         assert!(
             matches!(refused, Err(RegistryError::NameOfTheSite(_))),
@@ -152,7 +152,7 @@ async fn gateway_with_a_pattern_or_a_name_of_the_site_is_refused_and_revokes_no_
     let same = registry.issue_server(names(), key().spki(), registrar(), NOW);
     let same = same.await.unwrap();
     let revoke = HolderChange::Revoke(RevocationReason::KeyCompromise);
-    let changed = registry.change_holder(CaKind::Services, GATEWAY, revoke, registrar(), NOW);
+    let changed = registry.change_holder(CaKind::Services, GATEWAY, revoke, an_order(), NOW);
     assert!(
         changed
             .await
@@ -174,7 +174,7 @@ async fn revoked_or_suspended_gateway_renews_nothing() {
     let registry = &world.registry;
     let first = gateway(&world).await;
     let change = |change| {
-        let (authority, who) = (CaKind::Services, registrar());
+        let (authority, who) = (CaKind::Services, an_order());
         registry.change_holder(authority, GATEWAY, change, who, NOW)
     };
     change(HolderChange::Suspend).await.unwrap();
@@ -189,7 +189,7 @@ async fn revoked_or_suspended_gateway_renews_nothing() {
         (HolderState::Revoked, 2)
     );
     assert!(renew(registry, &first, GATEWAY, NOW).await.is_err());
-    let again = registry.issue_gateway(names(), key().spki(), registrar(), NOW);
+    let again = registry.issue_gateway(names(), key().spki(), an_order(), NOW);
     assert!(matches!(again.await, Err(RegistryError::Holder(_))));
 }
 
@@ -265,15 +265,15 @@ async fn revoked_suspended_and_foreign_certificates_get_no_grace() {
     let first = device(&world, NOW).await;
     let late = first.not_after + Duration::DAY;
     let suspend = HolderChange::Suspend;
-    let changed = registry.change_holder(CaKind::Devices, "camera-17", suspend, registrar(), late);
+    let changed = registry.change_holder(CaKind::Devices, "camera-17", suspend, an_order(), late);
     changed.await.unwrap();
     let refused = renew(registry, &first, "camera-17", late).await;
     assert!(matches!(refused, Err(EnrolError::Holder(_))), "{refused:?}");
     let resume = HolderChange::Resume;
-    let changed = registry.change_holder(CaKind::Devices, "camera-17", resume, registrar(), late);
+    let changed = registry.change_holder(CaKind::Devices, "camera-17", resume, an_order(), late);
     changed.await.unwrap();
     let reason = RevocationReason::KeyCompromise;
-    let revoked = registry.revoke(CaKind::Devices, &first.serial, reason, registrar(), late);
+    let revoked = registry.revoke(CaKind::Devices, &first.serial, reason, an_order(), late);
     revoked.await.unwrap();
     assert!(renew(registry, &first, "camera-17", late).await.is_err());
     let person = registry.issue_user(
@@ -281,7 +281,7 @@ async fn revoked_suspended_and_foreign_certificates_get_no_grace() {
         key().spki(),
         Clearance::Restricted,
         false,
-        registrar(),
+        an_order(),
         NOW,
     );
     let refused = renew(registry, &person.await.unwrap(), "A. Officer", late).await;
@@ -298,7 +298,7 @@ async fn without_a_grace_a_certificate_that_ended_takes_a_code() {
     };
     let audit = std::sync::Arc::new(audit::MemorySink::default());
     let late = first.not_after + Duration::SECOND;
-    let registry = Registry::open(world.folder.path(), strict, SECRETS.issuing, audit, late);
+    let registry = Registry::open(world.folder.path(), strict, &SECRETS.issuing, audit, late);
     let registry = registry.await.unwrap();
     let refused = renew(&registry, &first, "camera-17", late).await;
     assert!(matches!(refused, Err(EnrolError::BadCertificate(_))));

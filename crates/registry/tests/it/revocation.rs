@@ -6,18 +6,19 @@ use std::sync::Arc;
 use audit::MemorySink;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
+use pki::key::Passphrase;
 use pki::path::{PathError, Purpose};
 use pki::profile::CaKind;
 use registry::{CrlName, Issued, Registry, RegistryError, Revoked};
 use time::Duration;
 
-use crate::fixture::{NOW, SECRETS, World, config, key, open, openssl, registrar, world};
+use crate::fixture::{NOW, SECRETS, World, an_order, config, key, open, openssl, registrar, world};
 
 async fn device(world: &World, name: &str) -> Issued {
     let issue =
         world
             .registry
-            .issue_device(name, key().spki(), Clearance::Restricted, registrar(), NOW);
+            .issue_device(name, key().spki(), Clearance::Restricted, an_order(), NOW);
     issue.await.unwrap()
 }
 
@@ -34,7 +35,7 @@ async fn revoked_certificate_is_refused_at_once_and_after_a_restart() {
         .unwrap();
     let outcome = world
         .registry
-        .revoke(CaKind::Devices, &issued.serial, REASON, registrar(), NOW)
+        .revoke(CaKind::Devices, &issued.serial, REASON, an_order(), NOW)
         .await;
     assert_eq!(outcome.unwrap(), Revoked::Now);
     let refused = |trust: pki::path::TrustStore| {
@@ -57,7 +58,7 @@ async fn revoked_certificate_is_refused_at_once_and_after_a_restart() {
             CaKind::Devices,
             &upper,
             RevocationReason::Superseded,
-            registrar(),
+            an_order(),
             later,
         )
         .await
@@ -90,7 +91,7 @@ async fn unknown_serials_and_those_of_others_are_not_revoked() {
     ] {
         let outcome = world
             .registry
-            .revoke(kind, serial, REASON, registrar(), NOW)
+            .revoke(kind, serial, REASON, an_order(), NOW)
             .await;
         assert!(
             matches!(outcome, Err(RegistryError::UnknownSerial { .. })),
@@ -138,7 +139,7 @@ async fn openssl_sees_the_revocation_in_the_file() {
     assert!(verify().status.success());
     world
         .registry
-        .revoke(CaKind::Devices, &issued.serial, REASON, registrar(), NOW)
+        .revoke(CaKind::Devices, &issued.serial, REASON, an_order(), NOW)
         .await
         .unwrap();
     let refused = verify();
@@ -226,7 +227,7 @@ async fn list_that_could_not_be_written_is_made_up_for() {
     fs::create_dir_all(path.join("in the way")).unwrap();
     let outcome = world
         .registry
-        .revoke(CaKind::Devices, &issued.serial, REASON, registrar(), NOW)
+        .revoke(CaKind::Devices, &issued.serial, REASON, an_order(), NOW)
         .await;
     assert!(matches!(outcome, Err(RegistryError::File(_))));
     let trust = world.registry.trust();
@@ -252,16 +253,16 @@ async fn revoked_authority_takes_all_its_certificates_with_it() {
         .await
         .unwrap();
     world.registry.close().await;
-    let revoke = |passphrase: &[u8]| {
+    let revoke = |passphrase: &Passphrase| {
         let folder = world.folder.path();
         Registry::revoke_authority(folder, &config(), passphrase, CaKind::Devices, REASON, NOW)
     };
     assert!(matches!(
-        revoke(SECRETS.issuing),
+        revoke(&SECRETS.issuing),
         Err(RegistryError::File(_))
     ));
-    assert!(revoke(SECRETS.root).unwrap());
-    assert!(!revoke(SECRETS.root).unwrap());
+    assert!(revoke(&SECRETS.root).unwrap());
+    assert!(!revoke(&SECRETS.root).unwrap());
     let registry = open(world.folder.path(), Arc::new(MemorySink::default())).await;
     let trust = registry.trust();
     let verdict = trust.validate(camera.chain.ders(), Purpose::ClientDevice, NOW);
@@ -282,7 +283,7 @@ async fn revocation_by_another_process_is_taken_over_by_the_next_refresh() {
     let camera = device(&world, "camera-17").await;
     let other = open(world.folder.path(), Arc::new(MemorySink::default())).await;
     other
-        .revoke(CaKind::Devices, &camera.serial, REASON, registrar(), NOW)
+        .revoke(CaKind::Devices, &camera.serial, REASON, an_order(), NOW)
         .await
         .unwrap();
     let trust = world.registry.trust();

@@ -17,11 +17,11 @@ use pki::profile::CaKind;
 use registry::{Config, Registry, Revoked};
 use time::Duration;
 
-use crate::fixture::{NOW, SECRETS, config, csr, key, registrar};
+use crate::fixture::{NOW, SECRETS, an_order, config, csr, key, registrar};
 
 const DEVICE: &str = "camera-17";
 
-fn sqlite(folder: &Path) -> Tree {
+pub(crate) fn sqlite(folder: &Path) -> Tree {
     let mut tree = Tree::default();
     for name in ["registry.sqlite", "registry.sqlite-wal"] {
         if let Ok(bytes) = std::fs::read(folder.join(name)) {
@@ -33,17 +33,17 @@ fn sqlite(folder: &Path) -> Tree {
     tree
 }
 
-async fn open(folder: &Path, disk: SharedDisk) -> (Registry, SharedLog) {
+pub(crate) async fn open(folder: &Path, disk: SharedDisk) -> (Registry, SharedLog) {
     let log_key = LogKey::from_seed("audit.example.org/log", &[7; 32]).unwrap();
     let log = SharedLog::open_on(disk.clone(), &folder.join("audit"), log_key).unwrap();
     let audit = Arc::new(log.role("registry").unwrap());
     let config = Config { disk, ..config() };
-    let opened = Registry::open(folder, config, SECRETS.issuing, audit, NOW).await;
+    let opened = Registry::open(folder, config, &SECRETS.issuing, audit, NOW).await;
     (opened.unwrap(), log)
 }
 
 /// A folder in memory where the system has one: hundreds of synchronised files take minutes on a disk.
-fn quick_folder() -> tempfile::TempDir {
+pub(crate) fn quick_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
@@ -85,7 +85,7 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
         .unwrap();
     let enrolled = disk.ops().len();
     let reason = RevocationReason::KeyCompromise;
-    let revoked = registry.revoke(CaKind::Devices, &issued.serial, reason, registrar(), NOW);
+    let revoked = registry.revoke(CaKind::Devices, &issued.serial, reason, an_order(), NOW);
     assert_eq!(revoked.await.unwrap(), Revoked::Now);
     let withdrawn = disk.ops().len();
     let mut crashes = disk.crashes(folder.path(), &there);
@@ -134,7 +134,7 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
                     let count = events(&log, "certificate.revoke");
                     assert!(count >= 1, "{what}: revoked without an event");
                 }
-                let again = registry.revoke(CaKind::Devices, serial, reason, registrar(), NOW);
+                let again = registry.revoke(CaKind::Devices, serial, reason, an_order(), NOW);
                 let again = again.await.unwrap();
                 assert_eq!(again != Revoked::Now, is_revoked, "{what}");
                 assert_eq!(registry.status().revoked_count(), 1, "{what}");

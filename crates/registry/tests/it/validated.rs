@@ -8,7 +8,7 @@ use registry::AdmissionError;
 use rustls_pki_types::CertificateDer;
 use time::Duration;
 
-use crate::fixture::{NOW, key, registrar, world};
+use crate::fixture::{NOW, an_order, key, world};
 
 #[tokio::test]
 async fn admitted_certificate_is_refused_from_its_revocation_on() {
@@ -19,7 +19,7 @@ async fn admitted_certificate_is_refused_from_its_revocation_on() {
             "camera-17",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await
@@ -65,7 +65,7 @@ async fn admitted_certificate_is_refused_outside_of_its_dates_and_purpose_and_ch
             "camera-17",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await

@@ -10,7 +10,7 @@ use pki::profile::CaKind;
 use registry::{CrlName, Registry, RegistryError};
 use time::Duration;
 
-use crate::fixture::{NOW, SECRETS, World, config, key, registrar, world};
+use crate::fixture::{NOW, SECRETS, World, an_order, config, key, world};
 
 const YEAR: Duration = Duration::days(365);
 
@@ -37,7 +37,7 @@ async fn leaf_in_the_last_year_of_its_authority_lives_shorter() {
             "camera-17",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             later,
         )
         .await
@@ -66,7 +66,7 @@ async fn renewed_authority_has_name_and_key_of_before_and_what_it_issued_stays_v
             "camera-17",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             later,
         )
         .await
@@ -74,15 +74,16 @@ async fn renewed_authority_has_name_and_key_of_before_and_what_it_issued_stays_v
     let crl = world.registry.crl(CrlName::Root).unwrap();
     world.registry.close().await;
     let folder = world.folder.path();
-    let wrong = Registry::renew_authorities(folder, &config(), b"wrong", &CaKind::ALL, later);
+    let wrong =
+        Registry::renew_authorities(folder, &config(), &"wrong".into(), &CaKind::ALL, later);
     assert!(matches!(wrong, Err(RegistryError::File(_))));
-    Registry::renew_authorities(folder, &config(), SECRETS.root, &CaKind::ALL, later).unwrap();
+    Registry::renew_authorities(folder, &config(), &SECRETS.root, &CaKind::ALL, later).unwrap();
     assert_eq!(Registry::authorities_due(folder, later).unwrap(), []);
 
     // Two years after the end of the former certificates.
     let after = NOW + YEAR * 12;
     let audit = Arc::new(MemorySink::default());
-    let registry = Registry::open(folder, config(), SECRETS.issuing, audit, later)
+    let registry = Registry::open(folder, config(), &SECRETS.issuing, audit, later)
         .await
         .unwrap();
     let renewed = registry.authority_certificate(CaKind::Devices).unwrap();
@@ -106,7 +107,7 @@ async fn renewed_authority_has_name_and_key_of_before_and_what_it_issued_stays_v
             "camera-18",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             after,
         )
         .await
@@ -124,9 +125,9 @@ async fn renewed_authority_does_not_outlive_the_root() {
     let world = world().await;
     let later = NOW + YEAR * 15;
     let folder = world.folder.path();
-    Registry::renew_authorities(folder, &config(), SECRETS.root, &[CaKind::Users], later).unwrap();
+    Registry::renew_authorities(folder, &config(), &SECRETS.root, &[CaKind::Users], later).unwrap();
     let audit = Arc::new(MemorySink::default());
-    let registry = Registry::open(folder, config(), SECRETS.issuing, audit, later)
+    let registry = Registry::open(folder, config(), &SECRETS.issuing, audit, later)
         .await
         .unwrap();
     let users = registry.authority_certificate(CaKind::Users).unwrap();
@@ -148,7 +149,7 @@ async fn nothing_is_issued_by_a_clock_that_went_back_but_revoking_works() {
             "camera-17",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await
@@ -156,7 +157,7 @@ async fn nothing_is_issued_by_a_clock_that_went_back_but_revoking_works() {
     world.registry.close().await;
     let audit = Arc::new(MemorySink::default());
     let folder = world.folder.path();
-    let registry = Registry::open(folder, settings, SECRETS.issuing, audit, later)
+    let registry = Registry::open(folder, settings, &SECRETS.issuing, audit, later)
         .await
         .unwrap();
     let refused = registry
@@ -164,14 +165,14 @@ async fn nothing_is_issued_by_a_clock_that_went_back_but_revoking_works() {
             "camera-18",
             key().spki(),
             Clearance::Restricted,
-            registrar(),
+            an_order(),
             NOW,
         )
         .await;
     assert!(matches!(refused, Err(RegistryError::Clock(_))));
     let reason = pki::crl::RevocationReason::KeyCompromise;
     let revoked = registry
-        .revoke(CaKind::Devices, &issued.serial, reason, registrar(), NOW)
+        .revoke(CaKind::Devices, &issued.serial, reason, an_order(), NOW)
         .await;
     // In force; only the list has no date yet that it could have.
     assert!(matches!(revoked, Err(RegistryError::Clock(_))));

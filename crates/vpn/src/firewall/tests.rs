@@ -41,7 +41,7 @@ fn lines_with<'a>(script: &'a str, word: &str) -> Vec<&'a str> {
 
 #[test]
 fn daemon_protects_remote_networks_and_pools() {
-    let script = daemon(DAEMON).unwrap().script();
+    let script = daemon(DAEMON).unwrap().script("cordon_t");
     assert_eq!(
         lines_with(&script, "set protected"),
         [
@@ -64,7 +64,7 @@ fn own_network_inside_a_protected_one_stays_reachable_but_not_its_pool() {
         networks(&["10.9.0.0/16", "10.9.0.0/16", "fd09::/64"])
     );
     assert_eq!(firewall.narrow(), networks(&["10.9.5.0/24"]));
-    let script = firewall.script();
+    let script = firewall.script("cordon_t");
     let at = |rule: &str| script.find(rule).unwrap();
     assert!(at("ip saddr @bypass4") < at("ip saddr @narrow4"));
     assert!(at("ip saddr @narrow4") < at("ip saddr @own4"));
@@ -92,7 +92,7 @@ fn firewall_turned_off_makes_no_table() {
 #[test]
 fn manual_keys_protect_what_is_routed_into_the_tunnel() {
     let config = StaticConfig::parse(EXAMPLE).unwrap();
-    let script = Firewall::of_static(&config).unwrap().script();
+    let script = Firewall::of_static(&config).unwrap().script("cordon_t");
     assert!(
         script.contains("elements = { 10.2.0.0/16, 10.8.0.0/24 }"),
         "{script}"

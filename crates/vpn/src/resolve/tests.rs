@@ -389,7 +389,7 @@ fn fingerprint_changes_with_the_authorities() {
     root("two");
     write_secret(&folder, "the passphrase of the key", 0o600);
     let file = folder.path().join("one.key");
-    pki::file::save_private(&file, &key, b"the passphrase of the key").unwrap();
+    pki::file::save_private(&file, &key, &"the passphrase of the key".into()).unwrap();
     let text = FILE.replace(
         "psk_file = \"psk\"",
         "certificate = \"one.pem\"\nkey = \"one.key\"\npassphrase_file = \"psk\"",
@@ -423,8 +423,8 @@ fn with_certificate() -> (tempfile::TempDir, String) {
     let root = CertificateAuthority::create_root(&request, key.clone(), arc).unwrap();
     let chain = CertificateChain::new(vec![root.certificate().clone()]).unwrap();
     pki::file::save_chain(&folder.path().join("own.pem"), &chain).unwrap();
-    let secret = b"a secret for this test only";
-    pki::file::save_private(&folder.path().join("own.key"), &key, secret).unwrap();
+    let secret = "a secret for this test only";
+    pki::file::save_private(&folder.path().join("own.key"), &key, &secret.into()).unwrap();
     let text = FILE.replace("local_id = \"camera-17.example.org\"\n", "");
     let text = format!("trust = {{ anchors = [\"own.pem\"] }}\n{text}");
     (folder, text)

@@ -1,0 +1,291 @@
+//! `cordon registry request`: acts that others approve.
+
+use std::path::Path;
+
+use approval::Request;
+use serde_json::Value;
+
+use super::{field, list, print, request_export, text};
+use crate::administrator::Person;
+use crate::cli::{Asking, HolderName, NewAct, RequestCommand, Seen, SiteArgs};
+use crate::control::{self, ask};
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::orders::{ActOrder, Holder, RequestOrder, StepOrder};
+
+/// Longest file with a certification request.
+const MAX_CSR: usize = pki::csr::MAX_CSR_LEN * 2;
+
+pub(crate) async fn run(command: RequestCommand, json: bool) -> Outcome {
+    match command {
+        RequestCommand::New(act) => {
+            let (wanted, asking) = order(*act)?;
+            let order = RequestOrder::New {
+                wanted,
+                reason: asking.reason,
+                submit: asking.submit,
+            };
+            changed(&asking.site, order, json).await
+        }
+        RequestCommand::Edit { id, seen, act } => {
+            let (wanted, asking) = order(*act)?;
+            if asking.submit {
+                let hint = "hand it in with `cordon registry request submit`, by the new version";
+                return Err(Failure::usage("--submit does not go with edit", hint));
+            }
+            let order = RequestOrder::Edit {
+                id,
+                seen,
+                wanted,
+                reason: asking.reason,
+            };
+            changed(&asking.site, order, json).await
+        }
+        RequestCommand::List { site, all } => list_requests(&site, !all, json).await,
+        RequestCommand::Show { id, site } => {
+            let value = show(&site, &id).await?;
+            print(json, &value, &described(&value))
+        }
+        RequestCommand::Submit(seen) => step(seen, StepOrder::Submit, json).await,
+        RequestCommand::Withdraw(seen) => step(seen, StepOrder::Withdraw, json).await,
+        RequestCommand::Return(objection) => {
+            let reason = objection.reason;
+            step(objection.seen, StepOrder::Return { reason }, json).await
+        }
+        RequestCommand::Refuse(objection) => {
+            let reason = objection.reason;
+            step(objection.seen, StepOrder::Refuse { reason }, json).await
+        }
+        RequestCommand::Approve(seen) => approve(seen, json).await,
+        RequestCommand::CarryOut { seen, out } => carry_out(seen, out.as_deref(), json).await,
+        RequestCommand::Export { id, site, out } => {
+            let value = show(&site, &id).await?;
+            request_export::write(&value, &out)?;
+            let text = format!("wrote request {id} to {}", out.display());
+            print(json, &serde_json::json!({ "id": id, "folder": out }), &text)
+        }
+        RequestCommand::Verify { folder, root } => request_export::verify(&folder, &root, json),
+    }
+}
+
+pub(crate) async fn show(site: &SiteArgs, id: &str) -> Outcome<Value> {
+    ask_for(site, RequestOrder::Show { id: id.to_owned() }).await
+}
+
+async fn ask_for(site: &SiteArgs, order: RequestOrder) -> Outcome<Value> {
+    ask(site, control::Request::Registration(order)).await
+}
+
+async fn changed(site: &SiteArgs, order: RequestOrder, json: bool) -> Outcome {
+    let value = ask_for(site, order).await?;
+    print(json, &value, &line(&value))
+}
+
+fn line(value: &Value) -> String {
+    format!(
+        "request {} ({}) is {}, version {}",
+        text(value, "id"),
+        text(value, "act"),
+        text(value, "state"),
+        field(value, "version"),
+    )
+}
+
+async fn list_requests(site: &SiteArgs, open: bool, json: bool) -> Outcome {
+    let value = ask_for(site, RequestOrder::List { open }).await?;
+    let mut lines = String::new();
+    for request in list(&value, "requests") {
+        let overdue = match request.get("overdue") == Some(&true.into()) {
+            true => "  second approval overdue",
+            false => "",
+        };
+        lines.push_str(&format!(
+            "{}  version {:<3} {:<10} {:<14} {:<20} asked by {}{overdue}\n",
+            text(request, "id"),
+            field(request, "version"),
+            text(request, "state"),
+            text(request, "act"),
+            text(request, "subject"),
+            text(request, "requester"),
+        ));
+    }
+    print(json, &value, &lines)
+}
+
+/// A request for people to read before they sign it.
+fn described(value: &Value) -> String {
+    let mut lines = format!("{}\n", line(value));
+    let request = value.get("request").unwrap_or(&Value::Null);
+    if let Some(act) = request.get("act").and_then(Value::as_object) {
+        for (name, content) in act {
+            lines.push_str(&format!("  {name:<12} {content}\n"));
+        }
+    }
+    lines.push_str(&format!("  asked by     {}\n", text(request, "requester")));
+    lines.push_str(&format!("  why          {}\n", text(request, "reason")));
+    lines.push_str(&format!(
+        "  approvals    {} needed\n",
+        field(value, "approvals_needed")
+    ));
+    for change in list(value, "history") {
+        lines.push_str(&format!(
+            "{:>4}  {}  {:<14} {:<20} {}\n",
+            field(change, "version"),
+            text(change, "at"),
+            text(change, "step"),
+            text(change, "by"),
+            text(change, "reason"),
+        ));
+    }
+    lines
+}
+
+async fn step(seen: Seen, step: StepOrder, json: bool) -> Outcome {
+    let Seen { id, seen, site } = seen;
+    changed(&site, RequestOrder::Step { id, seen, step }, json).await
+}
+
+/// Signs what the site shows, if it is the version that the person saw. The bytes are made here, from the act that is
+/// shown: what a site calls the statement is not believed.
+async fn approve(seen: Seen, json: bool) -> Outcome {
+    const HINT: &str = "name your PKCS#12 or PEM file with --as FILE and --as-password-file FILE";
+    let person = Person::of(&seen.site)?
+        .ok_or_else(|| Failure::usage("an approval is signed, and nobody is named", HINT))?;
+    let value = show(&seen.site, &seen.id).await?;
+    let request = request_of(&value)?;
+    if request.id().0 != seen.id || request.version() != seen.seen {
+        let what = anyhow::anyhow!(
+            "request {} has version {} by now, not {}",
+            request.id().0,
+            request.version(),
+            seen.seen
+        );
+        return Err(Failure::new(
+            what,
+            "look at it again, then approve that version",
+        ));
+    }
+    let statement = request.statement().or_hint("statement", "report this")?;
+    let signature = hex::encode(person.sign_raw(&statement)?);
+    step(seen, StepOrder::Approve { signature }, json).await
+}
+
+pub(crate) fn request_of(value: &Value) -> Outcome<Request> {
+    let request = value.get("request").cloned().unwrap_or_default();
+    serde_json::from_value(request).or_hint(
+        "the request cannot be read",
+        "use the same version of cordon",
+    )
+}
+
+async fn carry_out(seen: Seen, out: Option<&Path>, json: bool) -> Outcome {
+    let Seen { id, seen, site } = seen;
+    if out.is_some_and(Path::exists) {
+        return Err(Failure::new(
+            anyhow::anyhow!("the file of --out exists already"),
+            "name another file",
+        ));
+    }
+    let value = ask_for(&site, RequestOrder::CarryOut { id, seen }).await?;
+    let mut summary = line(&value);
+    if let (Some(out), chain) = (out, text(&value, "chain_pem"))
+        && !chain.is_empty()
+    {
+        control::write_new(out, chain.as_bytes())?;
+        summary.push_str(&format!("\nwrote {}", out.display()));
+    }
+    print(json, &value, &summary)
+}
+
+fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
+    Ok(match act {
+        NewAct::Issue {
+            holder,
+            csr,
+            clearance,
+            tunnel_only,
+            asking,
+        } => {
+            let order = ActOrder::Issue {
+                holder: named(holder)?,
+                tunnel_only,
+                csr: read_csr(&csr)?,
+                clearance,
+            };
+            (order, asking)
+        }
+        NewAct::Renew { serial, asking } => (ActOrder::Renew { serial }, asking),
+        NewAct::Revoke {
+            serial,
+            cause,
+            emergency,
+            asking,
+        } => {
+            let order = ActOrder::Revoke {
+                serial,
+                cause,
+                emergency,
+            };
+            (order, asking)
+        }
+        NewAct::Holder {
+            holder,
+            change,
+            cause,
+            emergency,
+            asking,
+        } => {
+            let order = ActOrder::Holder {
+                holder: named(holder)?,
+                change,
+                cause,
+                emergency,
+            };
+            (order, asking)
+        }
+        NewAct::Person {
+            uid,
+            clearance,
+            role,
+            unit,
+            asking,
+        } => {
+            let order = ActOrder::Person {
+                uid,
+                clearance,
+                roles: role,
+                units: unit,
+            };
+            (order, asking)
+        }
+    })
+}
+
+pub(crate) fn named(named: HolderName) -> Outcome<Holder> {
+    match (named.device, named.uid, named.gateway) {
+        (Some(device), ..) => Ok(Holder::Device(device)),
+        (_, Some(uid), _) => Ok(Holder::Uid(uid)),
+        (.., Some(gateway)) => Ok(Holder::Gateway(gateway)),
+        (None, None, None) => {
+            let hint = "use --device, --uid or --gateway";
+            Err(Failure::usage("nobody is named", hint))
+        }
+    }
+}
+
+/// The request in DER, hexadecimal.
+fn read_csr(file: &Path) -> Outcome<String> {
+    const HINT: &str = "make one with `openssl req -new -key KEY -out FILE`";
+    let what = || format!("cannot use {} as a certification request", file.display());
+    let bytes = std::fs::read(file).or_hint(what(), HINT)?;
+    if bytes.len() > MAX_CSR {
+        return Err(Failure::new(
+            anyhow::anyhow!("{} is too large", file.display()),
+            HINT,
+        ));
+    }
+    let der = match std::str::from_utf8(&bytes) {
+        Ok(pem) => pki::csr::from_pem(pem).or_hint(what(), HINT)?,
+        Err(_) => bytes,
+    };
+    Ok(hex::encode(der))
+}

@@ -1,0 +1,103 @@
+//! What people ask a registry for, as it goes to the site.
+
+use serde::{Deserialize, Serialize};
+
+/// A device, a person or a gateway.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Holder {
+    /// A person, by user id.
+    Uid(String),
+    /// A device, by name.
+    Device(String),
+    /// A gateway, by its first name.
+    Gateway(String),
+}
+
+/// What to do with requests.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RequestOrder {
+    /// Requests; only those that wait for somebody if `open`.
+    List {
+        open: bool,
+    },
+    Show {
+        id: String,
+    },
+    New {
+        wanted: ActOrder,
+        reason: String,
+        /// Hands it in at once.
+        submit: bool,
+    },
+    Edit {
+        id: String,
+        seen: u64,
+        wanted: ActOrder,
+        reason: String,
+    },
+    Step {
+        id: String,
+        /// Version that the person saw.
+        seen: u64,
+        step: StepOrder,
+    },
+    CarryOut {
+        id: String,
+        seen: u64,
+    },
+}
+
+/// A step of a person with a request.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum StepOrder {
+    Submit,
+    Withdraw,
+    Return {
+        reason: String,
+    },
+    Refuse {
+        reason: String,
+    },
+    /// With the signature over the request's statement, in hexadecimal.
+    Approve {
+        signature: String,
+    },
+}
+
+/// An act, as people ask for it; the site looks up what is known of its subject.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ActOrder {
+    /// For a person, a device, or a device that only opens tunnels.
+    Issue {
+        holder: Holder,
+        tunnel_only: bool,
+        /// Certification request, DER in hexadecimal.
+        csr: String,
+        clearance: Option<u8>,
+    },
+    Renew {
+        serial: String,
+    },
+    Revoke {
+        serial: String,
+        cause: String,
+        emergency: bool,
+    },
+    Holder {
+        holder: Holder,
+        change: String,
+        cause: String,
+        emergency: bool,
+    },
+    /// Rights that are not named stay.
+    Person {
+        uid: String,
+        clearance: Option<u8>,
+        roles: Option<Vec<String>>,
+        units: Option<Vec<String>>,
+    },
+}

@@ -1,0 +1,383 @@
+//! Whether every certificate came about as the rules say: from the log alone, without the registry's database.
+//!
+//! The log says of each certificate how it came about, and of each approved act who approved it, with the approvers'
+//! signatures and certificates. [`Completeness`] takes the events in order, then certificates that are known by other
+//! means (the registry's book, what a TLS server has seen), and says what does not fit.
+
+mod recorded;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use approval::{Act, Policy, RecordedApproval, act_of};
+use audit::{Event, Outcome};
+use error_report::Report;
+use pki::Certificate;
+use pki::cert;
+use pki::path::{Identity, Purpose, TrustError, TrustStore};
+use pki::profile::CaKind;
+use rustls_pki_types::CertificateDer;
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use self::recorded::Recorded;
+use crate::issue::OriginKind;
+
+/// Something that the rules do not explain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// Index of the log's entry that shows it, if one does.
+    pub entry: Option<u64>,
+    pub what: String,
+}
+
+/// What the log shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CompletenessReport {
+    /// Certificates by how they came about: `request`, `order`, `own`, `enrolment`, `renewal`, `unknown`.
+    pub certificates: BTreeMap<String, u64>,
+    /// Approved acts that were carried out, by name.
+    pub acts: BTreeMap<String, u64>,
+    /// Approvals with a good signature.
+    pub approvals: u64,
+    /// Certificates that were looked for in the log.
+    pub looked_for: u64,
+    pub gaps: Vec<Gap>,
+}
+
+/// A request by its events.
+#[derive(Default)]
+struct Tracked {
+    approvals: BTreeMap<String, Act>,
+    carried_out: Option<CarriedOut>,
+    /// The version that the last step made, and the approvals before it.
+    last: (u64, BTreeMap<String, Act>),
+}
+
+impl Tracked {
+    fn approvals_of(&self, act: &Act) -> usize {
+        self.approvals
+            .values()
+            .filter(|other| *other == act)
+            .count()
+    }
+}
+
+struct CarriedOut {
+    entry: u64,
+    version: u64,
+    act: Act,
+    result: String,
+    at: OffsetDateTime,
+    enough: bool,
+}
+
+/// Goes through a log; see the [module](self).
+pub struct Completeness {
+    trust: TrustStore,
+    authorities: Vec<Certificate>,
+    policy: Policy,
+    requests: BTreeMap<String, Tracked>,
+    /// By fingerprint.
+    recorded: HashMap<String, Recorded>,
+    /// Serial numbers so far, by authority.
+    serials: BTreeSet<(String, String)>,
+    /// Devices with a one-time code.
+    invited: BTreeSet<String>,
+    /// Holders of a certificate so far, by authority and name.
+    holders: BTreeSet<(String, String)>,
+    /// Revoked certificates, by authority and serial number.
+    revoked: BTreeSet<(String, String)>,
+    last: Option<OffsetDateTime>,
+    report: CompletenessReport,
+}
+
+impl Completeness {
+    /// Begins with the site's authorities, whose root the caller knows to be the true one, and the numbers of approvals
+    /// that the site wants.
+    ///
+    /// # Errors
+    /// Certificates that are none of authorities.
+    pub fn new(
+        root: &Certificate,
+        authorities: &[Certificate],
+        policy: Policy,
+    ) -> Result<Self, TrustError> {
+        Ok(Self {
+            trust: TrustStore::new(std::slice::from_ref(root), authorities)?,
+            authorities: authorities.to_vec(),
+            policy,
+            requests: BTreeMap::new(),
+            recorded: HashMap::new(),
+            serials: BTreeSet::new(),
+            invited: BTreeSet::new(),
+            holders: BTreeSet::new(),
+            revoked: BTreeSet::new(),
+            last: None,
+            report: CompletenessReport::default(),
+        })
+    }
+
+    /// Takes the next event of the log.
+    pub fn note(&mut self, entry: u64, event: &Event) {
+        self.last = Some(event.at);
+        if event.role != "registry" {
+            return;
+        }
+        match event.action.as_str() {
+            "request.interrupted" => self.interrupted(event),
+            _ if event.outcome != Outcome::Ok => {}
+            "certificate.issue" => self.issued(entry, event),
+            "certificate.revoke" => {
+                let serial = event.details.get("serial").and_then(Value::as_str);
+                let authority = event.resource.split('/').nth(1);
+                let one = authority.zip(serial);
+                self.revoked
+                    .extend(one.map(|(authority, serial)| (authority.into(), serial.into())));
+            }
+            "enrolment.invite" => {
+                let device = event.resource.strip_prefix("device/");
+                self.invited.extend(device.map(str::to_owned));
+            }
+            action => {
+                if let Some(step) = action.strip_prefix("request.") {
+                    self.step(entry, step, event);
+                }
+            }
+        }
+    }
+
+    fn issued(&mut self, entry: u64, event: &Event) {
+        let Some((fingerprint, mut one)) = Recorded::of_event(entry, event) else {
+            return self.gap(entry, "an issued certificate without serial number");
+        };
+        let serial = (one.authority.clone(), one.serial.clone());
+        if !self.serials.insert(serial) {
+            let what = format!(
+                "{}: serial number {} is there twice",
+                one.authority, one.serial
+            );
+            self.gap(entry, what);
+        }
+        let holder = (one.authority.clone(), one.holder.clone());
+        let first = self.holders.insert(holder);
+        one.prepared = match one.origin {
+            Some(OriginKind::Enrolment) => self.invited.contains(&one.holder),
+            Some(OriginKind::Renewal) => !first,
+            _ => true,
+        };
+        self.recorded.insert(fingerprint, one);
+    }
+
+    fn step(&mut self, entry: u64, step: &str, event: &Event) {
+        let id = request_of(event);
+        let request = self.requests.entry(id.clone()).or_default();
+        request.last = (version_of(event), request.approvals.clone());
+        match step {
+            "approve" => self.approved(entry, &id, event),
+            // The content is another one, or begins anew: approvals so far count no more.
+            "draft" | "edit" | "return" | "submit" => request.approvals.clear(),
+            "withdraw" | "refuse" => {}
+            carried_out => self.carried_out(entry, &id, carried_out, event),
+        }
+    }
+
+    fn approved(&mut self, entry: u64, id: &str, event: &Event) {
+        match self.approval(event) {
+            Ok(approval) => {
+                self.report.approvals += 1;
+                let request = self.requests.entry(id.to_owned()).or_default();
+                request.approvals.insert(approval.uid, approval.act);
+            }
+            Err(why) => {
+                let what = format!("approval of request {id} by {}: {why}", event.actor.id);
+                self.gap(entry, what);
+            }
+        }
+    }
+
+    /// The approval of an event, if it counts; else the reason.
+    fn approval(&self, event: &Event) -> Result<RecordedApproval, String> {
+        let approval =
+            RecordedApproval::verify(event).map_err(|error| Report(&error).to_string())?;
+        let chain = [CertificateDer::from(approval.certificate.as_slice())];
+        let identity: Identity = self
+            .trust
+            .validate_path(&chain, Purpose::ClientUser, event.at)
+            .map_err(|error| Report(&error).to_string())?
+            .0;
+        let serial = (CaKind::Users.name().to_owned(), identity.serial_hex.clone());
+        let refused = if identity.uid.as_deref() != Some(&approval.uid) {
+            "the certificate is another person's"
+        } else if !self.recorded.contains_key(&identity.fingerprint) {
+            // An authority's key could make an approver whom nobody knows.
+            "the certificate is in no event before it"
+        } else if self.revoked.contains(&serial) {
+            "the certificate was revoked before"
+        } else if approval.act.granted() > Some(identity.clearance) {
+            "the certificate clears for less than was approved"
+        } else {
+            return Ok(approval);
+        };
+        Err(refused.to_owned())
+    }
+
+    fn carried_out(&mut self, entry: u64, id: &str, step: &str, event: &Event) {
+        let act = match act_of(event) {
+            Ok(act) if act.name() == step => act,
+            _ => {
+                let what = format!("request {id}: a step {step:?} that is no act");
+                return self.gap(entry, what);
+            }
+        };
+        *self.report.acts.entry(step.to_owned()).or_default() += 1;
+        let wanted = self.policy.approvals_before(&act);
+        let request = self.requests.entry(id.to_owned()).or_default();
+        let found = request.approvals_of(&act);
+        let result = event.details.get("result").and_then(Value::as_str);
+        request.carried_out = Some(CarriedOut {
+            entry,
+            version: version_of(event),
+            act,
+            result: result.unwrap_or_default().to_owned(),
+            at: event.at,
+            enough: found >= wanted,
+        });
+        if found < wanted {
+            let what = format!("request {id}: {step} with {found} of {wanted} approvals");
+            self.gap(entry, what);
+        }
+    }
+
+    /// A step that ended between its event and its effect: the registry recorded that it had none. Its event is there
+    /// or not; a certificate's may be there before it.
+    fn interrupted(&mut self, event: &Event) {
+        let (id, version) = (request_of(event), version_of(event));
+        let request = self.requests.entry(id.clone()).or_default();
+        if request.last.0 == version {
+            request.approvals = std::mem::take(&mut request.last.1);
+        }
+        if let Some(done) = request.carried_out.take_if(|done| done.version == version) {
+            let acts = self.report.acts.entry(done.act.name().to_owned());
+            acts.and_modify(|count| *count = count.saturating_sub(1));
+        }
+        let done = request.carried_out.as_ref();
+        let result = done.map(|done| done.result.clone());
+        self.recorded.retain(|_, one| {
+            one.request.as_ref() != Some(&id) || Some(&one.serial) == result.as_ref()
+        });
+    }
+
+    /// Looks for a certificate that somebody has seen. One that none of the issuing authorities signed is none of the
+    /// registry's.
+    pub fn look_for(&mut self, der: &[u8]) {
+        self.compare(der, false);
+    }
+
+    /// Looks for a certificate of the registry's book.
+    pub fn look_for_of_book(&mut self, der: &[u8]) {
+        self.compare(der, true);
+    }
+
+    fn compare(&mut self, der: &[u8], of_book: bool) {
+        self.report.looked_for += 1;
+        let fingerprint = cert::fingerprint_sha256(der);
+        let Ok(certificate) = cert::from_der(der) else {
+            let what = format!("{fingerprint}: this is no certificate");
+            return self.report.gaps.push(Gap { entry: None, what });
+        };
+        let name = || {
+            let serial = cert::serial_hex(&certificate);
+            format!(
+                "certificate {serial} of {}",
+                certificate.tbs_certificate.subject
+            )
+        };
+        if let Some(recorded) = self.recorded.get_mut(&fingerprint) {
+            recorded.in_book |= of_book;
+            if let Some(field) = recorded.differs_from(der, &certificate, &self.trust) {
+                let (entry, what) = (
+                    recorded.entry,
+                    format!("{}: its event has another {field}", name()),
+                );
+                self.gap(entry, what);
+            }
+            return;
+        }
+        let mut authorities = self.authorities.iter();
+        if authorities.any(|authority| cert::is_signed_by(&certificate, authority)) {
+            let what = format!("{} is in no event of the log", name());
+            self.report.gaps.push(Gap { entry: None, what });
+        }
+    }
+
+    /// Ends. `book` says that every certificate of the registry's book was [looked for](Self::look_for_of_book).
+    #[must_use]
+    pub fn finish(mut self, book: bool) -> CompletenessReport {
+        let recorded = std::mem::take(&mut self.recorded);
+        let mut recorded: Vec<Recorded> = recorded.into_values().collect();
+        recorded.sort_by_key(|one| one.entry);
+        for one in &recorded {
+            let origin = one.origin.map_or("unknown", OriginKind::name);
+            *self
+                .report
+                .certificates
+                .entry(origin.to_owned())
+                .or_default() += 1;
+            let request = one.request.as_ref().and_then(|id| self.requests.get(id));
+            let unexplained =
+                one.unexplained(request.and_then(|request| request.carried_out.as_ref()));
+            let lost = (book && !one.in_book)
+                .then(|| "it is recorded as issued, and not in the registry's book".to_owned());
+            for what in unexplained.into_iter().chain(lost) {
+                let what = format!("certificate {} of {}: {what}", one.serial, one.holder);
+                self.gap(one.entry, what);
+            }
+        }
+        self.overdue();
+        self.report
+    }
+
+    /// Emergencies whose further approvals did not come in time.
+    fn overdue(&mut self) {
+        let mut late = Vec::new();
+        for (id, request) in &self.requests {
+            let Some(done) = &request.carried_out else {
+                continue;
+            };
+            let wanted = self.policy.confirmations(&done.act);
+            let found = request.approvals_of(&done.act);
+            let confirm_within = self.policy.confirm_within();
+            let waited = self
+                .last
+                .is_some_and(|last| last - done.at > confirm_within);
+            if done.enough && found < wanted && waited {
+                let what =
+                    format!("request {id}: {found} of {wanted} approvals, and the time is over");
+                late.push((done.entry, what));
+            }
+        }
+        for (entry, what) in late {
+            self.gap(entry, what);
+        }
+    }
+
+    fn gap(&mut self, entry: u64, what: impl Into<String>) {
+        self.report.gaps.push(Gap {
+            entry: Some(entry),
+            what: what.into(),
+        });
+    }
+}
+
+/// Identifier of an event's request.
+fn request_of(event: &Event) -> String {
+    let id = event.resource.strip_prefix("request/");
+    id.unwrap_or_default().to_owned()
+}
+
+/// Version of the request that an event's step makes.
+fn version_of(event: &Event) -> u64 {
+    let version = event.details.get("version").and_then(Value::as_u64);
+    version.unwrap_or_default()
+}

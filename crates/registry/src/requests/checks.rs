@@ -1,0 +1,196 @@
+//! What the registry knows of an act before anybody approves it, and once more when it is carried out.
+
+use approval::{Act, HolderKind, Refusal};
+use pki::clearance::Clearance;
+use pki::csr;
+use pki::profile::{CaKind, Profile};
+use pki::spki::spki_sha256;
+use store::sqlx;
+
+use super::error::RequestError;
+use super::records::Wanted;
+use crate::codes::check_device_name;
+use crate::warrant::authority_of;
+use crate::{Registry, RegistryError};
+
+/// Profiles of certificates that are issued on request.
+pub const PROFILES: [Profile; 4] = [
+    Profile::User {
+        administrator: false,
+    },
+    Profile::User {
+        administrator: true,
+    },
+    Profile::Device,
+    Profile::VpnDevice,
+];
+
+/// The profile of this name, if such certificates are issued on request.
+#[must_use]
+pub fn profile(name: &str) -> Option<Profile> {
+    PROFILES
+        .into_iter()
+        .find(|profile| profile.to_string() == name)
+}
+
+impl Registry {
+    /// Refuses what nobody could carry out, before anybody signs it.
+    pub(super) async fn check_wanted(&self, wanted: &Wanted) -> Result<(), RequestError> {
+        match &wanted.act {
+            Act::Issue {
+                subject,
+                profile: name,
+                clearance,
+                spki_sha256,
+            } => {
+                let unknown = || RequestError::NotAvailable(format!("profile {name:?}"));
+                let profile = profile(name).ok_or_else(unknown)?;
+                self.check_bound(profile, *clearance)?;
+                let csr = wanted.csr.as_deref().ok_or(RequestError::NoCsr)?;
+                self.check_csr(csr, profile, subject, spki_sha256).await
+            }
+            Act::Renew {
+                subject,
+                serial,
+                clearance,
+            }
+            | Act::Revoke {
+                subject,
+                serial,
+                clearance,
+                ..
+            } => self.check_certificate(serial, subject, *clearance).await,
+            Act::ChangeHolder {
+                subject,
+                holder,
+                clearance,
+                ..
+            } => self.check_holder(*holder, subject, *clearance).await,
+            // The directory is the caller's.
+            Act::ChangePerson { .. } => Ok(()),
+            other => Err(RequestError::NotAvailable(other.name().to_owned())),
+        }
+    }
+
+    fn check_bound(&self, profile: Profile, wanted: Clearance) -> Result<(), RequestError> {
+        let kind = profile.issued_by().ok_or(RegistryError::NotALeaf)?;
+        match self.authority(kind)?.max_clearance() {
+            Some(bound) if wanted > bound => Err(Refusal::AboveAuthority { bound, wanted }.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn check_csr(
+        &self,
+        der: &[u8],
+        profile: Profile,
+        subject: &str,
+        spki: &str,
+    ) -> Result<(), RequestError> {
+        let csr = csr::parse_and_verify(der)?;
+        let is_person = matches!(profile, Profile::User { .. });
+        // A person's certificate gets the directory's names; the request may leave them out, not change them.
+        let requested = match is_person {
+            true => csr.subject.uid.as_ref(),
+            false => Some(&csr.subject.common_name),
+        };
+        if let Some(requested) = requested.filter(|requested| *requested != subject) {
+            return Err(RequestError::OtherSubject {
+                requested: requested.clone(),
+                subject: subject.to_owned(),
+            });
+        }
+        if !is_person {
+            check_device_name(subject)?;
+        }
+        let found = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
+        if found != spki {
+            return Err(RequestError::OtherKey);
+        }
+        self.check_new_key(spki).await
+    }
+
+    pub(crate) async fn check_new_key(&self, spki: &str) -> Result<(), RequestError> {
+        let holder: Option<String> =
+            sqlx::query_scalar("SELECT holder_id FROM issued WHERE spki_sha256 = ? LIMIT 1")
+                .bind(spki)
+                .fetch_optional(self.inner.people.read())
+                .await?;
+        match holder {
+            Some(holder) => Err(RequestError::KeyInUse(holder)),
+            None => Ok(()),
+        }
+    }
+
+    async fn check_certificate(
+        &self,
+        serial: &str,
+        subject: &str,
+        clearance: Clearance,
+    ) -> Result<(), RequestError> {
+        let unknown = || RegistryError::UnknownSerial {
+            authority: CaKind::Users,
+            serial: serial.to_owned(),
+        };
+        let (_, record) = self.find(serial).await?.ok_or_else(unknown)?;
+        let other = |field| RequestError::OtherCertificate {
+            serial: serial.to_owned(),
+            field,
+        };
+        if record.uid.as_deref().unwrap_or(&record.holder) != subject {
+            return Err(other("the subject"));
+        }
+        if record.clearance.unwrap_or_default() != clearance {
+            return Err(other("the clearance"));
+        }
+        match record.revoked {
+            Some(_) => Err(RequestError::AlreadyRevoked(serial.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    async fn check_holder(
+        &self,
+        holder: HolderKind,
+        subject: &str,
+        clearance: Clearance,
+    ) -> Result<(), RequestError> {
+        let authority = authority_of(holder);
+        if self.holder_state(authority, subject).await?.is_none() {
+            let holder = subject.to_owned();
+            return Err(RegistryError::UnknownHolder { authority, holder }.into());
+        }
+        let has = self.holder_clearance(authority, subject).await?;
+        if clearance < has {
+            return Err(RequestError::OtherClearance {
+                subject: subject.to_owned(),
+                has,
+                says: clearance,
+            });
+        }
+        Ok(())
+    }
+
+    /// The highest clearance of a holder's certificates, revoked ones too: what a readmission leads back to.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
+    pub async fn holder_clearance(
+        &self,
+        authority: CaKind,
+        holder: &str,
+    ) -> Result<Clearance, RegistryError> {
+        let level: Option<i64> = sqlx::query_scalar(
+            "SELECT max(clearance) FROM issued WHERE authority = ? AND holder_id = ?",
+        )
+        .bind(authority.name())
+        .bind(holder)
+        .fetch_one(self.readers(authority))
+        .await?;
+        let level = u8::try_from(level.unwrap_or(0));
+        level
+            .ok()
+            .and_then(|level| Clearance::try_from(level).ok())
+            .ok_or(RegistryError::Corrupt("clearance"))
+    }
+}

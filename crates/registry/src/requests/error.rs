@@ -1,0 +1,120 @@
+//! Reasons for which a step of a request fails.
+
+use approval::Refusal;
+use pki::clearance::Clearance;
+use pki::csr::CsrError;
+use store::sqlx;
+use time::OffsetDateTime;
+
+use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS};
+use crate::RegistryError;
+
+/// Why a step of a request was not made; the request stays as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error("there is no request {0}")]
+    Unknown(String),
+    /// Somebody else was quicker.
+    #[error(
+        "request {id} was changed meanwhile: version {shown} was shown, {current} is current; {by} made the step {step:?} at {at}"
+    )]
+    Changed {
+        id: String,
+        /// Version that the step names.
+        shown: u64,
+        /// Version now.
+        current: u64,
+        /// Author of the newest change.
+        by: String,
+        /// Its name.
+        step: String,
+        at: OffsetDateTime,
+    },
+    /// The rules of requests refuse it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("{0} has {MAX_OPEN_OF_ONE} open requests; withdraw one or wait for a decision")]
+    TooManyOfOne(String),
+    #[error("there are {MAX_OPEN} open requests; they wait for decisions")]
+    TooMany,
+    #[error("{0} began {MAX_BEGUN_PER_DAY} requests within a day; go on tomorrow")]
+    TooManyToday(String),
+    #[error("the request has {MAX_VERSIONS} versions; withdraw it and begin another one")]
+    TooManyVersions,
+    /// Nobody can carry it out yet.
+    #[error("{0} is not available yet")]
+    NotAvailable(String),
+    #[error("a certificate is issued for a certification request; there is none")]
+    NoCsr,
+    #[error("certification request refused")]
+    Csr(#[from] CsrError),
+    /// The certification request names somebody else.
+    #[error("the certification request is for {requested:?}, the act for {subject:?}")]
+    OtherSubject { requested: String, subject: String },
+    #[error("the certification request has another key than the act")]
+    OtherKey,
+    /// One key, one certificate: a second holder could act as the first.
+    #[error("the key has a certificate already, of {0}; make another one")]
+    KeyInUse(String),
+    /// The act does not say what the registry knows.
+    #[error("{field} of the act is not that of certificate {serial}")]
+    OtherCertificate { serial: String, field: &'static str },
+    /// The act is about less than the holder has.
+    #[error("the certificates of {subject} go up to {has}, the act says {says}")]
+    OtherClearance {
+        subject: String,
+        has: Clearance,
+        says: Clearance,
+    },
+    #[error("certificate {0} is revoked already")]
+    AlreadyRevoked(String),
+    /// A fault on our side, or something that is not there.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+impl RequestError {
+    /// Whether it is unknown what became of the event.
+    pub(crate) const fn is_uncertain(&self) -> bool {
+        matches!(
+            self,
+            Self::Registry(
+                RegistryError::Audit(_) | RegistryError::Store(_) | RegistryError::Interrupted
+            )
+        )
+    }
+
+    /// Stable name of the reason, in kebab case.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => "unknown-request",
+            Self::Changed { .. } => "changed-meanwhile",
+            Self::Refused(refusal) => refusal.code(),
+            Self::TooManyOfOne(_) | Self::TooMany | Self::TooManyToday(_) => "too-many-requests",
+            Self::TooManyVersions => "too-many-versions",
+            Self::NotAvailable(_) => "not-available",
+            Self::NoCsr => "csr-missing",
+            Self::Csr(_) => "csr-refused",
+            Self::OtherSubject { .. } => "other-subject",
+            Self::OtherKey => "other-key",
+            Self::KeyInUse(_) => "key-in-use",
+            Self::OtherCertificate { .. } => "other-certificate",
+            Self::OtherClearance { .. } => "other-clearance",
+            Self::AlreadyRevoked(_) => "already-revoked",
+            Self::Registry(_) => "registry",
+        }
+    }
+}
+
+impl From<sqlx::Error> for RequestError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Registry(error.into())
+    }
+}
+
+impl From<store::StoreError> for RequestError {
+    fn from(error: store::StoreError) -> Self {
+        Self::Registry(error.into())
+    }
+}

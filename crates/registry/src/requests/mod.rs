@@ -1,0 +1,28 @@
+//! Requests for acts that need approval: kept here, with every change in the audit log before it takes effect.
+//!
+//! [`approval`] says what may become of a request; this module keeps it. A step goes
+//!
+//! ```text
+//! note which step begins ─► record its event ─► change the row, drop the note
+//! ```
+//!
+//! and what ends between the last two has an event without effect. The note says so at the next step or
+//! start, as an event of its own (`request.interrupted`), so that the log tells what did not happen. Steps
+//! are made one at a time; each names the version that its author saw.
+
+mod carry;
+mod checks;
+mod error;
+mod overdue;
+mod records;
+mod steps;
+mod store;
+
+pub use self::carry::CarryError;
+pub use self::checks::{PROFILES, profile};
+pub use self::error::RequestError;
+pub use self::records::{
+    MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, RequestChange, RequestRecord,
+    RequestSummary, Wanted,
+};
+pub use self::steps::Step;

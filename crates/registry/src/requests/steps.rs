@@ -1,0 +1,312 @@
+//! Steps of requests, one at a time.
+
+use access::Principal;
+use approval::{Refusal, Request, RequestId, Transition};
+use audit::{Actor, Event, Outcome};
+use store::sqlx;
+use time::OffsetDateTime;
+use tokio::sync::MutexGuard;
+
+use super::error::RequestError;
+use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, Wanted};
+use super::store::{Beside, check_version, request_in, write};
+use crate::{Registry, RegistryError};
+
+/// Random bytes in the identifier of a request.
+const ID_BYTES: usize = 6;
+
+/// A step of a person with a request that is there.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Changes the content; approvals so far end.
+    Edit {
+        wanted: Wanted,
+        reason: String,
+    },
+    Submit,
+    Withdraw,
+    Return {
+        reason: String,
+    },
+    Refuse {
+        reason: String,
+    },
+    /// Adds an approval, signed with the key of the session's certificate.
+    Approve {
+        /// That certificate in DER.
+        certificate: Vec<u8>,
+        /// Signature over [`Request::statement`].
+        signature: Vec<u8>,
+    },
+}
+
+impl Step {
+    /// Name in events and history.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Edit { .. } => "edit",
+            Self::Submit => "submit",
+            Self::Withdraw => "withdraw",
+            Self::Return { .. } => "return",
+            Self::Refuse { .. } => "refuse",
+            Self::Approve { .. } => "approve",
+        }
+    }
+
+    fn beside(&self) -> Beside<'_> {
+        match self {
+            Self::Edit { wanted, .. } => Beside {
+                csr: wanted.csr.as_deref(),
+                certificate: None,
+            },
+            Self::Approve { certificate, .. } => Beside {
+                csr: None,
+                certificate: Some(certificate),
+            },
+            _ => Beside::default(),
+        }
+    }
+}
+
+/// The right to make a step: while it lives, nobody else makes one.
+pub(crate) struct Turn<'a> {
+    pub(super) _guard: MutexGuard<'a, ()>,
+    pub(super) id: String,
+}
+
+impl Registry {
+    /// Begins a request of `by`; it is a draft then.
+    ///
+    /// # Errors
+    /// [`RequestError`], one variant per reason.
+    pub async fn draft_request(
+        &self,
+        wanted: Wanted,
+        by: &Principal,
+        reason: &str,
+        now: OffsetDateTime,
+    ) -> Result<Request, RequestError> {
+        self.check_wanted(&wanted).await?;
+        let uid = by.uid();
+        let mut bytes = [0; ID_BYTES];
+        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RegistryError::Random)?;
+        let id = hex::encode(bytes);
+        let draft = Request::draft(RequestId(id.clone()), uid, None, wanted.act, reason, now)?;
+        let turn = self.turn(&id, now).await?;
+        self.check_room(uid, now).await?;
+        let beside = Beside {
+            csr: wanted.csr.as_deref(),
+            certificate: None,
+        };
+        let outcome = self.make(draft, "draft", uid, beside, now);
+        let outcome = outcome.await;
+        self.end_turn(turn, outcome).await
+    }
+
+    /// Makes `step` of `by`, who saw version `shown` of the request.
+    ///
+    /// # Errors
+    /// [`RequestError`], one variant per reason.
+    pub async fn step_request(
+        &self,
+        id: &str,
+        shown: u64,
+        step: Step,
+        by: &Principal,
+        now: OffsetDateTime,
+    ) -> Result<Request, RequestError> {
+        if let Step::Edit { wanted, .. } = &step {
+            self.check_wanted(wanted).await?;
+        }
+        let turn = self.turn(id, now).await?;
+        let outcome = self.try_step(id, shown, &step, by, now).await;
+        self.end_turn(turn, outcome).await
+    }
+
+    async fn try_step(
+        &self,
+        id: &str,
+        shown: u64,
+        step: &Step,
+        by: &Principal,
+        now: OffsetDateTime,
+    ) -> Result<Request, RequestError> {
+        let mut tx = self.inner.sql.write().await?;
+        let present = request_in(&mut tx, id).await?;
+        check_version(&mut tx, &present, shown).await?;
+        drop(tx);
+        if matches!(step, Step::Edit { .. } | Step::Submit) && shown >= MAX_VERSIONS {
+            return Err(RequestError::TooManyVersions);
+        }
+        if matches!(step, Step::Submit) {
+            // What was right when it was written may have changed: a key that is in use by now, for instance.
+            let csr = self.request(id).await?.csr;
+            let act = present.act().clone();
+            self.check_wanted(&Wanted { act, csr }).await?;
+        }
+        let policy = &self.inner.config.registration.policy;
+        let transition = match step.clone() {
+            Step::Edit { wanted, reason } => {
+                present.edit(by.uid(), Some(by), shown, wanted.act, reason, now)
+            }
+            Step::Submit => present.submit(by.uid(), shown, now),
+            Step::Withdraw => present.withdraw(by.uid(), shown, now),
+            Step::Return { reason } => present.send_back(by, shown, reason, now),
+            Step::Refuse { reason } => present.refuse(by, shown, reason, now),
+            Step::Approve {
+                certificate,
+                signature,
+            } => present.approve(by, &certificate, signature, policy, now),
+        }?;
+        self.make(transition, step.name(), by.uid(), step.beside(), now)
+            .await
+    }
+
+    /// Notes that the step is under way, records its event, and lets it take effect.
+    async fn make(
+        &self,
+        transition: Transition,
+        step: &str,
+        author: &str,
+        beside: Beside<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Request, RequestError> {
+        let next = transition.next();
+        self.note_step(&next.id().0, next.version(), step).await?;
+        let mut tx = self.inner.sql.write().await?;
+        let next = self.record_step(transition).await?;
+        write(&mut tx, &next, step, author, beside, now).await?;
+        tx.commit().await?;
+        Ok(next)
+    }
+
+    /// Records the event of a step and gives the request that is to be stored.
+    pub(super) async fn record_step(
+        &self,
+        transition: Transition,
+    ) -> Result<Request, RequestError> {
+        self.record(transition.event().clone()).await?;
+        let Ok(next) = transition.recorded(|_| Ok::<(), std::convert::Infallible>(()));
+        Ok(next)
+    }
+
+    /// Writes down which step begins, before anything of it is recorded.
+    /// `version` is the one that it makes.
+    pub(super) async fn note_step(
+        &self,
+        id: &str,
+        version: u64,
+        step: &str,
+    ) -> Result<(), RequestError> {
+        let version =
+            i64::try_from(version).map_err(|_| RegistryError::Corrupt("version of a request"))?;
+        let mut tx = self.inner.sql.write().await?;
+        sqlx::query("INSERT INTO request_steps (request, version, step) VALUES (?, ?, ?)")
+            .bind(id)
+            .bind(version)
+            .bind(step)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Waits for the right to make a step; what an interrupted one left is settled first.
+    pub(super) async fn turn(
+        &self,
+        id: &str,
+        now: OffsetDateTime,
+    ) -> Result<Turn<'_>, RequestError> {
+        let guard = self.inner.request_turn.lock().await;
+        self.settle_steps(now).await?;
+        Ok(Turn {
+            _guard: guard,
+            id: id.to_owned(),
+        })
+    }
+
+    /// Ends a step. One that failed before its event was handed over left nothing to settle.
+    pub(super) async fn end_turn<T>(
+        &self,
+        turn: Turn<'_>,
+        outcome: Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        if let Err(error) = &outcome
+            && !error.is_uncertain()
+        {
+            self.forget_step(&turn.id).await?;
+        }
+        outcome
+    }
+
+    async fn forget_step(&self, id: &str) -> Result<(), RequestError> {
+        let mut tx = self.inner.sql.write().await?;
+        sqlx::query("DELETE FROM request_steps WHERE request = ?")
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Records of each step that ended between its event and its effect that it had none.
+    pub(crate) async fn settle_steps(&self, now: OffsetDateTime) -> Result<(), RequestError> {
+        let steps: Vec<(String, i64, String)> =
+            sqlx::query_as("SELECT request, version, step FROM request_steps")
+                .fetch_all(self.inner.sql.read())
+                .await?;
+        for (id, version, step) in steps {
+            let (actor, resource) = (Actor::service("registry"), format!("request/{id}"));
+            let event = Event::new(now, actor, "request.interrupted", resource, Outcome::Fail)
+                .with_reason(interrupted(&step))
+                .with_detail("step", step)
+                .with_detail("version", version);
+            self.record(event).await?;
+            self.forget_step(&id).await?;
+        }
+        Ok(())
+    }
+
+    async fn check_room(&self, uid: &str, now: OffsetDateTime) -> Result<(), RequestError> {
+        let (all, own, today): (i64, i64, i64) = sqlx::query_as(
+            "SELECT COALESCE(sum(open), 0), COALESCE(sum(open AND requester = ?1), 0),
+                 COALESCE(sum(requester = ?1 AND begun_at > ?2), 0)
+             FROM requests WHERE open = 1 OR (requester = ?1 AND begun_at > ?2)",
+        )
+        .bind(uid)
+        .bind(now.saturating_sub(time::Duration::DAY).unix_timestamp())
+        .fetch_one(self.inner.sql.read())
+        .await?;
+        if own >= MAX_OPEN_OF_ONE {
+            return Err(RequestError::TooManyOfOne(uid.to_owned()));
+        }
+        if today >= MAX_BEGUN_PER_DAY {
+            return Err(RequestError::TooManyToday(uid.to_owned()));
+        }
+        if all >= MAX_OPEN {
+            return Err(RequestError::TooMany);
+        }
+        Ok(())
+    }
+}
+
+/// Says, of a step that was interrupted, what of it may have taken effect. All but the change of a person, which the
+/// directory makes and records, take effect in the transaction that was not committed.
+fn interrupted(step: &str) -> &'static str {
+    match step {
+        "change-person" => {
+            "the request was not changed; events of the person say whether rights were"
+        }
+        _ => "what was recorded of this step has no effect",
+    }
+}
+
+/// The refusal of somebody who neither asked for an act nor may approve it.
+pub(super) fn check_concerned(request: &Request, by: &Principal) -> Result<(), RequestError> {
+    let role = request.act().approver_role();
+    if by.uid() == request.requester() || by.has_role(role) {
+        return Ok(());
+    }
+    let uid = by.uid().to_owned();
+    Err(Refusal::Role { uid, role }.into())
+}

@@ -1,0 +1,187 @@
+//! People with certificates who ask, approve and carry out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use access::{PersonRecord, Principal, Role};
+use approval::{Act, People, Request};
+use audit::Actor;
+use pki::clearance::Clearance;
+use pki::key::PrivateKey;
+use pki::name::Subject;
+use pki::path::Purpose;
+use pki::profile::Profile;
+use pki::spki::spki_sha256;
+use registry::{Order, Registry, RequestError, Step, Wanted, Warrant};
+
+use crate::fixture::{NOW, World, an_order, csr, key};
+
+/// A person with a certificate of the site.
+pub(crate) struct Member {
+    pub(crate) record: PersonRecord,
+    pub(crate) key: PrivateKey,
+    pub(crate) certificate: Vec<u8>,
+    principal: Principal,
+}
+
+/// The directory of these tests.
+pub(crate) struct Staff<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) members: BTreeMap<&'static str, Member>,
+    /// Certificates that count now, by fingerprint.
+    pub(crate) certificates: BTreeMap<String, Vec<u8>>,
+}
+
+impl People for Staff<'_> {
+    fn person(&self, uid: &str) -> Option<PersonRecord> {
+        Some(self.members.get(uid)?.record.clone())
+    }
+
+    fn certificate(&self, sha256: &str) -> Option<Vec<u8>> {
+        self.certificates.get(sha256).cloned()
+    }
+}
+
+impl<'a> Staff<'a> {
+    pub(crate) async fn new(registry: &'a Registry) -> Self {
+        let mut members = BTreeMap::new();
+        for (uid, clearance, role) in [
+            ("applicant", Clearance::Confidential, Role::Officer),
+            ("registrar-2", Clearance::Confidential, Role::Registrar),
+            ("registrar-3", Clearance::Secret, Role::Registrar),
+            ("registrar-4", Clearance::TopSecret, Role::Registrar),
+            ("administrator-4", Clearance::TopSecret, Role::Administrator),
+        ] {
+            members.insert(uid, member(registry, uid, clearance, role).await);
+        }
+        Self::of(registry, members)
+    }
+
+    /// The same people at another opening of the registry.
+    pub(crate) fn of(registry: &'a Registry, members: BTreeMap<&'static str, Member>) -> Self {
+        Self {
+            registry,
+            members,
+            certificates: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn principal(&self, uid: &str) -> &Principal {
+        &self.members[uid].principal
+    }
+
+    pub(crate) async fn submitted(&self, wanted: Wanted) -> Request {
+        let by = self.principal("applicant");
+        let draft = self.registry.draft_request(wanted, by, "needed", NOW).await;
+        let draft = draft.unwrap();
+        let step = self.step(&draft, Step::Submit, "applicant").await;
+        step.unwrap()
+    }
+
+    pub(crate) async fn step(
+        &self,
+        request: &Request,
+        step: Step,
+        uid: &str,
+    ) -> Result<Request, RequestError> {
+        let (id, by) = (&request.id().0, self.principal(uid));
+        self.registry
+            .step_request(id, request.version(), step, by, NOW)
+            .await
+    }
+
+    pub(crate) async fn approve(
+        &self,
+        request: &Request,
+        uid: &str,
+    ) -> Result<Request, RequestError> {
+        let member = &self.members[uid];
+        let step = Step::Approve {
+            certificate: member.certificate.clone(),
+            signature: member.key.sign(&request.statement().unwrap()).unwrap(),
+        };
+        self.step(request, step, uid).await
+    }
+
+    /// Looks at the certificates as they are now, then asks for the warrant.
+    pub(crate) async fn authorize(&mut self, request: &Request) -> Result<Warrant, RequestError> {
+        self.certificates.clear();
+        let id = &request.id().0;
+        for approval in request.state().approvals() {
+            let sha256 = approval.certificate_sha256();
+            let found = self.registry.approver_certificate(id, sha256, NOW).await?;
+            if let Some(der) = found {
+                self.certificates.insert(sha256.to_owned(), der);
+            }
+        }
+        let by = self.principal("applicant");
+        self.registry
+            .authorize_request(id, request.version(), self, by, carrier(), NOW)
+            .await
+    }
+
+    pub(crate) async fn approved(&self, wanted: Wanted, approvers: &[&str]) -> Request {
+        let mut request = self.submitted(wanted).await;
+        for uid in approvers {
+            request = self.approve(&request, uid).await.unwrap();
+        }
+        request
+    }
+}
+
+pub(crate) fn carrier() -> Actor {
+    Actor::user("applicant", "Example applicant")
+}
+
+async fn member(registry: &Registry, uid: &str, clearance: Clearance, role: Role) -> Member {
+    let key = key();
+    let subject = Subject {
+        uid: Some(uid.to_owned()),
+        ..Subject::new(format!("Example {uid}"))
+    };
+    let issued = registry.issue_user(subject, key.spki(), clearance, false, an_order(), NOW);
+    let issued = issued.await.unwrap();
+    let record = PersonRecord {
+        uid: uid.to_owned(),
+        name: format!("Example {uid}"),
+        organisation: "LEA-EU".to_owned(),
+        clearance,
+        roles: BTreeSet::from([role]),
+        units: BTreeSet::new(),
+        active: true,
+    };
+    let admitted = registry.admit(issued.chain.ders(), Purpose::ClientUser, NOW);
+    let admitted = admitted.await.unwrap();
+    Member {
+        principal: Principal::by_certificate(admitted.identity(), &record).unwrap(),
+        certificate: issued.chain.ders()[0].to_vec(),
+        record,
+        key,
+    }
+}
+
+pub(crate) fn issue(device: &str, key: &PrivateKey, clearance: Clearance) -> Wanted {
+    Wanted {
+        act: Act::Issue {
+            subject: device.to_owned(),
+            profile: "device".to_owned(),
+            clearance,
+            spki_sha256: spki_sha256(&key.spki()).unwrap(),
+        },
+        csr: Some(csr(device, key)),
+    }
+}
+
+pub(crate) fn order(device: &str, key: &PrivateKey, clearance: Clearance) -> Order {
+    Order::new(Profile::Device, Subject::new(device), key.spki()).with_clearance(clearance)
+}
+
+pub(crate) fn code<T>(result: Result<T, RequestError>) -> &'static str {
+    result.err().expect("a refusal").code()
+}
+
+/// The last event with this action.
+pub(crate) fn event(world: &World, action: &str) -> audit::Event {
+    let mut events = world.audit.events();
+    events.retain(|event| event.action == action);
+    events.pop().expect(action)
+}
