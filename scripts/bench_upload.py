@@ -6,6 +6,7 @@ pipeline gets what a script of three tools gives. CPU time is that of all proces
 clients and servers.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -19,6 +20,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORDON = ROOT / "target/release/cordon"
+# Pipelines side by side, as many as the camera uploads at a time.
+PIPELINES = 4
 LAB = CORDON.with_name("cordon-lab")
 
 
@@ -156,15 +159,20 @@ def pipeline(work, files):
     script = (
         'openssl cms -sign -binary -nodetach -outform DER -in "$1" -signer "$2/camera.pem" '
         '-inkey "$2/camera.key" -md sha256 | '
-        'openssl cms -encrypt -binary -aes-256-gcm -outform DER -out "$2/block" '
+        'openssl cms -encrypt -binary -aes-256-gcm -outform DER -out "$5" '
         '-recip "$2/centre.pem" -keyopt ecdh_kdf_md:sha256 && '
         'curl -sSf --http1.1 --tlsv1.3 --cacert "$2/root.pem" --cert "$2/camera.pem" '
-        '--key "$2/camera.key" -T "$2/block" "https://127.0.0.1:$3/$4" -o /dev/null')
+        '--key "$2/camera.key" -T "$5" "https://127.0.0.1:$3/$4" -o /dev/null')
     cpu = sum(map(cpu_of, pids))
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
-    for file in files:
-        run("sh", "-c", script, "sh", file, folder, port, file.name)
+    def send(numbered):
+        number, file = numbered
+        run("sh", "-c", script, "sh", file, folder, port, file.name, f"{folder}/block-{number % PIPELINES}")
+
+    with concurrent.futures.ThreadPoolExecutor(PIPELINES) as pool:
+        lanes = [[(n, f) for n, f in enumerate(files) if n % PIPELINES == lane] for lane in range(PIPELINES)]
+        list(pool.map(lambda lane: [send(item) for item in lane], lanes))
     seconds = time.monotonic() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(map(cpu_of, pids)) - cpu

@@ -33,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::revocation::Revocation;
 use crate::transport::Target;
 use crate::trust::{self, Trust};
+use crate::tus::AtOnce;
 use crate::uplink::Worker;
 
 /// Time between looks at the watched folder when the kernel reports nothing.
@@ -112,6 +113,7 @@ impl Agent {
             revocation,
             bearers,
             queue: Mutex::default(),
+            at_once: AtOnce::default(),
             work: Notify::new(),
             spool: Mutex::new(spool),
             started: Instant::now(),

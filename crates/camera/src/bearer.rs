@@ -11,7 +11,7 @@ use aws_lc_rs::rand;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use crate::config::{self, Uplink};
+use crate::config::{self, MAX_CHUNK_LEN, Uplink};
 
 pub use ledger::LedgerError;
 pub(crate) use ledger::{Exhausted, Ledger, Purpose, ReserveError};
@@ -40,13 +40,26 @@ impl Drop for Sending {
     }
 }
 
-#[derive(Default)]
 struct Health {
     failures: u32,
     not_before: Option<Instant>,
     told_exhausted: bool,
     /// Bytes a second, of the last parts.
     speed: Option<f64>,
+    /// Bytes of a part at most: twice as many after each that went through.
+    longest: u32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            failures: 0,
+            not_before: None,
+            told_exhausted: false,
+            speed: None,
+            longest: LONG_PART,
+        }
+    }
 }
 
 /// Length of the first part, while nothing is known of a bearer: five seconds of a very slow one. Longer ones wait in its queue
@@ -54,6 +67,11 @@ struct Health {
 const FIRST_PART: u32 = 4 * 1024;
 /// Shortest part: below it, requests and their answers would weigh more than what they carry.
 const SHORTEST_PART: u32 = 32 * 1024;
+/// Longest part while the bearer has not shown that it takes longer ones, and always on one with a
+/// budget, whose room is used up part by part.
+const LONG_PART: u32 = 256 * 1024;
+/// Seconds that a block takes at most that is sent with its announcement: of a cut nothing is kept.
+const AT_ONCE_SECONDS: f64 = 2.0;
 /// Seconds that a part takes: the pause for its answer, a round trip, is then a few hundredths, and a
 /// block of higher class waits no longer than that.
 const PART_SECONDS: f64 = 30.0;
@@ -152,10 +170,11 @@ impl Bearers {
         health.not_before = Some(Instant::now() + pause);
         // What it takes when it is back, nobody knows.
         health.speed = health.speed.map(|speed| speed / 2.0);
+        health.longest = LONG_PART;
     }
 
     /// Notes that a part of `bytes` is through.
-    pub(crate) fn measured(&self, part: &Sending, bytes: usize) {
+    pub(crate) fn measured(&self, part: &Sending, bytes: u64) {
         let bearer = &part.bearer;
         // Each of several parts has its share of what the bearer takes.
         let at_end = bearer.sending.load(Ordering::Relaxed).max(1);
@@ -167,6 +186,9 @@ impl Bearers {
             .speed
             .map_or(now, |before| before * (1.0 - NEWEST) + now * NEWEST);
         health.speed = Some(speed);
+        if bearer.settings.monthly_byte_budget.is_none() && bytes > u64::from(health.longest / 2) {
+            health.longest = health.longest.saturating_mul(2).min(MAX_CHUNK_LEN);
+        }
         drop(health);
         let parallel = if speed < TWO_UPLOADS { 2 } else { usize::MAX };
         self.parallel
@@ -201,19 +223,38 @@ impl Bearer {
 
     /// Length of the next part, at most `most`.
     pub(crate) fn part_len(&self, most: u32) -> u32 {
-        let Some(speed) = self.lock().speed else {
+        let health = self.lock();
+        let Some(speed) = health.speed else {
             return FIRST_PART.min(most);
         };
+        let most = most.min(health.longest);
         let shortest = SHORTEST_PART.min(most);
-        let shares = f64::from(self.sending.load(Ordering::Relaxed).saturating_add(1));
-        let len = (speed / shares * PART_SECONDS).clamp(f64::from(shortest), f64::from(most));
+        let len = self.share(speed) * PART_SECONDS;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "clamped to values of this type"
         )]
-        let len = len as u32;
+        let len = len.clamp(f64::from(shortest), f64::from(most)) as u32;
         len
+    }
+
+    /// Whether `size` bytes make one part of at most `most`, and are through so soon that it does not matter
+    /// if a cut loses them.
+    pub(crate) fn takes_at_once(&self, size: u64, most: u32) -> bool {
+        let health = self.lock();
+        let Some(speed) = health.speed else {
+            return false;
+        };
+        let Ok(size) = u32::try_from(size) else {
+            return false;
+        };
+        size <= most.min(health.longest) && f64::from(size) <= self.share(speed) * AT_ONCE_SECONDS
+    }
+
+    /// Bytes a second of `speed` for one part more.
+    fn share(&self, speed: f64) -> f64 {
+        speed / f64::from(self.sending.load(Ordering::Relaxed).saturating_add(1))
     }
 
     /// Time without progress after which a connection has stalled, at least `least`: on slow bearers not before what others

@@ -11,7 +11,7 @@ use pki::key::KeyAlgorithm;
 use serde::{Deserialize, Serialize};
 
 /// Largest PATCH of an upload, in bytes: what a cut loses at most.
-pub const MAX_CHUNK_LEN: u32 = 256 * 1024;
+pub const MAX_CHUNK_LEN: u32 = 8 * 1024 * 1024;
 /// Most uploads at a time; the centre's own limit per camera is higher.
 const MAX_PARALLEL: usize = 16;
 /// Smallest useful monthly budget: a handshake and a picture.
@@ -350,7 +350,7 @@ impl Config {
             return refuse("uplink.parallel", "must be 1 to 16");
         }
         if uplink.chunk_bytes == 0 || uplink.chunk_bytes > MAX_CHUNK_LEN {
-            return refuse("uplink.chunk_bytes", "must be 1 to 262144");
+            return refuse("uplink.chunk_bytes", "must be 1 to 8388608");
         }
         if uplink.request_timeout_secs == 0 || uplink.connect_timeout_secs == 0 {
             return refuse("uplink.request_timeout_secs", "must not be 0");

@@ -14,7 +14,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use error_report::Report;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
 use pki::cert::{Certificate, CertificateChain, fingerprint_sha256};
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::Subject;
@@ -26,7 +25,7 @@ use zeroize::Zeroizing;
 use crate::bearer::{Bearers, Choice};
 use crate::config::{Config, Enrolment};
 use crate::identity::{Identity, IdentityError};
-use crate::transport::{Connection, Dialer, Target, TransportError};
+use crate::transport::{Connection, Dialer, Target, TransportError, body};
 
 const WELL_KNOWN: &str = "/.well-known/est";
 /// Room a bearer must have for an enrolment.
@@ -241,7 +240,7 @@ impl Enroller<'_> {
         if let Some(login) = login {
             request = request.header("authorization", login);
         }
-        let request = request.body(Full::new(body)).map_err(local)?;
+        let request = request.body(body::in_memory(body)).map_err(local)?;
         connection
             .request(request, len)
             .await

@@ -18,15 +18,13 @@ use audit::log::merkle::verify_consistency;
 use audit::{Checkpoint, Hash, NoteError, VerifierKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use evidence::receipt::Receipt;
 use http::{Method, Request, StatusCode};
-use http_body_util::Full;
 use pki::file;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::transport::{Connection, TransportError};
+use crate::transport::{Connection, TransportError, body};
 
 /// Path of the site's checkpoint and proofs.
 const PATH: &str = "/intake/v1/log";
@@ -217,7 +215,7 @@ impl LogMemory {
         let request = Request::builder()
             .method(Method::GET)
             .uri(format!("{PATH}?from={}", sizes.join(",")))
-            .body(Full::new(Bytes::new()))
+            .body(body::empty())
             .map_err(|_| LogError::Malformed("request"))?;
         let answer = connection.request(request, 0).await?;
         match answer.status() {

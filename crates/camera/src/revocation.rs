@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use evidence::digest::Sha256Digest;
 use http::{Method, Request, StatusCode};
-use http_body_util::Full;
 use pki::crl::{self, CrlError, RevocationReason};
 use pki::ocsp::{self, CertStatus};
 use pki::path::{PathError, Purpose, TrustStore};
@@ -26,7 +24,7 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use x509_cert::der::Encode as _;
 
-use crate::transport::{Connection, TransportError};
+use crate::transport::{Connection, TransportError, body};
 
 /// Path of the site's lists.
 const PATH: &str = "/intake/v1/revocation";
@@ -36,6 +34,8 @@ const SCHEMA: &str = "cordon.revocation/1";
 const FRESH: Duration = Duration::from_secs(60);
 /// Most OCSP responses in an answer: about the server and the signer of receipts.
 const MAX_RESPONSES: usize = 4;
+/// Certificates of which it is remembered that the responses do not call them revoked.
+const MAX_UNREVOKED: usize = 16;
 /// Most lists in an answer: a root and its issuing authorities.
 const MAX_LISTS: usize = 8;
 const EXTENSION: &str = "crl";
@@ -65,11 +65,19 @@ pub(crate) enum RevocationError {
     Unknown(#[source] PathError),
 }
 
+/// The newest OCSP responses. What they say can only refuse: whoever is revoked leaves them away.
+#[derive(Default)]
+struct Responses {
+    der: Vec<Vec<u8>>,
+    /// Hashes of the certificates that these responses do not call revoked: the server's and the receipts'
+    /// signer's.
+    unrevoked: Vec<Sha256Digest>,
+}
+
 /// The lists of one camera.
 pub(crate) struct Revocation {
     folder: PathBuf,
-    /// The newest OCSP responses. What they say can only refuse: whoever is revoked leaves them away.
-    responses: Mutex<Vec<Vec<u8>>>,
+    responses: Mutex<Responses>,
     /// State that was last reported, so that each is reported once.
     reported: Mutex<Option<String>>,
 }
@@ -142,7 +150,7 @@ impl Revocation {
         now: OffsetDateTime,
     ) -> Result<(), RevocationError> {
         let request = Request::builder().method(Method::GET).uri(PATH);
-        let request = request.body(Full::new(Bytes::new()));
+        let request = request.body(body::empty());
         let request = request.map_err(|_| RevocationError::Malformed("request"))?;
         let answer = connection.request(request, 0).await?;
         if answer.status() != StatusCode::OK {
@@ -167,11 +175,14 @@ impl Revocation {
         let responses = lists.ocsp.iter().take(MAX_RESPONSES);
         let responses: Result<Vec<_>, _> = responses.map(|text| STANDARD.decode(text)).collect();
         let responses = responses.map_err(|_| RevocationError::Malformed("not base64"))?;
-        *self.responses() = responses;
+        *self.responses() = Responses {
+            der: responses,
+            unrevoked: Vec::new(),
+        };
         Ok(())
     }
 
-    fn responses(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    fn responses(&self) -> MutexGuard<'_, Responses> {
         self.responses
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -185,14 +196,26 @@ impl Revocation {
         chain: &[CertificateDer<'_>],
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
-        let Some(Ok(leaf)) = chain.first().map(|leaf| cert::from_der(leaf)) else {
+        let Some(der) = chain.first() else {
+            return Ok(());
+        };
+        let fingerprint = Sha256Digest::of(der);
+        if self.responses().unrevoked.contains(&fingerprint) {
+            return Ok(());
+        }
+        let Ok(leaf) = cert::from_der(der) else {
             return Ok(());
         };
         // Not those that the peer sent: their signatures are not verified here.
         let issuers: Vec<_> = strict.intermediates().collect();
-        let responses = self.responses().clone();
+        let responses = self.responses().der.clone();
         let status = ocsp::look_up(&responses, &leaf, &issuers, strict.status(), now);
         let Some(CertStatus::Revoked(at)) = status else {
+            let mut asked = self.responses();
+            // Unless others came meanwhile.
+            if asked.der == responses && asked.unrevoked.len() < MAX_UNREVOKED {
+                asked.unrevoked.push(fingerprint);
+            }
             return Ok(());
         };
         let tbs = &leaf.tbs_certificate;

@@ -1,5 +1,6 @@
 //! HTTP/1.1 over mutual TLS over one bearer, every byte counted.
 
+pub(crate) mod body;
 mod link;
 mod metered;
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use pki::path::PathError;
@@ -26,6 +27,7 @@ use crate::bearer::{Bearer, Exhausted, LedgerError, Purpose, ReserveError};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 
+use body::Body;
 pub(crate) use link::Link;
 pub(crate) use metered::Metered;
 
@@ -111,7 +113,7 @@ pub(crate) struct Connection {
     /// TLS configuration it was made with: the identity shown stays the connection's for its whole life.
     tls: Arc<ClientConfig>,
     link: Link,
-    sender: SendRequest<Full<Bytes>>,
+    sender: SendRequest<Body>,
     driver: JoinHandle<()>,
     request_timeout: Duration,
     clock: Clock,
@@ -236,7 +238,7 @@ impl Connection {
     /// `Host` is added. The budget is checked before anything is sent.
     pub(crate) async fn request(
         &mut self,
-        mut request: Request<Full<Bytes>>,
+        mut request: Request<Body>,
         body_len: u64,
     ) -> Result<Response<Bytes>, TransportError> {
         let purpose = if body_len > 0 {
@@ -268,8 +270,8 @@ impl Connection {
 }
 
 async fn exchange(
-    sender: &mut SendRequest<Full<Bytes>>,
-    request: Request<Full<Bytes>>,
+    sender: &mut SendRequest<Body>,
+    request: Request<Body>,
 ) -> Result<Response<Bytes>, TransportError> {
     sender.ready().await.map_err(TransportError::Http)?;
     let answer = sender

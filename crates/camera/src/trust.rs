@@ -20,7 +20,6 @@ use evidence::bundle::{self, BundleError, TrustBundle, VerifiedBundle};
 use evidence::digest::Sha256Digest;
 use http::header::IF_NONE_MATCH;
 use http::{Method, Request, StatusCode};
-use http_body_util::Full;
 use pki::cert::{self, Certificate};
 use pki::crl::CrlError;
 use pki::file;
@@ -33,7 +32,7 @@ use x509_cert::ext::pkix::BasicConstraints;
 
 use crate::agent::error::AgentError;
 use crate::config::Config;
-use crate::transport::{Connection, TransportError};
+use crate::transport::{Connection, TransportError, body};
 
 /// Path of the site's bundle.
 const PATH: &str = "/intake/v1/trust";
@@ -259,7 +258,7 @@ impl Trust {
             .method(Method::GET)
             .uri(PATH)
             .header(IF_NONE_MATCH, format!("\"{known}\""))
-            .body(Full::new(Bytes::new()))
+            .body(body::empty())
             .map_err(|_| BundleRefused::Answer(StatusCode::BAD_REQUEST))?;
         let answer = connection.request(request, 0).await?;
         match answer.status() {

@@ -1,6 +1,27 @@
-//! The client side of tus 1.0 (<https://tus.io/protocols/resumable-upload>): creation, expiration, and the centre's additions for receipts.
+//! The client side of tus 1.0 (<https://tus.io/protocols/resumable-upload>): creation, creation with upload,
+//! expiration, and the centre's additions for receipts.
+//!
+//! A block that a fast bearer takes at once goes in one request, which is answered with the receipt:
+//!
+//! ```text
+//! POST files, all bytes           ───►
+//!                                 ◄───  201, the receipt
+//! ```
+//!
+//! Any other goes in parts, so that what arrived before a cut counts:
+//!
+//! ```text
+//! POST files                      ───►
+//!                                 ◄───  201, Location
+//! PATCH Location, a part          ───►  as often as needed
+//!                                 ◄───  204, Upload-Offset
+//! GET Location/receipt            ───►
+//!                                 ◄───  200, the receipt
+//! ```
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -8,18 +29,18 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use evidence::spool::Entry;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::Full;
 use serde::Deserialize;
-use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 use crate::bearer::Bearers;
+use crate::transport::body::{self, Body, FilePart};
 use crate::transport::{Connection, TransportError};
 
 /// Longest `Retry-After` that is followed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Times that one attempt asks for a receipt that is pending.
 const RECEIPT_POLLS: u32 = 20;
+/// Media type of a part of an upload.
+const OFFSET_STREAM: &str = "application/offset+octet-stream";
 /// Times that one attempt goes back to the server's offset before it gives up.
 const MAX_RESYNCS: u32 = 8;
 
@@ -59,6 +80,54 @@ struct Problem {
     receipt: Option<String>,
 }
 
+/// Whether the centre may be given a block's bytes with the announcement of the block.
+///
+/// A centre that refuses does so after it got all bytes: some blocks, twice as many after each refusal, are then
+/// only announced before it is tried again.
+#[derive(Default)]
+pub(crate) struct AtOnce(Mutex<Refusals>);
+
+#[derive(Default)]
+struct Refusals {
+    /// One after the other.
+    count: u32,
+    /// Announcements that go without bytes.
+    without: u32,
+}
+
+impl AtOnce {
+    /// Most announcements that go without bytes after a refusal.
+    const MOST: u32 = 64;
+
+    fn lock(&self) -> MutexGuard<'_, Refusals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_allowed(&self) -> bool {
+        self.lock().without == 0
+    }
+
+    fn refused(&self) {
+        let mut refusals = self.lock();
+        refusals.count = refusals.count.saturating_add(1);
+        refusals.without = 2_u32.saturating_pow(refusals.count).min(Self::MOST);
+    }
+
+    fn taken(&self) {
+        self.lock().count = 0;
+    }
+
+    fn announced(&self) {
+        let mut refusals = self.lock();
+        refusals.without = refusals.without.saturating_sub(1);
+    }
+
+    /// The centre is of a version that does not look at the bytes: none go in vain as long as this process runs.
+    fn not_understood(&self) {
+        self.lock().without = u32::MAX;
+    }
+}
+
 /// An upload under way.
 pub(crate) struct Upload<'a> {
     pub(crate) entry: &'a Entry,
@@ -70,12 +139,16 @@ pub(crate) struct Upload<'a> {
     pub(crate) collection: &'a str,
     pub(crate) chunk_len: u32,
     pub(crate) bearers: &'a Bearers,
+    pub(crate) at_once: &'a AtOnce,
 }
 
-/// Place of the upload at the centre, or the receipt it has already.
+/// Answer of the centre to the announcement of a block.
 enum Created {
-    At(String),
-    Receipted(String),
+    /// The upload's address, and the bytes that came with the announcement.
+    At(String, u64),
+    /// Address of the receipt that was given for this block before.
+    Known(String),
+    Receipt(Vec<u8>),
 }
 
 impl Upload<'_> {
@@ -88,18 +161,24 @@ impl Upload<'_> {
         connection: &mut Connection,
         on_uploaded: impl FnOnce(),
     ) -> Result<Vec<u8>, TusError> {
-        let (location, offset) = match self.remembered() {
-            Some(location) => match self.offset(connection, &location).await? {
-                Some(offset) => (location, offset),
-                None => match self.create(connection).await? {
-                    Created::At(location) => (location, 0),
-                    Created::Receipted(path) => return self.receipt(connection, &path).await,
-                },
-            },
-            None => match self.create(connection).await? {
-                Created::At(location) => (location, 0),
-                Created::Receipted(path) => return self.receipt(connection, &path).await,
-            },
+        let resumed = match self.remembered() {
+            Some(location) => {
+                let offset = self.offset(connection, &location).await?;
+                offset.map(|offset| Created::At(location, offset))
+            }
+            None => None,
+        };
+        let created = match resumed {
+            Some(resumed) => resumed,
+            None => self.create(connection).await?,
+        };
+        let (location, offset) = match created {
+            Created::At(location, offset) => (location, offset),
+            Created::Known(path) => return self.receipt(connection, &path).await,
+            Created::Receipt(receipt) => {
+                on_uploaded();
+                return Ok(receipt);
+            }
         };
         self.send(connection, &location, offset).await?;
         on_uploaded();
@@ -142,29 +221,55 @@ impl Upload<'_> {
             // The newest form of receipt that is understood here.
             encode("2"),
         );
-        let request = request(Method::POST, self.collection)
+        let mut request = request(Method::POST, self.collection)
             .header("upload-length", self.entry.size)
             .header("upload-metadata", metadata)
             // Of a block that the centre has already, the receipt is all we want.
             .header("cordon-receipt", "1");
-        let answer = ask(connection, request, Bytes::new()).await?;
+        let whole = self.at_once.is_allowed()
+            && connection
+                .bearer
+                .takes_at_once(self.entry.size, self.chunk_len);
+        let answer = if whole {
+            request = request.header("content-type", OFFSET_STREAM);
+            self.send_part(connection, request, 0, self.entry.size)
+                .await?
+        } else {
+            ask(connection, request, body::empty(), 0).await?
+        };
         let unusable = |problem| TusError::Protocol {
             request: REQUEST,
             problem,
         };
         match answer.status() {
+            StatusCode::CREATED if whole && is_receipt(&answer) => {
+                self.at_once.taken();
+                Ok(Created::Receipt(answer.into_body().to_vec()))
+            }
             StatusCode::CREATED => {
                 let location = header(answer.headers(), "location")
                     .and_then(path_of)
                     .ok_or(unusable("no location"))?;
                 self.remember(&location);
-                Ok(Created::At(location))
+                let offset = number(answer.headers(), "upload-offset");
+                match (whole, offset) {
+                    (true, Some(_)) => self.at_once.taken(),
+                    (true, None) => self.at_once.not_understood(),
+                    (false, _) => self.at_once.announced(),
+                }
+                let offset = offset.filter(|_| whole).unwrap_or(0);
+                Ok(Created::At(location, offset.min(self.entry.size)))
             }
             StatusCode::OK => header(answer.headers(), "cordon-receipt")
                 .and_then(path_of)
-                .map(Created::Receipted)
+                .map(Created::Known)
                 .ok_or(unusable("neither created nor receipted")),
-            _ => Err(refused(REQUEST, &answer)),
+            _ => {
+                if whole {
+                    self.at_once.refused();
+                }
+                Err(refused(REQUEST, &answer))
+            }
         }
     }
 
@@ -175,7 +280,13 @@ impl Upload<'_> {
         location: &str,
     ) -> Result<Option<u64>, TusError> {
         const REQUEST: &str = "offset";
-        let answer = ask(connection, request(Method::HEAD, location), Bytes::new()).await?;
+        let answer = ask(
+            connection,
+            request(Method::HEAD, location),
+            body::empty(),
+            0,
+        )
+        .await?;
         match answer.status() {
             StatusCode::OK | StatusCode::NO_CONTENT => {
                 let offset = number(answer.headers(), "upload-offset");
@@ -199,22 +310,17 @@ impl Upload<'_> {
         location: &str,
         mut offset: u64,
     ) -> Result<(), TusError> {
-        let mut file = File::open(self.block).await.map_err(TusError::Block)?;
         let mut resyncs: u32 = 0;
         while offset < self.entry.size {
-            let chunk = self
-                .chunk(
-                    &mut file,
-                    offset,
-                    connection.bearer.part_len(self.chunk_len),
-                )
-                .await?;
-            let (len, part) = (chunk.len(), connection.bearer.send_part());
-            let answer = patch(connection, location, offset, chunk).await?;
-            if answer.status() == StatusCode::NO_CONTENT {
-                self.bearers.measured(&part, len);
-            }
-            drop(part);
+            let most = u64::from(connection.bearer.part_len(self.chunk_len));
+            let end = self.entry.size.min(offset.saturating_add(most));
+            // Without a checksum of the part: a centre has to throw away what arrived of a part that has
+            // one and was cut, and over a slow bearer that is most of what is sent. TLS guards each record,
+            // and the hash with which the upload was announced guards the whole.
+            let request = request(Method::PATCH, location)
+                .header("content-type", OFFSET_STREAM)
+                .header("upload-offset", offset);
+            let answer = self.send_part(connection, request, offset, end).await?;
             let lost = match answer.status() {
                 StatusCode::NO_CONTENT => {
                     let next = number(answer.headers(), "upload-offset");
@@ -252,23 +358,34 @@ impl Upload<'_> {
         Ok(())
     }
 
-    async fn chunk(&self, file: &mut File, offset: u64, most: u32) -> Result<Bytes, TusError> {
-        let left = self.entry.size.saturating_sub(offset);
-        let len = usize::try_from(left)
-            .unwrap_or(usize::MAX)
-            .min(usize::try_from(most).unwrap_or(usize::MAX));
-        let mut chunk = vec![0; len];
-        file.seek(std::io::SeekFrom::Start(offset))
-            .await
-            .map_err(TusError::Block)?;
-        file.read_exact(&mut chunk).await.map_err(TusError::Block)?;
-        Ok(Bytes::from(chunk))
+    /// Sends the block's bytes from `start` to `end`, and notes what the bearer took.
+    async fn send_part(
+        &self,
+        connection: &mut Connection,
+        request: http::request::Builder,
+        start: u64,
+        end: u64,
+    ) -> Result<Response<Bytes>, TusError> {
+        let file = File::open(self.block).map_err(TusError::Block)?;
+        let part = FilePart::new(Arc::new(file), start, end);
+        let len = part.len();
+        let sending = connection.bearer.send_part();
+        let request = request.header("content-length", len);
+        let answer = ask(connection, request, part.body(), len).await;
+        if let Some(error) = part.failure() {
+            return Err(TusError::Block(error));
+        }
+        let answer = answer?;
+        if answer.status().is_success() {
+            self.bearers.measured(&sending, len);
+        }
+        Ok(answer)
     }
 
     async fn receipt(&self, connection: &mut Connection, path: &str) -> Result<Vec<u8>, TusError> {
         const REQUEST: &str = "receipt";
         for _ in 0..RECEIPT_POLLS {
-            let answer = ask(connection, request(Method::GET, path), Bytes::new()).await?;
+            let answer = ask(connection, request(Method::GET, path), body::empty(), 0).await?;
             match answer.status() {
                 StatusCode::OK => return Ok(answer.into_body().to_vec()),
                 StatusCode::ACCEPTED => {
@@ -293,21 +410,6 @@ impl Upload<'_> {
     }
 }
 
-/// Without a checksum of the part: a centre has to throw away what arrived of a part that has one
-/// and was cut, and over a slow bearer that is most of what is sent. TLS guards each record, and the
-/// hash with which the upload was announced guards the whole.
-async fn patch(
-    connection: &mut Connection,
-    location: &str,
-    offset: u64,
-    chunk: Bytes,
-) -> Result<Response<Bytes>, TusError> {
-    let request = request(Method::PATCH, location)
-        .header("content-type", "application/offset+octet-stream")
-        .header("upload-offset", offset);
-    ask(connection, request, chunk).await
-}
-
 fn request(method: Method, path: &str) -> http::request::Builder {
     Request::builder()
         .method(method)
@@ -318,11 +420,16 @@ fn request(method: Method, path: &str) -> http::request::Builder {
 async fn ask(
     connection: &mut Connection,
     builder: http::request::Builder,
-    body: Bytes,
+    body: Body,
+    len: u64,
 ) -> Result<Response<Bytes>, TusError> {
-    let len = body.len() as u64;
-    let request = builder.body(Full::new(body)).map_err(TusError::Request)?;
+    let request = builder.body(body).map_err(TusError::Request)?;
     Ok(connection.request(request, len).await?)
+}
+
+fn is_receipt(answer: &Response<Bytes>) -> bool {
+    let receipt = header(answer.headers(), "content-type") == Some("application/pkcs7-mime");
+    receipt && !answer.body().is_empty()
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -22,6 +22,8 @@ use crate::metrics::count;
 use crate::transport::{Connection, Dialer};
 use crate::tus::{TusError, Upload};
 
+/// Part that must have room in a bearer's budget, in bytes; parts on bearers with a budget are no longer.
+const LEAST_PART: u64 = 256 * 1024;
 /// Set aside for connection and requests around the first part of a block.
 const OVERHEAD: u64 = 64 * 1024;
 /// Distance by which the centre's clock may be ahead of ours.
@@ -82,8 +84,7 @@ impl Worker {
             shared: Arc::clone(&self.shared),
             sequence: Some(entry.sequence),
         };
-        let chunk = u64::from(self.shared.config.uplink.chunk_bytes);
-        let need = entry.size.min(chunk).saturating_add(OVERHEAD);
+        let need = entry.size.min(LEAST_PART).saturating_add(OVERHEAD);
         let bearer = match self.shared.bearers.choose(self.shared.clock.now(), need) {
             Choice::Use(bearer) => bearer,
             Choice::Wait(until) => {
@@ -145,6 +146,7 @@ impl Worker {
             collection: &self.shared.config.centre.path,
             chunk_len: self.shared.config.uplink.chunk_bytes,
             bearers: &self.shared.bearers,
+            at_once: &self.shared.at_once,
         };
         let uploaded = &self.shared.metrics.uploaded;
         upload.run(connection, || count(uploaded)).await

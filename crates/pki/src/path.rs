@@ -20,6 +20,7 @@
 pub(crate) mod certificate;
 pub(crate) mod error;
 mod identity;
+mod links;
 mod lists;
 mod names;
 mod policies;
@@ -31,8 +32,7 @@ mod search;
 mod validation;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use const_oid::db::rfc5912::ID_CE_BASIC_CONSTRAINTS;
 use der::Encode as _;
@@ -43,12 +43,13 @@ use x509_cert::ext::pkix::BasicConstraints;
 use self::certificate::{ParsedCertificate, subject_name};
 pub use self::error::PathError;
 pub use self::identity::{Identity, SubjectKind};
+use self::links::KnownLinks;
 pub use self::names::NameConstraintError;
 pub use self::policies::{PolicyDemand, PolicyError};
 pub use self::policy::{AuthorityKinds, MIN_RSA_BITS, OcspPolicy, PathPolicy, RevocationPolicy};
 pub use self::purpose::Purpose;
 pub use self::revocation::PathRecord;
-use self::search::{Candidates, Search, VerifiedSignatures};
+use self::search::{Candidates, Search};
 use crate::cert::{Certificate, MAX_CHAIN_LEN};
 use crate::clearance::Clearance;
 use crate::crl::RevocationReason;
@@ -79,33 +80,6 @@ struct Inner {
     status: StatusCache,
     arc: ExtensionArc,
     policy: RevocationPolicy,
-}
-
-/// Signatures among the known authorities that were verified once: a handshake verifies the peer's own.
-struct KnownLinks {
-    known: BTreeSet<[u8; 32]>,
-    verified: RwLock<BTreeSet<([u8; 32], [u8; 32])>>,
-}
-
-impl VerifiedSignatures for KnownLinks {
-    fn holds(&self, certificate: &ParsedCertificate, issuer: &ParsedCertificate) -> bool {
-        let pair = (certificate.fingerprint, issuer.fingerprint);
-        self.verified
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&pair)
-    }
-
-    fn remember(&self, certificate: &ParsedCertificate, issuer: &ParsedCertificate) {
-        let pair = (certificate.fingerprint, issuer.fingerprint);
-        // Only known ones, so that no peer makes it grow.
-        if self.known.contains(&pair.0) && self.known.contains(&pair.1) {
-            self.verified
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(pair);
-        }
-    }
 }
 
 /// Roots, known issuing authorities and revocation status; clones share them.
@@ -180,10 +154,7 @@ impl TrustStore {
             .iter()
             .chain(&intermediates)
             .map(|one| one.fingerprint);
-        let links = Arc::new(KnownLinks {
-            known: known.collect(),
-            verified: RwLock::default(),
-        });
+        let links = Arc::new(KnownLinks::new(known.collect()));
         Ok(Self {
             inner: Arc::new(Inner {
                 roots,
@@ -235,8 +206,8 @@ impl TrustStore {
     /// Decides whether `chain` (leaf first) is to be accepted by `policy` at `now`, except for revocation:
     /// ask [`Self::check_status`] next.
     ///
-    /// Costs one signature verification per certificate of the path that is not among the known
-    /// authorities.
+    /// Costs one signature verification per certificate of the path, and none for one by a known authority that was
+    /// verified lately.
     ///
     /// # Errors
     /// [`PathError`], one variant per reason.

@@ -4,11 +4,13 @@
 //! (`ab/cd/abcd…`), so that no directory grows without bound. Objects enter as a second *link* to a
 //! file on the same file system: a gigabyte of video is taken in without being copied.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use durable::SharedDisk;
 
@@ -53,6 +55,8 @@ impl FromStr for ObjectId {
 pub struct Objects {
     disk: SharedDisk,
     root: PathBuf,
+    /// Folders, at most 65 792, whose names this process has made durable.
+    folders: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Objects {
@@ -71,7 +75,11 @@ impl Objects {
     pub fn open_on(disk: SharedDisk, root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         disk.create_dir_all(&root)?;
-        Ok(Self { disk, root })
+        Ok(Self {
+            disk,
+            root,
+            folders: Arc::default(),
+        })
     }
 
     /// Path of the object `id`, present or not.
@@ -118,13 +126,41 @@ impl Objects {
     /// Any I/O error.
     pub fn link(&self, id: &ObjectId, from: &Path) -> io::Result<()> {
         let path = self.path(id);
-        if let Some(parent) = path.parent() {
-            self.disk.create_dir_all(parent)?;
-        }
-        match self.disk.link(from, &path) {
+        let linked = self
+            .make_folder_of(&path)
+            .and_then(|()| self.disk.link(from, &path));
+        let linked = match linked {
+            // Somebody removed a folder that was there.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.folders().clear();
+                self.make_folder_of(&path)?;
+                self.disk.link(from, &path)
+            }
+            linked => linked,
+        };
+        match linked {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => self.disk.sync_parent(&path),
         }
+    }
+
+    fn folders(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Creates the two folders above `path`, each one durable.
+    fn make_folder_of(&self, path: &Path) -> io::Result<()> {
+        let mut above: Vec<&Path> = path.ancestors().skip(1).take(2).collect();
+        above.reverse();
+        for folder in above {
+            if self.folders().contains(folder) {
+                continue;
+            }
+            self.disk.create_dir(folder)?;
+            self.disk.sync_parent(folder)?;
+            self.folders().insert(folder.to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -153,6 +189,23 @@ mod tests {
             io::read_to_string(objects.get(&id).unwrap()).unwrap(),
             "block"
         );
+    }
+
+    #[test]
+    fn folder_that_was_removed_is_made_again() {
+        let (folder, objects) = store();
+        let incoming = folder.path().join("incoming");
+        fs::write(&incoming, b"block").unwrap();
+        let id = ObjectId::of(b"block");
+        objects.link(&id, &incoming).unwrap();
+        let path = objects.path(&id);
+        fs::remove_dir_all(path.parent().unwrap().parent().unwrap()).unwrap();
+        objects.link(&id, &incoming).unwrap();
+        assert!(objects.contains(&id).unwrap());
+        // A source that is missing is an error all the same.
+        let other = ObjectId::of(b"other");
+        let missing = objects.link(&other, &folder.path().join("none"));
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::metrics::Metrics;
 use crate::revocation::Revocation;
 use crate::transport::{Dialer, Target};
 use crate::trust::Trust;
+use crate::tus::AtOnce;
 use crate::uplink::queue::Queue;
 
 /// Time after the start for which pictures wait for the renewal of a certificate that ended.
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) revocation: Revocation,
     pub(crate) bearers: Bearers,
     pub(crate) queue: Mutex<Queue>,
+    pub(crate) at_once: AtOnce,
     /// Woken when there is a new block.
     pub(crate) work: Notify,
     pub(super) spool: Mutex<Spool>,

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use audit::journal::{JournalError, Shipped};
-use bytes::Bytes;
 use error_report::Report;
 use http::{Method, Request, StatusCode};
-use http_body_util::Full;
 use serde::Deserialize;
 
 use super::{CameraJournal, Inner};
-use crate::transport::{Connection, TransportError};
+use crate::transport::{Connection, TransportError, body};
 
 /// Path at which the site takes records.
 const PATH: &str = "/intake/v1/journal";
@@ -107,7 +105,7 @@ async fn send(
     if lost {
         request = request.header(LOST, "yes");
     }
-    let Ok(request) = request.body(Full::new(Bytes::from(batch.body.clone()))) else {
+    let Ok(request) = request.body(body::in_memory(batch.body.clone())) else {
         return Ok(None);
     };
     let len = batch.body.len() as u64;

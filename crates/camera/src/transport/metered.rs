@@ -1,7 +1,7 @@
 //! A TCP stream that counts its bytes and stops sending when the budget is used.
 
 use std::future::Future as _;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,6 +75,31 @@ impl Metered {
     }
 }
 
+impl Metered {
+    /// Bytes of `len` that may be written now, by the budget and by what the bearer has ahead of it.
+    fn poll_ahead(&mut self, context: &mut Context<'_>, len: usize) -> Poll<io::Result<usize>> {
+        // Requests reserve before they start; this stops one that turns out larger than thought.
+        if !self.bearer.ledger.may_send(len as u64) {
+            return Poll::Ready(Err(io::Error::other("monthly byte budget is used up")));
+        }
+        self.poll_room(context, len).map(Ok)
+    }
+
+    /// Counts what was written.
+    fn count(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(written)) = &result {
+            let written = *written as u64;
+            self.written = self.written.saturating_add(written);
+            self.bearer.ledger.charge(written);
+            self.charged.fetch_add(written, Ordering::Relaxed);
+            if let Some(counters) = self.metrics.bearer(self.bearer.index) {
+                counters.sent.fetch_add(written, Ordering::Relaxed);
+            }
+        }
+        result
+    }
+}
+
 impl AsyncRead for Metered {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -101,23 +126,39 @@ impl AsyncWrite for Metered {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        // Requests reserve before they start; this stops one that turns out larger than thought.
-        if !self.bearer.ledger.may_send(bytes.len() as u64) {
-            return Poll::Ready(Err(io::Error::other("monthly byte budget is used up")));
-        }
-        let room = ready!(self.poll_room(context, bytes.len()));
+        let room = match self.poll_ahead(context, bytes.len()) {
+            Poll::Ready(Ok(room)) => room,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        };
         let bytes = bytes.get(..room).unwrap_or(bytes);
         let result = Pin::new(&mut self.inner).poll_write(context, bytes);
-        if let Poll::Ready(Ok(written)) = &result {
-            let written = *written as u64;
-            self.written = self.written.saturating_add(written);
-            self.bearer.ledger.charge(written);
-            self.charged.fetch_add(written, Ordering::Relaxed);
-            if let Some(counters) = self.metrics.bearer(self.bearer.index) {
-                counters.sent.fetch_add(written, Ordering::Relaxed);
+        self.count(result)
+    }
+
+    /// One call for several TLS records, where nothing bounds how much the kernel gets.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let len = slices.iter().map(|slice| slice.len()).sum();
+        match self.poll_ahead(context, len) {
+            Poll::Ready(Ok(room)) if room == len => {
+                let result = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
+                self.count(result)
             }
+            Poll::Ready(Ok(_)) => {
+                let first = slices.iter().find(|slice| !slice.is_empty());
+                self.poll_write(context, first.map_or(&[], |slice| &**slice))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
         }
-        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use audit::{AuditSink as _, SharedLog};
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -22,6 +22,7 @@ use evidence::digest::Sha256Digest;
 use evidence::manifest::Manifest;
 use evidence::open::Opener;
 use evidence::receipt::{self, Receipt, Verdict};
+use futures_util::StreamExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -52,6 +53,10 @@ pub(crate) enum Mischief {
     Slow,
     /// 503 to the first three requests.
     Busy,
+    /// Bytes that come with an announcement are not looked at, as by a centre of an earlier version.
+    NothingAtOnce,
+    /// Bytes that come with an announcement are refused; announcements alone are taken.
+    RefuseAtOnce,
 }
 
 struct Unfinished {
@@ -71,6 +76,8 @@ pub(crate) struct Centre {
     finished: Mutex<BTreeMap<String, Sha256Digest>>,
     pub(crate) archive: Mutex<BTreeMap<Sha256Digest, (Vec<u8>, Manifest)>>,
     pub(crate) largest_part: AtomicU32,
+    /// Blocks that came with their announcement.
+    pub(crate) at_once: AtomicU32,
     pub(crate) received: Mutex<u64>,
     pub(crate) creations: AtomicU32,
     /// Revocation lists as the centre answers them; none is a centre that gives none.
@@ -104,6 +111,7 @@ impl Centre {
             finished: Mutex::default(),
             archive: Mutex::default(),
             largest_part: AtomicU32::new(0),
+            at_once: AtomicU32::new(0),
             received: Mutex::new(0),
             creations: AtomicU32::new(0),
             responses: Mutex::default(),
@@ -271,10 +279,33 @@ fn check_version(headers: &HeaderMap) {
     assert_eq!(headers["tus-resumable"], "1.0.0");
 }
 
-async fn create(State(centre): Shared, headers: HeaderMap) -> Response {
+/// Reads a body to its end, or to where it was cut; says which.
+async fn read(body: Body) -> (Vec<u8>, bool) {
+    let mut parts = body.into_data_stream();
+    let mut bytes = Vec::new();
+    while let Some(part) = parts.next().await {
+        match part {
+            Ok(part) => bytes.extend_from_slice(&part),
+            Err(_) => return (bytes, false),
+        }
+    }
+    (bytes, true)
+}
+
+async fn create(State(centre): Shared, headers: HeaderMap, body: Body) -> Response {
     check_version(&headers);
     if centre.mischief_now(Mischief::Busy) {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    let at_once = headers.contains_key("content-type");
+    let (bytes, whole) = read(body).await;
+    *centre.received.lock().unwrap() += bytes.len() as u64;
+    if !whole {
+        return StatusCode::BAD_REQUEST.into_response();
+    }
+    if at_once && centre.mischief == Mischief::RefuseAtOnce {
+        centre.at_once.fetch_add(1, Ordering::SeqCst);
+        return StatusCode::INSUFFICIENT_STORAGE.into_response();
     }
     centre.creations.fetch_add(1, Ordering::SeqCst);
     assert_eq!(metadata(&headers, "device"), DEVICE);
@@ -283,21 +314,50 @@ async fn create(State(centre): Shared, headers: HeaderMap) -> Response {
         let url = format!("/intake/v1/blocks/{expected}/receipt");
         return (StatusCode::OK, [("cordon-receipt", url)]).into_response();
     }
-    let mut uploads = centre.uploads.lock().unwrap();
-    let id = format!(
-        "u{}-{}",
-        uploads.len(),
-        centre.creations.load(Ordering::SeqCst)
-    );
     let size = number(&headers, "upload-length");
-    let unfinished = Unfinished {
+    let (location, id) = {
+        let uploads = centre.uploads.lock().unwrap();
+        let id = format!(
+            "u{}-{}",
+            uploads.len(),
+            centre.creations.load(Ordering::SeqCst)
+        );
+        let location = format!("https://localhost/intake/v1/files/{id}");
+        ([("location", location)], id)
+    };
+    let mut unfinished = Unfinished {
         expected,
         size,
         bytes: vec![],
     };
-    uploads.insert(id.clone(), unfinished);
-    let location = format!("https://localhost/intake/v1/files/{id}");
-    (StatusCode::CREATED, [("location", location)]).into_response()
+    if !at_once || centre.mischief == Mischief::NothingAtOnce {
+        if at_once {
+            centre.at_once.fetch_add(1, Ordering::SeqCst);
+        }
+        centre.uploads.lock().unwrap().insert(id, unfinished);
+        return (StatusCode::CREATED, location).into_response();
+    }
+    centre.at_once.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(headers["content-type"], "application/offset+octet-stream");
+    assert_eq!(headers["cordon-receipt"], "1");
+    let offset = [("upload-offset", bytes.len().to_string())];
+    unfinished.bytes = bytes;
+    if unfinished.bytes.len() < size {
+        centre.uploads.lock().unwrap().insert(id, unfinished);
+        return (StatusCode::CREATED, location, offset).into_response();
+    }
+    let block = centre.settle(unfinished);
+    centre.finished.lock().unwrap().insert(id, block);
+    if centre.mischief == Mischief::Slow {
+        return (StatusCode::CREATED, location, offset).into_response();
+    }
+    match centre.receipt(&block) {
+        Some(receipt) => {
+            let media_type = [("content-type", "application/pkcs7-mime")];
+            (StatusCode::CREATED, location, offset, media_type, receipt).into_response()
+        }
+        None => (StatusCode::CREATED, location, offset).into_response(),
+    }
 }
 
 async fn offset(State(centre): Shared, Path(id): Path<String>, headers: HeaderMap) -> Response {
@@ -316,9 +376,11 @@ async fn append(
     State(centre): Shared,
     Path(id): Path<String>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     check_version(&headers);
+    // What came before a cut counts.
+    let (body, _) = read(body).await;
     let len = u32::try_from(body.len()).unwrap();
     centre.largest_part.fetch_max(len, Ordering::SeqCst);
     *centre.received.lock().unwrap() += u64::from(len);

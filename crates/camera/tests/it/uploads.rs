@@ -11,6 +11,9 @@ use crate::fake_centre::{Centre, Mischief};
 use crate::proxy;
 use crate::stage::{DEVICE, Stage, bearer, names, until};
 
+/// Bytes that a cut may lose.
+const CUT: u64 = 256 * 1024;
+
 async fn scene(mischief: Mischief) -> (Stage, Arc<Centre>, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -108,13 +111,61 @@ async fn cuts_at_any_point_lose_at_most_one_part_each() {
         assert!(cuts > 2, "seed {seed}: the line was cut {cuts} times");
         let total: u64 = sizes.iter().sum::<usize>() as u64;
         let received = *centre.received.lock().unwrap();
-        let most = total + 20_000 + cuts * u64::from(MAX_CHUNK_LEN);
+        let most = total + 20_000 + cuts * CUT;
         assert!(
             received <= most,
             "seed {seed}: {received} bytes for {total} and {cuts} cuts"
         );
         running.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_over_a_fast_bearer_take_one_request_each_once_it_has_shown_that_it_is_fast() {
+    for (mischief, most, least) in [
+        (Mischief::None, 12, 9),
+        (Mischief::Slow, 12, 9),
+        // It is not sent more bytes in vain than those of one block.
+        (Mischief::NothingAtOnce, 1, 1),
+        // Less often with each refusal.
+        (Mischief::RefuseAtOnce, 4, 2),
+    ] {
+        let (mut stage, centre, _) = scene(mischief).await;
+        stage.config.uplink.parallel = 1;
+        for i in 0..12 {
+            stage.picture(&format!("p{i}"), &noise(200_000, i), 1);
+        }
+        let running = stage.start().await;
+        until("the receipts", || {
+            running.metrics.snapshot().receipted == 12
+        })
+        .await;
+        assert_eq!(centre.sequences(), (1..=12).collect::<Vec<u64>>());
+        let at_once = centre.at_once.load(Ordering::SeqCst);
+        assert!((least..=most).contains(&at_once), "{mischief:?}: {at_once}");
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn line_that_cuts_every_block_sent_at_once_still_gets_them_all_through() {
+    let (mut stage, centre, port) = scene(Mischief::None).await;
+    let line = proxy::start(port, |_| Some(700_000)).await;
+    stage.config.centre.port = line.port;
+    stage.config.uplink.parallel = 1;
+    for i in 0..6 {
+        stage.picture(&format!("p{i}"), &noise(640_000, i), 1);
+    }
+    let running = stage.start().await;
+    until("the receipts", || running.metrics.snapshot().receipted == 6).await;
+    assert_eq!(centre.sequences(), (1..=6).collect::<Vec<u64>>());
+    let cuts = line.connections.load(Ordering::SeqCst);
+    let received = *centre.received.lock().unwrap();
+    assert!(
+        received <= 6 * 641_000 + cuts * CUT,
+        "{received}, {cuts} cuts"
+    );
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,10 +189,7 @@ async fn an_upload_goes_on_after_a_restart_of_the_camera() {
     let running = stage.start().await;
     until("the receipt", || running.metrics.snapshot().receipted == 1).await;
     let received = *centre.received.lock().unwrap();
-    assert!(
-        received < 3_000_000 + 20_000 + 2 * u64::from(MAX_CHUNK_LEN),
-        "{received}"
-    );
+    assert!(received < 3_000_000 + 20_000 + 2 * CUT, "{received}");
     assert_eq!(centre.creations.load(Ordering::SeqCst), 1);
     running.stop().await;
 }

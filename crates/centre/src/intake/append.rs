@@ -9,6 +9,7 @@ use std::time::Instant;
 use durable::{DiskFile, SharedDisk};
 use tokio_util::sync::CancellationToken;
 
+use super::prefix_hash::{PrefixHash, PrefixHashes};
 use super::quota::{self, Quota};
 use super::upload::{Upload, UploadError};
 
@@ -108,7 +109,6 @@ impl Growing {
 }
 
 /// One request's bytes on their way to the end of an upload.
-#[derive(Debug)]
 pub(crate) struct Append {
     superseded: CancellationToken,
     folder: PathBuf,
@@ -121,11 +121,15 @@ pub(crate) struct Append {
     size: u64,
     on_cut: OnCut,
     kept: bool,
+    /// The hash of all bytes so far, if it is known, and where it is kept.
+    hash: Option<PrefixHash>,
+    hashes: PrefixHashes,
     claim: Claim,
 }
 
 impl Append {
     /// Begins at the end of `file`, of `offset` bytes.
+    #[expect(clippy::too_many_arguments, reason = "one constructor, one caller")]
     pub(super) fn new(
         claim: Claim,
         file: Growing,
@@ -134,6 +138,7 @@ impl Append {
         upload: &Upload,
         offset: u64,
         on_cut: OnCut,
+        hashes: PrefixHashes,
     ) -> Self {
         Self {
             superseded: claim.appends(offset),
@@ -146,6 +151,8 @@ impl Append {
             size: upload.size,
             on_cut,
             kept: false,
+            hash: hashes.take(&claim.id, offset),
+            hashes,
             claim,
         }
     }
@@ -179,6 +186,9 @@ impl Append {
             self.looked = end;
         }
         self.file.disk.write_all(&self.file.file, bytes)?;
+        if let Some(hash) = &mut self.hash {
+            hash.update(bytes);
+        }
         self.end = end;
         self.claim.lives();
         Ok(())
@@ -194,7 +204,14 @@ impl Append {
         self.on_cut = OnCut::TakeBack;
         self.file.sync()?;
         self.kept = true;
+        self.keep_hash();
         Ok(self.end)
+    }
+
+    fn keep_hash(&mut self) {
+        if let Some(hash) = self.hash.take() {
+            self.hashes.keep(&self.claim.id, hash);
+        }
     }
 }
 
@@ -202,7 +219,13 @@ impl Drop for Append {
     fn drop(&mut self) {
         let settled = match self.on_cut {
             _ if self.kept => Ok(()),
-            OnCut::Keep => self.file.sync().or_else(|_| self.file.cut(self.start)),
+            OnCut::Keep => match self.file.sync() {
+                Ok(()) => {
+                    self.keep_hash();
+                    Ok(())
+                }
+                Err(_) => self.file.cut(self.start),
+            },
             OnCut::TakeBack => self.file.cut(self.start),
         };
         if let Err(error) = settled {

@@ -25,6 +25,8 @@ pub(super) struct Settlement<'a> {
     pub(super) verdict: Result<Verified, Refusal>,
     /// Camera and number, if another block claims it.
     pub(super) fork: Option<(String, u64)>,
+    /// Numbers found missing before the block.
+    pub(super) gap: Option<(u64, u64)>,
 }
 
 /// A block that is written down; what the audit event and the receipt are made of.
@@ -112,43 +114,54 @@ impl Settlement<'_> {
             }
             // The same manifest in a block of other bytes: somebody encrypted it once more.
             Position::Duplicate => self.verdict = Err(Refusal::Replay(manifest.sequence)),
-            Position::Next | Position::Gap { .. } | Position::Late => {}
+            Position::Gap { from, to } => self.gap = Some((from, to)),
+            Position::Next | Position::Late => {}
         }
         Ok(())
     }
 
     /// Writes everything down and closes the upload.
     pub(super) async fn insert(&self, tx: &mut Tx, units: &Units) -> Result<Settled, StoreError> {
-        let mut settled = self.settled(tx).await?;
+        let mut settled = self.settled();
         if let Some((device, sequence)) = &self.fork {
             let other = insert_fork(tx, device, *sequence, self).await?;
             settled.fork = Some((*sequence, other));
         }
-        sqlx::query("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?)")
-            .bind(settled.block.to_string())
-            .bind(&settled.device)
-            .bind(settled.size.cast_signed())
-            .bind(millis(settled.received_at))
-            .bind(if settled.reason.is_empty() {
-                "accepted"
-            } else {
-                "quarantined"
-            })
-            .bind(&settled.reason)
-            .bind(settled.sequence.map(u64::cast_signed))
-            .bind(settled.manifest_sha256.map(|h| h.to_string()))
-            .bind(&settled.address)
-            .execute(&mut **tx)
-            .await?;
+        // One call for all: each costs two changes of thread. Parameters are numbered by `$`, as `?` with a
+        // number makes the library count those that a statement leaves out.
+        sqlx::query(
+            "INSERT INTO blocks (block_sha256, device, size, received_at, verdict, reason, sequence,
+                manifest_sha256, address)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+             DELETE FROM uploads WHERE id = $10;
+             INSERT OR REPLACE INTO settled (upload_id, device, outcome, settled_at)
+             VALUES ($10, $2, $1, $11)",
+        )
+        .bind(settled.block.to_string())
+        .bind(&settled.device)
+        .bind(settled.size.cast_signed())
+        .bind(millis(settled.received_at))
+        .bind(if settled.reason.is_empty() {
+            "accepted"
+        } else {
+            "quarantined"
+        })
+        .bind(&settled.reason)
+        .bind(settled.sequence.map(u64::cast_signed))
+        .bind(settled.manifest_sha256.map(|h| h.to_string()))
+        .bind(&settled.address)
+        .bind(&self.upload.id)
+        .bind(millis(OffsetDateTime::now_utc()))
+        .execute(&mut **tx)
+        .await?;
         if let (Ok(verified), Some(hash)) = (&self.verdict, settled.manifest_sha256) {
             insert_chain(tx, &verified.manifest, &hash, &settled.block).await?;
             violation::insert(tx, verified, &settled.block, units).await?;
         }
-        delete_upload(tx, self.upload, &settled.block.to_string()).await?;
         Ok(settled)
     }
 
-    async fn settled(&self, tx: &mut Tx) -> Result<Settled, StoreError> {
+    fn settled(&self) -> Settled {
         let mut settled = Settled {
             block: self.block,
             device: self.upload.device.clone(),
@@ -165,18 +178,14 @@ impl Settlement<'_> {
         };
         match &self.verdict {
             Ok(verified) => {
-                let hash = Sha256Digest::of(&verified.manifest_bytes);
                 settled.sequence = Some(verified.manifest.sequence);
-                settled.manifest_sha256 = Some(hash);
+                settled.manifest_sha256 = Some(Sha256Digest::of(&verified.manifest_bytes));
                 settled.signer_expired = verified.signer_expired;
-                let chain = neighbourhood(tx, &verified.manifest).await?;
-                if let Position::Gap { from, to } = chain.classify(&verified.manifest, &hash) {
-                    settled.gap = Some((from, to));
-                }
+                settled.gap = self.gap;
             }
             Err(refusal) => settled.reason = refusal.code().to_owned(),
         }
-        Ok(settled)
+        settled
     }
 }
 
@@ -186,34 +195,31 @@ pub(super) async fn neighbourhood(
     tx: &mut Tx,
     manifest: &Manifest,
 ) -> Result<ChainState, StoreError> {
-    let sequence = manifest.sequence.cast_signed();
-    let links: Vec<(i64, String, String)> = sqlx::query_as(
+    let rows: Vec<(i64, String, Option<String>)> = sqlx::query_as(
         "SELECT sequence, manifest_sha256, previous FROM chain
          WHERE device = ?1 AND (sequence BETWEEN ?2 - 1 AND ?2 + 1
-            OR sequence = (SELECT max(sequence) FROM chain WHERE device = ?1))",
-    )
-    .bind(&manifest.device)
-    .bind(sequence)
-    .fetch_all(&mut **tx)
-    .await?;
-    let mut state = ChainState::new();
-    for (sequence, manifest_sha256, previous) in links {
-        let link = Link {
-            manifest_sha256: digest(&manifest_sha256),
-            previous: digest(&previous),
-        };
-        state = state.with_link(sequence.unsigned_abs(), link);
-    }
-    let dropped: Vec<(i64, String)> = sqlx::query_as(
-        "SELECT sequence, manifest_sha256 FROM dropped
+            OR sequence = (SELECT max(sequence) FROM chain WHERE device = ?1))
+         UNION ALL
+         SELECT sequence, manifest_sha256, NULL FROM dropped
          WHERE device = ?1 AND sequence BETWEEN ?2 - 1 AND ?2",
     )
     .bind(&manifest.device)
-    .bind(sequence)
+    .bind(manifest.sequence.cast_signed())
     .fetch_all(&mut **tx)
     .await?;
-    for (sequence, hash) in dropped {
-        state = state.with_explained(sequence.unsigned_abs(), digest(&hash));
+    let mut state = ChainState::new();
+    for (sequence, manifest_sha256, previous) in rows {
+        let (sequence, hash) = (sequence.unsigned_abs(), digest(&manifest_sha256));
+        state = match previous {
+            Some(previous) => {
+                let link = Link {
+                    manifest_sha256: hash,
+                    previous: digest(&previous),
+                };
+                state.with_link(sequence, link)
+            }
+            None => state.with_explained(sequence, hash),
+        };
     }
     Ok(state)
 }
@@ -284,21 +290,6 @@ async fn insert_fork(
     Ok(first)
 }
 
-async fn delete_upload(tx: &mut Tx, upload: &Upload, outcome: &str) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM uploads WHERE id = ?")
-        .bind(&upload.id)
-        .execute(&mut **tx)
-        .await?;
-    sqlx::query("INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)")
-        .bind(&upload.id)
-        .bind(&upload.device)
-        .bind(outcome)
-        .bind(millis(OffsetDateTime::now_utc()))
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
-}
-
 /// Ends an upload that adds nothing new: `outcome` is a known block or a reason after `!`.
 pub(super) async fn close_upload(
     sql: &Sql,
@@ -306,7 +297,17 @@ pub(super) async fn close_upload(
     outcome: &str,
 ) -> Result<(), StoreError> {
     let mut tx = sql.write().await?;
-    delete_upload(&mut tx, upload, outcome).await?;
+    sqlx::query(
+        "DELETE FROM uploads WHERE id = $1;
+         INSERT OR REPLACE INTO settled (upload_id, device, outcome, settled_at)
+         VALUES ($1, $2, $3, $4)",
+    )
+    .bind(&upload.id)
+    .bind(&upload.device)
+    .bind(outcome)
+    .bind(millis(OffsetDateTime::now_utc()))
+    .execute(&mut *tx)
+    .await?;
     Ok(tx.commit().await?)
 }
 
@@ -468,28 +469,20 @@ pub(super) async fn store_receipt(
 ) -> Result<(), StoreError> {
     let block = settled.block;
     let mut tx = sql.write().await?;
-    let stored = sqlx::query(
-        "UPDATE blocks SET log_index = ?, receipt = ?
-         WHERE block_sha256 = ? AND device = ? AND receipt IS NULL",
+    sqlx::query(
+        "UPDATE blocks SET log_index = $1, receipt = $2
+         WHERE block_sha256 = $3 AND device = $4 AND receipt IS NULL;
+         INSERT INTO custody (violation, at, actor, action, log_index, count)
+         SELECT id, $5, $4, 'evidence.receive', $1, 1 FROM violations
+         WHERE block_sha256 = $3 AND changes() = 1",
     )
     .bind(log_index.cast_signed())
     .bind(cms)
     .bind(block.to_string())
     .bind(&settled.device)
+    .bind(millis(settled.received_at))
     .execute(&mut *tx)
     .await?;
-    if stored.rows_affected() == 1 {
-        sqlx::query(
-            "INSERT INTO custody (violation, at, actor, action, log_index, count)
-             SELECT id, ?2, ?3, 'evidence.receive', ?4, 1 FROM violations WHERE block_sha256 = ?1",
-        )
-        .bind(block.to_string())
-        .bind(millis(settled.received_at))
-        .bind(&settled.device)
-        .bind(log_index.cast_signed())
-        .execute(&mut *tx)
-        .await?;
-    }
     Ok(tx.commit().await?)
 }
 

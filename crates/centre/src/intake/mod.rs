@@ -17,6 +17,7 @@ mod checksum;
 mod index;
 mod journal;
 mod limits;
+mod prefix_hash;
 pub(crate) mod quarantine;
 mod quota;
 mod refusals;
@@ -355,7 +356,10 @@ impl Intake {
         let path = self.inner.uploads.path(&upload.id);
         // A repeated call after a crash between the two transactions finds the upload gone.
         self.inner.uploads.find(&upload.id, &upload.device).await?;
-        let block = hash_file(&self.inner.pool, path.clone()).await?;
+        let block = match self.inner.uploads.hash(upload) {
+            Some(block) => block,
+            None => hash_file(&self.inner.pool, path.clone()).await?,
+        };
         if upload
             .block_sha256
             .as_ref()
@@ -381,6 +385,7 @@ impl Intake {
             received_at: now,
             verdict,
             fork: None,
+            gap: None,
         };
         match self.file_away(settlement, &path).await? {
             Filed::New(settled) => {

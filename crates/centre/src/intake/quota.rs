@@ -11,7 +11,8 @@ use audit::RepeatBounds;
 use store::sqlx::{self, Sqlite, Transaction};
 
 use super::limits::Limits;
-use super::upload::UploadError;
+use super::upload::{Upload, UploadError};
+use crate::clock::millis;
 
 /// Quota of one device.
 #[derive(Clone, Debug)]
@@ -49,59 +50,92 @@ pub(super) const REFUSALS: RepeatBounds = RepeatBounds {
 };
 const HOUR_MILLIS: i64 = 3_600_000;
 
-/// Takes `size` bytes and one upload out of the device's shares, or says which is used up.
-pub(super) async fn take(
+/// A device's use of its shares.
+pub(super) struct Use {
+    /// Unfinished uploads.
+    pub(super) open: i64,
+    quarantined: i64,
+    quarantined_bytes: i64,
+    /// Bytes of the last day.
+    bytes: i64,
+    /// Uploads of this hour.
+    uploads: i64,
+}
+
+/// Reads what a device uses at `now`.
+pub(super) async fn read(
     tx: &mut Transaction<'static, Sqlite>,
-    limits: &Limits,
     device: &str,
-    size: u64,
     now: i64,
-) -> Result<(), UploadError> {
-    let quota = &limits.quota;
-    let hour = now.div_euclid(HOUR_MILLIS);
-    let left = HOUR_MILLIS.saturating_sub(now.rem_euclid(HOUR_MILLIS)) / 1000;
-    let retry_after = left.unsigned_abs().saturating_add(1);
-    let quarantine: Option<(i64, i64)> =
-        sqlx::query_as("SELECT quarantined, quarantined_bytes FROM cameras WHERE device = ?")
-            .bind(device)
-            .fetch_optional(&mut **tx)
-            .await?;
-    let (blocks, bytes) = quarantine.unwrap_or_default();
-    if blocks.unsigned_abs() >= quota.quarantined_blocks
-        || bytes.unsigned_abs() >= limits.quarantine_share()
-    {
-        return Err(UploadError::QuarantineFull);
-    }
+) -> Result<Use, UploadError> {
     // Hours after this one are of a clock that was ahead, and count as well: else putting it back
     // would give everything anew.
-    let (bytes, uploads): (i64, i64) = sqlx::query_as(
-        "SELECT coalesce(sum(bytes), 0),
+    let (open, quarantined, quarantined_bytes, bytes, uploads) = sqlx::query_as(
+        "SELECT (SELECT count(*) FROM uploads WHERE device = ?1),
+            coalesce((SELECT quarantined FROM cameras WHERE device = ?1), 0),
+            coalesce((SELECT quarantined_bytes FROM cameras WHERE device = ?1), 0),
+            coalesce(sum(bytes), 0),
             coalesce(sum(uploads) FILTER (WHERE hour = ?2), 0)
          FROM intake_use WHERE device = ?1 AND hour > ?2 - 24 AND hour < ?2 + 24",
     )
     .bind(device)
-    .bind(hour)
+    .bind(now.div_euclid(HOUR_MILLIS))
     .fetch_one(&mut **tx)
     .await?;
-    if uploads.unsigned_abs() >= u64::from(quota.uploads_per_hour) {
-        return Err(UploadError::TooFast { retry_after });
+    Ok(Use {
+        open,
+        quarantined,
+        quarantined_bytes,
+        bytes,
+        uploads,
+    })
+}
+
+impl Use {
+    /// Whether the shares have room for one upload more of `size` bytes; if not, says which is used up.
+    pub(super) fn check(&self, limits: &Limits, size: u64, now: i64) -> Result<(), UploadError> {
+        let quota = &limits.quota;
+        let left = HOUR_MILLIS.saturating_sub(now.rem_euclid(HOUR_MILLIS)) / 1000;
+        let retry_after = left.unsigned_abs().saturating_add(1);
+        if self.quarantined.unsigned_abs() >= quota.quarantined_blocks
+            || self.quarantined_bytes.unsigned_abs() >= limits.quarantine_share()
+        {
+            return Err(UploadError::QuarantineFull);
+        }
+        if self.uploads.unsigned_abs() >= u64::from(quota.uploads_per_hour) {
+            return Err(UploadError::TooFast { retry_after });
+        }
+        if self.bytes.unsigned_abs().saturating_add(size) > quota.bytes_per_day {
+            return Err(UploadError::DayFull { retry_after });
+        }
+        Ok(())
     }
-    if bytes.unsigned_abs().saturating_add(size) > quota.bytes_per_day {
-        return Err(UploadError::DayFull { retry_after });
-    }
-    sqlx::query(
-        "INSERT INTO intake_use (device, hour, bytes, uploads) VALUES (?, ?, ?, 1)
-         ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes, uploads = uploads + 1",
-    )
-    .bind(device)
-    .bind(hour)
-    .bind(size.cast_signed())
-    .execute(&mut **tx)
-    .await?;
-    // Of no more use, and bounded by that.
-    sqlx::query("DELETE FROM intake_use WHERE device = ? AND hour < ? - 48")
-        .bind(device)
-        .bind(hour)
+}
+
+/// Writes down `upload`, and takes it out of its device's shares.
+pub(super) async fn insert(
+    tx: &mut Transaction<'static, Sqlite>,
+    upload: &Upload,
+    now: i64,
+) -> Result<(), UploadError> {
+    // What is older than two days is of no more use, and bounded by that.
+    let insert = sqlx::query(
+        "INSERT INTO intake_use (device, hour, bytes, uploads) VALUES ($1, $2, $3, 1)
+         ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes, uploads = uploads + 1;
+         DELETE FROM intake_use WHERE device = $1 AND hour < $2 - 48;
+         INSERT INTO uploads (id, device, size, block_sha256, metadata, created_at, expires_at, address)
+         VALUES ($4, $1, $3, $5, $6, $7, $8, $9)",
+    );
+    insert
+        .bind(&upload.device)
+        .bind(now.div_euclid(HOUR_MILLIS))
+        .bind(upload.size.cast_signed())
+        .bind(&upload.id)
+        .bind(&upload.block_sha256)
+        .bind(&upload.metadata)
+        .bind(now)
+        .bind(millis(upload.expires_at))
+        .bind(&upload.address)
         .execute(&mut **tx)
         .await?;
     Ok(())

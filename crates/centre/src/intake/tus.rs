@@ -1,29 +1,27 @@
-//! The tus 1.0 resumable upload protocol over HTTP: core, creation, checksum, expiration and
-//! termination (<https://tus.io/protocols/resumable-upload>).
+//! The tus 1.0 resumable upload protocol over HTTP: core, creation, creation with upload, checksum,
+//! expiration and termination (<https://tus.io/protocols/resumable-upload>).
 //!
-//! Two additions of ours, invisible to other clients: an upload announced with the metadata key
-//! `sha256` that is archived already is answered at once with the address of its receipt, if the
-//! request has the header `Cordon-Receipt` (others get an upload as always, and the same receipt at
-//! its end); and each upload has a `receipt` below its address.
+//! Additions of ours, invisible to other clients: each upload has a `receipt` below its address; and a
+//! creation with the header `Cordon-Receipt` is answered with the address of the receipt if the block
+//! announced by the metadata key `sha256` is archived already (others get an upload as always, and the same
+//! receipt at its end), and with the receipt itself if it brought the whole block.
 //!
 //! An upload whose block is settled is gone from the journal. To its sender it is complete.
 //!
 //! Not offered: `X-HTTP-Method-Override`, which the protocol has for browsers that cannot send
 //! PATCH; a camera can.
 
+mod create;
+
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt as _;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use std::net::SocketAddr;
 use std::time::Duration;
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::Intake;
@@ -44,8 +42,6 @@ const UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
 const UPLOAD_CHECKSUM: HeaderName = HeaderName::from_static("upload-checksum");
 const UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
 const RECEIPT: HeaderName = HeaderName::from_static("cordon-receipt");
-/// Metadata is a handful of short pairs.
-const MAX_METADATA: usize = 4096;
 /// A sender that is silent for this long is gone. There is no other limit on how long a part takes: a
 /// camera on a bearer of some kbit/s gets on, and its next connection need not wait for this one
 /// ([`super::Uploads::end_silent`]).
@@ -56,7 +52,7 @@ const RECEIPT_WAIT: Duration = Duration::from_secs(15);
 /// The routes below [`BASE`]; requests carry a [`Device`] extension.
 pub(crate) fn router(intake: Intake) -> Router {
     Router::new()
-        .route(BASE, post(create).options(options))
+        .route(BASE, post(create::create).options(options))
         .route(
             &format!("{BASE}/{{id}}"),
             get(status_not_offered)
@@ -88,7 +84,10 @@ async fn add_version(mut response: Response) -> Response {
 async fn options(State(intake): State<Intake>) -> Response {
     let fixed = [
         ("tus-version", "1.0.0"),
-        ("tus-extension", "creation,checksum,expiration,termination"),
+        (
+            "tus-extension",
+            "creation,creation-with-upload,checksum,expiration,termination",
+        ),
         ("tus-checksum-algorithm", "sha256,sha1"),
     ];
     let max = [("tus-max-size", intake.limits().max_block.to_string())];
@@ -103,60 +102,6 @@ async fn status_not_offered() -> Problem {
         "uploads are not readable",
         "use HEAD for the offset",
     )
-}
-
-async fn create(
-    State(intake): State<Intake>,
-    device: Device,
-    from: Option<Extension<ConnectInfo<SocketAddr>>>,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    check_version(&headers)?;
-    let size = number(&headers, &UPLOAD_LENGTH)?;
-    let metadata = headers.get(UPLOAD_METADATA).map_or(Ok(""), |v| {
-        v.to_str()
-            .map_err(|_| bad_header(&UPLOAD_METADATA, "not printable ASCII"))
-    })?;
-    let block_sha256 = announced_hash(metadata)?;
-    if let Some(hash) = &block_sha256
-        && headers.contains_key(RECEIPT)
-        && intake.receipt_of_block(hash, &device).await?.is_some()
-    {
-        let address = format!("/intake/v1/blocks/{hash}/receipt");
-        return Ok((StatusCode::OK, [(RECEIPT, address)]).into_response());
-    }
-    let now = OffsetDateTime::now_utc();
-    let created = intake
-        .uploads()
-        .create(
-            &device.0,
-            size,
-            block_sha256,
-            metadata.to_owned(),
-            from.map(|Extension(ConnectInfo(peer))| peer.ip().to_string()),
-            now,
-        )
-        .await;
-    let upload = match created {
-        Ok(upload) => upload,
-        Err(error) => return Err(refused(&intake, &device, error).await),
-    };
-    if size == 0 {
-        intake.settle_soon(upload.clone());
-    }
-    let location = format!("{BASE}/{}", upload.id);
-    tracing::debug!(
-        device = device.0,
-        upload = upload.id,
-        size,
-        "upload created"
-    );
-    Ok((
-        StatusCode::CREATED,
-        [(LOCATION, location)],
-        [(UPLOAD_EXPIRES, expires(&upload)?)],
-    )
-        .into_response())
 }
 
 /// The answer to an upload that is refused, after it was noted.
@@ -220,17 +165,7 @@ async fn append(
     body: Body,
 ) -> Result<Response, Problem> {
     check_version(&headers)?;
-    if headers
-        .get(CONTENT_TYPE)
-        .is_none_or(|t| t != "application/offset+octet-stream")
-    {
-        return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "wrong-content-type",
-            "an upload continues with content type application/offset+octet-stream",
-            "set the content type",
-        ));
-    }
+    check_content_type(&headers)?;
     let offset = number(&headers, &UPLOAD_OFFSET)?;
     let checksum = headers
         .get(UPLOAD_CHECKSUM)
@@ -249,7 +184,12 @@ async fn append(
         // Before the first byte, where the request says how many there are.
         return Err(UploadError::TooLong(upload.size).into());
     }
-    let offset = receive(&intake, &upload, offset, checksum, body).await?;
+    let on_cut = if checksum.is_some() {
+        OnCut::TakeBack
+    } else {
+        OnCut::Keep
+    };
+    let offset = receive(&intake, &upload, offset, checksum, on_cut, body).await?;
     let headers = [
         (UPLOAD_OFFSET, offset.to_string()),
         (UPLOAD_EXPIRES, expires(&upload)?),
@@ -282,13 +222,9 @@ async fn receive(
     upload: &Upload,
     offset: u64,
     mut checksum: Option<Checksum>,
+    on_cut: OnCut,
     body: Body,
 ) -> Result<u64, Problem> {
-    let on_cut = if checksum.is_some() {
-        OnCut::TakeBack
-    } else {
-        OnCut::Keep
-    };
     let mut append = match intake.uploads().append(upload, offset, on_cut) {
         Ok(append) => append,
         Err(error) => return Err(refused(intake, &Device(upload.device.clone()), error).await),
@@ -406,6 +342,21 @@ fn check_version(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
+fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|t| t == "application/offset+octet-stream")
+    {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "wrong-content-type",
+        "bytes of an upload have the content type application/offset+octet-stream",
+        "set the content type",
+    ))
+}
+
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, Problem> {
     let value = headers
         .get(name)
@@ -426,26 +377,6 @@ fn bad_header(name: &HeaderName, what: &str) -> Problem {
         format!("header {name}: {what}"),
         "see the tus 1.0 protocol",
     )
-}
-
-/// The metadata value `sha256`: base64 of 64 hexadecimal digits.
-fn announced_hash(metadata: &str) -> Result<Option<String>, Problem> {
-    if metadata.len() > MAX_METADATA {
-        return Err(bad_header(&UPLOAD_METADATA, "longer than 4096 bytes"));
-    }
-    let Some(value) = metadata.split(',').find_map(|pair| {
-        let (key, value) = pair.trim().split_once(' ')?;
-        (key == "sha256").then_some(value)
-    }) else {
-        return Ok(None);
-    };
-    let text = BASE64
-        .decode(value)
-        .ok()
-        .and_then(|b| String::from_utf8(b).ok());
-    text.filter(|t| t.parse::<store::ObjectId>().is_ok())
-        .map(|t| Some(t.to_ascii_lowercase()))
-        .ok_or_else(|| bad_header(&UPLOAD_METADATA, "sha256 is not 64 hexadecimal digits"))
 }
 
 fn expires(upload: &Upload) -> Result<String, Problem> {

@@ -10,11 +10,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use durable::SharedDisk;
+use evidence::digest::Sha256Digest;
 use store::{Sql, sqlx};
 use time::OffsetDateTime;
 
 use super::append::{Append, Busy, Claim, Growing, Held, OnCut};
 use super::limits::Limits;
+use super::prefix_hash::PrefixHashes;
 use super::quota;
 use super::upload::{Upload, UploadError};
 use crate::clock::{from_millis, millis};
@@ -35,6 +37,7 @@ pub(crate) struct Uploads {
     folder: PathBuf,
     limits: Limits,
     busy: Busy,
+    hashes: PrefixHashes,
 }
 
 type Row = (
@@ -65,6 +68,7 @@ impl Uploads {
             folder,
             limits,
             busy: Arc::default(),
+            hashes: PrefixHashes::default(),
         })
     }
 
@@ -75,6 +79,7 @@ impl Uploads {
 
     /// Removes the bytes of upload `id`; no error if they are gone.
     pub(super) fn remove_file(&self, id: &str) -> io::Result<()> {
+        self.hashes.forget(id);
         self.disk.remove_file(&self.path(id))
     }
 
@@ -96,51 +101,38 @@ impl Uploads {
             return Err(UploadError::TooLarge { size, limit });
         }
         quota::check_space(&self.folder, &self.limits.quota, size)?;
-        let id = random_id()?;
-        let expires_at = now + self.limits.upload_lifetime;
+        let upload = Upload {
+            id: random_id()?,
+            device: device.to_owned(),
+            size,
+            block_sha256,
+            metadata,
+            expires_at: now + self.limits.upload_lifetime,
+            address,
+        };
+        let most = i64::from(self.limits.max_open_per_device);
         let mut tx = self.sql.write().await?;
-        let mut open: i64 = sqlx::query_scalar("SELECT count(*) FROM uploads WHERE device = ?")
-            .bind(device)
-            .fetch_one(&mut *tx)
-            .await?;
+        let used = quota::read(&mut tx, device, millis(now)).await?;
         let mut forgotten = Vec::new();
-        if open >= i64::from(self.limits.max_open_per_device) {
+        if used.open >= most {
             forgotten = self
-                .give_way(&mut tx, device, block_sha256.as_deref())
+                .give_way(&mut tx, device, upload.block_sha256.as_deref())
                 .await?;
-            open = open.saturating_sub(i64::try_from(forgotten.len()).unwrap_or(i64::MAX));
         }
-        if open >= i64::from(self.limits.max_open_per_device) {
+        let gone = i64::try_from(forgotten.len()).unwrap_or(i64::MAX);
+        if used.open.saturating_sub(gone) >= most {
             return Err(UploadError::TooMany(self.limits.max_open_per_device));
         }
-        quota::take(&mut tx, &self.limits, device, size, millis(now)).await?;
-        sqlx::query("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
-            .bind(&id)
-            .bind(device)
-            .bind(size.cast_signed())
-            .bind(&block_sha256)
-            .bind(&metadata)
-            .bind(millis(now))
-            .bind(millis(expires_at))
-            .bind(&address)
-            .execute(&mut *tx)
-            .await?;
+        used.check(&self.limits, size, millis(now))?;
+        quota::insert(&mut tx, &upload, millis(now)).await?;
         // The file first: a row without its file would be an upload that nobody can finish.
-        self.disk.create(&self.path(&id), FILE_MODE)?;
+        self.disk.create(&self.path(&upload.id), FILE_MODE)?;
         self.disk.sync_dir(&self.folder)?;
         tx.commit().await?;
         for claim in forgotten {
             self.remove_file(&claim.id)?;
         }
-        Ok(Upload {
-            id,
-            device: device.to_owned(),
-            size,
-            block_sha256,
-            metadata,
-            expires_at,
-            address,
-        })
+        Ok(upload)
     }
 
     /// Deletes the rows of uploads whose address a crash made the sender forget: of the same block, or of one that has
@@ -259,13 +251,19 @@ impl Uploads {
         }
         quota::check_space(&self.folder, &self.limits.quota, 0)?;
         let (folder, quota) = (self.folder.clone(), self.limits.quota.clone());
+        let hashes = self.hashes.clone();
         let file = Growing {
             disk: self.disk.clone(),
             file,
         };
         Ok(Append::new(
-            claim, file, folder, quota, upload, offset, on_cut,
+            claim, file, folder, quota, upload, offset, on_cut, hashes,
         ))
+    }
+
+    /// The hash of a complete upload, if it was made while the bytes came; once.
+    pub(crate) fn hash(&self, upload: &Upload) -> Option<Sha256Digest> {
+        self.hashes.finish(&upload.id, upload.size)
     }
 
     /// The exclusive right to an upload: nobody else writes to it or removes it meanwhile.

@@ -24,24 +24,25 @@ pub(super) async fn insert(
         return Ok(());
     };
     let unit = units.of_device(&manifest.device);
-    let (audience, group) = open_group(tx, unit, manifest.classification.level()).await?;
     let captured_at = millis(manifest.captured_at);
-    let position = free_position(tx, captured_at).await?;
+    let place = Place::find(tx, unit, manifest.classification.level(), captured_at).await?;
+    let name = &violation.place.name;
     sqlx::query(
         "INSERT INTO violations (position, id, block_sha256, device, violation_group, sequence,
             captured_at, kind, place, latitude, longitude, speed_kmh, limit_kmh, plate, lane,
             manifest)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+         INSERT INTO violation_text (rowid, parts) VALUES ($1, $17)",
     )
-    .bind(position)
+    .bind(place.position)
     .bind(violation_id(block))
     .bind(block.to_string())
     .bind(&manifest.device)
-    .bind(group)
+    .bind(place.group)
     .bind(manifest.sequence.cast_signed())
     .bind(captured_at)
     .bind(&violation.violation_type)
-    .bind(&violation.place.name)
+    .bind(name)
     .bind(i64::from(violation.place.latitude_microdeg))
     .bind(i64::from(violation.place.longitude_microdeg))
     .bind(violation.speed_kmh.map(i64::from))
@@ -49,11 +50,64 @@ pub(super) async fn insert(
     .bind(&violation.plate)
     .bind(violation.lane.map(i64::from))
     .bind(String::from_utf8_lossy(&verified.manifest_bytes).into_owned())
+    .bind(search::parts(
+        place.audience,
+        violation.plate.as_deref(),
+        name,
+    ))
     .execute(&mut **tx)
     .await?;
-    let place = &violation.place.name;
-    let parts = search::parts(audience, violation.plate.as_deref(), place);
-    search::insert(tx, position, &parts).await
+    Ok(())
+}
+
+/// Place of a violation in the lists.
+struct Place {
+    audience: i64,
+    group: i64,
+    position: i64,
+}
+
+impl Place {
+    async fn find(
+        tx: &mut Tx,
+        unit: &str,
+        level: u8,
+        captured_at: i64,
+    ) -> Result<Self, StoreError> {
+        let first = captured_at.saturating_mul(PER_MILLI);
+        let end = first.saturating_add(PER_MILLI);
+        let found: Option<(i64, i64, Option<i64>)> = sqlx::query_as(
+            "SELECT a.id, g.id,
+                (SELECT max(position) FROM violations WHERE position >= ?3 AND position < ?4)
+             FROM audiences a JOIN violation_groups g ON g.audience = a.id AND g.state = 'open'
+             WHERE a.unit = ?1 AND a.classification = ?2",
+        )
+        .bind(unit)
+        .bind(i64::from(level))
+        .bind(first)
+        .bind(end)
+        .fetch_optional(&mut **tx)
+        .await?;
+        let (audience, group) = match found {
+            Some((audience, group, _)) => (audience, group),
+            None => open_group(tx, unit, level).await?,
+        };
+        let next = match found {
+            Some((.., None)) => first,
+            Some((.., Some(last))) => last.saturating_add(1),
+            None => end,
+        };
+        let position = if next < end {
+            next
+        } else {
+            free_position(tx, captured_at).await?
+        };
+        Ok(Self {
+            audience,
+            group,
+            position,
+        })
+    }
 }
 
 /// The audience of a unit and classification, and its group of open violations.

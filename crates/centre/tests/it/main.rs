@@ -10,6 +10,7 @@
 mod api;
 mod chain;
 mod crash;
+mod creation_with_upload;
 mod durability;
 mod export;
 mod growth;

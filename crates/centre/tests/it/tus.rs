@@ -16,7 +16,7 @@ use time::format_description::well_known::Rfc2822;
 use crate::site::{Answer, FILES, Options, Site, announce, call, patch, tus};
 use crate::world::{CAMERA, Shot};
 
-fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digest = evidence::digest::Sha256Digest::of(bytes);
     format!("sha256 {}", BASE64.encode(digest.as_bytes()))
 }
@@ -38,7 +38,7 @@ impl Site {
 }
 
 /// A body that ends in a broken connection after `bytes`.
-fn cut_after(bytes: &'static [u8]) -> Body {
+pub(crate) fn cut_after(bytes: &'static [u8]) -> Body {
     Body::from_stream(stream::iter([
         Ok(Bytes::from_static(bytes)),
         Err(io::Error::from(io::ErrorKind::ConnectionReset)),
@@ -55,7 +55,7 @@ async fn options_tell_what_is_offered() {
     assert_eq!(answer.header("tus-version"), "1.0.0");
     assert_eq!(
         answer.header("tus-extension"),
-        "creation,checksum,expiration,termination"
+        "creation,creation-with-upload,checksum,expiration,termination"
     );
     assert_eq!(answer.header("tus-checksum-algorithm"), "sha256,sha1");
     assert_eq!(answer.header("tus-max-size"), (64 << 20).to_string());
