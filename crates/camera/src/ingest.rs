@@ -258,7 +258,7 @@ impl Ingest {
         // Also for a notice, which has no files: the note of an earlier attempt that failed at this
         // number would otherwise pass for sealed, and its picture be removed after a restart.
         self.left
-            .note(&self.shared.config, position.sequence, files)
+            .note(position.sequence, files)
             .map_err(|e| Failure::Later(e.to_string()))?;
         let committed = self.shared.spool().commit(writer, &sealed);
         let evicted = match committed {

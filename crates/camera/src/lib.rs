@@ -30,6 +30,7 @@ mod journal;
 mod log;
 mod maintenance;
 mod metrics;
+mod register;
 mod revocation;
 mod status;
 mod transport;

@@ -24,6 +24,7 @@ use pki::file;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::register::{self, Register};
 use crate::transport::{Connection, TransportError, body};
 
 /// Path of the site's checkpoint and proofs.
@@ -87,13 +88,24 @@ struct Seen {
     checkpoint: Checkpoint,
 }
 
-#[derive(Default)]
 struct Memory {
+    /// File of `newest`: each receipt writes it.
+    register: Register,
     key: Option<VerifierKey>,
     /// Of which it was proved that it continues everything before.
     proved: Option<Seen>,
     /// Of the receipts and answers so far.
     newest: Option<Seen>,
+}
+
+impl Memory {
+    /// Keeps it over restarts, too; if that fails, what is in memory still counts.
+    fn set_newest(&mut self, seen: Seen) {
+        if let Err(error) = self.register.write(seen.note.as_bytes()) {
+            tracing::warn!(%error, "newest checkpoint of the centre's log not kept");
+        }
+        self.newest = Some(seen);
+    }
 }
 
 /// One camera's memory of the log.
@@ -106,11 +118,16 @@ impl LogMemory {
     /// Reads what an earlier run kept in `folder`.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let mut memory = Memory::default();
+        let mut memory = Memory {
+            register: Register::new(folder.join(NEWEST)),
+            key: None,
+            proved: None,
+            newest: None,
+        };
         if let Some(text) = read(&folder.join(KEY))? {
             let key: VerifierKey = text.parse().map_err(io::Error::other)?;
             let seen = |name: &str| -> io::Result<Option<Seen>> {
-                let Some(note) = read(&folder.join(name))? else {
+                let Some(note) = record(&folder.join(name))? else {
                     return Ok(None);
                 };
                 let checkpoint = key.open(note.as_bytes()).map_err(io::Error::other)?;
@@ -139,13 +156,10 @@ impl LogMemory {
         if known.as_deref() == Some(text) {
             return None;
         }
-        *memory = Memory {
-            key: Some(key),
-            ..Memory::default()
-        };
-        for name in [PROVED, NEWEST] {
-            let _ = fs::remove_file(self.folder.join(name));
-        }
+        memory.key = Some(key);
+        (memory.proved, memory.newest) = (None, None);
+        memory.register.remove();
+        let _ = fs::remove_file(self.folder.join(PROVED));
         self.keep(KEY, text);
         known.map(|known| Contradiction {
             at: now,
@@ -188,8 +202,7 @@ impl LogMemory {
                 return Ok(None);
             }
         }
-        self.keep(NEWEST, &seen.note);
-        memory.newest = Some(seen);
+        memory.set_newest(seen);
         Ok(None)
     }
 
@@ -270,8 +283,7 @@ impl LogMemory {
             .as_ref()
             .is_some_and(|n| n.checkpoint.size > size);
         if !newer || !contradictions.is_empty() {
-            self.keep(NEWEST, &found.note);
-            memory.newest = Some(found);
+            memory.set_newest(found);
         }
         Ok(contradictions)
     }
@@ -345,7 +357,7 @@ pub(crate) fn accept(folder: &Path) -> io::Result<usize> {
 
 /// Entries of the log by the newest checkpoint, for people.
 pub(crate) fn newest_size(folder: &Path) -> io::Result<Option<u64>> {
-    let note = read(&folder.join(NEWEST))?;
+    let note = record(&folder.join(NEWEST))?;
     Ok(note.and_then(|note| note.lines().nth(1)?.parse().ok()))
 }
 
@@ -365,6 +377,13 @@ fn decoded(hashes: &[String]) -> Result<Vec<Hash>, LogError> {
     let hash = |text: &String| STANDARD.decode(text).ok()?.try_into().ok();
     let hashes: Option<Vec<Hash>> = hashes.iter().map(hash).collect();
     hashes.ok_or(LogError::Malformed("a hash is none"))
+}
+
+/// The newest record of a register, or the content of a file that is none.
+fn record(path: &Path) -> io::Result<Option<String>> {
+    let record = register::read(path)?;
+    let text = record.map(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    text.transpose()
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {

@@ -13,7 +13,7 @@ use pki::key::PrivateKey;
 use time::{OffsetDateTime, UtcOffset};
 use zeroize::Zeroizing;
 
-use crate::block::{self, CHUNK_LEN, ChunkCipher, FooterLengths, KEY_LEN};
+use crate::block::{self, CHUNK_LEN, ChunkCipher, FooterLengths, KEY_LEN, TAG_LEN};
 use crate::cms::{self, CmsError, Placement};
 use crate::digest::{HashingWriter, Sha256, Sha256Digest};
 use crate::manifest::{Kind, Manifest, ManifestError, Medium, Notice, SCHEMA, Violation};
@@ -287,23 +287,27 @@ fn write_medium(
     let mut hash = Sha256::new();
     let mut size: u64 = 0;
     // A chunk must know whether it is the last, so reading is one chunk ahead.
-    let mut current = Zeroizing::new(vec![0; CHUNK_LEN]);
-    let mut ahead = Zeroizing::new(vec![0; CHUNK_LEN]);
-    let mut len = read(&mut current)?;
+    // Each has room for the tag, so that both are one write.
+    let mut current = Zeroizing::new(vec![0; CHUNK_LEN + TAG_LEN]);
+    let mut ahead = Zeroizing::new(vec![0; CHUNK_LEN + TAG_LEN]);
+    let mut len = read(room(&mut current)?)?;
     for counter in 0.. {
         let next = if len == CHUNK_LEN {
-            read(&mut ahead)?
+            read(room(&mut ahead)?)?
         } else {
             0
         };
-        let chunk = current.get_mut(..len).ok_or(SealError::Crypto)?;
+        let (chunk, rest) = current.split_at_mut_checked(len).ok_or(SealError::Crypto)?;
         hash.update(chunk);
         size = size.saturating_add(len as u64);
         let tag = cipher
             .seal(index, counter, next == 0, chunk)
             .map_err(|_| SealError::Crypto)?;
-        out.write_all(chunk).map_err(SealError::Write)?;
-        out.write_all(&tag).map_err(SealError::Write)?;
+        let place = rest.first_chunk_mut().ok_or(SealError::Crypto)?;
+        *place = tag;
+        let written = len.saturating_add(TAG_LEN);
+        let sealed = current.get(..written).ok_or(SealError::Crypto)?;
+        out.write_all(sealed).map_err(SealError::Write)?;
         if next == 0 {
             break;
         }
@@ -311,6 +315,11 @@ fn write_medium(
         len = next;
     }
     Ok((size, hash.finish()))
+}
+
+/// The part of a buffer that takes plaintext.
+fn room(buffer: &mut [u8]) -> Result<&mut [u8], SealError> {
+    buffer.get_mut(..CHUNK_LEN).ok_or(SealError::Crypto)
 }
 
 /// Reads until `buffer` is full or the source ends.

@@ -16,9 +16,9 @@ use time::OffsetDateTime;
 const SLAB: u64 = 1024 * 1024;
 /// A slab is at most this part of the budget.
 const SLABS_PER_BUDGET: u64 = 256;
-/// Without a budget a slab is this part of what was spent, as far as that is more: a fast bearer would
-/// else wait for the disk with each block, for a number that limits nothing.
-const SLABS_PER_SPENT: u64 = 128;
+/// The same without a budget: the number limits nothing, and a fast bearer would else wait for the disk with
+/// each block.
+const SLAB_WITHOUT_BUDGET: u64 = 16 * 1024 * 1024;
 /// Kept back for requests without data, so that receipts still come when the data budget is used.
 const CONTROL_SHARE: u64 = 100;
 const MAX_CONTROL: u64 = 128 * 1024;
@@ -179,7 +179,7 @@ impl Ledger {
             let record = Record {
                 month: state.record.month,
                 reserved: wanted
-                    .saturating_add(self.slab(wanted))
+                    .saturating_add(self.slab())
                     .min(self.limit(Purpose::Control)),
             };
             self.store(&record).map_err(ReserveError::Ledger)?;
@@ -192,11 +192,10 @@ impl Ledger {
         })
     }
 
-    fn slab(&self, spent: u64) -> u64 {
-        match self.budget {
-            Some(budget) => SLAB.min(budget / SLABS_PER_BUDGET),
-            None => SLAB.max(spent / SLABS_PER_SPENT),
-        }
+    fn slab(&self) -> u64 {
+        self.budget.map_or(SLAB_WITHOUT_BUDGET, |budget| {
+            SLAB.min(budget / SLABS_PER_BUDGET)
+        })
     }
 
     fn store(&self, record: &Record) -> Result<(), LedgerError> {

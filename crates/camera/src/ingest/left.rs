@@ -9,12 +9,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use pki::file;
 use serde::{Deserialize, Serialize};
 
 use super::group::Source;
 use super::move_into;
 use crate::config::{Config, Watch};
+use crate::register::{self, Register};
 
 const JOURNAL: &str = "sealing.json";
 
@@ -30,33 +30,35 @@ struct Journal {
 }
 
 /// The sources that are sealed and not removed yet.
-#[derive(Default)]
 pub(super) struct Left {
+    register: Register,
     sources: Vec<Source>,
     /// Whether a failure was logged since the last success.
     told: bool,
 }
 
-fn path(config: &Config) -> PathBuf {
-    config.spool.folder.join(JOURNAL)
-}
-
 impl Left {
+    fn empty(path: PathBuf) -> Self {
+        Self {
+            register: Register::new(path),
+            sources: Vec::new(),
+            told: false,
+        }
+    }
+
     /// Reads what an earlier process left; `next` is the number of the next block.
     pub(super) fn load(config: &Config, next: u64) -> io::Result<Self> {
-        let bytes = match fs::read(path(config)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(error),
+        let path = config.spool.folder.join(JOURNAL);
+        let record = register::read(&path)?;
+        let mut left = Self::empty(path);
+        let Some(bytes) = record else {
+            return Ok(left);
         };
         let journal: Journal = serde_json::from_slice(&bytes).unwrap_or_else(|error| {
             tracing::error!(%error, "the note of what was being sealed is damaged");
             Journal::default()
         });
-        let mut left = Self {
-            sources: journal.left,
-            told: false,
-        };
+        left.sources = journal.left;
         if journal.sequence < next {
             left.add(&journal.files);
         }
@@ -64,14 +66,13 @@ impl Left {
     }
 
     /// Notes what is about to be sealed; durable on return.
-    pub(super) fn note(&self, config: &Config, sequence: u64, files: &[Source]) -> io::Result<()> {
+    pub(super) fn note(&mut self, sequence: u64, files: &[Source]) -> io::Result<()> {
         let journal = Journal {
             sequence,
             files: files.to_vec(),
             left: self.sources.clone(),
         };
-        let bytes = serde_json::to_vec(&journal)?;
-        file::write_atomic(&path(config), &bytes, 0o600).map_err(io::Error::other)
+        self.register.write(&serde_json::to_vec(&journal)?)
     }
 
     pub(super) fn add(&mut self, sealed: &[Source]) {
@@ -160,7 +161,7 @@ mod tests {
             modified: since.unwrap().as_nanos(),
             complete: true,
         };
-        let mut left = Left::default();
+        let mut left = Left::empty(folder.path().join("sealing.json"));
         left.add(std::slice::from_ref(&source));
         // The folder for sealed sources is not there.
         left.remove(&watch);
