@@ -186,7 +186,10 @@ impl Ingest {
     }
 
     fn seal_group(&mut self, group: &Group, metadata: Metadata) -> Result<(), Failure> {
-        self.check_room(group)?;
+        let classification = metadata
+            .classification
+            .unwrap_or(self.shared.config.watch.classification);
+        self.check_room(group, classification)?;
         let mut media = Vec::new();
         for medium in &group.media {
             let reader = File::open(self.source_path(&medium.name))
@@ -200,9 +203,6 @@ impl Ingest {
             });
         }
         let files: Vec<Source> = group.files().cloned().collect();
-        let classification = metadata
-            .classification
-            .unwrap_or(self.shared.config.watch.classification);
         self.seal(
             Statement::Violation(metadata.violation),
             metadata.captured_at,
@@ -214,16 +214,24 @@ impl Ingest {
         Ok(())
     }
 
+    /// Asks whether a block of these media has room, before it is sealed in vain. One that the spool can never hold is set
+    /// aside: it must not keep those after it out.
+    ///
     /// Leaves room on the disk for what sending takes: the byte counter, the journal, addresses of uploads. Without it a disk
     /// that is full of blocks would stay full of them.
-    fn check_room(&self, group: &Group) -> Result<(), Failure> {
+    fn check_room(&self, group: &Group, class: Clearance) -> Result<(), Failure> {
+        let media = group.media.iter().map(|medium| medium.size);
+        let size = media.fold(0, u64::saturating_add);
+        {
+            let spool = self.shared.spool();
+            let room = spool.check_room(class, size);
+            room.map_err(|error| no_room(error, spool.max_bytes()))?;
+        }
         let Ok(disk) = rustix::fs::statvfs(&self.shared.config.spool.folder) else {
             return Ok(());
         };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let sizes = group.files().map(|file| file.size);
-        let size = sizes.fold(RESERVE, u64::saturating_add);
-        match free < size {
+        match free < size.saturating_add(RESERVE) {
             true => Err(Failure::Full),
             false => Ok(()),
         }
@@ -260,7 +268,10 @@ impl Ingest {
         self.left
             .note(position.sequence, files)
             .map_err(|e| Failure::Later(e.to_string()))?;
-        let committed = self.shared.spool().commit(writer, &sealed);
+        let (committed, most) = {
+            let mut spool = self.shared.spool();
+            (spool.commit(writer, &sealed), spool.max_bytes())
+        };
         let evicted = match committed {
             Ok(committed) => committed.evicted,
             // It must not be sealed again; its source stays until the spool has settled.
@@ -268,7 +279,7 @@ impl Ingest {
                 tracing::error!(%error, "the spool's folder cannot be flushed, trying again");
                 Vec::new()
             }
-            Err(error) => return Err(spool_failure(error)),
+            Err(error) => return Err(no_room(error, most)),
         };
         self.committed(&sealed, evicted);
         Ok(())
@@ -363,6 +374,16 @@ fn seal_failure(error: SealError) -> Failure {
         SealError::TooLarge => Failure::Reject("too large".to_owned()),
         SealError::Write(e) if e.kind() == io::ErrorKind::StorageFull => Failure::Full,
         other => Failure::Later(other.to_string()),
+    }
+}
+
+/// The failure to store something in a spool of `most` bytes: to wait for room makes no sense if that will never do.
+fn no_room(error: SpoolError, most: u64) -> Failure {
+    match error {
+        SpoolError::Full { needed, .. } if needed > most => Failure::Reject(format!(
+            "it needs {needed} bytes, the spool holds {most} (spool.max_bytes)"
+        )),
+        error => spool_failure(error),
     }
 }
 

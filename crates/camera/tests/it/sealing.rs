@@ -172,6 +172,28 @@ async fn full_spool_keeps_what_waits_and_leaves_pictures_in_the_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn picture_that_the_spool_can_never_hold_is_set_aside_by_name_and_those_after_it_are_sealed()
+{
+    let mut stage = offline();
+    stage.config.spool.max_bytes = 100_000;
+    stage.picture("a", &[7; 100_001], 4);
+    stage.picture("b", &[7; 30_000], 1);
+    // Of the spool's size: the block is longer.
+    stage.picture("c", &[7; 100_000], 1);
+    let running = stage.start().await;
+    until("a block", || running.metrics.snapshot().spooled == 1).await;
+    let rejected = |e: &CameraEvent| matches!(e, CameraEvent::Rejected { name, .. } if name == "a");
+    assert!(running.saw(rejected));
+    let reason = std::fs::read_to_string(stage.path("rejected/a.reason.txt")).unwrap();
+    assert!(reason.contains("spool.max_bytes"), "{reason}");
+    assert_eq!(
+        names(stage.path("rejected")),
+        ["a.jpg", "a.json", "a.reason.txt"]
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn clock_that_jumps_forty_days_deletes_nothing() {
     const DAYS: i64 = 40 * 86_400;
     let offset = Arc::new(AtomicI64::new(0));
