@@ -22,8 +22,8 @@ pub enum Action {
     AuditRead,
     RegistryIssue,
     RegistryRevoke,
-    /// See registration requests and take steps with them; what becomes of each is decided by its own rules
-    /// on top.
+    /// See registration requests with what is known of their subjects, and take steps with them; what becomes of
+    /// each is decided by its own rules on top.
     RegistryRequest,
     DirectoryRead,
     DirectoryWrite,

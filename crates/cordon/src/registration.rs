@@ -1,4 +1,4 @@
-//! Requests for acts that need approval, on an open site; reached by `control`.
+//! Requests for acts that need approval, on an open site: commands reach it by `control`, people in the portal by `registration_officer`.
 
 mod acts;
 mod carrying;
@@ -15,9 +15,8 @@ use crate::giver::Giver;
 use crate::orders::{ActOrder, RequestOrder, StepOrder};
 use crate::site::Site;
 
-use self::carrying::carry;
-
-pub(crate) use self::acts::subject_of;
+pub(crate) use self::acts::{authority_of, rights_of, subject_of};
+pub(crate) use self::carrying::carry;
 
 const LOOK: &str = "`cordon registry request show` has the request as it is";
 
