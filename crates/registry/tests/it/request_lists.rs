@@ -170,6 +170,19 @@ async fn history_keeps_each_content_and_events_say_by_which_certificate_and_what
     assert_eq!(told.details["old_why"], "new");
     assert_eq!(told.details["why"], "other road");
 
+    // Earlier versions of the program kept no content.
+    let file = world.folder.path().join("registry.sqlite");
+    let mut book = SqliteConnection::connect(&file.to_string_lossy())
+        .await
+        .unwrap();
+    sqlx::query("UPDATE request_history SET content = NULL")
+        .execute(&mut book)
+        .await
+        .unwrap();
+    let record = registry.request(&draft.id().0).await.unwrap();
+    assert!(record.history.iter().all(|change| change.content.is_none()));
+    assert_eq!(record.history.len(), 3);
+
     // A signature over what it said before is none over what it says now, whoever made it.
     let member = &staff.members["registrar-3"];
     let stale = Step::Approve {
