@@ -172,6 +172,7 @@ def walk(suite, site, portal, people, pages):
         press(applicant, "New request")
         accessible(applicant)
         press(applicant, "A certificate for a key")
+        applicant.screenshot(path=SCREENSHOTS / "request-new.png", full_page=True)
         accessible(applicant)
         type_into(applicant, "User id or name", "officer-9")
         type_into(applicant, "Certification request", csr.read_text())
@@ -325,6 +326,7 @@ def two_editors(suite, pages):
         for part in ("You saw version 2", "registrar-2 made the step", "long leave", "leave of a year"):
             contains(text, part)
         equal(two.get_by_label("Why").input_value(), "leave of two years")
+        two.screenshot(path=SCREENSHOTS / "request-conflict.png", full_page=True)
         accessible(two)
         press(two, "Save")
         contains(two.locator(".history").inner_text(), "leave of two years")
