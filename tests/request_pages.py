@@ -1,5 +1,6 @@
 """Three people in Chromium: a request goes back, is corrected, approved twice, and its certificate opens the portal."""
 
+import concurrent.futures
 import json
 import re
 import subprocess
@@ -447,6 +448,25 @@ def attacks(suite, site, people, pages):
         replayed = two.post(f"{path}/approvals", seen=5, signature=good)
         contains(replayed.text, "bad-signature")
         equal(applicant.post(f"{path}/steps", seen=5, step="withdraw").status, 303)
+    with suite.case("of many who press at once one is heard: one approval each, one certificate"):
+        ident = begin(applicant, "camera-3").headers["location"].rsplit("/", 1)[1]
+        path = f"/requests/{ident}"
+
+        def at_once(posts):
+            with concurrent.futures.ThreadPoolExecutor(len(posts)) as pool:
+                return sorted(answer.status for answer in pool.map(lambda post: post(), posts))
+
+        for forms, seen in ((one, 2), (two, 3)):
+            statement = forms.person.request("GET", f"{path}/statement?seen={seen}").body
+            good = signature(site, forms.person, statement)
+            posts = [lambda: forms.post(f"{path}/approvals", seen=seen, signature=good)] * 6
+            equal(at_once(posts), [303] + [409] * 5)
+        posts = [lambda forms=forms: forms.post(f"{path}/steps", seen=4, step="carry-out") for forms in (applicant, one, two)]
+        answers = at_once(posts)
+        equal((answers.count(303), len(answers)), (1, 3), f"answers {answers}")
+        issued = cordon_json("pki", "list", *site.arguments())["certificates"]
+        equal([record["holder"] for record in issued].count("camera-3"), 1)
+        equal(shown(ident)["version"], 5)
     with suite.case("a registrar gives neither herself nor others rights: those are administrators' to approve"):
         form = {"act": "person", "name": "registrar-1", "roles": "registrar, administrator", "reason": "more"}
         answer = applicant.post("/requests", submit="yes", **form)
@@ -476,5 +496,5 @@ def recorded(site):
     equal({event["actor"]["id"] for event in refused}, {"officer-0", "auditor-4"})
     # The orders that made the people stand in it as well, hence 1.
     report = json.loads(cordon("pki", "audit", "--data", site.data, "--json", "--log", "off", code=1).stdout)["report"]
-    equal(report["certificates"]["request"], 1)
-    equal(report["acts"], {"change-holder": 2, "change-person": 1, "issue": 1, "revoke": 1})
+    equal(report["certificates"]["request"], 2)
+    equal(report["acts"], {"change-holder": 2, "change-person": 1, "issue": 2, "revoke": 1})
