@@ -16,6 +16,9 @@ mod approving;
 pub(crate) const MAX_REASON: usize = 1000;
 /// Longest encoding of an act, in bytes: it stands in events, which are bounded.
 pub(crate) const MAX_ACT: usize = 4 * 1024;
+/// Former values in the event of an edit, in bytes: with the new ones they have to fit. What does not is in the event
+/// that `old_version` names.
+const MAX_OLD: usize = 3 * 1024;
 
 /// Identifier of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -234,13 +237,21 @@ impl Request {
             };
         }
         let mut transition = next.changed("edit", Actor::user(by, ""), now)?;
-        if act_changed {
-            let old = serde_json_canonicalizer::to_string(&self.act)?;
-            transition.event = transition.event.with_detail("old_act", old);
-        }
-        if reason_changed {
-            let old = self.reason.clone();
-            transition.event = transition.event.with_detail("old_why", old);
+        transition.event = transition.event.with_detail("old_version", self.version);
+        let mut room = MAX_OLD;
+        for (name, changed, old) in [
+            (
+                "old_act",
+                act_changed,
+                serde_json_canonicalizer::to_string(&self.act)?,
+            ),
+            ("old_why", reason_changed, self.reason.clone()),
+        ] {
+            let bytes = serde_json::to_vec(&old)?.len();
+            if changed && bytes <= room {
+                room -= bytes;
+                transition.event = transition.event.with_detail(name, old);
+            }
         }
         Ok(transition)
     }

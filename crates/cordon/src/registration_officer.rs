@@ -140,8 +140,8 @@ impl RegistrationOfficer {
         submit: bool,
     ) -> Result<String, StepError> {
         let order = form::order(form).map_err(unusable)?;
-        let (reason, now) = (form.reason.trim(), OffsetDateTime::now_utc());
-        let begun = registration::begin(&self.site, &self.giver, order, reason, submit, now).await;
+        let (reason, now) = (reason(&form.reason), OffsetDateTime::now_utc());
+        let begun = registration::begin(&self.site, &self.giver, order, &reason, submit, now).await;
         match begun {
             Ok(request) => Ok(request.id().0.clone()),
             Err(failure) => Err(refused(&failure)),
@@ -160,7 +160,7 @@ impl RegistrationOfficer {
         let step = match step {
             RequestStep::Edit(form) => {
                 let order = form::order(&form).map_err(unusable)?;
-                let reason = form.reason.trim().to_owned();
+                let reason = reason(&form.reason);
                 let edited = registration::edit(site, giver, seen, order, reason, now).await;
                 return self.outcome(edited.map(drop)).await;
             }
@@ -170,11 +170,11 @@ impl RegistrationOfficer {
             }
             RequestStep::Submit => StepOrder::Submit,
             RequestStep::Withdraw => StepOrder::Withdraw,
-            RequestStep::Return { reason } => StepOrder::Return {
-                reason: reason.trim().to_owned(),
+            RequestStep::Return { reason: text } => StepOrder::Return {
+                reason: reason(&text),
             },
-            RequestStep::Refuse { reason } => StepOrder::Refuse {
-                reason: reason.trim().to_owned(),
+            RequestStep::Refuse { reason: text } => StepOrder::Refuse {
+                reason: reason(&text),
             },
             RequestStep::Approve { signature } => StepOrder::Approve {
                 signature: hex::encode(signature),
@@ -226,6 +226,11 @@ impl RegistrationOfficer {
             _ => Err(refused(&failure)),
         }
     }
+}
+
+/// A reason as it was typed: browsers send two characters for each end of a line, and count one.
+fn reason(text: &str) -> String {
+    text.trim().replace("\r\n", "\n")
 }
 
 fn unusable(message: String) -> StepError {
