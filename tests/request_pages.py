@@ -14,7 +14,8 @@ from tests.requests import enrol, make_csr, openssl
 
 STAFF = [
     ("registrar-1", "registrar", 4), ("registrar-2", "registrar", 4), ("registrar-3", "registrar", 4),
-    ("keeper-1", "administrator", 4), ("keeper-2", "administrator", 4), ("officer-0", "officer", 0), ("auditor-4", "auditor", 4),
+    ("registrar-0", "registrar", 0), ("keeper-1", "administrator", 4), ("keeper-2", "administrator", 4),
+    ("officer-0", "officer", 0), ("auditor-4", "auditor", 4),
 ]
 SCREENSHOTS = ROOT / "target" / "screenshots"
 # Tab is pressed so often at most: no page has more controls.
@@ -430,6 +431,11 @@ def attacks(suite, site, people, pages):
         contains(editor.text, "own-request")
         foreign = two.post(approve, seen=3, signature=signature(site, one.person, statement))
         contains(foreign.text, "bad-signature")
+        low = Forms(people["registrar-0"])
+        contains(low.person.request("GET", path).text, "You cannot approve it: registrar-0 is cleared for unclassified")
+        contains(low.post(approve, seen=3, signature=signature(site, low.person, statement)).text, "above-approver")
+        keeper = Forms(people["keeper-1"])
+        contains(keeper.post(approve, seen=3, signature=signature(site, keeper.person, statement)).text, "role-missing")
         former = statement.replace(b"northern road", b"new camera")
         contains(two.post(approve, seen=3, signature=signature(site, two.person, former)).text, "bad-signature")
         good = signature(site, two.person, statement)
