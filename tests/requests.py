@@ -8,6 +8,10 @@ import subprocess
 from tests.harness import Person, Site, contains, cordon, cordon_json, equal
 
 REQUEST = ("registry", "request")
+STAFF = [
+    ("clerk", "officer", 4), ("registrar-1", "registrar", 4), ("registrar-2", "registrar", 4),
+    ("keeper-1", "administrator", 4), ("keeper-2", "administrator", 4),
+]
 
 
 def openssl(*arguments, code=0):
@@ -25,7 +29,8 @@ def make_csr(folder, name, subject, *options):
 
 def run(suite):
     site = Site(suite).start()
-    people = enrol(site)
+    site.people()
+    people = enrol(site, *STAFF)
     officer = {
         "uid": "officer-9", "name": "Ninth Officer", "email": "officer-9@example.org", "organisation": "LEA-EU",
         "clearance": 3, "roles": ["officer"], "units": ["traffic"],
@@ -187,15 +192,13 @@ def completeness(suite, site, certificate):
         contains(lost, "not in the registry's book")
 
 
-def enrol(site):
-    """People with certificates, while orders are enough."""
-    site.people()
+def enrol(site, *staff):
+    """People with certificates, each with user id, role and clearance, while orders are enough."""
     people = {}
-    for uid, role in (("clerk", "officer"), ("registrar-1", "registrar"), ("registrar-2", "registrar"),
-                      ("keeper-1", "administrator"), ("keeper-2", "administrator")):
+    for uid, role, clearance in staff:
         person = {
             "uid": uid, "name": f"Example {uid}", "email": f"{uid}@example.org", "organisation": "LEA-EU",
-            "clearance": 4, "roles": [role], "units": ["traffic"],
+            "clearance": clearance, "roles": [role], "units": ["traffic"],
         }
         file = site.folder / f"{uid}.jsonl"
         file.write_text(json.dumps(person) + "\n")

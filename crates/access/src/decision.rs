@@ -3,7 +3,7 @@
 use audit::{Actor, Event, Outcome};
 use time::OffsetDateTime;
 
-use crate::{Action, Context, Credential, Principal, Resource};
+use crate::{Action, Context, Principal, Resource};
 
 /// Holder of the rules (RFC 2753: policy decision point).
 pub trait PolicyDecisionPoint: std::fmt::Debug + Send + Sync {
@@ -47,14 +47,10 @@ impl Decision {
             Outcome::Deny
         };
         let actor = Actor::user(who.uid(), who.name());
-        let login = match who.credential() {
-            Credential::Certificate { fingerprint } => format!("certificate {fingerprint}"),
-            Credential::Password => "password".to_owned(),
-        };
         let event = Event::new(at, actor, action.name(), resource.to_string(), outcome)
             .with_policies(self.determining.iter().cloned())
             .with_detail("clearance", who.clearance().level())
-            .with_detail("login", login);
+            .with_detail("login", who.credential().to_string());
         let event = match who.address() {
             Some(address) => event.with_detail("address", address.to_string()),
             None => event,

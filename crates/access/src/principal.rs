@@ -95,6 +95,16 @@ pub enum Credential {
     Password,
 }
 
+/// As events have it.
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate { fingerprint } => write!(f, "certificate {fingerprint}"),
+            Self::Password => f.write_str("password"),
+        }
+    }
+}
+
 /// A person who proved who they are, with what they may at most see.
 ///
 /// Fields are private: a principal cannot be made or raised by anything but its constructors.

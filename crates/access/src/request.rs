@@ -22,12 +22,15 @@ pub enum Action {
     AuditRead,
     RegistryIssue,
     RegistryRevoke,
+    /// See registration requests with what is known of their subjects, and take steps with them; what becomes of
+    /// each is decided by its own rules on top.
+    RegistryRequest,
     DirectoryRead,
     DirectoryWrite,
 }
 
 impl Action {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::EvidenceList,
         Self::EvidenceView,
         Self::EvidenceOpenMedium,
@@ -37,6 +40,7 @@ impl Action {
         Self::AuditRead,
         Self::RegistryIssue,
         Self::RegistryRevoke,
+        Self::RegistryRequest,
         Self::DirectoryRead,
         Self::DirectoryWrite,
     ];
@@ -54,6 +58,7 @@ impl Action {
             Self::AuditRead => "audit.read",
             Self::RegistryIssue => "registry.issue",
             Self::RegistryRevoke => "registry.revoke",
+            Self::RegistryRequest => "registry.request",
             Self::DirectoryRead => "directory.read",
             Self::DirectoryWrite => "directory.write",
         }

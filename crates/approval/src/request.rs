@@ -4,17 +4,21 @@ use std::collections::BTreeSet;
 
 use access::{PersonRecord, Principal, Role};
 use audit::{Actor, Event, Outcome};
-use pki::clearance::Clearance;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::recorded::{STATEMENT, Statement, with_evidence};
-use crate::{Act, Approval, Authorized, Policy, Refusal, Transition};
+use crate::recorded::{STATEMENT, Statement};
+use crate::{Act, Approval, Refusal, Transition};
+
+mod approving;
 
 /// Longest reason, in characters.
 pub(crate) const MAX_REASON: usize = 1000;
 /// Longest encoding of an act, in bytes: it stands in events, which are bounded.
 pub(crate) const MAX_ACT: usize = 4 * 1024;
+/// Former values in the event of an edit, in bytes: with the new ones they have to fit. What does not is in the event
+/// that `old_version` names.
+const MAX_OLD: usize = 3 * 1024;
 
 /// Identifier of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -226,12 +230,30 @@ impl Request {
         let mut next = self.clone();
         next.authors.insert(by.to_owned());
         (next.act, next.reason) = (act, reason);
+        let (act_changed, reason_changed) = (next.act != self.act, next.reason != self.reason);
         if !self.state.approvals().is_empty() || matches!(self.state, State::Approved { .. }) {
             next.state = State::Submitted {
                 approvals: Vec::new(),
             };
         }
-        next.changed("edit", Actor::user(by, ""), now)
+        let mut transition = next.changed("edit", Actor::user(by, ""), now)?;
+        transition.event = transition.event.with_detail("old_version", self.version);
+        let mut room = MAX_OLD;
+        for (name, changed, old) in [
+            (
+                "old_act",
+                act_changed,
+                serde_json_canonicalizer::to_string(&self.act)?,
+            ),
+            ("old_why", reason_changed, self.reason.clone()),
+        ] {
+            let bytes = serde_json::to_vec(&old)?.len();
+            if changed && bytes <= room {
+                room -= bytes;
+                transition.event = transition.event.with_detail(name, old);
+            }
+        }
+        Ok(transition)
     }
 
     /// Hands it in for approval.
@@ -312,98 +334,6 @@ impl Request {
         self.moved(State::Refused { reason }, "refuse", actor(by), now)
     }
 
-    /// Adds a signed approval.
-    ///
-    /// # Errors
-    /// [`Refusal::State`], [`Refusal::Role`], [`Refusal::OwnRequest`], [`Refusal::Concerned`],
-    /// [`Refusal::AboveApprover`], [`Refusal::Twice`], and those of [`Approval::verify`].
-    pub fn approve(
-        &self,
-        by: &Principal,
-        certificate: &[u8],
-        signature: Vec<u8>,
-        policy: &Policy,
-        now: OffsetDateTime,
-    ) -> Result<Transition, Refusal> {
-        let uid = by.uid();
-        check_role(uid, Some(by), self.act.approver_role())?;
-        self.check_approver(uid, by.clearance())?;
-        let waits = match self.state {
-            State::Submitted { .. } | State::Approved { .. } => true,
-            State::Issued { confirm_by, .. } => confirm_by.is_some(),
-            _ => false,
-        };
-        if !waits {
-            return Err(Refusal::state(&self.state, "approved"));
-        }
-        let mut approvals = self.state.approvals().to_vec();
-        if approvals.iter().any(|approval| approval.uid == uid) {
-            return Err(Refusal::Twice(uid.to_owned()));
-        }
-        approvals.push(Approval::verify(
-            self,
-            by,
-            certificate,
-            signature.clone(),
-            now,
-        )?);
-        let enough = approvals.len() >= policy.approvals_before(&self.act);
-        let all = approvals.len() >= policy.confirmations(&self.act);
-        let state = match &self.state {
-            State::Issued {
-                result, confirm_by, ..
-            } => State::Issued {
-                approvals,
-                result: result.clone(),
-                confirm_by: confirm_by.filter(|_| !all),
-            },
-            _ if enough => State::Approved { approvals },
-            _ => State::Submitted { approvals },
-        };
-        let mut transition = self.moved(state, "approve", actor(by), now)?;
-        transition.event = with_evidence(transition.event, &self.authors, certificate, &signature);
-        Ok(transition)
-    }
-
-    /// Leave to carry the act out, while enough approvals count and `bound`, the highest clearance that the
-    /// authority or site may grant, is not exceeded.
-    ///
-    /// # Errors
-    /// [`Refusal::State`], [`Refusal::AboveAuthority`], [`Refusal::Quorum`] with the approvers who do not
-    /// count any more.
-    pub fn authorize(
-        &self,
-        policy: &Policy,
-        people: &dyn People,
-        bound: Clearance,
-        now: OffsetDateTime,
-    ) -> Result<Authorized, Refusal> {
-        let State::Approved { approvals } = &self.state else {
-            return Err(Refusal::state(&self.state, "carried out"));
-        };
-        if let Some(wanted) = self.act.granted().filter(|wanted| *wanted > bound) {
-            return Err(Refusal::AboveAuthority { bound, wanted });
-        }
-        let statement = self.statement()?;
-        let (mut approvers, mut lost) = (BTreeSet::new(), Vec::new());
-        for approval in approvals {
-            match self.counts(approval, &statement, people) {
-                Ok(()) => drop(approvers.insert(approval.uid.clone())),
-                Err(why) => lost.push(format!("{}: {why}", approval.uid)),
-            }
-        }
-        let (have, need) = (approvers.len(), policy.approvals_before(&self.act));
-        if have < need {
-            return Err(Refusal::Quorum { have, need, lost });
-        }
-        let confirmed = have >= policy.confirmations(&self.act);
-        Ok(Authorized {
-            request: self.clone(),
-            approvers: approvers.into_iter().collect(),
-            confirm_by: (!confirmed).then(|| now + policy.confirm_within()),
-        })
-    }
-
     /// Notes that the result is with its owner.
     ///
     /// # Errors
@@ -431,45 +361,6 @@ impl Request {
     #[must_use]
     pub fn is_overdue(&self, now: OffsetDateTime) -> bool {
         matches!(self.state, State::Issued { confirm_by: Some(by), .. } if by < now)
-    }
-
-    /// Whether an approval counts now: signature, certificate, account, role, clearance.
-    fn counts(
-        &self,
-        approval: &Approval,
-        statement: &[u8],
-        people: &dyn People,
-    ) -> Result<(), String> {
-        let uid = &approval.uid;
-        let person = people.person(uid).filter(|person| person.active);
-        let person = person.ok_or("no active account")?;
-        if !person.roles.contains(&self.act.approver_role()) {
-            return Err(format!("no longer {}", self.act.approver_role()));
-        }
-        let clearance = approval.clearance.min(person.clearance);
-        self.check_approver(uid, clearance)
-            .map_err(|refusal| refusal.to_string())?;
-        let certificate = people.certificate(&approval.certificate_sha256);
-        let certificate = certificate.ok_or("certificate no longer valid")?;
-        pki::cert::verify_signature(&certificate, statement, &approval.signature)
-            .map_err(|error| error.to_string())
-    }
-
-    fn check_approver(&self, uid: &str, clearance: Clearance) -> Result<(), Refusal> {
-        if self.authors.contains(uid) {
-            return Err(Refusal::OwnRequest(uid.to_owned()));
-        }
-        if self.act.subject() == Some(uid) {
-            return Err(Refusal::Concerned(uid.to_owned()));
-        }
-        match self.act.granted() {
-            Some(wanted) if clearance < wanted => Err(Refusal::AboveApprover {
-                uid: uid.to_owned(),
-                has: clearance,
-                wanted,
-            }),
-            _ => Ok(()),
-        }
     }
 
     fn checked_objection(

@@ -1,5 +1,6 @@
 //! Changes of a request, each with its event.
 
+use access::Credential;
 use audit::Event;
 
 use crate::Request;
@@ -25,6 +26,12 @@ impl Transition {
     #[must_use]
     pub const fn next(&self) -> &Request {
         &self.request
+    }
+
+    /// Adds to the event how its author proved who they are: by which certificate.
+    pub fn proved_by(mut self, credential: &Credential) -> Self {
+        self.event = self.event.with_detail("login", credential.to_string());
+        self
     }
 
     /// Records the event by `record` and gives the changed request.

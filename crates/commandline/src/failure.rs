@@ -69,6 +69,11 @@ impl Failure {
         ExitCode::from(self.code)
     }
 
+    /// The error of this type among the causes, if there is one.
+    pub fn find<E: std::error::Error + Send + Sync + 'static>(&self) -> Option<&E> {
+        self.error.chain().find_map(|cause| cause.downcast_ref())
+    }
+
     /// The second line.
     pub fn hint(&self) -> &str {
         &self.hint

@@ -11,10 +11,13 @@ use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
 use pki::tls::PeerCertificates;
 use portal::{
     AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
+    RequestForm, RequestPage, RequestPlace, RequestQuery, RequestStep, RequestView, StepError,
+    SubjectView,
 };
 use time::OffsetDateTime;
 
 use crate::gate::{Gate, at_address};
+use crate::registration_officer::RegistrationOfficer;
 use crate::site::Site;
 
 /// Audit events on one page.
@@ -27,6 +30,8 @@ pub(crate) struct PortalBackend {
 }
 
 impl Backend for PortalBackend {
+    type RegistrationOfficer = RegistrationOfficer;
+
     async fn by_certificate(
         &self,
         peer: &PeerCertificates,
@@ -182,6 +187,76 @@ impl Backend for PortalBackend {
                 "the audit log cannot be read".to_owned(),
             )),
         }
+    }
+
+    async fn registration_officer(
+        &self,
+        who: &Principal,
+        certificate: &[u8],
+        page: &str,
+    ) -> Result<RegistrationOfficer, BackendError> {
+        RegistrationOfficer::open(&self.site, &self.gate, who, certificate, page).await
+    }
+
+    async fn requests(
+        &self,
+        officer: &RegistrationOfficer,
+        query: &RequestQuery,
+    ) -> Result<RequestPage, BackendError> {
+        officer.requests(query).await
+    }
+
+    async fn request(
+        &self,
+        officer: &RegistrationOfficer,
+        id: &str,
+    ) -> Result<RequestView, BackendError> {
+        officer.request(id).await
+    }
+
+    async fn subject(
+        &self,
+        officer: &RegistrationOfficer,
+        name: &str,
+        before: Option<RequestPlace>,
+    ) -> Result<SubjectView, BackendError> {
+        officer.subject(name, before).await
+    }
+
+    async fn begin_request(
+        &self,
+        officer: &RegistrationOfficer,
+        form: &RequestForm,
+        submit: bool,
+    ) -> Result<String, StepError> {
+        officer.begin(form, submit).await
+    }
+
+    async fn step_request(
+        &self,
+        officer: &RegistrationOfficer,
+        id: &str,
+        seen: u64,
+        step: RequestStep,
+    ) -> Result<(), StepError> {
+        officer.step(id, seen, step).await
+    }
+
+    async fn request_statement(
+        &self,
+        officer: &RegistrationOfficer,
+        id: &str,
+        seen: u64,
+    ) -> Result<Vec<u8>, StepError> {
+        officer.statement(id, seen).await
+    }
+
+    async fn request_certificate(
+        &self,
+        officer: &RegistrationOfficer,
+        id: &str,
+    ) -> Result<String, BackendError> {
+        officer.certificate(id).await
     }
 
     async fn note_session(

@@ -31,6 +31,7 @@ mod metrics;
 mod openvpn;
 mod orders;
 mod registration;
+mod registration_officer;
 mod renewal;
 mod settings;
 mod site;

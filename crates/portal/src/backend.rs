@@ -7,6 +7,11 @@ use axum::body::Body;
 use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
 use pki::tls::PeerCertificates;
 
+use crate::requests::{
+    RequestForm, RequestPage, RequestPlace, RequestQuery, RequestStep, RequestView, StepError,
+    SubjectView,
+};
+
 /// Why somebody is not let in at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -94,6 +99,10 @@ pub struct PackageDownload {
 /// Every method that takes a [`Principal`] decides for itself whether that person may, and leaves
 /// an audit event either way.
 pub trait Backend: Send + Sync + 'static {
+    /// A person who handles registration requests (ETSI EN 319 401: registration officer), for one request of the
+    /// browser. None of them can be read or changed without one, and only [`Self::registration_officer`] gives it.
+    type RegistrationOfficer: Send + Sync;
+
     /// Finds the person who presents these certificates from the address `from`; asked anew on every request.
     fn by_certificate(
         &self,
@@ -177,6 +186,69 @@ pub trait Backend: Send + Sync + 'static {
         who: &Principal,
         before: Option<u64>,
     ) -> impl Future<Output = Result<AuditPage, BackendError>> + Send;
+
+    /// Decides whether `who`, who shows `certificate` (DER), handles registration requests; `page` is what for.
+    ///
+    /// # Errors
+    /// [`BackendError::NotFound`] for everybody else: whoever has nothing to do with requests learns nothing of them.
+    fn registration_officer(
+        &self,
+        who: &Principal,
+        certificate: &[u8],
+        page: &str,
+    ) -> impl Future<Output = Result<Self::RegistrationOfficer, BackendError>> + Send;
+
+    fn requests(
+        &self,
+        officer: &Self::RegistrationOfficer,
+        query: &RequestQuery,
+    ) -> impl Future<Output = Result<RequestPage, BackendError>> + Send;
+
+    fn request(
+        &self,
+        officer: &Self::RegistrationOfficer,
+        id: &str,
+    ) -> impl Future<Output = Result<RequestView, BackendError>> + Send;
+
+    /// A person, device or gateway, with a page of the requests about it.
+    fn subject(
+        &self,
+        officer: &Self::RegistrationOfficer,
+        name: &str,
+        before: Option<RequestPlace>,
+    ) -> impl Future<Output = Result<SubjectView, BackendError>> + Send;
+
+    /// Begins a request, hands it in if `submit`, and gives its identifier.
+    fn begin_request(
+        &self,
+        officer: &Self::RegistrationOfficer,
+        form: &RequestForm,
+        submit: bool,
+    ) -> impl Future<Output = Result<String, StepError>> + Send;
+
+    /// Makes a step with the request `id`, of which the person saw version `seen`.
+    fn step_request(
+        &self,
+        officer: &Self::RegistrationOfficer,
+        id: &str,
+        seen: u64,
+        step: RequestStep,
+    ) -> impl Future<Output = Result<(), StepError>> + Send;
+
+    /// The bytes that an approver of version `seen` signs.
+    fn request_statement(
+        &self,
+        officer: &Self::RegistrationOfficer,
+        id: &str,
+        seen: u64,
+    ) -> impl Future<Output = Result<Vec<u8>, StepError>> + Send;
+
+    /// The certificate that came out, with its issuer, in PEM.
+    fn request_certificate(
+        &self,
+        officer: &Self::RegistrationOfficer,
+        id: &str,
+    ) -> impl Future<Output = Result<String, BackendError>> + Send;
 
     /// Records that somebody was let in by password, or went.
     ///

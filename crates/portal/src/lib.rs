@@ -16,6 +16,7 @@ mod form;
 mod format;
 mod headers;
 mod pages;
+mod requests;
 mod session;
 mod who;
 
@@ -26,6 +27,11 @@ use axum::routing::{get, post};
 
 pub use backend::{
     AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
+};
+pub use requests::{
+    CertificateRow, ChangedValue, RequestApproval, RequestChange, RequestConflict, RequestForm,
+    RequestPage, RequestPlace, RequestQuery, RequestRow, RequestStep, RequestSteps, RequestView,
+    StepError, SubjectView,
 };
 pub use session::{SessionLimits, Sessions};
 
@@ -78,6 +84,7 @@ pub fn router<B: Backend>(backend: Arc<B>, sessions: Arc<Sessions>) -> Router {
         )
         .route("/cameras", get(pages::cameras::list::<B>))
         .route("/audit", get(pages::audit::list::<B>))
+        .merge(pages::requests::router())
         .route("/assets/style.css", get(pages::assets::style))
         .route("/assets/icon.svg", get(pages::assets::icon))
         .fallback(pages::home::missing::<B>)

@@ -30,6 +30,8 @@ pub(crate) enum Login {
 pub(crate) struct Viewer {
     pub(crate) principal: Principal,
     pub(crate) login: Login,
+    /// The certificate shown, in DER; empty for a password login.
+    pub(crate) certificate: Vec<u8>,
     /// Token that forms on the page must carry.
     pub(crate) token: String,
 }
@@ -70,11 +72,13 @@ impl<B: Backend> FromRequestParts<App<B>> for Viewer {
                 .by_certificate(peer, from)
                 .await
                 .map_err(NoViewer::Refused)?;
-            let leaf = peer.0.first().map(|c| pki::cert::fingerprint_sha256(c));
-            let token = app.sessions.form_token(&leaf.unwrap_or_default());
+            let leaf = peer.0.first();
+            let fingerprint = leaf.map(|c| pki::cert::fingerprint_sha256(c));
+            let token = app.sessions.form_token(&fingerprint.unwrap_or_default());
             return Ok(Self {
                 principal,
                 login: Login::Certificate,
+                certificate: leaf.map(|c| c.to_vec()).unwrap_or_default(),
                 token,
             });
         }
@@ -89,6 +93,7 @@ impl<B: Backend> FromRequestParts<App<B>> for Viewer {
                 Ok(Self {
                     principal,
                     login: Login::Password,
+                    certificate: Vec::new(),
                     token,
                 })
             }

@@ -107,7 +107,8 @@ pub use self::ocsp::OcspAnswer;
 pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
     CarryError, MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, PROFILES,
-    RequestChange, RequestError, RequestRecord, RequestSummary, Step, Wanted, profile,
+    RequestChange, RequestContent, RequestCursor, RequestError, RequestFilter, RequestPage,
+    RequestRecord, RequestSummary, Step, Wanted, profile,
 };
 pub use self::revoke::{CrlName, Revoked};
 pub use self::warrant::{Approvals, Registration, Warrant};

@@ -12,6 +12,8 @@ use time::OffsetDateTime;
 
 use crate::{Issued, Registry, RegistryError};
 
+/// Certificates of one holder and authority that are shown.
+const MAX_OF_HOLDER: u32 = 100;
 /// Most rows in one answer to be shown.
 const MAX_ROWS: u32 = 1000;
 
@@ -223,6 +225,30 @@ impl Registry {
             }
         }
         Ok(None)
+    }
+
+    /// Certificates of a holder (user id, or name of a device or gateway) by any authority, the newest 100 of each,
+    /// to be shown. No decision may rest on it.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`] or [`RegistryError::Corrupt`].
+    pub async fn certificates_of(&self, holder: &str) -> Result<Vec<IssuedRecord>, RegistryError> {
+        let query = format!(
+            "{SELECT} WHERE i.authority = ? AND i.holder_id = ?
+             ORDER BY i.issued_at DESC, i.rowid DESC LIMIT {MAX_OF_HOLDER}"
+        );
+        let mut records = Vec::new();
+        for authority in CaKind::ALL {
+            let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query.clone()))
+                .bind(authority.name())
+                .bind(holder)
+                .fetch_all(self.inner.people.read())
+                .await?;
+            for row in rows {
+                records.push(IssuedRecord::try_from(row)?);
+            }
+        }
+        Ok(records)
     }
 
     /// Certificates of one authority, newest first, at most 1000 to be shown; of one holder

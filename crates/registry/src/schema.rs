@@ -15,6 +15,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 3,
         sql: V3,
     },
+    Migration {
+        version: 4,
+        sql: V4,
+    },
 ];
 
 const V1: &str = "
@@ -147,4 +151,16 @@ CREATE TABLE request_steps (
 
 -- A key is certified once.
 CREATE INDEX issued_by_key ON issued (spki_sha256);
+";
+
+/// Requests are listed a page at a time, and what each version of one said is kept.
+const V4: &str = "
+DROP INDEX requests_open;
+CREATE INDEX requests_open ON requests (changed_at, id) WHERE open = 1;
+CREATE INDEX requests_by_change ON requests (changed_at, id);
+CREATE INDEX requests_by_state ON requests (state, changed_at, id);
+CREATE INDEX requests_by_subject ON requests (subject, changed_at, id);
+
+-- JSON of act and reason, where the step wrote them.
+ALTER TABLE request_history ADD COLUMN content BLOB;
 ";

@@ -1,9 +1,11 @@
 //! The right to have the registry act.
 
-use approval::{Act, Authorized, HolderKind, HolderStep, Policy};
+use access::Credential;
+use approval::{Act, Authorized, HolderKind, HolderStep, Policy, Refusal, Transition};
 use audit::Actor;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
+use time::OffsetDateTime;
 
 use crate::{Config, HolderChange, Registry, RegistryError};
 
@@ -32,6 +34,8 @@ pub struct Registration {
 #[must_use = "nothing is done yet"]
 pub struct Warrant {
     pub(crate) by: Actor,
+    /// How whoever has an approved act carried out proved who they are.
+    pub(crate) credential: Option<Credential>,
     pub(crate) basis: Basis,
 }
 
@@ -46,6 +50,22 @@ impl Warrant {
     #[must_use]
     pub const fn by(&self) -> &Actor {
         &self.by
+    }
+
+    /// The transition that carries the act out; `None` for a direct order.
+    pub(crate) fn into_transition(
+        self,
+        result: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<Transition>, Refusal> {
+        let Basis::Approved(authorized) = self.basis else {
+            return Ok(None);
+        };
+        let transition = authorized.carry_out(result, self.by, now)?;
+        Ok(Some(match &self.credential {
+            Some(credential) => transition.proved_by(credential),
+            None => transition,
+        }))
     }
 
     /// Leave of the approvers, unless it is a direct order.
@@ -68,6 +88,7 @@ impl Config {
             Approvals::Required => Err(RegistryError::ApprovalRequired),
             Approvals::Direct => Ok(Warrant {
                 by,
+                credential: None,
                 basis: Basis::Direct,
             }),
         }

@@ -30,7 +30,9 @@ fn oracle(roles: &[Role], clearance: u8, same_unit: bool, action: Action, level:
         Action::CameraList => case_worker || has(Role::Auditor) || has(Role::Administrator),
         Action::AuditRead => has(Role::Auditor),
         Action::RegistryIssue | Action::RegistryRevoke => has(Role::Registrar),
-        Action::DirectoryRead => has(Role::Registrar) || has(Role::Administrator),
+        Action::RegistryRequest | Action::DirectoryRead => {
+            has(Role::Registrar) || has(Role::Administrator)
+        }
         Action::DirectoryWrite => has(Role::Administrator),
     }
 }

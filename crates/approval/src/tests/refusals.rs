@@ -153,6 +153,42 @@ fn approval_needs_the_certificate_of_the_session() {
 }
 
 #[test]
+fn edit_records_what_was_before_as_far_as_the_event_has_room() {
+    let old = |act: Act, reason: &str| {
+        let id = RequestId("1".to_owned());
+        let draft = Request::draft(id, "applicant", None, act, reason, NOW);
+        let draft = done(draft.unwrap());
+        let new = Act::AddApplication {
+            name: "n".repeat(3900),
+            clearance: Clearance::Secret,
+        };
+        // The longest in JSON: six bytes for each.
+        let why = "\u{1}".repeat(1000);
+        let edited = draft.edit("applicant", None, 1, new, why, NOW).unwrap();
+        let event = edited.event().clone();
+        assert!(event.to_canonical().is_ok(), "{reason:.9}");
+        let old = |name: &str| {
+            let old = event.details.get(name);
+            old.map(|old| old.as_str().unwrap().len())
+        };
+        assert_eq!(event.details["old_version"], 1);
+        (old("old_act"), old("old_why"))
+    };
+    let named = |length: usize| Act::AddApplication {
+        name: "o".repeat(length),
+        clearance: Clearance::Secret,
+    };
+    let (act, why) = old(named(100), "new officer");
+    assert!(act.is_some_and(|bytes| bytes > 100));
+    assert_eq!(why, Some("new officer".len()));
+    assert_eq!(old(named(3900), "new officer"), (None, Some(11)));
+    let pictures = "\u{1F4F7}".repeat(1000);
+    let (act, why) = old(named(2000), &pictures);
+    assert!(act.is_some() && why.is_none());
+    assert_eq!(old(named(3900), &pictures), (None, None));
+}
+
+#[test]
 fn edit_ends_approvals() {
     let staff = Staff::new();
     let request = staff

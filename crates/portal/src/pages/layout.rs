@@ -23,6 +23,8 @@ pub(crate) struct Person {
     pub(crate) clearance: String,
     pub(crate) by_password: bool,
     pub(crate) auditor: bool,
+    /// Whether the pages of registration requests may be of use.
+    pub(crate) registration: bool,
     pub(crate) token: String,
 }
 
@@ -45,6 +47,8 @@ impl Frame {
             clearance: format::level(principal.clearance().level()),
             by_password: viewer.login == Login::Password,
             auditor: principal.has_role(Role::Auditor),
+            registration: viewer.login == Login::Certificate
+                && (principal.has_role(Role::Registrar) || principal.has_role(Role::Administrator)),
             token: viewer.token.clone(),
         };
         Self {

@@ -6,5 +6,6 @@ pub(crate) mod cameras;
 pub(crate) mod home;
 pub(crate) mod layout;
 pub(crate) mod login;
+pub(crate) mod requests;
 pub(crate) mod violation;
 pub(crate) mod violations;

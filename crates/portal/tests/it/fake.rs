@@ -16,8 +16,10 @@ use http_body_util::BodyExt as _;
 use pki::clearance::Clearance;
 use pki::tls::PeerCertificates;
 use portal::{
-    AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
-    SessionLimits, Sessions,
+    AuditPage, AuditRow, Backend, BackendError, CertificateRow, ChangedValue, Download, Epoch,
+    PackageDownload, Refused, RequestApproval, RequestChange, RequestConflict, RequestForm,
+    RequestPage, RequestPlace, RequestQuery, RequestRow, RequestStep, RequestSteps, RequestView,
+    SessionLimits, Sessions, StepError, SubjectView,
 };
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -27,6 +29,7 @@ use tower::ServiceExt as _;
 pub(crate) const EVIL: &str = "\"><script>alert('x')</script><img src=x onerror=alert(1)>&amp;";
 pub(crate) const ID: &str = "v-0123456789abcdef";
 pub(crate) const PASSWORD: &str = "correct horse";
+pub(crate) const REQUEST: &str = "0123456789ab";
 const AT: OffsetDateTime = datetime!(2026-11-21 11:12:07 UTC);
 
 /// The fake: answers are fixed, switches refuse, calls are noted.
@@ -39,6 +42,10 @@ pub(crate) struct Fake {
     pub(crate) unreadable: AtomicBool,
     pub(crate) denied: AtomicBool,
     pub(crate) broken: AtomicBool,
+    /// Whether the person has nothing to do with requests.
+    pub(crate) not_officer: AtomicBool,
+    /// What the next step with a request ends with.
+    pub(crate) step_error: Mutex<Option<StepError>>,
     pub(crate) medium_type: Mutex<String>,
     pub(crate) calls: Mutex<Vec<String>>,
 }
@@ -148,7 +155,108 @@ fn violation() -> Details {
     }
 }
 
+fn value() -> ChangedValue {
+    ChangedValue {
+        name: EVIL.into(),
+        old: EVIL.into(),
+        new: EVIL.into(),
+    }
+}
+
+pub(crate) fn conflict() -> RequestConflict {
+    RequestConflict {
+        shown: 3,
+        current: 4,
+        by: EVIL.into(),
+        step: "edit".into(),
+        at: AT,
+        changes: Some(vec![value()]),
+    }
+}
+
+fn row() -> RequestRow {
+    RequestRow {
+        id: REQUEST.into(),
+        act: "issue".into(),
+        subject: EVIL.into(),
+        requester: EVIL.into(),
+        state: "submitted".into(),
+        changed_at: AT,
+        overdue: true,
+    }
+}
+
+fn request_page() -> RequestPage {
+    RequestPage {
+        rows: vec![row()],
+        older: Some(RequestPlace {
+            changed_at: 17,
+            id: REQUEST.into(),
+        }),
+    }
+}
+
+fn request_view() -> RequestView {
+    RequestView {
+        id: REQUEST.into(),
+        version: 3,
+        state: "submitted".into(),
+        act: "issue".into(),
+        subject: EVIL.into(),
+        requester: EVIL.into(),
+        reason: EVIL.into(),
+        values: vec![value()],
+        history: vec![RequestChange {
+            version: 3,
+            at: AT,
+            by: EVIL.into(),
+            step: "edit".into(),
+            state: "submitted".into(),
+            reason: EVIL.into(),
+            changes: vec![value()],
+        }],
+        approvals: vec![RequestApproval {
+            uid: EVIL.into(),
+            at: AT,
+            certificate_sha256: "33".repeat(32),
+        }],
+        needed: 2,
+        missing: vec![EVIL.into()],
+        others: vec![row()],
+        form: RequestForm {
+            act: "issue".into(),
+            holder: "person".into(),
+            name: EVIL.into(),
+            csr: EVIL.into(),
+            clearance: "3".into(),
+            reason: EVIL.into(),
+            ..RequestForm::default()
+        },
+        may: RequestSteps {
+            edit: true,
+            submit: true,
+            withdraw: true,
+            object: true,
+            approve: true,
+            no_approval: String::new(),
+            carry_out: true,
+            collect: true,
+        },
+    }
+}
+
+impl Fake {
+    fn stepped(&self) -> Result<(), StepError> {
+        match self.step_error.lock().unwrap().take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Backend for Fake {
+    type RegistrationOfficer = ();
+
     async fn by_certificate(
         &self,
         _: &PeerCertificates,
@@ -293,6 +401,86 @@ impl Backend for Fake {
             size: 10,
             checkpoint: EVIL.into(),
         })
+    }
+
+    async fn registration_officer(
+        &self,
+        _: &Principal,
+        certificate: &[u8],
+        page: &str,
+    ) -> Result<(), BackendError> {
+        self.note(format!("officer {} {page}", certificate.len()));
+        if self.not_officer.load(Ordering::SeqCst) {
+            return Err(BackendError::NotFound);
+        }
+        self.answer(())
+    }
+
+    async fn requests(&self, _: &(), query: &RequestQuery) -> Result<RequestPage, BackendError> {
+        self.note(format!("requests {query:?}"));
+        self.answer(request_page())
+    }
+
+    async fn request(&self, _: &(), id: &str) -> Result<RequestView, BackendError> {
+        if id != REQUEST {
+            return Err(BackendError::NotFound);
+        }
+        self.answer(request_view())
+    }
+
+    async fn subject(
+        &self,
+        _: &(),
+        name: &str,
+        before: Option<RequestPlace>,
+    ) -> Result<SubjectView, BackendError> {
+        self.note(format!("subject {name} {before:?}"));
+        self.answer(SubjectView {
+            name: EVIL.into(),
+            facts: vec![value()],
+            warnings: vec![EVIL.into()],
+            certificates: vec![CertificateRow {
+                serial: EVIL.into(),
+                profile: EVIL.into(),
+                clearance: EVIL.into(),
+                issued_at: AT,
+                not_after: AT,
+                status: EVIL.into(),
+                valid: true,
+            }],
+            requests: request_page(),
+        })
+    }
+
+    async fn begin_request(
+        &self,
+        _: &(),
+        form: &RequestForm,
+        submit: bool,
+    ) -> Result<String, StepError> {
+        self.note(format!("begin {} {submit} {}", form.act, form.csr));
+        self.stepped().map(|()| REQUEST.to_owned())
+    }
+
+    async fn step_request(
+        &self,
+        _: &(),
+        id: &str,
+        seen: u64,
+        step: RequestStep,
+    ) -> Result<(), StepError> {
+        self.note(format!("step {id} {seen} {step:?}"));
+        self.stepped()
+    }
+
+    async fn request_statement(&self, _: &(), id: &str, seen: u64) -> Result<Vec<u8>, StepError> {
+        self.note(format!("statement {id} {seen}"));
+        self.stepped().map(|()| b"{}".to_vec())
+    }
+
+    async fn request_certificate(&self, _: &(), id: &str) -> Result<String, BackendError> {
+        self.note(format!("certificate {id}"));
+        self.answer("-----BEGIN CERTIFICATE-----".to_owned())
     }
 
     async fn note_session(

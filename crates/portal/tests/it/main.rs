@@ -8,3 +8,4 @@
 mod fake;
 mod login;
 mod pages;
+mod requests;

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use super::checks::{PROFILES, profile};
 use super::error::RequestError;
 use super::records::Wanted;
-use super::steps::{Turn, check_concerned};
+use super::steps::Turn;
 use super::store::{Beside, check_version, request_in, write};
 use crate::warrant::{Basis, Warrant, authority_of};
 use crate::{Approvals, Issued, Order, Registry, RegistryError};
@@ -81,7 +81,7 @@ impl Registry {
         let mut tx = self.inner.sql.write().await?;
         check_version(&mut tx, &request, shown).await?;
         drop(tx);
-        check_concerned(&request, by)?;
+        request.check_party(by)?;
         let act = request.act().clone();
         let bound = self.bound(&act)?;
         let policy = &self.inner.config.registration.policy;
@@ -90,6 +90,7 @@ impl Registry {
         self.check_wanted(&Wanted { act, csr }).await?;
         Ok(Warrant {
             by: actor,
+            credential: Some(by.credential().clone()),
             basis: Basis::Approved(Box::new(authorized)),
         })
     }
@@ -155,14 +156,12 @@ impl Registry {
             return Err(RequestError::from(RegistryError::NotCovered("act")).into());
         };
         let by = warrant.by.id.clone();
-        let Basis::Approved(authorized) = warrant.basis else {
+        let transition = warrant.into_transition(result, now);
+        let Some(transition) = transition.map_err(RequestError::from)? else {
             return Err(RequestError::from(RegistryError::NotCovered("act")).into());
         };
-        let step = authorized.act().name();
-        let transition = authorized.carry_out(result, warrant.by, now);
-        let next = self
-            .record_step(transition.map_err(RequestError::from)?)
-            .await?;
+        let step = transition.next().act().name();
+        let next = self.record_step(transition).await?;
         if let Err(error) = act.await {
             // The event is recorded: that it did not come to its end, too, and at once.
             self.settle_steps(now).await?;
@@ -264,11 +263,11 @@ impl Registry {
         result: &str,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        let Basis::Approved(authorized) = warrant.basis else {
+        let by = warrant.by.id.clone();
+        let Some(transition) = warrant.into_transition(result, now)? else {
             return Ok(());
         };
-        let (step, by) = (authorized.act().name(), warrant.by.id.clone());
-        let transition = authorized.carry_out(result, warrant.by, now)?;
+        let step = transition.next().act().name();
         let next = self.record_step(transition).await?;
         write(tx, &next, step, &by, Beside::default(), now).await?;
         Ok(())

@@ -13,6 +13,7 @@
 mod carry;
 mod checks;
 mod error;
+mod lists;
 mod overdue;
 mod records;
 mod steps;
@@ -22,7 +23,7 @@ pub use self::carry::CarryError;
 pub use self::checks::{PROFILES, profile};
 pub use self::error::RequestError;
 pub use self::records::{
-    MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, RequestChange, RequestRecord,
-    RequestSummary, Wanted,
+    MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, RequestChange, RequestContent,
+    RequestCursor, RequestFilter, RequestPage, RequestRecord, RequestSummary, Wanted,
 };
 pub use self::steps::Step;

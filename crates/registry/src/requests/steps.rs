@@ -1,7 +1,7 @@
 //! Steps of requests, one at a time.
 
 use access::Principal;
-use approval::{Refusal, Request, RequestId, Transition};
+use approval::{Request, RequestId, Transition};
 use audit::{Actor, Event, Outcome};
 use store::sqlx;
 use time::OffsetDateTime;
@@ -98,7 +98,7 @@ impl Registry {
             csr: wanted.csr.as_deref(),
             certificate: None,
         };
-        let outcome = self.make(draft, "draft", uid, beside, now);
+        let outcome = self.make(draft, "draft", by, beside, now);
         let outcome = outcome.await;
         self.end_turn(turn, outcome).await
     }
@@ -158,7 +158,7 @@ impl Registry {
                 signature,
             } => present.approve(by, &certificate, signature, policy, now),
         }?;
-        self.make(transition, step.name(), by.uid(), step.beside(), now)
+        self.make(transition, step.name(), by, step.beside(), now)
             .await
     }
 
@@ -167,15 +167,16 @@ impl Registry {
         &self,
         transition: Transition,
         step: &str,
-        author: &str,
+        author: &Principal,
         beside: Beside<'_>,
         now: OffsetDateTime,
     ) -> Result<Request, RequestError> {
+        let transition = transition.proved_by(author.credential());
         let next = transition.next();
         self.note_step(&next.id().0, next.version(), step).await?;
         let mut tx = self.inner.sql.write().await?;
         let next = self.record_step(transition).await?;
-        write(&mut tx, &next, step, author, beside, now).await?;
+        write(&mut tx, &next, step, author.uid(), beside, now).await?;
         tx.commit().await?;
         Ok(next)
     }
@@ -299,14 +300,4 @@ fn interrupted(step: &str) -> &'static str {
         }
         _ => "what was recorded of this step has no effect",
     }
-}
-
-/// The refusal of somebody who neither asked for an act nor may approve it.
-pub(super) fn check_concerned(request: &Request, by: &Principal) -> Result<(), RequestError> {
-    let role = request.act().approver_role();
-    if by.uid() == request.requester() || by.has_role(role) {
-        return Ok(());
-    }
-    let uid = by.uid().to_owned();
-    Err(Refusal::Role { uid, role }.into())
 }

@@ -5,7 +5,7 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use super::error::RequestError;
-use super::records::{MAX_LISTED, RequestChange, RequestRecord, RequestSummary};
+use super::records::{RequestChange, RequestContent, RequestRecord};
 use crate::records::instant;
 use crate::{Registry, RegistryError};
 
@@ -18,16 +18,7 @@ pub(super) struct Beside<'a> {
     pub(super) certificate: Option<&'a [u8]>,
 }
 
-type ListRow = (
-    String,
-    i64,
-    String,
-    String,
-    String,
-    String,
-    i64,
-    Option<i64>,
-);
+type HistoryRow = (i64, i64, String, String, String, String, Option<Vec<u8>>);
 
 impl Registry {
     /// A request with its history.
@@ -55,14 +46,16 @@ impl Registry {
     }
 
     async fn request_history(&self, id: &str) -> Result<Vec<RequestChange>, RequestError> {
-        let rows: Vec<(i64, i64, String, String, String, String)> = sqlx::query_as(
-            "SELECT version, at, author, step, state, reason FROM request_history
+        let rows: Vec<HistoryRow> = sqlx::query_as(
+            "SELECT version, at, author, step, state, reason, content FROM request_history
              WHERE request = ? ORDER BY version",
         )
         .bind(id)
         .fetch_all(self.inner.people.read())
         .await?;
-        let change = |(version, at, by, step, state, reason)| {
+        let change = |(version, at, by, step, state, reason, content): HistoryRow| {
+            let content = content.map(|content| serde_json::from_slice(&content));
+            let content = content.transpose();
             Ok(RequestChange {
                 version,
                 at: instant(at)?,
@@ -70,42 +63,10 @@ impl Registry {
                 step,
                 state,
                 reason,
+                content: content.map_err(|_| RegistryError::Corrupt("history of a request"))?,
             })
         };
         rows.into_iter().map(change).collect()
-    }
-
-    /// Requests, the latest change first, at most 1000; only those that wait for somebody if `open`.
-    ///
-    /// # Errors
-    /// The database's.
-    pub async fn requests(
-        &self,
-        open: bool,
-        now: OffsetDateTime,
-    ) -> Result<Vec<RequestSummary>, RequestError> {
-        let rows: Vec<ListRow> = sqlx::query_as(
-            "SELECT id, version, requester, act, subject, state, changed_at, confirm_by FROM requests
-             WHERE open = 1 OR ?1 = 0 ORDER BY changed_at DESC, id LIMIT ?2",
-        )
-        .bind(open)
-        .bind(MAX_LISTED)
-        .fetch_all(self.inner.people.read())
-        .await?;
-        let summary =
-            |(id, version, requester, act, subject, state, changed_at, confirm_by): ListRow| {
-                Ok(RequestSummary {
-                    id,
-                    version,
-                    requester,
-                    act,
-                    subject,
-                    state,
-                    changed_at: instant(changed_at)?,
-                    overdue: confirm_by.is_some_and(|by| by < now.unix_timestamp()),
-                })
-            };
-        rows.into_iter().map(summary).collect()
     }
 }
 
@@ -201,9 +162,16 @@ pub(super) async fn write(
         State::Returned { reason } | State::Refused { reason } => reason,
         _ => next.reason(),
     };
+    // Other steps leave the content as it is.
+    let content = matches!(step, "draft" | "edit").then(|| {
+        serde_json::to_vec(&RequestContent {
+            act: next.act().clone(),
+            reason: next.reason().to_owned(),
+        })
+    });
     sqlx::query(
-        "INSERT INTO request_history (request, version, at, author, step, state, reason)
-         VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO request_history (request, version, at, author, step, state, reason, content)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .bind(id)
     .bind(version)
@@ -212,6 +180,7 @@ pub(super) async fn write(
     .bind(step)
     .bind(state.name())
     .bind(reason)
+    .bind(content.transpose().map_err(approval::Refusal::from)?)
     .execute(&mut **tx)
     .await?;
     if let Some(certificate) = beside.certificate {

@@ -16,6 +16,7 @@ mod holders;
 mod issuing;
 mod ocsp;
 mod renewal;
+mod request_lists;
 mod request_steps;
 mod requests;
 mod revocation;

@@ -1,0 +1,232 @@
+//! Acts as people ask for them, with what the site knows of their subjects.
+
+use access::Role;
+use approval::{Act, HolderKind, HolderStep, Rights, Urgency};
+use directory::Person;
+use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
+use pki::name::Subject;
+use pki::profile::{CaKind, Profile};
+use registry::{RequestError, Wanted};
+
+use super::told;
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::orders::{ActOrder, Holder};
+use crate::site::Site;
+
+fn level(level: Option<u8>, otherwise: Clearance) -> Outcome<Clearance> {
+    let Some(level) = level else {
+        return Ok(otherwise);
+    };
+    Clearance::try_from(level).or_hint("clearance", "use 0 to 4")
+}
+
+const fn urgency(emergency: bool) -> Urgency {
+    if emergency {
+        Urgency::Emergency
+    } else {
+        Urgency::Regular
+    }
+}
+
+fn cause(name: &str) -> Outcome<RevocationReason> {
+    name.parse().or_hint(
+        "unknown reason of revocation",
+        "see `cordon pki revoke --help`",
+    )
+}
+
+impl ActOrder {
+    /// The act with what the site knows of its subject: nobody chooses the level by which approvers are counted.
+    pub(super) async fn look_up(self, site: &Site) -> Outcome<Wanted> {
+        let act = match self {
+            Self::Issue {
+                holder,
+                tunnel_only,
+                csr,
+                clearance,
+            } => return issue(site, holder, tunnel_only, &csr, clearance).await,
+            Self::Renew { serial } => {
+                let (_, record) = certificate(site, &serial).await?;
+                Act::Renew {
+                    clearance: record.clearance.unwrap_or_default(),
+                    subject: record.uid.unwrap_or(record.holder),
+                    serial,
+                }
+            }
+            Self::Revoke {
+                serial,
+                cause: name,
+                emergency,
+            } => {
+                let (_, record) = certificate(site, &serial).await?;
+                Act::Revoke {
+                    clearance: record.clearance.unwrap_or_default(),
+                    subject: record.uid.unwrap_or(record.holder),
+                    serial,
+                    cause: cause(&name)?,
+                    urgency: urgency(emergency),
+                }
+            }
+            Self::Holder {
+                holder,
+                change,
+                cause: name,
+                emergency,
+            } => {
+                let (holder, subject) = match holder {
+                    Holder::Uid(uid) => (HolderKind::Person, uid),
+                    Holder::Device(device) => (HolderKind::Device, device),
+                    Holder::Gateway(gateway) => (HolderKind::Gateway, gateway),
+                };
+                let clearance = site
+                    .registry
+                    .holder_clearance(authority_of(holder), &subject);
+                let clearance = clearance.await;
+                Act::ChangeHolder {
+                    clearance: clearance.or_hint("cannot read the registry", "see the log")?,
+                    subject,
+                    holder,
+                    change: step(&change, &name)?,
+                    urgency: urgency(emergency),
+                }
+            }
+            Self::Person {
+                uid,
+                clearance,
+                roles,
+                units,
+            } => {
+                let entry = entry(site, &uid).await?;
+                let old = rights_of(&entry);
+                let roles = roles.map(|roles| roles.iter().map(|role| role.parse()).collect());
+                let roles: Option<Result<_, access::UnknownRole>> = roles;
+                let roles = roles
+                    .transpose()
+                    .or_hint("role", "see docs/operations.md")?;
+                let new = Rights {
+                    clearance: level(clearance, old.clearance)?,
+                    roles: roles.unwrap_or_else(|| old.roles.clone()),
+                    units: units.map_or_else(|| old.units.clone(), |u| u.into_iter().collect()),
+                };
+                let changed = Person {
+                    units: new.units.clone(),
+                    ..entry
+                };
+                changed
+                    .check()
+                    .or_hint("units", "see `cordon directory import --help`")?;
+                Act::ChangePerson {
+                    subject: uid,
+                    old,
+                    new,
+                }
+            }
+        };
+        Ok(Wanted { act, csr: None })
+    }
+}
+
+fn step(change: &str, name: &str) -> Outcome<HolderStep> {
+    Ok(match change {
+        "suspend" => HolderStep::Suspend,
+        "resume" => HolderStep::Resume,
+        "retire" => HolderStep::Retire,
+        "readmit" => HolderStep::Readmit,
+        "revoke" => HolderStep::Revoke(cause(name)?),
+        _ => {
+            let error = anyhow::anyhow!("{change:?} is no change of a holder");
+            return Err(Failure::new(
+                error,
+                "use suspend, resume, revoke, retire or readmit",
+            ));
+        }
+    })
+}
+
+async fn issue(
+    site: &Site,
+    holder: Holder,
+    tunnel_only: bool,
+    csr: &str,
+    clearance: Option<u8>,
+) -> Outcome<Wanted> {
+    let (subject, profile, otherwise) = match holder {
+        Holder::Uid(uid) => {
+            let entry = entry(site, &uid).await?;
+            let administrator = entry.roles.contains(&Role::Administrator);
+            (uid, Profile::User { administrator }, entry.clearance)
+        }
+        Holder::Device(name) if tunnel_only => (name, Profile::VpnDevice, Clearance::Unclassified),
+        Holder::Device(name) => (name, Profile::Device, Clearance::Restricted),
+        Holder::Gateway(_) => {
+            let what = "a certificate of a gateway on request".to_owned();
+            return told(Err(RequestError::NotAvailable(what)));
+        }
+    };
+    let der =
+        hex::decode(csr).or_hint("certification request", "use the same version of cordon")?;
+    let csr = pki::csr::parse_and_verify(&der);
+    let csr = told(csr.map_err(RequestError::from))?;
+    let spki = pki::spki::spki_sha256(&csr.spki).or_hint("key", "make another request")?;
+    Ok(Wanted {
+        act: Act::Issue {
+            subject,
+            profile: profile.to_string(),
+            clearance: level(clearance, otherwise)?,
+            spki_sha256: spki,
+        },
+        csr: Some(der),
+    })
+}
+
+/// The names of a person's certificate.
+pub(crate) fn subject_of(site: &Site, person: &Person) -> Subject {
+    let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Subject {
+        country: Some(site.config.site.country.clone()),
+        organisation: filled(&person.organisation),
+        given_name: filled(&person.given_name),
+        surname: filled(&person.surname),
+        uid: Some(person.uid.clone()),
+        email: filled(&person.email),
+        ..Subject::new(&person.name)
+    }
+}
+
+pub(super) async fn entry(site: &Site, uid: &str) -> Outcome<Person> {
+    let entry = site.directory.get(uid).await;
+    let entry = entry.or_hint("cannot read the directory", "see the log")?;
+    entry.ok_or_else(|| {
+        let error = anyhow::anyhow!("nobody in the directory has the user id {uid}");
+        Failure::new(error, "add the person with `cordon directory import` first")
+    })
+}
+
+pub(super) async fn certificate(
+    site: &Site,
+    serial: &str,
+) -> Outcome<(CaKind, registry::IssuedRecord)> {
+    let found = site.registry.find(serial).await;
+    let found = found.or_hint("cannot read the registry", "see the log")?;
+    found.ok_or_else(|| {
+        let error = anyhow::anyhow!("no certificate has the serial number {serial}");
+        Failure::new(error, "`cordon pki list` shows what was issued")
+    })
+}
+
+pub(crate) fn rights_of(person: &Person) -> Rights {
+    Rights {
+        clearance: person.clearance,
+        roles: person.roles.clone(),
+        units: person.units.clone(),
+    }
+}
+
+pub(crate) const fn authority_of(holder: HolderKind) -> CaKind {
+    match holder {
+        HolderKind::Person => CaKind::Users,
+        HolderKind::Device => CaKind::Devices,
+        HolderKind::Gateway => CaKind::Services,
+    }
+}
