@@ -128,7 +128,7 @@ async fn intake_with_a_crash_at_any_step_loses_nothing_acknowledged_and_is_done_
     let plaintext = &shot.media[0].2[..];
     // Opened once before, so that the recording is that of the intake.
     drop(open(&world, &folder, durable::real()).await);
-    let mut there = Tree::read(folder.path()).unwrap();
+    let mut there = Tree::read_settled(folder.path()).unwrap();
     there
         .0
         .retain(|path, _| !is_sqlite(path) && path.extension().is_none_or(|e| e != "sqlite-shm"));

@@ -34,6 +34,22 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Does the same where a database was dropped just now: its threads close it, and its side files go, while the folder
+    /// is read.
+    ///
+    /// # Errors
+    /// Any other I/O error, and [`io::ErrorKind::NotFound`] when files still go after five seconds.
+    pub fn read_settled(root: &Path) -> io::Result<Self> {
+        for _ in 0..500 {
+            match Self::read(root) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                read => return read,
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Self::read(root)
+    }
+
     fn add(&mut self, root: &Path, inner: &Path) -> io::Result<()> {
         for entry in fs::read_dir(root.join(inner))? {
             let entry = entry?;

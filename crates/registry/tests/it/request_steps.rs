@@ -53,7 +53,7 @@ async fn log_and_database_agree_on_a_request_after_a_crash_at_any_step() {
     let members = staff.members;
     registry.close().await;
     drop((registry, log));
-    let mut there = Tree::read(folder.path()).unwrap();
+    let mut there = Tree::read_settled(folder.path()).unwrap();
     there
         .0
         .retain(|path, _| !path.to_str().unwrap().contains(".sqlite"));

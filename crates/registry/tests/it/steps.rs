@@ -69,7 +69,7 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
     let code = made.await.unwrap();
     registry.close().await;
     drop((registry, log));
-    let mut there = Tree::read(folder.path()).unwrap();
+    let mut there = Tree::read_settled(folder.path()).unwrap();
     there
         .0
         .retain(|path, _| !path.to_str().unwrap().contains(".sqlite"));
