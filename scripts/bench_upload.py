@@ -1,6 +1,6 @@
 """From folder to receipt, beside openssl + curl + nginx, in one run.
 
-Both sides get the same pictures, sign and encrypt each, send it over mutual TLS 1.3 and store it.
+Ten cameras against four pipelines side by side. Both sides get the same pictures, sign and encrypt each, send it over mutual TLS 1.3 and store it.
 Ours does more (verification, decryption, index, audit log, receipt, fsync at every step); the
 pipeline gets what a script of three tools gives. CPU time is that of all processes of a side,
 clients and servers.
@@ -20,7 +20,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORDON = ROOT / "target/release/cordon"
-# Pipelines side by side, as many as the camera uploads at a time.
+CAMERAS = 10
+# Pipelines side by side, as many as a camera uploads at a time.
 PIPELINES = 4
 LAB = CORDON.with_name("cordon-lab")
 
@@ -69,41 +70,89 @@ def pictures(work, count, site_config):
     return sorted(folder.glob("*.jpg"))
 
 
+class Camera:
+    """An agent that has enrolled, with its share of the pictures beside its watched folder."""
+
+    def __init__(self, work, config, name, files):
+        self.folder, self.count = work / name, len(files)
+        run(CORDON, "registry", "code", "--data", work / "site", "--config", config,
+            "--device", name, "--out", self.folder, stdout=subprocess.DEVNULL)
+        self.incoming, self.stage = self.folder / "incoming", self.folder / "stage"
+        self.incoming.mkdir()
+        self.stage.mkdir()
+        for file in files:
+            for part in (file, file.with_suffix(".json")):
+                shutil.copy(part, self.stage / part.name)
+        log = open(self.folder / "log", "w")
+        self.agent = subprocess.Popen(
+            [CORDON, "camera", "run", "--config", self.folder / "camera.toml"], stdout=log, stderr=log)
+        # Ready when it has enrolled; what follows is steady work.
+        while not (self.folder / "identity.pem").exists():
+            time.sleep(0.05)
+
+    def begin(self):
+        for file in sorted(self.stage.iterdir()):
+            file.rename(self.incoming / file.name)
+
+    def is_done(self):
+        if self.agent.poll() is not None:
+            sys.exit(f"a camera ended; see {self.folder}/log")
+        receipts = self.folder / "spool" / "receipts"
+        return receipts.exists() and len(list(receipts.iterdir())) >= self.count
+
+
 def ours(work, files):
     site, config = start_site(work)
-    camera_folder = work / "camera"
-    run(CORDON, "registry", "code", "--data", work / "site", "--config", config,
-        "--device", "camera-17", "--out", camera_folder, stdout=subprocess.DEVNULL)
-    incoming = camera_folder / "incoming"
-    incoming.mkdir()
-    log = open(work / "camera.log", "w")
-    agent = subprocess.Popen([CORDON, "camera", "run", "--config", camera_folder / "camera.toml"],
-                             stdout=log, stderr=log)
-    # Ready when it has enrolled; what follows is steady work.
-    while not (camera_folder / "identity.pem").exists():
-        time.sleep(0.05)
+    cameras = [Camera(work, config, f"camera-{number + 1}", files[number::CAMERAS])
+               for number in range(min(CAMERAS, len(files)))]
     time.sleep(1)
-    stage = camera_folder / "stage"
-    stage.mkdir()
-    for file in files:
-        for part in (file, file.with_suffix(".json")):
-            shutil.copy(part, stage / part.name)
-    cpu = cpu_of(site.pid) + cpu_of(agent.pid)
+    processes = [site, *(camera.agent for camera in cameras)]
+    before = [cpu_of(process.pid) for process in processes]
     started = time.monotonic()
-    for file in sorted(stage.iterdir()):
-        file.rename(incoming / file.name)
-    receipts = camera_folder / "spool" / "receipts"
-    deadline = started + 600
-    while not receipts.exists() or len(list(receipts.iterdir())) < len(files):
-        if time.monotonic() > deadline or agent.poll() is not None:
-            sys.exit(f"not all receipts came; see {work}/camera.log")
+    for camera in cameras:
+        camera.begin()
+    while not all(camera.is_done() for camera in cameras):
+        if time.monotonic() > started + 600:
+            sys.exit("not all receipts came")
         time.sleep(0.02)
     seconds = time.monotonic() - started
-    cpu = cpu_of(site.pid) + cpu_of(agent.pid) - cpu
-    for process in (agent, site):
+    cpu = [cpu_of(process.pid) - was for process, was in zip(processes, before)]
+    for process in reversed(processes):
         process.send_signal(signal.SIGTERM)
         process.wait(30)
-    return seconds, cpu
+    return seconds, sum(cpu), cpu[0]
+
+
+def film(work, gigabytes):
+    """One film of one camera from folder to receipt: seconds, and the most memory of the agent in MB."""
+    site, config = start_site(work)
+    camera = Camera(work, config, "camera-1", pictures(work, 1, config))
+    settings = camera.folder / "camera.toml"
+    settings.write_text(settings.read_text().replace("max_bytes = 2000000000", "max_bytes = 8000000000"))
+    camera.agent.send_signal(signal.SIGTERM)
+    camera.agent.wait(30)
+    log = open(camera.folder / "log", "a")
+    camera.agent = subprocess.Popen([CORDON, "camera", "run", "--config", settings], stdout=log, stderr=log)
+    time.sleep(1)
+    [picture] = camera.stage.glob("*.jpg")
+    film = picture.with_suffix(".mp4")
+    with open(film, "wb") as file:
+        for _ in range(int(gigabytes * 1000)):
+            file.write(os.urandom(1_000_000))
+    picture.unlink()
+    started = time.monotonic()
+    camera.begin()
+    while not camera.is_done():
+        if time.monotonic() > started + 600:
+            sys.exit("the receipt did not come")
+        time.sleep(0.02)
+    seconds = time.monotonic() - started
+    status = pathlib.Path(f"/proc/{camera.agent.pid}/status").read_text()
+    memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    for process in (camera.agent, site):
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    return seconds, memory / 1000
 
 
 def make_certificates(folder):
@@ -186,6 +235,14 @@ def pipeline(work, files):
 
 
 def main():
+    if sys.argv[1] == "--film":
+        size = float(sys.argv[2])
+        with tempfile.TemporaryDirectory(prefix="cordon-bench-", dir=ROOT / "target") as name:
+            seconds, memory = film(pathlib.Path(name), size)
+        result = {"gigabytes": size, "seconds": round(seconds, 2), "mb_per_s": round(size * 1000 / seconds, 1),
+                  "agent_mb": round(memory, 1)}
+        print(json.dumps(result, indent=2))
+        return
     count = int(sys.argv[1])
     with tempfile.TemporaryDirectory(prefix="cordon-bench-", dir=ROOT / "target") as name:
         work = pathlib.Path(name)
@@ -193,7 +250,7 @@ def main():
         files = pictures(work, count, None)
         size = sum(f.stat().st_size for f in files)
         print("ours: folder to receipt", file=sys.stderr)
-        our_seconds, our_cpu = ours(work, files)
+        our_seconds, our_cpu, site_cpu = ours(work, files)
         print("openssl cms | openssl cms, curl, nginx", file=sys.stderr)
         their_seconds, their_cpu = pipeline(work, files)
     gigabytes = size / 1e9
@@ -201,7 +258,8 @@ def main():
         "pictures": count,
         "megabytes": round(size / 1e6, 1),
         "cordon": {"mb_per_s": round(size / 1e6 / our_seconds, 1), "seconds": round(our_seconds, 2),
-                   "cpu_s_per_gb": round(our_cpu / gigabytes, 2)},
+                   "cpu_s_per_gb": round(our_cpu / gigabytes, 2),
+                   "site_cpu_ms_per_picture": round(site_cpu / count * 1000, 2)},
         "openssl_curl_nginx": {"mb_per_s": round(size / 1e6 / their_seconds, 1),
                                "seconds": round(their_seconds, 2),
                                "cpu_s_per_gb": round(their_cpu / gigabytes, 2)},
