@@ -94,6 +94,7 @@ pub mod eap;
 pub mod endpoint;
 pub mod event;
 mod half_open;
+pub mod identity;
 pub mod puzzle;
 pub mod sa;
 pub mod select;

@@ -62,7 +62,7 @@ pub struct DaemonConfig {
     pub debug: DebugConfig,
     #[serde(default)]
     pub pool: Vec<PoolConfig>,
-    /// Relations to peers; where several fit, the first counts.
+    /// Relations to peers; where several fit, the one that names the peer most precisely counts, then the first.
     #[serde(default)]
     pub connection: Vec<ConnectionConfig>,
 }
@@ -232,10 +232,10 @@ pub struct ConnectionConfig {
     pub name: String,
     /// The peer's address; any unless given. Needed to start it from here.
     pub remote: Option<IpAddr>,
-    /// Our identity: a host name, an e-mail address, an IP address. With a certificate its subject, unless
-    /// given.
+    /// Our identity: a host name, an e-mail address, an IP address, a distinguished name, or `keyid:` and an
+    /// opaque one. With a certificate its subject, unless given.
     pub local_id: Option<String>,
-    /// Identity of the peer, in the same forms; `any` takes whoever has an acceptable certificate.
+    /// Identity of the peer, in the same forms, or a pattern; `any` takes whoever has an acceptable certificate.
     pub remote_id: String,
     /// File with the secret that both sides share, mode 0600.
     pub psk_file: Option<PathBuf>,

@@ -168,7 +168,8 @@ impl<T: Send + 'static> PeerVerifier<T> {
         };
         let utc = OffsetDateTime::now_utc();
         let Waiting { shown, id, .. } = &waiting;
-        let examined = match trust.examine(&shown.chain, &shown.ocsp, id, &shown.requirement, utc) {
+        let (certificates, claim) = ((&*shown.chain, &*shown.ocsp), (id, shown.in_eap));
+        let examined = match trust.examine(certificates, claim, &shown.requirement, utc) {
             Ok(examined) => examined,
             Err(error) => {
                 let refused = Err(error.into());
@@ -207,8 +208,9 @@ impl<T: Send + 'static> PeerVerifier<T> {
             // The response first: only so many are looked at.
             let mut ocsp: Vec<Vec<u8>> = completed.response.iter().cloned().collect();
             ocsp.extend(shown.ocsp);
-            let (chain, demand) = (&shown.chain, &shown.requirement);
-            match trust.examine(chain, &ocsp, &id, demand, OffsetDateTime::now_utc()) {
+            let (certificates, claim) = ((&*shown.chain, &*ocsp), (&id, shown.in_eap));
+            let utc = OffsetDateTime::now_utc();
+            match trust.examine(certificates, claim, &shown.requirement, utc) {
                 Ok(examined) => {
                     let why = completed.response.as_ref().err().cloned();
                     let why = why.unwrap_or_else(|| "the answer came too late".to_owned());

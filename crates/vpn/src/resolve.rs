@@ -1,6 +1,7 @@
 //! From the file to what the protocol half works with: secrets, certificates, proposals, selectors.
 
 mod credentials;
+mod peer_id;
 mod proofs;
 mod traffic;
 
@@ -120,7 +121,8 @@ impl ResolvedConnection {
         let remote = self.connection.peer_networks().flat_map(|s| prefixes(&s));
         let remote: Vec<Prefix> = remote.collect();
         let some = !remote.is_empty() && self.hosts.is_none();
-        some.then(|| Source::of_connection(config, self.allowance.realm(), remote))
+        let id = &self.connection.remote_id;
+        some.then(|| Source::of_connection(config, id, self.allowance.realm(), remote))
     }
 }
 
@@ -209,6 +211,7 @@ impl ResolvedConfig {
             sources.extend(resolved.source(connection));
             connections.push(resolved);
         }
+        peer_id::check_unambiguous(&connections, &config.connection)?;
         // Two peers with one address could read each other's packets, so it is refused here and not at run time.
         if let Some(overlap) = overlap(&sources) {
             return Err(wrong("the file", overlap.to_string()));
@@ -300,16 +303,10 @@ impl<'a> Reader<'a> {
         self.check()?;
         let place = self.place.clone();
         let id = |text: &str| identity::parse(text).map_err(|what| wrong(&*place, what));
-        let remote_id = match config.remote_id.as_str() {
-            "any" if config.psk_file.is_some() => {
-                return Err(self.wrong("remote_id = \"any\" is for certificates: name the peer"));
-            }
-            "any" => PeerId::Any,
-            text => PeerId::Exactly(id(text)?),
-        };
+        let remote_id = self.remote_id()?;
         let peer = match &remote_id {
             PeerId::Exactly(peer) => Some(peer),
-            PeerId::Any => None,
+            PeerId::Matching(_) | PeerId::Any => None,
         };
         let named = match &config.local_id {
             Some(text) => Some(id(text)?),
@@ -318,9 +315,15 @@ impl<'a> Reader<'a> {
         let proofs = self.proofs(trust, peer)?;
         let ppk = self.ppk()?;
         let local_id = match (named, proofs.own.first()) {
-            (Some(id), _) => id,
-            (None, Some(own)) => identity::of_subject(own)
-                .ok_or_else(|| self.wrong("our certificate's subject is unreadable"))?,
+            // The subject as the certificate has it: not every peer compares names without regard to encodings.
+            (Some(id), Some(own)) => match identity::of_subject(own) {
+                Some(subject) if subject.is_same(&id) => subject,
+                _ => id,
+            },
+            (Some(id), None) => id,
+            (None, Some(own)) => identity::of_subject(own).ok_or_else(|| {
+                self.wrong("our certificate's subject is no identity: name a `local_id`")
+            })?,
             (None, None) => match &config.login {
                 Some(login) => id(&login.name)?,
                 None => return Err(self.wrong("a shared secret needs `local_id`")),

@@ -8,7 +8,7 @@
 use std::sync::{Arc, RwLock};
 
 use der::Encode as _;
-use ikev2::wire::Identification;
+use ikev2::wire::{IdType, Identification};
 use pki::crl::CrlError;
 use pki::ocsp::Query;
 use pki::path::{
@@ -249,7 +249,10 @@ impl Trust {
         requirement: &Requirement,
         now: OffsetDateTime,
     ) -> Result<(Vec<u8>, Accepted), PeerError> {
-        self.conclude(self.examine(chain, ocsp, id, requirement, now)?, None)
+        self.conclude(
+            self.examine((chain, ocsp), (id, false), requirement, now)?,
+            None,
+        )
     }
 
     /// The decision once nothing more is to be heard. `undetermined` is why asking came to nothing.
@@ -273,15 +276,15 @@ impl Trust {
         Ok((peer.key, accepted))
     }
 
-    /// Everything of [`Self::verify`] but whether an OCSP response must speak for the peer's certificate.
+    /// Everything of [`Self::verify`] but whether an OCSP response must speak for the peer's certificate. Inside of
+    /// EAP, an opaque identity is the name under which a user logs in.
     ///
     /// # Errors
     /// [`PeerError`].
     pub(super) fn examine(
         &self,
-        chain: &[Vec<u8>],
-        ocsp: &[Vec<u8>],
-        id: &Identification,
+        (chain, ocsp): (&[Vec<u8>], &[Vec<u8>]),
+        (id, in_eap): (&Identification, bool),
         requirement: &Requirement,
         now: OffsetDateTime,
     ) -> Result<ExaminedPeer, PeerError> {
@@ -292,7 +295,11 @@ impl Trust {
         let chain = self.store.verify(&chain, &self.policy, now)?;
         let leaf = chain.certificates().next().ok_or(PathError::EmptyChain)?;
         // A valid certificate of somebody else is no proof (RFC 4945 §3.1).
-        if !identity::speaks_for(leaf, id) {
+        let speaks = match in_eap && id.kind == IdType::KEY_ID {
+            true => identity::speaks_for_user(leaf, &id.data),
+            false => identity::speaks_for(leaf, id),
+        };
+        if !speaks {
             return Err(PeerError::Identity {
                 subject: subject(&chain),
                 claimed: identity::show(id),

@@ -256,6 +256,8 @@ fn end_eap(
         PeerId::Any => true,
         // EAP knows names only, whatever kind of identity IKE makes of them.
         PeerId::Exactly(id) => id.data == who.data,
+        // Patterns stand for types of identities that certificates prove.
+        PeerId::Matching(_) => false,
     };
     if !wanted {
         let reason = format!("user is {who}, which is not whom we want");

@@ -1,6 +1,6 @@
 //! What initiator and responder have in common until both have proved who they are.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::channel::Channel;
 use crate::auth::{HASHES, IntermediateAuth, Scheme, SignedOctets};
@@ -274,19 +274,35 @@ impl Handshake {
     }
 }
 
-/// Builds the requests for the peer's certificates.
-pub(crate) fn certificate_requests(connection: &Connection) -> Vec<Payload> {
-    let RemoteAuth::Certificate { authorities, ocsp } = &connection.remote_auth else {
+/// Authorities that certificate requests name at most; our choice. The first response goes to strangers, in one
+/// datagram.
+const REQUESTED_AUTHORITIES: usize = 32;
+
+/// Builds the requests for the certificates of a peer that these connections may be for (RFC 7296 §3.7).
+pub(crate) fn certificate_requests<'a>(
+    connections: impl Iterator<Item = &'a Connection>,
+) -> Vec<Payload> {
+    let (mut all, mut wanted, mut responses): (Vec<[u8; 20]>, _, _) = (Vec::new(), false, false);
+    for connection in connections {
+        if let RemoteAuth::Certificate { authorities, ocsp } = &connection.remote_auth {
+            all.extend(authorities);
+            (wanted, responses) = (true, responses || *ocsp);
+        }
+    }
+    if !wanted {
         return Vec::new();
-    };
+    }
+    let mut seen = BTreeSet::new();
+    all.retain(|authority| seen.insert(*authority));
+    all.truncate(REQUESTED_AUTHORITIES);
     let request = |encoding, authorities| {
         Payload::CertReq(CertRequest {
             encoding,
             authorities,
         })
     };
-    let mut out = vec![request(CertEncoding::X509_SIGNATURE, authorities.concat())];
-    if *ocsp {
+    let mut out = vec![request(CertEncoding::X509_SIGNATURE, all.concat())];
+    if responses {
         // No hashes: any responder that the peer has a response of.
         out.push(request(CertEncoding::OCSP_CONTENT, Vec::new()));
     }

@@ -132,7 +132,7 @@ impl Initiator {
         let mut payloads = vec![Payload::IdI(connection.local_id.clone())];
         if handshake.resumed.is_none() {
             payloads.extend(handshake.own_certificates(connection));
-            payloads.extend(certificate_requests(connection));
+            payloads.extend(certificate_requests(std::iter::once(&**connection)));
         }
         // Without an IKE SA with the peer, whatever it still has of us is of a time that we have forgotten (§2.4).
         if connection.unique != Unique::Never && !core.sessions.knows_peer_of(connection) {

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use super::addresses;
-use super::candidates::{fits, take_fallback};
+use super::candidates::{fits, most_specific, take_fallback};
 use super::child::{ChildContext, answer, install_as_responder};
 use super::common::Common;
 use super::core::{Core, Transfer};
 use super::established::Established;
-use super::handshake::{PpkUse, RequestedCertificates, ppk_use, verification};
+use super::handshake::{NO_PPK, PpkUse, RequestedCertificates, ppk_use, verification};
 use super::intent::Intent;
 use super::paths::{address_notifies, unexpected_nat};
 use super::payloads::{find, has_notify};
@@ -65,13 +65,26 @@ impl Responder {
         };
         let proof = find!(request, Payload::Auth);
         let wanted = find!(request, Payload::IdR);
-        let found = self.candidates.iter().find_map(|connection| {
-            let ppk = ppk_use(connection, &request)?;
-            fits(connection, &id, wanted, proof).then(|| (Arc::clone(connection), ppk))
-        });
-        let Some((connection, ppk)) = found else {
+        let known = self.known.iter().cloned();
+        let mut meant = most_specific(known.filter(|known| fits(known, &id, wanted, proof)));
+        let Some(first) = meant.first().map(|first| first.name.clone()) else {
             let method = proof.map_or("EAP".into(), |proof| proof.method.to_string());
             let reason = format!("no connection for {id} with {method}");
+            return Err(refuse_initiator(sa, core, reason));
+        };
+        let allowed = |one: &Arc<_>| self.candidates.iter().any(|other| Arc::ptr_eq(other, one));
+        meant.retain(allowed);
+        if meant.is_empty() {
+            let reason = format!("connection {first:?} is for {id}, with other algorithms");
+            return Err(refuse_initiator(sa, core, reason));
+        }
+        self.candidates = meant;
+        let found = self.candidates.iter().find_map(|connection| {
+            let ppk = ppk_use(connection, &request)?;
+            Some((Arc::clone(connection), ppk))
+        });
+        let Some((connection, ppk)) = found else {
+            let reason = format!("connection {first:?} is for {id}: {NO_PPK}");
             return Err(refuse_initiator(sa, core, reason));
         };
         // From here on the connection is known, and with it who may prove what how.
@@ -380,7 +393,7 @@ fn is_initial_contact(sa: &Common, request: &[Payload]) -> bool {
 /// Whether the peer has an IKE SA from another address, and the connection keeps that one. From the same address
 /// it authenticates anew, and with INITIAL_CONTACT it has lost what it had.
 fn is_elsewhere(sa: &Common, core: &Core, peer: &PeerVerified, request: &[Payload]) -> bool {
-    let key = (peer.id().clone(), sa.connection.name.clone());
+    let key = (peer.id().key(), sa.connection.name.clone());
     sa.connection.unique == Unique::Keep
         && !is_initial_contact(sa, request)
         && core
@@ -403,7 +416,7 @@ impl Established {
     /// Whether the peer has another IKE SA that goes on for now: it sends by that one, and takes what we send by
     /// it, until it has our response.
     fn comes_beside_another(&self, sa: &Common, core: &Core, request: &[Payload]) -> bool {
-        let key = (self.auth.peer().clone(), sa.connection.name.clone());
+        let key = (self.auth.peer().key(), sa.connection.name.clone());
         sa.connection.unique != Unique::Never
             && core.sessions.survives(&key, |up| {
                 !is_initial_contact(sa, request) || up >= sa.begun

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::IkeSa;
+use super::candidates::most_specific;
 use super::channel::Channel;
 use super::common::Common;
 use super::core::Core;
@@ -69,7 +70,7 @@ fn may_resume(connection: &Connection, session: &Session) -> bool {
         .collect();
     is_for(connection)
         && connection.remote_id.accepts(&session.initiator)
-        && connection.local_id == session.responder
+        && connection.local_id.is_same(&session.responder)
         && choose(&ours, &[session.proposal()], None).is_ok()
 }
 
@@ -132,7 +133,7 @@ impl IkeSa {
         }
         // The configuration may have changed since: what it forbids now no ticket brings back.
         let fits = |connection: &&Arc<Connection>| may_resume(connection, &session);
-        let candidates: Vec<_> = candidates.iter().filter(fits).cloned().collect();
+        let candidates = most_specific(candidates.iter().filter(fits).cloned());
         let connection = candidates.first().cloned().ok_or_else(refused)?;
         let spi_i = datagram.header.spi_i;
         let spis = SpiPair {
@@ -166,6 +167,7 @@ impl IkeSa {
         };
         let responder = Responder {
             handshake: handshake(resumed, (session.suite, keys), spis, nonces, first),
+            known: candidates.clone(),
             candidates,
             eap_key: None,
         };
@@ -210,7 +212,7 @@ impl Responder {
             return Err(format!("the ticket of {} is shown by {id}", resumed.peer));
         }
         // Several gateways may share the keys of tickets, but a session belongs to one identity.
-        if wanted.is_some_and(|wanted| *wanted != sa.connection.local_id) {
+        if wanted.is_some_and(|wanted| !wanted.is_same(&sa.connection.local_id)) {
             return Err(format!("the ticket of {id} is for somebody else"));
         }
         let octets = handshake.octets_i(id, sa.channel.next_expected());

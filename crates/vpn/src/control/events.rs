@@ -294,7 +294,7 @@ impl Control {
             return Some(may);
         };
         // Bound to the IKE SA from here on, so that a second one of the same peer gets another address.
-        let assigned = self.pools.assign(pool, ike, &peer.body(), wanted);
+        let assigned = self.pools.assign(pool, ike, &peer.key().to_bytes(), wanted);
         Some(match assigned {
             Some((addresses, dns)) => may.assigning(&addresses, &dns),
             None => may,
