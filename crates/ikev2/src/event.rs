@@ -119,6 +119,9 @@ pub enum Response {
     /// The chain is good, but not for this connection. Another one that fits the peer is tried, if there
     /// is one; each asks for itself.
     OtherConnection(String),
+    /// The chain leads to none of the connection's authorities. A connection with others is tried, if one fits the
+    /// peer.
+    OtherAuthorities(String),
     /// It cannot or must not be; the reason is for the log and never for the peer.
     Refused(String),
 }
@@ -135,6 +138,7 @@ impl Response {
             Self::Tls => "TLS step",
             Self::Authorized(_) => "authorization",
             Self::OtherConnection(_) => "other connection",
+            Self::OtherAuthorities(_) => "other authorities",
             Self::Refused(_) => "refusal",
         }
     }

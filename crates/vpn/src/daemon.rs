@@ -13,6 +13,7 @@ use audit::journal::{Journal, JournalOptions};
 use ikev2::CrashSecret;
 use socket2::SockRef;
 use sys::privileges;
+use time::OffsetDateTime;
 use tunnel::StartError;
 use tunnel::child_sa::EventSink;
 use tunnel::config::BackendConfig;
@@ -27,7 +28,7 @@ use super::command::{Command, Reply};
 use super::config::{Carrier, IKE_PORT, NAT_PORT, OuterConfig};
 use super::ike_sender::IkeSender;
 use super::journal::{self, Audit};
-use super::peer_verifier::{OcspCounters, PeerVerifier, TrustJob, VerifierEvent, accept};
+use super::peer_verifier::{OcspCounters, PeerVerifier, TrustJob, VerifierEvent};
 use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
 use super::resolve::ResolvedConfig;
@@ -162,9 +163,7 @@ impl ResolvedConfig {
 
     /// Takes revocation lists over before the configuration is used.
     pub fn accept_crls(&self, lists: &[Vec<u8>]) {
-        if let Some(trust) = &self.trust {
-            accept(trust, lists);
-        }
+        self.trust.accept_crls(lists, OffsetDateTime::now_utc());
     }
 }
 
@@ -240,7 +239,7 @@ pub async fn start(
     let (tls, tls_jobs) = mpsc::sync_channel(JOBS);
     let (links, link_orders) = mpsc::channel();
     let (offered, audit_events) = journal::channel();
-    let shared: SharedTrust = Arc::new(RwLock::new(loaded.trust.take().map(Arc::new)));
+    let shared: SharedTrust = Arc::new(RwLock::new(std::mem::take(&mut loaded.trust)));
     let audit_errors = Arc::new(AtomicU64::new(0));
     let asked = Arc::new(OcspCounters::default());
     let found = inbox.clone();

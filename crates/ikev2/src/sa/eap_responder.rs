@@ -137,9 +137,9 @@ impl Responder {
                 run.server.note_refusal(reason);
                 run.server.password(None, core.bytes())
             }
-            Response::Refused(reason) | Response::OtherConnection(reason) => {
-                run.server.certificate(Some(reason))
-            }
+            Response::Refused(reason)
+            | Response::OtherConnection(reason)
+            | Response::OtherAuthorities(reason) => run.server.certificate(Some(reason)),
             _ => {
                 let failure = refuse_initiator(sa, core, "wrong kind of answer".into());
                 return Err(Failure::wrong_state(*failure.reason));

@@ -210,7 +210,9 @@ impl Initiator {
             ) => Ok(authorize_responder(sa, core, peer, ours, response)),
             (
                 Step::Verifying { .. } | Step::Reviewing { .. } | Step::Authorizing { .. },
-                Response::Refused(reason) | Response::OtherConnection(reason),
+                Response::Refused(reason)
+                | Response::OtherConnection(reason)
+                | Response::OtherAuthorities(reason),
             ) => Err(refuse_responder(sa, core, reason)),
             (Step::EapVerifying { run, response, .. }, Response::PeerKey(key)) => {
                 self.on_eap_responder_key(sa, core, run, &response, Some(&key))
@@ -219,9 +221,12 @@ impl Initiator {
                 self.on_own_password(sa, core, run, &password)
             }
             (Step::EapWorking { run, .. }, Response::Tls) => self.on_tls(sa, core, run),
-            (_, Response::Refused(reason) | Response::OtherConnection(reason)) => {
-                Err(Reason::Authentication(reason).into())
-            }
+            (
+                _,
+                Response::Refused(reason)
+                | Response::OtherConnection(reason)
+                | Response::OtherAuthorities(reason),
+            ) => Err(Reason::Authentication(reason).into()),
             _ => {
                 let reason = Reason::Authentication("wrong kind of answer".into());
                 Err(Failure::wrong_state(reason))

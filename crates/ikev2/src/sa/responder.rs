@@ -47,6 +47,8 @@ pub(crate) struct Responder {
     pub(super) known: Vec<Arc<Connection>>,
     /// Those that the peer may turn out to mean.
     pub(super) candidates: Vec<Arc<Connection>>,
+    /// Sets of authorities to which the peer's chain does not lead.
+    pub(super) searches: u8,
     /// Key with which we prove ourselves after EAP.
     pub(super) eap_key: Option<Psk>,
 }
@@ -243,6 +245,7 @@ impl Responder {
             handshake,
             known: all,
             candidates,
+            searches: 0,
             eap_key: None,
         };
         let common = Common::half_open(core, connection, channel, nat);

@@ -24,10 +24,13 @@ use crate::auth::{
     AuthError, Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key,
     verify_signature,
 };
-use crate::config::{Addresses, LocalAuth, RemoteAuth, Unique};
+use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
 use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
+
+/// Sets of authorities among which a path is searched for one peer; our choice.
+const SEARCHES: u8 = 8;
 
 impl Responder {
     /// Takes an IKE_AUTH request (RFC 7296 §1.2), or a part of it where EAP is under way.
@@ -166,9 +169,18 @@ impl Responder {
             (Step::Verifying { request, .. }, Response::OtherConnection(reason)) => {
                 self.try_other_connection(sa, core, request, reason)
             }
-            (_, Response::Refused(reason) | Response::OtherConnection(reason)) => {
-                Err(refuse_initiator(sa, core, reason))
+            (Step::Verifying { request, .. }, Response::OtherAuthorities(reason)) => {
+                if !self.leave_out_authorities(sa) {
+                    return Err(refuse_initiator(sa, core, reason));
+                }
+                self.try_other_connection(sa, core, request, reason)
             }
+            (
+                _,
+                Response::Refused(reason)
+                | Response::OtherConnection(reason)
+                | Response::OtherAuthorities(reason),
+            ) => Err(refuse_initiator(sa, core, reason)),
             _ => {
                 let failure = refuse_initiator(sa, core, "wrong kind of answer".into());
                 Err(Failure::wrong_state(*failure.reason))
@@ -176,8 +188,25 @@ impl Responder {
         }
     }
 
+    /// Leaves out the connections with the authorities of this one: the peer's chain leads to none of them. Says
+    /// whether others may be tried. A stranger comes here as well, and each search for a path costs signatures, so
+    /// there is an end to it.
+    fn leave_out_authorities(&mut self, sa: &Common) -> bool {
+        fn of(connection: &Connection) -> Option<&[[u8; 20]]> {
+            match &connection.remote_auth {
+                RemoteAuth::Certificate { authorities, .. } => Some(authorities),
+                RemoteAuth::Psk(_) | RemoteAuth::Eap { .. } => None,
+            }
+        }
+        let this = &sa.connection;
+        self.candidates
+            .retain(|other| Arc::ptr_eq(other, this) || of(other) != of(this));
+        self.searches = self.searches.saturating_add(1);
+        self.searches < SEARCHES
+    }
+
     /// Tries the next connection: the peer's certificate is not for this one, whose keys are untouched. Each is
-    /// tried once, and only somebody with a valid certificate comes here.
+    /// tried once.
     fn try_other_connection(
         &mut self,
         sa: &mut Common,

@@ -169,6 +169,7 @@ impl IkeSa {
             handshake: handshake(resumed, (session.suite, keys), spis, nonces, first),
             known: candidates.clone(),
             candidates,
+            searches: 0,
             eap_key: None,
         };
         let known = SpiPair::of_initiator(spi_i);

@@ -171,8 +171,7 @@ impl NamePattern {
                 let bad = || NameTextError::BadValue(attribute.trim().to_owned());
                 match value {
                     None => compared.push((oid, None)),
-                    Some(text) => {
-                        let value = encode(oid, &text).ok_or_else(bad)?;
+                    Some(value) => {
                         compared.push((oid, Some(Value::of(&value).ok_or_else(bad)?)));
                         encoded.push(AttributeTypeAndValue { oid, value });
                     }
@@ -258,7 +257,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
 }
 
 /// Type and value of an attribute; none for a value that is left open.
-fn parsed(attribute: &str) -> Result<(ObjectIdentifier, Option<String>), NameTextError> {
+fn parsed(attribute: &str) -> Result<(ObjectIdentifier, Option<Any>), NameTextError> {
     let no_value = || NameTextError::NoValue(attribute.to_owned());
     let (name, value) = attribute.split_once('=').ok_or_else(no_value)?;
     let oid = attribute_type(name.trim())?;
@@ -268,12 +267,19 @@ fn parsed(attribute: &str) -> Result<(ObjectIdentifier, Option<String>), NameTex
         true => value,
         false => value.trim_end(),
     };
-    match unescaped(value) {
-        _ if value == "*" => Ok((oid, None)),
-        Some((_, true)) => Err(NameTextError::Star(attribute.to_owned())),
-        Some((text, false)) if !text.is_empty() && !value.starts_with('#') => Ok((oid, Some(text))),
-        _ => Err(NameTextError::BadValue(attribute.to_owned())),
-    }
+    let encoded = match (value.strip_prefix('#'), unescaped(value)) {
+        _ if value == "*" => return Ok((oid, None)),
+        // DER in hexadecimal digits, as values are shown whose type has no name (RFC 4514, section 2.4).
+        (Some(digits), _) => {
+            let der = hex::decode(digits).ok();
+            der.and_then(|der| Any::from_der(&der).ok())
+        }
+        (None, Some((_, true))) => return Err(NameTextError::Star(attribute.to_owned())),
+        (None, Some((text, false))) => encode(oid, &text),
+        (None, None) => None,
+    };
+    let encoded = encoded.ok_or_else(|| NameTextError::BadValue(attribute.to_owned()))?;
+    Ok((oid, Some(encoded)))
 }
 
 fn attribute_type(name: &str) -> Result<ObjectIdentifier, NameTextError> {

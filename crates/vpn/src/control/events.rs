@@ -152,6 +152,7 @@ impl Control {
                     return self.endpoint.respond(now.stamp, id, answer);
                 };
                 let shown = PeerCredentials {
+                    connection: connection.clone(),
                     chain,
                     ocsp,
                     in_eap,
@@ -240,13 +241,14 @@ impl Control {
             let answer = Response::OtherConnection(why);
             return self.endpoint.respond(now.stamp, id, answer);
         };
+        let name = connection.clone();
         let claim = ClaimedIdentity {
             ike,
             connection,
             peer,
         };
         self.verifying.insert(id, claim);
-        self.effects.push_back(Effect::Review(id, accepted));
+        self.effects.push_back(Effect::Review(id, name, accepted));
     }
 
     /// Says a user's password to the protocol half, which shows it to nobody.

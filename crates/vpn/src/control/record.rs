@@ -39,14 +39,20 @@ impl Control {
             }
             (Ok(_), None) => Response::Refused("nobody asked".into()),
             (Err(Refused::Unacceptable(reason)), _) => Response::Refused(reason),
-            (Err(Refused::Elsewhere(reason)), _) => Response::OtherConnection(reason),
+            (Err(Refused::Elsewhere(reason) | Refused::OtherAuthorities(reason)), _) => {
+                Response::OtherConnection(reason)
+            }
         };
         self.respond(pending, answer, now);
     }
 
     /// Looks at the certificates of all peers again.
-    pub(crate) fn recheck(&mut self, check: &dyn Fn(&Accepted) -> Result<(), String>, now: Now) {
-        let bad = |state: &IkeState| check(state.accepted.as_ref()?).err();
+    pub(crate) fn recheck(
+        &mut self,
+        check: &dyn Fn(&str, &Accepted) -> Result<(), String>,
+        now: Now,
+    ) {
+        let bad = |state: &IkeState| check(&state.connection, state.accepted.as_ref()?).err();
         let bad: Vec<(IkeId, String)> = self
             .ikes
             .iter()

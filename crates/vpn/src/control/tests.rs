@@ -1,6 +1,7 @@
 //! Two daemons' decisions in virtual time, with nothing but a function between them.
 
 mod certificates;
+mod proofs;
 mod resumption;
 mod unique;
 mod world;

@@ -12,7 +12,7 @@ impl Reader<'_> {
         let config = self.config;
         let peer = identity::parse_peer(&config.remote_id).map_err(|what| self.wrong(what))?;
         let what = match &peer {
-            PeerId::Any | PeerId::Matching(_) if config.psk_file.is_some() => {
+            PeerId::Any | PeerId::Matching(_) if config.peer_psk().is_some() => {
                 "remote_id: \"any\" and patterns are for certificates: name the peer"
             }
             PeerId::Matching(_) if config.eap.is_some() => {
@@ -20,7 +20,7 @@ impl Reader<'_> {
             }
             PeerId::Exactly(id)
                 if id.kind == IdType::KEY_ID
-                    && config.psk_file.is_none()
+                    && config.peer_psk().is_none()
                     && config.eap.is_none() =>
             {
                 "remote_id: a key ID is proved by a shared secret: no certificate has one"
@@ -46,7 +46,7 @@ pub(super) fn check_unambiguous(
                 format!("connection {:?}", one.1.name),
                 format!(
                     "remote_id {:?} and that of connection {name:?}, {:?}, fit the same peers and leave equally much \
-                     open: name one of them more precisely, or give each its own `remote`, `local_id` or `peer`",
+                     open: name one of them more precisely, or give each its own `remote`, `local_id`, `peer` or `trust`",
                     ids[0], ids[1]
                 ),
             ));
@@ -74,6 +74,7 @@ fn is_ambiguous((one, of_one): &Both<'_>, (two, of_two): &Both<'_>) -> bool {
     let apart = matches!(addresses, [Some(a), Some(b)] if a != b)
         || !one.local_id.is_same(&two.local_id)
         || of_one.peer != of_two.peer
+        || of_one.trust != of_two.trust
         || !is_same_proof(&one.remote_auth, &two.remote_auth);
     ours.overlaps(&theirs) && open[0] == open[1] && !apart
 }

@@ -62,7 +62,7 @@ fn text_that_is_no_name_is_refused() {
         "CN=a\\",
         "CN=a\\q",
         "CN=\"a\"",
-        "CN=#0c0161",
+        "CN=#0c01",
         "CN=a\\00",
         "CN=a\u{200b}b",
         "C=Ż",
