@@ -5,6 +5,8 @@
 //! by byte. Whatever is counted, bounded or replaced for each peer goes by an [`IdentityKey`], so that no other
 //! spelling makes another peer.
 
+use std::fmt;
+
 use pki::name::{ComparedName, NamePattern};
 
 use crate::wire::{IdType, Identification};
@@ -141,6 +143,18 @@ impl PeerId {
             Self::Exactly(_) => 0,
             Self::Matching(pattern) => pattern.open_parts().max(1),
             Self::Any => usize::MAX,
+        }
+    }
+}
+
+impl fmt::Display for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(id) => id.fmt(f),
+            Self::Matching(IdPattern::HostIn(domain)) => write!(f, "*.{domain}"),
+            Self::Matching(IdPattern::MailAt(domain)) => write!(f, "*@{domain}"),
+            Self::Matching(IdPattern::Name(pattern)) => pattern.fmt(f),
+            Self::Any => f.write_str("any"),
         }
     }
 }

@@ -90,6 +90,7 @@ pub mod budget;
 pub mod config;
 mod crash;
 pub mod crypto;
+pub mod diagnosis;
 pub mod eap;
 pub mod endpoint;
 pub mod event;

@@ -412,12 +412,18 @@ fn transform_name(transform: &Transform) -> String {
     name
 }
 
-fn render_all(proposals: &[Proposal]) -> String {
+pub(crate) fn render_all(proposals: &[Proposal]) -> String {
     let render = |proposal: &Proposal| {
         let names: Vec<_> = proposal.transforms.iter().map(transform_name).collect();
         format!("{}:{}", proposal.protocol, names.join("/"))
     };
     proposals.iter().map(render).collect::<Vec<_>>().join(", ")
+}
+
+/// Algorithms of proposals for an IKE SA, for people.
+pub(crate) fn describe(proposals: &[IkeProposal]) -> String {
+    let all: Vec<_> = proposals.iter().map(|one| one.to_wire(1, &[])).collect();
+    render_all(&all)
 }
 
 fn one(proposal: &Proposal, kind: TransformType) -> Option<&Transform> {

@@ -31,7 +31,7 @@ pub(super) enum Job<T> {
 pub(super) type TrustJob = Job<RequestId>;
 
 fn no_authority() -> Refused {
-    Refused::Unacceptable("no authority is trusted".to_owned())
+    Refused::Unacceptable("no authority is trusted".into())
 }
 
 /// Report of the verifier.
@@ -151,7 +151,7 @@ impl<T: Send + 'static> PeerVerifier<T> {
     fn review(&self, connection: &str, accepted: Accepted) -> Result<Accepted, Refused> {
         let trust = self.trust(connection).ok_or_else(no_authority)?;
         let reviewed = trust.review(&accepted, OffsetDateTime::now_utc());
-        reviewed.map_err(|error| Refused::Unacceptable(error.to_string()))?;
+        reviewed.map_err(|error| Refused::Unacceptable(error.to_string().into()))?;
         Ok(accepted)
     }
 

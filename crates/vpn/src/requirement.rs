@@ -51,6 +51,20 @@ pub(super) enum Unmet {
     Key { found: String },
 }
 
+impl Unmet {
+    /// The demand, for the operator.
+    pub(super) fn demand(&self) -> String {
+        match self {
+            Self::Authority => "`peer.authorities`".to_owned(),
+            Self::Kind { wanted, .. } => format!("`peer.kind` {wanted}"),
+            Self::Name { suffix } => format!("`peer.domain` {suffix}"),
+            Self::Clearance { wanted, .. } => format!("`peer.min_clearance` {wanted}"),
+            Self::Unit { wanted } => format!("`peer.unit` {wanted}"),
+            Self::Key { .. } => "`peer.pinned_keys`".to_owned(),
+        }
+    }
+}
+
 /// SHA-256 of a SubjectPublicKeyInfo (DER).
 pub(super) type KeyPin = [u8; SHA256_OUTPUT_LEN];
 

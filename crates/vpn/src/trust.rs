@@ -11,6 +11,7 @@ mod pinned;
 use std::sync::Arc;
 
 use der::Encode as _;
+use ikev2::diagnosis::{AuthenticationFailure, Difference, Setting};
 use ikev2::wire::{IdType, Identification};
 use pki::crl::CrlError;
 use pki::ocsp::Query;
@@ -50,14 +51,39 @@ pub(super) enum PeerError {
     },
 }
 
+impl PeerError {
+    /// The refusal with what the certificate says, and what it was held against.
+    fn failure(&self) -> AuthenticationFailure {
+        let (theirs, ours) = match self {
+            Self::Identity { subject, claimed } => (
+                format!("certificate of {subject}"),
+                format!("a certificate that says that its holder is {claimed}"),
+            ),
+            Self::Requirement { subject, unmet } => {
+                (format!("certificate of {subject}"), unmet.demand())
+            }
+            Self::Path(PathError::UnknownIssuer { issuer }) => (
+                format!("issued by {issuer}"),
+                "authorities of the connection, which do not have this one".to_owned(),
+            ),
+            Self::Path(error) => (
+                error.to_string(),
+                "a certificate that is valid under the authorities of the connection".to_owned(),
+            ),
+        };
+        let difference = Difference::new(Setting::PeerCertificate, theirs, ours);
+        AuthenticationFailure::new(self.to_string(), difference)
+    }
+}
+
 /// Why a certificate is refused, in words for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    Unacceptable(String),
+    Unacceptable(AuthenticationFailure),
     /// It is valid, and another connection may take it.
-    Elsewhere(String),
+    Elsewhere(AuthenticationFailure),
     /// It leads to none of the authorities, and a connection with others may take it.
-    OtherAuthorities(String),
+    OtherAuthorities(AuthenticationFailure),
 }
 
 impl Refused {
@@ -66,7 +92,7 @@ impl Refused {
         match self {
             Self::Unacceptable(reason)
             | Self::Elsewhere(reason)
-            | Self::OtherAuthorities(reason) => reason,
+            | Self::OtherAuthorities(reason) => &reason.what,
         }
     }
 }
@@ -74,14 +100,14 @@ impl Refused {
 impl From<PeerError> for Refused {
     fn from(error: PeerError) -> Self {
         match error {
-            PeerError::Requirement { .. } => Self::Elsewhere(error.to_string()),
+            PeerError::Requirement { .. } => Self::Elsewhere(error.failure()),
             // An authority of the same name has another key, where the signature does not hold.
             PeerError::Path(
                 PathError::UnknownIssuer { .. }
                 | PathError::SelfSigned { .. }
                 | PathError::BadSignature { .. },
-            ) => Self::OtherAuthorities(error.to_string()),
-            other => Self::Unacceptable(other.to_string()),
+            ) => Self::OtherAuthorities(error.failure()),
+            other => Self::Unacceptable(other.failure()),
         }
     }
 }

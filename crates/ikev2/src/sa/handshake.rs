@@ -3,15 +3,17 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::channel::Channel;
-use crate::auth::{HASHES, IntermediateAuth, Scheme, SignedOctets};
+use crate::auth::{AuthError, HASHES, IntermediateAuth, Scheme, SignedOctets};
 use crate::config::{Connection, Credential, LocalAuth, Ppk, RemoteAuth};
 use crate::crypto::{Group, IkeKeys, Unmixed};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting, proof_name};
 use crate::event::Request;
 use crate::select::IkeSuite;
 use crate::ticket::TicketId;
 use crate::types::{IkeId, Nonces, SpiPair};
 use crate::wire::{
-    CertEncoding, CertRequest, Certificate, HashId, Identification, Notify, NotifyType, Payload,
+    Authentication, CertEncoding, CertRequest, Certificate, HashId, Identification, Notify,
+    NotifyType, Payload,
 };
 
 /// The session that a handshake resumes.
@@ -169,6 +171,55 @@ impl Handshake {
 
 /// Why a peer without our key is refused.
 pub(crate) const NO_PPK: &str = "peer does not use the post-quantum preshared key";
+
+/// Explains a proof that does not convince.
+pub(crate) fn wrong_proof(
+    connection: &Connection,
+    error: AuthError,
+    proof: &Authentication,
+) -> AuthenticationFailure {
+    let (name, wanted) = (&connection.name, proof_name(&connection.remote_auth));
+    let difference = match (error, &connection.remote_auth) {
+        (AuthError::Method(method), _) => Difference::new(Setting::PeerProof, method, wanted),
+        (AuthError::Proof, RemoteAuth::Psk(_)) if connection.ppk.is_some() => {
+            let ours = format!("`psk_file` and `ppk` of connection {name:?}");
+            Difference::new(
+                Setting::Secret,
+                "made with another secret, or another PPK",
+                ours,
+            )
+        }
+        (AuthError::Proof, RemoteAuth::Psk(_)) => {
+            let ours = format!("`psk_file` of connection {name:?}");
+            Difference::new(Setting::Secret, "made with another secret", ours)
+        }
+        (AuthError::Proof, _) => {
+            let theirs = format!("{}, made with another key", proof.method);
+            Difference::new(
+                Setting::PeerProof,
+                theirs,
+                "the key of the peer's certificate",
+            )
+        }
+    };
+    AuthenticationFailure::new(error.to_string(), difference)
+}
+
+/// Name of the post-quantum preshared key that an initiator uses.
+pub(crate) fn named_ppk(request: &[Payload]) -> Option<&[u8]> {
+    request.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == NotifyType::PPK_IDENTITY => notify.data.get(1..),
+        _ => None,
+    })
+}
+
+/// Both sides' post-quantum preshared keys, by their names.
+pub(crate) fn ppk_difference(theirs: Option<&[u8]>, ours: Option<&Ppk>) -> Difference {
+    let named = |id: &[u8]| format!("{:?}", id.escape_ascii().to_string());
+    let theirs = theirs.map_or("none".to_owned(), named);
+    let ours = ours.map_or("none".to_owned(), |ppk| named(&ppk.id));
+    Difference::new(Setting::Ppk, theirs, ours)
+}
 
 /// PPK_ID_FIXED (RFC 8784 §5.1).
 const PPK_ID_FIXED: u8 = 2;

@@ -13,7 +13,10 @@ use super::child::{ChildContext, answer, install_as_responder};
 use super::common::Common;
 use super::core::{Core, Transfer};
 use super::established::Established;
-use super::handshake::{NO_PPK, PpkUse, RequestedCertificates, ppk_use, verification};
+use super::handshake::{
+    NO_PPK, PpkUse, RequestedCertificates, named_ppk, ppk_difference, ppk_use, verification,
+    wrong_proof,
+};
 use super::intent::Intent;
 use super::paths::{address_notifies, unexpected_nat};
 use super::payloads::{find, has_notify};
@@ -25,6 +28,7 @@ use crate::auth::{
     verify_signature,
 };
 use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth, Unique};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting, no_connection};
 use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
 use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
@@ -47,7 +51,7 @@ impl Responder {
     ) -> Result<ResponderNext, Failure> {
         if !self.handshake.additional.is_empty() {
             // Else a forger of the first messages could talk us out of the post-quantum part.
-            let reason = "additional key exchange was left out".into();
+            let reason = "additional key exchange was left out";
             return Err(refuse_initiator(sa, core, reason));
         }
         if unexpected_nat(sa.channel.path, &request) {
@@ -64,21 +68,29 @@ impl Responder {
             return self.on_resumption_request(sa, core, request);
         }
         let Some(id) = find!(request, Payload::IdI).cloned() else {
-            return Err(refuse_initiator(sa, core, "no identity".into()));
+            return Err(refuse_initiator(sa, core, "no identity"));
         };
         let proof = find!(request, Payload::Auth);
         let wanted = find!(request, Payload::IdR);
         let known = self.known.iter().cloned();
         let mut meant = most_specific(known.filter(|known| fits(known, &id, wanted, proof)));
         let Some(first) = meant.first().map(|first| first.name.clone()) else {
-            let method = proof.map_or("EAP".into(), |proof| proof.method.to_string());
-            let reason = format!("no connection for {id} with {method}");
+            let known = self.known.iter().map(Arc::as_ref);
+            let reason = no_connection(known, &id, wanted, proof);
             return Err(refuse_initiator(sa, core, reason));
         };
         let allowed = |one: &Arc<_>| self.candidates.iter().any(|other| Arc::ptr_eq(other, one));
         meant.retain(allowed);
         if meant.is_empty() {
-            let reason = format!("connection {first:?} is for {id}, with other algorithms");
+            let mut known = self.known.iter();
+            let ours = known.find(|one| one.name == first).map(|one| &one.ike);
+            let ours = ours
+                .map(|ike| crate::select::describe(ike))
+                .unwrap_or_default();
+            let theirs = self.handshake.suite.to_string();
+            let difference = Difference::new(Setting::IkeAlgorithms, theirs, ours);
+            let what = format!("connection {first:?} is for {id}, with other algorithms");
+            let reason = AuthenticationFailure::new(what, difference);
             return Err(refuse_initiator(sa, core, reason));
         }
         self.candidates = meant;
@@ -87,7 +99,10 @@ impl Responder {
             Some((Arc::clone(connection), ppk))
         });
         let Some((connection, ppk)) = found else {
-            let reason = format!("connection {first:?} is for {id}: {NO_PPK}");
+            let what = format!("connection {first:?} is for {id}: {NO_PPK}");
+            let ours = self.candidates.iter().find_map(|one| one.ppk.as_ref());
+            let difference = ppk_difference(named_ppk(&request), ours);
+            let reason = AuthenticationFailure::new(what, difference);
             return Err(refuse_initiator(sa, core, reason));
         };
         // From here on the connection is known, and with it who may prove what how.
@@ -105,7 +120,7 @@ impl Responder {
             RemoteAuth::Certificate { .. } => {
                 let question = verification(sa.id, &sa.connection, &id, &request);
                 let Some(question) = question else {
-                    return Err(refuse_initiator(sa, core, "no certificate came".into()));
+                    return Err(refuse_initiator(sa, core, "no certificate came"));
                 };
                 let pending = core.request(sa.id, question);
                 let step = ResponderStep::Verifying { pending, request };
@@ -182,7 +197,7 @@ impl Responder {
                 | Response::OtherAuthorities(reason),
             ) => Err(refuse_initiator(sa, core, reason)),
             _ => {
-                let failure = refuse_initiator(sa, core, "wrong kind of answer".into());
+                let failure = refuse_initiator(sa, core, "wrong kind of answer");
                 Err(Failure::wrong_state(*failure.reason))
             }
         }
@@ -212,7 +227,7 @@ impl Responder {
         sa: &mut Common,
         core: &mut Core,
         request: Vec<Payload>,
-        reason: String,
+        reason: AuthenticationFailure,
     ) -> Result<ResponderNext, Failure> {
         let mut tried = self.candidates.iter();
         let tried = tried.position(|other| Arc::ptr_eq(other, &sa.connection));
@@ -247,7 +262,7 @@ impl Responder {
         sa: &Common,
         request: &[Payload],
         key: Option<&[u8]>,
-    ) -> Result<PeerVerified, String> {
+    ) -> Result<PeerVerified, AuthenticationFailure> {
         let handshake = &self.handshake;
         let id = find!(request, Payload::IdI).ok_or("no identity")?;
         let proof = find!(request, Payload::Auth).ok_or("no proof")?;
@@ -261,7 +276,7 @@ impl Responder {
             }
             _ => return Err("no key".into()),
         };
-        verified.map_err(|error| error.to_string())
+        verified.map_err(|error| wrong_proof(&sa.connection, error, proof))
     }
 
     fn check_initiator(
@@ -293,13 +308,13 @@ impl Responder {
             (Some(key), _) => octets.shared_key(prf, key),
             (None, LocalAuth::Psk(psk)) => octets.shared_key(prf, psk),
             (None, LocalAuth::Eap { .. }) => {
-                let reason = "a responder does not prove itself with EAP".into();
+                let reason = "a responder does not prove itself with EAP";
                 return Err(refuse_initiator(sa, core, reason));
             }
             (None, LocalAuth::Certificates(ours)) => {
                 let asked = handshake.ask_signature(&sa.connection, ours, &octets);
                 let Some((scheme, question)) = asked else {
-                    let reason = "peer knows no signature algorithm of our key".into();
+                    let reason = "peer knows no signature algorithm of our key";
                     return Err(refuse_initiator(sa, core, reason));
                 };
                 let pending = core.request(sa.id, question);
@@ -435,10 +450,14 @@ fn is_elsewhere(sa: &Common, core: &Core, peer: &PeerVerified, request: &[Payloa
 /// ```text
 ///   <--  HDR, SK {N(AUTHENTICATION_FAILED)}
 /// ```
-pub(super) fn refuse_initiator(sa: &mut Common, core: &mut Core, reason: String) -> Failure {
+pub(super) fn refuse_initiator(
+    sa: &mut Common,
+    core: &mut Core,
+    reason: impl Into<AuthenticationFailure>,
+) -> Failure {
     let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
     sa.channel.respond(core, ExchangeType::IKE_AUTH, &[notify]);
-    Reason::Authentication(reason).into()
+    Reason::Authentication(reason.into()).into()
 }
 
 impl Established {
@@ -483,7 +502,18 @@ impl Established {
         };
         if let Some(kind) = missing {
             reply.push(Payload::Notify(Notify::new(kind)));
-            return failed(core, Reason::NoAddress);
+            let asks = match asked {
+                (false, false) => "asks for none",
+                (true, false) => "asks for an IPv4 address",
+                (false, true) => "asks for an IPv6 address",
+                (true, true) => "asks for an IPv4 and an IPv6 address",
+            };
+            let ours = match asked {
+                (false, false) => "an address of the pool, and no other",
+                _ => "the pool has none left of that kind",
+            };
+            let difference = Difference::new(Setting::Addresses, asks, ours);
+            return failed(core, Reason::NoAddress(Box::new(difference)));
         }
         // Without a wish for one there is none (RFC 6023).
         if find!(request, Payload::Sa).is_none() {

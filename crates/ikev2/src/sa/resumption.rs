@@ -33,6 +33,7 @@ use super::state::Failure;
 use crate::auth::{AuthError, IntermediateAuth, OurProof, PeerVerified, verify_resumption};
 use crate::config::{Connection, LocalAuth, RemoteAuth};
 use crate::crypto::IkeKeys;
+use crate::diagnosis::AuthenticationFailure;
 use crate::event::{Reason, Request};
 use crate::select::{IkeSuite, choose};
 use crate::ticket::{HeldTicket, Session, give, given};
@@ -239,7 +240,7 @@ impl Responder {
         request: Vec<Payload>,
     ) -> Result<ResponderNext, Failure> {
         let Some(resumed) = &self.handshake.resumed else {
-            return Err(refuse_initiator(sa, core, "nothing to resume".into()));
+            return Err(refuse_initiator(sa, core, "nothing to resume"));
         };
         let pending = core.request(sa.id, resumed.review(&sa.connection.name, sa.id, &peer));
         let step = ResponderStep::Reviewing {
@@ -257,7 +258,7 @@ impl Responder {
         core: &mut Core,
         peer: PeerVerified,
         request: Vec<Payload>,
-        reason: String,
+        reason: AuthenticationFailure,
     ) -> Result<ResponderNext, Failure> {
         let current = |other: &Arc<Connection>| Arc::ptr_eq(other, &sa.connection);
         if let Some(tried) = self.candidates.iter().position(current) {

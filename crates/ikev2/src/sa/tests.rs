@@ -337,6 +337,19 @@ fn every_exchange_in_flight_meets_every_response_and_does_what_the_table_says() 
 }
 
 #[test]
+fn silence_after_a_message_larger_than_the_path_is_told_from_silence() {
+    for name in [StateName::AuthSent, StateName::InitAnswered] {
+        let (_, sa) = in_state(name);
+        let channel = &sa.common.channel;
+        let Reason::TimeoutOfLarge(len) = channel.silence(0) else {
+            panic!("{name} has sent nothing");
+        };
+        assert_eq!(channel.silence(len), Reason::Timeout);
+        assert_eq!(channel.silence(len - 1), Reason::TimeoutOfLarge(len));
+    }
+}
+
+#[test]
 fn every_state_meets_every_event_and_does_what_the_table_says() {
     let events = events();
     let mut table = String::new();

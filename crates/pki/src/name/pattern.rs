@@ -5,6 +5,8 @@
 //! folding case turns no letter of another alphabet into an ASCII one. For the validation of paths,
 //! [`super::canonical`] is wider on purpose: there, two names that are equal mean more constraints.
 
+use std::fmt;
+
 use const_oid::ObjectIdentifier;
 use const_oid::db::DB;
 use const_oid::db::rfc4519::{COUNTRY_NAME, DN_QUALIFIER, DOMAIN_COMPONENT, SERIAL_NUMBER};
@@ -155,6 +157,7 @@ pub struct NamePattern {
     parts: Vec<Vec<(ObjectIdentifier, Option<Value>)>>,
     /// The name, where nothing is left open.
     name: Option<Name>,
+    text: String,
 }
 
 impl NamePattern {
@@ -189,6 +192,7 @@ impl NamePattern {
         Ok(Self {
             parts,
             name: exact.then_some(RdnSequence(rdns)),
+            text: text.to_owned(),
         })
     }
 
@@ -239,6 +243,13 @@ impl NamePattern {
         let same = self.parts.len() == parts.len() && both.all(|(one, two)| alike(one, two));
         let values = self.parts.iter().flatten().zip(parts.iter().flatten());
         same.then(|| values.map(|(one, two)| (&one.1, &two.1)))
+    }
+}
+
+impl fmt::Display for NamePattern {
+    /// The text as it was written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -270,7 +270,7 @@ impl Control {
     fn note_end(&mut self, spi_in: u32, reason: &Reason, lifetime: Duration, now: Now) {
         let passing = [NotifyType::TEMPORARY_FAILURE, NotifyType::NO_ADDITIONAL_SAS];
         let for_good = match reason {
-            Reason::Refused(notify) => !passing.contains(notify),
+            Reason::Refused(notify) | Reason::RefusedOffer(notify, _) => !passing.contains(notify),
             Reason::Negotiation(_) | Reason::Selectors { .. } | Reason::Protocol(_) => true,
             _ => false,
         };

@@ -202,7 +202,7 @@ impl Control {
                         self.at(now.stamp.after(wait), Timer::Password(id));
                     }
                     None => {
-                        let answer = Response::Refused("too many attempts".to_owned());
+                        let answer = Response::Refused("too many attempts".into());
                         self.endpoint.respond(now.stamp, id, answer);
                     }
                 }
@@ -238,7 +238,7 @@ impl Control {
         let same = resolved.and_then(|resolved| state.strip_prefix(&resolved.fingerprint));
         let Some(accepted) = same.and_then(Accepted::from_bytes) else {
             let why = format!("connection {connection:?} is not what it was");
-            let answer = Response::OtherConnection(why);
+            let answer = Response::OtherConnection(why.into());
             return self.endpoint.respond(now.stamp, id, answer);
         };
         let name = connection.clone();
@@ -261,7 +261,7 @@ impl Control {
     ) {
         let resolved = self.resolved(connection);
         let password = resolved.and_then(|resolved| resolved.users.password(user));
-        let unknown = || Response::Refused("there is no such user".to_owned());
+        let unknown = || Response::Refused("there is no such user".into());
         let answer = password.map_or_else(unknown, Response::Password);
         self.endpoint.respond(now.stamp, id, answer);
     }
@@ -435,7 +435,7 @@ impl Control {
                 %reason,
                 "IKE SA down"
             );
-            if *reason == Reason::Timeout {
+            if matches!(reason, Reason::Timeout | Reason::TimeoutOfLarge(_)) {
                 self.counters.fail(reason);
             }
             for address in state.addresses.iter().filter(|_| state.initiator) {

@@ -333,7 +333,7 @@ impl Control {
     }
 
     pub(super) fn signed(&mut self, pending: RequestId, result: Result<Vec<u8>, String>, now: Now) {
-        let answer = result.map_or_else(Response::Refused, Response::Signature);
+        let answer = result.map_or_else(|why| Response::Refused(why.into()), Response::Signature);
         self.respond(pending, answer, now);
     }
 

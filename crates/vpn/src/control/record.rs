@@ -21,7 +21,7 @@ use crate::trust::Refused;
 impl Control {
     /// A puzzle is solved, or cannot be.
     pub(crate) fn solved(&mut self, pending: RequestId, solution: Option<Solution>, now: Now) {
-        let none = || Response::Refused("the puzzle was not solved".to_owned());
+        let none = || Response::Refused("the puzzle was not solved".into());
         self.respond(pending, solution.map_or_else(none, Response::Solved), now);
     }
 

@@ -166,7 +166,7 @@ impl Side {
                 let trust = self.trust.of(&connection).unwrap();
                 let reviewed = trust.review(&accepted, time::OffsetDateTime::now_utc());
                 let refused =
-                    |error: pki::path::PathError| Refused::Unacceptable(error.to_string());
+                    |error: pki::path::PathError| Refused::Unacceptable(error.to_string().into());
                 let result = reviewed.map(|()| accepted).map_err(refused);
                 self.control.reviewed(pending, result, now);
             }
