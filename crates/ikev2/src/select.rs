@@ -493,15 +493,26 @@ impl EspSuite {
     }
 }
 
+/// Algorithms that protect packets, by their registered names, as explanations have them.
+fn packet_name(encryption: Encryption, integrity: Option<Integrity>) -> String {
+    let mut name = transform_name(&encryption_to_wire(encryption));
+    if let Some(integrity) = integrity {
+        let _ = write!(name, "/{}", integrity_id(integrity));
+    }
+    name
+}
+
+/// The algorithms of a Child SA by their registered names.
+pub fn suite_name(suite: &Suite) -> String {
+    packet_name(suite.encryption(), suite.integrity())
+}
+
 impl fmt::Display for IkeSuite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.encryption)?;
-        if let Some(integrity) = self.integrity {
-            write!(f, "/{integrity:?}")?;
-        }
-        write!(f, "/{:?}/{:?}", self.prf, self.group)?;
+        f.write_str(&packet_name(self.encryption, self.integrity))?;
+        write!(f, "/PRF_{}/{}", prf_id(self.prf), self.group.id())?;
         self.additional
             .iter()
-            .try_for_each(|group| write!(f, "+{group:?}"))
+            .try_for_each(|group| write!(f, "+{}", group.id()))
     }
 }

@@ -78,6 +78,7 @@ pub(super) fn parse_peer(text: &str) -> Result<PeerId, String> {
         Ok(id) if id.kind == IdType::FQDN && !domain.starts_with('.') => Ok(domain.to_owned()),
         _ => Err(format!("{text:?} has no domain behind its star")),
     };
+    // No identity has a star, so patterns are told from names by it.
     if let Some(rest) = text.strip_prefix("*.") {
         return Ok(PeerId::Matching(IdPattern::HostIn(domain(rest)?)));
     }

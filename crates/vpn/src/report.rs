@@ -174,6 +174,7 @@ impl Explanation {
             }
             _ => {}
         }
+        // Apart from the values: it is the file's word, and theirs are the peer's.
         out.setting = setting(what, reason).map(str::to_owned);
         out
     }

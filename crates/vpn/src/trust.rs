@@ -62,6 +62,7 @@ impl PeerError {
             Self::Requirement { subject, unmet } => {
                 (format!("certificate of {subject}"), unmet.demand())
             }
+            // Its name is what the operator looks for among the files of authorities.
             Self::Path(PathError::UnknownIssuer { issuer }) => (
                 format!("issued by {issuer}"),
                 "authorities of the connection, which do not have this one".to_owned(),

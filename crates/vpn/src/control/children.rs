@@ -354,16 +354,8 @@ const fn longest_life(lifetime: Duration) -> Duration {
 }
 
 fn suite_name(up: &ChildUp) -> String {
-    let integrity = up
-        .suite
-        .integrity()
-        .map(|integrity| format!("/{integrity:?}"));
     let esn = if up.extended_sequence { "/ESN" } else { "" };
-    format!(
-        "{:?}{}{esn}",
-        up.suite.encryption(),
-        integrity.unwrap_or_default()
-    )
+    format!("{}{esn}", ikev2::select::suite_name(&up.suite))
 }
 
 fn parameters(

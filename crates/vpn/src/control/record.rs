@@ -39,6 +39,7 @@ impl Control {
             }
             (Ok(_), None) => Response::Refused("nobody asked".into()),
             (Err(Refused::Unacceptable(reason)), _) => Response::Refused(reason),
+            // A ticket was given under one connection's authorities, and a review searches no path.
             (Err(Refused::Elsewhere(reason) | Refused::OtherAuthorities(reason)), _) => {
                 Response::OtherConnection(reason)
             }

@@ -42,6 +42,7 @@ pub(super) fn crl_files(config: &DaemonConfig, folder: &Path) -> Vec<PathBuf> {
         .filter_map(|one| one.trust.as_ref());
     let own = own.flat_map(|trust| &trust.crls);
     let mut files: Vec<_> = general.chain(own).map(|file| folder.join(file)).collect();
+    // Connections may share a list, which is read once.
     files.sort();
     files.dedup();
     files
@@ -73,6 +74,7 @@ fn read(
     if anchors.is_empty() {
         return Err(wrong(place, "`anchors` has no certificate"));
     }
+    // One demand on revocation for all: a connection's own authorities are no way around it.
     let require_crl = policy.is_some_and(|policy| policy.require_crl);
     let made = Trust::new(&anchors, &others, require_crl);
     let made = made.map_err(|error| wrong(place, error.to_string()))?;

@@ -12,9 +12,11 @@ impl Reader<'_> {
         let config = self.config;
         let peer = identity::parse_peer(&config.remote_id).map_err(|what| self.wrong(what))?;
         let what = match &peer {
+            // Whoever has a secret could take any of the names.
             PeerId::Any | PeerId::Matching(_) if config.peer_psk().is_some() => {
                 "remote_id: \"any\" and patterns are for certificates: name the peer"
             }
+            // EAP proves a name of another kind than those that patterns stand for.
             PeerId::Matching(_) if config.eap.is_some() => {
                 "remote_id: with `eap`, users have names of their own: \"any\" or one of them"
             }
@@ -76,6 +78,7 @@ fn is_ambiguous((one, of_one): &Both<'_>, (two, of_two): &Both<'_>) -> bool {
         || of_one.peer != of_two.peer
         || of_one.trust != of_two.trust
         || !is_same_proof(&one.remote_auth, &two.remote_auth);
+    // Of others the file's order would decide in silence who gets which rights.
     ours.overlaps(&theirs) && open[0] == open[1] && !apart
 }
 

@@ -89,6 +89,7 @@ impl Reader<'_> {
         let mut users = Users::default();
         let passwords = |eap: &EapConfig| eap.methods == [EapMethod::MsChapV2];
         let authorities = match trust {
+            // Neither leads to an authority: such a peer shows no certificate, or one that it made itself.
             _ if peer_psk.is_some() || requirement.without_chain => Vec::new(),
             // Peers show what leads to one of these.
             Some(_) if !requirement.authorities.is_empty() => key_hashes(&requirement.authorities),

@@ -53,6 +53,7 @@ impl Authorities {
                     Err(error) => errors.push(error),
                 }
             }
+            // Most lists are of one organisation, of which the others' trust knows nothing.
             if let Some(error) = errors.first().filter(|_| !taken) {
                 tracing::error!(%error, "a revocation list is not taken over");
             }
@@ -71,6 +72,7 @@ impl Authorities {
     ) -> Result<(), String> {
         let checked = match self.of(connection) {
             Some(trust) => trust.recheck(accepted, now),
+            // Known by its key: no authority has a say.
             None => accepted.check_dates(now),
         };
         checked.map_err(|error: PathError| error.to_string())

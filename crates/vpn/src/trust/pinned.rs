@@ -22,9 +22,11 @@ pub(crate) fn verify_key(
     requirement: &Requirement,
     now: OffsetDateTime,
 ) -> Result<(Vec<u8>, Accepted), PeerError> {
+    // A key is no better for being known: lengths and uses are those of every other peer's.
     let policy = PathPolicy::new(Purpose::Ike).with_authority(AuthorityKinds::Any);
     let leaf = check_unchained(&CertificateDer::from(certificate), &policy, now)?;
     let subject = leaf.tbs_certificate.subject.to_string();
+    // Before the names: without the key, what the certificate says is anybody's word.
     if let Err(unmet) = requirement.check_key(&leaf) {
         return Err(PeerError::Requirement { subject, unmet });
     }
