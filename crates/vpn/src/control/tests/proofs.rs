@@ -355,3 +355,60 @@ fn settings_that_prove_nothing_are_refused() {
         assert_eq!(error.is_some(), ambiguous, "{other} {error:?}");
     }
 }
+
+#[test]
+fn another_spelling_of_a_name_is_the_same_peer() {
+    let peer = |name: &str| {
+        let local_id = format!("[[connection]]\nlocal_id = \"{name}\"");
+        PEER.replace("[[connection]]", &local_id)
+    };
+    let any = format!("remote_id = \"any\"\n{CERTIFICATE}");
+    let gateway = gateway(TRUST, &[("any", &any)]);
+    let mut world = World::in_folder(site().folder, &peer(NAME), &gateway);
+    world.run(Duration::from_secs(2));
+    world.check_up();
+    let before = world.status(1).sas.remove(0);
+    // It comes again as somebody who might be another one: beside the first it would have addresses and bounds of its own.
+    for name in [NAME.to_uppercase(), NAME.replace("example", "Example")] {
+        world.sides[0] = Side::new(&peer(&name), world.folder.path(), 0, world.start);
+        let now = world.now();
+        world.sides[0].control.tick(now);
+        world.run(Duration::from_secs(30));
+        world.check_up();
+        let after = world.status(1).sas.remove(0);
+        assert_ne!(after.spi, before.spi, "{name}");
+        assert_eq!(world.status(1).pools[0].taken, 1, "{name}");
+    }
+}
+
+#[test]
+fn search_for_a_path_ends_after_eight_sets_of_authorities() {
+    let any = format!("remote_id = \"any\"\n{CERTIFICATE}");
+    for (strangers, good) in [(7, true), (8, false)] {
+        let site = site();
+        let mut connections = Vec::new();
+        for number in 0..strangers {
+            let stranger = Site::new();
+            let root = stranger.folder.path().join("root.pem");
+            let file = format!("other{number}.pem");
+            std::fs::copy(root, site.folder.path().join(&file)).unwrap();
+            let lines = format!("{any}\ntrust = {{ anchors = [\"{file}\"] }}");
+            connections.push((format!("stranger-{number}"), lines));
+        }
+        connections.push(("any".to_owned(), any.clone()));
+        let connections: Vec<(&str, &str)> = connections
+            .iter()
+            .map(|(name, lines)| (name.as_str(), lines.as_str()))
+            .collect();
+        let text = gateway(TRUST, &connections);
+        let mut world = World::in_folder(site.folder, PEER, &text);
+        // One attempt: the next one comes after a second.
+        world.run(Duration::from_millis(500));
+        assert_eq!(
+            !world.status(1).sas.is_empty(),
+            good,
+            "{strangers} strangers"
+        );
+        assert_eq!(world.sides[1].seen.0, 8, "{strangers} strangers");
+    }
+}
