@@ -38,12 +38,12 @@ def pool(suite, lab):
         options = {"addresses": "vips = 0.0.0.0", "local": "0.0.0.0/0"}
         with lab.charon(**options) as charon, Daemon(lab, "client", text) as ours:
             initiate("theirs", ours, charon)
-            equal([child["remote"] for child in ours.sas()[0]["children"]], ["10.9.0.1-10.9.0.1"], "its traffic")
+            equal([child["remote"] for child in ours.sas()[0]["children"]], ["10.9.0.1/32"], "its traffic")
             for target in (["--child", "net"], ["--ike", "peer"], ["--child", "net"]):
                 charon.control("--rekey", *target)
             wait_for(lambda: ours.counter("child_rekeys") >= 2, lambda: ours.log())
             remote = {child["remote"] for sa in ours.sas() for child in sa["children"]}
-            equal(remote, {"10.9.0.1-10.9.0.1"}, "its traffic after new keys")
+            equal(remote, {"10.9.0.1/32"}, "its traffic after new keys")
             assert "8.8.8.0" not in routes(lab)
 
 

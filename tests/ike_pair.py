@@ -61,13 +61,13 @@ connections {
     %(addresses)s
     local {
       auth = %(local_auth)s
-      id = theirs.example.org
+      id = "%(local_id)s"
       %(cert)s
       %(local_eap)s
     }
     remote {
       auth = %(remote_auth)s
-      id = %(remote_id)s
+      id = "%(remote_id)s"
       %(remote_eap)s
     }
     children {
@@ -145,7 +145,7 @@ class Charon:
     def configure(swanctl, pki, options):
         names = {"ours": OURS, "theirs": THEIRS}
         auth = "pubkey" if pki else "psk"
-        names |= {"local_auth": auth, "remote_auth": auth, "remote_id": "ours.example.org"}
+        names |= {"local_auth": auth, "remote_auth": auth, "local_id": "theirs.example.org", "remote_id": "ours.example.org"}
         names |= {"local_eap": "", "remote_eap": "", "password": PASSWORD}
         names |= {"cert": "certs = theirs.pem" if pki else ""} | options
         (swanctl / "swanctl.conf").write_text(CONNECTION % names)

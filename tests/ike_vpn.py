@@ -498,7 +498,7 @@ def orders(suite, lab):
             for line in ("cordon_vpn_ike_sas 1", 'cordon_vpn_ike_failures_total{reason="authentication"} 0'):
                 assert line in text.splitlines(), text
             equal(ours.tell("status", "--format", "prometheus").stdout.count("cordon_vpn_child_sas 1"), 1)
-            contains(ours.tell("status").stdout, "child net  10.5.1.0-10.5.1.255 = 10.5.2.0-10.5.2.255")
+            contains(ours.tell("status").stdout, "child net  10.5.1.0/24 = 10.5.2.0/24")
             ours.tell("down")
             equal(ours.process.child.wait(10), 0, "exit code")
             gateway.says("IKE SA down", "closed by the peer")

@@ -65,7 +65,7 @@ def addresses(suite, lab):
         with Pair(lab, charon=charon, nets=nets, extra=["--virtual", "request"]) as pair:
             pair.up("ours")
             contains(pair.charon.sas(), "[10.9.0.1]")
-            equal(pair.peer.count("ike-up FQDN:theirs.example.org AesGcm128/HmacSha256/X25519 [10.9.0.1]"), 1)
+            equal(pair.peer.count("ike-up FQDN:theirs.example.org AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE25519 [10.9.0.1]"), 1)
             pair.rekey_all()
     with suite.case("we give charon an address inside the tunnel"):
         charon = {"addresses": "vips = 0.0.0.0", "local": "dynamic"}

@@ -8,6 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 use zeroize::Zeroizing;
 
+pub use crate::identity::{IdPattern, PeerId};
 use crate::select::{EspProposal, IkeProposal};
 use crate::wire::{Identification, TrafficSelector};
 
@@ -124,24 +125,6 @@ pub enum RemoteAuth {
         /// Preferred first.
         methods: Vec<ServerMethod>,
     },
-}
-
-/// Identities that a peer may have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerId {
-    /// This one. With certificates, the caller also checks that the certificate says so.
-    Exactly(Identification),
-    /// Any that authenticates.
-    Any,
-}
-
-impl PeerId {
-    pub(crate) fn accepts(&self, id: &Identification) -> bool {
-        match self {
-            Self::Exactly(expected) => expected == id,
-            Self::Any => true,
-        }
-    }
 }
 
 /// Encapsulation mode of packets.

@@ -23,7 +23,7 @@ use crate::sa::{Core, IkeId, IkeSa, Intent, Transfer, WrongState};
 use crate::ticket::TicketKeys;
 use crate::time::Timestamp;
 use crate::types::Path;
-use crate::wire::{Datagram, ExchangeType};
+use crate::wire::{self, Datagram, ExchangeType};
 
 /// Sender, SPI and exchange of a first message: whoever cannot resume begins anew under the same SPI.
 type FirstMessage = (SocketAddr, u64, ExchangeType);
@@ -173,6 +173,13 @@ impl Endpoint {
         };
         let Ok(datagram) = Datagram::parse(bytes) else {
             self.counters.malformed = self.counters.malformed.saturating_add(1);
+            if wire::is_first_of_version_1(bytes) {
+                self.core.event(Event::IkeDown {
+                    ike: IkeId(0),
+                    connection: None,
+                    reason: Reason::Version(1),
+                });
+            }
             return;
         };
         let header = datagram.header;

@@ -7,6 +7,7 @@ use offload::{KeyMaterial, Suite};
 use crate::auth::Scheme;
 use crate::authorization::Authorization;
 use crate::config::Mode;
+use crate::diagnosis::{AuthenticationFailure, Difference};
 use crate::eap::{NtHash, TlsStep};
 use crate::puzzle::{Puzzle, Solution};
 use crate::select::NegotiationFailure;
@@ -98,6 +99,16 @@ pub enum Request {
     },
 }
 
+impl Reason {
+    /// The peer's refusal, if it was one.
+    pub const fn refusal(&self) -> Option<NotifyType> {
+        match self {
+            Self::Refused(notify) | Self::RefusedOffer(notify, _) => Some(*notify),
+            _ => None,
+        }
+    }
+}
+
 /// The caller's response to a [`Request`].
 #[derive(Clone, Debug)]
 pub enum Response {
@@ -118,9 +129,12 @@ pub enum Response {
     Authorized(Box<Authorization>),
     /// The chain is good, but not for this connection. Another one that fits the peer is tried, if there
     /// is one; each asks for itself.
-    OtherConnection(String),
+    OtherConnection(AuthenticationFailure),
+    /// The chain leads to none of the connection's authorities. A connection with others is tried, if one fits the
+    /// peer.
+    OtherAuthorities(AuthenticationFailure),
     /// It cannot or must not be; the reason is for the log and never for the peer.
-    Refused(String),
+    Refused(AuthenticationFailure),
 }
 
 impl Response {
@@ -135,6 +149,7 @@ impl Response {
             Self::Tls => "TLS step",
             Self::Authorized(_) => "authorization",
             Self::OtherConnection(_) => "other connection",
+            Self::OtherAuthorities(_) => "other authorities",
             Self::Refused(_) => "refusal",
         }
     }
@@ -161,9 +176,19 @@ pub enum Reason {
     /// The peer does not answer.
     #[error("peer does not answer")]
     Timeout,
+    /// The peer does not answer a message of so many bytes, which it does not take in fragments of IKE (RFC 7383): in
+    /// IP fragments, firewalls may drop it.
+    #[error("peer does not answer a message of {0} bytes, which goes in IP fragments")]
+    TimeoutOfLarge(usize),
     /// The peer refused.
     #[error("peer refused with {0}")]
     Refused(NotifyType),
+    /// The peer refused what we offered; a difference has what that was.
+    #[error("peer refused with {0}")]
+    RefusedOffer(NotifyType, Box<Difference>),
+    /// The peer speaks another version of IKE (RFC 7296 §2.5).
+    #[error("the peer speaks IKEv{0}, and here is only IKEv2")]
+    Version(u8),
     /// No algorithms in common.
     #[error(transparent)]
     Negotiation(NegotiationFailure),
@@ -177,7 +202,7 @@ pub enum Reason {
     },
     /// The peer is not who it says, or not somebody we know, or we could not prove ourselves.
     #[error("authentication failed: {0}")]
-    Authentication(String),
+    Authentication(AuthenticationFailure),
     /// The peer broke the protocol.
     #[error("peer broke the protocol: {0}")]
     Protocol(&'static str),
@@ -195,7 +220,7 @@ pub enum Reason {
     Networks,
     /// The peer asked for no address inside the tunnel, or there is none for it.
     #[error("no address inside the tunnel for the peer")]
-    NoAddress,
+    NoAddress(Box<Difference>),
     /// The peer had not proved who it is, and too many handshakes were going on.
     #[error("made room for another handshake")]
     Displaced,

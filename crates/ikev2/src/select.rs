@@ -412,12 +412,18 @@ fn transform_name(transform: &Transform) -> String {
     name
 }
 
-fn render_all(proposals: &[Proposal]) -> String {
+pub(crate) fn render_all(proposals: &[Proposal]) -> String {
     let render = |proposal: &Proposal| {
         let names: Vec<_> = proposal.transforms.iter().map(transform_name).collect();
         format!("{}:{}", proposal.protocol, names.join("/"))
     };
     proposals.iter().map(render).collect::<Vec<_>>().join(", ")
+}
+
+/// Algorithms of proposals for an IKE SA, for people.
+pub(crate) fn describe(proposals: &[IkeProposal]) -> String {
+    let all: Vec<_> = proposals.iter().map(|one| one.to_wire(1, &[])).collect();
+    render_all(&all)
 }
 
 fn one(proposal: &Proposal, kind: TransformType) -> Option<&Transform> {
@@ -487,15 +493,26 @@ impl EspSuite {
     }
 }
 
+/// Algorithms that protect packets, by their registered names, as explanations have them.
+fn packet_name(encryption: Encryption, integrity: Option<Integrity>) -> String {
+    let mut name = transform_name(&encryption_to_wire(encryption));
+    if let Some(integrity) = integrity {
+        let _ = write!(name, "/{}", integrity_id(integrity));
+    }
+    name
+}
+
+/// The algorithms of a Child SA by their registered names.
+pub fn suite_name(suite: &Suite) -> String {
+    packet_name(suite.encryption(), suite.integrity())
+}
+
 impl fmt::Display for IkeSuite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.encryption)?;
-        if let Some(integrity) = self.integrity {
-            write!(f, "/{integrity:?}")?;
-        }
-        write!(f, "/{:?}/{:?}", self.prf, self.group)?;
+        f.write_str(&packet_name(self.encryption, self.integrity))?;
+        write!(f, "/PRF_{}/{}", prf_id(self.prf), self.group.id())?;
         self.additional
             .iter()
-            .try_for_each(|group| write!(f, "+{group:?}"))
+            .try_for_each(|group| write!(f, "+{}", group.id()))
     }
 }

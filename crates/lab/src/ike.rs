@@ -345,7 +345,7 @@ impl<'a> Client<'a> {
                         Err("not here".to_owned())
                     }
                 };
-                let answer = answer.unwrap_or_else(Response::Refused);
+                let answer = answer.unwrap_or_else(|why| Response::Refused(why.into()));
                 self.endpoint.respond(now, id, answer);
             }
             Event::ChildUp(up) => {

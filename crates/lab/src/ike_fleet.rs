@@ -445,7 +445,7 @@ impl Camera {
                     Request::ReviewPeer { .. } => Ok(Response::Welcome),
                     _ => Err("not here".to_owned()),
                 };
-                let answer = answer.unwrap_or_else(Response::Refused);
+                let answer = answer.unwrap_or_else(|why| Response::Refused(why.into()));
                 self.endpoint.respond(stamp, id, answer);
             }
             Event::IkeUp { resumed, .. } => self.resumed = resumed,

@@ -1,6 +1,7 @@
 //! Subject names and alternative names.
 
 pub(crate) mod canonical;
+mod pattern;
 
 use std::net::IpAddr;
 
@@ -15,6 +16,7 @@ use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::ext::pkix::name::{GeneralName, OtherName};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 
+pub use self::pattern::{ComparedName, NamePattern, NameTextError};
 use crate::oid;
 
 /// Upper bound of most attributes, in characters (RFC 5280, appendix A: `ub-common-name`, ...).

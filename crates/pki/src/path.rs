@@ -127,6 +127,21 @@ impl ValidatedChain {
     }
 }
 
+/// Checks a certificate (DER) without asking who issued it: form, dates, key, and what it may be used for. For
+/// callers that know its key: what else it says is the word of whoever has the key, and nobody else's.
+///
+/// # Errors
+/// [`PathError`].
+pub fn check_unchained(
+    der: &CertificateDer<'_>,
+    policy: &PathPolicy,
+    now: OffsetDateTime,
+) -> Result<Certificate, PathError> {
+    let parsed = ParsedCertificate::parse(der)?;
+    validation::check_unchained(&parsed, policy, now)?;
+    Ok(parsed.certificate)
+}
+
 /// A certificate of the site that was accepted, with what is needed to check cheaply that it still is.
 #[derive(Clone, Debug)]
 pub struct ValidatedIdentity {

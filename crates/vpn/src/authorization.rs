@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ikev2::config::PeerId;
 use ikev2::wire::{Identification, TrafficSelector};
 use ikev2::{Authorization, Connection, Holder, Rates};
 use ipsec::selector::AddressRange;
@@ -82,8 +83,11 @@ impl Allowance {
     pub(super) fn holder(&self, peer: &Identification) -> Holder {
         let name = match &self.group {
             Some(group) => format!("group {group}").into_bytes(),
-            // The type of the identity is in its body.
-            None => [format!("peer {} ", self.realm).as_bytes(), &peer.body()].concat(),
+            // The type of the identity is in its key.
+            None => {
+                let peer = peer.key().to_bytes();
+                [format!("peer {} ", self.realm).as_bytes(), &peer].concat()
+            }
         };
         Holder::new(&name)
     }
@@ -118,14 +122,17 @@ impl Source {
     /// Those of a connection's peers. A connection whose peers get addresses of a pool has none of its own.
     pub(super) fn of_connection(
         config: &ConnectionConfig,
+        remote_id: &PeerId,
         realm: &str,
         networks: Vec<Prefix>,
     ) -> Self {
-        let key = match (&config.redundancy_group, config.remote_id.as_str()) {
+        let key = match (&config.redundancy_group, remote_id) {
             (Some(group), _) => format!("group {group}"),
-            (None, "any") => format!("connection {}", config.name),
             // The same peer by two connections is one peer.
-            (None, id) => format!("peer {realm} {id}"),
+            (None, PeerId::Exactly(id)) => {
+                format!("peer {realm} {}", hex::encode(id.key().to_bytes()))
+            }
+            (None, PeerId::Matching(_) | PeerId::Any) => format!("connection {}", config.name),
         };
         Self {
             what: format!("connection {:?}", config.name),

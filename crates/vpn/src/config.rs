@@ -62,7 +62,7 @@ pub struct DaemonConfig {
     pub debug: DebugConfig,
     #[serde(default)]
     pub pool: Vec<PoolConfig>,
-    /// Relations to peers; where several fit, the first counts.
+    /// Relations to peers; where several fit, the one that names the peer most precisely counts, then the first.
     #[serde(default)]
     pub connection: Vec<ConnectionConfig>,
 }
@@ -137,7 +137,8 @@ impl Default for OuterConfig {
 #[serde(deny_unknown_fields)]
 pub struct TrustConfig {
     /// Files with certificates of authorities (PEM): a peer's certificate must lead to one of them. The
-    /// devices CA alone lets devices in and nobody else.
+    /// devices CA alone lets devices in and nobody else. None where each connection has its own.
+    #[serde(default)]
     pub anchors: Vec<PathBuf>,
     /// Files with certificates of authorities that lead to an anchor, where peers do not send them, or
     /// where there are revocation lists of theirs.
@@ -176,6 +177,33 @@ impl TrustConfig {
             _ => Some("`ocsp_responder` names more than 4 responders"),
         }
     }
+}
+
+/// Authorities of one connection. Revocation is demanded as `[trust]` says.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionTrustConfig {
+    /// As under `[trust]`.
+    pub anchors: Vec<PathBuf>,
+    /// As under `[trust]`.
+    #[serde(default)]
+    pub intermediates: Vec<PathBuf>,
+    /// As under `[trust]`.
+    #[serde(default)]
+    pub crls: Vec<PathBuf>,
+}
+
+/// Whose proof a shared secret is (RFC 7296 §2.15 lets each side have its own method).
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum PskProves {
+    /// Both sides prove themselves with it.
+    #[default]
+    Both,
+    /// We do; the peer has a certificate.
+    Us,
+    /// The peer does; we have a certificate.
+    Peer,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -232,13 +260,18 @@ pub struct ConnectionConfig {
     pub name: String,
     /// The peer's address; any unless given. Needed to start it from here.
     pub remote: Option<IpAddr>,
-    /// Our identity: a host name, an e-mail address, an IP address. With a certificate its subject, unless
-    /// given.
+    /// Our identity: a host name, an e-mail address, an IP address, a distinguished name, or `keyid:` and an
+    /// opaque one. With a certificate its subject, unless given.
     pub local_id: Option<String>,
-    /// Identity of the peer, in the same forms; `any` takes whoever has an acceptable certificate.
+    /// Identity of the peer, in the same forms, or a pattern; `any` takes whoever has an acceptable certificate.
     pub remote_id: String,
+    /// Authorities that are believed in this connection, instead of those under `[trust]`.
+    pub trust: Option<ConnectionTrustConfig>,
     /// File with the secret that both sides share, mode 0600.
     pub psk_file: Option<PathBuf>,
+    /// Who proves who they are with the secret; the other side has a certificate.
+    #[serde(default)]
+    pub psk_proves: PskProves,
     /// File with our certificate, then those of the authorities above it (PEM); or a `pkcs11:` URI.
     pub certificate: Option<PathBuf>,
     /// File with its key, mode 0600 (PEM, PKCS#8); or a `pkcs11:` URI.
@@ -297,6 +330,18 @@ impl ConnectionConfig {
         self.child
             .iter()
             .any(|child| child.mode == ModeConfig::Transport)
+    }
+
+    /// File with the secret by which we prove ourselves.
+    pub(super) fn own_psk(&self) -> Option<&PathBuf> {
+        let ours = self.psk_proves != PskProves::Peer;
+        self.psk_file.as_ref().filter(|_| ours)
+    }
+
+    /// File with the secret by which the peer proves itself.
+    pub(super) fn peer_psk(&self) -> Option<&PathBuf> {
+        let theirs = self.psk_proves != PskProves::Us;
+        self.psk_file.as_ref().filter(|_| theirs)
     }
 
     /// Our certificates, the first one first.

@@ -13,6 +13,7 @@ use audit::journal::{Journal, JournalOptions};
 use ikev2::CrashSecret;
 use socket2::SockRef;
 use sys::privileges;
+use time::OffsetDateTime;
 use tunnel::StartError;
 use tunnel::child_sa::EventSink;
 use tunnel::config::BackendConfig;
@@ -24,10 +25,10 @@ use tunnel::outer::{IkeSink, PathMtu};
 
 use super::backlog::Backlog;
 use super::command::{Command, Reply};
-use super::config::{Carrier, IKE_PORT, NAT_PORT, OuterConfig};
+use super::config::{Carrier, ConnectionConfig, Family, IKE_PORT, NAT_PORT, OuterConfig};
 use super::ike_sender::IkeSender;
 use super::journal::{self, Audit};
-use super::peer_verifier::{OcspCounters, PeerVerifier, TrustJob, VerifierEvent, accept};
+use super::peer_verifier::{OcspCounters, PeerVerifier, TrustJob, VerifierEvent};
 use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
 use super::resolve::ResolvedConfig;
@@ -162,9 +163,7 @@ impl ResolvedConfig {
 
     /// Takes revocation lists over before the configuration is used.
     pub fn accept_crls(&self, lists: &[Vec<u8>]) {
-        if let Some(trust) = &self.trust {
-            accept(trust, lists);
-        }
+        self.trust.accept_crls(lists, OffsetDateTime::now_utc());
     }
 }
 
@@ -176,6 +175,22 @@ fn inner_mtu(path: &OuterConfig) -> u16 {
     let room = path.mtu.saturating_sub(ip + UDP_ESP_IV_ICV);
     // CBC fills whole blocks, of which pad length and next header take two bytes (RFC 4303 §2.4).
     (room - room % 16).saturating_sub(2)
+}
+
+/// Whether IPv6 packets go through the tunnels.
+fn has_ipv6_inside(loaded: &ResolvedConfig) -> bool {
+    let config = &loaded.config;
+    let interface = config
+        .interface
+        .addresses
+        .iter()
+        .chain(&config.interface.routes);
+    let pools = config.pool.iter().flat_map(|pool| &pool.addresses);
+    let children = config.connection.iter().flat_map(|one| &one.child);
+    let children = children.flat_map(|child| child.local.iter().chain(&child.remote));
+    let mut networks = interface.chain(pools).chain(children);
+    let requested = |one: &ConnectionConfig| one.request.contains(&Family::Ipv6);
+    networks.any(|network| network.address.is_ipv6()) || config.connection.iter().any(requested)
 }
 
 /// The mark of outer packets: only where they go to the same address as inner ones.
@@ -240,7 +255,7 @@ pub async fn start(
     let (tls, tls_jobs) = mpsc::sync_channel(JOBS);
     let (links, link_orders) = mpsc::channel();
     let (offered, audit_events) = journal::channel();
-    let shared: SharedTrust = Arc::new(RwLock::new(loaded.trust.take().map(Arc::new)));
+    let shared: SharedTrust = Arc::new(RwLock::new(std::mem::take(&mut loaded.trust)));
     let audit_errors = Arc::new(AtomicU64::new(0));
     let asked = Arc::new(OcspCounters::default());
     let found = inbox.clone();
@@ -366,7 +381,10 @@ async fn packet_path(
 ) -> Result<(Vec<Thread>, Arc<dyn NegotiatedKeying>), StartError> {
     let config = &loaded.config;
     let interface = &config.interface;
-    let mtu = interface.mtu.unwrap_or_else(|| inner_mtu(&config.path));
+    let fits = inner_mtu(&config.path);
+    // Linux has no IPv6 on an interface that takes less (RFC 8200 §5); around what does not fit, fragments go outside.
+    let least = if has_ipv6_inside(loaded) { 1280 } else { 0 };
+    let mtu = interface.mtu.unwrap_or(fits.max(least));
     match config.backend {
         BackendConfig::User => {
             let settings = negotiated::Settings {

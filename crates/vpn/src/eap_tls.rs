@@ -68,14 +68,14 @@ impl KeyHandle {
         &self,
         chain: &[Vec<u8>],
         ocsp: &[Vec<u8>],
-        id: &Identification,
+        (connection, id): (&str, &Identification),
         requirement: &Requirement,
     ) -> Result<(), Error> {
         let refused = |what: String| Error::General(what);
         let others = self.0.get();
         let trust = others.and_then(|others| {
             let trust = others.trust.read().unwrap_or_else(PoisonError::into_inner);
-            trust.clone()
+            trust.of(connection).cloned()
         });
         let trust = trust.ok_or_else(|| refused("no authority is trusted".to_owned()))?;
         let verified = trust.verify(chain, ocsp, id, requirement, OffsetDateTime::now_utc());
@@ -136,6 +136,7 @@ pub(super) fn client(
 ) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let peers = KnownServer {
+        connection: name.to_owned(),
         key_handle: key_handle.clone(),
         server,
         requirement,
@@ -268,6 +269,7 @@ impl PeerVerifier for AnyClient {
 /// Takes the server whose name the connection has, under the authorities of IKE.
 #[derive(Debug)]
 struct KnownServer {
+    connection: String,
     key_handle: KeyHandle,
     server: Identification,
     requirement: Arc<Requirement>,
@@ -287,8 +289,12 @@ impl PeerVerifier for KnownServer {
             .map(|der| der.to_vec())
             .collect();
         let ocsp = [ocsp_response.to_vec()];
-        self.key_handle
-            .verify(&chain, &ocsp, &self.server, &self.requirement)
+        self.key_handle.verify(
+            &chain,
+            &ocsp,
+            (&self.connection, &self.server),
+            &self.requirement,
+        )
     }
 }
 

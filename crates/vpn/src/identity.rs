@@ -4,13 +4,19 @@ use std::net::IpAddr;
 
 use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
 use der::{Decode as _, Encode as _};
+use ikev2::config::{IdPattern, PeerId};
 use ikev2::wire::{IdType, Identification};
+use pki::name::{ComparedName, NamePattern};
 use x509_cert::Certificate;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
 
-/// Reads an identity as people write it: an IP address, an e-mail address, or else a host name.
+/// Mark of an opaque identity, which has no form of its own.
+const KEY_ID: &str = "keyid:";
+
+/// Reads an identity as people write it: an IP address, an e-mail address, a distinguished name (RFC 4514), an
+/// opaque one behind `keyid:` (text, or bytes as `0x…`), or else a host name.
 ///
 /// # Errors
 /// A text for the operator.
@@ -22,10 +28,22 @@ pub(super) fn parse(text: &str) -> Result<Identification, String> {
         };
         return Ok(Identification { kind, data });
     }
+    if let Some(opaque) = text.strip_prefix(KEY_ID) {
+        let (kind, data) = (IdType::KEY_ID, key_id(opaque)?);
+        return Ok(Identification { kind, data });
+    }
+    if text.contains('=') {
+        let pattern = NamePattern::parse(text).map_err(|error| error.to_string())?;
+        let name = pattern.name().and_then(|name| name.to_der().ok());
+        let data = name.ok_or_else(|| format!("{text:?} is a pattern, and no identity"))?;
+        let kind = IdType::DER_ASN1_DN;
+        return Ok(Identification { kind, data });
+    }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_@+".contains(&byte);
     if text.is_empty() || !text.bytes().all(plain) {
         return Err(format!(
-            "{text:?} is no identity: a host name, an e-mail address or an IP address"
+            "{text:?} is no identity: a host name, an e-mail address, an IP address, a distinguished name, or \
+             \"keyid:\" and an opaque one"
         ));
     }
     let kind = if text.contains('@') {
@@ -37,39 +55,94 @@ pub(super) fn parse(text: &str) -> Result<Identification, String> {
     Ok(Identification { kind, data })
 }
 
-/// The identity that is a certificate's subject.
+fn key_id(text: &str) -> Result<Vec<u8>, String> {
+    let bad = || format!("{text:?} is no key ID: printable ASCII, or 0x and hexadecimal digits");
+    let data = match text.strip_prefix("0x") {
+        Some(digits) => hex::decode(digits).map_err(|_| bad())?,
+        None if text.bytes().all(|byte| byte.is_ascii_graphic()) => text.as_bytes().to_vec(),
+        None => return Err(bad()),
+    };
+    (!data.is_empty()).then_some(data).ok_or_else(bad)
+}
+
+/// Reads the identities that a peer may have: one, `any`, or a pattern: `*.police.test` for hosts with one label
+/// more, `*@police.test` for mail addresses of that very domain, `CN=*, O=Example Police` for distinguished names.
+///
+/// # Errors
+/// A text for the operator.
+pub(super) fn parse_peer(text: &str) -> Result<PeerId, String> {
+    if text == "any" {
+        return Ok(PeerId::Any);
+    }
+    let domain = |domain: &str| match parse(domain) {
+        Ok(id) if id.kind == IdType::FQDN && !domain.starts_with('.') => Ok(domain.to_owned()),
+        _ => Err(format!("{text:?} has no domain behind its star")),
+    };
+    // No identity has a star, so patterns are told from names by it.
+    if let Some(rest) = text.strip_prefix("*.") {
+        return Ok(PeerId::Matching(IdPattern::HostIn(domain(rest)?)));
+    }
+    if let Some(rest) = text.strip_prefix("*@") {
+        return Ok(PeerId::Matching(IdPattern::MailAt(domain(rest)?)));
+    }
+    if text.contains('=') && !text.starts_with(KEY_ID) {
+        let pattern = NamePattern::parse(text).map_err(|error| error.to_string())?;
+        if pattern.open_values() > 0 {
+            return Ok(PeerId::Matching(IdPattern::Name(pattern)));
+        }
+    }
+    parse(text).map(PeerId::Exactly)
+}
+
+/// The identity that is a certificate's subject; none where that is empty, or could be mistaken for another.
 pub(super) fn of_subject(certificate: &Certificate) -> Option<Identification> {
-    let data = certificate.tbs_certificate.subject.to_der().ok()?;
+    let subject = &certificate.tbs_certificate.subject;
+    ComparedName::of(subject)?;
+    let data = subject.to_der().ok()?;
     let kind = IdType::DER_ASN1_DN;
     Some(Identification { kind, data })
 }
 
-/// Whether a certificate says that its holder is `id`. Host names and addresses count only in
-/// subjectAltName (RFC 4945 §3.1.2), and so does a name from EAP (an opaque identity): a common name is
-/// bound by no name constraints (RFC 5280 §4.2.1.10), so an authority that may certify one domain only
-/// could speak for any name by it.
+/// Whether a certificate says that its holder is `id`. A distinguished name is its subject; host names and
+/// addresses count only in subjectAltName (RFC 4945 §3.1.2): a common name is bound by no name constraints
+/// (RFC 5280 §4.2.1.10), so an authority that may certify one domain only could speak for any name by it. No
+/// certificate speaks for an opaque identity (RFC 4945 §3.1.6), and the star of a wildcard is nobody's name.
 pub(super) fn speaks_for(certificate: &Certificate, id: &Identification) -> bool {
     if id.kind == IdType::DER_ASN1_DN {
-        return of_subject(certificate).as_ref() == Some(id);
+        return of_subject(certificate).is_some_and(|subject| subject.is_same(id));
     }
-    let extensions = certificate.tbs_certificate.extensions.iter().flatten();
-    let names = extensions
-        .filter(|extension| extension.extn_id == ID_CE_SUBJECT_ALT_NAME)
-        .filter_map(|extension| SubjectAltName::from_der(extension.extn_value.as_bytes()).ok())
-        .flat_map(|names| names.0);
-    let text = std::str::from_utf8(&id.data).ok();
-    names.into_iter().any(|name| match (name, id.kind) {
-        (GeneralName::DnsName(name), IdType::FQDN | IdType::KEY_ID) => {
-            text.is_some_and(|text| name.as_str().eq_ignore_ascii_case(text))
-        }
-        (GeneralName::Rfc822Name(name), IdType::RFC822_ADDR | IdType::KEY_ID) => {
-            text.is_some_and(|text| name.as_str().eq_ignore_ascii_case(text))
+    let is_same = |kind, data: &[u8]| {
+        let data = data.to_vec();
+        !data.contains(&b'*') && Identification { kind, data }.is_same(id)
+    };
+    alternative_names(certificate).any(|name| match (name, id.kind) {
+        (GeneralName::DnsName(name), kind @ IdType::FQDN) => is_same(kind, name.as_bytes()),
+        (GeneralName::Rfc822Name(name), kind @ IdType::RFC822_ADDR) => {
+            is_same(kind, name.as_bytes())
         }
         (GeneralName::IpAddress(octets), IdType::IPV4_ADDR | IdType::IPV6_ADDR) => {
             octets.as_bytes() == id.data
         }
         _ => false,
     })
+}
+
+/// Whether a certificate says that its holder is the user who logs in under a name (EAP-TLS): a name or mail address
+/// in subjectAltName, to the letter. Another spelling would be another user, with addresses and bounds of its own.
+pub(super) fn speaks_for_user(certificate: &Certificate, user: &[u8]) -> bool {
+    alternative_names(certificate).any(|name| match name {
+        GeneralName::DnsName(name) => name.as_bytes() == user,
+        GeneralName::Rfc822Name(name) => name.as_bytes() == user,
+        _ => false,
+    })
+}
+
+fn alternative_names(certificate: &Certificate) -> impl Iterator<Item = GeneralName> {
+    let extensions = certificate.tbs_certificate.extensions.iter().flatten();
+    extensions
+        .filter(|extension| extension.extn_id == ID_CE_SUBJECT_ALT_NAME)
+        .filter_map(|extension| SubjectAltName::from_der(extension.extn_value.as_bytes()).ok())
+        .flat_map(|names| names.0)
 }
 
 /// An identity for people: without its type, subjects as RFC 4514 writes them. The peer chose it, so
@@ -159,8 +232,64 @@ mod tests {
             Ok((IdType::IPV4_ADDR, vec![192, 0, 2, 1]))
         );
         assert_eq!(kind("::1").unwrap().0, IdType::IPV6_ADDR);
-        for wrong in ["", "two words", "CN=camera", "a\nb"] {
+        let opaque = |data: &[u8]| Ok((IdType::KEY_ID, data.to_vec()));
+        assert_eq!(kind("keyid:station-7"), opaque(b"station-7"));
+        assert_eq!(kind("keyid:CN=station"), opaque(b"CN=station"));
+        assert_eq!(kind("keyid:0x00ff"), opaque(&[0, 255]));
+        let name = parse("CN=gw, O=Example Police, C=PL").unwrap();
+        assert_eq!(name.kind, IdType::DER_ASN1_DN);
+        assert_eq!(show(&name), "CN=gw,O=Example Police,C=PL");
+        for wrong in [
+            "",
+            "two words",
+            "CX=camera",
+            "CN=*",
+            "CN=gw*",
+            "*.police.test",
+            "a\nb",
+            "keyid:",
+            "keyid:a b",
+            "keyid:0x",
+            "keyid:0xf",
+            "kéyid:a",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn peer_may_be_a_pattern() {
+        let host = |name: &str| PeerId::Matching(IdPattern::HostIn(name.to_owned()));
+        assert_eq!(parse_peer("any"), Ok(PeerId::Any));
+        assert_eq!(parse_peer("*.police.test"), Ok(host("police.test")));
+        let mail = PeerId::Matching(IdPattern::MailAt("police.test".into()));
+        assert_eq!(parse_peer("*@police.test"), Ok(mail));
+        let names = parse_peer("CN=*, O=Example Police").unwrap();
+        assert!(names.accepts(&parse("CN=gw,O=example police").unwrap()));
+        assert!(!names.accepts(&parse("O=Example Police,CN=gw").unwrap()));
+        for exact in ["CN=gw,O=x", "keyid:CN=*", "gw.police.test", "192.0.2.1"] {
+            assert!(
+                matches!(parse_peer(exact), Ok(PeerId::Exactly(_))),
+                "{exact}"
+            );
+        }
+        for wrong in [
+            "*",
+            "*.",
+            "*@",
+            "*.*.test",
+            "**.test",
+            "*.a b",
+            "*..test",
+            "*.192.0.2.1",
+            "gw.*.test",
+            "a*@police.test",
+            "*@a@b",
+            "*@*.test",
+            "CN=g*,O=x",
+            "192.0.2.*",
+        ] {
+            assert!(parse_peer(wrong).is_err(), "{wrong:?}");
         }
     }
 

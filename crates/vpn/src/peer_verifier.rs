@@ -12,13 +12,15 @@ use pki::ocsp::client::{Client, Completed};
 use time::OffsetDateTime;
 
 use super::ocsp::{OcspTransport, Responses};
-use super::trust::{Accepted, ExaminedPeer, PeerCredentials, Refused, SharedTrust, Trust};
+use super::trust::{
+    Accepted, ExaminedPeer, PeerCredentials, Refused, SharedTrust, Trust, verify_key,
+};
 
 /// Job of the verifier. `T` names a peer until it is verified.
 pub(super) enum Job<T> {
     Verify(T, PeerCredentials, Identification),
-    /// A peer resumes a session with a certificate that was accepted before.
-    Review(T, Accepted),
+    /// A peer resumes a session with a certificate that was accepted before, on this connection.
+    Review(T, String, Accepted),
     Crls(Vec<Vec<u8>>),
     /// An OCSP response came.
     OcspResponse,
@@ -29,7 +31,7 @@ pub(super) enum Job<T> {
 pub(super) type TrustJob = Job<RequestId>;
 
 fn no_authority() -> Refused {
-    Refused::Unacceptable("no authority is trusted".to_owned())
+    Refused::Unacceptable("no authority is trusted".into())
 }
 
 /// Report of the verifier.
@@ -49,15 +51,6 @@ pub(super) struct OcspCounters {
     pub(super) requests: AtomicU64,
     /// Peers that were decided about with an undetermined status.
     pub(super) undetermined: AtomicU64,
-}
-
-pub(super) fn accept(trust: &Trust, lists: &[Vec<u8>]) {
-    for list in lists {
-        match trust.accept_crl(list, OffsetDateTime::now_utc()) {
-            Ok(()) | Err(pki::crl::CrlError::Rollback) => {}
-            Err(error) => tracing::error!(%error, "a revocation list is not taken over"),
-        }
-    }
 }
 
 /// A peer that waits for an OCSP response.
@@ -112,16 +105,17 @@ impl<T: Send + 'static> PeerVerifier<T> {
             };
             match job {
                 Job::Verify(peer, shown, id) => self.verify(Waiting { peer, shown, id }),
-                Job::Review(peer, accepted) => {
-                    let result = self.review(accepted);
+                Job::Review(peer, connection, accepted) => {
+                    let result = self.review(&connection, accepted);
                     (self.notify)(VerifierEvent::Reviewed(peer, result));
                 }
                 Job::Crls(lists) => {
-                    if let Some(trust) = self.trust() {
-                        // Before anybody is told: whoever rechecks must see the new lists.
-                        accept(&trust, &lists);
-                        (self.notify)(VerifierEvent::Recheck);
-                    }
+                    let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
+                    let authorities = shared.clone();
+                    drop(shared);
+                    // Before anybody is told: whoever rechecks must see the new lists.
+                    authorities.accept_crls(&lists, OffsetDateTime::now_utc());
+                    (self.notify)(VerifierEvent::Recheck);
                 }
                 // Looked at before the next job.
                 Job::OcspResponse => {}
@@ -131,9 +125,9 @@ impl<T: Send + 'static> PeerVerifier<T> {
         Ok(())
     }
 
-    fn trust(&self) -> Option<Arc<Trust>> {
+    fn trust(&self, connection: &str) -> Option<Arc<Trust>> {
         let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
-        shared.clone()
+        shared.of(connection).cloned()
     }
 
     /// Takes responses, ends what has taken too long, and sends what may go out.
@@ -154,21 +148,27 @@ impl<T: Send + 'static> PeerVerifier<T> {
         }
     }
 
-    fn review(&self, accepted: Accepted) -> Result<Accepted, Refused> {
-        let trust = self.trust().ok_or_else(no_authority)?;
+    fn review(&self, connection: &str, accepted: Accepted) -> Result<Accepted, Refused> {
+        let trust = self.trust(connection).ok_or_else(no_authority)?;
         let reviewed = trust.review(&accepted, OffsetDateTime::now_utc());
-        reviewed.map_err(|error| Refused::Unacceptable(error.to_string()))?;
+        reviewed.map_err(|error| Refused::Unacceptable(error.to_string().into()))?;
         Ok(accepted)
     }
 
     fn verify(&mut self, waiting: Waiting<T>) {
-        let Some(trust) = self.trust() else {
+        let utc = OffsetDateTime::now_utc();
+        let Waiting { shown, id, .. } = &waiting;
+        if shown.requirement.without_chain {
+            let own = shown.chain.first().map_or(&[][..], Vec::as_slice);
+            let result = verify_key(own, id, &shown.requirement, utc).map_err(Refused::from);
+            return (self.notify)(VerifierEvent::Verified(waiting.peer, result));
+        }
+        let Some(trust) = self.trust(&shown.connection) else {
             let none = Err(no_authority());
             return (self.notify)(VerifierEvent::Verified(waiting.peer, none));
         };
-        let utc = OffsetDateTime::now_utc();
-        let Waiting { shown, id, .. } = &waiting;
-        let examined = match trust.examine(&shown.chain, &shown.ocsp, id, &shown.requirement, utc) {
+        let (certificates, claim) = ((&*shown.chain, &*shown.ocsp), (id, shown.in_eap));
+        let examined = match trust.examine(certificates, claim, &shown.requirement, utc) {
             Ok(examined) => examined,
             Err(error) => {
                 let refused = Err(error.into());
@@ -198,7 +198,7 @@ impl<T: Send + 'static> PeerVerifier<T> {
     /// others by now. They do not wait a second time.
     fn resume(&mut self, completed: Completed<Waiting<T>>) {
         for waiting in completed.waiting {
-            let Some(trust) = self.trust() else {
+            let Some(trust) = self.trust(&waiting.shown.connection) else {
                 let none = Err(no_authority());
                 (self.notify)(VerifierEvent::Verified(waiting.peer, none));
                 continue;
@@ -207,8 +207,9 @@ impl<T: Send + 'static> PeerVerifier<T> {
             // The response first: only so many are looked at.
             let mut ocsp: Vec<Vec<u8>> = completed.response.iter().cloned().collect();
             ocsp.extend(shown.ocsp);
-            let (chain, demand) = (&shown.chain, &shown.requirement);
-            match trust.examine(chain, &ocsp, &id, demand, OffsetDateTime::now_utc()) {
+            let (certificates, claim) = ((&*shown.chain, &*ocsp), (&id, shown.in_eap));
+            let utc = OffsetDateTime::now_utc();
+            match trust.examine(certificates, claim, &shown.requirement, utc) {
                 Ok(examined) => {
                     let why = completed.response.as_ref().err().cloned();
                     let why = why.unwrap_or_else(|| "the answer came too late".to_owned());

@@ -187,13 +187,9 @@ impl Protocol {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let Some(trust) = trust else { return };
         let utc = OffsetDateTime::now_utc();
-        let check = |accepted: &Accepted| {
-            trust
-                .recheck(accepted, utc)
-                .map_err(|error| error.to_string())
-        };
+        let check =
+            |connection: &str, accepted: &Accepted| trust.recheck(connection, accepted, utc);
         control.recheck(&check, now);
         control.renew_peers(
             &|accepted| accepted.ends_before(utc + NEXT_CERTIFICATE),
@@ -231,8 +227,8 @@ impl Protocol {
                 let taken = self.trust.offer(control.requester(pending), bytes, job);
                 self.inbox.note_busy(!taken);
             }
-            Effect::Review(pending, accepted) => {
-                let job = TrustJob::Review(pending, accepted);
+            Effect::Review(pending, connection, accepted) => {
+                let job = TrustJob::Review(pending, connection, accepted);
                 let taken = self.trust.offer(control.requester(pending), 0, job);
                 self.inbox.note_busy(!taken);
             }
@@ -249,7 +245,7 @@ impl Protocol {
             Effect::Open(way) => way.open(self.keys.sender(), Arc::clone(&self.shared)),
             Effect::SetTrust(trust) => {
                 let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
-                *shared = trust.map(Arc::new);
+                *shared = trust;
             }
             Effect::Install(child) => child.install(),
             Effect::Child(command) => self.plane.handle(command),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ikev2::diagnosis::{Difference, Setting};
 use ikev2::event::Reason;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -129,6 +130,9 @@ pub struct Explanation {
     pub remote: Option<String>,
     /// Why, in one line.
     pub reason: String,
+    /// The setting behind it: ours, and the peer's.
+    #[serde(default)]
+    pub setting: Option<String>,
     pub theirs: Option<String>,
     pub ours: Option<String>,
     /// First difference of the two that come closest.
@@ -139,7 +143,7 @@ impl Explanation {
     pub(super) fn of(what: &str, reason: &Reason) -> Self {
         let mut out = Self {
             what: what.to_owned(),
-            reason: identity::readable(&reason.to_string()),
+            reason: bounded(identity::readable(&reason.to_string())),
             ..Self::default()
         };
         match reason {
@@ -154,10 +158,99 @@ impl Explanation {
                 out.theirs = Some(theirs.clone());
                 out.ours = Some(ours.clone());
             }
+            Reason::Authentication(failure) => out.differ(failure.difference.as_deref()),
+            Reason::RefusedOffer(_, difference) | Reason::NoAddress(difference) => {
+                out.differ(Some(difference));
+            }
+            Reason::TimeoutOfLarge(len) => {
+                out.theirs = Some("takes no fragments of IKE".to_owned());
+                out.ours = Some(format!("a message of {len} bytes"));
+            }
+            Reason::Unauthorized(theirs) => out.theirs = Some(theirs.clone()),
+            Reason::Held(theirs) => out.theirs = Some(theirs.to_string()),
+            Reason::Version(version) => {
+                out.theirs = Some(format!("IKEv{version}"));
+                out.ours = Some("IKEv2".to_owned());
+            }
             _ => {}
         }
+        // Apart from the values: it is the file's word, and theirs are the peer's.
+        out.setting = setting(what, reason).map(str::to_owned);
         out
     }
+
+    fn differ(&mut self, difference: Option<&Difference>) {
+        self.theirs = difference.map(|one| bounded(identity::readable(&one.theirs)));
+        self.ours = difference.map(|one| bounded(identity::readable(&one.ours)));
+    }
+}
+
+/// Characters of a value at most: the peer chooses some, and they are kept and logged.
+const VALUE_CHARS: usize = 1024;
+
+fn bounded(text: String) -> String {
+    match text.char_indices().nth(VALUE_CHARS) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// The setting behind a failure, here and at the peer, as the operator finds it in the files.
+const fn setting(what: &str, reason: &Reason) -> Option<&'static str> {
+    let difference = match reason {
+        Reason::Authentication(failure) => match &failure.difference {
+            Some(difference) => difference,
+            None => return None,
+        },
+        Reason::RefusedOffer(_, difference) | Reason::NoAddress(difference) => difference,
+        Reason::Negotiation(_) if is_child(what) => return Some(CHILD_ALGORITHMS),
+        Reason::Negotiation(_) => return Some(IKE_ALGORITHMS),
+        Reason::Selectors { .. } | Reason::Unauthorized(_) | Reason::Held(_) => {
+            return Some(TRAFFIC);
+        }
+        Reason::Networks | Reason::Limit => {
+            return Some("`peer.networks` and `peer.children` here");
+        }
+        Reason::TimeoutOfLarge(_) => {
+            return Some(
+                "certificates or `path.mtu` here, fragments of IKE (RFC 7383) there, firewalls on the way",
+            );
+        }
+        Reason::Timeout => {
+            return Some("`remote` here, and whether UDP 500 and 4500 pass on the way");
+        }
+        Reason::Version(_) => return Some("the version of IKE at the peer"),
+        _ => return None,
+    };
+    Some(match difference.setting {
+        Setting::PeerIdentity => "`remote_id` here, the peer's own identity (`local_id`) there",
+        Setting::OwnIdentity => "`local_id` here, `remote_id` there",
+        Setting::PeerProof => "the proof that is wanted of the peer here, the peer's proof there",
+        Setting::Secret => "`psk_file` here, the shared secret there",
+        Setting::Ppk => "`ppk` here and there",
+        Setting::PeerCertificate => {
+            "`trust`, `remote_id` and `peer` here, the peer's certificate there"
+        }
+        Setting::OwnProof => {
+            "`local_id`, `certificate` or `psk_file` here, whom and what the peer wants there"
+        }
+        Setting::IkeAlgorithms => IKE_ALGORITHMS,
+        Setting::ChildAlgorithms => CHILD_ALGORITHMS,
+        Setting::Traffic => TRAFFIC,
+        Setting::Addresses => {
+            "`pool` of the side that gives addresses, `request` of the one that asks"
+        }
+    })
+}
+
+const IKE_ALGORITHMS: &str = "`ike` of the connection here and there";
+const CHILD_ALGORITHMS: &str = "`esp` of the child here and there";
+const TRAFFIC: &str =
+    "`local` and `remote` of the child (or the pool) here, the other way round there";
+
+/// Whether a failure is about a Child SA.
+const fn is_child(what: &str) -> bool {
+    matches!(what.as_bytes(), [b'c', b'h', b'i', b'l', b'd', ..])
 }
 
 /// Counts since the start.
@@ -220,9 +313,9 @@ impl IkeCounters {
     pub(super) const fn fail(&mut self, reason: &Reason) {
         let counter = match reason {
             Reason::Authentication(_) => &mut self.failed_authentication,
-            Reason::Negotiation(_) => &mut self.failed_proposal,
+            Reason::Negotiation(_) | Reason::Version(_) => &mut self.failed_proposal,
             Reason::Selectors { .. } => &mut self.failed_selectors,
-            Reason::Timeout => &mut self.failed_timeout,
+            Reason::Timeout | Reason::TimeoutOfLarge(_) => &mut self.failed_timeout,
             _ => &mut self.failed_other,
         };
         *counter = counter.saturating_add(1);
@@ -387,7 +480,7 @@ mod tests {
             selectors.clone(),
             selectors.clone(),
             Reason::Timeout,
-            Reason::NoAddress,
+            Reason::Protocol("x"),
         ];
         reasons
             .iter()

@@ -5,8 +5,9 @@
 //! connection names the demand. What it reads are four facts of the path; a rule language would add
 //! nothing but a second place to look.
 
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use const_oid::db::rfc5912::ID_CE_SUBJECT_ALT_NAME;
-use der::Decode as _;
+use der::{Decode as _, Encode as _};
 use ikev2::wire::{IdType, Identification};
 use pki::name::Subject;
 use pki::path::ValidatedChain;
@@ -45,7 +46,27 @@ pub(super) enum Unmet {
     },
     #[error("its unit is not {wanted}")]
     Unit { wanted: String },
+    /// Another key than those that the connection names.
+    #[error("SHA-256 of its public key is {found}, which is not among `pinned_keys`")]
+    Key { found: String },
 }
+
+impl Unmet {
+    /// The demand, for the operator.
+    pub(super) fn demand(&self) -> String {
+        match self {
+            Self::Authority => "`peer.authorities`".to_owned(),
+            Self::Kind { wanted, .. } => format!("`peer.kind` {wanted}"),
+            Self::Name { suffix } => format!("`peer.domain` {suffix}"),
+            Self::Clearance { wanted, .. } => format!("`peer.min_clearance` {wanted}"),
+            Self::Unit { wanted } => format!("`peer.unit` {wanted}"),
+            Self::Key { .. } => "`peer.pinned_keys`".to_owned(),
+        }
+    }
+}
+
+/// SHA-256 of a SubjectPublicKeyInfo (DER).
+pub(super) type KeyPin = [u8; SHA256_OUTPUT_LEN];
 
 /// The demands; none of them unless set.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +80,10 @@ pub(super) struct Requirement {
     pub(super) clearance: Option<u8>,
     /// Organisational unit of the subject.
     pub(super) unit: Option<String>,
+    /// Keys, of which the certificate must have one; any unless there are some.
+    pub(super) pinned_keys: Vec<KeyPin>,
+    /// Whether the key is enough, whoever issued the certificate.
+    pub(super) without_chain: bool,
 }
 
 impl Requirement {
@@ -69,6 +94,8 @@ impl Requirement {
             && self.suffix.is_none()
             && self.clearance.is_none()
             && self.unit.is_none()
+            && self.pinned_keys.is_empty()
+            && !self.without_chain
     }
 
     /// Checks a certificate that is valid and speaks for `id`.
@@ -91,6 +118,7 @@ impl Requirement {
         let Some(leaf) = chain.certificates().next() else {
             return Err(Unmet::Authority);
         };
+        self.check_key(leaf)?;
         if let Some(suffix) = &self.suffix
             && !is_under(leaf, id, suffix)
         {
@@ -110,6 +138,38 @@ impl Requirement {
                 Err(Unmet::Unit { wanted })
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Requirement {
+    /// Whether something is demanded that only a chain shows.
+    pub(super) fn needs_chain(&self) -> bool {
+        let rest = Self {
+            pinned_keys: Vec::new(),
+            without_chain: false,
+            ..self.clone()
+        };
+        !rest.is_none()
+    }
+
+    /// Checks the key of the peer's own certificate: that of an authority above it is somebody else's.
+    ///
+    /// # Errors
+    /// [`Unmet::Key`].
+    pub(super) fn check_key(&self, leaf: &Certificate) -> Result<(), Unmet> {
+        if self.pinned_keys.is_empty() {
+            return Ok(());
+        }
+        let spki = leaf.tbs_certificate.subject_public_key_info.to_der();
+        // What was parsed can be encoded; no key has the empty encoding.
+        let found = digest(&SHA256, &spki.unwrap_or_default());
+        let is_same = |pin: &KeyPin| pin.as_slice() == found.as_ref();
+        match self.pinned_keys.iter().any(is_same) {
+            true => Ok(()),
+            false => Err(Unmet::Key {
+                found: hex::encode(found.as_ref()),
+            }),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! From the file to what the protocol half works with: secrets, certificates, proposals, selectors.
 
+mod authorities;
+mod check;
 mod credentials;
+mod peer_id;
 mod proofs;
 mod traffic;
 
@@ -31,7 +34,7 @@ use super::identity;
 use super::journal::Central;
 use super::ocsp::OcspTransport;
 use super::requirement::Requirement;
-use super::trust::Trust;
+use super::trust::{Authorities, Trust};
 use super::users::Users;
 use traffic::traffic_selector;
 
@@ -120,14 +123,15 @@ impl ResolvedConnection {
         let remote = self.connection.peer_networks().flat_map(|s| prefixes(&s));
         let remote: Vec<Prefix> = remote.collect();
         let some = !remote.is_empty() && self.hosts.is_none();
-        some.then(|| Source::of_connection(config, self.allowance.realm(), remote))
+        let id = &self.connection.remote_id;
+        some.then(|| Source::of_connection(config, id, self.allowance.realm(), remote))
     }
 }
 
 /// A configuration with everything that it names.
 pub struct ResolvedConfig {
     pub config: DaemonConfig,
-    pub(super) trust: Option<Trust>,
+    pub(super) trust: Authorities,
     pub(super) crls: Vec<PathBuf>,
     credential_files: Vec<PathBuf>,
     pub(super) connections: Vec<ResolvedConnection>,
@@ -171,34 +175,22 @@ impl ResolvedConfig {
         }
         let debug = config.debug.check(&config.interface);
         debug.map_err(|error| wrong("[debug]", error.to_string()))?;
-        let trust = match &config.trust {
-            Some(trust) => {
-                let read = |files: &[PathBuf]| certificates(files, folder);
-                let (anchors, others) = (read(&trust.anchors)?, read(&trust.intermediates)?);
-                if anchors.is_empty() {
-                    return Err(wrong("[trust]", "`anchors` has no certificate"));
-                }
-                let made = Trust::new(&anchors, &others, trust.require_crl);
-                let made = made.map_err(|error| wrong("[trust]", error.to_string()))?;
-                if let Some(what) = trust.unfit_responders() {
-                    return Err(wrong("[trust]", what));
-                }
-                Some(made.with_ocsp(trust.ocsp, &trust.ocsp_responder))
-            }
-            None => None,
-        };
+        let mut trust = authorities::general(config.trust.as_ref(), folder)?;
         if config.backend == BackendConfig::Kernel
             && let Some(what) = config.unfit_for_kernel()
         {
             return Err(wrong("backend = \"kernel\"", what));
         }
-        let crls = config.trust.iter().flat_map(|trust| &trust.crls);
-        let crls = crls.map(|file| folder.join(file)).collect();
+        let crls = authorities::crl_files(&config, folder);
         let mut connections: Vec<ResolvedConnection> = Vec::new();
         let mut sources: Vec<Source> = config.pool.iter().map(Source::of_pool).collect();
         for (index, connection) in (0..).zip(&config.connection) {
             let reader = Reader::new(connection, &config, folder, key_host);
-            let resolved = reader.resolved(index, trust.as_ref())?;
+            let own = reader.own_trust()?;
+            if let Some(own) = own {
+                trust.add(&connection.name, own);
+            }
+            let resolved = reader.resolved(index, trust.of(&connection.name).map(Arc::as_ref))?;
             if connections
                 .iter()
                 .any(|other| other.name() == resolved.name())
@@ -209,6 +201,7 @@ impl ResolvedConfig {
             sources.extend(resolved.source(connection));
             connections.push(resolved);
         }
+        peer_id::check_unambiguous(&connections, &config.connection)?;
         // Two peers with one address could read each other's packets, so it is refused here and not at run time.
         if let Some(overlap) = overlap(&sources) {
             return Err(wrong("the file", overlap.to_string()));
@@ -300,16 +293,10 @@ impl<'a> Reader<'a> {
         self.check()?;
         let place = self.place.clone();
         let id = |text: &str| identity::parse(text).map_err(|what| wrong(&*place, what));
-        let remote_id = match config.remote_id.as_str() {
-            "any" if config.psk_file.is_some() => {
-                return Err(self.wrong("remote_id = \"any\" is for certificates: name the peer"));
-            }
-            "any" => PeerId::Any,
-            text => PeerId::Exactly(id(text)?),
-        };
+        let remote_id = self.remote_id()?;
         let peer = match &remote_id {
             PeerId::Exactly(peer) => Some(peer),
-            PeerId::Any => None,
+            PeerId::Matching(_) | PeerId::Any => None,
         };
         let named = match &config.local_id {
             Some(text) => Some(id(text)?),
@@ -318,9 +305,15 @@ impl<'a> Reader<'a> {
         let proofs = self.proofs(trust, peer)?;
         let ppk = self.ppk()?;
         let local_id = match (named, proofs.own.first()) {
-            (Some(id), _) => id,
-            (None, Some(own)) => identity::of_subject(own)
-                .ok_or_else(|| self.wrong("our certificate's subject is unreadable"))?,
+            // The subject as the certificate has it: not every peer compares names without regard to encodings.
+            (Some(id), Some(own)) => match identity::of_subject(own) {
+                Some(subject) if subject.is_same(&id) => subject,
+                _ => id,
+            },
+            (Some(id), None) => id,
+            (None, Some(own)) => identity::of_subject(own).ok_or_else(|| {
+                self.wrong("our certificate's subject is no identity: name a `local_id`")
+            })?,
             (None, None) => match &config.login {
                 Some(login) => id(&login.name)?,
                 None => return Err(self.wrong("a shared secret needs `local_id`")),
@@ -399,85 +392,6 @@ impl<'a> Reader<'a> {
             fingerprint: sum(self.seen),
             credentials: sum(self.shown),
         })
-    }
-
-    /// Refuses settings that do not go together.
-    fn check(&self) -> Result<(), ResolveError> {
-        let config = self.config;
-        let listen = self.all.path.listen;
-        let pool = |name: &String| self.all.pool.iter().any(|pool| pool.name == *name);
-        let starts = config.start != Start::None;
-        let ours = config.certificate.is_some() && config.login.is_none();
-        let ways = [config.psk_file.is_some(), ours, config.login.is_some()];
-        let ways = ways.into_iter().filter(|way| *way).count();
-        let transport = config.hosts(listen).is_some();
-        let kernel = self.all.backend == BackendConfig::Kernel;
-        let what = match config {
-            _ if config.name.is_empty() => "it has no name",
-            _ if config.child.is_empty() => "it has no [[connection.child]]",
-            _ if config.child.len() > CHILDREN => "it has more than 64 children",
-            _ if ways != 1 => {
-                "one of `psk_file`, `certificate` and `login` says how we authenticate"
-            }
-            _ if config.login.is_some() && config.eap.is_some() => {
-                "`login` is for those who start a connection, `eap` for those who serve it"
-            }
-            _ if config.eap.is_some() && (starts || config.psk_file.is_some()) => {
-                "`eap` is for peers that start the connection, towards whom a certificate proves us"
-            }
-            _ if config.certificate.is_some() != config.key.is_some() => {
-                "`certificate` and `key` go together"
-            }
-            _ if config.certificate.is_none()
-                && !(config.further_certificates.is_empty() && config.ocsp_response.is_none()) =>
-            {
-                "`further_certificates` and `ocsp_response` need `certificate`"
-            }
-            _ if config.login.is_some() && !config.further_certificates.is_empty() => {
-                "`login` takes one certificate"
-            }
-            _ if config
-                .further_addresses
-                .iter()
-                .any(|address| address.is_ipv4() != listen.is_ipv4()) =>
-            {
-                "`further_addresses` are of another address family than `listen` of [path]"
-            }
-            _ if !config.further_addresses.is_empty() && !listen.is_unspecified() => {
-                "`further_addresses` need a `listen` of [path] that has them all: 0.0.0.0 or ::"
-            }
-            _ if starts && config.remote.is_none() => "it can only be started with `remote`",
-            _ if config
-                .remote
-                .is_some_and(|r| r.is_ipv4() != listen.is_ipv4()) =>
-            {
-                "`remote` is of another address family than `listen` of [path]"
-            }
-            _ if config.pool.is_some() && !config.request.is_empty() => {
-                "`pool` gives addresses and `request` asks for them: not both"
-            }
-            _ if config.pool.is_some() && starts => {
-                "`pool` is for peers that start the connection themselves"
-            }
-            _ if config.start == Start::Trap && !config.request.is_empty() => {
-                "start = \"trap\" needs an address of our own, not `request`"
-            }
-            _ if config.pool.as_ref().is_some_and(|name| !pool(name)) => {
-                "there is no [[pool]] of that name"
-            }
-            _ if kernel && config.start == Start::Trap => {
-                "start = \"trap\" is for backend = \"user\""
-            }
-            _ if kernel && config.child.iter().any(|c| c.mode == ModeConfig::Transport) => {
-                "transport mode is for backend = \"user\""
-            }
-            _ if transport && (config.pool.is_some() || !config.request.is_empty()) => {
-                "transport mode has no addresses inside the tunnel"
-            }
-            _ if config.lifetime < Duration::from_secs(1) => "`lifetime` is below one second",
-            _ => return Ok(()),
-        };
-        Err(self.wrong(what))
     }
 
     /// The networks of the connection's pool.

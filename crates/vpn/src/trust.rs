@@ -5,10 +5,14 @@
 //! clients. On top of that it must say that its holder is who the peer claims to be, and meet what the
 //! connection demands. Authorities may be from elsewhere: they need not say whom they certify.
 
-use std::sync::{Arc, RwLock};
+mod authorities;
+mod pinned;
+
+use std::sync::Arc;
 
 use der::Encode as _;
-use ikev2::wire::Identification;
+use ikev2::diagnosis::{AuthenticationFailure, Difference, Setting};
+use ikev2::wire::{IdType, Identification};
 use pki::crl::CrlError;
 use pki::ocsp::Query;
 use pki::path::{
@@ -18,6 +22,9 @@ use pki::path::{
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 use x509_cert::Certificate;
+
+pub(super) use authorities::{Authorities, SharedTrust};
+pub(super) use pinned::verify_key;
 
 use super::identity;
 use super::requirement::{Requirement, Unmet};
@@ -44,19 +51,49 @@ pub(super) enum PeerError {
     },
 }
 
+impl PeerError {
+    /// The refusal with what the certificate says, and what it was held against.
+    fn failure(&self) -> AuthenticationFailure {
+        let (theirs, ours) = match self {
+            Self::Identity { subject, claimed } => (
+                format!("certificate of {subject}"),
+                format!("a certificate that says that its holder is {claimed}"),
+            ),
+            Self::Requirement { subject, unmet } => {
+                (format!("certificate of {subject}"), unmet.demand())
+            }
+            // Its name is what the operator looks for among the files of authorities.
+            Self::Path(PathError::UnknownIssuer { issuer }) => (
+                format!("issued by {issuer}"),
+                "authorities of the connection, which do not have this one".to_owned(),
+            ),
+            Self::Path(error) => (
+                error.to_string(),
+                "a certificate that is valid under the authorities of the connection".to_owned(),
+            ),
+        };
+        let difference = Difference::new(Setting::PeerCertificate, theirs, ours);
+        AuthenticationFailure::new(self.to_string(), difference)
+    }
+}
+
 /// Why a certificate is refused, in words for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    Unacceptable(String),
+    Unacceptable(AuthenticationFailure),
     /// It is valid, and another connection may take it.
-    Elsewhere(String),
+    Elsewhere(AuthenticationFailure),
+    /// It leads to none of the authorities, and a connection with others may take it.
+    OtherAuthorities(AuthenticationFailure),
 }
 
 impl Refused {
     #[cfg(test)]
     pub(super) fn reason(&self) -> &str {
         match self {
-            Self::Unacceptable(reason) | Self::Elsewhere(reason) => reason,
+            Self::Unacceptable(reason)
+            | Self::Elsewhere(reason)
+            | Self::OtherAuthorities(reason) => &reason.what,
         }
     }
 }
@@ -64,17 +101,22 @@ impl Refused {
 impl From<PeerError> for Refused {
     fn from(error: PeerError) -> Self {
         match error {
-            PeerError::Requirement { .. } => Self::Elsewhere(error.to_string()),
-            other => Self::Unacceptable(other.to_string()),
+            PeerError::Requirement { .. } => Self::Elsewhere(error.failure()),
+            // An authority of the same name has another key, where the signature does not hold.
+            PeerError::Path(
+                PathError::UnknownIssuer { .. }
+                | PathError::SelfSigned { .. }
+                | PathError::BadSignature { .. },
+            ) => Self::OtherAuthorities(error.failure()),
+            other => Self::Unacceptable(other.failure()),
         }
     }
 }
 
-/// The authorities in force, which change with the configuration.
-pub(super) type SharedTrust = Arc<RwLock<Option<Arc<Trust>>>>;
-
 /// Certificates that a peer shows (DER).
 pub(super) struct PeerCredentials {
+    /// Connection whose authorities count.
+    pub(super) connection: String,
     /// Its certificate and others.
     pub(super) chain: Vec<Vec<u8>>,
     /// OCSP responses about them.
@@ -94,13 +136,27 @@ pub(super) struct Accepted {
     /// Whether a session may be resumed on the strength of it: where responders are asked, they have to be asked
     /// again, and that takes the certificates.
     pub(super) resumable: bool,
-    record: PathRecord,
+    basis: Basis,
+}
+
+/// Grounds on which a certificate is accepted.
+#[derive(Clone, Debug)]
+enum Basis {
+    Path(PathRecord),
+    /// Its key is known. Its own dates are all that ends it, apart from the configuration.
+    Key {
+        not_before: OffsetDateTime,
+        not_after: OffsetDateTime,
+    },
 }
 
 impl Accepted {
     /// Encodes what a session that is resumed must bring along.
     pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
-        let record = self.resumable.then(|| self.record.to_bytes()).flatten()?;
+        let record = match &self.basis {
+            Basis::Path(record) if self.resumable => record.to_bytes()?,
+            Basis::Path(_) | Basis::Key { .. } => return None,
+        };
         let len = u16::try_from(self.subject.len()).ok()?;
         Some([&len.to_be_bytes(), self.subject.as_bytes(), &record].concat())
     }
@@ -109,18 +165,40 @@ impl Accepted {
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (len, rest) = bytes.split_first_chunk::<2>()?;
         let (subject, record) = rest.split_at_checked(u16::from_be_bytes(*len).into())?;
-        let record = PathRecord::from_bytes(record)?;
+        let basis = Basis::Path(PathRecord::from_bytes(record)?);
         Some(Self {
             subject: String::from_utf8(subject.to_vec()).ok()?,
             undetermined: None,
             resumable: true,
-            record,
+            basis,
         })
     }
 
     /// Whether the certificate, or one above it, ends before then.
     pub(super) fn ends_before(&self, at: OffsetDateTime) -> bool {
-        self.record.not_after() < at
+        match &self.basis {
+            Basis::Path(record) => record.not_after() < at,
+            Basis::Key { not_after, .. } => *not_after < at,
+        }
+    }
+
+    /// Checks the dates of a certificate whose key is known; one that was accepted for its authorities is worth
+    /// nothing without them.
+    fn check_dates(&self, now: OffsetDateTime) -> Result<(), PathError> {
+        let subject = self.subject.clone();
+        // Whole seconds, both ends included (RFC 5280 §4.1.2.5).
+        let now = now.replace_nanosecond(0).unwrap_or(now);
+        match self.basis {
+            Basis::Path(_) => Err(PathError::UnknownIssuer { issuer: subject }),
+            Basis::Key { not_after, .. } if now > not_after => {
+                Err(PathError::Expired { subject, not_after })
+            }
+            Basis::Key { not_before, .. } if now < not_before => Err(PathError::NotYetValid {
+                subject,
+                not_before,
+            }),
+            Basis::Key { .. } => Ok(()),
+        }
     }
 }
 
@@ -249,7 +327,10 @@ impl Trust {
         requirement: &Requirement,
         now: OffsetDateTime,
     ) -> Result<(Vec<u8>, Accepted), PeerError> {
-        self.conclude(self.examine(chain, ocsp, id, requirement, now)?, None)
+        self.conclude(
+            self.examine((chain, ocsp), (id, false), requirement, now)?,
+            None,
+        )
     }
 
     /// The decision once nothing more is to be heard. `undetermined` is why asking came to nothing.
@@ -268,20 +349,20 @@ impl Trust {
             subject: subject(&peer.chain),
             undetermined: undetermined.filter(|_| peer.is_undetermined()),
             resumable: self.policy.ocsp == OcspPolicy::Off,
-            record: peer.chain.record().clone(),
+            basis: Basis::Path(peer.chain.record().clone()),
         };
         Ok((peer.key, accepted))
     }
 
-    /// Everything of [`Self::verify`] but whether an OCSP response must speak for the peer's certificate.
+    /// Everything of [`Self::verify`] but whether an OCSP response must speak for the peer's certificate. Inside of
+    /// EAP, an opaque identity is the name under which a user logs in.
     ///
     /// # Errors
     /// [`PeerError`].
     pub(super) fn examine(
         &self,
-        chain: &[Vec<u8>],
-        ocsp: &[Vec<u8>],
-        id: &Identification,
+        (chain, ocsp): (&[Vec<u8>], &[Vec<u8>]),
+        (id, in_eap): (&Identification, bool),
         requirement: &Requirement,
         now: OffsetDateTime,
     ) -> Result<ExaminedPeer, PeerError> {
@@ -292,7 +373,11 @@ impl Trust {
         let chain = self.store.verify(&chain, &self.policy, now)?;
         let leaf = chain.certificates().next().ok_or(PathError::EmptyChain)?;
         // A valid certificate of somebody else is no proof (RFC 4945 §3.1).
-        if !identity::speaks_for(leaf, id) {
+        let speaks = match in_eap && id.kind == IdType::KEY_ID {
+            true => identity::speaks_for_user(leaf, &id.data),
+            false => identity::speaks_for(leaf, id),
+        };
+        if !speaks {
             return Err(PeerError::Identity {
                 subject: subject(&chain),
                 claimed: identity::show(id),
@@ -343,8 +428,10 @@ impl Trust {
         accepted: &Accepted,
         now: OffsetDateTime,
     ) -> Result<(), PathError> {
-        self.store
-            .recheck_path(&accepted.record, self.policy.crl, now)
+        match &accepted.basis {
+            Basis::Path(record) => self.store.recheck_path(record, self.policy.crl, now),
+            Basis::Key { .. } => accepted.check_dates(now),
+        }
     }
 }
 

@@ -490,6 +490,7 @@ pub(crate) async fn explain(target: &VpnSocket, json: bool) -> Outcome {
         ));
         for (name, label) in [
             ("child", "child   "),
+            ("setting", "setting "),
             ("theirs", "theirs  "),
             ("ours", "ours    "),
             ("first_difference", "differ  "),

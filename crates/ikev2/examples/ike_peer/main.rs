@@ -278,8 +278,11 @@ impl Peer {
                     }
                 };
                 let now = self.now();
-                self.endpoint
-                    .respond(now, id, answer.unwrap_or_else(Response::Refused));
+                self.endpoint.respond(
+                    now,
+                    id,
+                    answer.unwrap_or_else(|why| Response::Refused(why.into())),
+                );
             }
             Event::IkeUp {
                 peer,

@@ -121,7 +121,7 @@ impl Endpoint {
             .collect();
         rivals.sort_unstable_by_key(|rival| rival.origin.up);
         let newest = self.table.get(&rivals.last()?.id)?.connection();
-        let lower = newest.local_id.cmp(&key.0);
+        let lower = newest.local_id.key().cmp(&key.0);
         // Where both sides have one identity it tells nobody apart.
         if rivals.len() < 2 || newest.unique == Unique::Never || lower.is_eq() {
             return None;

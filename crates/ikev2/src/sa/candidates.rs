@@ -58,9 +58,7 @@ pub(super) fn offers(candidates: &[Arc<Connection>], request: &[Payload]) -> Vec
     if ppk && has_notify(request, NotifyType::USE_PPK) {
         out.push(notify(NotifyType::USE_PPK));
     }
-    if let Some(connection) = candidates.first() {
-        out.extend(certificate_requests(connection));
-    }
+    out.extend(certificate_requests(candidates.iter().map(Arc::as_ref)));
     out
 }
 
@@ -89,6 +87,18 @@ pub(super) fn fits(
         _ => false,
     };
     connection.remote_id.accepts(id)
-        && wanted.is_none_or(|wanted| *wanted == connection.local_id)
+        && wanted.is_none_or(|wanted| wanted.is_same(&connection.local_id))
         && proves
+}
+
+/// Connections for a peer that name it most precisely. What else they demand does not send it to those that name it
+/// less precisely: they are for others.
+pub(super) fn most_specific(
+    fitting: impl Iterator<Item = Arc<Connection>>,
+) -> Vec<Arc<Connection>> {
+    let mut fitting: Vec<_> = fitting.collect();
+    let open = |connection: &Arc<Connection>| connection.remote_id.open_parts();
+    let fewest = fitting.iter().map(open).min();
+    fitting.retain(|connection| Some(open(connection)) == fewest);
+    fitting
 }

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::core::Core;
 use super::fragments::Reassembly;
 use crate::crypto::{IkeKeys, OpeningKey, SealingKey};
-use crate::event::Transmit;
+use crate::event::{Reason, Transmit};
 use crate::half_open::Network;
 use crate::select::IkeSuite;
 use crate::time::Timestamp;
@@ -401,6 +401,17 @@ impl Channel {
             in_flight.sent = 1;
         }
         self.retransmit_now(core);
+    }
+
+    /// Why the peer may be silent: `whole` are the bytes of a message up to which it is not fragmented.
+    pub(crate) fn silence(&self, whole: usize) -> Reason {
+        let out = self.in_flight.iter().flat_map(|one| &one.datagrams);
+        let answers = self.answered.iter().flat_map(|one| &one.datagrams);
+        let largest = out.chain(answers).map(Vec::len).max();
+        match largest.filter(|len| *len > whole) {
+            Some(len) => Reason::TimeoutOfLarge(len),
+            None => Reason::Timeout,
+        }
     }
 
     /// Takes the request off the wire: its response is here, or nobody wants it any more.

@@ -4,10 +4,11 @@ use super::child_sa::{ChildSa, ChildState};
 use super::core::{Core, end_time, rekey_time};
 use super::payloads::{find, has_notify};
 use crate::authorization::{Authorization, narrow};
-use crate::config::{ChildConfig, Connection, Mode};
+use crate::config::{Addresses, ChildConfig, Connection, Mode};
 use crate::crypto::{Group, IkeKeys, Pending, Shared, child_keys, respond};
+use crate::diagnosis::{Difference, Setting};
 use crate::event::{ChildUp, Event, Reason};
-use crate::select::{EspSuite, choose};
+use crate::select::{EspSuite, choose, render_all};
 use crate::types::{IkeId, Nonces, Path};
 use crate::wire::{
     KeyExchange, KeyExchangeId, Notify, NotifyType, Payload, Proposal, TrafficSelector,
@@ -161,6 +162,22 @@ impl Offer {
         out
     }
 
+    /// The peer's refusal, with what of the offer it is about.
+    pub(crate) fn refused_with(&self, error: NotifyType) -> Reason {
+        let theirs = format!("refuses with {error}");
+        let traffic = || format!("{} = {}", text(&self.local), text(&self.remote));
+        let (setting, ours) = match error {
+            NotifyType::NO_PROPOSAL_CHOSEN => {
+                (Setting::ChildAlgorithms, render_all(&self.proposals))
+            }
+            NotifyType::FAILED_CP_REQUIRED | NotifyType::INTERNAL_ADDRESS_FAILURE => {
+                (Setting::Addresses, traffic())
+            }
+            _ => (Setting::Traffic, traffic()),
+        };
+        Reason::RefusedOffer(error, Box::new(Difference::new(setting, theirs, ours)))
+    }
+
     /// Takes what the peer's response agrees to.
     pub(crate) fn accept(
         &self,
@@ -193,6 +210,11 @@ impl Offer {
         // What went out with IKE_AUTH went out before it was known what the peer may have.
         let may = context.authorization;
         let (ts_i, ts_r) = (may.of_ours(ts_i), may.of_peer(ts_r));
+        if ts_i.is_empty() && matches!(context.connection.addresses, Addresses::Request { .. }) {
+            let theirs = "gave none (its connection has no pool, or none is left)";
+            let difference = Difference::new(Setting::Addresses, theirs, "asked for one");
+            return Err(Reason::NoAddress(Box::new(difference)));
+        }
         let shared = match (suite.group, &self.pending, find!(response, Payload::Ke)) {
             (None, _, _) => Vec::new(),
             (Some(group), Some(pending), Some(ke))

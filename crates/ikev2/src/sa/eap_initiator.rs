@@ -24,7 +24,7 @@ use crate::event::{Reason, Request};
 use crate::wire::{ExchangeType, Payload};
 
 fn failed(reason: impl ToString) -> Failure {
-    Reason::Authentication(reason.to_string()).into()
+    Reason::Authentication(reason.to_string().into()).into()
 }
 
 fn refused_or(response: &[Payload], otherwise: &'static str) -> Failure {

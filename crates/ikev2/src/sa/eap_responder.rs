@@ -26,7 +26,7 @@ impl Responder {
         request: Vec<Payload>,
     ) -> Result<ResponderNext, Failure> {
         let RemoteAuth::Eap { methods } = &sa.connection.remote_auth else {
-            return Err(refuse_initiator(sa, core, "no EAP here".into()));
+            return Err(refuse_initiator(sa, core, "no EAP here"));
         };
         let (server, first) = Server::new(methods);
         let run = Box::new(ServerRun { server, request });
@@ -43,7 +43,7 @@ impl Responder {
             LocalAuth::Certificates(ours) => {
                 let asked = handshake.ask_signature(&sa.connection, ours, &octets);
                 let Some((scheme, question)) = asked else {
-                    let reason = "peer knows no signature algorithm of our key".into();
+                    let reason = "peer knows no signature algorithm of our key";
                     return Err(refuse_initiator(sa, core, reason));
                 };
                 let pending = core.request(sa.id, question);
@@ -54,7 +54,7 @@ impl Responder {
                     first,
                 }))
             }
-            LocalAuth::Eap { .. } => Err(refuse_initiator(sa, core, "EAP on both sides".into())),
+            LocalAuth::Eap { .. } => Err(refuse_initiator(sa, core, "EAP on both sides")),
         }
     }
 
@@ -107,11 +107,11 @@ impl Responder {
             }
             // The client's turn, and not what it is to send.
             (ResponderStep::EapExpecting(_) | ResponderStep::EapSucceeded { .. }, ..) => {
-                let reason = "message out of place in EAP".into();
+                let reason = "message out of place in EAP";
                 Err(refuse_initiator(sa, core, reason))
             }
             _ => {
-                let failure = refuse_initiator(sa, core, "message out of place in EAP".into());
+                let failure = refuse_initiator(sa, core, "message out of place in EAP");
                 Err(Failure::wrong_state(*failure.reason))
             }
         }
@@ -134,14 +134,14 @@ impl Responder {
             Response::Tls => run.server.tls(),
             Response::Refused(reason) if run.server.waits_for_password() => {
                 // For the log; to the peer it looks like a wrong password.
-                run.server.note_refusal(reason);
+                run.server.note_refusal(reason.what);
                 run.server.password(None, core.bytes())
             }
-            Response::Refused(reason) | Response::OtherConnection(reason) => {
-                run.server.certificate(Some(reason))
-            }
+            Response::Refused(reason)
+            | Response::OtherConnection(reason)
+            | Response::OtherAuthorities(reason) => run.server.certificate(Some(reason.what)),
             _ => {
-                let failure = refuse_initiator(sa, core, "wrong kind of answer".into());
+                let failure = refuse_initiator(sa, core, "wrong kind of answer");
                 return Err(Failure::wrong_state(*failure.reason));
             }
         };
@@ -168,7 +168,7 @@ impl Responder {
         };
         // What we have told it already says more than its last word.
         let failure = run.server.failure();
-        let known = failure.map(|error| Reason::Authentication(error.to_string()));
+        let known = failure.map(|error| Reason::Authentication(error.to_string().into()));
         known.unwrap_or_else(given_up).into()
     }
 
@@ -219,7 +219,7 @@ fn on_server_output(
         ServerOutput::Failure(packet, error) => {
             let reply = [Payload::Eap(packet)];
             sa.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
-            return Err(Reason::Authentication(error.to_string()).into());
+            return Err(Reason::Authentication(error.to_string().into()).into());
         }
         ServerOutput::NeedTls(step) => Request::Tls(step),
         ServerOutput::NeedPassword(user) => Request::Password { connection, user },
@@ -256,6 +256,8 @@ fn end_eap(
         PeerId::Any => true,
         // EAP knows names only, whatever kind of identity IKE makes of them.
         PeerId::Exactly(id) => id.data == who.data,
+        // Patterns stand for types of identities that certificates prove.
+        PeerId::Matching(_) => false,
     };
     if !wanted {
         let reason = format!("user is {who}, which is not whom we want");

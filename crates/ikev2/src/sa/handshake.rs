@@ -1,17 +1,19 @@
 //! What initiator and responder have in common until both have proved who they are.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::channel::Channel;
-use crate::auth::{HASHES, IntermediateAuth, Scheme, SignedOctets};
+use crate::auth::{AuthError, HASHES, IntermediateAuth, Scheme, SignedOctets};
 use crate::config::{Connection, Credential, LocalAuth, Ppk, RemoteAuth};
 use crate::crypto::{Group, IkeKeys, Unmixed};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting, proof_name};
 use crate::event::Request;
 use crate::select::IkeSuite;
 use crate::ticket::TicketId;
 use crate::types::{IkeId, Nonces, SpiPair};
 use crate::wire::{
-    CertEncoding, CertRequest, Certificate, HashId, Identification, Notify, NotifyType, Payload,
+    Authentication, CertEncoding, CertRequest, Certificate, HashId, Identification, Notify,
+    NotifyType, Payload,
 };
 
 /// The session that a handshake resumes.
@@ -170,6 +172,55 @@ impl Handshake {
 /// Why a peer without our key is refused.
 pub(crate) const NO_PPK: &str = "peer does not use the post-quantum preshared key";
 
+/// Explains a proof that does not convince.
+pub(crate) fn wrong_proof(
+    connection: &Connection,
+    error: AuthError,
+    proof: &Authentication,
+) -> AuthenticationFailure {
+    let (name, wanted) = (&connection.name, proof_name(&connection.remote_auth));
+    let difference = match (error, &connection.remote_auth) {
+        (AuthError::Method(method), _) => Difference::new(Setting::PeerProof, method, wanted),
+        (AuthError::Proof, RemoteAuth::Psk(_)) if connection.ppk.is_some() => {
+            let ours = format!("`psk_file` and `ppk` of connection {name:?}");
+            Difference::new(
+                Setting::Secret,
+                "made with another secret, or another PPK",
+                ours,
+            )
+        }
+        (AuthError::Proof, RemoteAuth::Psk(_)) => {
+            let ours = format!("`psk_file` of connection {name:?}");
+            Difference::new(Setting::Secret, "made with another secret", ours)
+        }
+        (AuthError::Proof, _) => {
+            let theirs = format!("{}, made with another key", proof.method);
+            Difference::new(
+                Setting::PeerProof,
+                theirs,
+                "the key of the peer's certificate",
+            )
+        }
+    };
+    AuthenticationFailure::new(error.to_string(), difference)
+}
+
+/// Name of the post-quantum preshared key that an initiator uses.
+pub(crate) fn named_ppk(request: &[Payload]) -> Option<&[u8]> {
+    request.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == NotifyType::PPK_IDENTITY => notify.data.get(1..),
+        _ => None,
+    })
+}
+
+/// Both sides' post-quantum preshared keys, by their names.
+pub(crate) fn ppk_difference(theirs: Option<&[u8]>, ours: Option<&Ppk>) -> Difference {
+    let named = |id: &[u8]| format!("{:?}", id.escape_ascii().to_string());
+    let theirs = theirs.map_or("none".to_owned(), named);
+    let ours = ours.map_or("none".to_owned(), |ppk| named(&ppk.id));
+    Difference::new(Setting::Ppk, theirs, ours)
+}
+
 /// PPK_ID_FIXED (RFC 8784 §5.1).
 const PPK_ID_FIXED: u8 = 2;
 
@@ -274,19 +325,35 @@ impl Handshake {
     }
 }
 
-/// Builds the requests for the peer's certificates.
-pub(crate) fn certificate_requests(connection: &Connection) -> Vec<Payload> {
-    let RemoteAuth::Certificate { authorities, ocsp } = &connection.remote_auth else {
+/// Authorities that certificate requests name at most; our choice. The first response goes to strangers, in one
+/// datagram.
+const REQUESTED_AUTHORITIES: usize = 32;
+
+/// Builds the requests for the certificates of a peer that these connections may be for (RFC 7296 §3.7).
+pub(crate) fn certificate_requests<'a>(
+    connections: impl Iterator<Item = &'a Connection>,
+) -> Vec<Payload> {
+    let (mut all, mut wanted, mut responses): (Vec<[u8; 20]>, _, _) = (Vec::new(), false, false);
+    for connection in connections {
+        if let RemoteAuth::Certificate { authorities, ocsp } = &connection.remote_auth {
+            all.extend(authorities);
+            (wanted, responses) = (true, responses || *ocsp);
+        }
+    }
+    if !wanted {
         return Vec::new();
-    };
+    }
+    let mut seen = BTreeSet::new();
+    all.retain(|authority| seen.insert(*authority));
+    all.truncate(REQUESTED_AUTHORITIES);
     let request = |encoding, authorities| {
         Payload::CertReq(CertRequest {
             encoding,
             authorities,
         })
     };
-    let mut out = vec![request(CertEncoding::X509_SIGNATURE, authorities.concat())];
-    if *ocsp {
+    let mut out = vec![request(CertEncoding::X509_SIGNATURE, all.concat())];
+    if responses {
         // No hashes: any responder that the peer has a response of.
         out.push(request(CertEncoding::OCSP_CONTENT, Vec::new()));
     }

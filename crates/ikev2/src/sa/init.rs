@@ -12,7 +12,7 @@ use super::common::Common;
 use super::core::Core;
 use super::handshake::{
     FirstMessages, Handshake, NO_PPK, RequestedCertificates, announced_hashes, capabilities,
-    error_notify,
+    error_notify, ppk_difference,
 };
 use super::initiator::{Initiator, InitiatorNext};
 use super::nat::{self, Nat};
@@ -21,9 +21,10 @@ use super::state::Failure;
 use crate::auth::IntermediateAuth;
 use crate::config::Connection;
 use crate::crypto::{Group, IkeKeys, Pending};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting};
 use crate::event::{Reason, Request, RequestId, Response};
 use crate::puzzle::{self, Puzzle};
-use crate::select::{IkeSuite, check_choice};
+use crate::select::{IkeSuite, check_choice, render_all};
 use crate::ticket::HeldTicket;
 use crate::types::{IkeId, Nonces, Path, SpiPair};
 use crate::wire::{
@@ -203,7 +204,10 @@ impl InitSent {
         }
         if let Some(error) = error_notify(payloads) {
             sa.channel.complete_request();
-            return Err(Reason::Refused(error).into());
+            let ours = render_all(&self.proposals);
+            let theirs = format!("refuses with {error}");
+            let offered = Difference::new(Setting::IkeAlgorithms, theirs, ours);
+            return Err(Reason::RefusedOffer(error, Box::new(offered)).into());
         }
         self.accept(sa, core, header.spi_r, payloads, bytes)
     }
@@ -355,7 +359,10 @@ impl InitSent {
             let reason = "additional key exchange without IKE_INTERMEDIATE";
             Err(Reason::Protocol(reason).into())
         } else if required && !ppk {
-            Err(Reason::Authentication(NO_PPK.into()).into())
+            let ours = sa.connection.ppk.as_ref();
+            let difference = ppk_difference(None, ours);
+            let failure = AuthenticationFailure::new(NO_PPK, difference);
+            Err(Reason::Authentication(failure).into())
         } else {
             initiator.next_step(sa, core)
         };

@@ -10,7 +10,10 @@ use super::child::{ChildContext, Offer, install};
 use super::common::Common;
 use super::core::Core;
 use super::established::Established;
-use super::handshake::{NO_PPK, certificate_requests, error_notify, ppk_identity, verification};
+use super::handshake::{
+    NO_PPK, certificate_requests, error_notify, ppk_difference, ppk_identity, verification,
+    wrong_proof,
+};
 use super::initiator::{Initiator, InitiatorFinish, InitiatorNext, InitiatorStep};
 use super::intent::Intent;
 use super::paths::address_notifies;
@@ -20,8 +23,9 @@ use super::state::Failure;
 use crate::auth::{
     Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
 };
-use crate::config::{LocalAuth, PeerId, RemoteAuth, Unique};
+use crate::config::{Connection, LocalAuth, PeerId, RemoteAuth, Unique};
 use crate::crash::PeerToken;
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting, proof_name};
 use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
 use crate::wire::{Authentication, ExchangeType, Notify, NotifyType, Payload};
@@ -64,8 +68,8 @@ impl Initiator {
         let octets = handshake.octets_i(&sa.connection.local_id, sa.channel.next_request());
         match &sa.connection.local_auth {
             LocalAuth::Eap { .. } => {
-                let reason = "EAP makes no proof of its own here".into();
-                Err(Reason::Authentication(reason).into())
+                let reason = "EAP makes no proof of its own here";
+                Err(Reason::Authentication(reason.into()).into())
             }
             LocalAuth::Psk(psk) => {
                 let proof = octets.shared_key(handshake.keys.prf, psk);
@@ -132,7 +136,7 @@ impl Initiator {
         let mut payloads = vec![Payload::IdI(connection.local_id.clone())];
         if handshake.resumed.is_none() {
             payloads.extend(handshake.own_certificates(connection));
-            payloads.extend(certificate_requests(connection));
+            payloads.extend(certificate_requests(std::iter::once(&**connection)));
         }
         // Without an IKE SA with the peer, whatever it still has of us is of a time that we have forgotten (§2.4).
         if connection.unique != Unique::Never && !core.sessions.knows_peer_of(connection) {
@@ -210,7 +214,9 @@ impl Initiator {
             ) => Ok(authorize_responder(sa, core, peer, ours, response)),
             (
                 Step::Verifying { .. } | Step::Reviewing { .. } | Step::Authorizing { .. },
-                Response::Refused(reason) | Response::OtherConnection(reason),
+                Response::Refused(reason)
+                | Response::OtherConnection(reason)
+                | Response::OtherAuthorities(reason),
             ) => Err(refuse_responder(sa, core, reason)),
             (Step::EapVerifying { run, response, .. }, Response::PeerKey(key)) => {
                 self.on_eap_responder_key(sa, core, run, &response, Some(&key))
@@ -219,9 +225,12 @@ impl Initiator {
                 self.on_own_password(sa, core, run, &password)
             }
             (Step::EapWorking { run, .. }, Response::Tls) => self.on_tls(sa, core, run),
-            (_, Response::Refused(reason) | Response::OtherConnection(reason)) => {
-                Err(Reason::Authentication(reason).into())
-            }
+            (
+                _,
+                Response::Refused(reason)
+                | Response::OtherConnection(reason)
+                | Response::OtherAuthorities(reason),
+            ) => Err(Reason::Authentication(reason).into()),
             _ => {
                 let reason = Reason::Authentication("wrong kind of answer".into());
                 Err(Failure::wrong_state(reason))
@@ -254,13 +263,22 @@ impl Initiator {
             find!(response, Payload::Auth),
         ) else {
             let error = error_notify(&response);
+            let refused = |error| {
+                let theirs = format!("refuses with {error}");
+                let ours = own_proof(&sa.connection);
+                let offered = Difference::new(Setting::OwnProof, theirs, ours);
+                Reason::RefusedOffer(error, Box::new(offered))
+            };
             return Err(error
-                .map_or(Reason::Protocol("no AUTH payload"), Reason::Refused)
+                .map_or(Reason::Protocol("no AUTH payload"), refused)
                 .into());
         };
         // Its proof may be good: it is the wrong one for this connection all the same.
         if !sa.connection.remote_id.accepts(id) {
-            let reason = format!("peer is {id}, which is not whom we want");
+            let what = format!("peer is {id}, which is not whom we want");
+            let wanted = &sa.connection.remote_id;
+            let difference = Difference::new(Setting::PeerIdentity, id, wanted);
+            let reason = AuthenticationFailure::new(what, difference);
             return Err(refuse_responder(sa, core, reason));
         }
         // A responder that does not confirm the post-quantum preshared key has taken the other proof.
@@ -277,7 +295,10 @@ impl Initiator {
                 let method = proof.method;
                 let question = verification(sa.id, &sa.connection, id, &response);
                 let Some(question) = question else {
-                    let reason = format!("no certificate came ({method})");
+                    let what = format!("no certificate came ({method})");
+                    let wanted = proof_name(&sa.connection.remote_auth);
+                    let difference = Difference::new(Setting::PeerProof, method, wanted);
+                    let reason = AuthenticationFailure::new(what, difference);
                     return Err(refuse_responder(sa, core, reason));
                 };
                 let pending = core.request(sa.id, question);
@@ -304,13 +325,14 @@ impl Initiator {
         sa: &Common,
         response: &[Payload],
         key: Option<&[u8]>,
-    ) -> Result<PeerVerified, String> {
+    ) -> Result<PeerVerified, AuthenticationFailure> {
         let handshake = &self.handshake;
         let id = find!(response, Payload::IdR).ok_or("no identity")?;
         let proof = find!(response, Payload::Auth).ok_or("no proof")?;
         let required = sa.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
         if required && !has_notify(response, NotifyType::PPK_IDENTITY) {
-            return Err(NO_PPK.into());
+            let difference = ppk_difference(None, sa.connection.ppk.as_ref());
+            return Err(AuthenticationFailure::new(NO_PPK, difference));
         }
         // IKE_AUTH was our latest request.
         let octets = handshake.octets_r(id, sa.channel.next_request().saturating_sub(1));
@@ -323,7 +345,7 @@ impl Initiator {
             }
             _ => return Err("no key".into()),
         }
-        .map_err(|error| error.to_string())
+        .map_err(|error| wrong_proof(&sa.connection, error, proof))
     }
 
     fn check_responder(
@@ -415,11 +437,26 @@ pub(super) fn authorize_responder(
 /// ```text
 /// HDR(INFORMATIONAL), SK {N(AUTHENTICATION_FAILED)}  -->
 /// ```
-pub(super) fn refuse_responder(sa: &mut Common, core: &mut Core, reason: String) -> Failure {
+pub(super) fn refuse_responder(
+    sa: &mut Common,
+    core: &mut Core,
+    reason: impl Into<AuthenticationFailure>,
+) -> Failure {
     let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
     sa.channel
         .request(core, ExchangeType::INFORMATIONAL, &[notify]);
-    Reason::Authentication(reason).into()
+    Reason::Authentication(reason.into()).into()
+}
+
+/// Who we say we are, towards whom, and how we prove it.
+fn own_proof(connection: &Connection) -> String {
+    let by = match connection.local_auth {
+        LocalAuth::Psk(_) => "a shared secret",
+        LocalAuth::Certificates(_) => "a certificate",
+        LocalAuth::Eap { .. } => "EAP",
+    };
+    let (ours, theirs) = (&connection.local_id, &connection.remote_id);
+    format!("{ours} with {by}, towards {theirs}")
 }
 
 impl Established {
@@ -446,7 +483,7 @@ impl Established {
             others: Vec::new(),
         };
         let result = match error_notify(response) {
-            Some(error) => Err(Reason::Refused(error)),
+            Some(error) => Err(offer.refused_with(error)),
             None => offer
                 .accept(&context, response)
                 .and_then(|new| install(core, &context, new)),

@@ -231,7 +231,8 @@ impl IkeSa {
         if self.common.deadline.is_some_and(due) {
             self.common.deadline = None;
             // A handshake, or the wait for a successor's fate or for the peer to delete what was replaced.
-            self.down(core, Reason::Timeout);
+            let reason = self.common.channel.silence(core.limits.datagram_bytes);
+            self.down(core, reason);
             self.state = State::Gone;
             return;
         }
@@ -273,8 +274,9 @@ impl IkeSa {
             // A successor that the peer has made may yet be reached: it is not for us to end the Child SAs.
             established.hand_over_to_pending(&mut self.common, core);
         }
+        let reason = self.common.channel.silence(core.limits.datagram_bytes);
         self.common.channel.complete_request();
-        self.down(core, Reason::Timeout);
+        self.down(core, reason);
         self.state = State::Gone;
     }
 
@@ -311,7 +313,10 @@ impl IkeSa {
         }
         // Whoever ended a session on purpose does not want it resumed. One that ended for another has left its ticket
         // to that one.
-        let lost = matches!(reason, Reason::Timeout | Reason::PeerCrashed);
+        let lost = matches!(
+            reason,
+            Reason::Timeout | Reason::TimeoutOfLarge(_) | Reason::PeerCrashed
+        );
         let followed = matches!(
             reason,
             Reason::Crowded | Reason::InitialContact | Reason::Redundant | Reason::Replaced

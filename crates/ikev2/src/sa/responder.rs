@@ -43,8 +43,12 @@ pub(crate) enum Refused {
 /// An IKE SA with keys but without proof, as responder.
 pub(crate) struct Responder {
     pub(super) handshake: Handshake,
-    /// Connections that the peer may turn out to mean.
+    /// Connections for the peer's address, whatever their algorithms.
+    pub(super) known: Vec<Arc<Connection>>,
+    /// Those that the peer may turn out to mean.
     pub(super) candidates: Vec<Arc<Connection>>,
+    /// Sets of authorities to which the peer's chain does not lead.
+    pub(super) searches: u8,
     /// Key with which we prove ourselves after EAP.
     pub(super) eap_key: Option<Psk>,
 }
@@ -171,6 +175,7 @@ impl Responder {
             return Err(Refused::With(Notify::new(NotifyType::INVALID_SYNTAX), None));
         };
         // First all that costs nothing: the sender may be anybody, and has not paid for a key exchange either.
+        let all = candidates.to_vec();
         let (suite, chosen, candidates) = choose_suite(candidates, offered, ke.method)?;
         // The initiator's guess was wrong; it tries again with the group that we name (§1.2).
         if ke.method != suite.group.id() {
@@ -238,7 +243,9 @@ impl Responder {
         let nat = Nat::from_payloads(core.limits.always_udp, payloads, known, path);
         let responder = Self {
             handshake,
+            known: all,
             candidates,
+            searches: 0,
             eap_key: None,
         };
         let common = Common::half_open(core, connection, channel, nat);

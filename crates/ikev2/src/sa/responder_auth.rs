@@ -8,12 +8,15 @@
 use std::sync::Arc;
 
 use super::addresses;
-use super::candidates::{fits, take_fallback};
+use super::candidates::{fits, most_specific, take_fallback};
 use super::child::{ChildContext, answer, install_as_responder};
 use super::common::Common;
 use super::core::{Core, Transfer};
 use super::established::Established;
-use super::handshake::{PpkUse, RequestedCertificates, ppk_use, verification};
+use super::handshake::{
+    NO_PPK, PpkUse, RequestedCertificates, named_ppk, ppk_difference, ppk_use, verification,
+    wrong_proof,
+};
 use super::intent::Intent;
 use super::paths::{address_notifies, unexpected_nat};
 use super::payloads::{find, has_notify};
@@ -24,10 +27,14 @@ use crate::auth::{
     AuthError, Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key,
     verify_signature,
 };
-use crate::config::{Addresses, LocalAuth, RemoteAuth, Unique};
+use crate::config::{Addresses, Connection, LocalAuth, RemoteAuth, Unique};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting, no_connection};
 use crate::event::{Event, Reason, Request, Response};
 use crate::types::Nonces;
 use crate::wire::{ExchangeType, Notify, NotifyType, Payload};
+
+/// Sets of authorities among which a path is searched for one peer; our choice.
+const SEARCHES: u8 = 8;
 
 impl Responder {
     /// Takes an IKE_AUTH request (RFC 7296 §1.2), or a part of it where EAP is under way.
@@ -44,7 +51,7 @@ impl Responder {
     ) -> Result<ResponderNext, Failure> {
         if !self.handshake.additional.is_empty() {
             // Else a forger of the first messages could talk us out of the post-quantum part.
-            let reason = "additional key exchange was left out".into();
+            let reason = "additional key exchange was left out";
             return Err(refuse_initiator(sa, core, reason));
         }
         if unexpected_nat(sa.channel.path, &request) {
@@ -61,17 +68,41 @@ impl Responder {
             return self.on_resumption_request(sa, core, request);
         }
         let Some(id) = find!(request, Payload::IdI).cloned() else {
-            return Err(refuse_initiator(sa, core, "no identity".into()));
+            return Err(refuse_initiator(sa, core, "no identity"));
         };
         let proof = find!(request, Payload::Auth);
         let wanted = find!(request, Payload::IdR);
+        let known = self.known.iter().cloned();
+        let mut meant = most_specific(known.filter(|known| fits(known, &id, wanted, proof)));
+        let Some(first) = meant.first().map(|first| first.name.clone()) else {
+            let known = self.known.iter().map(Arc::as_ref);
+            let reason = no_connection(known, &id, wanted, proof);
+            return Err(refuse_initiator(sa, core, reason));
+        };
+        let allowed = |one: &Arc<_>| self.candidates.iter().any(|other| Arc::ptr_eq(other, one));
+        meant.retain(allowed);
+        if meant.is_empty() {
+            let mut known = self.known.iter();
+            let ours = known.find(|one| one.name == first).map(|one| &one.ike);
+            let ours = ours
+                .map(|ike| crate::select::describe(ike))
+                .unwrap_or_default();
+            let theirs = self.handshake.suite.to_string();
+            let difference = Difference::new(Setting::IkeAlgorithms, theirs, ours);
+            let what = format!("connection {first:?} is for {id}, with other algorithms");
+            let reason = AuthenticationFailure::new(what, difference);
+            return Err(refuse_initiator(sa, core, reason));
+        }
+        self.candidates = meant;
         let found = self.candidates.iter().find_map(|connection| {
             let ppk = ppk_use(connection, &request)?;
-            fits(connection, &id, wanted, proof).then(|| (Arc::clone(connection), ppk))
+            Some((Arc::clone(connection), ppk))
         });
         let Some((connection, ppk)) = found else {
-            let method = proof.map_or("EAP".into(), |proof| proof.method.to_string());
-            let reason = format!("no connection for {id} with {method}");
+            let what = format!("connection {first:?} is for {id}: {NO_PPK}");
+            let ours = self.candidates.iter().find_map(|one| one.ppk.as_ref());
+            let difference = ppk_difference(named_ppk(&request), ours);
+            let reason = AuthenticationFailure::new(what, difference);
             return Err(refuse_initiator(sa, core, reason));
         };
         // From here on the connection is known, and with it who may prove what how.
@@ -89,7 +120,7 @@ impl Responder {
             RemoteAuth::Certificate { .. } => {
                 let question = verification(sa.id, &sa.connection, &id, &request);
                 let Some(question) = question else {
-                    return Err(refuse_initiator(sa, core, "no certificate came".into()));
+                    return Err(refuse_initiator(sa, core, "no certificate came"));
                 };
                 let pending = core.request(sa.id, question);
                 let step = ResponderStep::Verifying { pending, request };
@@ -153,24 +184,50 @@ impl Responder {
             (Step::Verifying { request, .. }, Response::OtherConnection(reason)) => {
                 self.try_other_connection(sa, core, request, reason)
             }
-            (_, Response::Refused(reason) | Response::OtherConnection(reason)) => {
-                Err(refuse_initiator(sa, core, reason))
+            (Step::Verifying { request, .. }, Response::OtherAuthorities(reason)) => {
+                if !self.leave_out_authorities(sa) {
+                    return Err(refuse_initiator(sa, core, reason));
+                }
+                self.try_other_connection(sa, core, request, reason)
             }
+            (
+                _,
+                Response::Refused(reason)
+                | Response::OtherConnection(reason)
+                | Response::OtherAuthorities(reason),
+            ) => Err(refuse_initiator(sa, core, reason)),
             _ => {
-                let failure = refuse_initiator(sa, core, "wrong kind of answer".into());
+                let failure = refuse_initiator(sa, core, "wrong kind of answer");
                 Err(Failure::wrong_state(*failure.reason))
             }
         }
     }
 
+    /// Leaves out the connections with the authorities of this one: the peer's chain leads to none of them. Says
+    /// whether others may be tried. A stranger comes here as well, and each search for a path costs signatures, so
+    /// there is an end to it.
+    fn leave_out_authorities(&mut self, sa: &Common) -> bool {
+        fn of(connection: &Connection) -> Option<&[[u8; 20]]> {
+            match &connection.remote_auth {
+                RemoteAuth::Certificate { authorities, .. } => Some(authorities),
+                RemoteAuth::Psk(_) | RemoteAuth::Eap { .. } => None,
+            }
+        }
+        let this = &sa.connection;
+        self.candidates
+            .retain(|other| Arc::ptr_eq(other, this) || of(other) != of(this));
+        self.searches = self.searches.saturating_add(1);
+        self.searches < SEARCHES
+    }
+
     /// Tries the next connection: the peer's certificate is not for this one, whose keys are untouched. Each is
-    /// tried once, and only somebody with a valid certificate comes here.
+    /// tried once.
     fn try_other_connection(
         &mut self,
         sa: &mut Common,
         core: &mut Core,
         request: Vec<Payload>,
-        reason: String,
+        reason: AuthenticationFailure,
     ) -> Result<ResponderNext, Failure> {
         let mut tried = self.candidates.iter();
         let tried = tried.position(|other| Arc::ptr_eq(other, &sa.connection));
@@ -205,7 +262,7 @@ impl Responder {
         sa: &Common,
         request: &[Payload],
         key: Option<&[u8]>,
-    ) -> Result<PeerVerified, String> {
+    ) -> Result<PeerVerified, AuthenticationFailure> {
         let handshake = &self.handshake;
         let id = find!(request, Payload::IdI).ok_or("no identity")?;
         let proof = find!(request, Payload::Auth).ok_or("no proof")?;
@@ -219,7 +276,7 @@ impl Responder {
             }
             _ => return Err("no key".into()),
         };
-        verified.map_err(|error| error.to_string())
+        verified.map_err(|error| wrong_proof(&sa.connection, error, proof))
     }
 
     fn check_initiator(
@@ -251,13 +308,13 @@ impl Responder {
             (Some(key), _) => octets.shared_key(prf, key),
             (None, LocalAuth::Psk(psk)) => octets.shared_key(prf, psk),
             (None, LocalAuth::Eap { .. }) => {
-                let reason = "a responder does not prove itself with EAP".into();
+                let reason = "a responder does not prove itself with EAP";
                 return Err(refuse_initiator(sa, core, reason));
             }
             (None, LocalAuth::Certificates(ours)) => {
                 let asked = handshake.ask_signature(&sa.connection, ours, &octets);
                 let Some((scheme, question)) = asked else {
-                    let reason = "peer knows no signature algorithm of our key".into();
+                    let reason = "peer knows no signature algorithm of our key";
                     return Err(refuse_initiator(sa, core, reason));
                 };
                 let pending = core.request(sa.id, question);
@@ -380,7 +437,7 @@ fn is_initial_contact(sa: &Common, request: &[Payload]) -> bool {
 /// Whether the peer has an IKE SA from another address, and the connection keeps that one. From the same address
 /// it authenticates anew, and with INITIAL_CONTACT it has lost what it had.
 fn is_elsewhere(sa: &Common, core: &Core, peer: &PeerVerified, request: &[Payload]) -> bool {
-    let key = (peer.id().clone(), sa.connection.name.clone());
+    let key = (peer.id().key(), sa.connection.name.clone());
     sa.connection.unique == Unique::Keep
         && !is_initial_contact(sa, request)
         && core
@@ -393,17 +450,21 @@ fn is_elsewhere(sa: &Common, core: &Core, peer: &PeerVerified, request: &[Payloa
 /// ```text
 ///   <--  HDR, SK {N(AUTHENTICATION_FAILED)}
 /// ```
-pub(super) fn refuse_initiator(sa: &mut Common, core: &mut Core, reason: String) -> Failure {
+pub(super) fn refuse_initiator(
+    sa: &mut Common,
+    core: &mut Core,
+    reason: impl Into<AuthenticationFailure>,
+) -> Failure {
     let notify = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED));
     sa.channel.respond(core, ExchangeType::IKE_AUTH, &[notify]);
-    Reason::Authentication(reason).into()
+    Reason::Authentication(reason.into()).into()
 }
 
 impl Established {
     /// Whether the peer has another IKE SA that goes on for now: it sends by that one, and takes what we send by
     /// it, until it has our response.
     fn comes_beside_another(&self, sa: &Common, core: &Core, request: &[Payload]) -> bool {
-        let key = (self.auth.peer().clone(), sa.connection.name.clone());
+        let key = (self.auth.peer().key(), sa.connection.name.clone());
         sa.connection.unique != Unique::Never
             && core.sessions.survives(&key, |up| {
                 !is_initial_contact(sa, request) || up >= sa.begun
@@ -441,7 +502,18 @@ impl Established {
         };
         if let Some(kind) = missing {
             reply.push(Payload::Notify(Notify::new(kind)));
-            return failed(core, Reason::NoAddress);
+            let asks = match asked {
+                (false, false) => "asks for none",
+                (true, false) => "asks for an IPv4 address",
+                (false, true) => "asks for an IPv6 address",
+                (true, true) => "asks for an IPv4 and an IPv6 address",
+            };
+            let ours = match asked {
+                (false, false) => "an address of the pool, and no other",
+                _ => "the pool has none left of that kind",
+            };
+            let difference = Difference::new(Setting::Addresses, asks, ours);
+            return failed(core, Reason::NoAddress(Box::new(difference)));
         }
         // Without a wish for one there is none (RFC 6023).
         if find!(request, Payload::Sa).is_none() {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::IkeSa;
+use super::candidates::most_specific;
 use super::channel::Channel;
 use super::common::Common;
 use super::core::Core;
@@ -32,6 +33,7 @@ use super::state::Failure;
 use crate::auth::{AuthError, IntermediateAuth, OurProof, PeerVerified, verify_resumption};
 use crate::config::{Connection, LocalAuth, RemoteAuth};
 use crate::crypto::IkeKeys;
+use crate::diagnosis::AuthenticationFailure;
 use crate::event::{Reason, Request};
 use crate::select::{IkeSuite, choose};
 use crate::ticket::{HeldTicket, Session, give, given};
@@ -69,7 +71,7 @@ fn may_resume(connection: &Connection, session: &Session) -> bool {
         .collect();
     is_for(connection)
         && connection.remote_id.accepts(&session.initiator)
-        && connection.local_id == session.responder
+        && connection.local_id.is_same(&session.responder)
         && choose(&ours, &[session.proposal()], None).is_ok()
 }
 
@@ -132,7 +134,7 @@ impl IkeSa {
         }
         // The configuration may have changed since: what it forbids now no ticket brings back.
         let fits = |connection: &&Arc<Connection>| may_resume(connection, &session);
-        let candidates: Vec<_> = candidates.iter().filter(fits).cloned().collect();
+        let candidates = most_specific(candidates.iter().filter(fits).cloned());
         let connection = candidates.first().cloned().ok_or_else(refused)?;
         let spi_i = datagram.header.spi_i;
         let spis = SpiPair {
@@ -166,7 +168,9 @@ impl IkeSa {
         };
         let responder = Responder {
             handshake: handshake(resumed, (session.suite, keys), spis, nonces, first),
+            known: candidates.clone(),
             candidates,
+            searches: 0,
             eap_key: None,
         };
         let known = SpiPair::of_initiator(spi_i);
@@ -210,7 +214,7 @@ impl Responder {
             return Err(format!("the ticket of {} is shown by {id}", resumed.peer));
         }
         // Several gateways may share the keys of tickets, but a session belongs to one identity.
-        if wanted.is_some_and(|wanted| *wanted != sa.connection.local_id) {
+        if wanted.is_some_and(|wanted| !wanted.is_same(&sa.connection.local_id)) {
             return Err(format!("the ticket of {id} is for somebody else"));
         }
         let octets = handshake.octets_i(id, sa.channel.next_expected());
@@ -236,7 +240,7 @@ impl Responder {
         request: Vec<Payload>,
     ) -> Result<ResponderNext, Failure> {
         let Some(resumed) = &self.handshake.resumed else {
-            return Err(refuse_initiator(sa, core, "nothing to resume".into()));
+            return Err(refuse_initiator(sa, core, "nothing to resume"));
         };
         let pending = core.request(sa.id, resumed.review(&sa.connection.name, sa.id, &peer));
         let step = ResponderStep::Reviewing {
@@ -254,7 +258,7 @@ impl Responder {
         core: &mut Core,
         peer: PeerVerified,
         request: Vec<Payload>,
-        reason: String,
+        reason: AuthenticationFailure,
     ) -> Result<ResponderNext, Failure> {
         let current = |other: &Arc<Connection>| Arc::ptr_eq(other, &sa.connection);
         if let Some(tried) = self.candidates.iter().position(current) {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::config::{Connection, PeerId};
+use crate::identity::IdentityKey;
 use crate::types::IkeId;
 use crate::wire::Identification;
 
 /// Identity of a peer, and name of the connection.
-pub(crate) type PeerKey = (Identification, String);
+pub(crate) type PeerKey = (IdentityKey, String);
 
 /// Beginning of an IKE SA. Its successors keep it: new keys do not make another session.
 ///
@@ -66,7 +67,7 @@ impl Sessions {
     pub(crate) fn note(&mut self, seen: &Seen<'_>) -> Option<PeerKey> {
         let (id, standing, remote) = (seen.id, seen.standing, seen.remote);
         if let Some(peer) = seen.peer.filter(|_| !self.keys.contains_key(&id)) {
-            let key = (peer.clone(), seen.connection.to_owned());
+            let key = (peer.key(), seen.connection.to_owned());
             self.keys.insert(id, key);
         }
         // Nobody is known before the proof, and who ended is still known by its key.
@@ -135,13 +136,14 @@ impl Sessions {
         };
         match &connection.remote_id {
             // All names of connections come after the empty one.
-            PeerId::Exactly(id) => self
-                .of_peer
-                .range((id.clone(), String::new())..)
-                .take_while(|((peer, _), _)| peer == id)
-                .any(|(_, all)| up(all)),
+            PeerId::Exactly(id) => {
+                let id = id.key();
+                let from = self.of_peer.range((id.clone(), String::new())..);
+                from.take_while(|((peer, _), _)| *peer == id)
+                    .any(|(_, all)| up(all))
+            }
             // Who it will be shows only later; whoever is there on this connection may be the one.
-            PeerId::Any => self
+            PeerId::Matching(_) | PeerId::Any => self
                 .of_peer
                 .iter()
                 .any(|((_, name), all)| *name == connection.name && up(all)),

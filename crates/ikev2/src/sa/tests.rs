@@ -102,6 +102,7 @@ fn events() -> Vec<Vec<Apply>> {
             answer(|| Response::Tls),
             answer(|| Response::Authorized(Box::new(may(0)))),
             answer(|| Response::OtherConnection("not this one".into())),
+            answer(|| Response::OtherAuthorities("not theirs".into())),
             answer(|| Response::Refused("no".into())),
         ],
         vec![
@@ -202,7 +203,8 @@ const STATES: [StateName; 27] = [
 ///    IKE_FOLLOWUP_KE, an unknown exchange
 /// 2. authenticated responses of the same, where nothing was asked
 /// 3. first request again, response to it without payloads, another unprotected message
-/// 4. answers: signature, peer key, welcome, password, solution, TLS step, authorization, other connection, refusal
+/// 4. answers: signature, peer key, welcome, password, solution, TLS step, authorization, other connection, other
+///    authorities, refusal
 /// 5. caller: probe, close, change path, set addresses, peer moved, unknown SPI, inbound packets
 /// 6. other IKE SAs: discard, follow path, inherit
 /// 7. deadline, peer gone
@@ -210,33 +212,33 @@ const STATES: [StateName; 27] = [
 /// `=` has a place and leaves the state, `>` leads to another, `x` ends the IKE SA; `.` has no place and changes
 /// nothing, `!` has none and ends the IKE SA. Both are counted.
 const TABLE: &str = "\
-InitSent               !!!!!! !!!!!! ==. ......... .x..... ... xx
-SolvingPuzzle          !!!!!! !!!!!! =.. !!!!>!!!x .x..... ... xx
-IntermediateSent       !!==== x!!!!! =.. ......... .x..... ... xx
-SigningRequest         !!==== !!!!!! =.. >!!!!!!xx .x..... ... xx
-AuthSent               !!==== !x!!!! =.. ......... .x..... ... xx
-VerifyingResponder     !!==== !!!!!! =.. !x!!!!!xx .x..... ... xx
-ReviewingResponder     !!==== !!!!!! =.. !!>!!!!xx .x..... ... xx
-AuthorizingResponder   !!==== !!!!!! =.. !!!!!!>xx .x..... ... xx
-EapStarted             !!==== !x!!!! =.. ......... .x..... ... xx
-EapVerifyingResponder  !!==== !!!!!! =.. !x!!!!!xx .x..... ... xx
-EapWorking             !!==== !!!!!! =.. !!!x!x!xx .x..... ... xx
-EapSent                !!==== !x!!!! =.. ......... .x..... ... xx
-EapProofSent           !!==== !x!!!! =.. ......... .x..... ... xx
-InitAnswered           xx!!!! !!!!!! =.. ......... .x..... ... xx
-VerifyingInitiator     !!!!!! !!!!!! =.. !x!!!!!xx .x..... ... xx
-ReviewingInitiator     !!!!!! !!!!!! =.. !!>!!!!xx .x..... ... xx
-AuthorizingInitiator   !!!!!! !!!!!! =.. !!!!!!>xx .x..... ... xx
-SigningResponse        !!!!!! !!!!!! =.. >!!!!!!xx .x..... ... xx
-EapSigning             !!!!!! !!!!!! =.. >!!!!!!xx .x..... ... xx
-EapExpecting           !x!x!! !!!!!! =.. ......... .x..... ... xx
-EapAsking              !!!!!! !!!!!! =.. !x!x!x!xx .x..... ... xx
-EapSucceeded           !x!!!! !!!!!! =.. ......... .x..... ... xx
-Live                   !!===! !!!!!! =.= ......... ======= >== xx
-CollisionPending       !!===! !!!!!! =.= ......... ......= >=> xx
-Replaced               !!===! !!!!!! =.= ......... ......= >=> xx
-Redundant              !!===! !!!!!! =.= ......... ......= ==> xx
-Closed                 ====== xxxxxx =.. ......... ....... ... xx
+InitSent               !!!!!! !!!!!! ==. .......... .x..... ... xx
+SolvingPuzzle          !!!!!! !!!!!! =.. !!!!>!!!!x .x..... ... xx
+IntermediateSent       !!==== x!!!!! =.. .......... .x..... ... xx
+SigningRequest         !!==== !!!!!! =.. >!!!!!!xxx .x..... ... xx
+AuthSent               !!==== !x!!!! =.. .......... .x..... ... xx
+VerifyingResponder     !!==== !!!!!! =.. !x!!!!!xxx .x..... ... xx
+ReviewingResponder     !!==== !!!!!! =.. !!>!!!!xxx .x..... ... xx
+AuthorizingResponder   !!==== !!!!!! =.. !!!!!!>xxx .x..... ... xx
+EapStarted             !!==== !x!!!! =.. .......... .x..... ... xx
+EapVerifyingResponder  !!==== !!!!!! =.. !x!!!!!xxx .x..... ... xx
+EapWorking             !!==== !!!!!! =.. !!!x!x!xxx .x..... ... xx
+EapSent                !!==== !x!!!! =.. .......... .x..... ... xx
+EapProofSent           !!==== !x!!!! =.. .......... .x..... ... xx
+InitAnswered           xx!!!! !!!!!! =.. .......... .x..... ... xx
+VerifyingInitiator     !!!!!! !!!!!! =.. !x!!!!!xxx .x..... ... xx
+ReviewingInitiator     !!!!!! !!!!!! =.. !!>!!!!xxx .x..... ... xx
+AuthorizingInitiator   !!!!!! !!!!!! =.. !!!!!!>xxx .x..... ... xx
+SigningResponse        !!!!!! !!!!!! =.. >!!!!!!xxx .x..... ... xx
+EapSigning             !!!!!! !!!!!! =.. >!!!!!!xxx .x..... ... xx
+EapExpecting           !x!x!! !!!!!! =.. .......... .x..... ... xx
+EapAsking              !!!!!! !!!!!! =.. !x!x!x!xxx .x..... ... xx
+EapSucceeded           !x!!!! !!!!!! =.. .......... .x..... ... xx
+Live                   !!===! !!!!!! =.= .......... ======= >== xx
+CollisionPending       !!===! !!!!!! =.= .......... ......= >=> xx
+Replaced               !!===! !!!!!! =.= .......... ......= >=> xx
+Redundant              !!===! !!!!!! =.= .......... ......= ==> xx
+Closed                 ====== xxxxxx =.. .......... ....... ... xx
 ";
 
 /// Rows are exchanges of ours that are out, columns authenticated responses without payloads, as in the second group
@@ -332,6 +334,19 @@ fn every_exchange_in_flight_meets_every_response_and_does_what_the_table_says() 
         table += &format!("{name:<22} {}\n", String::from_iter(letters));
     }
     assert_eq!(table, IN_FLIGHT, "\n{table}");
+}
+
+#[test]
+fn silence_after_a_message_larger_than_the_path_is_told_from_silence() {
+    for name in [StateName::AuthSent, StateName::InitAnswered] {
+        let (_, sa) = in_state(name);
+        let channel = &sa.common.channel;
+        let Reason::TimeoutOfLarge(len) = channel.silence(0) else {
+            panic!("{name} has sent nothing");
+        };
+        assert_eq!(channel.silence(len), Reason::Timeout);
+        assert_eq!(channel.silence(len - 1), Reason::TimeoutOfLarge(len));
+    }
 }
 
 #[test]

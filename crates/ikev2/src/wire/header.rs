@@ -59,6 +59,22 @@ pub struct Header {
     pub message_id: u32,
 }
 
+/// Whether a message begins an exchange of IKE version 1, in main or aggressive mode (RFC 2408 §3.1): the peer is
+/// of another time, and nobody who forges.
+pub fn is_first_of_version_1(bytes: &[u8]) -> bool {
+    const MAIN: u8 = 2;
+    const AGGRESSIVE: u8 = 4;
+    let Some((header, _)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+        return false;
+    };
+    let cookies = header.split_first_chunk::<8>();
+    let is_first =
+        cookies.is_some_and(|(initiator, rest)| *initiator != [0; 8] && rest.starts_with(&[0; 8]));
+    let is_one = matches!(header.get(17..19), Some([0x10, MAIN | AGGRESSIVE]));
+    let len = header.last_chunk::<4>().map(|len| u32::from_be_bytes(*len));
+    is_first && is_one && len.and_then(|len| usize::try_from(len).ok()) == Some(bytes.len())
+}
+
 impl Header {
     /// The SPIs of both sides.
     pub const fn spis(&self) -> SpiPair {

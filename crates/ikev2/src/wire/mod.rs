@@ -17,7 +17,7 @@ mod reader;
 mod registry;
 mod traffic;
 
-pub use header::{Flags, HEADER_LEN, Header};
+pub use header::{Flags, HEADER_LEN, Header, is_first_of_version_1};
 pub use message::{Datagram, Encrypted, decode_chain, encode_chain, encode_clear};
 pub use notify::{Delete, Notify};
 pub use payload::{

@@ -181,9 +181,32 @@ fn intersect_ports(one: (u16, u16), two: (u16, u16)) -> Option<(u16, u16)> {
     }
 }
 
+/// Bits of the prefix that a range of addresses is, if it is one.
+fn prefix_len(first: IpAddr, last: IpAddr) -> Option<u32> {
+    let (first, last, width) = match (first, last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            (u128::from(first.to_bits()), u128::from(last.to_bits()), 32)
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits(), 128),
+        _ => return None,
+    };
+    // Of a prefix, the bits in which both ends differ are all that is free: zeros first, then ones.
+    let free = first ^ last;
+    let is_prefix = free & free.wrapping_add(1) == 0 && first & free == 0;
+    let len = free
+        .leading_zeros()
+        .saturating_sub(128_u32.saturating_sub(width));
+    is_prefix.then_some(len)
+}
+
 impl fmt::Display for TrafficSelector {
+    /// A network as a prefix; other ranges by their ends.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.addresses.0, self.addresses.1)?;
+        let (first, last) = self.addresses;
+        match prefix_len(first, last) {
+            Some(len) => write!(f, "{first}/{len}")?,
+            None => write!(f, "{first}-{last}")?,
+        }
         if self.protocol != 0 {
             write!(f, "/{}", self.protocol)?;
         }

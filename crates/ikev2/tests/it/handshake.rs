@@ -74,7 +74,7 @@ fn the_responder_chooses_by_its_own_preference() {
     let world = run([ours, theirs]);
     world.assert_settled();
     assert_eq!(
-        world.sides[0].saw("AesCbc256"),
+        world.sides[0].saw("AES_CBC_256"),
         1,
         "{:?}",
         world.sides[0].log
@@ -241,7 +241,7 @@ fn ml_kem_follows_in_ike_intermediate() {
     };
     let world = run(both(hybrid));
     world.assert_settled();
-    assert_eq!(world.sides[1].saw("X25519+MlKem768"), 1);
+    assert_eq!(world.sides[1].saw("CURVE25519+ML_KEM_768"), 1);
     // IKE_SA_INIT stays small enough for a datagram; ML-KEM's value goes in fragments.
     assert!(
         world.sizes.iter().all(|size| *size <= 1232),

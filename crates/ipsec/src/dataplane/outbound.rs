@@ -166,12 +166,25 @@ const fn dropped(cause: DropCause) -> Outcome {
     Outcome::Dropped { cause, mtu: 0 }
 }
 
+/// Bytes of an IPv6 packet that every link takes; one that cannot has fragmentation of its own (RFC 8200 §5).
+const IPV6_MIN_MTU: usize = 1280;
+
+/// Bytes of the largest packet that an association takes whole. IPv6 packets are never told to be smaller than what
+/// every link takes: around those that do not fit, the outer packet goes in fragments (RFC 4301 §8.2, RFC 4303 §3.3.4).
+fn largest(sa: &OutboundSa, inner: &IpHeader) -> usize {
+    let fits = sa.inner_mtu();
+    match inner.source.is_ipv6() {
+        true => fits.max(IPV6_MIN_MTU),
+        false => fits,
+    }
+}
+
 /// Whether an association takes a packet.
 fn admit(sa: &OutboundSa, inner: &IpHeader) -> Result<(), Outcome> {
     match sa.mode {
         Mode::Transport if inner.fragment => Err(dropped(DropCause::FragmentInTransport)),
-        Mode::Tunnel(_) if inner.dont_fragment && inner.total_len > sa.inner_mtu() => {
-            let mtu = u16::try_from(sa.inner_mtu()).unwrap_or(u16::MAX);
+        Mode::Tunnel(_) if inner.dont_fragment && inner.total_len > largest(sa, inner) => {
+            let mtu = u16::try_from(largest(sa, inner)).unwrap_or(u16::MAX);
             Err(Outcome::Dropped {
                 cause: DropCause::TooBig,
                 mtu,

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use ipsec::batch::{Arrived, InboundPacket, OutboundBatch, Outcome};
-use ipsec::dataplane::Event;
+use ipsec::dataplane::{DataPlane, Event};
 use ipsec::drops::DropCause;
 use ipsec::ip::IpHeader;
 use ipsec::lifetime::{Expiry, Lifetime, Limits};
 use ipsec::sa::{
     InboundOptions, InboundSa, OriginalAddresses, OutboundOptions, OutboundSa, Protocol, Spi,
 };
+use ipsec::selector::{AddressRange, Selector};
 use ipsec::spd::{Action, Policy};
 use offload::{Encryption, Suite};
 
@@ -58,9 +59,9 @@ fn a_batch_keeps_its_order_and_mixes_outcomes() {
     let mut sender = case.sender();
     let local = case.selector().local;
     sender.insert_policy(Policy {
-        selector: ipsec::selector::Selector {
+        selector: Selector {
             protocol: Some(6),
-            ..ipsec::selector::Selector::between(local, local)
+            ..Selector::between(local, local)
         },
         action: Action::Discard,
         order: 0,
@@ -219,6 +220,37 @@ fn packets_too_big_for_the_path_are_reported_with_what_fits() {
     assert_eq!(protect(&mut plane, &case.inner(1400)).unwrap().len(), 1484);
     plane.set_path_mtu(spi.into(), 20);
     assert_eq!(plane.outbound_sas().next().unwrap().inner_mtu(), 522);
+}
+
+#[test]
+fn ipv6_packets_that_every_link_takes_are_never_too_big() {
+    let case = gcm(true);
+    let any = AddressRange::prefix("::".parse().unwrap(), 0).unwrap();
+    let ends = ("fd00:1::1".parse().unwrap(), "fd00:2::1".parse().unwrap());
+    for (path_mtu, fits) in [(576, 1280), (1280, 1280), (1500, 1446)] {
+        let mut plane = DataPlane::new(1);
+        let policy = plane.insert_policy(Policy {
+            selector: Selector::between(any, any),
+            action: Action::Protect,
+            order: 0,
+        });
+        let options = OutboundOptions::default();
+        let sa = OutboundSa::new(&case.parameters(), options, Instant::now()).unwrap();
+        let handle = sa.handle();
+        plane.install_outbound(sa, &[policy]);
+        plane.set_path_mtu(handle, path_mtu);
+        for (len, good) in [(fits, true), (fits + 1, false)] {
+            let mut batch = OutboundBatch::new(1, 1600);
+            batch.push(&udp_packet(ends, len - 48));
+            plane.outbound(&mut batch, Instant::now(), &mut Vec::new());
+            let refused = match batch.packets[0].outcome {
+                Outcome::Dropped { cause, mtu } => Some((cause, usize::from(mtu))),
+                _ => None,
+            };
+            let expected = (!good).then_some((DropCause::TooBig, fits));
+            assert_eq!(refused, expected, "{len} bytes over {path_mtu}");
+        }
+    }
 }
 
 #[test]

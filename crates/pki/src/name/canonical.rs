@@ -103,7 +103,7 @@ fn prepared(text: &str) -> String {
 }
 
 /// Characters mapped to nothing: whoever slips one into a name does not make another name of it.
-const fn is_ignored(c: char) -> bool {
+pub(super) const fn is_ignored(c: char) -> bool {
     matches!(c,
         '\u{0}'..='\u{8}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}'
         | '\u{ad}' | '\u{34f}' | '\u{6dd}' | '\u{70f}' | '\u{1806}' | '\u{180b}'..='\u{180e}'
@@ -113,7 +113,7 @@ const fn is_ignored(c: char) -> bool {
 }
 
 /// Appends a byte string with its length, so that the borders between strings cannot move.
-fn push(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
     out.extend_from_slice(bytes);
 }

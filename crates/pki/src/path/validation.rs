@@ -52,6 +52,19 @@ pub(super) fn check_leaf(
     Ok(())
 }
 
+/// Checks a certificate for whose key its holder is known, so that nobody has to vouch for it. One that calls itself
+/// an authority, as self-signed ones do, vouches for nobody here either.
+pub(super) fn check_unchained(
+    certificate: &ParsedCertificate,
+    policy: &PathPolicy,
+    now: OffsetDateTime,
+) -> Result<(), PathError> {
+    check_dates(certificate, now)?;
+    check_form(certificate)?;
+    check_key(certificate, policy)?;
+    check_purpose(certificate, &[], policy)
+}
+
 /// Checks a path: the end entity first, the anchor last. `comparisons` counts those of names, for all paths
 /// of one end entity.
 pub(super) fn check_path(

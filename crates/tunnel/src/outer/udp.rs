@@ -70,6 +70,10 @@ pub fn bind(address: SocketAddr, shared: bool) -> Result<UdpSocket, StartError> 
 /// MTU may have changed, and a wrong try costs one send.
 const UNSEGMENTED_SENDS: u16 = 4096;
 
+/// Bytes of the largest UDP payload around an IPv6 packet of 1280 bytes: ESP header, IV, padding of a block with its
+/// length and next header, and the longest integrity value.
+const AROUND_IPV6: usize = 1280 + 8 + 16 + 17 + 32;
+
 /// Destination of an association's packets.
 #[derive(Clone, Copy, Debug)]
 struct Target {
@@ -206,6 +210,33 @@ impl UdpOuter {
         taken
     }
 
+    /// Sends datagrams of the run that do not fit the path in IP fragments, where each may have an IPv6 packet in it
+    /// that nobody may be told to make smaller (RFC 8200 §5). What is larger waits for its sender to hear of the path;
+    /// false then.
+    fn send_around_ipv6(
+        &self,
+        batch: &OutboundBatch,
+        first: &Datagram,
+        next_hop: NextHop,
+    ) -> io::Result<bool> {
+        let len = first.range.len();
+        if len == 0 || len > AROUND_IPV6 {
+            return Ok(false);
+        }
+        let pieces = self
+            .run
+            .iter()
+            .filter_map(|range| batch.buffer.get(range.clone()));
+        // Neighbours are one piece: each datagram but the last has the first one's length.
+        let datagrams = pieces.flat_map(|piece| piece.chunks(len));
+        without_path_mtu(&self.socket, || {
+            datagrams.into_iter().try_for_each(|datagram| {
+                self.send_message(&[IoSlice::new(datagram)], None, first.class, next_hop)
+            })
+        })?;
+        Ok(true)
+    }
+
     /// Sends the run. True when the kernel says that it is too large for the path.
     fn send_run(
         &mut self,
@@ -237,7 +268,10 @@ impl UdpOuter {
                     io.send_errors += 1;
                 }
                 Err(error) if is_too_large(&error) => {
-                    io.send_errors += 1;
+                    match self.send_around_ipv6(batch, first, next_hop) {
+                        Ok(true) => io.sends += 1,
+                        Ok(false) | Err(_) => io.send_errors += 1,
+                    }
                     return true;
                 }
                 Err(error) => {
@@ -442,17 +476,22 @@ pub fn send_in_fragments(
     remote: SocketAddr,
     payload: &[u8],
 ) -> io::Result<()> {
+    without_path_mtu(socket, || send_from(socket, source, remote, payload))
+}
+
+/// Lets the kernel cut what `send` sends.
+fn without_path_mtu(socket: &UdpSocket, send: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     use rustix::net::sockopt;
     if socket.local_addr()?.is_ipv4() {
         let before = sockopt::ip_mtu_discover(socket)?;
         sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT)?;
-        let sent = send_from(socket, source, remote, payload);
+        let sent = send();
         sockopt::set_ip_mtu_discover(socket, before)?;
         sent
     } else {
         let before = sockopt::ipv6_mtu_discover(socket)?;
         sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)?;
-        let sent = send_from(socket, source, remote, payload);
+        let sent = send();
         sockopt::set_ipv6_mtu_discover(socket, before)?;
         sent
     }

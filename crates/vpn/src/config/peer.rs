@@ -25,6 +25,11 @@ pub struct PeerConfig {
     pub min_clearance: Option<u8>,
     /// Organisational unit in the certificate's subject.
     pub unit: Option<String>,
+    /// SHA-256 (64 hexadecimal digits) of public keys (SubjectPublicKeyInfo), of which the certificate must have
+    /// one; several while the peer changes its key.
+    pub pinned_keys: Vec<String>,
+    /// Whether the certificate must lead to an authority as well. Without, a pinned key is enough.
+    pub require_chain: bool,
     /// Child SAs at once, from 1 to 64; at least as many as are configured.
     pub children: usize,
     /// Networks (prefixes) of all its Child SAs together, from 1 to 1024.
@@ -66,6 +71,8 @@ impl Default for PeerConfig {
             domain: None,
             min_clearance: None,
             unit: None,
+            pinned_keys: Vec::new(),
+            require_chain: true,
             children: 16,
             networks: 64,
             default_route: false,

@@ -270,7 +270,7 @@ impl Control {
     fn note_end(&mut self, spi_in: u32, reason: &Reason, lifetime: Duration, now: Now) {
         let passing = [NotifyType::TEMPORARY_FAILURE, NotifyType::NO_ADDITIONAL_SAS];
         let for_good = match reason {
-            Reason::Refused(notify) => !passing.contains(notify),
+            Reason::Refused(notify) | Reason::RefusedOffer(notify, _) => !passing.contains(notify),
             Reason::Negotiation(_) | Reason::Selectors { .. } | Reason::Protocol(_) => true,
             _ => false,
         };
@@ -354,16 +354,8 @@ const fn longest_life(lifetime: Duration) -> Duration {
 }
 
 fn suite_name(up: &ChildUp) -> String {
-    let integrity = up
-        .suite
-        .integrity()
-        .map(|integrity| format!("/{integrity:?}"));
     let esn = if up.extended_sequence { "/ESN" } else { "" };
-    format!(
-        "{:?}{}{esn}",
-        up.suite.encryption(),
-        integrity.unwrap_or_default()
-    )
+    format!("{}{esn}", ikev2::select::suite_name(&up.suite))
 }
 
 fn parameters(

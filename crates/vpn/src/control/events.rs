@@ -152,6 +152,7 @@ impl Control {
                     return self.endpoint.respond(now.stamp, id, answer);
                 };
                 let shown = PeerCredentials {
+                    connection: connection.clone(),
                     chain,
                     ocsp,
                     in_eap,
@@ -201,7 +202,7 @@ impl Control {
                         self.at(now.stamp.after(wait), Timer::Password(id));
                     }
                     None => {
-                        let answer = Response::Refused("too many attempts".to_owned());
+                        let answer = Response::Refused("too many attempts".into());
                         self.endpoint.respond(now.stamp, id, answer);
                     }
                 }
@@ -237,16 +238,17 @@ impl Control {
         let same = resolved.and_then(|resolved| state.strip_prefix(&resolved.fingerprint));
         let Some(accepted) = same.and_then(Accepted::from_bytes) else {
             let why = format!("connection {connection:?} is not what it was");
-            let answer = Response::OtherConnection(why);
+            let answer = Response::OtherConnection(why.into());
             return self.endpoint.respond(now.stamp, id, answer);
         };
+        let name = connection.clone();
         let claim = ClaimedIdentity {
             ike,
             connection,
             peer,
         };
         self.verifying.insert(id, claim);
-        self.effects.push_back(Effect::Review(id, accepted));
+        self.effects.push_back(Effect::Review(id, name, accepted));
     }
 
     /// Says a user's password to the protocol half, which shows it to nobody.
@@ -259,7 +261,7 @@ impl Control {
     ) {
         let resolved = self.resolved(connection);
         let password = resolved.and_then(|resolved| resolved.users.password(user));
-        let unknown = || Response::Refused("there is no such user".to_owned());
+        let unknown = || Response::Refused("there is no such user".into());
         let answer = password.map_or_else(unknown, Response::Password);
         self.endpoint.respond(now.stamp, id, answer);
     }
@@ -294,7 +296,7 @@ impl Control {
             return Some(may);
         };
         // Bound to the IKE SA from here on, so that a second one of the same peer gets another address.
-        let assigned = self.pools.assign(pool, ike, &peer.body(), wanted);
+        let assigned = self.pools.assign(pool, ike, &peer.key().to_bytes(), wanted);
         Some(match assigned {
             Some((addresses, dns)) => may.assigning(&addresses, &dns),
             None => may,
@@ -433,7 +435,7 @@ impl Control {
                 %reason,
                 "IKE SA down"
             );
-            if *reason == Reason::Timeout {
+            if matches!(reason, Reason::Timeout | Reason::TimeoutOfLarge(_)) {
                 self.counters.fail(reason);
             }
             for address in state.addresses.iter().filter(|_| state.initiator) {

@@ -47,7 +47,7 @@ use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};
 use super::resolve::ResolvedConnection;
 use super::route::{OuterAddresses, Route, Routes};
-use super::trust::{Accepted, PeerCredentials, Refused, Trust};
+use super::trust::{Accepted, Authorities, PeerCredentials, Refused};
 
 /// Questions to other threads of which it is remembered who caused them: as many as their queues take.
 const REQUESTERS: usize = 4096;
@@ -75,8 +75,8 @@ pub(super) enum Effect {
     /// With which of a connection's keys.
     Sign(RequestId, (String, usize), Scheme, Vec<u8>),
     Verify(RequestId, PeerCredentials, Identification),
-    /// Whether a certificate that was accepted before still is.
-    Review(RequestId, Accepted),
+    /// Whether a certificate that a connection accepted before still is.
+    Review(RequestId, String, Accepted),
     /// TLS inside EAP is to work.
     Tls(RequestId, TlsStep),
     /// A responder under load wants a puzzle solved.
@@ -85,7 +85,7 @@ pub(super) enum Effect {
     SetKeys(String, Vec<Key>),
     /// Says where the threads are that sign and verify for TLS.
     Open(KeyHandle),
-    SetTrust(Option<Trust>),
+    SetTrust(Authorities),
     /// Installs a Child SA.
     Install(PreparedChild),
     Child(ChildCommand),
@@ -333,7 +333,7 @@ impl Control {
     }
 
     pub(super) fn signed(&mut self, pending: RequestId, result: Result<Vec<u8>, String>, now: Now) {
-        let answer = result.map_or_else(Response::Refused, Response::Signature);
+        let answer = result.map_or_else(|why| Response::Refused(why.into()), Response::Signature);
         self.respond(pending, answer, now);
     }
 
@@ -368,6 +368,7 @@ impl Control {
             (Ok(_), None) => Response::Refused("nobody asked".into()),
             (Err(Refused::Unacceptable(reason)), _) => Response::Refused(reason),
             (Err(Refused::Elsewhere(reason)), _) => Response::OtherConnection(reason),
+            (Err(Refused::OtherAuthorities(reason)), _) => Response::OtherAuthorities(reason),
         };
         self.respond(pending, answer, now);
     }

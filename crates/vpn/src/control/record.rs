@@ -21,7 +21,7 @@ use crate::trust::Refused;
 impl Control {
     /// A puzzle is solved, or cannot be.
     pub(crate) fn solved(&mut self, pending: RequestId, solution: Option<Solution>, now: Now) {
-        let none = || Response::Refused("the puzzle was not solved".to_owned());
+        let none = || Response::Refused("the puzzle was not solved".into());
         self.respond(pending, solution.map_or_else(none, Response::Solved), now);
     }
 
@@ -39,14 +39,21 @@ impl Control {
             }
             (Ok(_), None) => Response::Refused("nobody asked".into()),
             (Err(Refused::Unacceptable(reason)), _) => Response::Refused(reason),
-            (Err(Refused::Elsewhere(reason)), _) => Response::OtherConnection(reason),
+            // A ticket was given under one connection's authorities, and a review searches no path.
+            (Err(Refused::Elsewhere(reason) | Refused::OtherAuthorities(reason)), _) => {
+                Response::OtherConnection(reason)
+            }
         };
         self.respond(pending, answer, now);
     }
 
     /// Looks at the certificates of all peers again.
-    pub(crate) fn recheck(&mut self, check: &dyn Fn(&Accepted) -> Result<(), String>, now: Now) {
-        let bad = |state: &IkeState| check(state.accepted.as_ref()?).err();
+    pub(crate) fn recheck(
+        &mut self,
+        check: &dyn Fn(&str, &Accepted) -> Result<(), String>,
+        now: Now,
+    ) {
+        let bad = |state: &IkeState| check(&state.connection, state.accepted.as_ref()?).err();
         let bad: Vec<(IkeId, String)> = self
             .ikes
             .iter()

@@ -1,6 +1,8 @@
 //! Two daemons' decisions in virtual time, with nothing but a function between them.
 
 mod certificates;
+mod explained;
+mod proofs;
 mod resumption;
 mod unique;
 mod world;
@@ -328,7 +330,7 @@ fn pool_peer_gets_its_address_and_a_route() {
     let address = LinkCommand::AddRoute(route("10.9.0.2/32"));
     assert_eq!(routes(&world.sides[1]), [address]);
     let child = world.status(1).sas[0].children[0].clone();
-    assert_eq!(child.remote, "10.9.0.2-10.9.0.2");
+    assert_eq!(child.remote, "10.9.0.2/32");
     assert!(world.status(1).counters.child_rekeys >= 10);
     assert_eq!(world.status(0).sas[0].addresses, ["10.9.0.2"]);
 }

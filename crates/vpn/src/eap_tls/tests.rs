@@ -4,7 +4,7 @@ use pki::ocsp::OcspPolicy;
 use pki::profile::{CaKind, Profile};
 use rustls::client::danger::ServerCertVerifier;
 
-use super::super::trust::Trust;
+use super::super::trust::{Authorities, Trust};
 use super::super::wrong_chains::{self, Case};
 use super::*;
 
@@ -23,11 +23,12 @@ fn accepts(case: &Case, now: OffsetDateTime) -> bool {
         trust.accept_crl(list, now).unwrap();
     }
     let trust = trust.with_ocsp(OcspPolicy::IfGiven, &[]);
-    let shared: SharedTrust = Arc::new(RwLock::new(Some(Arc::new(trust))));
+    let shared: SharedTrust = Arc::new(RwLock::new(Authorities::new(Some(trust))));
     let (keys, _none) = mpsc::sync_channel(1);
     let key_handle = KeyHandle::default();
     key_handle.open(keys, shared);
     let server = KnownServer {
+        connection: "office".to_owned(),
         key_handle,
         server: Identification::fqdn(wrong_chains::NAME),
         requirement: Arc::new(Requirement {

@@ -13,6 +13,7 @@ use pki::ocsp::client::MAX_RESPONSE_LEN;
 use super::super::identity;
 use super::super::ocsp::OcspRequest;
 use super::super::ocsp_site::Site;
+use super::super::trust::Authorities;
 use std::sync::RwLock;
 
 use super::*;
@@ -47,7 +48,7 @@ impl Thread {
                 tell.send((peer, result)).unwrap();
             }
         };
-        let shared: SharedTrust = Arc::new(RwLock::new(Some(Arc::new(trust))));
+        let shared: SharedTrust = Arc::new(RwLock::new(Authorities::new(Some(trust))));
         let counters = Arc::new(OcspCounters::default());
         let verifier = PeerVerifier::new(
             Arc::clone(&shared),
@@ -68,6 +69,7 @@ impl Thread {
 
     fn show(&self, peer: u32, certificate: &Certificate, ocsp: &[Vec<u8>]) {
         let shown = PeerCredentials {
+            connection: "peer".to_owned(),
             chain: vec![certificate.to_der().unwrap()],
             ocsp: ocsp.to_vec(),
             in_eap: false,
@@ -193,6 +195,7 @@ fn peer_without_a_responder_or_inside_eap_causes_no_request() {
     thread.end();
     let thread = Thread::start(trust(&site, OcspPolicy::IfGiven, &[URL]), nobody);
     let shown = PeerCredentials {
+        connection: "peer".to_owned(),
         chain: vec![site.camera.to_der().unwrap()],
         ocsp: Vec::new(),
         in_eap: true,
@@ -270,7 +273,7 @@ fn settings_changed_while_waiting_count_at_once() {
     let question = kept.recv_timeout(SOON).unwrap();
     // Meanwhile the authority is not trusted any more: what the responder says does not help.
     let other = Site::new(OffsetDateTime::now_utc());
-    let set = |trust| *thread.shared.write().unwrap() = Some(Arc::new(trust));
+    let set = |trust| *thread.shared.write().unwrap() = Authorities::new(Some(trust));
     set(trust(&other, OcspPolicy::Required, &[URL]));
     question.respond(Ok(site.good(&site.camera)));
     let (_, result) = thread.result();

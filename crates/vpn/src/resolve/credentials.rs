@@ -73,11 +73,12 @@ pub(super) fn sum(seen: Context) -> [u8; SHA256_OUTPUT_LEN] {
 pub(super) fn certificates(
     files: &[PathBuf],
     folder: &Path,
+    place: &str,
 ) -> Result<Vec<Certificate>, ResolveError> {
     let mut all = Vec::new();
     for file in files {
         all.extend(
-            chain(&folder.join(file), "[trust]")?
+            chain(&folder.join(file), place)?
                 .certificates()
                 .iter()
                 .cloned(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ikev2::config::{
-    ClientMethod, Credential, KeyKind, LocalAuth, Ppk, Psk, RemoteAuth, ServerMethod,
+    ClientMethod, Credential, KeyKind, LocalAuth, PeerId, Ppk, Psk, RemoteAuth, ServerMethod,
 };
 use ikev2::wire::{IdType, Identification};
 use keyhost::secret_file::{self, SECRET_MAX};
@@ -19,7 +19,7 @@ use super::{Reader, ResolveError, chain};
 use crate::config::{CredentialConfig, EapConfig, EapMethod, LoginConfig};
 use crate::eap_tls::{self, KeyHandle};
 use crate::identity;
-use crate::requirement::Requirement;
+use crate::requirement::{KeyPin, Requirement};
 use crate::signature::key_kind;
 use crate::trust::{Trust, key_hashes};
 use crate::users::Users;
@@ -79,34 +79,18 @@ impl Reader<'_> {
         peer: Option<&Identification>,
     ) -> Result<Proofs, ResolveError> {
         let requirement = Arc::new(self.requirement()?);
-        if let Some(file) = &self.config.psk_file {
-            if !requirement.is_none() {
-                return Err(self.wrong("peer: a shared secret shows no certificate"));
-            }
-            let secret = self.secret(file)?;
-            if secret.len() < SECRET_MIN {
-                return Err(self.wrong(format!(
-                    "the secret in {} has less than {SECRET_MIN} bytes",
-                    file.display()
-                )));
-            }
-            let psk = Psk::new(&secret);
-            return Ok(Proofs {
-                local: LocalAuth::Psk(psk.clone()),
-                remote: RemoteAuth::Psk(psk),
-                own: vec![],
-                keys: vec![],
-                users: Users::default(),
-                key_handle: KeyHandle::default(),
-                // The file names the peer of each secret.
-                realm: "shared secrets".to_owned(),
-                requirement: Arc::default(),
-            });
+        let psk = self.psk()?;
+        let own_psk = psk.clone().filter(|_| self.config.own_psk().is_some());
+        let peer_psk = psk.filter(|_| self.config.peer_psk().is_some());
+        if peer_psk.is_some() && !requirement.is_none() {
+            return Err(self.wrong("peer: a shared secret shows no certificate"));
         }
         let key_handle = KeyHandle::default();
         let mut users = Users::default();
         let passwords = |eap: &EapConfig| eap.methods == [EapMethod::MsChapV2];
         let authorities = match trust {
+            // Neither leads to an authority: such a peer shows no certificate, or one that it made itself.
+            _ if peer_psk.is_some() || requirement.without_chain => Vec::new(),
             // Peers show what leads to one of these.
             Some(_) if !requirement.authorities.is_empty() => key_hashes(&requirement.authorities),
             Some(trust) => trust.key_hashes(),
@@ -121,6 +105,11 @@ impl Reader<'_> {
         // Users with passwords are those of one connection's file.
         let realm = match &self.config.eap {
             Some(_) => format!("logins of {}", self.config.name),
+            // The file names the peer of each secret, and of each key that counts without authorities.
+            None if peer_psk.is_some() => "shared secrets".to_owned(),
+            None if requirement.without_chain => {
+                format!("keys {}", hex::encode(requirement.pinned_keys.concat()))
+            }
             None => format!("authorities {}", hex::encode(authorities.concat())),
         };
         let mut own = Vec::new();
@@ -129,6 +118,7 @@ impl Reader<'_> {
         }
         let first = own.first();
         let local = match (&self.config.login, first) {
+            _ if let Some(psk) = own_psk => LocalAuth::Psk(psk),
             (Some(login), first) => {
                 let (local, ourselves) =
                     self.login(login, first, &key_handle, peer, &requirement)?;
@@ -146,6 +136,7 @@ impl Reader<'_> {
                 remote
             }
             (Some(_), None) => return Err(self.wrong("`eap` needs `certificate` and `key`")),
+            (None, _) if let Some(psk) = peer_psk => RemoteAuth::Psk(psk),
             (None, _) => RemoteAuth::Certificate {
                 authorities,
                 ocsp: policy != OcspPolicy::Off,
@@ -178,6 +169,21 @@ impl Reader<'_> {
         })
     }
 
+    /// Reads the shared secret.
+    fn psk(&mut self) -> Result<Option<Psk>, ResolveError> {
+        let Some(file) = &self.config.psk_file else {
+            return Ok(None);
+        };
+        let secret = self.secret(file)?;
+        if secret.len() < SECRET_MIN {
+            return Err(self.wrong(format!(
+                "the secret in {} has less than {SECRET_MIN} bytes",
+                file.display()
+            )));
+        }
+        Ok(Some(Psk::new(&secret)))
+    }
+
     /// Builds the demands on peers' certificates.
     fn requirement(&mut self) -> Result<Requirement, ResolveError> {
         let Some(peer) = self.config.peer.clone() else {
@@ -200,13 +206,50 @@ impl Reader<'_> {
             chain.ders().iter().for_each(|der| self.seen.update(der));
             authorities.extend(chain.certificates().iter().cloned());
         }
-        Ok(Requirement {
+        let mut pinned_keys = Vec::new();
+        for text in &peer.pinned_keys {
+            let mut pin = KeyPin::default();
+            hex::decode_to_slice(text, &mut pin).map_err(|_| {
+                self.wrong(format!(
+                    "peer: {text:?} of `pinned_keys` is no SHA-256: 64 hexadecimal digits"
+                ))
+            })?;
+            pinned_keys.push(pin);
+        }
+        let requirement = Requirement {
             authorities,
             kind: peer.kind,
             suffix: peer.domain,
             clearance: peer.min_clearance,
             unit: peer.unit,
-        })
+            pinned_keys,
+            without_chain: !peer.require_chain,
+        };
+        self.check_pinned(&requirement)?;
+        Ok(requirement)
+    }
+
+    /// Refuses a key instead of a chain where nobody but an authority could say the rest.
+    fn check_pinned(&self, requirement: &Requirement) -> Result<(), ResolveError> {
+        let config = self.config;
+        let what = match requirement {
+            _ if !requirement.without_chain => return Ok(()),
+            _ if requirement.pinned_keys.is_empty() => {
+                "peer: `require_chain = false` needs `pinned_keys`: what else would prove the peer?"
+            }
+            _ if requirement.needs_chain() => {
+                "peer: without a chain only `pinned_keys` says who the peer is"
+            }
+            _ if config.trust.is_some() => "`trust` and `require_chain = false` exclude each other",
+            _ if config.login.is_some() || config.eap.is_some() => {
+                "peer: `require_chain = false` does not go with EAP"
+            }
+            _ if !matches!(self.remote_id()?, PeerId::Exactly(_)) => {
+                "peer: without a chain whoever has the key chooses their name: `remote_id` names one"
+            }
+            _ => return Ok(()),
+        };
+        Err(self.wrong(what))
     }
 
     /// Whether somebody shows a certificate inside EAP.

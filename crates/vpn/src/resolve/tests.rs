@@ -555,7 +555,7 @@ fn ocsp_responders_need_a_policy_and_keep_their_order() {
     ] {
         let loaded = with(&lines).unwrap();
         assert_eq!(loaded.ocsp_responders(), expected);
-        assert_eq!(loaded.trust.unwrap().responders(), expected);
+        assert_eq!(loaded.trust.of("any").unwrap().responders(), expected);
     }
     let off = "`ocsp_responder` needs ocsp = \"if-given\" or \"required\"";
     for (lines, expected) in [

@@ -138,13 +138,26 @@ fn certificate_speaks_for_its_names_only() {
     }
     // The common name is no host name, and no user's name: no constraints bind it.
     let user = |name: &str| Identification {
-        kind: ikev2::wire::IdType::KEY_ID,
+        kind: IdType::KEY_ID,
         data: name.as_bytes().to_vec(),
     };
-    let verify = |id| trust.verify(&chain, &[], &id, &Requirement::default(), NOW);
-    assert!(verify(user("camera-17.example.org")).is_ok());
-    let refused = verify(user("camera-17"));
-    assert!(matches!(refused, Err(PeerError::Identity { .. })));
+    let log_in = |id, in_eap| {
+        let demand = Requirement::default();
+        let verified = trust.examine((&chain, &[]), (&id, in_eap), &demand, NOW);
+        verified.map(drop)
+    };
+    assert!(log_in(user("camera-17.example.org"), true).is_ok());
+    for (name, in_eap) in [
+        ("camera-17", true),
+        // Another spelling would be another user.
+        ("Camera-17.example.org", true),
+        // Outside of EAP no certificate speaks for an opaque identity, its common name least of all.
+        ("camera-17.example.org", false),
+        ("camera-17", false),
+    ] {
+        let refused = log_in(user(name), in_eap);
+        assert!(matches!(refused, Err(PeerError::Identity { .. })), "{name}");
+    }
     for bad in [
         "camera-17",
         "camera-18.example.org",

@@ -373,7 +373,7 @@ fn accepted_certificate_belongs_to_the_handshake_that_asked() {
     assert_eq!(accepted.subject, "CN=certificate 0");
     // Revoking its certificate ends it; revoking theirs does not.
     let revoke = |gateway: &mut Side, subject: &'static str| {
-        let revoked = move |accepted: &Accepted| match accepted.subject == subject {
+        let revoked = move |_: &str, accepted: &Accepted| match accepted.subject == subject {
             true => Err("revoked".to_owned()),
             false => Ok(()),
         };

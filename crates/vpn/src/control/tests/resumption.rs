@@ -80,7 +80,7 @@ fn resumed_camera_shows_no_certificate_and_is_reviewed() {
     }
     // What holds for others holds for it: it ends when its certificate does.
     let now = site.world.now();
-    let revoked = |_: &Accepted| Err("revoked".to_owned());
+    let revoked = |_: &str, _: &Accepted| Err("revoked".to_owned());
     site.world.sides[1].control.recheck(&revoked, now);
     assert_eq!(site.world.sides[1].control.counters.revoked, 1);
 }
@@ -89,8 +89,7 @@ fn resumed_camera_shows_no_certificate_and_is_reviewed() {
 fn revoked_camera_cannot_resume() {
     let mut resuming = Resuming::new();
     let (list, now) = (resuming.list.clone(), time::OffsetDateTime::now_utc());
-    let trust = resuming.crash().trust.as_ref().unwrap();
-    trust.accept_crl(&list, now).unwrap();
+    resuming.crash().trust.accept_crls(&[list], now);
     resuming.come_again();
     assert_eq!(resuming.world.sides[1].seen.1, 1, "it was looked at");
     assert!(resuming.world.status(1).sas.is_empty());

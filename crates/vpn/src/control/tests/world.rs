@@ -17,7 +17,7 @@ use super::super::*;
 use crate::command::{Command, Reply};
 use crate::resolve::ResolvedConfig;
 use crate::signature;
-use crate::trust::Refused;
+use crate::trust::{Authorities, Refused, verify_key};
 
 pub(super) const CAMERA: &str = r#"
 status = "s"
@@ -113,7 +113,7 @@ pub(super) struct Done {
 pub(super) struct Side {
     pub(super) control: Control,
     pub(super) done: Done,
-    pub(super) trust: Option<Trust>,
+    pub(super) trust: Authorities,
     pub(super) keys: BTreeMap<String, Vec<Key>>,
     /// Certificates that were verified, and those that were reviewed.
     pub(super) seen: (usize, usize),
@@ -123,7 +123,7 @@ impl Side {
     pub(super) fn new(text: &str, folder: &std::path::Path, number: usize, start: Instant) -> Self {
         let mut loaded =
             ResolvedConfig::read(text, folder, &KeyHost::in_thread().unwrap()).unwrap();
-        let trust = loaded.trust.take();
+        let trust = std::mem::take(&mut loaded.trust);
         let own: IpAddr = match number {
             0 => [192, 0, 2, 7].into(),
             other => [192, 0, 2, u8::try_from(other).unwrap()].into(),
@@ -161,20 +161,26 @@ impl Side {
                 self.control
                     .signed(pending, signed.map_err(|error| error.to_string()), now);
             }
-            Effect::Review(pending, accepted) => {
+            Effect::Review(pending, connection, accepted) => {
                 self.seen.1 += 1;
-                let trust = self.trust.as_ref().unwrap();
+                let trust = self.trust.of(&connection).unwrap();
                 let reviewed = trust.review(&accepted, time::OffsetDateTime::now_utc());
                 let refused =
-                    |error: pki::path::PathError| Refused::Unacceptable(error.to_string());
+                    |error: pki::path::PathError| Refused::Unacceptable(error.to_string().into());
                 let result = reviewed.map(|()| accepted).map_err(refused);
                 self.control.reviewed(pending, result, now);
             }
             Effect::Verify(pending, shown, id) => {
                 self.seen.0 += 1;
-                let trust = self.trust.as_ref().unwrap();
                 let utc = time::OffsetDateTime::now_utc();
-                let result = trust.verify(&shown.chain, &[], &id, &shown.requirement, utc);
+                let requirement = &shown.requirement;
+                let result = match requirement.without_chain {
+                    true => verify_key(&shown.chain[0], &id, requirement, utc),
+                    false => {
+                        let trust = self.trust.of(&shown.connection).unwrap();
+                        trust.verify(&shown.chain, &[], &id, requirement, utc)
+                    }
+                };
                 self.control
                     .verified(pending, result.map_err(Refused::from), now);
             }

@@ -1,0 +1,98 @@
+//! Settings of a connection that do not go together.
+
+use std::time::Duration;
+
+use tunnel::config::{BackendConfig, ModeConfig};
+
+use super::{CHILDREN, Reader, ResolveError};
+use crate::config::{PskProves, Start};
+
+impl Reader<'_> {
+    /// Refuses settings that do not go together.
+    pub(super) fn check(&self) -> Result<(), ResolveError> {
+        let config = self.config;
+        let listen = self.all.path.listen;
+        let pool = |name: &String| self.all.pool.iter().any(|pool| pool.name == *name);
+        let starts = config.start != Start::None;
+        let ours = config.certificate.is_some() && config.login.is_none();
+        let ways = [config.own_psk().is_some(), ours, config.login.is_some()];
+        let ways = ways.into_iter().filter(|way| *way).count();
+        let transport = config.hosts(listen).is_some();
+        let kernel = self.all.backend == BackendConfig::Kernel;
+        let what = match config {
+            _ if config.name.is_empty() => "it has no name",
+            _ if config.child.is_empty() => "it has no [[connection.child]]",
+            _ if config.child.len() > CHILDREN => "it has more than 64 children",
+            _ if ways != 1 => {
+                "one of `psk_file`, `certificate` and `login` says how we authenticate"
+            }
+            _ if config.psk_proves != PskProves::Both && config.psk_file.is_none() => {
+                "`psk_proves` says whose proof the secret in `psk_file` is"
+            }
+            _ if config.peer_psk().is_some() && config.login.is_some() => {
+                "`login` is for gateways that prove themselves with a certificate"
+            }
+            _ if config.peer_psk().is_some() && config.trust.is_some() => {
+                "`trust` is for peers with certificates, and this one proves itself with a secret"
+            }
+            _ if config.login.is_some() && config.eap.is_some() => {
+                "`login` is for those who start a connection, `eap` for those who serve it"
+            }
+            _ if config.eap.is_some() && (starts || config.psk_file.is_some()) => {
+                "`eap` is for peers that start the connection, towards whom a certificate proves us"
+            }
+            _ if config.certificate.is_some() != config.key.is_some() => {
+                "`certificate` and `key` go together"
+            }
+            _ if config.certificate.is_none()
+                && !(config.further_certificates.is_empty() && config.ocsp_response.is_none()) =>
+            {
+                "`further_certificates` and `ocsp_response` need `certificate`"
+            }
+            _ if config.login.is_some() && !config.further_certificates.is_empty() => {
+                "`login` takes one certificate"
+            }
+            _ if config
+                .further_addresses
+                .iter()
+                .any(|address| address.is_ipv4() != listen.is_ipv4()) =>
+            {
+                "`further_addresses` are of another address family than `listen` of [path]"
+            }
+            _ if !config.further_addresses.is_empty() && !listen.is_unspecified() => {
+                "`further_addresses` need a `listen` of [path] that has them all: 0.0.0.0 or ::"
+            }
+            _ if starts && config.remote.is_none() => "it can only be started with `remote`",
+            _ if config
+                .remote
+                .is_some_and(|r| r.is_ipv4() != listen.is_ipv4()) =>
+            {
+                "`remote` is of another address family than `listen` of [path]"
+            }
+            _ if config.pool.is_some() && !config.request.is_empty() => {
+                "`pool` gives addresses and `request` asks for them: not both"
+            }
+            _ if config.pool.is_some() && starts => {
+                "`pool` is for peers that start the connection themselves"
+            }
+            _ if config.start == Start::Trap && !config.request.is_empty() => {
+                "start = \"trap\" needs an address of our own, not `request`"
+            }
+            _ if config.pool.as_ref().is_some_and(|name| !pool(name)) => {
+                "there is no [[pool]] of that name"
+            }
+            _ if kernel && config.start == Start::Trap => {
+                "start = \"trap\" is for backend = \"user\""
+            }
+            _ if kernel && config.child.iter().any(|c| c.mode == ModeConfig::Transport) => {
+                "transport mode is for backend = \"user\""
+            }
+            _ if transport && (config.pool.is_some() || !config.request.is_empty()) => {
+                "transport mode has no addresses inside the tunnel"
+            }
+            _ if config.lifetime < Duration::from_secs(1) => "`lifetime` is below one second",
+            _ => return Ok(()),
+        };
+        Err(self.wrong(what))
+    }
+}
