@@ -86,6 +86,14 @@ def administrators(suite):
         (change,) = events(site, "directory.disable")[-1:] or events(site, "directory.change")[-1:]
         equal(change["actor"]["id"], "keeper-1")
         contains(change["actor"]["name"], "site not running")
+    with suite.case("demands fall neither with a configuration that nobody names nor with the demo"):
+        before = events(site, "settings.change")
+        refusal = cordon(*disable, "--data", site.data, "--log", "off", code=1).stderr
+        contains(refusal, 'administration.require = "certificate"')
+        contains(refusal, "--config")
+        contains(cordon("demo", "--once", "--data", site.data, "--log", "off", code=1).stderr, "not made by the demo")
+        contains(cordon("demo", "--once", *site.arguments(), "--log", "off", code=1).stderr, "not made by the demo")
+        equal(events(site, "settings.change"), before)
     site.verify_audit()
 
 

@@ -12,15 +12,48 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use crate::config::Config;
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Changes of one start that have an event each; the last one counts those beyond.
 const MOST: usize = 100;
 /// Characters of a value in an event.
 const LONGEST: usize = 512;
 
+/// Settings that decide who may give commands, and where plates and places lie.
+const DEMANDS: [&str; 3] = [
+    "administration.require",
+    "registration.approvals",
+    "storage.at_rest",
+];
+
 /// Settings by dotted name.
 type Settings = BTreeMap<String, Value>;
+
+/// Refuses to open a site without its configuration if that had demands: they would not count just because nobody
+/// named the file.
+///
+/// # Errors
+/// The first demand of the last start that the defaults do not make.
+pub(crate) fn check_without_file(data: &Path) -> Outcome {
+    let Some(before) = read(&path(data))? else {
+        return Ok(());
+    };
+    let defaults = flatten(&Config::default())?;
+    for name in DEMANDS {
+        if let Some(demanded) = before.get(name)
+            && Some(demanded) != defaults.get(name)
+        {
+            let what = anyhow::anyhow!(
+                "{} was opened last with {name} = {demanded}, and no configuration says so now",
+                data.display()
+            );
+            let hint =
+                "name its configuration with --config; a demand is given up in that file only";
+            return Err(Failure::new(what, hint));
+        }
+    }
+    Ok(())
+}
 
 /// Records what differs from the settings of the last start, then keeps these.
 ///
@@ -98,13 +131,9 @@ fn events(before: Option<&Settings>, after: &Settings, now: OffsetDateTime) -> V
         Event::new(now, who, action, resource, EventOutcome::Ok)
     };
     let Some(before) = before else {
-        // Those that decide who may give commands and where plates and places lie; the rest when it changes.
+        // The rest when it changes.
         let mut first = event("settings.begin", "settings".to_owned());
-        for name in [
-            "administration.require",
-            "registration.approvals",
-            "storage.at_rest",
-        ] {
+        for name in DEMANDS {
             let value = text(after.get(name));
             first = first.with_detail(name.replace('.', "_"), value);
         }

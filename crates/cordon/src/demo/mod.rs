@@ -19,16 +19,18 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::administrator::{Caller, admit};
 use crate::cli::Demo;
 use crate::console::this_process;
 use crate::control::{Request, execute};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::giver::Giver;
 use crate::site::Site;
 use crate::up::Running;
 use commandline::stop_on_signals;
 use tunnel::Tunnel;
 
+/// File that says that a folder is the demo's.
+const MARK: &str = ".demo";
 /// Name of the demo's camera.
 const DEVICE: &str = "camera-17";
 /// The camera may seal what the most sensitive pictures need.
@@ -42,6 +44,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     let started = Instant::now();
+    claim(&args.site.data)?;
     let mut site = Site::open(&args.site).await?;
     if args.site.config.is_none() {
         free_ports(&mut site);
@@ -97,6 +100,35 @@ pub(crate) async fn run(args: &Demo, json: bool) -> Outcome {
     let outcome = running.until_stopped().await;
     tunnel.into_iter().for_each(Tunnel::end);
     outcome
+}
+
+/// Marks a new folder as the demo's, and refuses any other that is not: it makes people with rights and passwords.
+fn claim(data: &Path) -> Outcome {
+    let mark = data.join(MARK);
+    let hint = "check the folder's rights";
+    // Versions before the mark left this folder.
+    if mark.exists() || data.join("people").exists() {
+        return Ok(());
+    }
+    durable::create_dir_all(data).or_hint(format!("cannot make {}", data.display()), hint)?;
+    let mut items =
+        std::fs::read_dir(data).or_hint(format!("cannot read {}", data.display()), hint)?;
+    if items.next().is_some() {
+        let what = anyhow::anyhow!("{} was not made by the demo", data.display());
+        return Err(Failure::new(what, "name a new folder with --data"));
+    }
+    durable::write_new(&mark, b"", 0o600).or_hint(format!("cannot write {}", mark.display()), hint)
+}
+
+/// Carries out what this process may order on this site, as a command would be.
+async fn order(site: &Site, request: Request) -> Outcome<serde_json::Value> {
+    let caller = Caller {
+        unix: this_process(),
+        proof: None,
+        offline: false,
+    };
+    let giver = admit(site, &request, caller).await?;
+    execute(site, request, &giver).await
 }
 
 /// The tunnel between camera and centre, where this host lets us: it takes root. The centre then listens
@@ -193,7 +225,7 @@ impl DemoCamera {
                 clearance: CLEARANCE,
                 hours: 1,
             };
-            let answer = execute(site, request, &Giver::process(this_process())).await?;
+            let answer = order(site, request).await?;
             let code = crate::commands::text(&answer, "code");
             write(&folder.join("code"), code.as_bytes())?;
         }

@@ -6,10 +6,8 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::commands::pki::new_password;
-use crate::console::this_process;
-use crate::control::{Request, execute, write_new};
+use crate::control::{Request, write_new};
 use crate::failure::{OrHint as _, Outcome};
-use crate::giver::Giver;
 use crate::site::Site;
 
 /// User id, name, clearance, roles.
@@ -60,12 +58,12 @@ pub(super) async fn ensure(site: &Site) -> Outcome<People> {
             people,
             enable: false,
         };
-        execute(site, import, &Giver::process(this_process())).await?;
+        super::order(site, import).await?;
         let request = Request::IssueUser {
             uid: uid.to_owned(),
             password: password.clone(),
         };
-        let issued = execute(site, request, &Giver::process(this_process())).await?;
+        let issued = super::order(site, request).await?;
         let p12 = hex::decode(crate::commands::text(&issued, "pkcs12_hex"))
             .or_hint("the certificate is damaged", "report this")?;
         let file = folder.join(format!("{uid}.p12"));

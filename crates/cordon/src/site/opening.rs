@@ -34,6 +34,9 @@ impl Site {
             "name another folder with --data, or check its rights",
         )?;
         private(&data)?;
+        if args.config.is_none() {
+            crate::settings::check_without_file(&data)?;
+        }
         crate::at_rest::demand(&config, &data)?;
         let secret = commandline::passphrase(&data, args.passphrase_file.as_deref())?;
         let secret = Passphrase::new(secret);
