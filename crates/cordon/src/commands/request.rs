@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use approval::Request;
+use commandline::visible;
 use serde_json::Value;
 
 use super::{field, list, print, request_export, text};
@@ -121,7 +122,9 @@ fn described(value: &Value) -> String {
         }
     }
     lines.push_str(&format!("  asked by     {}\n", text(request, "requester")));
-    lines.push_str(&format!("  why          {}\n", text(request, "reason")));
+    // Lines of a reason must not pass for lines of this.
+    let why = visible(text(request, "reason"));
+    lines.push_str(&format!("  why          {why}\n"));
     lines.push_str(&format!(
         "  approvals    {} needed\n",
         field(value, "approvals_needed")
@@ -133,7 +136,7 @@ fn described(value: &Value) -> String {
             text(change, "at"),
             text(change, "step"),
             text(change, "by"),
-            text(change, "reason"),
+            visible(text(change, "reason")),
         ));
     }
     lines
