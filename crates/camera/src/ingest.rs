@@ -230,8 +230,15 @@ impl Ingest {
         let Ok(disk) = rustix::fs::statvfs(&self.shared.config.spool.folder) else {
             return Ok(());
         };
+        let needed = size.saturating_add(RESERVE);
+        let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
+        if needed > whole {
+            return Err(Failure::Reject(format!(
+                "it needs {needed} bytes, the disk of the spool has {whole}"
+            )));
+        }
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        match free < size.saturating_add(RESERVE) {
+        match free < needed {
             true => Err(Failure::Full),
             false => Ok(()),
         }

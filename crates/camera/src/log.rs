@@ -130,8 +130,15 @@ impl LogMemory {
                 let Some(note) = record(&folder.join(name))? else {
                     return Ok(None);
                 };
-                let checkpoint = key.open(note.as_bytes()).map_err(io::Error::other)?;
-                Ok(Some(Seen { note, checkpoint }))
+                // A camera that does not start loses pictures; one that has forgotten a checkpoint gets the next one with
+                // its next receipt.
+                Ok(match key.open(note.as_bytes()) {
+                    Ok(checkpoint) => Some(Seen { note, checkpoint }),
+                    Err(error) => {
+                        tracing::error!(name, %error, "what was known of the centre's log is damaged");
+                        None
+                    }
+                })
             };
             memory.proved = seen(PROVED)?;
             memory.newest = seen(NEWEST)?;
@@ -382,8 +389,7 @@ fn decoded(hashes: &[String]) -> Result<Vec<Hash>, LogError> {
 /// The newest record of a register, or the content of a file that is none.
 fn record(path: &Path) -> io::Result<Option<String>> {
     let record = register::read(path)?;
-    let text = record.map(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
-    text.transpose()
+    Ok(record.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {

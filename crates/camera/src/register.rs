@@ -75,8 +75,15 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     };
     let mut rest = bytes.as_slice();
     let mut newest = None;
-    while let Some((record, after)) = next(rest) {
-        (newest, rest) = (Some(record.to_vec()), after);
+    while !rest.is_empty() {
+        rest = match next(rest) {
+            Some((record, after)) => {
+                newest = Some(record.to_vec());
+                after
+            }
+            // A damaged record does not hide those after it, wherever the next one begins.
+            None => rest.get(1..).unwrap_or_default(),
+        };
     }
     Ok(newest.or(Some(bytes)))
 }
@@ -131,6 +138,16 @@ mod tests {
                 let complete = ends.iter().filter(|e| **e <= end as u64).count();
                 assert_eq!(read(&path).unwrap().unwrap(), records[complete - 1]);
             }
+        }
+        // A damaged record hides neither those before nor those after it.
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, &damaged).unwrap();
+            let read = read(&path).unwrap().unwrap();
+            let last = usize::try_from(ends[2]).unwrap();
+            let expected = if at < last { records[3] } else { records[2] };
+            assert_eq!(read, expected, "byte {at}");
         }
         // Whoever comes next does not write behind the torn end.
         fs::write(&path, &whole[..whole.len() - 1]).unwrap();

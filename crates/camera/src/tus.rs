@@ -19,6 +19,7 @@
 //!                                 ◄───  200, the receipt
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,17 +81,20 @@ struct Problem {
     receipt: Option<String>,
 }
 
-/// Whether the centre may be given a block's bytes with the announcement of the block.
+/// Which blocks may be given to the centre with their announcement.
 ///
-/// A centre that refuses does so after it got all bytes: some blocks, twice as many after each refusal, are then
-/// only announced before it is tried again.
+/// Only those that are announced for the first time: what became of the others the centre says when they are announced
+/// again. A centre that refuses does so after it got all bytes: some blocks, twice as many after each refusal, are
+/// then only announced before it is tried again.
 #[derive(Default)]
-pub(crate) struct AtOnce(Mutex<Refusals>);
+pub(crate) struct AtOnce(Mutex<Attempts>);
 
 #[derive(Default)]
-struct Refusals {
-    /// One after the other.
-    count: u32,
+struct Attempts {
+    /// Numbers of the blocks that were announced by this process and are in the spool.
+    announced: BTreeSet<u64>,
+    /// Refusals one after the other.
+    refusals: u32,
     /// Announcements that go without bytes.
     without: u32,
 }
@@ -99,32 +103,39 @@ impl AtOnce {
     /// Most announcements that go without bytes after a refusal.
     const MOST: u32 = 64;
 
-    fn lock(&self) -> MutexGuard<'_, Refusals> {
+    fn lock(&self) -> MutexGuard<'_, Attempts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_allowed(&self) -> bool {
-        self.lock().without == 0
+    /// Takes note of an announcement; whether it may bring the block.
+    fn begin(&self, sequence: u64) -> bool {
+        let mut attempts = self.lock();
+        attempts.announced.insert(sequence) && attempts.without == 0
     }
 
     fn refused(&self) {
-        let mut refusals = self.lock();
-        refusals.count = refusals.count.saturating_add(1);
-        refusals.without = 2_u32.saturating_pow(refusals.count).min(Self::MOST);
+        let mut attempts = self.lock();
+        attempts.refusals = attempts.refusals.saturating_add(1);
+        attempts.without = 2_u32.saturating_pow(attempts.refusals).min(Self::MOST);
     }
 
     fn taken(&self) {
-        self.lock().count = 0;
+        self.lock().refusals = 0;
     }
 
     fn announced(&self) {
-        let mut refusals = self.lock();
-        refusals.without = refusals.without.saturating_sub(1);
+        let mut attempts = self.lock();
+        attempts.without = attempts.without.saturating_sub(1);
     }
 
     /// The centre is of a version that does not look at the bytes: none go in vain as long as this process runs.
     fn not_understood(&self) {
         self.lock().without = u32::MAX;
+    }
+
+    /// The block is gone, by a receipt or otherwise.
+    pub(crate) fn done(&self, sequence: u64) {
+        self.lock().announced.remove(&sequence);
     }
 }
 
@@ -226,7 +237,7 @@ impl Upload<'_> {
             .header("upload-metadata", metadata)
             // Of a block that the centre has already, the receipt is all we want.
             .header("cordon-receipt", "1");
-        let whole = self.at_once.is_allowed()
+        let whole = self.at_once.begin(self.entry.sequence)
             && connection
                 .bearer
                 .takes_at_once(self.entry.size, self.chunk_len);
@@ -329,6 +340,16 @@ impl Upload<'_> {
                         request: "part",
                         problem: "no progress",
                     })?;
+                    // A centre that takes a little of each part would have the rest sent again and again.
+                    if offset != end {
+                        resyncs = resyncs.saturating_add(1);
+                    }
+                    if resyncs > MAX_RESYNCS {
+                        return Err(TusError::Protocol {
+                            request: "part",
+                            problem: "takes less than it is sent",
+                        });
+                    }
                     false
                 }
                 // Damaged on the way (460 of the checksum extension), or the two ends disagree.

@@ -165,7 +165,7 @@ impl Worker {
             Ok(der) => match self.confirm(entry, der).await {
                 Ok(()) => {
                     let _ = std::fs::remove_file(self.memory(sequence));
-                    self.shared.queue().done(sequence);
+                    self.done(sequence);
                     return;
                 }
                 Err(error) => {
@@ -186,6 +186,12 @@ impl Worker {
             TusError::Status { retry_after, .. } => self.postpone(sequence, *retry_after),
             _ => self.postpone(sequence, None),
         }
+    }
+
+    /// The block is gone from the spool.
+    fn done(&self, sequence: u64) {
+        self.shared.queue().done(sequence);
+        self.shared.at_once.done(sequence);
     }
 
     fn postpone(&self, sequence: u64, at_least: Option<Duration>) {
@@ -209,11 +215,11 @@ impl Worker {
         match checked {
             Ok(Ok(Checked::SetAside(dropped))) => {
                 let _ = std::fs::remove_file(self.memory(sequence));
-                self.shared.queue().done(sequence);
+                self.done(sequence);
                 self.shared.report_dropped(vec![dropped]);
             }
             // Evicted while it was being sent.
-            Ok(Err(SpoolError::NotFound { .. })) => self.shared.queue().done(sequence),
+            Ok(Err(SpoolError::NotFound { .. })) => self.done(sequence),
             Ok(Err(error)) => {
                 count(&self.shared.metrics.read_errors);
                 self.shared.emit(CameraEvent::Unreadable {

@@ -38,6 +38,10 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
         }
         paused_until = None;
         let now = OffsetDateTime::now_utc();
+        // Nothing can be issued by a clock that went back, and a failure's pause would last beyond its correction.
+        if site.clock.check(now).is_err() {
+            continue;
+        }
         match site.credentials.renew(&site.registry, now).await {
             Ok(renewed) => {
                 for name in renewed {

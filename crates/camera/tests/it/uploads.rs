@@ -148,6 +148,22 @@ async fn blocks_over_a_fast_bearer_take_one_request_each_once_it_has_shown_that_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn block_whose_receipt_is_refused_is_not_sent_at_once_again() {
+    let (mut stage, centre, _) = scene(Mischief::WrongReceipt).await;
+    stage.config.uplink.parallel = 1;
+    for i in 0..6 {
+        stage.picture(&format!("p{i}"), &noise(200_000, i), 1);
+    }
+    let running = stage.start().await;
+    until("refusals", || running.metrics.snapshot().failures > 30).await;
+    assert!(centre.at_once.load(Ordering::SeqCst) > 0);
+    let received = *centre.received.lock().unwrap();
+    assert!(received < 6 * 201_000 + 20_000, "{received}");
+    assert_eq!(names(stage.path("spool/blocks")).len(), 6);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn line_that_cuts_every_block_sent_at_once_still_gets_them_all_through() {
     let (mut stage, centre, port) = scene(Mischief::None).await;
     let line = proxy::start(port, |_| Some(700_000)).await;

@@ -358,7 +358,7 @@ impl Intake {
         self.inner.uploads.find(&upload.id, &upload.device).await?;
         let block = match self.inner.uploads.hash(upload) {
             Some(block) => block,
-            None => hash_file(&self.inner.pool, path.clone()).await?,
+            None => self.hash_durable(upload).await?,
         };
         if upload
             .block_sha256
@@ -395,6 +395,17 @@ impl Intake {
             Filed::Known(known) => self.repeat(upload, &block, known).await,
             Filed::OtherSender => self.discard(upload, "other-sender").await.map(|()| None),
         }
+    }
+
+    /// Hashes an upload whose bytes another process may have written, and makes them durable: that one may have ended
+    /// between the last byte and its sync.
+    async fn hash_durable(&self, upload: &Upload) -> Result<Sha256Digest, SettleError> {
+        let (uploads, id) = (self.inner.uploads.clone(), upload.id.clone());
+        let work = move || {
+            uploads.sync_file(&id)?;
+            hash_file(&uploads.path(&id))
+        };
+        Ok(self.inner.pool.run(work).await??)
     }
 
     /// A duplicate: the same bytes get the same receipt.
@@ -542,19 +553,16 @@ impl Intake {
     }
 }
 
-async fn hash_file(pool: &Pool, path: std::path::PathBuf) -> Result<Sha256Digest, SettleError> {
-    let work = move || -> io::Result<Sha256Digest> {
-        let mut file = File::open(path)?;
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 256 * 1024];
-        loop {
-            match file.read(&mut buffer)? {
-                0 => return Ok(hash.finish()),
-                n => hash.update(buffer.get(..n).unwrap_or_default()),
-            }
+fn hash_file(path: &Path) -> io::Result<Sha256Digest> {
+    let mut file = File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hash.finish()),
+            n => hash.update(buffer.get(..n).unwrap_or_default()),
         }
-    };
-    Ok(pool.run(work).await??)
+    }
 }
 
 /// How the first transaction ended.

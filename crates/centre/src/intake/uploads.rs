@@ -77,6 +77,11 @@ impl Uploads {
         self.folder.join(format!("{id}.part"))
     }
 
+    /// Makes the bytes of upload `id` durable, whoever wrote them.
+    pub(super) fn sync_file(&self, id: &str) -> io::Result<()> {
+        self.disk.sync(&self.disk.open_append(&self.path(id))?)
+    }
+
     /// Removes the bytes of upload `id`; no error if they are gone.
     pub(super) fn remove_file(&self, id: &str) -> io::Result<()> {
         self.hashes.forget(id);

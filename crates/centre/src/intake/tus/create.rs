@@ -7,9 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use error_report::Report;
 use futures_util::StreamExt as _;
-use http::header::LOCATION;
+use http::header::{EXPECT, LOCATION};
 use http::{HeaderMap, StatusCode};
 use std::net::SocketAddr;
+use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::super::Intake;
@@ -17,9 +18,9 @@ use super::super::append::OnCut;
 use super::super::checksum::Checksum;
 use super::super::upload::{Outcome, Upload, UploadError};
 use super::{
-    BASE, IDLE, RECEIPT, RECEIPT_WAIT, UPLOAD_CHECKSUM, UPLOAD_EXPIRES, UPLOAD_LENGTH,
-    UPLOAD_METADATA, UPLOAD_OFFSET, bad_header, check_content_type, check_version, expires, number,
-    receipt_answer, receive, refused,
+    BASE, RECEIPT, RECEIPT_WAIT, UPLOAD_CHECKSUM, UPLOAD_EXPIRES, UPLOAD_LENGTH, UPLOAD_METADATA,
+    UPLOAD_OFFSET, bad_header, check_content_type, check_version, expires, number, receipt_answer,
+    receive, refused,
 };
 use crate::device::Device;
 use crate::problem::Problem;
@@ -28,6 +29,8 @@ use crate::problem::Problem;
 const MAX_METADATA: usize = 4096;
 /// Bytes read of a refused creation: as many as a camera sends with an announcement.
 const DRAINED: usize = 8 << 20;
+/// Time for that: what a camera sends at once takes its bearer two seconds.
+const DRAINING: Duration = Duration::from_secs(10);
 
 pub(super) async fn create(
     State(intake): State<Intake>,
@@ -40,14 +43,16 @@ pub(super) async fn create(
     let request = Creation::parse(&headers, &body)?;
     let mut body = request.brings_bytes.then_some(body);
     let created = request.create(&intake, &device, from).await;
+    // Whoever asked whether to send has not sent.
+    let asked = headers.contains_key(EXPECT);
     let upload = match created {
         Ok(Created::Upload(upload)) => upload,
         Ok(Created::Known(address)) => {
-            drain(body).await;
+            drain(body.filter(|_| !asked)).await;
             return Ok((StatusCode::OK, [(RECEIPT, address)]).into_response());
         }
         Err(problem) => {
-            drain(body).await;
+            drain(body.filter(|_| !asked)).await;
             return Err(problem);
         }
     };
@@ -162,18 +167,21 @@ async fn receive_first(
     received.await.map_err(|e| Problem::internal(&e))?
 }
 
-/// Reads what a refused request still brings, as far as [`DRAINED`]: a client that sends is deaf to an answer, and learns of a closed
-/// connection only.
+/// Reads what a refused request still brings, as far as [`DRAINED`] and for [`DRAINING`]: a client that sends is deaf to an answer,
+/// and learns of a closed connection only.
 async fn drain(body: Option<Body>) {
     let Some(body) = body else { return };
-    let mut parts = body.into_data_stream();
-    let mut drained = 0_usize;
-    while let Ok(Some(Ok(part))) = tokio::time::timeout(IDLE, parts.next()).await {
-        drained = drained.saturating_add(part.len());
-        if drained > DRAINED {
-            return;
+    let read = async {
+        let mut parts = body.into_data_stream();
+        let mut drained = 0_usize;
+        while let Some(Ok(part)) = parts.next().await {
+            drained = drained.saturating_add(part.len());
+            if drained > DRAINED {
+                return;
+            }
         }
-    }
+    };
+    let _ = tokio::time::timeout(DRAINING, read).await;
 }
 
 /// The metadata value `sha256`: base64 of 64 hexadecimal digits.
