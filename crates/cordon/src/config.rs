@@ -1,11 +1,14 @@
 //! `cordon.toml`: every setting has a default, every mistake is named with its line.
 
+mod mail;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::mail::{Mail, Security};
 use crate::failure::{Failure, Outcome};
 
 /// Longest grace for renewals after a certificate's end.
@@ -24,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) administration: Administration,
     pub(crate) registration: Registration,
     pub(crate) storage: Storage,
+    pub(crate) mail: Mail,
 }
 
 /// Who may give commands.
@@ -349,6 +353,9 @@ impl Config {
                 _ => "registration.approvers",
             };
             return Some((setting, format!("makes no sense: {error}")));
+        }
+        if let Some(problem) = self.mail.problem() {
+            return Some(problem);
         }
         if self.intake.max_block_bytes == 0 || self.intake.max_open_uploads == 0 {
             return Some((

@@ -28,6 +28,7 @@ mod last_checkpoint;
 mod listener;
 mod log_proof;
 mod metrics;
+mod notices;
 mod openvpn;
 mod orders;
 mod registration;

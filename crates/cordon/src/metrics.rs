@@ -15,15 +15,22 @@ use time::OffsetDateTime;
 
 use crate::gate::Gate;
 use crate::listener;
+use crate::notices;
 use crate::renewal;
 use crate::site::Site;
 
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `/metrics` and `/healthz`.
-pub(crate) fn router(site: &Site, gate: &Gate, listeners: &listener::Metrics) -> Router {
+pub(crate) fn router(
+    site: &Site,
+    gate: &Gate,
+    listeners: &listener::Metrics,
+    notices: &notices::Metrics,
+) -> Router {
     let mut registry = Registry::default();
     listeners.register(&mut registry);
+    notices.register(&mut registry);
     registry.register(
         "cordon_refusals",
         "Certificates and logins refused, by action and reason",

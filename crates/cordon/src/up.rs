@@ -23,6 +23,7 @@ use crate::backend::PortalBackend;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
 use crate::listener::{self, DEVICES, Listener, PEOPLE};
+use crate::notices::{self, Notices, Relay};
 use crate::site::Site;
 use crate::{control, last_checkpoint, metrics, renewal};
 
@@ -65,6 +66,8 @@ impl Running {
             address(&metrics_socket, "listen.metrics")?,
         );
         let gate = Arc::new(Gate::new(site.clone()));
+        let relay = Relay::open(&site.config.mail)?;
+        let told = notices::Metrics::default();
         let bounds = listener::bounds_for_this_process();
         let counters = listener::Metrics::default();
         let mut listeners = vec![
@@ -103,7 +106,7 @@ impl Running {
                 name: "metrics",
                 socket: metrics_socket,
                 tls: None,
-                router: metrics::router(site, &gate, &counters),
+                router: metrics::router(site, &gate, &counters, &told),
                 bounds,
                 deadlines: PEOPLE,
                 metrics: counters.clone(),
@@ -141,6 +144,15 @@ impl Running {
         tasks.spawn(control::serve(site.clone(), commands, stop.clone()));
         tasks.spawn(last_checkpoint::follow(site.clone(), stop.clone()));
         let (portal, intake, enrolment, metrics) = addresses;
+        if let Some(relay) = relay {
+            let notices = Notices {
+                site: site.clone(),
+                relay,
+                portal: portal_url(site, portal),
+                metrics: told,
+            };
+            tasks.spawn(notices.run(stop.clone()));
+        }
         Ok(Self {
             portal,
             intake,
@@ -153,13 +165,7 @@ impl Running {
 
     /// The portal's address for people.
     pub(crate) fn portal_url(&self, site: &Site) -> String {
-        let name = site
-            .config
-            .site
-            .names
-            .first()
-            .map_or("localhost", String::as_str);
-        format!("https://{name}:{}/", self.portal.port())
+        portal_url(site, self.portal)
     }
 
     /// A token that stops the site when it is cancelled.
@@ -192,6 +198,12 @@ impl Running {
         }
         outcome
     }
+}
+
+fn portal_url(site: &Site, portal: SocketAddr) -> String {
+    let name = site.config.site.names.first();
+    let name = name.map_or("localhost", String::as_str);
+    format!("https://{name}:{}/", portal.port())
 }
 
 async fn bind(setting: &str, address: SocketAddr) -> Outcome<TcpListener> {

@@ -106,9 +106,9 @@ pub use self::issue::{Issued, Order};
 pub use self::ocsp::OcspAnswer;
 pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
-    CarryError, MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, PROFILES,
-    RequestChange, RequestContent, RequestCursor, RequestError, RequestFilter, RequestPage,
-    RequestRecord, RequestSummary, Step, Wanted, profile,
+    CarryError, MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange,
+    PROFILES, RequestChange, RequestContent, RequestCursor, RequestError, RequestFilter,
+    RequestPage, RequestRecord, RequestSummary, Step, Wanted, profile,
 };
 pub use self::revoke::{CrlName, Revoked};
 pub use self::warrant::{Approvals, Registration, Warrant};

@@ -11,6 +11,7 @@
 //! are made one at a time; each names the version that its author saw.
 
 mod carry;
+mod changes;
 mod checks;
 mod error;
 mod lists;
@@ -20,6 +21,7 @@ mod steps;
 mod store;
 
 pub use self::carry::CarryError;
+pub use self::changes::NumberedChange;
 pub use self::checks::{PROFILES, profile};
 pub use self::error::RequestError;
 pub use self::records::{

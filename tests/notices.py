@@ -1,0 +1,233 @@
+"""Notices of registration requests by mail, over an SMTP relay (Exim) that demands TLS and a login."""
+
+import email
+import json
+import re
+import subprocess
+
+from tests.harness import Process, Site, contains, cordon, equal, free_port, wait_for
+from tests.requests import REQUEST, enrol, make_csr, openssl
+from tests.years import http
+
+STAFF = [
+    ("clerk", "officer", 4), ("officer-9", "officer", 3), ("registrar-1", "registrar", 4), ("registrar-2", "registrar", 4),
+    ("registrar-0", "registrar", 0), ("keeper-1", "administrator", 4), ("refused", "registrar", 4),
+]
+PASSWORD = "relay password 47"
+EXIM = """
+primary_hostname = relay.example.org
+keep_environment =
+spool_directory = {folder}/spool
+log_file_path = {folder}/log-%slog
+pid_file_path = {folder}/exim.pid
+local_interfaces = 127.0.0.1
+daemon_smtp_ports = {port}
+exim_user = {user}
+exim_group = nogroup
+tls_advertise_hosts = *
+tls_certificate = {folder}/relay.pem
+tls_privatekey = {folder}/relay.key
+auth_advertise_hosts = ${{if def:tls_in_cipher {{*}}{{}}}}
+acl_smtp_rcpt = rcpt
+acl_smtp_data = accept
+remote_max_parallel = 1
+
+begin acl
+rcpt:
+  deny message = TLS first
+       !encrypted = *
+  deny message = log in first
+       !authenticated = *
+  deny message = no such mailbox
+       local_parts = refused
+  accept
+
+begin routers
+all:
+  driver = accept
+  transport = keep
+
+begin transports
+keep:
+  driver = appendfile
+  file = {folder}/mailbox
+  user = {user}
+  envelope_to_add
+
+begin authenticators
+plain:
+  driver = plaintext
+  public_name = PLAIN
+  server_prompts = :
+  server_condition = ${{if and {{{{eq{{$auth2}}{{cordon}}}}{{eq{{$auth3}}{{{password}}}}}}}}}
+  server_set_id = $auth2
+"""
+
+
+class Relay:
+    """Exim on a port of this host, with one mailbox for everybody."""
+
+    def __init__(self, suite, name="127.0.0.1"):
+        self.folder = suite.folder / "relay"
+        self.folder.mkdir(mode=0o777)
+        self.folder.chmod(0o777)
+        suite.folder.chmod(0o755)
+        self.port = free_port()
+        self.authority = self.folder / "authority.pem"
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+        openssl("req", "-x509", *key, "-keyout", self.folder / "ca.key", "-subj", "/CN=Relay CA", "-out", self.authority)
+        request = self.folder / "relay.csr"
+        openssl("req", "-new", *key, "-keyout", self.folder / "relay.key", "-subj", "/CN=relay", "-out", request)
+        names = self.folder / "names"
+        names.write_text(f"subjectAltName=IP:{name}\n")
+        issue = ("-CA", self.authority, "-CAkey", self.folder / "ca.key", "-CAcreateserial", "-extfile", names)
+        openssl("x509", "-req", "-in", request, *issue, "-out", self.folder / "relay.pem")
+        (self.folder / "relay.key").chmod(0o644)
+        user = "nobody"
+        values = {"folder": self.folder, "port": self.port, "user": user, "password": PASSWORD}
+        self.config = self.folder / "exim.conf"
+        self.config.write_text(EXIM.format(**values))
+        self.process = None
+        suite.finally_do(self.end)
+
+    def start(self):
+        self.process = Process(["exim4", "-C", self.config, "-bdf", "-q1m"], self.folder / "output")
+        wait_for(self.answers, lambda: f"the relay: {self.process.tail()}", 10)
+
+    def answers(self):
+        assert self.process.running(), self.process.tail()
+        done = subprocess.run(["ss", "-ltnH", f"sport = :{self.port}"], capture_output=True, text=True)
+        return bool(done.stdout.strip())
+
+    def end(self):
+        if self.process:
+            self.process.stop()
+            self.process = None
+
+    def mails(self):
+        """Mails so far, by recipient."""
+        file, found = self.folder / "mailbox", {}
+        text = file.read_text() if file.exists() else ""
+        for part in re.split(r"^From \S+ .*\n", text, flags=re.MULTILINE)[1:]:
+            mail = email.message_from_string(part)
+            found.setdefault(mail["Envelope-to"].partition("@")[0], []).append(mail)
+        return found
+
+    def settings(self):
+        password = self.folder / "password"
+        password.write_text(PASSWORD + "\n")
+        return (
+            f'\n[mail]\nrelay = "127.0.0.1:{self.port}"\nfrom = "cordon@example.org"\n'
+            f'authorities = "{self.authority}"\nuser = "cordon"\npassword_file = "{password}"\n'
+        )
+
+
+def body(mail):
+    return mail.get_payload(decode=True).decode()
+
+
+def run(suite):
+    relay = Relay(suite)
+    site = Site(suite).start()
+    people = enrol(site, *STAFF)
+    site.stop()
+    plain = site.config.read_text() + '\n[registration]\napprovals = "required"\n'
+    csr = make_csr(site.folder, "officer-9", "/CN=anything")
+
+    def give(*command, by, code=0):
+        person = people[by]
+        proof = ("--as", person.p12, "--as-password-file", person.p12.with_name(f"{person.p12.name}.password"))
+        done = cordon(*REQUEST, *command, *site.arguments(), *proof, "--json", "--log", "off", code=code)
+        return json.loads(done.stdout)
+
+    def ask(reason, csr=csr):
+        return give("new", "issue", "--uid", "officer-9", "--csr", csr, "--reason", reason, "--submit", by="clerk")
+
+    with suite.case("a relay without an authority, or in the clear on another host, is refused with its line"):
+        for changed, said in (("authorities", "mail.authorities"), ("relay", "mail.security")):
+            text = relay.settings()
+            text = re.sub(rf'{changed} = ".*"\n', "", text)
+            if changed == "relay":
+                text += 'relay = "relay.example.org:25"\nsecurity = "none"\n'
+            site.config.write_text(plain + text)
+            contains(cordon("config", "check", site.config, code=2).stderr, said)
+        site.config.write_text(plain + relay.settings().replace(str(relay.authority), str(relay.config)))
+        contains(cordon("up", *site.arguments(), "--log", "off", code=1).stderr, "there is no certificate in it")
+
+    with suite.case("nobody is told of what was before the first start with a relay"):
+        site.config.write_text(plain)
+        site.start()
+        before = ask("before")
+        give("withdraw", before["id"], "--seen", before["version"], by="clerk")
+        site.stop()
+        site.config.write_text(plain + relay.settings())
+        relay.start()
+        site.start()
+        wait_for((site.data / "notices").exists, "the first look", 20)
+        equal(relay.mails(), {})
+
+    with suite.case("who may approve is told, by TLS and a login, and no name and no reason is in it"):
+        asked = ask("narcotics unit")
+        wait_for(lambda: len(relay.mails()) == 2, lambda: f"two recipients: {relay.mails()} {site.process.tail()}", 30)
+        mails = relay.mails()
+        equal(sorted(mails), ["registrar-1", "registrar-2"])
+        (mail,) = mails["registrar-1"]
+        equal((mail["From"], mail["Auto-Submitted"]), ("Cordon <cordon@example.org>", "auto-generated"))
+        contains(mail["Subject"], f"Request {asked['id']}")
+        contains(mail["Received"], "TLS")
+        contains(body(mail), f"https://localhost:{site.portal}/requests/{asked['id']}")
+        assert not re.search("narcotics|officer-9|clerk", mail.as_string()), mail.as_string()
+        text = metrics(site)
+        contains(text, 'cordon_notices_total{outcome="refused"} 1')
+        contains(text, 'cordon_notices_total{outcome="sent"} 2')
+
+    with suite.case("a request that comes back is told to who asked, though the relay was away and the site restarted"):
+        relay.end()
+        back = give("return", asked["id"], "--seen", asked["version"], "--reason", "wrong form", by="registrar-1")
+        wait_for(lambda: 'outcome="failed"' in metrics(site), "an attempt", 30)
+        site.process.kill()
+        relay.start()
+        site.start()
+        wait_for(lambda: "clerk" in relay.mails(), lambda: f"{relay.mails()} {site.process.tail()}", 90)
+        (mail,) = relay.mails()["clerk"]
+        contains(body(mail), "came back to you")
+        assert "wrong form" not in mail.as_string()
+
+    with suite.case("approval goes to who asked, and what was carried out to whom it is about"):
+        again = give("submit", asked["id"], "--seen", back["version"], by="clerk")
+        one = give("approve", asked["id"], "--seen", again["version"], by="registrar-1")
+        two = give("approve", asked["id"], "--seen", one["version"], by="registrar-2")
+        issued = give("carry-out", asked["id"], "--seen", two["version"], "--out", site.folder / "o.pem", by="registrar-1")
+        new = ("new", "revoke", "--serial", issued["serial"], "--cause", "key-compromise", "--emergency", "--reason", "stolen")
+        urgent = give(*new, "--submit", by="clerk")
+        one = give("approve", urgent["id"], "--seen", urgent["version"], by="registrar-1")
+        give("carry-out", urgent["id"], "--seen", one["version"], by="clerk")
+
+        def told():
+            mails = relay.mails()
+            second = any(f"{urgent['id']} was an emergency" in body(mail) for mail in mails["registrar-2"])
+            return second and "officer-9" in mails and any("carried out" in body(mail) for mail in mails["clerk"])
+
+        wait_for(told, lambda: f"{ {who: [body(m) for m in some] for who, some in relay.mails().items()} }", 40)
+        contains(body(relay.mails()["officer-9"][0]), "about you")
+        assert not any("was an emergency" in body(mail) for mail in relay.mails()["registrar-1"])
+        assert "keeper-1" not in relay.mails() and "registrar-0" not in relay.mails(), relay.mails()
+
+    with suite.case("a relay with another authority's certificate gets nothing, not even the password"):
+        site.stop()
+        other = site.folder / "other.pem"
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", site.folder / "other.key")
+        openssl("req", "-x509", *key, "-subj", "/CN=Relay CA", "-out", other)
+        site.config.write_text(plain + relay.settings().replace(str(relay.authority), str(other)))
+        log = relay.folder / "log-mainlog"
+        before = (sum(map(len, relay.mails().values())), log.read_text().count("A=plain"))
+        site.start()
+        ask("once more", make_csr(site.folder, "another", "/CN=anything"))
+        wait_for(lambda: 'outcome="failed"' in metrics(site), "an attempt", 30)
+        contains(site.process.tail(), "mail relay")
+        equal((sum(map(len, relay.mails().values())), log.read_text().count("A=plain")), before)
+        site.stop()
+
+
+def metrics(site):
+    return http(site, "/metrics")[1]
