@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from tests.device import Device
+from tests.device import FILES, Device
 from tests.harness import Site, contains, cordon_json, equal, jpeg, request, tls_context
 from tests.harness import run as run_command
 
@@ -93,6 +93,7 @@ def states(suite, site):
         answer = device.create(10)
         equal(answer.status, 403, "status while suspended")
         contains(answer.text, "holder-suspended")
+        equal(device.request("OPTIONS", FILES).status, 403, "status of a question about the protocol")
         site.ask("registry", "resume", "--device", device.name)
         equal(device.create(10).status, 201, "status after")
         site.ask("registry", "retire", "--device", device.name)

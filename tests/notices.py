@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 
-from tests.harness import Process, Site, contains, cordon, equal, free_port, wait_for
+from tests.harness import Process, Site, contains, cordon, cordon_json, equal, free_port, wait_for
 from tests.requests import REQUEST, enrol, make_csr, openssl
 from tests.years import http
 
@@ -153,6 +153,24 @@ def run(suite):
             contains(cordon("config", "check", site.config, code=2).stderr, said)
         site.config.write_text(plain + relay.settings().replace(str(relay.authority), str(relay.config)))
         contains(cordon("up", *site.arguments(), "--log", "off", code=1).stderr, "there is no certificate in it")
+
+    with suite.case("a test mail is sent before a site is started, or the answer says what is wrong"):
+        site.config.write_text(plain)
+        test = ("config", "test-mail", site.config, "--to")
+        contains(cordon(*test, "registrar-1@example.org", code=1).stderr, "there is no mail relay")
+        site.config.write_text(plain + relay.settings())
+        contains(cordon(*test, "registrar-1@example.org", code=1).stderr, "refused")
+        relay.start()
+        equal(cordon_json(*test, "registrar-1@example.org")["sent"], True)
+        contains(cordon(*test, "refused@example.org", code=1).stderr, "no such mailbox")
+        contains(cordon(*test, "a@example.org\r\nRCPT TO:<b@example.org>", code=1).stderr, "does not take mail")
+        (relay.folder / "password").write_text("another")
+        contains(cordon(*test, "registrar-1@example.org", code=1).stderr, "535")
+        wait_for(relay.mails, "the test mail", 10)
+        (mail,) = relay.mails().pop("registrar-1")
+        contains(mail["Subject"], "Test of notices")
+        relay.end()
+        (relay.folder / "mailbox").unlink()
 
     with suite.case("nobody is told of what was before the first start with a relay"):
         site.config.write_text(plain)

@@ -340,6 +340,18 @@ pub(crate) enum ConfigCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Send a test mail over the relay that a file names.
+    #[command(
+        after_help = "Example:\n  cordon config test-mail /etc/cordon.toml --to registrar@example.org"
+    )]
+    TestMail {
+        /// The file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Address that gets the mail.
+        #[arg(long, value_name = "ADDRESS")]
+        to: String,
+    },
 }
 
 /// `cordon site`.

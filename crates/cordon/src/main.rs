@@ -91,7 +91,7 @@ async fn dispatch(command: Command, json: bool) -> Outcome {
         Command::Directory(command) => commands::directory::run(command, json).await,
         Command::Lab(_) | Command::Ibc(_) => Ok(()),
         Command::PageServer(args) => commands::page_server::serve(&args).await,
-        Command::Config { command } => commands::config::run(command, json),
+        Command::Config { command } => commands::config::run(command, json).await,
         Command::Site(command) => commands::site::run(command, json).await,
         Command::Openapi => commands::openapi(),
         Command::Completions { shell } => commands::completions(shell),

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::message::{Line, Notice, Occasion};
 pub(crate) use self::relay::Relay;
 use self::relay::SendError;
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
 
 /// Interval between looks for changes: what came meanwhile is told in one notice for each recipient.
@@ -254,6 +254,31 @@ impl Notices {
         let written = written.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
         written.or_hint(what, "make room on the disk")
     }
+}
+
+/// Sends one mail that tells nothing, to see whether the relay takes it.
+pub(crate) async fn send_test(relay: &Relay, to: &str) -> Outcome {
+    let notice = Notice {
+        from: relay.from(),
+        to,
+        lines: &[],
+        portal: "",
+        through: 0,
+        at: OffsetDateTime::now_utc(),
+    };
+    relay
+        .send(to, &notice.text())
+        .await
+        .map_err(|error| match error {
+            SendError::Recipient(error) => Failure::new(
+                anyhow::anyhow!("the relay does not take mail to {to}: {error}"),
+                "give an address of which the relay knows",
+            ),
+            SendError::Relay(error) => Failure::new(
+                anyhow::anyhow!("the mail relay: {error}"),
+                "compare [mail] with what the relay demands; its own log says more",
+            ),
+        })
 }
 
 /// Who is told of a change, and as what. Whoever made it is not, nor who may not log in.

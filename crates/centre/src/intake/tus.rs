@@ -81,7 +81,7 @@ async fn add_version(mut response: Response) -> Response {
     response
 }
 
-async fn options(State(intake): State<Intake>) -> Response {
+async fn options(State(intake): State<Intake>, _admitted: Device) -> Response {
     let fixed = [
         ("tus-version", "1.0.0"),
         (

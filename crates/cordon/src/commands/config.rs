@@ -1,17 +1,34 @@
-//! `cordon config`: checking before restarting.
+//! `cordon config`: trying settings before restarting.
 
 use serde_json::json;
 
 use crate::cli::ConfigCommand;
 use crate::config::Config;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::notices::{self, Relay};
 
-pub(crate) fn run(command: ConfigCommand, json: bool) -> Outcome {
-    let ConfigCommand::Check { file } = command;
-    Config::load(Some(&file))?;
-    super::print(
-        json,
-        &json!({ "file": file, "valid": true }),
-        "the file is valid",
-    )
+pub(crate) async fn run(command: ConfigCommand, json: bool) -> Outcome {
+    match command {
+        ConfigCommand::Check { file } => {
+            Config::load(Some(&file))?;
+            super::print(
+                json,
+                &json!({ "file": file, "valid": true }),
+                "the file is valid",
+            )
+        }
+        ConfigCommand::TestMail { file, to } => {
+            let mail = Config::load(Some(&file))?.mail;
+            let relay = Relay::open(&mail)?.ok_or_else(|| {
+                let what = anyhow::anyhow!("{}: there is no mail relay", file.display());
+                Failure::new(what, "set `relay` in [mail]")
+            })?;
+            notices::send_test(&relay, &to).await?;
+            super::print(
+                json,
+                &json!({ "relay": mail.relay, "to": to, "sent": true }),
+                &format!("{} has taken a mail to {to}", mail.relay),
+            )
+        }
+    }
 }

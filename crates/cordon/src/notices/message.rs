@@ -65,6 +65,7 @@ impl Notice<'_> {
     pub(super) fn text(&self) -> String {
         let (from, to) = (self.from, self.to);
         let subject = match self.lines {
+            [] => "Test of notices".to_owned(),
             [line] => format!("Request {}", line.request),
             lines => format!("{} requests", lines.len()),
         };
