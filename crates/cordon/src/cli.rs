@@ -444,6 +444,26 @@ Run it as the user and in the network namespace of `vpn up`. Exit code 1: there 
         /// The connection.
         name: String,
     },
+    /// Replace the keys of a connection now: of its IKE SAs and all their Child SAs. Packets go on meanwhile.
+    #[command(
+        after_help = "Example:\n  cordon vpn rekey --config /etc/cordon-vpn.toml headquarters"
+    )]
+    Rekey {
+        #[command(flatten)]
+        target: VpnSocket,
+        /// The connection.
+        name: String,
+    },
+    /// Have both sides of a connection authenticate anew now. Another tunnel comes up first; for whoever started it.
+    #[command(
+        after_help = "Example:\n  cordon vpn reauth --config /etc/cordon-vpn.toml headquarters"
+    )]
+    Reauth {
+        #[command(flatten)]
+        target: VpnSocket,
+        /// The connection.
+        name: String,
+    },
     /// Show which negotiations failed, what both sides wanted, and where they differ.
     #[command(after_help = "Example:\n  cordon vpn explain --config /etc/cordon-vpn.toml")]
     Explain {

@@ -51,6 +51,12 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
         Vpn::Connect { target, name } => {
             vpn_client::tell(&target, Request::Connect { name }, json).await
         }
+        Vpn::Rekey { target, name } => {
+            vpn_client::tell(&target, Request::Rekey { name }, json).await
+        }
+        Vpn::Reauth { target, name } => {
+            vpn_client::tell(&target, Request::Reauth { name }, json).await
+        }
         Vpn::Reload { target } => vpn_client::tell(&target, Request::Reload, json).await,
         Vpn::Block { config } => vpn_firewall::block(&config, json),
         Vpn::Unblock(which) => vpn_firewall::unblock(&which, json),

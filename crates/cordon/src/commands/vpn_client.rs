@@ -30,6 +30,14 @@ pub(crate) enum Request {
     Connect {
         name: String,
     },
+    /// Replace the keys of a connection.
+    Rekey {
+        name: String,
+    },
+    /// Authenticate a connection anew.
+    Reauth {
+        name: String,
+    },
     /// Take the changed file over.
     Reload,
 }
@@ -78,7 +86,7 @@ pub(crate) async fn ask(socket: &Path, request: &Request) -> Outcome<Value> {
     }
 }
 
-/// `cordon vpn down`, `connect`, `reload`.
+/// `cordon vpn down`, `connect`, `rekey`, `reauth`, `reload`.
 pub(crate) async fn tell(target: &VpnSocket, request: Request, json: bool) -> Outcome {
     let value = ask(&socket_of(target)?, &request).await?;
     let said = match &request {
@@ -98,6 +106,12 @@ pub(crate) async fn tell(target: &VpnSocket, request: Request, json: bool) -> Ou
                 .map(|name| format!("{name}: {}", names(name)));
             parts.join("\n")
         }
+        Request::Rekey { .. } => format!(
+            "new keys for {} IKE SAs and {} Child SAs",
+            field(&value, "ike_sas"),
+            field(&value, "children")
+        ),
+        Request::Reauth { .. } => "authenticating anew; see `cordon vpn status`".to_owned(),
         Request::Down { name: None } => "the daemon ends".to_owned(),
         Request::Down { .. } => format!("closing {} IKE SAs", field(&value, "closing")),
         _ => "done".to_owned(),

@@ -135,6 +135,9 @@ impl Running {
             Reply::Explanations(failed) => Ok(json!({ "failed": failed })),
             Reply::Closing(count) => Ok(json!({ "closing": count })),
             Reply::Connecting => Ok(json!({ "connecting": true })),
+            Reply::Rekeying { ike_sas, children } => {
+                Ok(json!({ "ike_sas": ike_sas, "children": children }))
+            }
             Reply::Reloaded {
                 added,
                 changed,
@@ -169,6 +172,8 @@ impl Running {
             Request::Down { name: Some(name) } => self.answer(Command::Down(name)),
             Request::Down { name: None } => return (Ok(json!({ "ending": true })), true),
             Request::Connect { name } => self.answer(Command::Connect(name)),
+            Request::Rekey { name } => self.answer(Command::Rekey(name)),
+            Request::Reauth { name } => self.answer(Command::Reauthenticate(name)),
             Request::Reload => self.reload(),
         };
         (answer, false)
