@@ -128,6 +128,11 @@ def site_to_site(suite, hosts):
         refused = hosts.cordon("client", *command, "--local-network", "10.3.0.1/24", "--yes", code=1)
         contains(refused.stderr, "is there, with other content")
         equal({path: path.read_bytes() for path in before}, before, "files")
+        # A secret that somebody else could know is none.
+        secret = folder / "here" / "secret"
+        os.chown(secret, 65534, 65534)
+        contains(hosts.cordon("client", *command, "--yes", code=1).stderr, "not of this user alone")
+        os.chown(secret, os.geteuid(), os.getegid())
 
     with suite.case("answers on a terminal lead to the same files"):
         other = suite.folder / "asked"

@@ -235,7 +235,7 @@ async fn site_to_site(args: SiteToSite, json: bool) -> Outcome {
         ));
     }
     let mut files = Files::new(&args.out);
-    let secret = match files.existing("here/secret")? {
+    let secret = match files.existing_secret("here/secret")? {
         // The other side may have it already.
         Some(secret) => secret,
         None => generated()?,
@@ -321,7 +321,7 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
         lists: (lists.0, &lists.1),
     };
     files.add(SETTINGS, made.settings().into_bytes());
-    let known = files.existing("gateway.pem")?;
+    let known = files.existing_secret("gateway.pem")?;
     for file in ["gateway.pem", "devices-ca.pem", "root.pem"] {
         match (&known, files.existing(file)?) {
             (Some(_), Some(bytes)) => files.add(file, bytes.to_vec()),
@@ -373,6 +373,13 @@ async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
     let gateway = text::GatewayFile::read(&read_text(&file)?, &file)?;
     let address = ask.one("Address of the gateway outside", args.address, None)?;
     let device: String = ask.one("Name of the computer", args.device, None)?;
+    if !is_plain(&device) {
+        let what = format!("{device:?} cannot be the name of a folder");
+        return Err(Failure::usage(
+            what,
+            "use up to 64 letters, digits, - and ., as in laptop-7",
+        ));
+    }
     let out = args.out.unwrap_or_else(|| PathBuf::from(&device));
     let mut files = Files::new(&out);
     let client = Client {
@@ -386,7 +393,7 @@ async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
     let services = read_text(&data.join("pki/services-ca.pem"))?;
     let known = match args.tar {
         true => None,
-        false => files.existing("device.pem")?,
+        false => files.existing_secret("device.pem")?,
     };
     let tar = format!("{device}.tar");
     match (&known, args.tar) {
@@ -508,6 +515,12 @@ async fn finish(
     vpn_check::refuse_errors(&file, &findings)
 }
 
+/// Whether a device's name can be that of a folder, also in an archive, whose names have 100 bytes at most.
+fn is_plain(device: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    (1..=64).contains(&device.len()) && !device.starts_with(['.', '-']) && device.bytes().all(plain)
+}
+
 /// Refuses networks that both sides have: packets between them would never reach a gateway.
 fn refuse_common(ours: &[Prefix], theirs: &[Prefix]) -> Outcome {
     for (one, other) in ours
@@ -532,4 +545,24 @@ fn generated() -> Outcome<Zeroizing<Vec<u8>>> {
         .map_err(|_| Failure::new(anyhow::anyhow!("no random bytes"), "check the kernel"))?;
     let text = Zeroizing::new(hex::encode(bytes.as_ref()));
     Ok(Zeroizing::new(format!("{}\n", text.as_str()).into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn device_names_stay_in_their_folder() {
+        assert!(super::is_plain("laptop-7.example.org") && super::is_plain(&"a".repeat(64)));
+        for bad in [
+            "",
+            "..",
+            ".ssh",
+            "-x",
+            "a/b",
+            "../a",
+            "a b",
+            &"a".repeat(65),
+        ] {
+            assert!(!super::is_plain(bad), "{bad:?}");
+        }
+    }
 }

@@ -17,6 +17,8 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Begins the comments of our rules, by which they are found again.
 const MARK: &str = "cordon vpn";
+/// Bytes of an interface's name at most (kernel, IFNAMSIZ).
+const MAX_INTERFACE: usize = 15;
 const KEEP: &str = "these last until the host starts anew; to keep them, put what `sysctl` sets into /etc/sysctl.d and the rules \
      into the host's firewall";
 
@@ -67,6 +69,14 @@ pub(crate) async fn run(path: &Path, dry_run: bool, json: bool) -> Outcome {
 pub(super) fn steps_of(text: &str, file: &Path) -> Outcome<Vec<Step>> {
     let hint = "see docs/tunnels/settings.md for what the file holds";
     let config: DaemonConfig = toml::from_str(text).or_hint(format!("{}", file.display()), hint)?;
+    let interface = &config.interface.name;
+    // The file may come from another host, and rules are carried out with root's rights.
+    if !is_name(interface) || interface.len() > MAX_INTERFACE {
+        return Err(Failure::new(
+            anyhow::anyhow!("{interface:?} cannot be named in a rule"),
+            "name the interface with letters and digits; ask who wrote the file",
+        ));
+    }
     let mut steps = Vec::new();
     for Forwarding { setting, file, .. } in forwarded(&config) {
         let now = std::fs::read_to_string(&file);
@@ -201,10 +211,12 @@ fn closed(rules: &Value) -> Vec<(Chain<'_>, &str)> {
 
 /// Whether names of a chain can stand in a rule as they are.
 fn is_plain((family, table, chain): &Chain<'_>) -> bool {
+    [family, table, chain].iter().all(|name| is_name(name))
+}
+
+fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    [family, table, chain]
-        .iter()
-        .all(|name| !name.is_empty() && name.bytes().all(plain))
+    !name.is_empty() && name.bytes().all(plain)
 }
 
 #[cfg(test)]
@@ -289,6 +301,20 @@ remote = ["10.2.0.0/16"]
         };
         assert_eq!(last(&json!([{ "counter": {} }, { "reject": null }])), 1);
         assert_eq!(last(&json!([{ "match": {} }, { "drop": null }])), 0);
+    }
+
+    #[test]
+    fn interface_of_a_file_from_elsewhere_does_not_become_a_rule() {
+        let hostile = r#"x\" accept; flush ruleset; add rule ip t c iifname \"y"#;
+        for name in [hostile, "a*", "", "a b", "sixteen-bytes-xx"] {
+            let text = CONFIG.replace("\"cordon0\"", &format!("\"{name}\""));
+            let refused = steps_of(&text, Path::new("vpn.toml")).unwrap_err();
+            assert!(
+                refused.message().contains("in a rule"),
+                "{}",
+                refused.message()
+            );
+        }
     }
 
     #[test]

@@ -55,18 +55,48 @@ impl Files {
 
     /// Reads a file that is there already.
     pub(super) fn existing(&self, name: &str) -> Outcome<Content> {
+        self.read(name).map(|found| found.map(|(bytes, _)| bytes))
+    }
+
+    /// Reads a secret that is there already. One that others could have put there, or know, is refused: the tunnel would be theirs.
+    pub(super) fn existing_secret(&self, name: &str) -> Outcome<Content> {
+        use std::os::unix::fs::MetadataExt as _;
+        let Some((bytes, metadata)) = self.read(name)? else {
+            return Ok(None);
+        };
+        let ours = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !ours || metadata.mode() & 0o077 != 0 {
+            let what = format!("{} is not of this user alone", self.path(name).display());
+            return Err(Failure::new(
+                anyhow::anyhow!(what),
+                "look at who made it, put it aside, and use a folder that only you can write to",
+            ));
+        }
+        Ok(Some(bytes))
+    }
+
+    fn read(&self, name: &str) -> Outcome<Option<(Zeroizing<Vec<u8>>, std::fs::Metadata)>> {
         use std::io::Read as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
         let path = self.path(name);
         let what = || format!("cannot read {}", path.display());
-        let file = match std::fs::File::open(&path) {
+        let mut options = std::fs::OpenOptions::new();
+        // A pipe in the way would have us wait for ever.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = match options.read(true).custom_flags(flags).open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other.or_hint(what(), "check its rights")?,
         };
+        let metadata = file.metadata().or_hint(what(), "check its rights")?;
+        if !metadata.is_file() {
+            let error = anyhow::anyhow!("{} is no file", path.display());
+            return Err(Failure::new(error, "name another folder"));
+        }
         let mut bytes = Zeroizing::new(Vec::new());
         file.take(MAX_FILE)
             .read_to_end(&mut bytes)
             .or_hint(what(), "check its rights")?;
-        Ok(Some(bytes))
+        Ok(Some((bytes, metadata)))
     }
 
     /// Refuses to go on where another file lies in the way.
@@ -197,6 +227,33 @@ mod tests {
         std::fs::write(files.path("here/other2"), "").unwrap();
         files.add("here/secret", b"one".to_vec());
         assert!(files.check().unwrap_err().message().contains("other2"));
+    }
+
+    #[test]
+    fn secret_that_others_may_read_and_what_is_no_file_are_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::new(folder.path());
+        assert!(files.existing_secret("secret").unwrap().is_none());
+        let path = files.path("secret");
+        std::fs::write(&path, "known").unwrap();
+        let set = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, permissions).unwrap();
+        };
+        set(0o640);
+        assert!(files.existing_secret("secret").is_err());
+        set(0o600);
+        assert_eq!(
+            **files.existing_secret("secret").unwrap().unwrap(),
+            *b"known"
+        );
+        std::fs::create_dir(files.path("folder")).unwrap();
+        assert!(files.existing("folder").is_err());
+        let pipe = files.path("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        assert!(files.existing("pipe").is_err());
     }
 
     #[test]
