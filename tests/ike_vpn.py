@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -55,6 +56,41 @@ with socket.create_connection((sys.argv[1], 5001), 60) as connection:
 
 def start_by(by):
     return "start" if by == "ours" else "none"
+
+
+def keys_by_command(suite, lab):
+    with suite.case("rekey and reauth by the operator, beside strongSwan, while packets go through"):
+        text = connection(start="none")
+        with lab.charon() as charon, Daemon(lab, "client", text) as ours:
+            contains(ours.tell("rekey", "peer", code=1).stderr, "not up")
+            ours.tell("rekey", "nobody", code=1)
+            ours.tell("connect", "peer")
+            ours.up()
+            ike = lambda: [sa["spi"] for sa in ours.sas()]
+            spis = lambda: [child["spi_in"] for child in ours.children()]
+            flow = subprocess.Popen(lab.network.command("client", *f"ping -n -i 0.02 -c 250 -W 2 {INSIDE['server']}".split()),
+                                    stdout=subprocess.PIPE, text=True)
+            for _ in range(2):
+                before = ike(), spis()
+                contains(ours.tell("rekey", "peer").stdout, "1 IKE SAs and 1 Child SAs")
+                wait_for(lambda: len(spis()) == len(ike()) == 1 and ike() != before[0] and spis() != before[1],
+                         lambda: f"{before}, {ike(), spis()}: {ours.log()[-2000:]}")
+                wait_for(lambda: [c["spi_out"] for c in ours.children()] == re.findall(r"in  ([0-9a-f]{8})", charon.sas()), charon.sas)
+            before = ike(), spis()
+            ours.tell("reauth", "peer")
+            wait_for(lambda: len(spis()) == len(ike()) == 1 and ike() != before[0], lambda: f"{before}, {ike()}: {ours.log()[-2000:]}")
+            equal(ours.counter("established"), 2, "authentications")
+            output, _ = flow.communicate(timeout=60)
+            numbers = {int(number) for number in re.findall(r"icmp_seq=(\d+)", output)}
+            missing = sorted(set(range(1, 251)) - numbers)
+            # Under load strongSwan's ESP in user space was seen to lose one in 250 while it changes keys.
+            assert len(missing) <= 3, f"echo requests {missing} were not answered"
+        with lab.charon() as charon, Daemon(lab, "client", text) as ours:
+            initiate("theirs", ours, charon)
+            contains(ours.tell("reauth", "peer", code=1).stderr, "started by the peer")
+            ours.tell("rekey", "peer")
+            wait_for(lambda: ours.counter("child_rekeys") == ours.counter("ike_rekeys") == 1, lambda: ours.ike()["counters"])
+            lab.ping()
 
 
 def both_roles(suite, lab, megabytes):
@@ -524,6 +560,7 @@ def run(suite, long=False):
     lab = Lab(suite)
     megabytes = 100 if long else MEGABYTES
     both_roles(suite, lab, megabytes)
+    keys_by_command(suite, lab)
     certificates(suite, lab)
     suites(suite, lab, megabytes)
     nat(suite, lab)

@@ -395,6 +395,47 @@ pub(crate) enum Vpn {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Set a tunnel up: ask a few questions and write both sides' files.
+    #[command(subcommand)]
+    Init(crate::commands::vpn_init::Init),
+    /// Set what a tunnel needs of this host until it starts anew: forwarding, and holes in its own firewall. Then check.
+    #[command(
+        after_help = "Example:\n  cordon vpn prepare --config /etc/cordon-vpn.toml --dry-run
+Every step is shown as the command that does the same."
+    )]
+    Prepare {
+        /// The file for `vpn up`.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Say what would be done, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Send echo requests through a tunnel, which is brought up if it is not, and say where they stop.
+    #[command(after_help = "Examples:
+  cordon vpn ping --config /etc/cordon-vpn.toml
+  cordon vpn ping --config /etc/cordon-vpn.toml headquarters --target 10.2.0.1")]
+    Ping {
+        /// The file with which the daemon was started.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// The connection, where there are several.
+        connection: Option<String>,
+        /// An address of the other side; that named in `remote` of the child, or its first one, unless given.
+        #[arg(long, value_name = "ADDRESS")]
+        target: Option<std::net::IpAddr>,
+    },
+    /// Find mistakes in a configuration, and what would not work or leave in the clear on this host. Nothing is
+    /// started.
+    #[command(
+        after_help = "Example:\n  cordon vpn check --config /etc/cordon-vpn.toml
+Run it as the user and in the network namespace of `vpn up`. Exit code 1: there are errors, or the file cannot be read."
+    )]
+    Check {
+        /// The file for `vpn up`.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Close a connection, or end the daemon and all its tunnels.
     #[command(after_help = "Examples:
   cordon vpn down --config /etc/cordon-vpn.toml headquarters
@@ -410,6 +451,26 @@ pub(crate) enum Vpn {
         after_help = "Example:\n  cordon vpn connect --config /etc/cordon-vpn.toml headquarters"
     )]
     Connect {
+        #[command(flatten)]
+        target: VpnSocket,
+        /// The connection.
+        name: String,
+    },
+    /// Replace the keys of a connection now: of its IKE SAs and all their Child SAs. Packets go on meanwhile.
+    #[command(
+        after_help = "Example:\n  cordon vpn rekey --config /etc/cordon-vpn.toml headquarters"
+    )]
+    Rekey {
+        #[command(flatten)]
+        target: VpnSocket,
+        /// The connection.
+        name: String,
+    },
+    /// Have both sides of a connection authenticate anew now. Another tunnel comes up first; for whoever started it.
+    #[command(
+        after_help = "Example:\n  cordon vpn reauth --config /etc/cordon-vpn.toml headquarters"
+    )]
+    Reauth {
         #[command(flatten)]
         target: VpnSocket,
         /// The connection.

@@ -12,6 +12,10 @@ pub enum Command {
     Down(String),
     /// Bring it up, also after [`Self::Down`].
     Connect(String),
+    /// Replace the keys of a connection: of its IKE SAs and all their Child SAs.
+    Rekey(String),
+    /// Authenticate anew, by another IKE SA that takes the place of the one that is up.
+    Reauthenticate(String),
     /// Take over a changed file.
     Reload(Box<ResolvedConfig>),
     /// Take over our certificates that were renewed in their files, and nothing else.
@@ -28,6 +32,11 @@ pub enum Reply {
     Closing(usize),
     /// It is on its way, or up.
     Connecting,
+    /// Numbers of SAs that get new keys.
+    Rekeying {
+        ike_sas: usize,
+        children: usize,
+    },
     /// Names of connections that are new, changed, gone.
     Reloaded {
         added: Vec<String>,

@@ -153,6 +153,27 @@ impl Firewall {
     /// # Errors
     /// [`FirewallError`]; what was in force before stays so.
     pub fn install(&self) -> Result<(), FirewallError> {
+        self.check_name()?;
+        let (table, cover) = (self.table(), cover(&self.interface));
+        run(&cover, &self.script(&cover))?;
+        sys::grace::wait_for_packets_under_way();
+        let installed = run(&table, &self.script(&table));
+        sys::grace::wait_for_packets_under_way();
+        // Also where the new rules were refused: then the earlier ones stay, alone as before.
+        run(&cover, &deletion(&cover)).and(installed)
+    }
+
+    /// Has `nft` and the kernel look at the rules without putting them into force.
+    ///
+    /// # Errors
+    /// [`FirewallError`], as of [`Self::install`].
+    pub fn check(&self) -> Result<(), FirewallError> {
+        self.check_name()?;
+        let table = self.table();
+        nft(&["--check", "-f", "-"], &table, &self.script(&table)).map(drop)
+    }
+
+    fn check_name(&self) -> Result<(), FirewallError> {
         // Others would end the word in which `nft` reads the name, or mean several interfaces.
         let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\*".contains(&byte);
         if !self.interface.bytes().all(plain) {
@@ -161,13 +182,7 @@ impl Firewall {
                 reason: format!("{:?} cannot be named in a rule", self.interface),
             });
         }
-        let (table, cover) = (self.table(), cover(&self.interface));
-        run(&cover, &self.script(&cover))?;
-        sys::grace::wait_for_packets_under_way();
-        let installed = run(&table, &self.script(&table));
-        sys::grace::wait_for_packets_under_way();
-        // Also where the new rules were refused: then the earlier ones stay, alone as before.
-        run(&cover, &deletion(&cover)).and(installed)
+        Ok(())
     }
 
     /// Networks of ours inside what the tunnel leads to, as a branch has them whose tunnel leads to all
@@ -274,7 +289,7 @@ fn deletion(table: &str) -> String {
 }
 
 /// Networks on the peer's side of a connection.
-fn remote_networks(connection: &ConnectionConfig, config: &DaemonConfig) -> Vec<Prefix> {
+pub(super) fn remote_networks(connection: &ConnectionConfig, config: &DaemonConfig) -> Vec<Prefix> {
     let named = |name: &String| config.pool.iter().find(|pool| pool.name == *name);
     let pool = connection.pool.as_ref().and_then(named);
     let mut networks = Vec::new();
@@ -346,13 +361,33 @@ fn first_address(network: &Prefix) -> IpAddr {
 }
 
 fn run(table: &str, script: &str) -> Result<(), FirewallError> {
+    nft(&["-f", "-"], table, script).map(drop)
+}
+
+/// Has `nft` list something of this host as JSON.
+///
+/// # Errors
+/// [`FirewallError`].
+pub fn nft_json(arguments: &[&str]) -> Result<Vec<u8>, FirewallError> {
+    nft(arguments, "of the host", "")
+}
+
+/// Has `nft` carry out a script about tables that are not ours.
+///
+/// # Errors
+/// [`FirewallError`]; nothing of the script is in force then.
+pub fn nft_script(script: &str) -> Result<(), FirewallError> {
+    run("of the host", script)
+}
+
+fn nft(arguments: &[&str], table: &str, script: &str) -> Result<Vec<u8>, FirewallError> {
     let path = std::env::var("PATH").unwrap_or_default();
     let started = Command::new("nft")
-        .args(["-f", "-"])
+        .args(arguments)
         .env("PATH", format!("{path}:{SYSTEM_PATH}"))
         .env("LC_ALL", "C")
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
     let mut child = started.map_err(FirewallError::NoProgram)?;
@@ -362,7 +397,7 @@ fn run(table: &str, script: &str) -> Result<(), FirewallError> {
     }
     let output = child.wait_with_output().map_err(FirewallError::NoProgram)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(output.stdout);
     }
     let reason = String::from_utf8_lossy(&output.stderr);
     Err(FirewallError::Refused {

@@ -18,6 +18,7 @@
 //! - `control` decides, without sockets and clocks; [`daemon`] does.
 //! - [`report`] is what the operator sees.
 //! - [`firewall`] keeps unprotected packets off the cable, [`confinement`] the daemon within its bounds.
+//! - [`host`] finds what of a configuration this host cannot carry out.
 //! - [`manual`] is for tunnels with manual keys, without IKE.
 //!
 //! What this crate is not: it moves no packets, and has no private keys.
@@ -33,6 +34,7 @@ pub mod daemon;
 mod eap_tls;
 mod fair;
 pub mod firewall;
+pub mod host;
 mod identity;
 mod ike_sender;
 mod journal;

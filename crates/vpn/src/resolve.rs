@@ -3,12 +3,14 @@
 mod authorities;
 mod check;
 mod credentials;
+mod mistakes;
 mod peer_id;
 mod proofs;
 mod traffic;
 
-pub(super) use credentials::OwnCertificate;
-use credentials::{certificates, chain, sum};
+pub(super) use credentials::{OwnCertificate, certificates};
+use credentials::{chain, sum};
+use mistakes::Mistakes;
 pub(super) use traffic::{prefixes, selectors};
 
 use std::net::IpAddr;
@@ -23,6 +25,7 @@ use ikev2::{ChildConfig, Connection};
 use ipsec::selector::Selector;
 use keyhost::{Key, KeyHost};
 use tunnel::config::{BackendConfig, InterfaceConfig, ModeConfig, Prefix};
+use x509_cert::Certificate;
 
 use super::authorization::{Allowance, Source, overlap};
 use super::config::{
@@ -50,6 +53,30 @@ pub enum ResolveError {
     /// A part of it is wrong.
     #[error("{place}: {what}")]
     Wrong { place: String, what: String },
+    /// Peers have certificates, and nobody's are believed.
+    #[error("{place}: certificates need [trust]: whose are believed?")]
+    NoTrust { place: String },
+}
+
+impl ResolveError {
+    /// Names the place in the file's text, and what is wrong there, each on one line.
+    #[must_use]
+    pub fn parts(&self, text: &str) -> (String, String) {
+        match self {
+            Self::Syntax(error) => {
+                let start = error.span().map_or(0, |span| span.start);
+                let before = text.get(..start).unwrap_or_default();
+                let line = before.matches('\n').count().saturating_add(1);
+                let what = error.message().lines().collect::<Vec<_>>().join("; ");
+                (format!("line {line}"), what)
+            }
+            Self::Wrong { place, what } => (place.clone(), what.clone()),
+            Self::NoTrust { place } => {
+                let what = "certificates need [trust]: whose are believed?";
+                (place.clone(), what.to_owned())
+            }
+        }
+    }
 }
 
 fn wrong(place: impl Into<String>, what: impl Into<String>) -> ResolveError {
@@ -161,50 +188,68 @@ impl ResolvedConfig {
     /// absolute. Private keys are read by `key_host`.
     ///
     /// # Errors
-    /// [`ResolveError`].
+    /// The first [`ResolveError`] of [`Self::read_all`].
     pub fn read(text: &str, folder: &Path, key_host: &KeyHost) -> Result<Self, ResolveError> {
-        let config: DaemonConfig = toml::from_str(text)?;
-        let why = match (config.backend, config.path.encapsulation) {
-            (BackendConfig::Kernel, _) => Some("is for backend = \"user\""),
-            (_, Carrier::Auto | Carrier::Native) => Some("needs encapsulation = \"udp\""),
-            (BackendConfig::User, Carrier::Udp) => None,
-        };
-        if let Some(why) = why {
-            let one = config.interface.one_worker(why);
-            one.map_err(|error| wrong("the file", error.to_string()))?;
-        }
-        let debug = config.debug.check(&config.interface);
-        debug.map_err(|error| wrong("[debug]", error.to_string()))?;
-        let mut trust = authorities::general(config.trust.as_ref(), folder)?;
-        if config.backend == BackendConfig::Kernel
-            && let Some(what) = config.unfit_for_kernel()
-        {
-            return Err(wrong("backend = \"kernel\"", what));
-        }
+        Self::read_all(text, folder, key_host).map_err(|mistakes| {
+            let first = mistakes.into_iter().next();
+            first.unwrap_or_else(|| wrong("the file", "it cannot be used"))
+        })
+    }
+
+    /// Reads a configuration as [`Self::read`] does, and does not stop at the first mistake.
+    ///
+    /// # Errors
+    /// Every [`ResolveError`] in the order of the file, as far as one does not hide another.
+    pub fn read_all(
+        text: &str,
+        folder: &Path,
+        key_host: &KeyHost,
+    ) -> Result<Self, Vec<ResolveError>> {
+        let config: DaemonConfig = toml::from_str(text).map_err(|error| vec![error.into()])?;
+        let mut mistakes = Mistakes::default();
+        mistakes.take(check::whole(&config));
+        let general = mistakes.take(authorities::general(config.trust.as_ref(), folder));
+        let is_trust_missing = general.is_none();
+        let mut trust = general.unwrap_or_default();
         let crls = authorities::crl_files(&config, folder);
         let mut connections: Vec<ResolvedConnection> = Vec::new();
         let mut sources: Vec<Source> = config.pool.iter().map(Source::of_pool).collect();
         for (index, connection) in (0..).zip(&config.connection) {
             let reader = Reader::new(connection, &config, folder, key_host);
-            let own = reader.own_trust()?;
+            let Some(own) = mistakes.take(reader.own_trust()) else {
+                continue;
+            };
             if let Some(own) = own {
                 trust.add(&connection.name, own);
             }
-            let resolved = reader.resolved(index, trust.of(&connection.name).map(Arc::as_ref))?;
+            let resolved = match reader.resolved(index, trust.of(&connection.name).map(Arc::as_ref))
+            {
+                Ok(resolved) => resolved,
+                Err(found) => {
+                    mistakes.extend(found);
+                    continue;
+                }
+            };
             if connections
                 .iter()
                 .any(|other| other.name() == resolved.name())
             {
                 let place = format!("connection {:?}", connection.name);
-                return Err(wrong(place, "there are two of this name"));
+                mistakes.take::<()>(Err(wrong(place, "there are two of this name")));
             }
             sources.extend(resolved.source(connection));
             connections.push(resolved);
         }
-        peer_id::check_unambiguous(&connections, &config.connection)?;
+        // Which connection is whose, is known of all or of none.
+        if connections.len() == config.connection.len() {
+            mistakes.take(peer_id::check_unambiguous(&connections, &config.connection));
+        }
         // Two peers with one address could read each other's packets, so it is refused here and not at run time.
         if let Some(overlap) = overlap(&sources) {
-            return Err(wrong("the file", overlap.to_string()));
+            mistakes.take::<()>(Err(wrong("the file", overlap.to_string())));
+        }
+        if is_trust_missing {
+            mistakes = mistakes.without_missing_trust();
         }
         let mut loaded = Self {
             config,
@@ -217,7 +262,7 @@ impl ResolvedConfig {
             ocsp_transport: None,
         };
         loaded.name_credential_files(folder);
-        Ok(loaded)
+        mistakes.or(Some(loaded))
     }
 
     /// Whether some child is in transport mode.
@@ -288,59 +333,43 @@ impl<'a> Reader<'a> {
         mut self,
         index: u32,
         trust: Option<&Trust>,
-    ) -> Result<ResolvedConnection, ResolveError> {
+    ) -> Result<ResolvedConnection, Vec<ResolveError>> {
         let config = self.config;
-        self.check()?;
+        let mut mistakes = Mistakes::default();
+        let fits = mistakes.take(self.check()).is_some();
+        let remote_id = mistakes.take(self.remote_id());
         let place = self.place.clone();
-        let id = |text: &str| identity::parse(text).map_err(|what| wrong(&*place, what));
-        let remote_id = self.remote_id()?;
-        let peer = match &remote_id {
-            PeerId::Exactly(peer) => Some(peer),
-            PeerId::Matching(_) | PeerId::Any => None,
-        };
-        let named = match &config.local_id {
-            Some(text) => Some(id(text)?),
+        let id = |text: &String| identity::parse(text).map_err(|what| wrong(&*place, what));
+        let named = mistakes.take(config.local_id.as_ref().map(id).transpose());
+        // Settings that do not go together would be complained about in other words.
+        let proofs = match remote_id.as_ref().filter(|_| fits) {
+            Some(PeerId::Exactly(peer)) => mistakes.take(self.proofs(trust, Some(peer))),
+            Some(PeerId::Matching(_) | PeerId::Any) => mistakes.take(self.proofs(trust, None)),
             None => None,
         };
-        let proofs = self.proofs(trust, peer)?;
-        let ppk = self.ppk()?;
-        let local_id = match (named, proofs.own.first()) {
-            // The subject as the certificate has it: not every peer compares names without regard to encodings.
-            (Some(id), Some(own)) => match identity::of_subject(own) {
-                Some(subject) if subject.is_same(&id) => subject,
-                _ => id,
-            },
-            (Some(id), None) => id,
-            (None, Some(own)) => identity::of_subject(own).ok_or_else(|| {
-                self.wrong("our certificate's subject is no identity: name a `local_id`")
-            })?,
-            (None, None) => match &config.login {
-                Some(login) => id(&login.name)?,
-                None => return Err(self.wrong("a shared secret needs `local_id`")),
-            },
+        let ppk = mistakes.take(self.ppk());
+        let local_id = match (named, &proofs) {
+            (Some(named), Some(proofs)) => mistakes.take(self.local_id(named, &proofs.own)),
+            _ => None,
         };
-        // EAP proves another name than that.
-        let speaks = |own| identity::speaks_for(own, &local_id);
-        // A peer would refuse it, with words that do not reach this operator.
-        if config.login.is_none() && !proofs.own.iter().all(speaks) {
-            let shown = identity::show(&local_id);
-            return Err(self.wrong(format!("our certificate does not say that we are {shown}")));
-        }
-        let ike = config.ike.iter().map(|proposal| {
+        let mut ike = Vec::new();
+        for proposal in &config.ike {
             let made = proposal.proposal();
-            made.map_err(|what| self.wrong(format!("ike: {what}")))
-        });
-        let mut ike = ike.collect::<Result<Vec<_>, _>>()?;
-        if ike.is_empty() {
+            ike.extend(mistakes.take(made.map_err(|what| self.wrong(format!("ike: {what}")))));
+        }
+        if config.ike.is_empty() {
             ike = usual_ike();
         }
         let mut children = Vec::new();
         let mut connections = Vec::new();
         for (at, _) in config.child.iter().enumerate() {
-            let (child, resolved) = self.child(index, at)?;
-            children.push(child);
-            connections.push(resolved);
+            if let Some((child, resolved)) = mistakes.take(self.child(index, at)) {
+                children.push(child);
+                connections.push(resolved);
+            }
         }
+        let all = remote_id.zip(proofs).zip(ppk.zip(local_id));
+        let ((remote_id, proofs), (ppk, local_id)) = mistakes.or(all)?;
         let addresses = match (config.request.as_slice(), &config.pool) {
             ([], None) => Addresses::None,
             ([], Some(_)) => Addresses::Assign,
@@ -372,7 +401,7 @@ impl<'a> Reader<'a> {
             },
         };
         let allowance = Allowance::new(config, &connection, proofs.realm);
-        let allowance = allowance.map_err(|what| self.wrong(what))?;
+        let allowance = allowance.map_err(|what| vec![self.wrong(what)])?;
         // Renewed certificates are of the same holder: who we are follows from the first.
         self.seen
             .update(identity::show(&connection.local_id).as_bytes());
@@ -392,6 +421,38 @@ impl<'a> Reader<'a> {
             fingerprint: sum(self.seen),
             credentials: sum(self.shown),
         })
+    }
+
+    /// Returns who we are: by the file, our first certificate or our login.
+    fn local_id(
+        &self,
+        named: Option<Identification>,
+        own: &[Certificate],
+    ) -> Result<Identification, ResolveError> {
+        let config = self.config;
+        let local_id = match (named, own.first()) {
+            // The subject as the certificate has it: not every peer compares names without regard to encodings.
+            (Some(id), Some(own)) => match identity::of_subject(own) {
+                Some(subject) if subject.is_same(&id) => subject,
+                _ => id,
+            },
+            (Some(id), None) => id,
+            (None, Some(own)) => identity::of_subject(own).ok_or_else(|| {
+                self.wrong("our certificate's subject is no identity: name a `local_id`")
+            })?,
+            (None, None) => match &config.login {
+                Some(login) => identity::parse(&login.name).map_err(|what| self.wrong(what))?,
+                None => return Err(self.wrong("a shared secret needs `local_id`")),
+            },
+        };
+        // EAP proves another name than that.
+        let speaks = |own| identity::speaks_for(own, &local_id);
+        // A peer would refuse it, with words that do not reach this operator.
+        if config.login.is_none() && !own.iter().all(speaks) {
+            let shown = identity::show(&local_id);
+            return Err(self.wrong(format!("our certificate does not say that we are {shown}")));
+        }
+        Ok(local_id)
     }
 
     /// The networks of the connection's pool.
@@ -449,6 +510,12 @@ impl<'a> Reader<'a> {
             [] => return Err(wrong("`remote` is missing")),
             networks => networks.to_vec(),
         };
+        // A route to a network has no bits of a host; `cordon vpn ping` reads them in the file.
+        let masked = |network: Prefix| Prefix {
+            address: network.range().first(),
+            bits: network.bits,
+        };
+        let remote: Vec<Prefix> = remote.into_iter().map(masked).collect();
         let inside = |peer: IpAddr| remote.iter().any(|network| network.range().contains(peer));
         let outer = config.remote.filter(|_| hosts.is_none());
         if config.start != Start::None && outer.is_some_and(inside) {

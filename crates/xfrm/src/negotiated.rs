@@ -127,6 +127,14 @@ pub async fn start(
     Ok((run, ChildrenHandle { commands }))
 }
 
+/// Asks whether the kernel has what [`start`] needs, for the interface with this number.
+///
+/// # Errors
+/// [`XfrmError`], naming what is missing.
+pub fn check_kernel(number: u32) -> Result<(), XfrmError> {
+    probe(&mut Socket::open()?, number)
+}
+
 /// Installs an association that nobody uses and removes it: the kernel says whether it has ESP only then.
 fn probe(socket: &mut Socket, number: u32) -> Result<(), XfrmError> {
     use ipsec::sa::{DEFAULT_REPLAY_WINDOW, Protocol, Spi};

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +9,6 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
-use keyhost::KeyHost;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
@@ -23,7 +21,7 @@ use tunnel::rekey::UsedKeys;
 use vpn::firewall::Firewall;
 use vpn::manual;
 
-use super::vpn_up::{self, Request};
+use super::vpn_client::{self, Request};
 use super::{field, list, print, read_text, text, vpn_firewall, write_out};
 use crate::cli::{StatusFormat, Vpn};
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -38,14 +36,28 @@ pub(crate) async fn run(command: Vpn, json: bool) -> Outcome {
         Vpn::Static { config } => run_static(&config).await,
         Vpn::Status { target, format } => {
             let format = if json { StatusFormat::Json } else { format };
-            status(&vpn_up::socket_of(&target)?, format).await
+            status(&vpn_client::socket_of(&target)?, format).await
         }
-        Vpn::Explain { target } => vpn_up::explain(&target, json).await,
-        Vpn::Down { target, name } => vpn_up::tell(&target, Request::Down { name }, json).await,
+        Vpn::Init(command) => super::vpn_init::run(command, json).await,
+        Vpn::Prepare { config, dry_run } => super::vpn_prepare::run(&config, dry_run, json).await,
+        Vpn::Ping {
+            config,
+            connection,
+            target,
+        } => super::vpn_ping::run(&config, connection.as_deref(), target, json).await,
+        Vpn::Check { config } => super::vpn_check::run(&config, json).await,
+        Vpn::Explain { target } => vpn_client::explain(&target, json).await,
+        Vpn::Down { target, name } => vpn_client::tell(&target, Request::Down { name }, json).await,
         Vpn::Connect { target, name } => {
-            vpn_up::tell(&target, Request::Connect { name }, json).await
+            vpn_client::tell(&target, Request::Connect { name }, json).await
         }
-        Vpn::Reload { target } => vpn_up::tell(&target, Request::Reload, json).await,
+        Vpn::Rekey { target, name } => {
+            vpn_client::tell(&target, Request::Rekey { name }, json).await
+        }
+        Vpn::Reauth { target, name } => {
+            vpn_client::tell(&target, Request::Reauth { name }, json).await
+        }
+        Vpn::Reload { target } => vpn_client::tell(&target, Request::Reload, json).await,
         Vpn::Block { config } => vpn_firewall::block(&config, json),
         Vpn::Unblock(which) => vpn_firewall::unblock(&which, json),
         Vpn::ExportKeys { config, output } => export_keys(&config, &output),
@@ -62,16 +74,6 @@ pub(crate) fn signer() -> Outcome {
     keyhost::run().or_hint(
         "the process with the private keys",
         "it is not for people to start",
-    )
-}
-
-/// Starts the process with the private keys: this program once more, even if its file has been replaced.
-pub(crate) fn start_signer() -> Outcome<KeyHost> {
-    let mut command = std::process::Command::new("/proc/self/exe");
-    command.arg0("cordon").args(["vpn", "signer"]);
-    KeyHost::start(command).or_hint(
-        "the process with the private keys does not start",
-        "check that /proc is mounted, and the limit on processes",
     )
 }
 
@@ -323,10 +325,10 @@ async fn serve_status(listener: UnixListener, handle: Arc<dyn ManualKeying>) {
 }
 
 async fn status(socket: &Path, format: StatusFormat) -> Outcome {
-    let state = vpn_up::ask(socket, &Request::Status).await?;
+    let state = vpn_client::ask(socket, &Request::Status).await?;
     if format == StatusFormat::Prometheus {
         let text = if state.get("ike").is_some() {
-            vpn_up::to_openmetrics(state)?
+            vpn_client::to_openmetrics(state)?
         } else {
             let state: Snapshot = serde_json::from_value(state)
                 .or_hint("the state", "use the same version on both sides")?;
@@ -429,7 +431,7 @@ fn describe(state: &Value) -> String {
         format!("received  {}", amount("received")),
     ];
     if let Some(ike) = state.get("ike") {
-        lines.extend(vpn_up::describe(ike));
+        lines.extend(vpn_client::describe(ike));
     }
     for sa in list(state, "associations") {
         lines.push(format!(

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use vpn::confinement::{self, ConfinementError, Files};
 
 use super::read_text;
-use super::vpn::start_signer;
+use super::vpn_load::start_signer;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Folders that systemd makes for a service.

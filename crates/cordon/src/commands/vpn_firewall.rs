@@ -105,7 +105,7 @@ pub(super) fn unblock(which: &Unblock, json: bool) -> Outcome {
     )
 }
 
-fn failed(error: FirewallError) -> Failure {
+pub(super) fn failed(error: FirewallError) -> Failure {
     let hint = match error {
         FirewallError::NoProgram(_) => NO_PROGRAM,
         FirewallError::Refused { .. } => REFUSED,

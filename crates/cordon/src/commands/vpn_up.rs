@@ -1,10 +1,9 @@
-//! `cordon vpn up` and the commands that reach it: negotiated tunnels.
+//! `cordon vpn up`: negotiated tunnels, and what is carried out of the requests of other commands.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keyhost::KeyHost;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -13,75 +12,28 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use vpn::daemon::{self, DaemonHandle, Thread};
 use vpn::firewall::Firewall;
-use vpn::report::{DaemonStatus, openmetrics};
+use vpn::report::openmetrics;
 use vpn::{Command, Reply, ResolvedConfig, StartupConfig};
 use zeroize::Zeroizing;
 
 use super::vpn::{Front, bind_metrics, bind_status, serve_metrics};
+use super::vpn_client::Request;
 use super::vpn_credentials::{Credentials, Seen, look};
 use super::vpn_crls::{self, Known};
 use super::vpn_fetcher::Fetcher;
+use super::vpn_load::{folder_of, load};
 use super::vpn_ocsp;
-use super::{field, list, print, read_text, text, vpn_firewall};
-use crate::cli::VpnSocket;
-use crate::control;
+use super::{read_text, vpn_firewall};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Bytes of an order at most.
 const MAX_ORDER: u64 = 4096;
-/// Bytes of an answer at most.
-const MAX_ANSWER: u64 = 16 * 1024 * 1024;
 /// How long somebody may take to say what they want.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often files with revocation lists and our certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 /// How long threads get to end by themselves.
 const ENDING: Duration = Duration::from_secs(5);
-
-/// What is asked over the control socket.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "order", rename_all = "lowercase")]
-pub(crate) enum Request {
-    Status,
-    Explain,
-    /// Close one connection, or end.
-    Down {
-        name: Option<String>,
-    },
-    /// Bring a connection up.
-    Connect {
-        name: String,
-    },
-    /// Take the changed file over.
-    Reload,
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("."))
-}
-
-/// Reads what a configuration names, and the revocation lists.
-fn load(path: &Path, file: &str, signer: &KeyHost) -> Outcome<ResolvedConfig> {
-    let what = || format!("the tunnels in {}", path.display());
-    let hint = "see docs/tunnels/settings.md for what the file holds";
-    let read = ResolvedConfig::read(file, folder_of(path), signer);
-    let mut loaded = read.or_hint(what(), hint)?;
-    loaded.config.status = folder_of(path).join(&loaded.config.status);
-    let site = loaded
-        .config
-        .audit
-        .as_ref()
-        .and_then(|audit| audit.site.as_ref());
-    if let Some(site) = site.map(|site| folder_of(path).join(site)) {
-        let send = move |first, events| control::send_journal(&site, first, events);
-        loaded.central = Some(Box::new(send));
-    }
-    vpn_crls::check(loaded.crl_urls())?;
-    vpn_ocsp::check(loaded.ocsp_responders())?;
-    let lists = daemon::read_crls(loaded.crl_files());
-    loaded.accept_crls(&lists.or_hint("revocation lists", "correct `crls` of [trust]")?);
-    Ok(loaded)
-}
 
 /// A daemon that runs, as its orders reach it.
 struct Running {
@@ -183,6 +135,9 @@ impl Running {
             Reply::Explanations(failed) => Ok(json!({ "failed": failed })),
             Reply::Closing(count) => Ok(json!({ "closing": count })),
             Reply::Connecting => Ok(json!({ "connecting": true })),
+            Reply::Rekeying { ike_sas, children } => {
+                Ok(json!({ "ike_sas": ike_sas, "children": children }))
+            }
             Reply::Reloaded {
                 added,
                 changed,
@@ -217,6 +172,8 @@ impl Running {
             Request::Down { name: Some(name) } => self.answer(Command::Down(name)),
             Request::Down { name: None } => return (Ok(json!({ "ending": true })), true),
             Request::Connect { name } => self.answer(Command::Connect(name)),
+            Request::Rekey { name } => self.answer(Command::Rekey(name)),
+            Request::Reauth { name } => self.answer(Command::Reauthenticate(name)),
             Request::Reload => self.reload(),
         };
         (answer, false)
@@ -394,165 +351,4 @@ async fn converse(stream: UnixStream, requests: mpsc::Sender<Waiting>) -> anyhow
     };
     write.write_all(value.to_string().as_bytes()).await?;
     Ok(())
-}
-
-/// The socket that a command is meant for.
-pub(crate) fn socket_of(target: &VpnSocket) -> Outcome<PathBuf> {
-    if let Some(socket) = &target.socket {
-        return Ok(socket.clone());
-    }
-    let path = target.config.as_deref().unwrap_or(Path::new(""));
-    let hint = "name the file with which the daemon was started, or its socket with --socket";
-    let what = || format!("cannot find the daemon's socket in {}", path.display());
-    let table: toml::Table = toml::from_str(&read_text(path)?).or_hint(what(), hint)?;
-    let status = table.get("status").and_then(toml::Value::as_str);
-    let status = status.ok_or_else(|| anyhow::anyhow!("there is no `status`"));
-    let status = PathBuf::from(status.or_hint(what(), hint)?);
-    // A tunnel with manual keys has it where it is started, the daemon beside the file.
-    match table.contains_key("connection") {
-        true => Ok(folder_of(path).join(status)),
-        false => Ok(status),
-    }
-}
-
-/// Sends a request and gives the answer.
-pub(crate) async fn ask(socket: &Path, request: &Request) -> Outcome<Value> {
-    let what = || format!("no tunnel answers at {}", socket.display());
-    let hint = "name the socket that the tunnel's configuration has as `status`";
-    let mut stream = UnixStream::connect(socket).await.or_hint(what(), hint)?;
-    let mut line = serde_json::to_vec(request).or_hint("the order", "report this")?;
-    line.push(b'\n');
-    stream.write_all(&line).await.or_hint(what(), hint)?;
-    stream.shutdown().await.or_hint(what(), hint)?;
-    let mut bytes = Vec::new();
-    (&mut stream)
-        .take(MAX_ANSWER)
-        .read_to_end(&mut bytes)
-        .await
-        .or_hint(what(), hint)?;
-    let value: Value = serde_json::from_slice(&bytes).or_hint(what(), hint)?;
-    match value.get("error").and_then(Value::as_str) {
-        Some(error) => Err(Failure::new(
-            anyhow::anyhow!(error.to_owned()),
-            text(&value, "hint"),
-        )),
-        None => Ok(value),
-    }
-}
-
-/// `cordon vpn down`, `connect`, `reload`.
-pub(crate) async fn tell(target: &VpnSocket, request: Request, json: bool) -> Outcome {
-    let value = ask(&socket_of(target)?, &request).await?;
-    let said = match &request {
-        Request::Reload => {
-            let names = |name: &str| {
-                let names: Vec<&str> = list(&value, name)
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .collect();
-                if names.is_empty() {
-                    "none".to_owned()
-                } else {
-                    names.join(", ")
-                }
-            };
-            let parts = ["added", "changed", "removed", "renewed"]
-                .map(|name| format!("{name}: {}", names(name)));
-            parts.join("\n")
-        }
-        Request::Down { name: None } => "the daemon ends".to_owned(),
-        Request::Down { .. } => format!("closing {} IKE SAs", field(&value, "closing")),
-        _ => "done".to_owned(),
-    };
-    print(json, &value, &said)
-}
-
-pub(crate) async fn explain(target: &VpnSocket, json: bool) -> Outcome {
-    let value = ask(&socket_of(target)?, &Request::Explain).await?;
-    let failed = list(&value, "failed");
-    let mut lines = Vec::new();
-    for one in failed {
-        let named = |name: &str| {
-            let text = text(one, name);
-            if text.is_empty() {
-                "?".to_owned()
-            } else {
-                text.to_owned()
-            }
-        };
-        lines.push(format!(
-            "{} s ago  {}  connection {}  peer {}\n  reason  {}",
-            field(one, "ago_seconds"),
-            text(one, "what"),
-            named("connection"),
-            named("remote"),
-            text(one, "reason"),
-        ));
-        for (name, label) in [
-            ("child", "child   "),
-            ("setting", "setting "),
-            ("theirs", "theirs  "),
-            ("ours", "ours    "),
-            ("first_difference", "differ  "),
-        ] {
-            if !text(one, name).is_empty() {
-                lines.push(format!("  {label}{}", text(one, name)));
-            }
-        }
-    }
-    if lines.is_empty() {
-        lines.push("no negotiation has failed".to_owned());
-    }
-    print(json, &value, &lines.join("\n"))
-}
-
-/// The negotiated part of a state, for people.
-pub(crate) fn describe(ike: &Value) -> Vec<String> {
-    let mut lines = Vec::new();
-    for connection in list(ike, "connections") {
-        lines.push(format!(
-            "connection {}  {}",
-            text(connection, "name"),
-            text(connection, "state")
-        ));
-        for own in list(connection, "certificates") {
-            lines.push(super::vpn_credentials::describe(own));
-        }
-    }
-    for sa in list(ike, "sas") {
-        lines.push(format!(
-            "IKE SA {}  {}  peer {}  {} to {}  {} s old, new keys in {} s  {}",
-            text(sa, "spi"),
-            text(sa, "connection"),
-            text(sa, "peer"),
-            text(sa, "local"),
-            text(sa, "remote"),
-            field(sa, "age_seconds"),
-            field(sa, "rekey_seconds"),
-            text(sa, "suite"),
-        ));
-        for child in list(sa, "children") {
-            lines.push(format!(
-                "  child {}  {} = {}  in {} {} bytes, out {} {} bytes  {} s old, new keys in {} s  {}",
-                text(child, "name"),
-                text(child, "local"),
-                text(child, "remote"),
-                text(child, "spi_in"),
-                field(child, "bytes_in"),
-                text(child, "spi_out"),
-                field(child, "bytes_out"),
-                field(child, "age_seconds"),
-                field(child, "rekey_seconds"),
-                text(child, "suite"),
-            ));
-        }
-    }
-    lines
-}
-
-/// The state as OpenMetrics text.
-pub(crate) fn to_openmetrics(state: Value) -> Outcome<String> {
-    const HINT: &str = "use the same version on both sides";
-    let status: DaemonStatus = serde_json::from_value(state).or_hint("the state", HINT)?;
-    openmetrics(status).or_hint("the state", HINT)
 }

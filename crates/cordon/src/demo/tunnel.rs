@@ -19,7 +19,7 @@ use vpn::ResolvedConfig;
 use vpn::daemon::{self, DaemonHandle, Thread};
 
 use super::DEVICE;
-use crate::commands::vpn::start_signer;
+use crate::commands::vpn_load::start_signer;
 use crate::control::{GATEWAY_ROLE, take_over};
 use crate::failure::{OrHint as _, Outcome};
 use crate::site::Site;

@@ -21,6 +21,8 @@ impl Control {
             Command::Explain => Reply::Explanations(self.explained(now)),
             Command::Down(name) => self.close_connection(&name, now),
             Command::Connect(name) => self.connect(&name, now),
+            Command::Rekey(name) => self.rekey(&name, now),
+            Command::Reauthenticate(name) => self.authenticate_anew(&name, now),
             Command::Reload(loaded) => self.reload(*loaded, now),
             Command::Credentials(loaded) => self.renew_credentials(*loaded, now),
         };
@@ -52,7 +54,7 @@ impl Control {
         self.counters.in_fragments = other.in_fragments;
     }
 
-    fn unknown(name: &str) -> Reply {
+    pub(super) fn unknown(name: &str) -> Reply {
         Reply::Refused(format!("there is no connection {name:?}"))
     }
 

@@ -73,6 +73,53 @@ impl Control {
         self.reauthenticate(&name, now);
     }
 
+    /// Replaces the keys of everything that a connection has, whoever started it.
+    pub(super) fn rekey(&mut self, name: &str, now: Now) -> Reply {
+        if self.resolved(name).is_none() {
+            return Self::unknown(name);
+        }
+        let of = self.ikes.iter().filter(|(_, one)| one.connection == name);
+        let of: Vec<IkeId> = of.map(|(ike, _)| *ike).collect();
+        let children = self.children.iter();
+        let children = children.filter(|(_, child)| of.contains(&child.ike) && !child.ending);
+        let children: Vec<(IkeId, u32)> = children.map(|(spi, one)| (one.ike, *spi)).collect();
+        if of.is_empty() {
+            return Reply::Refused(format!("connection {name:?} is not up"));
+        }
+        // Children first: they belong to the IKE SA's successor afterwards, under which they would have to be looked for.
+        for (ike, spi_in) in &children {
+            let _ = self.endpoint.rekey_child(now.stamp, *ike, *spi_in);
+        }
+        for ike in &of {
+            let _ = self.endpoint.rekey_ike(now.stamp, *ike);
+        }
+        tracing::info!(conn = %name, ike_sas = of.len(), children = children.len(), "new keys by command");
+        Reply::Rekeying {
+            ike_sas: of.len(),
+            children: children.len(),
+        }
+    }
+
+    /// Has a connection authenticate anew because the operator wants it.
+    pub(super) fn authenticate_anew(&mut self, name: &str, now: Now) -> Reply {
+        if self.resolved(name).is_none() {
+            return Self::unknown(name);
+        }
+        let desired = self.desired.get(name).filter(|desired| !desired.held);
+        let ike = desired.and_then(|desired| desired.ike);
+        if ike.is_some_and(|ike| self.ikes.contains_key(&ike)) {
+            self.reauthenticate(name, now);
+            return Reply::Connecting;
+        }
+        // Only who starts an exchange can begin another IKE SA (RFC 7296 §2.8.3).
+        Reply::Refused(match self.ikes.values().any(|one| one.connection == name) {
+            true => format!(
+                "connection {name:?} was started by the peer, which alone can authenticate anew"
+            ),
+            false => format!("connection {name:?} is not up"),
+        })
+    }
+
     /// Begins another IKE SA beside one that we started and that is up; the former ends when that is up.
     fn reauthenticate(&mut self, name: &str, now: Now) {
         let Some(desired) = self.desired.get_mut(name).filter(|desired| !desired.held) else {

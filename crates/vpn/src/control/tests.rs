@@ -289,6 +289,63 @@ name = "net"
 local = ["10.5.2.0/24"]
 "#;
 
+#[test]
+fn rekey_by_command_replaces_every_key_once() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    for at in [0, 1] {
+        let before = world.status(at).counters;
+        let name = world.status(at).connections[0].name.clone();
+        let reply = world.command(at, Command::Rekey(name));
+        let expected = Reply::Rekeying {
+            ike_sas: 1,
+            children: 1,
+        };
+        assert_eq!(format!("{reply:?}"), format!("{expected:?}"));
+        world.run(Duration::from_secs(2));
+        world.check_up();
+        let after = world.status(at).counters;
+        assert_eq!(
+            (after.child_rekeys, after.ike_rekeys, after.established),
+            (
+                before.child_rekeys + 1,
+                before.ike_rekeys + 1,
+                before.established
+            )
+        );
+    }
+    let unknown = world.command(0, Command::Rekey("nobody".into()));
+    assert!(matches!(unknown, Reply::Refused(_)));
+}
+
+#[test]
+fn reauthentication_by_command_is_for_whoever_started() {
+    let mut world = World::new(CAMERA, GATEWAY);
+    world.run(Duration::from_secs(1));
+    let name = world.status(0).connections[0].name.clone();
+    let reply = world.command(0, Command::Reauthenticate(name.clone()));
+    assert!(matches!(reply, Reply::Connecting), "{reply:?}");
+    world.run(Duration::from_secs(8));
+    world.check_up();
+    assert_eq!(world.status(0).counters.established, 2);
+    let theirs = world.status(1).connections[0].name.clone();
+    let reply = world.command(1, Command::Reauthenticate(theirs));
+    let Reply::Refused(why) = reply else {
+        panic!("{reply:?}");
+    };
+    assert!(why.contains("started by the peer"), "{why}");
+    // What the operator has closed is neither rekeyed nor authenticated anew.
+    world.command(0, Command::Down(name.clone()));
+    world.run(Duration::from_secs(1));
+    for command in [Command::Rekey(name.clone()), Command::Reauthenticate(name)] {
+        let reply = world.command(0, command);
+        assert!(
+            matches!(&reply, Reply::Refused(why) if why.contains("not up")),
+            "{reply:?}"
+        );
+    }
+}
+
 fn route(text: &str) -> Route {
     Route::configured(text.parse().unwrap())
 }

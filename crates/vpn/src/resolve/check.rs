@@ -4,8 +4,29 @@ use std::time::Duration;
 
 use tunnel::config::{BackendConfig, ModeConfig};
 
-use super::{CHILDREN, Reader, ResolveError};
-use crate::config::{PskProves, Start};
+use super::{CHILDREN, Reader, ResolveError, wrong};
+use crate::config::{Carrier, DaemonConfig, PskProves, Start};
+
+/// Refuses settings of the whole file that do not go together.
+pub(super) fn whole(config: &DaemonConfig) -> Result<(), ResolveError> {
+    let why = match (config.backend, config.path.encapsulation) {
+        (BackendConfig::Kernel, _) => Some("is for backend = \"user\""),
+        (_, Carrier::Auto | Carrier::Native) => Some("needs encapsulation = \"udp\""),
+        (BackendConfig::User, Carrier::Udp) => None,
+    };
+    if let Some(why) = why {
+        let one = config.interface.one_worker(why);
+        one.map_err(|error| wrong("the file", error.to_string()))?;
+    }
+    let debug = config.debug.check(&config.interface);
+    debug.map_err(|error| wrong("[debug]", error.to_string()))?;
+    match config.unfit_for_kernel() {
+        Some(what) if config.backend == BackendConfig::Kernel => {
+            Err(wrong("backend = \"kernel\"", what))
+        }
+        _ => Ok(()),
+    }
+}
 
 impl Reader<'_> {
     /// Refuses settings that do not go together.

@@ -18,15 +18,18 @@ const CERTIFICATES_MAX: u64 = 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnCertificate {
     pub(crate) subject: String,
+    /// First instant of validity.
+    pub(crate) not_before: OffsetDateTime,
     /// Last instant of validity.
     pub(crate) not_after: OffsetDateTime,
 }
 
 impl OwnCertificate {
-    pub(super) fn of(certificate: &Certificate) -> Self {
+    pub(crate) fn of(certificate: &Certificate) -> Self {
         let tbs = &certificate.tbs_certificate;
         Self {
             subject: tbs.subject.to_string(),
+            not_before: tbs.validity.not_before.to_system_time().into(),
             not_after: tbs.validity.not_after.to_system_time().into(),
         }
     }
@@ -70,7 +73,7 @@ pub(super) fn sum(seen: Context) -> [u8; SHA256_OUTPUT_LEN] {
     sum
 }
 
-pub(super) fn certificates(
+pub(crate) fn certificates(
     files: &[PathBuf],
     folder: &Path,
     place: &str,

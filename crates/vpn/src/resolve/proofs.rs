@@ -96,7 +96,10 @@ impl Reader<'_> {
             Some(trust) => trust.key_hashes(),
             // Peers with passwords have no certificates.
             None if self.config.eap.as_ref().is_some_and(passwords) => Vec::new(),
-            None => return Err(self.wrong("certificates need [trust]: whose are believed?")),
+            None => {
+                let place = self.place.clone();
+                return Err(ResolveError::NoTrust { place });
+            }
         };
         // Whoever was let in by an authority that is gone must come again.
         for authority in &authorities {

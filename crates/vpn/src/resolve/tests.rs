@@ -5,6 +5,8 @@ use pki::cert::CertificateChain;
 
 use super::*;
 
+mod mistakes;
+
 const FILE: &str = r#"
 status = "control.sock"
 [interface]

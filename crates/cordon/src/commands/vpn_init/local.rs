@@ -1,0 +1,48 @@
+//! Facts about this host from which defaults follow.
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use tunnel::config::Prefix;
+
+use crate::failure::{OrHint as _, Outcome};
+
+/// Our address on the way to another host. Connecting a UDP socket sends nothing.
+pub(super) fn address_towards(remote: IpAddr) -> Option<IpAddr> {
+    let any = match remote {
+        IpAddr::V4(_) => "0.0.0.0:0",
+        IpAddr::V6(_) => "[::]:0",
+    };
+    let probe = UdpSocket::bind(any).ok()?;
+    probe.connect((remote, 500)).ok()?;
+    probe.local_addr().ok().map(|address| address.ip())
+}
+
+/// Networks beside this host, with its address in them, without the one that has an address outside.
+pub(super) fn networks_beside(outside: IpAddr) -> Vec<Prefix> {
+    let all = networks().into_iter();
+    all.filter(|network| !network.range().contains(outside))
+        .collect()
+}
+
+/// Networks beside this host, with its address in them, that are not for the whole Internet.
+pub(super) fn networks() -> Vec<Prefix> {
+    let is_private = |network: &Prefix| match network.address {
+        IpAddr::V4(address) => address.is_private(),
+        IpAddr::V6(address) => address.is_unique_local(),
+    };
+    let all = vpn::host::own_networks().into_iter();
+    all.filter(|network| is_private(network) && *network != Prefix::host(network.address))
+        .collect()
+}
+
+/// The host's name, where it is a full one.
+pub(super) fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim();
+    name.contains('.').then(|| name.to_owned())
+}
+
+pub(super) fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path).or_hint(format!("{}", path.display()), "name an existing folder")
+}
