@@ -20,6 +20,18 @@ pub enum Act {
         /// SHA-256 of the public key's `SubjectPublicKeyInfo` in hexadecimal: approvers approve this key.
         spki_sha256: String,
     },
+    /// Gives a code by which the subject has a key of its own certified (RFC 7030), once.
+    Invite {
+        subject: String,
+        profile: String,
+        clearance: Clearance,
+        /// Unit in the certificate's name.
+        unit: Option<String>,
+        /// How long the code is good for once it is given.
+        hours: u32,
+        /// How often a person renews the certificate with it before somebody has to approve again.
+        renewals: u8,
+    },
     /// Issues a certificate for the same key anew.
     Renew {
         subject: String,
@@ -166,6 +178,7 @@ impl Act {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Issue { .. } => "issue",
+            Self::Invite { .. } => "invite",
             Self::Renew { .. } => "renew",
             Self::Rekey { .. } => "rekey",
             Self::Revoke { .. } => "revoke",
@@ -185,6 +198,7 @@ impl Act {
     pub fn subject(&self) -> Option<&str> {
         match self {
             Self::Issue { subject, .. }
+            | Self::Invite { subject, .. }
             | Self::Renew { subject, .. }
             | Self::Rekey { subject, .. }
             | Self::Revoke { subject, .. }
@@ -205,6 +219,7 @@ impl Act {
     pub fn clearance(&self) -> Clearance {
         match self {
             Self::Issue { clearance, .. }
+            | Self::Invite { clearance, .. }
             | Self::Renew { clearance, .. }
             | Self::Rekey { clearance, .. }
             | Self::Revoke { clearance, .. }
@@ -235,6 +250,7 @@ impl Act {
     pub const fn approver_role(&self) -> Role {
         match self {
             Self::Issue { .. }
+            | Self::Invite { .. }
             | Self::Renew { .. }
             | Self::Rekey { .. }
             | Self::Revoke { .. }

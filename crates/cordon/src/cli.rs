@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, Revoke};
-pub(crate) use registry::{HolderArgs, HolderName, Registry};
+pub(crate) use registry::{HolderArgs, HolderName, Invited, Registry};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use site_args::SiteArgs;
 

@@ -14,6 +14,18 @@ pub(crate) enum Holder {
     Gateway(String),
 }
 
+/// What an invitation is to give.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InviteOrder {
+    pub(crate) holder: Holder,
+    pub(crate) clearance: Option<u8>,
+    /// Unit in the certificate's name.
+    pub(crate) unit: Option<String>,
+    pub(crate) hours: u32,
+    pub(crate) renewals: u8,
+}
+
 /// What to do with requests.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -79,6 +91,7 @@ pub(crate) enum ActOrder {
         csr: String,
         clearance: Option<u8>,
     },
+    Invite(InviteOrder),
     Renew {
         serial: String,
     },

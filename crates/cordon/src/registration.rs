@@ -2,11 +2,12 @@
 
 mod acts;
 mod carrying;
+mod inviting;
+mod refusal;
 
 use access::Principal;
 use approval::Request;
-use audit::Actor;
-use registry::{RequestError, Step, Warrant};
+use registry::Step;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -16,17 +17,10 @@ use crate::orders::{ActOrder, RequestOrder, StepOrder};
 use crate::site::Site;
 
 pub(crate) use self::acts::{authority_of, rights_of, subject_of};
-pub(crate) use self::carrying::carry;
-
-const LOOK: &str = "`cordon registry request show` has the request as it is";
-
-/// A warrant for a direct order of `who`; where approvals are required, the way to them.
-pub(crate) fn direct(site: &Site, who: &Actor, instead: &str) -> Outcome<Warrant> {
-    let hint = format!("ask for it with `cordon registry request new {instead}`");
-    site.registry
-        .direct(who.clone())
-        .map_err(|error| Failure::new(anyhow::Error::new(error), hint))
-}
+pub(crate) use self::carrying::{Carried, carry};
+pub(crate) use self::inviting::invite;
+pub(crate) use self::refusal::direct;
+use self::refusal::told;
 
 /// Carries an order about requests out.
 pub(crate) async fn carry_out(
@@ -64,13 +58,20 @@ pub(crate) async fn carry_out(
             show(site, &id).await
         }
         RequestOrder::CarryOut { id, seen } => {
-            let issued = carry(site, giver, (&id, seen), now).await?;
+            let carried = carry(site, giver, (&id, seen), now).await?;
             let mut value = show(site, &id).await?;
-            if let (Some(issued), Some(fields)) = (issued, value.as_object_mut()) {
-                let chain = issued.chain.to_pem();
-                let chain = chain.or_hint("cannot write the certificate", "report this")?;
-                fields.insert("serial".to_owned(), issued.serial.into());
-                fields.insert("chain_pem".to_owned(), chain.into());
+            let Some(fields) = value.as_object_mut() else {
+                return Ok(value);
+            };
+            match carried {
+                Carried::Issued(issued) => {
+                    let chain = issued.chain.to_pem();
+                    let chain = chain.or_hint("cannot write the certificate", "report this")?;
+                    fields.insert("serial".to_owned(), issued.serial.into());
+                    fields.insert("chain_pem".to_owned(), chain.into());
+                }
+                Carried::Invited(invited) => inviting::tell(fields, &invited),
+                Carried::Done => {}
             }
             Ok(value)
         }
@@ -156,22 +157,6 @@ fn person(giver: &Giver) -> Outcome<(&Principal, &[u8])> {
                 "name a person's PKCS#12 or PEM file with --as FILE and --as-password-file FILE",
             )
         })
-}
-
-/// A refusal with its stable name, and what to do about it.
-fn told<T>(outcome: Result<T, RequestError>) -> Outcome<T> {
-    outcome.map_err(|error| {
-        let hint = match &error {
-            RequestError::Unknown(_) => "`cordon registry request list --all` names every request",
-            RequestError::NotAvailable(_) => "see `cordon registry request new --help`",
-            _ => LOOK,
-        };
-        let code = error.code();
-        Failure::new(
-            anyhow::Error::new(error).context(format!("refused ({code})")),
-            hint,
-        )
-    })
 }
 
 async fn show(site: &Site, id: &str) -> Outcome<Value> {

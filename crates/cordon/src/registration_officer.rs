@@ -5,6 +5,7 @@ mod form;
 mod view;
 
 use access::{Action, Context, Credential, Principal, Resource};
+use approval::Act;
 use audit::Actor;
 use directory::DirectoryError;
 use portal::{
@@ -165,6 +166,14 @@ impl RegistrationOfficer {
                 return self.outcome(edited.map(drop)).await;
             }
             RequestStep::CarryOut => {
+                let record = self.record(id).await?;
+                if let Act::Invite { .. } = record.request.act() {
+                    // A page may be kept by the browser, or seen by whoever passes: the code goes into a file.
+                    let what = anyhow::anyhow!("an invitation's code is not shown in a browser");
+                    let hint =
+                        "use `cordon registry request carry-out ID --seen VERSION --out FILE`";
+                    return self.outcome(Err(Failure::new(what, hint))).await;
+                }
                 let issued = registration::carry(site, giver, seen, now).await;
                 return self.outcome(issued.map(drop)).await;
             }

@@ -94,7 +94,7 @@ impl Running {
                 socket: enrolment,
                 tls: Some(enrolment_tls(site)?),
                 router: registry::est::router(
-                    site.registry.clone(),
+                    site.registry.with_people(people(site)),
                     Arc::new(OffsetDateTime::now_utc),
                 )
                 .layer(timeout()),
@@ -234,7 +234,7 @@ fn intake_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
         .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
-/// Devices and gateways, also those whose certificate ended lately: the registry says what they may have. Strangers can
+/// Devices, gateways and people, also those whose certificate ended lately: the registry says what they may have. Strangers can
 /// displace their sessions here, which matters little: they come once in months.
 fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
     let grace = i64::from(site.config.enrolment.expired_grace_days);
@@ -249,6 +249,18 @@ fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
         .with_small_tickets()
         .build()
         .or_hint("cannot set up TLS", "check keys/server.pem")
+}
+
+/// The directory, for people who enrol: who is disabled there, or has fewer rights, gets nothing.
+fn people(site: &Site) -> registry::PersonLookup {
+    let directory = site.directory.clone();
+    Arc::new(move |uid: &str| {
+        let (directory, uid) = (directory.clone(), uid.to_owned());
+        Box::pin(async move {
+            let entry = directory.get(&uid).await?;
+            Ok(entry.map(|person| person.record()))
+        })
+    })
 }
 
 fn timeout() -> TimeoutLayer {

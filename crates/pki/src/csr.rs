@@ -1,6 +1,6 @@
 //! PKCS#10 certification requests (RFC 2986).
 
-use der::asn1::{BitString, SetOfVec};
+use der::asn1::{Any, BitString, SetOfVec};
 use der::pem::{self, LineEnding};
 use der::{Decode, Encode};
 use spki::SubjectPublicKeyInfoOwned;
@@ -9,7 +9,10 @@ use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 
-use const_oid::db::rfc5912::{ID_CE_SUBJECT_ALT_NAME, ID_EXTENSION_REQ};
+use const_oid::ObjectIdentifier;
+use const_oid::db::rfc5912::{
+    ECDSA_WITH_SHA_256, ID_CE_SUBJECT_ALT_NAME, ID_EC_PUBLIC_KEY, ID_EXTENSION_REQ, SECP_256_R_1,
+};
 
 use crate::extension::{extension, find};
 use crate::key::{self, KeyAlgorithm, KeyError, PrivateKey};
@@ -17,6 +20,12 @@ use crate::name::{AltName, NameError, Subject};
 
 /// Largest request read, in bytes. One with an RSA 4096 key and some names has about 1 500.
 pub const MAX_CSR_LEN: usize = 16 * 1024;
+/// RFC 7030, section 4.4.1.1: id-aa-decryptKeyID (RFC 4108).
+const DECRYPT_KEY_IDENTIFIER: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.16.2.37");
+/// RFC 7030, section 4.4.1.2: id-aa-asymmDecryptKeyID.
+const ASYMMETRIC_DECRYPT_KEY_IDENTIFIER: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.16.2.54");
 const PEM_LABEL: &str = "CERTIFICATE REQUEST";
 
 /// A request whose signature has been verified: the sender holds the private key.
@@ -138,6 +147,40 @@ pub fn parse_and_verify(der: &[u8]) -> Result<Csr, CsrError> {
         spki,
         algorithm,
     })
+}
+
+/// What an EST client is told to put into a request (RFC 7030, section 4.5.2): a key on P-256, and the request signed
+/// with SHA-256. Whatever else stands there is not asked for.
+///
+/// # Errors
+/// [`CsrError::Malformed`] if encoding fails.
+pub fn wanted_attributes() -> Result<Vec<u8>, CsrError> {
+    let malformed = |_| CsrError::Malformed;
+    let key = Attribute {
+        oid: ID_EC_PUBLIC_KEY,
+        values: SetOfVec::try_from(vec![Any::from(SECP_256_R_1)]).map_err(malformed)?,
+    };
+    let wanted = vec![
+        Any::encode_from(&key).map_err(malformed)?,
+        Any::from(ECDSA_WITH_SHA_256),
+    ];
+    wanted.to_der().map_err(malformed)
+}
+
+/// Whether a request for a key made by the server wants it encrypted to a key of the client's (RFC 7030, section
+/// 4.4.1). The request is not verified: its key and signature mean nothing there.
+///
+/// # Errors
+/// [`CsrError::TooLong`] or [`CsrError::Malformed`].
+pub fn wants_encrypted_key(der: &[u8]) -> Result<bool, CsrError> {
+    if der.len() > MAX_CSR_LEN {
+        return Err(CsrError::TooLong);
+    }
+    let request = CertReq::from_der(der).map_err(|_| CsrError::Malformed)?;
+    let mut attributes = request.info.attributes.iter();
+    Ok(attributes.any(|one| {
+        one.oid == DECRYPT_KEY_IDENTIFIER || one.oid == ASYMMETRIC_DECRYPT_KEY_IDENTIFIER
+    }))
 }
 
 fn requested_names(request: &CertReq) -> Result<Vec<AltName>, CsrError> {

@@ -5,6 +5,7 @@
 
 mod encrypted;
 mod passphrase;
+mod roca;
 mod verify;
 
 use std::fmt;
@@ -108,6 +109,7 @@ impl KeyAlgorithm {
     /// Recognises the algorithm of a public key.
     ///
     /// # Errors
+    /// [`KeyError::Weak`] for a key that others can compute;
     /// [`KeyError::Unsupported`] for any other algorithm, curve or RSA size;
     /// [`KeyError::Malformed`] if the key bits cannot be read.
     pub fn of_spki(spki: &SubjectPublicKeyInfoOwned) -> Result<Self, KeyError> {
@@ -120,6 +122,11 @@ impl KeyAlgorithm {
             }
             let key = RsaPublicKey::from_der(spki.subject_public_key.raw_bytes())
                 .map_err(|_| KeyError::Malformed)?;
+            if roca::has_fingerprint(key.modulus.as_bytes()) {
+                return Err(KeyError::Weak {
+                    reason: "its modulus is of the form that CVE-2017-15361 factors",
+                });
+            }
             // Tiny exponents are a known source of forged signatures; 65537 is what everyone makes.
             if key.exponent.as_bytes() < [1_u8, 0, 1].as_slice() {
                 return Err(KeyError::Unsupported { oid });
@@ -206,6 +213,9 @@ pub enum KeyError {
     /// An RSA key of a size that is not supported.
     #[error("unsupported RSA modulus of {bits} bits")]
     RsaSize { bits: usize },
+    /// A key that can be computed from its public half.
+    #[error("weak key: {reason}")]
+    Weak { reason: &'static str },
     /// The crypto library refused the key, for instance because its halves do not match.
     #[error("inconsistent key: {reason}")]
     Rejected {

@@ -12,6 +12,7 @@ use const_oid::db::rfc4519::{
 use der::Tag;
 use der::Tagged;
 use der::asn1::{Any, Ia5String, OctetString, PrintableString, SetOfVec, Utf8StringRef};
+use der::{Decode, Encode};
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::ext::pkix::name::{GeneralName, OtherName};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
@@ -173,6 +174,23 @@ impl Subject {
         }
         subject.common_name = common_name.unwrap_or_default();
         Ok(subject)
+    }
+
+    /// Encodes the name in DER.
+    ///
+    /// # Errors
+    /// As [`Self::to_name`].
+    pub fn to_der(&self) -> Result<Vec<u8>, NameError> {
+        let name = self.to_name()?;
+        name.to_der().map_err(|_| NameError::Malformed)
+    }
+
+    /// Reads a name in DER.
+    ///
+    /// # Errors
+    /// As [`Self::from_name`].
+    pub fn from_der(der: &[u8]) -> Result<Self, NameError> {
+        Self::from_name(&Name::from_der(der).map_err(|_| NameError::Malformed)?)
     }
 }
 

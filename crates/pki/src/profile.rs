@@ -142,6 +142,13 @@ impl Profile {
         }
     }
 
+    /// Whether the registration authority may make the key (RFC 7030, section 4.4): not where its owner
+    /// signs for evidence with it, which nobody else must be able to.
+    #[must_use]
+    pub const fn allows_server_key(self) -> bool {
+        matches!(self, Self::VpnDevice)
+    }
+
     /// The path length constraint, for authorities.
     #[must_use]
     pub const fn path_len(self) -> Option<u8> {
@@ -302,6 +309,18 @@ mod tests {
         assert!(has(Profile::Device, eku::EMAIL_PROTECTION));
         assert!(!has(Profile::VpnDevice, eku::EMAIL_PROTECTION));
         assert!(has(Profile::VpnDevice, eku::IPSEC_IKE));
+    }
+
+    #[test]
+    fn keys_for_signing_evidence_are_made_by_their_owners() {
+        for profile in Profile::ALL {
+            for key in KeyAlgorithm::ALL {
+                let usage = profile.key_usage(key);
+                let signs = usage.is_some_and(|usage| usage.non_repudiation());
+                assert!(!(signs && profile.allows_server_key()), "{profile} {key}");
+            }
+        }
+        assert!(Profile::VpnDevice.allows_server_key());
     }
 
     #[test]

@@ -87,6 +87,10 @@ impl Registry {
         match inner.validated.validate(&inner.trust, peer, purpose, now) {
             Err(PathError::Expired { .. }) if grace.is_positive() => {
                 let validated = inner.trust.validate_expired(peer, purpose, grace, now)?;
+                // People are there to ask for an invitation.
+                if let SubjectKind::User = validated.identity.kind {
+                    inner.trust.validate(peer, purpose, now)?;
+                }
                 self.admit_validated(peer, validated.identity, now).await
             }
             Err(error) => Err(error.into()),

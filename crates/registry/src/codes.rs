@@ -1,4 +1,4 @@
-//! One-time codes, with which a device enrols for the first time.
+//! One-time codes, with which somebody enrols for the first time: of devices here, of others in `invitations`.
 
 use audit::{Actor, Event, Outcome};
 use aws_lc_rs::digest;
@@ -30,7 +30,7 @@ impl OneTimeCode {
         &self.0
     }
 
-    fn generate() -> Result<Self, RegistryError> {
+    pub(crate) fn generate() -> Result<Self, RegistryError> {
         let mut bytes = Zeroizing::new([0_u8; CODE_BYTES]);
         aws_lc_rs::rand::fill(bytes.as_mut_slice()).map_err(|_| RegistryError::Random)?;
         // 5 of 8 bits of each byte: 100 bits in all, out of reach of guessing over the network
@@ -59,7 +59,7 @@ pub(crate) fn check_device_name(name: &str) -> Result<(), RegistryError> {
     Ok(())
 }
 
-fn verifier(device: &str, code: &str) -> digest::Digest {
+pub(crate) fn verifier(device: &str, code: &str) -> digest::Digest {
     // The name is in, so that a stolen table row is of no use under another name. Neither holds
     // a colon.
     digest::digest(&digest::SHA256, format!("{device}:{code}").as_bytes())

@@ -4,6 +4,7 @@
 //! signatures and certificates. [`Completeness`] takes the events in order, then certificates that are known by other
 //! means (the registry's book, what a TLS server has seen), and says what does not fit.
 
+mod invited;
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,6 +21,7 @@ use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use self::invited::{Offered, Offers};
 use self::recorded::Recorded;
 use crate::issue::OriginKind;
 
@@ -82,6 +84,8 @@ pub struct Completeness {
     recorded: HashMap<String, Recorded>,
     /// Serial numbers so far, by authority.
     serials: BTreeSet<(String, String)>,
+    /// Invitations, by identifier.
+    offered: BTreeMap<String, Offered>,
     /// Devices with a one-time code.
     invited: BTreeSet<String>,
     /// Holders of a certificate so far, by authority and name.
@@ -110,6 +114,7 @@ impl Completeness {
             requests: BTreeMap::new(),
             recorded: HashMap::new(),
             serials: BTreeSet::new(),
+            offered: BTreeMap::new(),
             invited: BTreeSet::new(),
             holders: BTreeSet::new(),
             revoked: BTreeSet::new(),
@@ -126,6 +131,13 @@ impl Completeness {
         }
         match event.action.as_str() {
             "request.interrupted" => self.interrupted(event),
+            "enrolment.interrupted" => {
+                // Its certificate may be recorded; it has none of which this is said.
+                let id = event.resource.strip_prefix("invitation/");
+                self.recorded.retain(|_, one| {
+                    one.origin != Some(OriginKind::Invitation) || one.invitation.as_deref() != id
+                });
+            }
             _ if event.outcome != Outcome::Ok => {}
             "certificate.issue" => self.issued(entry, event),
             "certificate.revoke" => {
@@ -135,10 +147,15 @@ impl Completeness {
                 self.revoked
                     .extend(one.map(|(authority, serial)| (authority.into(), serial.into())));
             }
-            "enrolment.invite" => {
-                let device = event.resource.strip_prefix("device/");
-                self.invited.extend(device.map(str::to_owned));
-            }
+            "enrolment.invite" => match Offered::of_event(event) {
+                Some((id, offered)) => {
+                    self.offered.insert(id, offered);
+                }
+                None => {
+                    let device = event.resource.strip_prefix("device/");
+                    self.invited.extend(device.map(str::to_owned));
+                }
+            },
             action => {
                 if let Some(step) = action.strip_prefix("request.") {
                     self.step(entry, step, event);
@@ -163,6 +180,10 @@ impl Completeness {
         let first = self.holders.insert(holder);
         one.prepared = match one.origin {
             Some(OriginKind::Enrolment) => self.invited.contains(&one.holder),
+            Some(OriginKind::Invitation) => one
+                .invitation
+                .as_ref()
+                .is_some_and(|id| self.offered.contains_key(id)),
             Some(OriginKind::Renewal) => !first,
             _ => true,
         };
@@ -264,7 +285,9 @@ impl Completeness {
         let done = request.carried_out.as_ref();
         let result = done.map(|done| done.result.clone());
         self.recorded.retain(|_, one| {
-            one.request.as_ref() != Some(&id) || Some(&one.serial) == result.as_ref()
+            one.request.as_ref() != Some(&id)
+                || one.invitation.is_some()
+                || Some(&one.serial) == result.as_ref()
         });
     }
 
@@ -317,6 +340,9 @@ impl Completeness {
         let recorded = std::mem::take(&mut self.recorded);
         let mut recorded: Vec<Recorded> = recorded.into_values().collect();
         recorded.sort_by_key(|one| one.entry);
+        let offered = std::mem::take(&mut self.offered);
+        let requests = std::mem::take(&mut self.requests);
+        let offers = Offers::new(&offered, &requests, &recorded);
         for one in &recorded {
             let origin = one.origin.map_or("unknown", OriginKind::name);
             *self
@@ -324,9 +350,11 @@ impl Completeness {
                 .certificates
                 .entry(origin.to_owned())
                 .or_default() += 1;
-            let request = one.request.as_ref().and_then(|id| self.requests.get(id));
-            let unexplained =
-                one.unexplained(request.and_then(|request| request.carried_out.as_ref()));
+            let request = one.request.as_ref().and_then(|id| requests.get(id));
+            let unexplained = match one.is_invited() {
+                true => offers.unexplained(one),
+                false => one.unexplained(request.and_then(|request| request.carried_out.as_ref())),
+            };
             let lost = (book && !one.in_book)
                 .then(|| "it is recorded as issued, and not in the registry's book".to_owned());
             for what in unexplained.into_iter().chain(lost) {
@@ -334,6 +362,7 @@ impl Completeness {
                 self.gap(one.entry, what);
             }
         }
+        self.requests = requests;
         self.overdue();
         self.report
     }

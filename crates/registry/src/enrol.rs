@@ -2,6 +2,7 @@
 
 use audit::{Actor, Event, Outcome};
 use pki::cert;
+use pki::crl::RevocationReason;
 use pki::csr::{self, Csr};
 use pki::name::{AltName, Subject};
 use pki::path::Identity;
@@ -41,7 +42,8 @@ impl Registry {
     ) -> Result<Issued, EnrolError> {
         let outcome = self.try_enrol(device, code, csr, now).await;
         if let Err(e) = &outcome {
-            self.record_refusal("enrolment.enrol", device, e, now)
+            let resource = ("device", device);
+            self.record_refusal("enrolment.enrol", resource, e, now)
                 .await?;
         }
         outcome
@@ -59,6 +61,7 @@ impl Registry {
         let csr = csr::parse_and_verify(csr)?;
         check_subject(&csr, device)?;
         let spki = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
+        check_key(&mut tx, &spki, Some((CaKind::Devices, device))).await?;
         if let Grant {
             used: Some((used_spki, serial)),
             ..
@@ -87,14 +90,15 @@ impl Registry {
         Ok(issued)
     }
 
-    /// Certifies a new key of a device or gateway that showed `peer` (leaf first) in the TLS handshake.
+    /// Certifies a new key of a device, gateway or person that showed `peer` (leaf first) in the TLS handshake.
     /// Names and clearance stay as they are. A certificate that ended is good for it as long as
     /// [`Config::renewal_grace`](crate::Config) says, if it is the newest of its holder.
     ///
     /// The former certificate is accepted until the new one is used for the first time, so that a
     /// device which does not get the answer is not locked out. It may ask again: for the same key
     /// it gets the same certificate, for another key one that takes the place of the unused one.
-    /// There are [`MAX_RENEWALS`] new ones in a day.
+    /// There are [`MAX_RENEWALS`] new ones in a day. A person's certificate must have come by an invitation, which
+    /// says how many renewals it covers, and must not have ended.
     ///
     /// # Errors
     /// [`EnrolError`], one variant per reason; refusals are audited.
@@ -110,20 +114,33 @@ impl Registry {
         let present = match self.admit_renewal(peer, now).await {
             Ok(present) => present,
             Err(e) => {
-                let name = match &e {
-                    AdmissionError::Holder(refused) => refused.holder.clone(),
-                    _ => "unknown".to_owned(),
+                let (kind, name) = match &e {
+                    AdmissionError::Holder(refused) => {
+                        (noun(refused.authority), refused.holder.clone())
+                    }
+                    _ => ("device", "unknown".to_owned()),
                 };
                 let e = EnrolError::from(e);
-                self.record_refusal("enrolment.renew", &name, &e, now)
+                self.record_refusal("enrolment.renew", (kind, &name), &e, now)
                     .await?;
                 return Err(e);
             }
         };
-        let device = present.identity().common_name.clone();
-        let outcome = self.try_reenrol(&present, peer, csr, now).await;
+        let identity = present.identity();
+        let authority = authority_of(identity);
+        let (name, outcome) = match authority {
+            CaKind::Users => {
+                let outcome = self.try_renew_invited(&present, csr, now).await;
+                (identity.uid.clone().unwrap_or_default(), outcome)
+            }
+            _ => {
+                let outcome = self.try_reenrol(&present, peer, csr, now).await;
+                (identity.common_name.clone(), outcome)
+            }
+        };
         if let Err(e) = &outcome {
-            self.record_refusal("enrolment.renew", &device, e, now)
+            let resource = (noun(authority), name.as_str());
+            self.record_refusal("enrolment.renew", resource, e, now)
                 .await?;
         }
         outcome
@@ -179,6 +196,7 @@ impl Registry {
             let again = self.issued(line.authority, &serial).await?;
             return Ok(again.into_issued(self)?);
         }
+        check_key(&mut tx, &spki, Some((line.authority, name))).await?;
         if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
             return Err(EnrolError::TooManyRenewals {
                 limit: MAX_RENEWALS,
@@ -193,16 +211,20 @@ impl Registry {
             Profile::Device | Profile::VpnDevice => order.with_clearance(identity.clearance),
             _ => order,
         };
-        let origin = Origin::Renewal(present.lineage().to_owned());
+        let origin = Origin::Renewal {
+            lineage: present.lineage().to_owned(),
+            renews: identity.serial_hex.clone(),
+            invited: None,
+        };
         let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
         tx.commit().await?;
         Ok(issued)
     }
 
-    async fn record_refusal(
+    pub(crate) async fn record_refusal(
         &self,
         action: &str,
-        device: &str,
+        (kind, holder): (&str, &str),
         e: &EnrolError,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
@@ -216,7 +238,7 @@ impl Registry {
             return Ok(());
         };
         // The claimed name is not checked: bounded here, because the log is for ever.
-        let name: String = device
+        let name: String = holder
             .chars()
             .filter(|c| !c.is_control())
             .take(64)
@@ -226,9 +248,10 @@ impl Registry {
         } else {
             Outcome::Deny
         };
-        let resource = format!("device/{name}");
+        let resource = format!("{kind}/{name}");
         let event = Event::new(now, Actor::unknown(name), action, resource, outcome);
         let event = event.with_reason(e.for_peer());
+        let event = event.with_detail("code", e.code());
         self.record(match more {
             0 => event,
             more => event.with_detail("not_recorded", more),
@@ -266,17 +289,17 @@ impl Registry {
 }
 
 /// A certificate of a holder and its renewals.
-struct Line<'a> {
-    authority: CaKind,
-    holder: &'a str,
-    lineage: &'a str,
+pub(crate) struct Line<'a> {
+    pub(crate) authority: CaKind,
+    pub(crate) holder: &'a str,
+    pub(crate) lineage: &'a str,
     /// A camera's tunnel has certificates of the same holder, which must not use up the camera's renewals.
-    profile: Profile,
+    pub(crate) profile: Profile,
 }
 
 impl Line<'_> {
     /// Whether the certificate is neither revoked nor superseded.
-    async fn is_valid(
+    pub(crate) async fn is_valid(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         serial: &str,
@@ -315,7 +338,7 @@ impl Line<'_> {
     }
 
     /// The unused renewal for this key, whose answer got lost.
-    async fn unused(
+    pub(crate) async fn unused(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         spki: &str,
@@ -335,9 +358,25 @@ impl Line<'_> {
         .await?)
     }
 
+    /// Renewals of the lineage whose owner has them: an answer that got lost is none.
+    pub(crate) async fn used_renewals(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+    ) -> Result<i64, EnrolError> {
+        Ok(sqlx::query_scalar(
+            "SELECT count(*) FROM issued WHERE authority = ?1 AND holder_id = ?2 AND lineage = ?3
+             AND renewal = 1 AND first_used_at IS NOT NULL",
+        )
+        .bind(self.authority.name())
+        .bind(self.holder)
+        .bind(self.lineage)
+        .fetch_one(&mut **tx)
+        .await?)
+    }
+
     /// Renewals of the holder within a day around now. After a clock that was far ahead was set back,
     /// what was issued then does not count: it must not lock the holder out until that day comes.
-    async fn renewals(
+    pub(crate) async fn renewals(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         now: OffsetDateTime,
@@ -352,6 +391,31 @@ impl Line<'_> {
         .bind(self.profile.to_string())
         .fetch_one(&mut **tx)
         .await?)
+    }
+}
+
+/// Makes sure that a key is nobody else's than the holder's, where there is one, and not a compromised one.
+pub(crate) async fn check_key(
+    tx: &mut Transaction<'static, Sqlite>,
+    spki: &str,
+    holder: Option<(CaKind, &str)>,
+) -> Result<(), EnrolError> {
+    let (authority, name) = holder.map_or(("", ""), |(authority, name)| (authority.name(), name));
+    let taken: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM issued i WHERE i.spki_sha256 = ?1
+             AND (NOT (i.authority = ?2 AND i.holder_id = ?3) OR EXISTS (
+                 SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial
+                 AND r.reason = ?4)))",
+    )
+    .bind(spki)
+    .bind(authority)
+    .bind(name)
+    .bind(RevocationReason::KeyCompromise.name())
+    .fetch_one(&mut **tx)
+    .await?;
+    match taken {
+        true => Err(EnrolError::KeyInUse),
+        false => Ok(()),
     }
 }
 

@@ -5,18 +5,20 @@ use std::path::PathBuf;
 use audit::AuditError;
 use error_report::Report;
 use pki::cert::CertError;
+use pki::clearance::Clearance;
 use pki::crl::CrlError;
 use pki::csr::CsrError;
 use pki::file::FileError;
 use pki::issue::IssueError;
 use pki::key::KeyError;
 use pki::path::{PathError, TrustError};
-use pki::profile::CaKind;
+use pki::profile::{CaKind, Profile};
 use store::sqlx;
 use store::{ClockBehind, StoreError};
+use time::OffsetDateTime;
 
-use crate::RequestError;
 use crate::holders::{HolderRefused, HolderState};
+use crate::{MAX_INVITATION_HOURS, RequestError};
 
 /// Why the registry could not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,18 @@ pub enum RegistryError {
     /// The directory already holds a hierarchy; it is never overwritten.
     #[error("{} already holds a certificate hierarchy", .0.display())]
     AlreadyInitialised(PathBuf),
+    /// Certificates of this profile do not come about by invitation.
+    #[error("nobody is invited to a {0} certificate")]
+    NotInvited(Profile),
+    /// A code must not be good for longer.
+    #[error("a code is good for 1 to {MAX_INVITATION_HOURS} hours, not {0}")]
+    InvitationTime(u32),
+    /// An approval must not cover more renewals.
+    #[error("an invitation has at most {most} renewals, not {renewals}")]
+    InvitationRenewals { renewals: u8, most: u8 },
+    /// The directory does not answer.
+    #[error("cannot ask the directory")]
+    Directory(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A gateway must not have a pattern or a name of the site's own servers: it could answer in their place.
     #[error("{0} is no name for a gateway: it is one of the site's own servers, or has a pattern")]
     NameOfTheSite(String),
@@ -158,13 +172,57 @@ impl From<sqlx::Error> for RegistryError {
     }
 }
 
-/// Why a device was not enrolled. All but [`Self::Registry`] are fit to be sent to it, causes
+/// To whoever has not shown a right code: which part of it is wrong is not said.
+const UNKNOWN: &str = "unknown device or person, or wrong, used or expired code";
+
+/// Why somebody was not enrolled. All but [`Self::Registry`] are fit to be sent to it, causes
 /// included.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     /// No or wrong name and code. Which of the two is not told.
-    #[error("unknown device, or wrong, used or expired one-time code")]
+    #[error("{UNKNOWN}")]
     Unauthorised,
+    /// Somebody is invited under this name, by another code. Looks as [`Self::Unauthorised`] to whoever asks.
+    #[error("{UNKNOWN}")]
+    WrongCode,
+    /// The code is right, and its time over.
+    #[error("the invitation's code expired at {at}; ask for another one")]
+    CodeExpired { at: OffsetDateTime },
+    /// The code is right, and has certified another key.
+    #[error(
+        "the invitation's code was used for another key; if that was not you, tell the registrar"
+    )]
+    CodeUsed,
+    /// An order gave it, and approvals are required by now.
+    #[error("nobody approved the invitation, which this site requires; ask for another one")]
+    NotApproved,
+    /// More codes were tried than anybody mistypes.
+    #[error("too many codes were tried for this name; try again in {} minutes", .0.as_secs().div_ceil(60))]
+    TooManyAttempts(std::time::Duration),
+    /// The directory says otherwise by now.
+    #[error("{uid} {reason}; ask the registrar")]
+    Person { uid: String, reason: &'static str },
+    /// A key is certified for one holder only, and not again after it was compromised.
+    #[error("the key has a certificate already; make another one")]
+    KeyInUse,
+    /// The authority may not grant the level.
+    #[error("clearance {requested} is above the authority's {allowed}")]
+    AboveAuthority {
+        requested: Clearance,
+        allowed: Clearance,
+    },
+    /// Only what came by invitation renews itself; anything else needs approval.
+    #[error("the certificate did not come by an invitation; ask the registrar for a new one")]
+    NotRenewable,
+    /// What was approved is used up.
+    #[error("{renewals} renewals were approved and made; ask the registrar for an invitation")]
+    NoRenewalsLeft { renewals: u8 },
+    /// The owner makes such keys.
+    #[error("a key for a {0} certificate is made by its owner; use simpleenroll")]
+    ServerKey(Profile),
+    /// The key could be delivered in TLS only.
+    #[error("the key is protected by TLS alone; ask without a key to encrypt it to")]
+    KeyEncryption,
     /// The certification request cannot be used.
     #[error("certification request refused")]
     Csr(#[from] CsrError),
@@ -196,7 +254,7 @@ pub enum EnrolError {
     #[error(transparent)]
     Holder(HolderRefused),
     /// The device renewed its certificate too often.
-    #[error("device renewed its certificate {limit} times within a day; try again tomorrow")]
+    #[error("certificate renewed {limit} times within a day; try again tomorrow")]
     TooManyRenewals {
         /// How many are allowed.
         limit: u32,
@@ -210,8 +268,17 @@ impl From<RegistryError> for EnrolError {
     fn from(e: RegistryError) -> Self {
         match e {
             RegistryError::Holder(refused) => Self::Holder(refused),
+            RegistryError::Issue(IssueError::ClearanceAboveAuthority { requested, allowed }) => {
+                Self::AboveAuthority { requested, allowed }
+            }
             other => Self::Registry(other),
         }
+    }
+}
+
+impl From<RequestError> for EnrolError {
+    fn from(e: RequestError) -> Self {
+        RegistryError::from(e).into()
     }
 }
 
@@ -293,6 +360,48 @@ impl From<StoreError> for AdmissionError {
 }
 
 impl EnrolError {
+    /// Stable name of the reason, in kebab case.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unauthorised => "unauthorised",
+            Self::WrongCode => "wrong-code",
+            Self::CodeExpired { .. } => "code-expired",
+            Self::CodeUsed => "code-used",
+            Self::NotApproved => "approval-required",
+            Self::TooManyAttempts(_) => "too-many-attempts",
+            Self::Person { .. } => "person-refused",
+            Self::KeyInUse => "key-in-use",
+            Self::AboveAuthority { .. } => "above-authority",
+            Self::NotRenewable => "not-renewable",
+            Self::NoRenewalsLeft { .. } => "no-renewals-left",
+            Self::ServerKey(_) => "server-key",
+            Self::KeyEncryption => "key-encryption",
+            Self::Csr(CsrError::NotProven(_)) => "not-proven",
+            Self::Csr(CsrError::Key(_)) => "weak-key",
+            Self::Csr(_) => "csr-refused",
+            Self::OtherNames => "other-names",
+            Self::NotNewest { .. } => "not-newest",
+            Self::WrongSubject { .. } => "other-subject",
+            Self::NoCertificate => "certificate-missing",
+            Self::BadCertificate(e) => e.code(),
+            Self::NotAdmitted(e) => e.code(),
+            Self::Holder(refused) => refused.code(),
+            Self::TooManyRenewals { .. } => "too-many-renewals",
+            Self::Registry(_) => "registry-failed",
+        }
+    }
+
+    /// Whether it is unknown what became of an event.
+    pub(crate) const fn is_uncertain(&self) -> bool {
+        matches!(
+            self,
+            Self::Registry(
+                RegistryError::Audit(_) | RegistryError::Store(_) | RegistryError::Interrupted
+            )
+        )
+    }
+
     /// The error with its causes on one line; of a fault on our side, only that there was one.
     #[must_use]
     pub fn for_peer(&self) -> String {

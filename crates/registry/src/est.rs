@@ -3,8 +3,10 @@
 //! | request | who | answer |
 //! |---|---|---|
 //! | `GET /.well-known/est/cacerts` | anybody | certs-only PKCS#7: root and issuing authorities |
-//! | `POST /.well-known/est/simpleenroll` | HTTP Basic: device name, one-time code | the certificate |
-//! | `POST /.well-known/est/simplereenroll` | TLS client certificate of device or gateway | the certificate |
+//! | `POST /.well-known/est/simpleenroll` | HTTP Basic: device name or user id, code | the certificate |
+//! | `POST /.well-known/est/simplereenroll` | TLS client certificate of device, gateway or person | the certificate |
+//! | `POST /.well-known/est/serverkeygen` | HTTP Basic: device name, code of an invitation | a key made here, and the certificate |
+//! | `GET /.well-known/est/csrattrs` | anybody | what a request should have |
 //! | `GET /crl/{root,users,devices,services}.crl` | anybody | the list, DER |
 //! | `POST /ocsp`, `GET /ocsp/{base64}` | anybody | the OCSP response, DER |
 //!
@@ -43,8 +45,11 @@ const MAX_AUTHORIZATION: usize = 512;
 const PKCS7: &str = "application/pkcs7-mime";
 const PKCS7_CERTS_ONLY: &str = "application/pkcs7-mime; smime-type=certs-only";
 const OCSP_RESPONSE: &str = "application/ocsp-response";
+const PKCS8: &str = "application/pkcs8";
+/// Between the parts of an answer, whose base64 has no hyphens.
+const BOUNDARY: &str = "cordon-part";
 const PKCS10: &str = "application/pkcs10";
-const CHALLENGE: &str = "Basic realm=\"device enrolment\", charset=\"UTF-8\"";
+const CHALLENGE: &str = "Basic realm=\"enrolment\", charset=\"UTF-8\"";
 
 /// Tells the time; a shell passes the system's, a test its own.
 pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
@@ -61,6 +66,8 @@ pub fn router(registry: Registry, clock: Clock) -> Router {
         .route("/.well-known/est/cacerts", get(cacerts))
         .route("/.well-known/est/simpleenroll", post(simpleenroll))
         .route("/.well-known/est/simplereenroll", post(simplereenroll))
+        .route("/.well-known/est/serverkeygen", post(serverkeygen))
+        .route("/.well-known/est/csrattrs", get(csrattrs))
         .merge(public_routes())
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(Est { registry, clock })
@@ -105,14 +112,58 @@ async fn simpleenroll(
     headers: HeaderMap,
     body: Result<axum::body::Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
-    let (device, code) = basic(&headers).ok_or(Refusal::Enrol(EnrolError::Unauthorised))?;
+    let (name, code) = basic(&headers).ok_or(Refusal::Enrol(EnrolError::Unauthorised))?;
     let csr = request(&headers, body)?;
     let issued = est
         .registry
         .at_address(address(from))
-        .enrol(&device, &code, &csr, (est.clock)())
+        .enrol_by_code(&name, &code, &csr, (est.clock)())
         .await?;
     certificate(&issued)
+}
+
+/// RFC 7030, section 4.4.2: the key in PKCS#8 and the certificate, as two parts. TLS alone protects the key.
+async fn serverkeygen(
+    State(est): State<Est>,
+    from: Option<Extension<ConnectInfo<SocketAddr>>>,
+    headers: HeaderMap,
+    body: Result<axum::body::Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let (name, code) = basic(&headers).ok_or(Refusal::Enrol(EnrolError::Unauthorised))?;
+    let csr = request(&headers, body)?;
+    let (issued, key) = est
+        .registry
+        .at_address(address(from))
+        .enrol_with_server_key(&name, &code, &csr, (est.clock)())
+        .await?;
+    let certificates = std::slice::from_ref(issued.chain.leaf());
+    let certificates = pkcs7::encode_certs_only(certificates).map_err(Refusal::Encode)?;
+    let mut body = Zeroizing::new(String::new());
+    let key = Zeroizing::new(wrapped(&key.to_pkcs8_der()));
+    for (content_type, text) in [(PKCS8, &*key), (PKCS7_CERTS_ONLY, &wrapped(&certificates))] {
+        body.push_str(&format!("--{BOUNDARY}\r\nContent-Type: {content_type}\r\n"));
+        body.push_str("Content-Transfer-Encoding: base64\r\n\r\n");
+        body.push_str(text);
+    }
+    body.push_str(&format!("--{BOUNDARY}--\r\n"));
+    let headers = [
+        (
+            CONTENT_TYPE,
+            format!("multipart/mixed; boundary={BOUNDARY}"),
+        ),
+        (CACHE_CONTROL, "no-store".to_owned()),
+    ];
+    Ok((headers, body.as_bytes().to_vec()).into_response())
+}
+
+/// RFC 7030, section 4.5.
+async fn csrattrs() -> Result<Response, Refusal> {
+    let der = pki::csr::wanted_attributes().map_err(EnrolError::Csr)?;
+    let headers = [
+        (CONTENT_TYPE.as_str(), "application/csrattrs"),
+        ("content-transfer-encoding", "base64"),
+    ];
+    Ok((headers, wrapped(&der)).into_response())
 }
 
 async fn simplereenroll(
@@ -296,16 +347,29 @@ impl IntoResponse for Refusal {
 
 fn enrol_refusal(e: &EnrolError) -> Response {
     let status = match e {
-        EnrolError::Unauthorised => StatusCode::UNAUTHORIZED,
-        EnrolError::Csr(_) | EnrolError::WrongSubject { .. } | EnrolError::OtherNames => {
-            StatusCode::BAD_REQUEST
-        }
+        EnrolError::Unauthorised
+        | EnrolError::WrongCode
+        | EnrolError::CodeExpired { .. }
+        | EnrolError::CodeUsed => StatusCode::UNAUTHORIZED,
+        EnrolError::Csr(_)
+        | EnrolError::WrongSubject { .. }
+        | EnrolError::OtherNames
+        | EnrolError::KeyInUse
+        | EnrolError::ServerKey(_)
+        | EnrolError::KeyEncryption => StatusCode::BAD_REQUEST,
         EnrolError::NoCertificate
         | EnrolError::BadCertificate(_)
         | EnrolError::NotAdmitted(_)
         | EnrolError::NotNewest { .. }
+        | EnrolError::Person { .. }
+        | EnrolError::NotApproved
+        | EnrolError::AboveAuthority { .. }
+        | EnrolError::NotRenewable
+        | EnrolError::NoRenewalsLeft { .. }
         | EnrolError::Holder(_) => StatusCode::FORBIDDEN,
-        EnrolError::TooManyRenewals { .. } => StatusCode::TOO_MANY_REQUESTS,
+        EnrolError::TooManyRenewals { .. } | EnrolError::TooManyAttempts(_) => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         EnrolError::Registry(error) => {
             tracing::error!(error = error as &dyn std::error::Error, "enrolment failed");
             StatusCode::INTERNAL_SERVER_ERROR

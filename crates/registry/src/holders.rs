@@ -405,14 +405,15 @@ async fn invited(
     authority: CaKind,
     holder: &str,
 ) -> Result<bool, RegistryError> {
-    if authority != CaKind::Devices {
-        return Ok(false);
-    }
-    let codes: i64 = sqlx::query_scalar("SELECT count(*) FROM one_time_codes WHERE device = ?")
-        .bind(holder)
-        .fetch_one(&mut **tx)
-        .await?;
-    Ok(codes > 0)
+    Ok(sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM invitations WHERE authority = ?1 AND holder_id = ?2)
+             OR (?1 = ?3 AND EXISTS (SELECT 1 FROM one_time_codes WHERE device = ?2))",
+    )
+    .bind(authority.name())
+    .bind(holder)
+    .bind(CaKind::Devices.name())
+    .fetch_one(&mut **tx)
+    .await?)
 }
 
 /// Revokes whatever of the holder is not revoked yet: a state, not a list, decides what "all" is.
@@ -446,6 +447,13 @@ async fn void_codes(
     authority: CaKind,
     holder: &str,
 ) -> Result<(), RegistryError> {
+    sqlx::query(
+        "DELETE FROM invitations WHERE authority = ? AND holder_id = ? AND used_serial IS NULL",
+    )
+    .bind(authority.name())
+    .bind(holder)
+    .execute(&mut **tx)
+    .await?;
     if authority == CaKind::Devices {
         sqlx::query("DELETE FROM one_time_codes WHERE device = ?")
             .bind(holder)

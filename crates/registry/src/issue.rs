@@ -28,8 +28,24 @@ pub(crate) enum Origin {
     Own,
     /// With a one-time code: takes the place of what earlier codes gave.
     Enrolment,
-    /// With a certificate of this lineage, whose place it takes.
-    Renewal(String),
+    /// With the code of an invitation, beside whatever the holder has.
+    Invitation(Invited),
+    /// With a certificate, whose place it takes.
+    Renewal {
+        lineage: String,
+        /// Its serial number.
+        renews: String,
+        /// Where the first of the lineage came from one.
+        invited: Option<Invited>,
+    },
+}
+
+/// The invitation that a certificate rests on.
+#[derive(Clone)]
+pub(crate) struct Invited {
+    pub(crate) id: String,
+    /// The request that approved it.
+    pub(crate) request: Option<String>,
 }
 
 impl Origin {
@@ -39,7 +55,34 @@ impl Origin {
             Self::Order { request: None } => OriginKind::Order,
             Self::Own => OriginKind::Own,
             Self::Enrolment => OriginKind::Enrolment,
-            Self::Renewal(_) => OriginKind::Renewal,
+            Self::Invitation(_) => OriginKind::Invitation,
+            Self::Renewal { .. } => OriginKind::Renewal,
+        }
+    }
+
+    /// Adds to the event of the certificate what it rests on.
+    fn explained(self, event: Event) -> Event {
+        let (event, invited, request) = match self {
+            Self::Order { request } => (event, None, request),
+            Self::Own | Self::Enrolment => (event, None, None),
+            Self::Invitation(invited) => (event, Some(invited.id), invited.request),
+            Self::Renewal {
+                renews, invited, ..
+            } => {
+                let event = event.with_detail("renews", renews);
+                match invited {
+                    Some(invited) => (event, Some(invited.id), invited.request),
+                    None => (event, None, None),
+                }
+            }
+        };
+        let event = match invited {
+            Some(id) => event.with_detail("invitation", id),
+            None => event,
+        };
+        match request {
+            Some(id) => event.with_detail("request", id),
+            None => event,
         }
     }
 }
@@ -51,15 +94,17 @@ pub(crate) enum OriginKind {
     Order,
     Own,
     Enrolment,
+    Invitation,
     Renewal,
 }
 
 impl OriginKind {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Request,
         Self::Order,
         Self::Own,
         Self::Enrolment,
+        Self::Invitation,
         Self::Renewal,
     ];
 
@@ -69,6 +114,7 @@ impl OriginKind {
             Self::Order => "order",
             Self::Own => "own",
             Self::Enrolment => "enrolment",
+            Self::Invitation => "invitation",
             Self::Renewal => "renewal",
         }
     }
@@ -369,7 +415,8 @@ impl Registry {
         let lineage = match &origin {
             Origin::Order { .. } | Origin::Own => serial.clone(),
             Origin::Enrolment => ENROLMENT.to_owned(),
-            Origin::Renewal(lineage) => lineage.clone(),
+            Origin::Invitation(invited) => invited.id.clone(),
+            Origin::Renewal { lineage, .. } => lineage.clone(),
         };
         let replaced = supersede_unused(tx, kind, &holder, &lineage, now).await?;
         // A second certificate of a person is no secret: its event says how many there are.
@@ -400,20 +447,17 @@ impl Registry {
         .bind(cert::to_der(chain.leaf())?)
         .bind(&holder)
         .bind(lineage)
-        .bind(matches!(origin, Origin::Renewal(_)))
+        .bind(matches!(origin, Origin::Renewal { .. }))
         .execute(&mut **tx)
         .await?;
         let mut events = superseded_events(kind, &holder, &actor, &replaced, &serial, now);
-        let mut issued_event = event(&request, kind, actor, Outcome::Ok, now)
+        let issued_event = event(&request, kind, actor, Outcome::Ok, now)
             .with_detail("serial", serial.clone())
             .with_detail("other_valid_certificates", others)
             .with_detail("fingerprint", chain.leaf_fingerprint())
             .with_detail("spki_sha256", spki)
             .with_detail("origin", origin.kind().name());
-        if let Origin::Order { request: Some(id) } = origin {
-            issued_event = issued_event.with_detail("request", id);
-        }
-        events.push(issued_event);
+        events.push(origin.explained(issued_event));
         self.record_all(events).await?;
         Ok(Issued {
             chain,
@@ -475,6 +519,9 @@ fn event(
     }
     if let Some(uid) = &request.subject.uid {
         event = event.with_detail("uid", uid.clone());
+    }
+    if let Some(unit) = &request.subject.unit {
+        event = event.with_detail("unit", unit.clone());
     }
     event
 }

@@ -7,7 +7,7 @@
 //! A [`Registry`] owns the three issuing authorities of the hierarchy (users, devices, services),
 //! a database of everything issued and revoked, and the revocation lists. Devices enrol by
 //! themselves over EST (RFC 7030, [`est::router`]) with a one-time code and renew with the
-//! certificate they have.
+//! certificate they have; people do so by invitation.
 //!
 //! The root key signs the authorities when the registry is [created](Registry::init) and is not
 //! needed afterwards: keep `pki/root.key` and its passphrase elsewhere.
@@ -66,6 +66,8 @@ mod error;
 pub mod est;
 mod files;
 mod holders;
+mod invitations;
+mod invited;
 mod issue;
 mod ocsp;
 mod records;
@@ -78,8 +80,10 @@ mod warrant;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 
+use access::PersonRecord;
 use audit::{AuditSink, Event};
 use pki::Certificate;
 use pki::crl::RevocationReason;
@@ -102,13 +106,15 @@ pub use self::config::{Config, Lifetimes, Passphrases, RENEWAL_GRACE};
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
+pub use self::invitations::{Invitation, Invited};
 pub use self::issue::{Issued, Order};
 pub use self::ocsp::OcspAnswer;
 pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
-    CarryError, MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange,
-    PROFILES, RequestChange, RequestContent, RequestCursor, RequestError, RequestFilter,
-    RequestPage, RequestRecord, RequestSummary, Step, Wanted, profile,
+    CarryError, MAX_BEGUN_PER_DAY, MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, MAX_OPEN,
+    MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange, PROFILES, RequestChange, RequestContent,
+    RequestCursor, RequestError, RequestFilter, RequestPage, RequestRecord, RequestSummary, Step,
+    Wanted, profile,
 };
 pub use self::revoke::{CrlName, Revoked};
 pub use self::warrant::{Approvals, Registration, Warrant};
@@ -121,7 +127,19 @@ pub struct Registry {
     address: Option<IpAddr>,
     /// The approved request that this clone carries out.
     request: Option<String>,
+    /// The directory, where people enrol.
+    people: Option<PersonLookup>,
 }
+
+/// Gives the directory's entry of a user id as it is now.
+pub type PersonLookup = Arc<dyn Fn(&str) -> PersonFuture + Send + Sync>;
+/// See [`PersonLookup`].
+pub type PersonFuture = Pin<
+    Box<
+        dyn Future<Output = Result<Option<PersonRecord>, Box<dyn std::error::Error + Send + Sync>>>
+            + Send,
+    >,
+>;
 
 struct Inner {
     directory: PathBuf,
@@ -146,7 +164,17 @@ struct Inner {
     pool: Pool,
     /// Refused enrolments by action and network.
     refusals: std::sync::Mutex<audit::Repeats>,
+    /// Codes tried, by name and host.
+    attempts: std::sync::Mutex<audit::Repeats>,
 }
+
+/// Codes that one host tries for one name. Our choice: more than anybody mistypes. A code has a hundred random bits;
+/// the bound keeps the database and the log from whoever tries all the same.
+const ATTEMPTS: audit::RepeatBounds = audit::RepeatBounds {
+    recorded: 10,
+    interval: std::time::Duration::from_secs(600),
+    causes: 10_000,
+};
 
 /// Refused enrolments of one network that are events: anybody may ask, and the log is for ever.
 const REFUSALS: audit::RepeatBounds = audit::RepeatBounds {
@@ -279,9 +307,11 @@ impl Registry {
                 audit,
                 pool: Pool::new(Share::Registry),
                 refusals: std::sync::Mutex::new(audit::Repeats::new(REFUSALS)),
+                attempts: std::sync::Mutex::new(audit::Repeats::new(ATTEMPTS)),
             }),
             address: None,
             request: None,
+            people: None,
         };
         registry.load_root_crl(now)?;
         // Steps of requests that the last run began and did not end.
@@ -302,6 +332,16 @@ impl Registry {
             inner: Arc::clone(&self.inner),
             address,
             request: None,
+            people: self.people.clone(),
+        }
+    }
+
+    /// The same registry with a directory, without which no person enrols or renews: it says who may by now.
+    #[must_use]
+    pub fn with_people(&self, people: PersonLookup) -> Self {
+        Self {
+            people: Some(people),
+            ..self.clone()
         }
     }
 

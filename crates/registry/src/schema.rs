@@ -19,6 +19,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 4,
         sql: V4,
     },
+    Migration {
+        version: 5,
+        sql: V5,
+    },
 ];
 
 const V1: &str = "
@@ -163,4 +167,25 @@ CREATE INDEX requests_by_subject ON requests (subject, changed_at, id);
 
 -- JSON of act and reason, where the step wrote them.
 ALTER TABLE request_history ADD COLUMN content BLOB;
+";
+
+/// Invitations of people, and of devices that only open tunnels.
+const V5: &str = "
+-- A used one stays: its certificates have its identifier as lineage, and it says how often they are renewed.
+CREATE TABLE invitations (
+    id           TEXT PRIMARY KEY,
+    authority    TEXT NOT NULL,
+    holder_id    TEXT NOT NULL,
+    verifier     BLOB NOT NULL,        -- SHA-256 of name and code
+    profile      TEXT NOT NULL,
+    subject      BLOB NOT NULL,        -- name in DER
+    clearance    INTEGER NOT NULL,
+    renewals     INTEGER NOT NULL,
+    request      TEXT,                 -- that approved it; NULL for an order
+    expires_at   INTEGER NOT NULL,
+    used_spki    TEXT,
+    used_serial  TEXT
+) STRICT;
+CREATE UNIQUE INDEX invitations_by_code ON invitations (holder_id, verifier);
+CREATE UNIQUE INDEX invitations_unused ON invitations (authority, holder_id) WHERE used_serial IS NULL;
 ";

@@ -29,7 +29,8 @@ pub struct Registration {
 
 /// The right to have one act carried out: enough approvals, or an order where the configuration says that it
 /// is enough. There is no other way to certificates and states of holders, but for those of
-/// [`Registry::issue_own`] and the enrolment and renewal of devices, which have codes and keys for it.
+/// [`Registry::issue_own`], the enrolment and renewal of devices, which have codes and keys for it, and what an
+/// invitation gives, which a warrant made.
 #[derive(Debug)]
 #[must_use = "nothing is done yet"]
 pub struct Warrant {

@@ -30,6 +30,20 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
         #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
         hours: u32,
     },
+    /// Make a code by which a person has a key of her own certified over EST, or a device one for tunnels.
+    #[command(after_help = "Example:
+  cordon registry invite --data /var/lib/cordon --uid officer-9 --renewals 2 --out officer-9.code
+Hand the file to the person alone: until it is used, whoever has it can become her. docs/enrolment.md has the
+commands with which she uses it.")]
+    Invite {
+        #[command(flatten)]
+        invited: Invited,
+        #[command(flatten)]
+        site: SiteArgs,
+        /// File for the code; must not exist.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
     /// List devices and people with their states: enrolled, suspended, revoked, retired.
     #[command(after_help = "Example:\n  cordon registry list --data /var/lib/cordon")]
     List {
@@ -64,6 +78,25 @@ pub(crate) struct HolderArgs {
     pub(crate) site: SiteArgs,
     #[command(flatten)]
     pub(crate) holder: HolderName,
+}
+
+/// Who is invited, and to what.
+#[derive(Debug, Args)]
+pub(crate) struct Invited {
+    #[command(flatten)]
+    pub(crate) holder: HolderName,
+    /// Level of the certificate; without it, the person's in the directory, and 0 for a device.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=4))]
+    pub(crate) clearance: Option<u8>,
+    /// Unit in the certificate's name, one of the person's.
+    #[arg(long, requires = "uid")]
+    pub(crate) unit: Option<String>,
+    /// Hours that the code is good for.
+    #[arg(long, default_value_t = 72, value_parser = clap::value_parser!(u32).range(1..=720))]
+    pub(crate) hours: u32,
+    /// How often the person renews the certificate with it before somebody has to agree again.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=10))]
+    pub(crate) renewals: u8,
 }
 
 /// A device, a person or a gateway.

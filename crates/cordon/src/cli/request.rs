@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::registry::HolderName;
+use super::registry::{HolderName, Invited};
 use super::site_args::SiteArgs;
 
 /// `cordon registry request …`.
@@ -78,7 +78,7 @@ pub(crate) enum RequestCommand {
     CarryOut {
         #[command(flatten)]
         seen: Seen,
-        /// File for the certificate and its issuer (PEM), of an act that issues one; must not exist.
+        /// File for the certificate and its issuer (PEM) or the code, of an act that gives one; must not exist.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -150,6 +150,16 @@ pub(crate) enum NewAct {
         /// A device that only opens tunnels.
         #[arg(long, requires = "device")]
         tunnel_only: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// A code by which a person has a key of her own certified over EST, or a device one for tunnels.
+    #[command(after_help = "Example:
+  cordon registry request new invite --uid officer-9 --renewals 2 --reason 'new officer' --submit \\
+    --data /var/lib/cordon --as me.p12 --as-password-file secret")]
+    Invite {
+        #[command(flatten)]
+        invited: Invited,
         #[command(flatten)]
         asking: Asking,
     },

@@ -28,6 +28,23 @@ pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
             );
             super::print(json, &value, &summary)
         }
+        Registry::Invite { invited, site, out } => {
+            if out.exists() {
+                let error = anyhow::anyhow!("{} exists already", out.display());
+                return Err(Failure::new(error, "name a new file with --out"));
+            }
+            let order = super::request::invite(invited)?;
+            let mut value = ask(&site, Request::Invite(order)).await?;
+            let code = super::request::take_code(&mut value);
+            super::request::write_code(&out, &code.unwrap_or_default())?;
+            let summary = format!(
+                "wrote {}: hand it to {} alone\nthe code is good until {}",
+                out.display(),
+                text(&value, "holder"),
+                text(&value, "expires"),
+            );
+            super::print(json, &value, &summary)
+        }
         Registry::List { site } => list_holders(&site, json).await,
         Registry::Suspend(args) => change(args, Change::Suspend, json).await,
         Registry::Resume(args) => change(args, Change::Resume, json).await,

@@ -5,13 +5,14 @@ use std::path::Path;
 use approval::Request;
 use commandline::visible;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use super::{field, list, print, request_export, text};
 use crate::administrator::Person;
-use crate::cli::{Asking, HolderName, NewAct, RequestCommand, Seen, SiteArgs};
+use crate::cli::{Asking, HolderName, Invited, NewAct, RequestCommand, Seen, SiteArgs};
 use crate::control::{self, ask};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::orders::{ActOrder, Holder, RequestOrder, StepOrder};
+use crate::orders::{ActOrder, Holder, InviteOrder, RequestOrder, StepOrder};
 
 /// Longest file with a certification request.
 const MAX_CSR: usize = pki::csr::MAX_CSR_LEN * 2;
@@ -188,8 +189,20 @@ async fn carry_out(seen: Seen, out: Option<&Path>, json: bool) -> Outcome {
             "name another file",
         ));
     }
-    let value = ask_for(&site, RequestOrder::CarryOut { id, seen }).await?;
+    if out.is_none() && text(&show(&site, &id).await?, "act") == "invite" {
+        return Err(Failure::usage(
+            "the code that the act gives is shown once",
+            "name a new file for it with --out",
+        ));
+    }
+    let mut value = ask_for(&site, RequestOrder::CarryOut { id, seen }).await?;
     let mut summary = line(&value);
+    if let Some(out) = out
+        && let Some(code) = take_code(&mut value)
+    {
+        write_code(out, &code)?;
+        summary.push_str(&format!("\nwrote {}", out.display()));
+    }
     if let (Some(out), chain) = (out, text(&value, "chain_pem"))
         && !chain.is_empty()
     {
@@ -197,6 +210,18 @@ async fn carry_out(seen: Seen, out: Option<&Path>, json: bool) -> Outcome {
         summary.push_str(&format!("\nwrote {}", out.display()));
     }
     print(json, &value, &summary)
+}
+
+/// The code of an answer, which is shown nowhere but in its file.
+pub(crate) fn take_code(answer: &mut Value) -> Option<Zeroizing<String>> {
+    match answer.as_object_mut()?.remove("code")? {
+        Value::String(code) => Some(Zeroizing::new(code)),
+        _ => None,
+    }
+}
+
+pub(crate) fn write_code(out: &Path, code: &str) -> Outcome {
+    control::write_new(out, Zeroizing::new(format!("{code}\n")).as_bytes())
 }
 
 fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
@@ -216,6 +241,7 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
             };
             (order, asking)
         }
+        NewAct::Invite { invited, asking } => (ActOrder::Invite(invite(invited)?), asking),
         NewAct::Renew { serial, asking } => (ActOrder::Renew { serial }, asking),
         NewAct::Revoke {
             serial,
@@ -260,6 +286,23 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
             };
             (order, asking)
         }
+    })
+}
+
+pub(crate) fn invite(invited: Invited) -> Outcome<InviteOrder> {
+    let Invited {
+        holder,
+        clearance,
+        unit,
+        hours,
+        renewals,
+    } = invited;
+    Ok(InviteOrder {
+        holder: named(holder)?,
+        clearance,
+        unit,
+        hours,
+        renewals,
     })
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::administration::QuarantineOrder;
-use crate::orders::{Holder, RequestOrder};
+use crate::orders::{Holder, InviteOrder, RequestOrder};
 
 /// What can be asked of a site.
 #[derive(Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub(crate) enum Request {
         clearance: u8,
         hours: u32,
     },
+    /// Code by which somebody has a key of their own certified.
+    Invite(InviteOrder),
     /// Add or update people, one JSON object a line.
     Import {
         people: Zeroizing<String>,
@@ -152,9 +154,14 @@ impl Request {
                 ..
             }
             | Self::Code { .. }
+            | Self::Invite(InviteOrder {
+                holder: Holder::Device(_),
+                ..
+            })
             | Self::Openvpn(_) => Need::Registrar,
             // Who has a person's key made, or keeps persons out, can act as them or remove who watches.
             Self::IssueUser { .. }
+            | Self::Invite(_)
             | Self::Revoke { .. }
             | Self::Change { .. }
             | Self::Import { .. }
@@ -176,6 +183,7 @@ impl Request {
             Self::ListHolders => "list-holders",
             Self::ListCertificates => "list-certificates",
             Self::Code { .. } => "code",
+            Self::Invite(_) => "invite",
             Self::Import { .. } => "import",
             Self::ListPeople => "list-people",
             Self::Password { .. } => "password",

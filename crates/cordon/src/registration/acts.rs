@@ -9,12 +9,12 @@ use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use registry::{RequestError, Wanted};
 
-use super::told;
+use super::refusal::told;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::orders::{ActOrder, Holder};
 use crate::site::Site;
 
-fn level(level: Option<u8>, otherwise: Clearance) -> Outcome<Clearance> {
+pub(super) fn level(level: Option<u8>, otherwise: Clearance) -> Outcome<Clearance> {
     let Some(level) = level else {
         return Ok(otherwise);
     };
@@ -46,6 +46,7 @@ impl ActOrder {
                 csr,
                 clearance,
             } => return issue(site, holder, tunnel_only, &csr, clearance).await,
+            Self::Invite(order) => super::inviting::act(site, order).await?,
             Self::Renew { serial } => {
                 let (_, record) = certificate(site, &serial).await?;
                 Act::Renew {

@@ -7,11 +7,13 @@ use approval::{Act, People};
 use pki::clearance::Clearance;
 use pki::name::Subject;
 use pki::profile::Profile;
-use registry::{Issued, Order, RegistryError, RequestError, RequestRecord};
+use registry::{Invited, Issued, Order, RegistryError, RequestError, RequestRecord};
 use time::OffsetDateTime;
 
 use super::acts::{authority_of, certificate, entry, rights_of, subject_of};
-use super::{LOOK, person, told};
+use super::inviting::approved;
+use super::person;
+use super::refusal::{LOOK, told};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
 use crate::site::Site;
@@ -52,14 +54,21 @@ impl Snapshot {
     }
 }
 
-/// Carries out what was approved, of which `giver` saw the version of `seen`; gives the certificate of an act that
-/// issues one.
+/// What came of an act.
+pub(crate) enum Carried {
+    Issued(Issued),
+    /// With a code, which is stored nowhere.
+    Invited(Invited),
+    Done,
+}
+
+/// Carries out what was approved, of which `giver` saw the version of `seen`.
 pub(crate) async fn carry(
     site: &Site,
     giver: &Giver,
     (id, seen): (&str, u64),
     now: OffsetDateTime,
-) -> Outcome<Option<Issued>> {
+) -> Outcome<Carried> {
     let (by, _) = person(giver)?;
     let record = told(site.registry.request(id).await)?;
     let people = Snapshot::of(site, &record, now).await?;
@@ -67,7 +76,6 @@ pub(crate) async fn carry(
     let actor = giver.actor.clone();
     let warrant = registry.authorize_request(id, seen, &people, by, actor.clone(), now);
     let warrant = told(warrant.await)?;
-    let mut issued = None;
     match record.request.act() {
         Act::Issue {
             subject,
@@ -76,9 +84,17 @@ pub(crate) async fn carry(
             ..
         } => {
             let order = order(site, subject, profile, *clearance, &record).await?;
-            issued = Some(done(registry.issue(order, warrant, now).await)?);
+            let issued = done(registry.issue(order, warrant, now).await)?;
+            return Ok(Carried::Issued(issued));
         }
-        Act::Renew { .. } => issued = Some(done(registry.renew(warrant, now).await)?),
+        Act::Invite { .. } => {
+            let invitation = approved(site, record.request.act()).await?;
+            let invited = done(registry.invite(&invitation, warrant, now).await)?;
+            return Ok(Carried::Invited(invited));
+        }
+        Act::Renew { .. } => {
+            return Ok(Carried::Issued(done(registry.renew(warrant, now).await)?));
+        }
         Act::Revoke { serial, cause, .. } => {
             let (kind, _) = certificate(site, serial).await?;
             done(registry.revoke(kind, serial, *cause, warrant, now).await)?;
@@ -112,7 +128,7 @@ pub(crate) async fn carry(
         }
         other => return told(Err(RequestError::NotAvailable(other.name().to_owned()))),
     }
-    Ok(issued)
+    Ok(Carried::Done)
 }
 
 fn done<T>(outcome: Result<T, RegistryError>) -> Outcome<T> {

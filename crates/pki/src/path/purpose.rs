@@ -18,7 +18,7 @@ pub enum Purpose {
     ClientUser,
     /// TLS client: a device.
     ClientDevice,
-    /// TLS client of EST: a device or a gateway.
+    /// TLS client of EST: a person, a device or a gateway.
     ClientEnrolment,
     Server,
     /// Signer of CMS: anybody.
@@ -91,14 +91,13 @@ impl Purpose {
         match self {
             Self::Client => matches!(kind, CaKind::Users | CaKind::Devices),
             Self::ClientUser => matches!(kind, CaKind::Users),
-            Self::ClientEnrolment => matches!(kind, CaKind::Devices | CaKind::Services),
             Self::ClientDevice | Self::DeviceSigner | Self::VpnDevice => {
                 matches!(kind, CaKind::Devices)
             }
             Self::Server | Self::ServiceSigner | Self::Recipient => {
                 matches!(kind, CaKind::Services)
             }
-            Self::Signer | Self::Ike | Self::CrlSigner => true,
+            Self::ClientEnrolment | Self::Signer | Self::Ike | Self::CrlSigner => true,
         }
     }
 
@@ -120,7 +119,7 @@ impl fmt::Display for Purpose {
             Self::Client => "a user or device to connect",
             Self::ClientUser => "a user to connect",
             Self::ClientDevice => "a device to connect",
-            Self::ClientEnrolment => "a device or gateway to renew its certificate",
+            Self::ClientEnrolment => "renewing a certificate",
             Self::Server => "a server",
             Self::Signer => "signing",
             Self::DeviceSigner => "signing by a device",

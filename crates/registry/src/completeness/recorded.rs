@@ -23,12 +23,16 @@ pub(super) struct Recorded {
     pub(super) serial: String,
     pub(super) origin: Option<OriginKind>,
     pub(super) request: Option<String>,
+    pub(super) invitation: Option<String>,
+    /// Serial number of the certificate by which a renewal was asked for.
+    pub(super) renews: Option<String>,
     /// It is in the registry's book.
     pub(super) in_book: bool,
     /// The device's one-time code or the earlier certificate, where the origin needs one, came before.
     pub(super) prepared: bool,
-    profile: String,
-    clearance: Clearance,
+    pub(super) profile: String,
+    pub(super) clearance: Clearance,
+    pub(super) unit: Option<String>,
     spki_sha256: Option<String>,
     by: String,
 }
@@ -54,6 +58,9 @@ impl Recorded {
                 .into_iter()
                 .find(|kind| origin.as_deref() == Some(kind.name())),
             request: text("request"),
+            invitation: text("invitation"),
+            renews: text("renews"),
+            unit: text("unit"),
             in_book: false,
             prepared: true,
             profile: text("profile").unwrap_or_default(),
@@ -62,6 +69,15 @@ impl Recorded {
             by: event.actor.id.clone(),
         };
         Some((text("fingerprint")?, one))
+    }
+
+    /// Whether an invitation has to explain it: people have no other way round a request of their own.
+    pub(super) fn is_invited(&self) -> bool {
+        match self.origin {
+            Some(OriginKind::Invitation) => true,
+            Some(OriginKind::Renewal) => self.authority == CaKind::Users.name(),
+            _ => false,
+        }
     }
 
     /// What the rules do not explain of it. `carried_out` is its request's act.
@@ -134,6 +150,9 @@ impl Recorded {
         if self.spki_sha256.is_some() && key != self.spki_sha256 {
             return Some("key");
         }
+        if subject.unit != self.unit {
+            return Some("unit");
+        }
         if subject.uid.unwrap_or(subject.common_name) != self.holder {
             return Some("holder");
         }
@@ -170,6 +189,6 @@ fn comes_by(origin: OriginKind, profile: &str) -> bool {
             let signers = CaKind::ALL.map(Profile::OcspSigner);
             services.iter().chain(&signers).any(is)
         }
-        OriginKind::Request | OriginKind::Order => false,
+        OriginKind::Request | OriginKind::Order | OriginKind::Invitation => false,
     }
 }

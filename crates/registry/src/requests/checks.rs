@@ -13,6 +13,10 @@ use crate::codes::check_device_name;
 use crate::warrant::authority_of;
 use crate::{Registry, RegistryError};
 
+/// Longest time that a code is good for, in hours: 30 days.
+pub const MAX_INVITATION_HOURS: u32 = 720;
+/// Renewals that one approval may cover. Our choice: with certificates of a year, somebody looks every ten.
+pub const MAX_INVITED_RENEWALS: u8 = 10;
 /// Profiles of certificates that are issued on request.
 pub const PROFILES: [Profile; 4] = [
     Profile::User {
@@ -33,6 +37,27 @@ pub fn profile(name: &str) -> Option<Profile> {
         .find(|profile| profile.to_string() == name)
 }
 
+/// Refuses what no invitation may say.
+pub(crate) fn check_invitation(
+    profile: Profile,
+    hours: u32,
+    renewals: u8,
+) -> Result<(), RegistryError> {
+    // Devices renew by themselves as long as they are enrolled.
+    let most = match profile {
+        Profile::User { .. } => MAX_INVITED_RENEWALS,
+        Profile::VpnDevice => 0,
+        _ => return Err(RegistryError::NotInvited(profile)),
+    };
+    if hours == 0 || hours > MAX_INVITATION_HOURS {
+        return Err(RegistryError::InvitationTime(hours));
+    }
+    if renewals > most {
+        return Err(RegistryError::InvitationRenewals { renewals, most });
+    }
+    Ok(())
+}
+
 impl Registry {
     /// Refuses what nobody could carry out, before anybody signs it.
     pub(super) async fn check_wanted(&self, wanted: &Wanted) -> Result<(), RequestError> {
@@ -48,6 +73,22 @@ impl Registry {
                 self.check_bound(profile, *clearance)?;
                 let csr = wanted.csr.as_deref().ok_or(RequestError::NoCsr)?;
                 self.check_csr(csr, profile, subject, spki_sha256).await
+            }
+            Act::Invite {
+                subject,
+                profile: name,
+                clearance,
+                hours,
+                renewals,
+                ..
+            } => {
+                let unknown = || RequestError::NotAvailable(format!("profile {name:?}"));
+                let profile = profile(name).ok_or_else(unknown)?;
+                check_invitation(profile, *hours, *renewals)?;
+                if !matches!(profile, Profile::User { .. }) {
+                    check_device_name(subject)?;
+                }
+                self.check_bound(profile, *clearance)
             }
             Act::Renew {
                 subject,

@@ -22,10 +22,12 @@ mod store;
 
 pub use self::carry::CarryError;
 pub use self::changes::NumberedChange;
-pub use self::checks::{PROFILES, profile};
+pub(crate) use self::checks::check_invitation;
+pub use self::checks::{MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, PROFILES, profile};
 pub use self::error::RequestError;
 pub use self::records::{
     MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, RequestChange, RequestContent,
     RequestCursor, RequestFilter, RequestPage, RequestRecord, RequestSummary, Wanted,
 };
+pub(crate) use self::steps::ENROL;
 pub use self::steps::Step;

@@ -12,6 +12,8 @@ use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS,
 use super::store::{Beside, check_version, request_in, write};
 use crate::{Registry, RegistryError};
 
+/// The step in which somebody uses an invitation; its identifier stands for a request's.
+pub(crate) const ENROL: &str = "enrol";
 /// Random bytes in the identifier of a request.
 const ID_BYTES: usize = 6;
 
@@ -193,7 +195,7 @@ impl Registry {
 
     /// Writes down which step begins, before anything of it is recorded.
     /// `version` is the one that it makes.
-    pub(super) async fn note_step(
+    pub(crate) async fn note_step(
         &self,
         id: &str,
         version: u64,
@@ -213,7 +215,7 @@ impl Registry {
     }
 
     /// Waits for the right to make a step; what an interrupted one left is settled first.
-    pub(super) async fn turn(
+    pub(crate) async fn turn(
         &self,
         id: &str,
         now: OffsetDateTime,
@@ -240,7 +242,7 @@ impl Registry {
         outcome
     }
 
-    async fn forget_step(&self, id: &str) -> Result<(), RequestError> {
+    pub(crate) async fn forget_step(&self, id: &str) -> Result<(), RequestError> {
         let mut tx = self.inner.sql.write().await?;
         sqlx::query("DELETE FROM request_steps WHERE request = ?")
             .bind(id)
@@ -257,8 +259,12 @@ impl Registry {
                 .fetch_all(self.inner.sql.read())
                 .await?;
         for (id, version, step) in steps {
-            let (actor, resource) = (Actor::service("registry"), format!("request/{id}"));
-            let event = Event::new(now, actor, "request.interrupted", resource, Outcome::Fail)
+            let (action, resource) = match step == ENROL {
+                true => ("enrolment.interrupted", format!("invitation/{id}")),
+                false => ("request.interrupted", format!("request/{id}")),
+            };
+            let actor = Actor::service("registry");
+            let event = Event::new(now, actor, action, resource, Outcome::Fail)
                 .with_reason(interrupted(&step))
                 .with_detail("step", step)
                 .with_detail("version", version);

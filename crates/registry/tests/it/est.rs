@@ -312,7 +312,7 @@ async fn renewal_is_refused_without_with_a_revoked_and_with_a_strange_certificat
         .unwrap();
     let (code, text) = refused(with_peer(request(), &user)).await;
     assert_eq!(code, 403);
-    assert!(text.contains("users authority"), "{text}");
+    assert!(text.contains("did not come by an invitation"), "{text}");
 
     world
         .registry

@@ -13,6 +13,7 @@ mod est;
 mod fixture;
 mod hierarchy;
 mod holders;
+mod invited;
 mod issuing;
 mod ocsp;
 mod renewal;

@@ -1,0 +1,302 @@
+//! Invitations, by whose code somebody has a key of her own certified.
+
+use approval::Act;
+use audit::{Actor, Event, Outcome};
+use pki::clearance::Clearance;
+use pki::issue::IssueError;
+use pki::name::Subject;
+use pki::profile::{CaKind, Profile};
+use store::sqlx::{self, FromRow, Row as _, Sqlite, Transaction, sqlite::SqliteRow};
+use time::{Duration, OffsetDateTime};
+
+use crate::codes::{OneTimeCode, check_device_name, verifier};
+use crate::error::noun;
+use crate::holders::{self, HolderRefused, HolderState};
+use crate::requests::{check_invitation, profile};
+use crate::{Registry, RegistryError, Warrant};
+
+/// Random bytes in the identifier of an invitation.
+const ID_BYTES: usize = 6;
+
+/// What an invitation gives.
+#[derive(Clone, Debug)]
+pub struct Invitation {
+    pub profile: Profile,
+    /// The certificate's names: of a person by user id, of a device by common name.
+    pub subject: Subject,
+    pub clearance: Clearance,
+    /// How long the code is good for.
+    pub hours: u32,
+    /// How often a person renews the certificate with it.
+    pub renewals: u8,
+}
+
+/// An invitation with its code, which is stored nowhere.
+pub struct Invited {
+    /// Identifier in events.
+    pub id: String,
+    pub code: OneTimeCode,
+    pub expires_at: OffsetDateTime,
+}
+
+/// An invitation in the database.
+pub(crate) struct Stored {
+    pub(crate) id: String,
+    pub(crate) authority: CaKind,
+    pub(crate) holder: String,
+    pub(crate) profile: Profile,
+    pub(crate) subject: Subject,
+    pub(crate) clearance: Clearance,
+    pub(crate) renewals: u8,
+    /// The request that approved it.
+    pub(crate) request: Option<String>,
+    pub(crate) expires_at: i64,
+    /// For which key it was used, and the certificate issued then.
+    pub(crate) used: Option<(String, String)>,
+}
+
+impl Invitation {
+    /// Whose certificates the subject has, and its name among them.
+    fn holder(&self) -> Result<(CaKind, String), RegistryError> {
+        let authority = self.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
+        let subject = &self.subject;
+        let holder = match authority {
+            CaKind::Users => subject.uid.clone(),
+            _ => Some(subject.common_name.clone()),
+        };
+        Ok((authority, holder.ok_or(RegistryError::NotCovered("name"))?))
+    }
+
+    /// Makes sure that it is what was approved, or may be ordered.
+    fn check(&self, warrant: &Warrant) -> Result<(), RegistryError> {
+        let (_, holder) = self.holder()?;
+        let Some(authorized) = warrant.approved() else {
+            return Ok(());
+        };
+        let Act::Invite {
+            subject,
+            profile,
+            clearance,
+            unit,
+            hours,
+            renewals,
+        } = authorized.act()
+        else {
+            return Err(RegistryError::NotCovered("act"));
+        };
+        let differs = [
+            (holder != *subject, "subject"),
+            (self.profile.to_string() != *profile, "profile"),
+            (self.clearance != *clearance, "clearance"),
+            (self.subject.unit != *unit, "unit"),
+            (self.hours != *hours, "time"),
+            (self.renewals != *renewals, "number of renewals"),
+        ];
+        match differs.into_iter().find(|(differs, _)| *differs) {
+            Some((_, what)) => Err(RegistryError::NotCovered(what)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Registry {
+    /// Makes a code by which the subject has a key certified once, as `invitation` says; an earlier code of the subject
+    /// that was not used becomes void.
+    ///
+    /// Whoever has the code can have a key of their own certified until it is used: it goes to its subject alone.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotInvited`], [`RegistryError::InvitationTime`], [`RegistryError::InvitationRenewals`],
+    /// [`RegistryError::NotCovered`] for something else than was approved, [`RegistryError::Issue`] for a
+    /// clearance above the authority's bound, [`RegistryError::Holder`]; or as [`Self::issue`].
+    pub async fn invite(
+        &self,
+        invitation: &Invitation,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Invited, RegistryError> {
+        invitation.check(&warrant)?;
+        check_invitation(invitation.profile, invitation.hours, invitation.renewals)?;
+        let turn = self.begin_warrant(&warrant, now).await?;
+        let registry = self.on_behalf(&warrant);
+        let outcome = registry.invite_by(invitation, warrant, now).await;
+        self.end_warrant(turn, outcome).await
+    }
+
+    async fn invite_by(
+        &self,
+        invitation: &Invitation,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Invited, RegistryError> {
+        let (authority, holder) = invitation.holder()?;
+        if authority == CaKind::Devices {
+            check_device_name(&holder)?;
+        }
+        let requested = invitation.clearance;
+        if let Some(allowed) = self.authority(authority)?.max_clearance()
+            && requested > allowed
+        {
+            return Err(IssueError::ClearanceAboveAuthority { requested, allowed }.into());
+        }
+        let code = OneTimeCode::generate()?;
+        let mut bytes = [0; ID_BYTES];
+        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RegistryError::Random)?;
+        let id = hex::encode(bytes);
+        let hours = Duration::hours(i64::from(invitation.hours));
+        let expires_at = now.saturating_add(hours);
+        let request = warrant.approved().map(|approved| approved.request());
+        let request = request.map(|request| request.id().0.clone());
+        let mut tx = self.inner.sql.write().await?;
+        if let Some(state) = holders::state_in(&mut tx, authority, &holder).await?
+            && state != HolderState::Enrolled
+        {
+            return Err(HolderRefused {
+                authority,
+                holder,
+                state,
+            }
+            .into());
+        }
+        sqlx::query(
+            "DELETE FROM invitations WHERE authority = ? AND holder_id = ? AND used_serial IS NULL",
+        )
+        .bind(authority.name())
+        .bind(&holder)
+        .execute(&mut *tx)
+        .await?;
+        sqlx::query(
+            "INSERT INTO invitations (id, authority, holder_id, verifier, profile, subject, clearance,
+                 renewals, request, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&id)
+        .bind(authority.name())
+        .bind(&holder)
+        .bind(verifier(&holder, code.as_str()).as_ref())
+        .bind(invitation.profile.to_string())
+        .bind(encoded(&invitation.subject)?)
+        .bind(i64::from(invitation.clearance.level()))
+        .bind(i64::from(invitation.renewals))
+        .bind(request)
+        .bind(expires_at.unix_timestamp())
+        .execute(&mut *tx)
+        .await?;
+        let resource = format!("{}/{holder}", noun(authority));
+        let actor: Actor = warrant.by().clone();
+        let mut event = Event::new(now, actor, "enrolment.invite", resource, Outcome::Ok)
+            .with_detail("invitation", id.clone())
+            .with_detail("profile", invitation.profile.to_string())
+            .with_detail("clearance", invitation.clearance.level())
+            .with_detail("renewals", invitation.renewals)
+            .with_detail("expires_at", expires_at.unix_timestamp());
+        if let Some(unit) = &invitation.subject.unit {
+            event = event.with_detail("unit", unit.clone());
+        }
+        self.record(event).await?;
+        self.finish_in(&mut tx, warrant, &id, now).await?;
+        tx.commit().await?;
+        Ok(Invited {
+            id,
+            code,
+            expires_at,
+        })
+    }
+}
+
+/// The names as they will stand in the certificate.
+fn encoded(subject: &Subject) -> Result<Vec<u8>, RegistryError> {
+    Ok(subject.to_der().map_err(IssueError::Name)?)
+}
+
+const SELECT: &str =
+    "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
+    expires_at, used_spki, used_serial FROM invitations ";
+
+/// Whether anybody of this name was ever invited.
+pub(crate) async fn any_in(
+    tx: &mut Transaction<'static, Sqlite>,
+    holder: &str,
+) -> Result<bool, RegistryError> {
+    let any = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM invitations WHERE holder_id = ?)");
+    Ok(any.bind(holder).fetch_one(&mut **tx).await?)
+}
+
+/// Whether a device of this name has a one-time code, which is tried then.
+pub(crate) async fn has_device_code(
+    tx: &mut Transaction<'static, Sqlite>,
+    name: &str,
+) -> Result<bool, RegistryError> {
+    let any = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM one_time_codes WHERE device = ?)");
+    Ok(any.bind(name).fetch_one(&mut **tx).await?)
+}
+
+/// The invitation that this code is for. What is compared in the database are digests of a hundred random bits and
+/// more: how long that takes says nothing of the code.
+pub(crate) async fn by_code(
+    tx: &mut Transaction<'static, Sqlite>,
+    holder: &str,
+    code: &str,
+) -> Result<Option<Stored>, RegistryError> {
+    let query = format!("{SELECT} WHERE holder_id = ? AND verifier = ?");
+    Ok(sqlx::query_as(sqlx::AssertSqlSafe(query))
+        .bind(holder)
+        .bind(verifier(holder, code).as_ref())
+        .fetch_optional(&mut **tx)
+        .await?)
+}
+
+pub(crate) async fn by_id(
+    tx: &mut Transaction<'static, Sqlite>,
+    id: &str,
+) -> Result<Option<Stored>, RegistryError> {
+    let query = format!("{SELECT} WHERE id = ?");
+    Ok(sqlx::query_as(sqlx::AssertSqlSafe(query))
+        .bind(id)
+        .fetch_optional(&mut **tx)
+        .await?)
+}
+
+pub(crate) async fn mark_used(
+    tx: &mut Transaction<'static, Sqlite>,
+    id: &str,
+    spki: &str,
+    serial: &str,
+) -> Result<(), RegistryError> {
+    sqlx::query("UPDATE invitations SET used_spki = ?, used_serial = ? WHERE id = ?")
+        .bind(spki)
+        .bind(serial)
+        .bind(id)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+impl FromRow<'_, SqliteRow> for Stored {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        let unreadable = |column: &str| sqlx::Error::ColumnDecode {
+            index: column.to_owned(),
+            source: "not written by this program".into(),
+        };
+        let authority: String = row.try_get("authority")?;
+        let name: String = row.try_get("profile")?;
+        let subject: Vec<u8> = row.try_get("subject")?;
+        let clearance: i64 = row.try_get("clearance")?;
+        let renewals: i64 = row.try_get("renewals")?;
+        let spki: Option<String> = row.try_get("used_spki")?;
+        let serial: Option<String> = row.try_get("used_serial")?;
+        let clearance = u8::try_from(clearance).ok();
+        let clearance = clearance.and_then(|level| Clearance::try_from(level).ok());
+        Ok(Self {
+            id: row.try_get("id")?,
+            authority: authority.parse().map_err(|_| unreadable("authority"))?,
+            holder: row.try_get("holder_id")?,
+            profile: profile(&name).ok_or_else(|| unreadable("profile"))?,
+            subject: Subject::from_der(&subject).map_err(|_| unreadable("subject"))?,
+            clearance: clearance.ok_or_else(|| unreadable("clearance"))?,
+            renewals: u8::try_from(renewals).map_err(|_| unreadable("renewals"))?,
+            request: row.try_get("request")?,
+            expires_at: row.try_get("expires_at")?,
+            used: spki.zip(serial),
+        })
+    }
+}

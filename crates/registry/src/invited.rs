@@ -1,0 +1,360 @@
+//! Enrolment and renewal of whoever was invited.
+//!
+//! ```text
+//! code ─► person as the directory has her now ─► proof of possession, key ─► certificate as the invitation says
+//! ```
+//!
+//! The certification request gives the key and nothing else: names, level and unit are what was approved.
+
+use access::Role;
+use audit::{Actor, Event, Outcome};
+use pki::csr::{self, Csr, CsrError};
+use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::profile::{CaKind, Profile};
+use pki::spki::spki_sha256;
+use time::OffsetDateTime;
+
+use crate::admission::Admitted;
+use crate::enrol::{Line, check_key};
+use crate::error::noun;
+use crate::invitations::{self, Stored};
+use crate::issue::{Invited, Origin};
+use crate::requests::ENROL;
+use crate::{
+    ATTEMPTS, AdmissionError, Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry,
+    RegistryError, holders,
+};
+
+impl Registry {
+    /// Certifies the key of whoever presents a name and a code: of an invitation, or of a device.
+    ///
+    /// An invitation's code is used up by the transaction that records the certificate. If the answer gets lost, its
+    /// owner may ask again *for the same key* until the code expires and gets the same certificate.
+    ///
+    /// # Errors
+    /// [`EnrolError`], one variant per reason; refusals are audited.
+    pub async fn enrol_by_code(
+        &self,
+        name: &str,
+        code: &str,
+        csr: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        match self.invited(name, code).await {
+            Err(EnrolError::Unauthorised) => self.enrol(name, code, csr, now).await,
+            Err(e) => {
+                let resource = ("person", name);
+                self.record_refusal("enrolment.enrol", resource, &e, now)
+                    .await?;
+                Err(e)
+            }
+            Ok(invitation) => {
+                let outcome = self.try_enrol_invited(&invitation, csr, now).await;
+                if let Err(e) = &outcome {
+                    let resource = (noun(invitation.authority), name);
+                    self.record_refusal("enrolment.enrol", resource, e, now)
+                        .await?;
+                }
+                outcome
+            }
+        }
+    }
+
+    /// Makes a key and certifies it, for whoever presents the name and code of an invitation that allows it. The key
+    /// is nowhere but in the answer: if that gets lost, it takes another invitation.
+    ///
+    /// # Errors
+    /// [`EnrolError`], one variant per reason; refusals are audited.
+    pub async fn enrol_with_server_key(
+        &self,
+        name: &str,
+        code: &str,
+        csr: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<(Issued, PrivateKey), EnrolError> {
+        let outcome = self.try_server_key(name, code, csr, now).await;
+        if let Err(e) = &outcome {
+            let resource = ("device", name);
+            self.record_refusal("enrolment.server-key", resource, e, now)
+                .await?;
+        }
+        outcome
+    }
+
+    async fn try_server_key(
+        &self,
+        name: &str,
+        code: &str,
+        csr: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<(Issued, PrivateKey), EnrolError> {
+        let invitation = self.invited(name, code).await?;
+        if !invitation.profile.allows_server_key() {
+            return Err(EnrolError::ServerKey(invitation.profile));
+        }
+        self.check_usable(&invitation, now).await?;
+        if csr::wants_encrypted_key(csr)? {
+            return Err(EnrolError::KeyEncryption);
+        }
+        if invitation.used.is_some() {
+            return Err(EnrolError::CodeUsed);
+        }
+        let algorithm = KeyAlgorithm::EcdsaP256;
+        let key = PrivateKey::generate(algorithm).map_err(RegistryError::Key)?;
+        let spki = spki_sha256(&key.spki()).map_err(|_| CsrError::Malformed)?;
+        let resource = format!("{}/{name}", noun(invitation.authority));
+        let action = "enrolment.server-key";
+        let event = Event::new(now, actor(&invitation), action, resource, Outcome::Ok)
+            .with_detail("invitation", invitation.id.clone())
+            .with_detail("spki_sha256", spki.clone());
+        self.record(event).await?;
+        let csr = Csr {
+            subject: invitation.subject.clone(),
+            alt_names: Vec::new(),
+            spki: key.spki(),
+            algorithm,
+        };
+        let issued = self.use_invitation(&invitation, csr, &spki, now).await?;
+        Ok((issued, key))
+    }
+
+    /// The invitation of this code. Unauthorised where there is nobody's of this name, or the code is a device's.
+    async fn invited(&self, name: &str, code: &str) -> Result<Stored, EnrolError> {
+        let mut tx = self.inner.sql.write().await?;
+        if !invitations::any_in(&mut tx, name).await? {
+            return Err(EnrolError::Unauthorised);
+        }
+        self.count_attempt(name)?;
+        match invitations::by_code(&mut tx, name, code).await? {
+            Some(invitation) => Ok(invitation),
+            None if invitations::has_device_code(&mut tx, name).await? => {
+                Err(EnrolError::Unauthorised)
+            }
+            None => Err(EnrolError::WrongCode),
+        }
+    }
+
+    fn count_attempt(&self, name: &str) -> Result<(), EnrolError> {
+        let from = self
+            .address
+            .map_or_else(String::new, |address| audit::host_of(address).to_string());
+        let mut attempts = self
+            .inner
+            .attempts
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match attempts.note(&format!("{name} {from}"), std::time::Instant::now()) {
+            Some(_) => Ok(()),
+            None => Err(EnrolError::TooManyAttempts(ATTEMPTS.interval)),
+        }
+    }
+
+    async fn try_enrol_invited(
+        &self,
+        invitation: &Stored,
+        csr: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        self.check_usable(invitation, now).await?;
+        let csr = csr::parse_and_verify(csr)?;
+        let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
+        if let Some((used_spki, serial)) = &invitation.used {
+            if *used_spki != spki {
+                return Err(EnrolError::CodeUsed);
+            }
+            return self.issued_before(invitation, serial, now).await;
+        }
+        self.use_invitation(invitation, csr, &spki, now).await
+    }
+
+    /// The code is right: whether it is good for anything yet.
+    pub(crate) async fn check_usable(
+        &self,
+        invitation: &Stored,
+        now: OffsetDateTime,
+    ) -> Result<(), EnrolError> {
+        if now.unix_timestamp() >= invitation.expires_at {
+            let at = crate::records::instant(invitation.expires_at)?;
+            return Err(EnrolError::CodeExpired { at });
+        }
+        self.check_person(invitation).await
+    }
+
+    /// The certificate that the code gave, once more.
+    async fn issued_before(
+        &self,
+        invitation: &Stored,
+        serial: &str,
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        let mut tx = self.inner.sql.write().await?;
+        holders::admit_issuing(&mut tx, invitation.profile, &invitation.holder, now).await?;
+        drop(tx);
+        let again = self.issued(invitation.authority, serial).await?;
+        if again.revoked.is_some() {
+            return Err(EnrolError::CodeUsed);
+        }
+        Ok(again.into_issued(self)?)
+    }
+
+    /// Issues what an invitation gives, in one transaction with the end of its code.
+    pub(crate) async fn use_invitation(
+        &self,
+        invitation: &Stored,
+        csr: Csr,
+        spki: &str,
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        let id = &invitation.id;
+        let turn = self.turn(id, now).await?;
+        // What ends after its event and before the transaction is recorded as interrupted: the log shows one
+        // certificate for each invitation.
+        self.note_step(id, 0, ENROL).await?;
+        let outcome = self.issue_invited(id, csr, spki, now).await;
+        match &outcome {
+            Err(e) if e.is_uncertain() => {}
+            _ => self.forget_step(id).await?,
+        }
+        drop(turn);
+        outcome
+    }
+
+    async fn issue_invited(
+        &self,
+        id: &str,
+        csr: Csr,
+        spki: &str,
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        let mut tx = self.inner.sql.write().await?;
+        // Once more, inside of the transaction that issues: somebody may have been quicker, or have voided it.
+        let invitation = invitations::by_id(&mut tx, id).await?;
+        let invitation = invitation.ok_or(EnrolError::WrongCode)?;
+        if invitation.used.is_some() {
+            return Err(EnrolError::CodeUsed);
+        }
+        check_key(&mut tx, spki, None).await?;
+        let origin = Origin::Invitation(invited_by(&invitation));
+        let order = Order::new(invitation.profile, invitation.subject.clone(), csr.spki)
+            .with_clearance(invitation.clearance);
+        let actor = actor(&invitation);
+        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
+        invitations::mark_used(&mut tx, id, spki, &issued.serial).await?;
+        tx.commit().await?;
+        Ok(issued)
+    }
+
+    /// Certifies a new key of a person by her present certificate.
+    pub(crate) async fn try_renew_invited(
+        &self,
+        present: &Admitted,
+        csr: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        let csr = csr::parse_and_verify(csr)?;
+        let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
+        let identity = present.identity();
+        let mut tx = self.inner.sql.write().await?;
+        let invitation = invitations::by_id(&mut tx, present.lineage()).await?;
+        drop(tx);
+        let invitation = invitation
+            .filter(|one| {
+                one.authority == CaKind::Users && identity.uid.as_ref() == Some(&one.holder)
+            })
+            .ok_or(EnrolError::NotRenewable)?;
+        self.check_person(&invitation).await?;
+        let line = Line {
+            authority: CaKind::Users,
+            holder: &invitation.holder,
+            lineage: present.lineage(),
+            profile: invitation.profile,
+        };
+        let mut tx = self.inner.sql.write().await?;
+        if !line.is_valid(&mut tx, &identity.serial_hex).await? {
+            return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
+                serial: identity.serial_hex.clone(),
+            }));
+        }
+        holders::admit_issuing(&mut tx, invitation.profile, &invitation.holder, now).await?;
+        if let Some(serial) = line.unused(&mut tx, &spki).await? {
+            drop(tx);
+            let again = self.issued(CaKind::Users, &serial).await?;
+            return Ok(again.into_issued(self)?);
+        }
+        if line.used_renewals(&mut tx).await? >= i64::from(invitation.renewals) {
+            let renewals = invitation.renewals;
+            return Err(EnrolError::NoRenewalsLeft { renewals });
+        }
+        if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
+            return Err(EnrolError::TooManyRenewals {
+                limit: MAX_RENEWALS,
+            });
+        }
+        check_key(&mut tx, &spki, Some((CaKind::Users, &invitation.holder))).await?;
+        let order = Order::new(invitation.profile, invitation.subject.clone(), csr.spki)
+            .with_clearance(invitation.clearance);
+        let origin = Origin::Renewal {
+            lineage: present.lineage().to_owned(),
+            renews: identity.serial_hex.clone(),
+            invited: Some(invited_by(&invitation)),
+        };
+        let actor = actor(&invitation);
+        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
+        tx.commit().await?;
+        Ok(issued)
+    }
+
+    /// Makes sure that a person may have by now what the invitation says. Where approvals are required since, a former
+    /// order is none.
+    async fn check_person(&self, invitation: &Stored) -> Result<(), EnrolError> {
+        let approvals = self.inner.config.registration.approvals;
+        if approvals == Approvals::Required && invitation.request.is_none() {
+            return Err(EnrolError::NotApproved);
+        }
+        let Profile::User { administrator } = invitation.profile else {
+            return Ok(());
+        };
+        let uid = &invitation.holder;
+        let refused = |reason| {
+            Err(EnrolError::Person {
+                uid: uid.clone(),
+                reason,
+            })
+        };
+        let Some(people) = &self.people else {
+            return refused("cannot be looked up");
+        };
+        let person = people(uid).await.map_err(RegistryError::Directory)?;
+        let Some(person) = person else {
+            return refused("is not in the directory");
+        };
+        if !person.active {
+            return refused("is disabled");
+        }
+        if person.clearance < invitation.clearance {
+            return refused("is cleared for less than was approved");
+        }
+        if administrator && !person.roles.contains(&Role::Administrator) {
+            return refused("is no administrator any more");
+        }
+        let unit = invitation.subject.unit.as_ref();
+        if unit.is_some_and(|unit| !person.units.contains(unit)) {
+            return refused("has left the unit for which it was approved");
+        }
+        Ok(())
+    }
+}
+
+fn invited_by(invitation: &Stored) -> Invited {
+    Invited {
+        id: invitation.id.clone(),
+        request: invitation.request.clone(),
+    }
+}
+
+fn actor(invitation: &Stored) -> Actor {
+    match invitation.authority {
+        CaKind::Users => Actor::user(&invitation.holder, &invitation.subject.common_name),
+        _ => Actor::device(&invitation.holder),
+    }
+}
