@@ -218,6 +218,7 @@ impl Policy {
         let entered = UnderWay(self);
         if before >= self.settings.queue_full.max(1) {
             self.congested.store(true, Ordering::Relaxed);
+            return None;
         }
         (before == 0 || !self.congested.load(Ordering::Relaxed)).then_some(entered)
     }

@@ -52,7 +52,40 @@ impl Keys {
     }
 }
 
+/// Has the device process a piece in CBC or counter mode in place; false if software has to.
+///
+/// Apart from those who call it: what it keeps on the stack costs messages of software nothing.
+#[cold]
+#[inline(never)]
+fn on_device(
+    policy: &Policy,
+    keys: &Keys,
+    operation: Operation,
+    iv: &[u8; BLOCK],
+    data: &mut [u8],
+) -> bool {
+    let Some(key) = &keys.device else {
+        return false;
+    };
+    let request = Request {
+        operation,
+        key,
+        iv,
+        aad: &[],
+        data,
+        tag: &[],
+    };
+    match policy.offer(&request, &keys.software) {
+        Outcome::Done(result) => {
+            data.copy_from_slice(&result);
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Has a piece in CBC or counter mode processed in place.
+#[inline]
 fn process(
     policy: &Policy,
     keys: &Keys,
@@ -60,21 +93,9 @@ fn process(
     iv: &[u8; BLOCK],
     data: &mut [u8],
 ) -> Result<(), MessageError> {
-    if policy.prefers_device(operation, data.len())
-        && let Some(key) = &keys.device
+    if policy.prefers_device(operation, data.len()) && on_device(policy, keys, operation, iv, data)
     {
-        let request = Request {
-            operation,
-            key,
-            iv,
-            aad: &[],
-            data,
-            tag: &[],
-        };
-        if let Outcome::Done(result) = policy.offer(&request, &keys.software) {
-            data.copy_from_slice(&result);
-            return Ok(());
-        }
+        return Ok(());
     }
     let done = keys.software.apply(iv, data);
     done.ok_or(MessageError::Length(data.len()))
@@ -283,8 +304,51 @@ impl AesGcm {
         })
     }
 
-    fn offer(&self, request: &Request<'_>) -> Outcome {
-        self.policy.offer(request, &self.keys.software)
+    #[cold]
+    #[inline(never)]
+    fn seal_on_device(&self, nonce: &[u8], aad: &[u8], data: &mut [u8]) -> Option<[u8; TAG]> {
+        let request = Request {
+            operation: Operation::GcmSeal,
+            key: self.keys.device.as_ref()?,
+            iv: nonce,
+            aad,
+            data,
+            tag: &[],
+        };
+        let Outcome::Done(result) = self.policy.offer(&request, &self.keys.software) else {
+            return None;
+        };
+        let (text, tag) = result.split_last_chunk()?;
+        data.copy_from_slice(text);
+        Some(*tag)
+    }
+
+    /// Opens in place if the outcome is that it is done; else the data are as before.
+    #[cold]
+    #[inline(never)]
+    fn open_on_device(
+        &self,
+        nonce: &[u8],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &[u8; TAG],
+    ) -> Outcome {
+        let Some(key) = &self.keys.device else {
+            return Outcome::Software;
+        };
+        let request = Request {
+            operation: Operation::GcmOpen,
+            key,
+            iv: nonce,
+            aad,
+            data,
+            tag,
+        };
+        let outcome = self.policy.offer(&request, &self.keys.software);
+        if let Outcome::Done(result) = &outcome {
+            data.copy_from_slice(result);
+        }
+        outcome
     }
 
     /// Encrypts in place; the tag.
@@ -300,24 +364,10 @@ impl AesGcm {
         aad: &[u8],
         data: &mut [u8],
     ) -> Result<[u8; TAG], MessageError> {
-        let operation = Operation::GcmSeal;
-        if self.policy.prefers_device(operation, data.len())
-            && let Some(key) = &self.keys.device
+        if self.policy.prefers_device(Operation::GcmSeal, data.len())
+            && let Some(tag) = self.seal_on_device(&nonce, aad, data)
         {
-            let request = Request {
-                operation,
-                key,
-                iv: &nonce,
-                aad,
-                data,
-                tag: &[],
-            };
-            if let Outcome::Done(result) = self.offer(&request)
-                && let Some((text, tag)) = result.split_last_chunk()
-            {
-                data.copy_from_slice(text);
-                return Ok(*tag);
-            }
+            return Ok(tag);
         }
         let len = data.len();
         let sealed = self.keys.software.seal(nonce, aad, data);
@@ -336,34 +386,16 @@ impl AesGcm {
         data: &mut [u8],
         tag: &[u8; TAG],
     ) -> Result<(), MessageError> {
-        let operation = Operation::GcmOpen;
-        if self.policy.prefers_device(operation, data.len())
-            && let Some(key) = &self.keys.device
-        {
-            let request = Request {
-                operation,
-                key,
-                iv: &nonce,
-                aad,
-                data,
-                tag,
-            };
-            match self.offer(&request) {
-                Outcome::Done(result) => {
-                    data.copy_from_slice(&result);
-                    return Ok(());
-                }
-                Outcome::Software => {}
-                Outcome::WrongTag => {
-                    let opened = self.keys.software.open(nonce, aad, data, tag);
-                    if opened.is_some() {
-                        self.policy.set_aside(Quarantine::Tag(operation));
-                    }
-                    return opened.ok_or(MessageError::Tag);
-                }
-            }
-        }
+        let offered = self.policy.prefers_device(Operation::GcmOpen, data.len());
+        let doubted = match offered.then(|| self.open_on_device(&nonce, aad, data, tag)) {
+            Some(Outcome::Done(_)) => return Ok(()),
+            Some(Outcome::WrongTag) => true,
+            _ => false,
+        };
         let opened = self.keys.software.open(nonce, aad, data, tag);
+        if doubted && opened.is_some() {
+            self.policy.set_aside(Quarantine::Tag(Operation::GcmOpen));
+        }
         opened.ok_or(MessageError::Tag)
     }
 }
