@@ -19,11 +19,7 @@ impl Aead {
     ///
     /// # Errors
     /// [`SuiteError::Refused`] for a key of a wrong length, and for what is no combined mode.
-    pub fn new(
-        encryption: Encryption,
-        key: &[u8],
-        engine: Engine,
-    ) -> Result<Self, SuiteError> {
+    pub fn new(encryption: Encryption, key: &[u8], engine: Engine) -> Result<Self, SuiteError> {
         let gcm = matches!(encryption, Encryption::AesGcm128 | Encryption::AesGcm256);
         if gcm
             && engine == Engine::Fastest
@@ -51,13 +47,7 @@ impl Aead {
 
     /// Encrypts in place and writes the tag of 16 bytes; none for a tag of another length, and for a
     /// text longer than the mode allows.
-    pub fn seal(
-        &self,
-        nonce: [u8; 12],
-        aad: &[u8],
-        text: &mut [u8],
-        tag: &mut [u8],
-    ) -> Option<()> {
+    pub fn seal(&self, nonce: [u8; 12], aad: &[u8], text: &mut [u8], tag: &mut [u8]) -> Option<()> {
         let tag: &mut [u8; 16] = tag.try_into().ok()?;
         match &self.0 {
             Key::Library(key) => {
@@ -73,13 +63,7 @@ impl Aead {
     }
 
     /// Verifies and decrypts in place; none if the tag is wrong, and the text is then undefined.
-    pub fn open(
-        &self,
-        nonce: [u8; 12],
-        aad: &[u8],
-        text: &mut [u8],
-        tag: &[u8],
-    ) -> Option<()> {
+    pub fn open(&self, nonce: [u8; 12], aad: &[u8], text: &mut [u8], tag: &[u8]) -> Option<()> {
         match &self.0 {
             Key::Library(key) => {
                 let nonce = aead::Nonce::assume_unique_for_key(nonce);
