@@ -38,6 +38,14 @@ pub struct Config {
     pub first_sequence: u32,
 }
 
+impl Config {
+    /// Bytes of registered memory that a driver with these settings needs; none if they are out of
+    /// bounds.
+    pub fn memory(&self) -> Option<usize> {
+        Layout::new(self.ring_size, self.buffer).map(Layout::total)
+    }
+}
+
 /// Numbers for whoever watches the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {

@@ -47,7 +47,7 @@ pub enum CoreError {
 pub(crate) const WAIT_MAX: u32 = 400_000_000;
 
 /// A cipher core on its bus.
-pub trait Core {
+pub trait Core: Send {
     /// Carries the operations out in order and appends what was read to `words`.
     ///
     /// # Errors

@@ -7,84 +7,75 @@ use crate::kernels::{GcmKernel, prefetch};
 use crate::suite::{Encryption, SuiteError};
 
 /// A combined mode with one key, for any nonce and additional data.
-pub(crate) enum Aead {
+pub struct Aead(Key);
+
+enum Key {
     Library(aead::LessSafeKey),
     Vector(Box<GcmKernel>),
 }
 
 impl Aead {
     /// Sets up a key without its salt.
-    pub(crate) fn new(
-        encryption: Encryption,
-        key: &[u8],
-        engine: Engine,
-    ) -> Result<Self, SuiteError> {
+    ///
+    /// # Errors
+    /// [`SuiteError::Refused`] for a key of a wrong length, and for what is no combined mode.
+    pub fn new(encryption: Encryption, key: &[u8], engine: Engine) -> Result<Self, SuiteError> {
         let gcm = matches!(encryption, Encryption::AesGcm128 | Encryption::AesGcm256);
         if gcm
             && engine == Engine::Fastest
             && let Some(kernel) = GcmKernel::new(key)
         {
-            return Ok(Self::Vector(Box::new(kernel)));
+            return Ok(Self(Key::Vector(Box::new(kernel))));
         }
         let algorithm = match encryption {
             Encryption::AesGcm128 => &aead::AES_128_GCM,
             Encryption::AesGcm256 => &aead::AES_256_GCM,
-            _ => &aead::CHACHA20_POLY1305,
+            Encryption::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+            _ => return Err(SuiteError::Refused),
         };
         let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SuiteError::Refused)?;
-        Ok(Self::Library(aead::LessSafeKey::new(key)))
+        Ok(Self(Key::Library(aead::LessSafeKey::new(key))))
     }
 
     /// Asks for the key's cache lines.
     pub(crate) fn prefetch(&self) {
-        match self {
-            Self::Library(key) => prefetch(key),
-            Self::Vector(kernel) => prefetch(&**kernel),
+        match &self.0 {
+            Key::Library(key) => prefetch(key),
+            Key::Vector(kernel) => prefetch(&**kernel),
         }
     }
 
-    /// Encrypts in place and writes the tag of 16 bytes.
-    pub(crate) fn seal(
-        &self,
-        nonce: [u8; 12],
-        aad: &[u8],
-        text: &mut [u8],
-        tag: &mut [u8],
-    ) -> Option<()> {
+    /// Encrypts in place and writes the tag of 16 bytes; none for a tag of another length, and for a
+    /// text longer than the mode allows.
+    pub fn seal(&self, nonce: [u8; 12], aad: &[u8], text: &mut [u8], tag: &mut [u8]) -> Option<()> {
         let tag: &mut [u8; 16] = tag.try_into().ok()?;
-        match self {
-            Self::Library(key) => {
+        match &self.0 {
+            Key::Library(key) => {
                 let nonce = aead::Nonce::assume_unique_for_key(nonce);
                 let made = key
                     .seal_in_place_separate_tag(nonce, aead::Aad::from(aad), text)
                     .ok()?;
                 *tag = made.as_ref().try_into().ok()?;
             }
-            Self::Vector(kernel) => *tag = kernel.seal(&nonce, aad, text)?,
+            Key::Vector(kernel) => *tag = kernel.seal(&nonce, aad, text)?,
         }
         Some(())
     }
 
-    /// Verifies and decrypts in place.
-    pub(crate) fn open(
-        &self,
-        nonce: [u8; 12],
-        aad: &[u8],
-        text: &mut [u8],
-        tag: &[u8],
-    ) -> Option<()> {
-        match self {
-            Self::Library(key) => {
+    /// Verifies and decrypts in place; none if the tag is wrong, and the text is then undefined.
+    pub fn open(&self, nonce: [u8; 12], aad: &[u8], text: &mut [u8], tag: &[u8]) -> Option<()> {
+        match &self.0 {
+            Key::Library(key) => {
                 let nonce = aead::Nonce::assume_unique_for_key(nonce);
                 key.open_in_place_separate_tag(nonce, aead::Aad::from(aad), tag, text)
                     .ok()?;
                 Some(())
             }
-            Self::Vector(kernel) => kernel.open(&nonce, aad, text, tag),
+            Key::Vector(kernel) => kernel.open(&nonce, aad, text, tag),
         }
     }
 
     pub(crate) const fn is_vector(&self) -> bool {
-        matches!(self, Self::Vector(_))
+        matches!(self.0, Key::Vector(_))
     }
 }

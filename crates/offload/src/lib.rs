@@ -8,6 +8,7 @@
 //! - [`suite`] names the algorithms and their key sizes.
 //! - [`transform`] protects and opens ESP packets: [`transform::Transform`].
 //! - [`mac`] makes and checks the integrity value of AH packets: [`mac::Authenticator`].
+//! - [`Aead`] protects messages of any kind, with a nonce and associated data of the caller's.
 //!
 //! What this crate is not: it knows where a packet's header, initialisation vector and integrity
 //! value lie, and nothing else of IPsec: no addresses, no windows, no policies.
@@ -31,6 +32,7 @@ pub mod suite;
 mod tests;
 pub mod transform;
 
+pub use aead::Aead;
 pub use engine::Engine;
 pub use kernels::prefetch;
 pub use mac::Authenticator;

@@ -8,6 +8,7 @@ mod https;
 mod ibc;
 mod ipsec_modes;
 mod latency;
+mod offload;
 mod suites;
 mod timing;
 mod transfer;
@@ -22,6 +23,7 @@ pub fn all() -> &'static [&'static Experiment] {
         &ced::EXPERIMENT,
         &ibc::EXPERIMENT,
         &block_size::EXPERIMENT,
+        &offload::EXPERIMENT,
         &latency::EXPERIMENT,
         &https::EXPERIMENT,
         &handshakes::EXPERIMENT,

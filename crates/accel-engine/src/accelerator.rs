@@ -1,0 +1,268 @@
+//! A driver with a clock and a lock, for several threads.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use accel_abi::register::capabilities;
+use accel_abi::{AAD_MAX, Algorithm, KEY_SLOTS, Mode, Register};
+use accel_driver::{
+    Completed, Config, Driver, Message, Output, Request, RequestError, SubmitError, Timestamp,
+    Transport,
+};
+use offload_policy::{Device, DeviceError, DeviceKey, Operation};
+use zeroize::Zeroizing;
+
+/// Most bytes of a key of HMAC that the device takes.
+const HMAC_KEY: usize = 64;
+
+/// A way to a device on which a thread can wait.
+pub trait Bus: Transport + Send {
+    /// Waits for an interrupt, at most so long; true if one came.
+    fn wait(&mut self, at_most: Duration) -> bool;
+}
+
+/// Numbers for whoever watches an accelerator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Requests that the device did, those for keys left out.
+    pub requests: u64,
+    /// Keys put into a slot.
+    pub key_loads: u64,
+    /// Cycles that the device says its cores took for these requests, those for keys left out.
+    pub cycles: u64,
+}
+
+/// A key in a slot of the device.
+#[derive(Clone, Copy)]
+struct Loaded {
+    id: u64,
+    algorithm: Algorithm,
+    /// Number of the request that used it last.
+    used: u64,
+}
+
+struct State<B: Bus> {
+    driver: Driver<B>,
+    slots: [Option<Loaded>; KEY_SLOTS as usize],
+    usage: Usage,
+    requests: u64,
+}
+
+/// An accelerator that does one request at a time.
+pub struct Accelerator<B: Bus> {
+    name: &'static str,
+    capabilities: u32,
+    max_len: usize,
+    started: Instant,
+    state: Mutex<State<B>>,
+}
+
+impl<B: Bus> Accelerator<B> {
+    /// Starts the driver; none if its settings are out of bounds or do not fit the memory.
+    ///
+    /// A device that does not answer is one whose first request fails.
+    pub fn new(name: &'static str, mut bus: B, config: Config) -> Option<Self> {
+        let started = Instant::now();
+        // Whoever supports nothing is never asked; all ones mean that no device answers.
+        let capabilities = match bus.read_register(Register::CAPABILITIES) {
+            u32::MAX => 0,
+            bits => bits,
+        };
+        let driver = Driver::new(bus, config, Timestamp::default())?;
+        Some(Self {
+            name,
+            capabilities,
+            max_len: config.buffer / 16 * 16,
+            started,
+            state: Mutex::new(State {
+                driver,
+                slots: [None; KEY_SLOTS as usize],
+                usage: Usage::default(),
+                requests: 0,
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        // A driver whose user panicked is complete: it has its own record of what is under way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts since the start.
+    pub fn usage(&self) -> Usage {
+        self.state().usage
+    }
+
+    /// Lets a caller look at the bus between two requests.
+    pub fn with_bus<R>(&self, look: impl FnOnce(&mut B) -> R) -> R {
+        look(self.state().driver.transport_mut())
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::new(self.started.elapsed())
+    }
+
+    /// Submits a request and waits for its end, which the driver's deadline bounds.
+    fn complete(&self, state: &mut State<B>, request: &Request<'_>) -> Result<Output, DeviceError> {
+        let ticket = match state.driver.submit(request, self.now()) {
+            Ok(ticket) => ticket,
+            Err(SubmitError::Full) => return Err(DeviceError::Busy),
+            Err(error) => return Err(DeviceError::Failed(Box::new(error))),
+        };
+        loop {
+            while let Some(Completed { ticket: of, result }) = state.driver.poll_completion() {
+                // One request at a time: any other is of a caller that panicked.
+                if of == ticket {
+                    return result.map_err(|error| match error {
+                        RequestError::Authentication => DeviceError::Tag,
+                        other => DeviceError::Failed(Box::new(other)),
+                    });
+                }
+            }
+            let now = self.now();
+            let until = state.driver.poll_timeout().unwrap_or(now);
+            let interrupt = state.driver.transport_mut().wait(until.since(now));
+            let now = self.now();
+            if interrupt {
+                state.driver.handle_interrupt(now);
+            } else {
+                state.driver.handle_timeout(now);
+            }
+        }
+    }
+
+    /// Slot of a key, which is loaded if the device does not have it.
+    fn slot(
+        &self,
+        state: &mut State<B>,
+        key: &DeviceKey,
+        algorithm: Algorithm,
+    ) -> Result<u8, DeviceError> {
+        state.requests += 1;
+        let used = state.requests;
+        let loaded = Loaded {
+            id: key.id(),
+            algorithm,
+            used,
+        };
+        let slots = (0..KEY_SLOTS).zip(&mut state.slots);
+        let same = |slot: &Loaded| (slot.id, slot.algorithm) == (key.id(), algorithm);
+        let mut oldest = (u64::MAX, 0);
+        for (slot, place) in slots {
+            if place.as_ref().is_some_and(same) {
+                *place = Some(loaded);
+                return Ok(slot);
+            }
+            let last = place.map_or(0, |place| place.used);
+            oldest = oldest.min((last, slot));
+        }
+        let (_, slot) = oldest;
+        // Until the device has the key, the slot holds nobody's.
+        if let Some(place) = state.slots.get_mut(usize::from(slot)) {
+            *place = None;
+        }
+        let request = Request::LoadKey {
+            slot,
+            algorithm,
+            key: key.bytes(),
+        };
+        self.complete(state, &request)?;
+        state.usage.key_loads += 1;
+        if let Some(place) = state.slots.get_mut(usize::from(slot)) {
+            *place = Some(loaded);
+        }
+        Ok(slot)
+    }
+}
+
+fn algorithm(operation: Operation) -> Algorithm {
+    match operation {
+        Operation::HmacSha1 => Algorithm::HMAC_SHA_1,
+        Operation::HmacSha256 => Algorithm::HMAC_SHA_256,
+        _ => Algorithm::AES,
+    }
+}
+
+impl<B: Bus> Device for Accelerator<B> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn supports(&self, operation: Operation, key_len: usize) -> bool {
+        let (core, key) = match operation {
+            Operation::HmacSha1 | Operation::HmacSha256 => {
+                (capabilities::HMAC, (1..=HMAC_KEY).contains(&key_len))
+            }
+            _ => (capabilities::AES, matches!(key_len, 16 | 24 | 32)),
+        };
+        self.capabilities & core != 0 && key
+    }
+
+    fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    fn run(
+        &self,
+        request: &offload_policy::Request<'_>,
+    ) -> Result<Zeroizing<Vec<u8>>, DeviceError> {
+        if request.aad.len() > AAD_MAX as usize {
+            // A bound of the device's, and no fault of it.
+            return Err(DeviceError::Busy);
+        }
+        let mut state = self.state();
+        let state = &mut *state;
+        let algorithm = algorithm(request.operation);
+        let slot = self.slot(state, request.key, algorithm)?;
+        let message = |mode| Message {
+            algorithm,
+            mode,
+            slot,
+            iv: request.iv,
+            aad: request.aad,
+            data: request.data,
+        };
+        let encrypt = |mode, tag_length| Request::Encrypt {
+            message: message(mode),
+            tag_length,
+        };
+        let decrypt = |mode, tag| Request::Decrypt {
+            message: message(mode),
+            tag,
+        };
+        let authenticate = |tag_length| Request::Authenticate {
+            slot,
+            algorithm,
+            data: request.data,
+            tag_length,
+        };
+        let request = match request.operation {
+            Operation::GcmSeal => encrypt(Mode::GCM, 16),
+            Operation::GcmOpen => decrypt(Mode::GCM, request.tag),
+            Operation::CbcEncrypt => encrypt(Mode::CBC, 0),
+            Operation::CbcDecrypt => decrypt(Mode::CBC, &[]),
+            Operation::Ctr => encrypt(Mode::CTR, 0),
+            Operation::HmacSha1 => authenticate(20),
+            Operation::HmacSha256 => authenticate(32),
+        };
+        let output = self.complete(state, &request)?;
+        state.usage.requests += 1;
+        state.usage.cycles += output.cycles;
+        Ok(output.bytes)
+    }
+
+    fn forget(&self, id: u64) {
+        let mut state = self.state();
+        let state = &mut *state;
+        for slot in 0..KEY_SLOTS {
+            let Some(place) = state.slots.get_mut(usize::from(slot)) else {
+                continue;
+            };
+            if place.is_some_and(|loaded| loaded.id == id) {
+                *place = None;
+                // A driver that has failed has reset its device, which overwrites all keys.
+                let _ = self.complete(state, &Request::ZeroiseKey { slot });
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+//! The choice between the processor and a crypto device, for each message anew.
+//!
+//! [`Policy`] knows a [`Device`] and what it costs: at the start it measures, for each operation and
+//! several sizes, how long a caller waits for the device and for software, and keeps the size from
+//! which the device is quicker. [`AesCbc`], [`AesCtr`], [`AesGcm`] and [`Hmac`] are keys under a
+//! policy. They keep whatever connects two pieces of a stream on this side, so that each piece can
+//! go another way and the bytes are the same.
+//!
+//! A device is not trusted. Tags are compared here. Its first fault, missed deadline, wrong length or
+//! wrong result puts it in quarantine ([`Quarantine`]) for the policy's lifetime, and software does
+//! that request again. Software computes a random sample of the device's results a second time: the
+//! number of them is a setting, since only that notices wrong bytes without a tag.
+//!
+//! Software is the library, and for AES-GCM this project's vector code where the processor runs it
+//! ([`offload::Aead`]). Linux's AF_ALG is no engine here: a message costs it four system calls, and
+//! its ciphers are the processor's.
+//!
+//! The crate is not part of `offload`, which moves packets and neither reads clocks nor shares state
+//! between threads; and it knows no device, only the trait of one.
+
+mod break_even;
+mod device;
+mod hmac;
+mod operation;
+mod policy;
+mod settings;
+mod software;
+mod stream;
+
+pub use crate::break_even::{Cost, SIZES};
+pub use crate::device::{Device, DeviceError, DeviceKey, Request};
+pub use crate::hmac::{Hash, Hmac};
+pub use crate::operation::Operation;
+pub use crate::policy::{Counters, Policy, Quarantine};
+pub use crate::settings::{Selection, Settings};
+pub use crate::stream::{AesCbc, AesCtr, AesGcm, Direction, MessageError};

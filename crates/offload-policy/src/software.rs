@@ -1,0 +1,133 @@
+//! Operations as the library does them.
+
+use aws_lc_rs::cipher::{
+    AES_128, AES_192, AES_256, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext,
+    UnboundCipherKey,
+};
+use aws_lc_rs::hmac;
+use aws_lc_rs::iv::FixedLength;
+use offload::{Aead, Encryption, Engine};
+use zeroize::Zeroizing;
+
+use crate::device::Request;
+use crate::operation::Operation;
+
+/// Bytes of a block of AES.
+pub(crate) const BLOCK: usize = 16;
+/// Bytes of a tag of AES-GCM.
+pub(crate) const TAG: usize = 16;
+
+/// A key as the library keeps it.
+pub(crate) enum SoftwareKey {
+    Gcm(Aead),
+    CbcEncrypt(EncryptingKey),
+    CbcDecrypt(DecryptingKey),
+    Ctr(EncryptingKey),
+    Hmac(Box<hmac::Key>),
+}
+
+fn unbound(key: &[u8]) -> Option<UnboundCipherKey> {
+    let algorithm = match key.len() {
+        16 => &AES_128,
+        24 => &AES_192,
+        32 => &AES_256,
+        _ => return None,
+    };
+    UnboundCipherKey::new(algorithm, key).ok()
+}
+
+impl SoftwareKey {
+    /// A key for an operation; none if it has a wrong length.
+    pub(crate) fn new(operation: Operation, key: &[u8]) -> Option<Self> {
+        Some(match operation {
+            Operation::GcmSeal | Operation::GcmOpen => {
+                let encryption = match key.len() {
+                    16 => Encryption::AesGcm128,
+                    32 => Encryption::AesGcm256,
+                    _ => return None,
+                };
+                Self::Gcm(Aead::new(encryption, key, Engine::Fastest).ok()?)
+            }
+            Operation::CbcEncrypt => Self::CbcEncrypt(EncryptingKey::cbc(unbound(key)?).ok()?),
+            Operation::CbcDecrypt => Self::CbcDecrypt(DecryptingKey::cbc(unbound(key)?).ok()?),
+            Operation::Ctr => Self::Ctr(EncryptingKey::ctr(unbound(key)?).ok()?),
+            Operation::HmacSha1 => {
+                let algorithm = hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
+                Self::Hmac(Box::new(hmac::Key::new(algorithm, key)))
+            }
+            Operation::HmacSha256 => Self::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
+        })
+    }
+
+    /// Encrypts in place with AES-GCM.
+    #[inline]
+    pub(crate) fn seal(&self, nonce: [u8; 12], aad: &[u8], data: &mut [u8]) -> Option<[u8; TAG]> {
+        let Self::Gcm(key) = self else { return None };
+        let mut tag = [0; TAG];
+        key.seal(nonce, aad, data, &mut tag)?;
+        Some(tag)
+    }
+
+    /// Verifies and decrypts in place with AES-GCM.
+    #[inline]
+    pub(crate) fn open(
+        &self,
+        nonce: [u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &[u8],
+    ) -> Option<()> {
+        let Self::Gcm(key) = self else { return None };
+        key.open(nonce, aad, data, tag)
+    }
+
+    /// Encrypts or decrypts in place with AES in CBC or counter mode.
+    #[inline]
+    pub(crate) fn apply(&self, iv: &[u8; BLOCK], data: &mut [u8]) -> Option<()> {
+        let iv = FixedLength::from(iv);
+        match self {
+            Self::CbcEncrypt(key) | Self::Ctr(key) => {
+                let context = EncryptionContext::Iv128(iv);
+                key.less_safe_encrypt(data, context).ok().map(drop)
+            }
+            Self::CbcDecrypt(key) => {
+                let context = DecryptionContext::Iv128(iv);
+                key.decrypt(data, context).ok().map(drop)
+            }
+            _ => None,
+        }
+    }
+
+    /// Computes the HMAC of a message.
+    #[inline]
+    pub(crate) fn sign(&self, data: &[u8]) -> Option<hmac::Tag> {
+        let Self::Hmac(key) = self else { return None };
+        Some(hmac::sign(key, data))
+    }
+
+    /// The result of a device's request as it should be; none if the message's tag is wrong.
+    pub(crate) fn result(&self, request: &Request<'_>) -> Option<Zeroizing<Vec<u8>>> {
+        let tag_len = request.operation.tag_len();
+        let mut result = Zeroizing::new(Vec::with_capacity(request.data.len() + tag_len));
+        result.extend_from_slice(request.data);
+        match request.operation {
+            Operation::GcmSeal => {
+                let nonce = *request.iv.first_chunk()?;
+                let tag = self.seal(nonce, request.aad, &mut result)?;
+                result.extend_from_slice(&tag);
+            }
+            Operation::GcmOpen => {
+                let nonce = *request.iv.first_chunk()?;
+                self.open(nonce, request.aad, &mut result, request.tag)?;
+            }
+            Operation::CbcEncrypt | Operation::CbcDecrypt | Operation::Ctr => {
+                self.apply(request.iv.first_chunk()?, &mut result)?;
+            }
+            Operation::HmacSha1 | Operation::HmacSha256 => {
+                result.clear();
+                result.extend_from_slice(self.sign(request.data)?.as_ref());
+            }
+        }
+        Some(result)
+    }
+}
