@@ -112,6 +112,7 @@ fn main() -> std::io::Result<()> {
         for size in SIZES {
             let mut data = vec![0x5a; size];
             let once = turn(&mut direct, &mut data, 100).max(1.0);
+            #[expect(clippy::cast_possible_truncation, reason = "a number of repetitions")]
             let count = ((TURN.as_nanos() as f64 / once) as u32).max(1);
             let (mut library, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
             for pair in 0..TURNS {

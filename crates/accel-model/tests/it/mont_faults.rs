@@ -1,7 +1,6 @@
 //! Faults in the arithmetic of RSA and P-256: no wrong result is handed out.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use accel_abi::{Algorithm, Status};
 use accel_model::{BusOperation, Core, CoreError, Modular, MontCore, RsaParts};
@@ -33,7 +32,7 @@ impl Key {
 
 /// A core that a test still reaches while a unit drives it.
 #[derive(Clone)]
-struct Shared(Rc<RefCell<MontCore>>);
+struct Shared(Arc<Mutex<MontCore>>);
 
 impl Core for Shared {
     fn transact(
@@ -41,11 +40,11 @@ impl Core for Shared {
         operations: &[BusOperation],
         words: &mut Vec<u32>,
     ) -> Result<(), CoreError> {
-        self.0.borrow_mut().transact(operations, words)
+        self.0.lock().unwrap().transact(operations, words)
     }
 
     fn cycles(&self) -> u64 {
-        self.0.borrow().cycles()
+        self.0.lock().unwrap().cycles()
     }
 }
 
@@ -55,7 +54,7 @@ const OPERATIONS: usize = 2 * (4 + 14 + 1 + 63 * 5) + 1 + 4 + 2 + (1 + 14 + 1 + 
 
 #[test]
 fn every_single_fault_of_rsa_ends_in_an_alarm_or_without_effect() {
-    let core = Shared(Rc::new(RefCell::new(MontCore::new(32).unwrap())));
+    let core = Shared(Arc::new(Mutex::new(MontCore::new(32).unwrap())));
     let mut unit = Modular::new(Box::new(core.clone()));
     let small = small_key();
     let key = unit.rsa_key(&small.parts()).unwrap();
@@ -66,7 +65,8 @@ fn every_single_fault_of_rsa_ends_in_an_alarm_or_without_effect() {
     let (mut alarms, mut unharmed) = (0, 0);
     for round in 0..OPERATIONS {
         core.0
-            .borrow_mut()
+            .lock()
+            .unwrap()
             .inject_fault(round as u64, random.below(1 << 16));
         match unit.rsa_private(&key, &input) {
             Err(Status::CORE_ALARM) => alarms += 1,
@@ -140,7 +140,7 @@ fn wrong_key_parts_give_no_result() {
 
 #[test]
 fn single_faults_of_a_point_multiplication_end_in_an_alarm_or_without_effect() {
-    let core = Shared(Rc::new(RefCell::new(MontCore::new(32).unwrap())));
+    let core = Shared(Arc::new(Mutex::new(MontCore::new(32).unwrap())));
     let mut unit = Modular::new(Box::new(core.clone()));
     let mut random = Random(12);
     let generator = hex::decode(concat!(
@@ -155,7 +155,8 @@ fn single_faults_of_a_point_multiplication_end_in_an_alarm_or_without_effect() {
         let right = unit.p256_multiply(&scalar, &generator).unwrap();
         let operation = 300 + random.below(14_500) as u64;
         core.0
-            .borrow_mut()
+            .lock()
+            .unwrap()
             .inject_fault(operation, random.below(1 << 16));
         match unit.p256_multiply(&scalar, &generator) {
             Err(Status::CORE_ALARM) => alarms += 1,
