@@ -35,20 +35,24 @@ pub(crate) enum Init {
     /// Two networks, each behind a gateway: files for this host and for the other one, with a secret that both share.
     #[command(after_help = "Examples:
   cordon vpn init site-to-site
-  cordon vpn init site-to-site --remote 192.0.2.2 --local-network 10.1.0.1/16 --remote-network 10.2.0.1/16 --tar --yes
+  cordon vpn init site-to-site --remote 192.0.2.2 \\
+    --local-network 10.1.0.1/16 --remote-network 10.2.0.1/16 --tar --yes
 An address inside a network (10.1.0.1/16) is the gateway's own there: it speaks through the tunnel from it.")]
     SiteToSite(SiteToSite),
     /// A gateway to which devices of a site come, and its certificate.
     #[command(after_help = "Example:
-  cordon vpn init gateway --data /var/lib/cordon --name vpn.example.org --network 10.2.0.1/16 --pool 10.9.0.0/24 --yes")]
+  cordon vpn init gateway --data /var/lib/cordon --name vpn.example.org \\
+    --network 10.2.0.1/16 --pool 10.9.0.0/24 --yes")]
     Gateway(GatewayArgs),
     /// A computer on the road, and its certificate, for a gateway made by `init gateway`.
     #[command(after_help = "Example:
-  cordon vpn init roadwarrior --data /var/lib/cordon --gateway gateway/vpn.toml --address 192.0.2.1 --device laptop-7 --yes")]
+  cordon vpn init roadwarrior --data /var/lib/cordon --gateway gateway/vpn.toml \\
+    --address 192.0.2.1 --device laptop-7 --yes")]
     Roadwarrior(Roadwarrior),
     /// A camera that has its certificate already, for a gateway made by `init gateway`.
     #[command(after_help = "Example:
-  cordon vpn init camera --data /var/lib/cordon --gateway gateway/vpn.toml --address 192.0.2.1 --folder camera-17 --yes")]
+  cordon vpn init camera --data /var/lib/cordon --gateway gateway/vpn.toml \\
+    --address 192.0.2.1 --folder camera-17 --yes")]
     Camera(CameraArgs),
 }
 
