@@ -33,10 +33,10 @@ pub(super) const SETTINGS: &str = "vpn.toml";
 #[derive(Debug, Subcommand)]
 pub(crate) enum Init {
     /// Two networks, each behind a gateway: files for this host and for the other one, with a secret that both share.
-    #[command(after_help = "Examples:
-  cordon vpn init site-to-site
+    #[command(after_help = "Example:
   cordon vpn init site-to-site --remote 192.0.2.2 \\
     --local-network 10.1.0.1/16 --remote-network 10.2.0.1/16 --tar --yes
+What is not named is asked for on a terminal.
 An address inside a network (10.1.0.1/16) is the gateway's own there: it speaks through the tunnel from it.")]
     SiteToSite(SiteToSite),
     /// A gateway to which devices of a site come, and its certificate.
