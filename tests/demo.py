@@ -172,7 +172,9 @@ def help_texts(suite):
                 count += 1
                 # Servers do not end; attacks and measurements take their time and have suites of their own.
                 long = words[:2] in (["camera", "run"], ["ibc", "analyse"], ["lab", "run"])
-                if words[0] in ("up", "demo", "COMMAND") or long:
+                # These change the host; `ike_setup` has namespaces for them.
+                host = words[:2] in (["vpn", "init"], ["vpn", "prepare"])
+                if words[0] in ("up", "demo", "COMMAND") or long or host:
                     continue
                 # Nothing it names exists here: it may fail, but not for its form.
                 for path in ("/var/lib/cordon", "/usr/local/lib"):

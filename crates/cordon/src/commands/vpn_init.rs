@@ -34,7 +34,7 @@ pub(super) const SETTINGS: &str = "vpn.toml";
 pub(crate) enum Init {
     /// Two networks, each behind a gateway: files for this host and for the other one, with a secret that both share.
     #[command(after_help = "Example:
-  cordon vpn init site-to-site --remote 192.0.2.2 \\
+  cordon vpn init site-to-site --local 192.0.2.1 --remote 192.0.2.2 \\
     --local-network 10.1.0.1/16 --remote-network 10.2.0.1/16 --tar --yes
 What is not named is asked for on a terminal.
 An address inside a network (10.1.0.1/16) is the gateway's own there: it speaks through the tunnel from it.")]
