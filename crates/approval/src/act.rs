@@ -27,9 +27,9 @@ pub enum Act {
         clearance: Clearance,
         /// Unit in the certificate's name.
         unit: Option<String>,
-        /// How long the code is good for once it is given.
+        /// Time for which the code is good once it is given.
         hours: u32,
-        /// How often a person renews the certificate with it before somebody has to approve again.
+        /// Number of times that a person renews the certificate with it before somebody has to approve again.
         renewals: u8,
     },
     /// Issues a certificate for the same key anew.

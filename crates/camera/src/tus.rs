@@ -81,7 +81,7 @@ struct Problem {
     receipt: Option<String>,
 }
 
-/// Which blocks may be given to the centre with their announcement.
+/// Blocks that may be given to the centre with their announcement.
 ///
 /// Only those that are announced for the first time: what became of the others the centre says when they are announced
 /// again. A centre that refuses does so after it got all bytes: some blocks, twice as many after each refusal, are

@@ -35,6 +35,9 @@ const BATCH: u32 = 50;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Age from which a change is not told any more: people have looked into the portal, or never will.
 const STALE: time::Duration = time::Duration::hours(48);
+/// Attempts for a recipient of whom the relay says "later": whoever has such a mailbox keeps the others' next notices
+/// waiting for so many pauses only.
+const ATTEMPTS: u32 = 5;
 /// Recipients of one batch. Our choice: more people do not share one queue of requests.
 const MOST: usize = 200;
 
@@ -79,6 +82,8 @@ struct Batch {
     /// When its oldest change was made.
     since: OffsetDateTime,
     pending: Pending,
+    /// Rounds in which the relay put some recipient off.
+    attempts: u32,
 }
 
 impl Notices {
@@ -124,7 +129,7 @@ impl Notices {
             }
             under_way.pending.clear();
         }
-        let mut failed = None;
+        let (mut failed, mut deferred) = (None, None);
         for recipient in under_way.pending.keys().cloned().collect::<Vec<_>>() {
             match self.tell(under_way, &recipient, now).await {
                 Ok(()) => self.metrics.count("sent"),
@@ -132,16 +137,30 @@ impl Notices {
                     tracing::warn!(recipient, error, "the relay refuses a recipient of notices");
                     self.metrics.count("refused");
                 }
+                Err(SendError::Deferred(_)) if under_way.attempts.saturating_add(1) >= ATTEMPTS => {
+                    tracing::error!(
+                        recipient,
+                        "a notice is given up: the relay put it off again and again"
+                    );
+                    self.metrics.count("given-up");
+                }
+                Err(SendError::Deferred(error)) => {
+                    self.metrics.count("failed");
+                    deferred = Some(error);
+                    continue;
+                }
                 Err(SendError::Relay(error)) => {
                     self.metrics.count("failed");
                     failed = Some(error);
-                    // Others may get theirs only if it was about this one, which no answer says for certain.
                     break;
                 }
             }
             under_way.pending.remove(&recipient);
         }
-        if let Some(error) = failed {
+        if deferred.is_some() {
+            under_way.attempts = under_way.attempts.saturating_add(1);
+        }
+        if let Some(error) = failed.or(deferred) {
             return Err(anyhow::anyhow!(error)).or_hint("the mail relay", "see [mail] and its log");
         }
         let through = under_way.through;
@@ -223,6 +242,7 @@ impl Notices {
             through,
             since,
             pending,
+            attempts: 0,
         }))
     }
 
@@ -274,7 +294,7 @@ pub(crate) async fn send_test(relay: &Relay, to: &str) -> Outcome {
                 anyhow::anyhow!("the relay does not take mail to {to}: {error}"),
                 "give an address of which the relay knows",
             ),
-            SendError::Relay(error) => Failure::new(
+            SendError::Deferred(error) | SendError::Relay(error) => Failure::new(
                 anyhow::anyhow!("the mail relay: {error}"),
                 "compare [mail] with what the relay demands; its own log says more",
             ),

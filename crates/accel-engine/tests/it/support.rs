@@ -8,7 +8,7 @@ use accel_driver::{Config, Transport};
 use accel_engine::{Accelerator, Bus, MODEL_CONFIG, ModelBus};
 use offload_policy::{Policy, Selection, Settings};
 
-/// What is wrong with the bus.
+/// Fault of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Nothing,

@@ -16,7 +16,7 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 /// Bytes of an answer at most.
 const MAX_ANSWER: u64 = 16 * 1024 * 1024;
 
-/// What is asked over the control socket.
+/// Requests over the control socket.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "lowercase")]
 pub(crate) enum Request {

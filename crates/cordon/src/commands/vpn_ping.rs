@@ -67,7 +67,7 @@ pub(crate) async fn run(
     let times = times.or_hint("cannot ping", "report this")??;
     let after = ask(&socket, &Request::Status).await?;
     let grown = |way: &str| has_grown(&children, &of_connection(&after, &connection.name), way);
-    let verdict = Verdict {
+    let result = PingResult {
         target,
         source,
         replies: times,
@@ -76,16 +76,16 @@ pub(crate) async fn run(
     };
     let value = json!({
         "connection": connection.name, "target": target, "source": source,
-        "sent": COUNT, "received": verdict.replies.len(),
-        "milliseconds": verdict.replies.iter().map(|time| time.as_secs_f64() * 1000.0).collect::<Vec<_>>(),
-        "left_through_tunnel": verdict.sent, "came_through_tunnel": verdict.received,
+        "sent": COUNT, "received": result.replies.len(),
+        "milliseconds": result.replies.iter().map(|time| time.as_secs_f64() * 1000.0).collect::<Vec<_>>(),
+        "left_through_tunnel": result.sent, "came_through_tunnel": result.received,
     });
-    print(json, &value, &verdict.line(&connection.name))?;
-    verdict.outcome()
+    print(json, &value, &result.line(&connection.name))?;
+    result.outcome()
 }
 
 /// What came of the echo requests.
-struct Verdict {
+struct PingResult {
     target: IpAddr,
     source: IpAddr,
     replies: Vec<Duration>,
@@ -94,7 +94,7 @@ struct Verdict {
     received: bool,
 }
 
-impl Verdict {
+impl PingResult {
     fn line(&self, connection: &str) -> String {
         let mut times: Vec<f64> = self
             .replies
@@ -402,23 +402,23 @@ mod tests {
     }
 
     #[test]
-    fn verdict_names_where_packets_stop() {
-        let verdict = |replies: usize, sent, received| Verdict {
+    fn result_names_where_packets_stop() {
+        let result = |replies: usize, sent, received| PingResult {
             target: "10.2.0.1".parse().unwrap(),
             source: "10.1.0.1".parse().unwrap(),
             replies: vec![Duration::from_millis(2); replies],
             sent,
             received,
         };
-        assert!(verdict(1, true, true).outcome().is_ok());
+        assert!(result(1, true, true).outcome().is_ok());
         let says = |replies, sent, received, words: &str| {
-            let failure = verdict(replies, sent, received).outcome().unwrap_err();
+            let failure = result(replies, sent, received).outcome().unwrap_err();
             assert!(failure.message().contains(words), "{}", failure.message());
         };
         says(3, false, false, "not through the tunnel");
         says(0, false, false, "nothing left");
         says(0, true, false, "none come back");
         says(0, true, true, "no reply");
-        assert!(verdict(2, true, true).line("c").contains("2 of 3"));
+        assert!(result(2, true, true).line("c").contains("2 of 3"));
     }
 }

@@ -20,6 +20,8 @@ const MAX_FILE: usize = 4 << 20;
 pub(super) enum SendError {
     /// The relay does not take mail for this recipient.
     Recipient(String),
+    /// The relay takes no mail for this recipient now.
+    Deferred(String),
     /// The relay takes nothing now, by its answer or by silence.
     Relay(String),
 }
@@ -74,6 +76,7 @@ impl Relay {
             // Codes of RFC 5321, 4.2.3, about a mailbox; others are about the session or the relay.
             match error.status().map(u16::from) {
                 Some(550..=553) => SendError::Recipient(text),
+                Some(450..=452) => SendError::Deferred(text),
                 _ => SendError::Relay(text),
             }
         })
