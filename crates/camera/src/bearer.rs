@@ -67,17 +67,20 @@ impl Default for Health {
 const FIRST_PART: u32 = 4 * 1024;
 /// Shortest part: below it, requests and their answers would weigh more than what they carry.
 const SHORTEST_PART: u32 = 32 * 1024;
-/// Longest part while the bearer has not shown that it takes longer ones, and always on one with a
-/// budget, whose room is used up part by part.
-const LONG_PART: u32 = 256 * 1024;
+/// Longest part while the bearer has not shown that it takes longer ones.
+const LONG_PART: u32 = 1024 * 1024;
+/// Longest part on a bearer with a budget, whose room is used up part by part.
+const LONG_PART_OF_BUDGET: u32 = 256 * 1024;
 /// Seconds that a block takes at most that is sent with its announcement: of a cut nothing is kept.
 const AT_ONCE_SECONDS: f64 = 2.0;
-/// Seconds that a part takes: the pause for its answer, a round trip, is then a few hundredths, and a
-/// block of higher class waits no longer than that.
-const PART_SECONDS: f64 = 30.0;
-/// Below these bytes a second two uploads at a time fill the bearer: while one waits for the centre's answer, or for a lost
-/// segment at the end of its part, the other sends.
-const TWO_UPLOADS: f64 = 64_000.0;
+/// Seconds that a part takes. What it waits for at its end, its answer and segments that were lost among the last ones, is then a
+/// few hundredths. Of a part that is cut the centre keeps what arrived.
+const PART_SECONDS: f64 = 120.0;
+/// Below these bytes a second three uploads at a time fill the bearer: while one waits for the centre's answer, or for a lost
+/// segment at the end of its part, the others send. More of them only make the queue before the bearer longer.
+const THREE_UPLOADS: f64 = 64_000.0;
+/// Below these (30 kbit/s) two do: with a third, TCP takes for lost what waits in the queue, and sends it again.
+const TWO_UPLOADS: f64 = 3800.0;
 /// Below these bytes a second (24 kbit/s) a connection has only so much ahead of it as takes these seconds, some round trips of the
 /// longest kind; and at least three segments, so that a lost one is noticed by those behind it.
 const SHORT_QUEUE: f64 = 3000.0;
@@ -186,11 +189,15 @@ impl Bearers {
             .speed
             .map_or(now, |before| before * (1.0 - NEWEST) + now * NEWEST);
         health.speed = Some(speed);
-        if bearer.settings.monthly_byte_budget.is_none() && bytes > u64::from(health.longest / 2) {
+        if bytes > u64::from(health.longest / 2) {
             health.longest = health.longest.saturating_mul(2).min(MAX_CHUNK_LEN);
         }
         drop(health);
-        let parallel = if speed < TWO_UPLOADS { 2 } else { usize::MAX };
+        let parallel = match speed {
+            speed if speed < TWO_UPLOADS => 2,
+            speed if speed < THREE_UPLOADS => 3,
+            _ => usize::MAX,
+        };
         self.parallel
             .send_if_modified(|before| std::mem::replace(before, parallel) != parallel);
     }
@@ -221,13 +228,21 @@ impl Bearer {
         }
     }
 
+    /// Longest part that the bearer may have now.
+    fn longest(&self, health: &Health) -> u32 {
+        match self.settings.monthly_byte_budget {
+            Some(_) => LONG_PART_OF_BUDGET,
+            None => health.longest,
+        }
+    }
+
     /// Length of the next part, at most `most`.
     pub(crate) fn part_len(&self, most: u32) -> u32 {
         let health = self.lock();
         let Some(speed) = health.speed else {
             return FIRST_PART.min(most);
         };
-        let most = most.min(health.longest);
+        let most = most.min(self.longest(&health));
         let shortest = SHORTEST_PART.min(most);
         let len = self.share(speed) * PART_SECONDS;
         #[expect(
@@ -249,7 +264,8 @@ impl Bearer {
         let Ok(size) = u32::try_from(size) else {
             return false;
         };
-        size <= most.min(health.longest) && f64::from(size) <= self.share(speed) * AT_ONCE_SECONDS
+        size <= most.min(self.longest(&health))
+            && f64::from(size) <= self.share(speed) * AT_ONCE_SECONDS
     }
 
     /// Bytes a second of `speed` for one part more.
