@@ -30,6 +30,9 @@ const PUBLIC_MODE: u32 = 0o644;
 /// Shards whose lists are made anew at once for their age alone: a revocation must not wait for hundreds of files.
 const AGED_AT_ONCE: usize = 16;
 
+/// Pause after lists could not be made for somebody who asked.
+const PAUSE: Duration = Duration::minutes(1);
+
 /// A list that is published.
 struct Published {
     der: Arc<[u8]>,
@@ -45,6 +48,8 @@ pub(crate) struct Lists {
     published: RwLock<BTreeMap<CrlName, Published>>,
     /// The number up to which all lists of an authority name what they must.
     whole_to: Mutex<BTreeMap<CaKind, i64>>,
+    /// When lists of an authority could not be made for somebody who asked.
+    failed_at: Mutex<BTreeMap<CaKind, OffsetDateTime>>,
     /// Held while a list is made, so that numbers, files and memory advance together.
     turn: tokio::sync::Mutex<()>,
 }
@@ -54,6 +59,18 @@ impl Lists {
         let published = self.published.read();
         let published = published.unwrap_or_else(PoisonError::into_inner);
         published.get(&name).map(give)
+    }
+
+    fn failed_at(&self, kind: CaKind) -> Option<OffsetDateTime> {
+        let failed = self.failed_at.lock();
+        let failed = failed.unwrap_or_else(PoisonError::into_inner);
+        failed.get(&kind).copied()
+    }
+
+    fn set_failed_at(&self, kind: CaKind, now: OffsetDateTime) {
+        let failed = self.failed_at.lock();
+        let mut failed = failed.unwrap_or_else(PoisonError::into_inner);
+        failed.insert(kind, now);
     }
 
     fn whole_to(&self, kind: CaKind) -> i64 {
@@ -130,11 +147,17 @@ impl Registry {
         let (CrlName::Shard(kind, shard) | CrlName::ShardDelta(kind, shard)) = name else {
             return Ok(known);
         };
-        if known.is_none() && self.is_shard(kind, shard).await? {
-            self.renew_crl(kind, now).await?;
-            return Ok(self.crl(name));
+        // Anybody may ask: where lists cannot be made, only the site tries again.
+        let failed = self.inner.lists.failed_at(kind);
+        if known.is_some()
+            || failed.is_some_and(|failed| now < failed.saturating_add(PAUSE))
+            || !self.is_shard(kind, shard).await?
+        {
+            return Ok(known);
         }
-        Ok(known)
+        let made = self.renew_crl(kind, now).await;
+        made.inspect_err(|_| self.inner.lists.set_failed_at(kind, now))?;
+        Ok(self.crl(name))
     }
 
     /// The end of each list.
@@ -291,7 +314,7 @@ impl Registry {
                 kind,
                 name: part.complete(kind),
                 number,
-                revoked: self.entries(kind, part, now).await?,
+                revoked: self.entries(kind, part, number, now).await?,
                 points: points.clone(),
                 base: None,
                 freshest_url: config.crl_url(&part.delta(kind).to_string()),

@@ -171,18 +171,20 @@ impl Registry {
         rows.into_iter().map(|row| Ok(row?.0)).collect()
     }
 
-    /// What stands on the complete list of a part made at `now`.
+    /// What stands on the complete list of a part made at `now` with `number`: what is revoked meanwhile has a higher number,
+    /// so that complete and delta lists of one number say the same.
     pub(super) async fn entries(
         &self,
         kind: CaKind,
         part: Part,
+        number: i64,
         now: OffsetDateTime,
     ) -> Result<Vec<RevokedEntry>, RegistryError> {
         let rest = match part {
-            Part::Whole => "ORDER BY r.at, r.serial",
-            Part::Shard(_) => "AND r.shard = ?3 ORDER BY r.at, r.serial",
+            Part::Whole => "AND r.listed <= ?4 ORDER BY r.at, r.serial",
+            Part::Shard(_) => "AND r.shard = ?3 AND r.listed <= ?4 ORDER BY r.at, r.serial",
         };
-        let rows = self.rows(kind, part, kept_from(now), rest, 0).await?;
+        let rows = self.rows(kind, part, kept_from(now), rest, number).await?;
         rows.into_iter().map(|row| Ok(row?.0)).collect()
     }
 
@@ -233,14 +235,14 @@ impl Registry {
         part: Part,
         kept_from: i64,
         rest: &str,
-        after: i64,
+        number: i64,
     ) -> Result<Vec<Result<(RevokedEntry, i64), RegistryError>>, RegistryError> {
         let limit = i64::try_from(MAX_CHANGES.saturating_add(1)).unwrap_or(i64::MAX);
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{LISTED} {rest}")))
             .bind(kind.name())
             .bind(kept_from)
             .bind(part.row())
-            .bind(after)
+            .bind(number)
             .bind(limit)
             .fetch_all(self.inner.sql.read())
             .await?;

@@ -353,6 +353,20 @@ async fn list_of_a_shard_that_could_not_be_written_is_made_up_for() {
 }
 
 #[tokio::test]
+async fn whoever_asks_for_a_list_that_cannot_be_made_has_it_tried_once() {
+    let world = world_with(1).await;
+    let registry = &world.registry;
+    let issued = device(registry, "camera-17").await;
+    let path = world.folder.path().join("pki/crl/devices-000.crl");
+    fs::create_dir_all(path.join("in the way")).unwrap();
+    let ask = async |at| registry.crl_for(shard(&issued), at).await;
+    assert!(matches!(ask(NOW).await, Err(RegistryError::File(_))));
+    fs::remove_dir_all(&path).unwrap();
+    assert_eq!(ask(NOW + Duration::seconds(59)).await.unwrap(), None);
+    assert!(ask(NOW + Duration::MINUTE).await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn numbers_grow_where_a_database_of_before_was_put_back() {
     let world = world().await;
     world.registry.close().await;
