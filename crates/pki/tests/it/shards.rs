@@ -93,6 +93,22 @@ fn shard_is_evidence_only_for_certificates_that_name_it() {
 }
 
 #[test]
+fn certificate_on_the_list_of_another_shard_is_revoked_all_the_same() {
+    let world = World::new();
+    let chain = device(&world, "001");
+    let trust = strict(&world);
+    let revoked = [entry(chain.leaf(), RevocationReason::KeyCompromise)];
+    for (shard, entries) in [("001", &[][..]), ("002", &revoked)] {
+        let der = signed(&world, 1, shard, entries, COMPLETE);
+        trust.accept_crl(&der, NOW).unwrap();
+    }
+    assert!(matches!(
+        check(&trust, &chain),
+        Err(PathError::Revoked { .. })
+    ));
+}
+
+#[test]
 fn shard_with_former_addresses_speaks_for_the_certificates_that_name_them() {
     let world = World::new();
     let chain = device(&world, "001");
