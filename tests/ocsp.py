@@ -2,6 +2,7 @@
 
 import base64
 import re
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -120,6 +121,10 @@ def run(suite):
         for certificate in (device, other):
             world.verify(certificate, everybody)
         world.verify(server, world.fetch(world.addresses(server)[0], suite.folder / "server-shard.pem"), authority="services")
+        tls = ssl.create_default_context(cafile=site.root)
+        for path in (shard, delta):
+            with urllib.request.urlopen(f"https://localhost:{site.enrolment}{path}", timeout=10, context=tls) as answer:
+                equal((answer.headers["content-type"], answer.read()), ("application/pkix-crl", world.get(path)[2]))
         for path in ("/crl/devices-999.crl", "/crl/devices-7.crl", "/crl/root-delta.crl", "/crl/nobody.crl"):
             equal(world.get(path)[0], 404, path)
 
