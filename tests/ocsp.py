@@ -1,6 +1,8 @@
 """OCSP and revocation lists for the world outside: plain HTTP, addresses in certificates, staples; OpenSSL asks."""
 
 import base64
+import re
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -45,6 +47,35 @@ class World:
         return openssl(*command, code=None, input="", timeout=20)
 
 
+    def addresses(self, certificate):
+        """Paths of the list that a certificate names, and of the delta list to it."""
+        text = openssl("x509", "-in", certificate, "-noout", "-text")
+        paths = []
+        for extension in ("CRL Distribution Points", "Freshest CRL"):
+            _, _, rest = text.partition(f"X509v3 {extension}")
+            paths.append(re.search(r"URI:" + re.escape(self.url) + r"(/crl/\S+\.crl)", rest).group(1))
+        return paths
+
+    def fetch(self, path, out):
+        """A list as it is now, as PEM."""
+        status, headers, body = self.get(path)
+        equal((status, headers["content-type"]), (200, "application/pkix-crl"))
+        openssl("crl", "-inform", "DER", "-in", save(out.with_suffix(".der"), body), "-out", out)
+        return out
+
+    def verify(self, certificate, *lists, authority="devices", code=0):
+        """What OpenSSL says of a certificate by these lists."""
+        text = "".join(file.read_text() for file in lists)
+        file = save(self.suite.folder / "lists.pem", text.encode())
+        return openssl("verify", "-crl_check", "-extended_crl", "-use_deltas", "-CAfile", self.site.root, "-untrusted",
+                       self.pki / f"{authority}-ca.pem", "-CRLfile", file, certificate, code=code)
+
+
+def save(file, content):
+    file.write_bytes(content)
+    return file
+
+
 def leaf(identity, out):
     """The certificate alone of a file that also has a key."""
     text = identity.read_text()
@@ -60,17 +91,42 @@ def run(suite):
     camera.drop("first", jpeg(b"first"))
     camera.drain()
     device = leaf(camera.folder / "identity.pem", suite.folder / "device.pem")
-    second = Camera(site, "camera-18").start()
-    identity = second.folder / "identity.pem"
-    wait_for(identity.exists, "the second camera's certificate", 20)
-    other = leaf(identity, suite.folder / "other.pem")
+    (shard, delta), other_shard, number = world.addresses(device), None, 18
+    # Chance may put the second camera on the list of the first.
+    while other_shard in (None, shard):
+        second = Camera(site, f"camera-{number}").start()
+        identity = second.folder / "identity.pem"
+        wait_for(identity.exists, "the second camera's certificate", 20)
+        other = leaf(identity, suite.folder / "other.pem")
+        other_shard, number = world.addresses(other)[0], number + 1
     server = leaf(site.data / "keys/server.pem", suite.folder / "server.pem")
 
-    with suite.case("certificates say where the list and the responder are"):
+    with suite.case("certificates say where the list, the delta list and the responder are"):
         for certificate, authority in ((device, "devices"), (server, "services")):
             text = openssl("x509", "-in", certificate, "-noout", "-text")
-            contains(text, f"URI:{world.url}/crl/{authority}.crl")
             contains(text, f"OCSP - URI:{world.url}/ocsp")
+            named, changes = world.addresses(certificate)
+            assert re.fullmatch(rf"/crl/{authority}-\d{{3}}\.crl", named), named
+            equal(changes, named.replace(".crl", "-delta.crl"))
+
+    base = world.fetch(shard, suite.folder / "base.pem")
+    with suite.case("OpenSSL believes a shard about the certificates that name it, and about no others"):
+        world.verify(device, base)
+        world.verify(device, base, world.fetch(delta, suite.folder / "delta.pem"))
+        theirs = world.fetch(other_shard, suite.folder / "other-shard.pem")
+        world.verify(other, theirs)
+        contains(world.verify(other, base, code=2), "ifferent CRL scope")
+        contains(world.verify(device, theirs, code=2), "ifferent CRL scope")
+        everybody = world.fetch("/crl/devices.crl", suite.folder / "everybody.pem")
+        for certificate in (device, other):
+            world.verify(certificate, everybody)
+        world.verify(server, world.fetch(world.addresses(server)[0], suite.folder / "server-shard.pem"), authority="services")
+        tls = ssl.create_default_context(cafile=site.root)
+        for path in (shard, delta):
+            with urllib.request.urlopen(f"https://localhost:{site.enrolment}{path}", timeout=10, context=tls) as answer:
+                equal((answer.headers["content-type"], answer.read()), ("application/pkix-crl", world.get(path)[2]))
+        for path in ("/crl/devices-999.crl", "/crl/devices-7.crl", "/crl/root-delta.crl", "/crl/nobody.crl"):
+            equal(world.get(path)[0], 404, path)
 
     with suite.case("OpenSSL asks about a device and a server, with SHA-1 and SHA-256, and believes the answers"):
         for certificate, authority in ((device, "devices"), (server, "services")):
@@ -122,6 +178,14 @@ def run(suite):
         said = world.ask("devices", device)
         contains(said, f"{device}: revoked")
         contains(said, "Reason: keyCompromise")
+        lists = [world.fetch(path, suite.folder / f"{name}.pem") for name, path in
+                 (("shard", shard), ("delta", delta), ("everybody-then", "/crl/devices.crl"), ("changes", "/crl/devices-delta.crl"))]
+        for known in ([lists[0]], [base, lists[1]], [lists[2]], [everybody, lists[3]]):
+            contains(world.verify(device, *known, code=2), "certificate revoked")
+        world.verify(device, base)
+        contains(world.verify(device, theirs, code=2), "ifferent CRL scope")
+        world.verify(other, world.fetch(other_shard, suite.folder / "other-shard.pem"))
+        equal(world.get(other_shard)[2], theirs.with_suffix(".der").read_bytes(), "the list of another shard")
         rows = site.ask("pki", "list")["certificates"]
         old = next(row["serial"] for row in rows if row["holder"] == "localhost" and row["revoked"] is None)
         site.ask("pki", "revoke", "--serial", old, "--reason", "key-compromise")
@@ -134,13 +198,17 @@ def run(suite):
         wait_for(renewed, "a staple about another certificate", 20)
 
     with suite.case("responders' certificates are in metrics, and a restart keeps them"):
-        def expiry():
+        def expiry(kind, start):
             address = f"http://127.0.0.1:{site.metrics}/metrics"
             with urllib.request.urlopen(address, timeout=10) as answer:
                 lines = answer.read().decode().splitlines()
-            return [line for line in lines if line.startswith('cordon_certificate_expires_seconds{certificate="ocsp-')]
+            label = kind.replace("revocation_", "")
+            return [line for line in lines if line.startswith(f'cordon_{kind}_expires_seconds{{{label}="{start}')]
 
-        equal(len(expiry()), 3)
+        equal(len(expiry("certificate", "ocsp-")), 3)
+        for authority in ("users", "devices", "services"):
+            # Its list and delta list; of its shards, and of their delta lists, the first to end.
+            equal(len(expiry("revocation_list", authority)), 4, authority)
         issued = lambda: sum("OCSP" in row["holder"] for row in site.ask("pki", "list")["certificates"])
         before = issued()
         camera.stop()
@@ -148,5 +216,6 @@ def run(suite):
         site.start()
         equal(issued(), before, "certificates of responders")
         contains(world.ask("devices", device), "revoked")
+        contains(world.verify(device, world.fetch(shard, suite.folder / "again.pem"), code=2), "certificate revoked")
         site.stop()
         site.verify_audit()

@@ -4,6 +4,7 @@ mod mail;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ pub(crate) struct Config {
     pub(crate) listen: Listen,
     pub(crate) intake: Intake,
     pub(crate) enrolment: Enrolment,
+    pub(crate) revocation: Revocation,
     pub(crate) units: Units,
     pub(crate) keys: Keys,
     pub(crate) administration: Administration,
@@ -172,6 +174,14 @@ pub(crate) struct Enrolment {
     pub(crate) expired_grace_days: u32,
 }
 
+/// Revocation lists for others.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Revocation {
+    /// Lists among which the revoked certificates of each authority are divided; for certificates issued from now on.
+    pub(crate) shards: NonZeroU16,
+}
+
 /// Which unit a camera belongs to, for need-to-know.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -238,6 +248,14 @@ impl Default for Enrolment {
         let days = registry::RENEWAL_GRACE.whole_days();
         Self {
             expired_grace_days: u32::try_from(days).unwrap_or(0),
+        }
+    }
+}
+
+impl Default for Revocation {
+    fn default() -> Self {
+        Self {
+            shards: registry::CRL_SHARDS,
         }
     }
 }
@@ -347,6 +365,10 @@ impl Config {
             let problem = format!("must be at most {MAX_GRACE_DAYS}, a certificate's life");
             return Some(("enrolment.expired_grace_days", problem));
         }
+        if self.revocation.shards.get() > registry::MAX_CRL_SHARDS {
+            let problem = format!("must be at most {}", registry::MAX_CRL_SHARDS);
+            return Some(("revocation.shards", problem));
+        }
         if let Err(error) = self.registration.policy() {
             let setting = match error {
                 approval::PolicyError::ConfirmWithin(_) => "registration.confirm_hours",
@@ -448,6 +470,14 @@ mod tests {
             (
                 "[registration]\nconfirm_hours = 0\n",
                 "cordon.toml:2: registration.confirm_hours makes no sense",
+            ),
+            (
+                "[revocation]\nshards = 257\n",
+                "cordon.toml:2: revocation.shards must be at most 256",
+            ),
+            (
+                "[revocation]\nshards = 0\n",
+                "cordon.toml:2:10: invalid value",
             ),
             ("[units\n", "cordon.toml:1:7:"),
         ] {

@@ -1,5 +1,6 @@
 //! What has an end date is renewed while the site runs, and what is near its end says so.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pki::cert::Certificate;
@@ -86,18 +87,24 @@ pub(crate) fn ends(site: &Site) -> Vec<(String, OffsetDateTime)> {
     all
 }
 
-/// When each revocation list ends.
+/// When each revocation list ends. The hundreds of shards of an authority count as one list, which ends with the first of
+/// them; so do their delta lists.
 pub(crate) fn list_ends(site: &Site) -> Vec<(String, OffsetDateTime)> {
-    let names = CaKind::ALL.map(CrlName::Issuing);
-    std::iter::once(CrlName::Root)
-        .chain(names)
-        .filter_map(|name| {
-            let der = site.registry.crl(name)?;
-            let list = pki::crl::parse(&der).ok()?;
-            let next = list.tbs_cert_list.next_update?;
-            Some((name.to_string(), next.to_system_time().into()))
-        })
-        .collect()
+    first_ends(site.registry.crl_ends())
+}
+
+fn first_ends(lists: Vec<(CrlName, OffsetDateTime)>) -> Vec<(String, OffsetDateTime)> {
+    let mut ends = BTreeMap::new();
+    for (list, end) in lists {
+        let name = match list {
+            CrlName::Shard(kind, _) => format!("{kind}-shards"),
+            CrlName::ShardDelta(kind, _) => format!("{kind}-shards-delta"),
+            other => other.to_string(),
+        };
+        let first = ends.entry(name).or_insert(end);
+        *first = end.min(*first);
+    }
+    ends.into_iter().collect()
 }
 
 /// Problems now, and those to come.
@@ -228,6 +235,13 @@ mod tests {
             let found = (health.problems.len(), health.warnings.len());
             assert_eq!(found, (problems, warnings), "{name} {days}");
         }
+        let shards = [3, -1, 2].iter().zip(0..).map(|(days, shard)| {
+            let name = CrlName::Shard(CaKind::Users, shard);
+            (name, NOW + time::Duration::days(*days))
+        });
+        let ends = first_ends(shards.collect());
+        assert_eq!(ends, at("users-shards", -1));
+        assert_eq!(assess(&[], &ends, NOW).problems.len(), 1);
         assert_eq!(assess(&[], &at("devices", 0), NOW).problems.len(), 0);
         assert_eq!(assess(&[], &at("devices", -1), NOW).problems.len(), 1);
     }

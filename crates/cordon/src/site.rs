@@ -190,6 +190,7 @@ pub(crate) fn registry_settings(config: &Config) -> registry::Config {
         country: Some(config.site.country.clone()),
         authority_algorithm: algorithm(&config.keys.authority),
         crl_base_url: public("crl"),
+        crl_shards: config.revocation.shards,
         ocsp_url: public("ocsp"),
         renewal_grace: time::Duration::days(i64::from(config.enrolment.expired_grace_days)),
         registration: registry::Registration {

@@ -1,5 +1,7 @@
 //! Issuing: from a profile and a public key to a signed certificate.
 
+use const_oid::ObjectIdentifier;
+use const_oid::db::rfc5280::ID_CE_FRESHEST_CRL;
 use const_oid::db::rfc5912::ID_AD_OCSP;
 use const_oid::db::rfc5912::{
     ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_BASIC_CONSTRAINTS, ID_CE_CRL_DISTRIBUTION_POINTS,
@@ -74,6 +76,8 @@ pub struct CertificateRequest {
     pub serial: Option<Vec<u8>>,
     /// Where the issuer's CRL is published.
     pub crl_url: Option<String>,
+    /// Where the delta CRL to that one is published.
+    pub freshest_crl_url: Option<String>,
     /// Where the issuer's OCSP responder is.
     pub ocsp_url: Option<String>,
 }
@@ -96,6 +100,7 @@ impl CertificateRequest {
             validity,
             serial: None,
             crl_url: None,
+            freshest_crl_url: None,
             ocsp_url: None,
         }
     }
@@ -152,6 +157,9 @@ pub enum IssueError {
     /// A server certificate needs a host name or address.
     #[error("a server certificate needs a DNS name or IP address")]
     ServerWithoutName,
+    /// A delta CRL adds to a complete one that was issued before.
+    #[error("the base of the delta CRL has a higher number")]
+    DeltaBeforeBase,
     /// The serial number is zero or too long.
     #[error("serial number is not a positive integer of at most 20 bytes")]
     Serial,
@@ -454,7 +462,10 @@ fn extensions(
     }
     push_alt_names(&mut list, request)?;
     if let Some(url) = &request.crl_url {
-        list.push(crl_distribution_point(url)?);
+        list.push(distribution_point(ID_CE_CRL_DISTRIBUTION_POINTS, url)?);
+    }
+    if let Some(url) = &request.freshest_crl_url {
+        list.push(distribution_point(ID_CE_FRESHEST_CRL, url)?);
     }
     if let Some(url) = &request.ocsp_url {
         let access = AccessDescription {
@@ -503,18 +514,18 @@ fn push_alt_names(
     Ok(())
 }
 
-fn crl_distribution_point(url: &str) -> Result<Extension, IssueError> {
+/// The extension `oid` that names where a CRL is published.
+pub(crate) fn distribution_point(
+    oid: ObjectIdentifier,
+    url: &str,
+) -> Result<Extension, IssueError> {
     let address = GeneralName::UniformResourceIdentifier(name::url(url)?);
     let point = DistributionPoint {
         distribution_point: Some(DistributionPointName::FullName(vec![address])),
         reasons: None,
         crl_issuer: None,
     };
-    Ok(extension(
-        ID_CE_CRL_DISTRIBUTION_POINTS,
-        false,
-        &CrlDistributionPoints(vec![point]),
-    )?)
+    Ok(extension(oid, false, &CrlDistributionPoints(vec![point]))?)
 }
 
 /// Not critical, although the authority's word is binding for our own validators: those that do

@@ -171,13 +171,17 @@ impl StatusCache {
         let (mut reasons, mut stale) = (0, None);
         for (scope, current) in state.scopes_of(issuer) {
             let speaks_for = scope.reasons_for(points);
+            // Hundreds of lists may be for other certificates: these cost no look at their signers.
+            if speaks_for == 0 {
+                continue;
+            }
             let counts = current.signer.as_ref().is_none_or(|signer| {
                 let is_good = |(issuer, serial): &(IssuerId, Vec<u8>)| {
                     state.revocation(*issuer, serial).is_none_or(|r| r.at > now)
                 };
                 signer.anchor == anchor && signer.path.iter().all(is_good)
             });
-            if speaks_for == 0 || !counts {
+            if !counts {
                 continue;
             }
             if current.window.next_update < now {

@@ -1,5 +1,7 @@
 //! What an installation may choose.
 
+use std::num::NonZeroU16;
+
 use pki::clearance::Clearance;
 use pki::key::{KeyAlgorithm, Passphrase};
 use pki::oid::ExtensionArc;
@@ -13,6 +15,12 @@ use crate::Registration;
 /// ended proves as much about its holder as the day before; what grows is only the time in which a
 /// thief of a device that nobody missed may renew it.
 pub const RENEWAL_GRACE: Duration = Duration::days(90);
+
+/// Default of [`Config::crl_shards`]. Our choice: an entry has 49 bytes, so that 100 000 revoked certificates make lists of
+/// 38 KiB on average, and of less than 64 KiB however chance distributes them.
+pub const CRL_SHARDS: NonZeroU16 = NonZeroU16::new(128).unwrap();
+/// Largest [`Config::crl_shards`]: relying parties keep a bounded number of lists of one authority.
+pub const MAX_CRL_SHARDS: u16 = 256;
 
 /// How long certificates and lists are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +40,8 @@ pub struct Lifetimes {
     /// Revocation lists of the issuing authorities. Inside Cordon revocations are pushed; this is
     /// how long others may go on trusting an old list.
     pub crl: Duration,
+    /// Delta lists of the same: how long others may go on without what came since.
+    pub delta_crl: Duration,
 }
 
 impl Default for Lifetimes {
@@ -45,6 +55,7 @@ impl Default for Lifetimes {
             ocsp_signer: Duration::days(90),
             ocsp_response: Duration::hours(12),
             crl: Duration::days(1),
+            delta_crl: Duration::hours(6),
         }
     }
 }
@@ -80,6 +91,9 @@ pub struct Config {
     /// Where [`crate::est::router`] serves lists to others, for instance
     /// `http://pki.example.org/crl`; goes into certificates. `None` leaves it out.
     pub crl_base_url: Option<String>,
+    /// Among how many lists the revoked certificates of each authority are divided. It counts for certificates issued from
+    /// now on; each keeps its list.
+    pub crl_shards: NonZeroU16,
     /// Where [`crate::est::public_router`] answers OCSP requests, for instance `http://pki.example.org/ocsp`;
     /// goes into certificates. `None` leaves it out.
     pub ocsp_url: Option<String>,
@@ -113,6 +127,7 @@ impl Config {
             authority_algorithm: KeyAlgorithm::EcdsaP384,
             lifetimes: Lifetimes::default(),
             crl_base_url: None,
+            crl_shards: CRL_SHARDS,
             ocsp_url: None,
             arc: ExtensionArc::default(),
             clock: ClockFloor::default(),

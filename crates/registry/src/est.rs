@@ -8,6 +8,7 @@
 //! | `POST /.well-known/est/serverkeygen` | HTTP Basic: device name, code of an invitation | a key made here, and the certificate |
 //! | `GET /.well-known/est/csrattrs` | anybody | what a request should have |
 //! | `GET /crl/{root,users,devices,services}.crl` | anybody | the list, DER |
+//! | `GET /crl/users-017.crl`, `GET /crl/users-delta.crl`, … | anybody | that of a shard, and delta lists |
 //! | `POST /ocsp`, `GET /ocsp/{base64}` | anybody | the OCSP response, DER |
 //!
 //! Bodies of EST are base64 (RFC 8951). The TLS certificates of the peer are taken from the request
@@ -36,7 +37,7 @@ use pki::tls::PeerCertificates;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::{CrlName, EnrolError, Issued, Registry};
+use crate::{CrlName, EnrolError, Issued, Registry, RegistryError};
 
 /// Largest request body in bytes: the largest request in base64, with line ends.
 const MAX_BODY: usize = MAX_CSR_LEN * 3 / 2;
@@ -195,7 +196,8 @@ async fn crl(State(est): State<Est>, Path(file): Path<String>) -> Result<Respons
         .strip_suffix(".crl")
         .and_then(|name| name.parse().ok())
         .ok_or(Refusal::NotFound)?;
-    let der = est.registry.crl(name).ok_or(Refusal::NotFound)?;
+    let der = est.registry.crl_for(name, (est.clock)()).await;
+    let der = der.map_err(Refusal::Lists)?.ok_or(Refusal::NotFound)?;
     Ok(([(CONTENT_TYPE, "application/pkix-crl")], der.to_vec()).into_response())
 }
 
@@ -310,6 +312,7 @@ fn basic(headers: &HeaderMap) -> Option<(String, Zeroizing<String>)> {
 enum Refusal {
     Enrol(EnrolError),
     NotFound,
+    Lists(RegistryError),
     MediaType,
     Body(StatusCode),
     NotBase64,
@@ -333,6 +336,14 @@ impl IntoResponse for Refusal {
             ),
             Self::Body(status) => (status, format!("body must have at most {MAX_BODY} bytes")),
             Self::NotBase64 => (StatusCode::BAD_REQUEST, "body is not base64".to_owned()),
+            Self::Lists(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(error, "no revocation list");
+                (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "registry failed".to_owned(),
+                )
+            }
             Self::Encode(error) => {
                 tracing::error!(%error, "cannot encode certificates");
                 (

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 
 use crate::RegistryError;
 use crate::config::{Config, Passphrases};
-use crate::revoke::CrlName;
+use crate::lists::CrlName;
 
 const FOLDER: &str = "pki";
 /// Where the hierarchy is made before it gets its name; not complete, hence worthless.

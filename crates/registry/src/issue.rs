@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
+use crate::lists::OwnShard;
 use crate::{Registry, RegistryError, Warrant, holders};
 
 /// Lineage of the certificates that a device got with one-time codes; serial numbers are
@@ -389,7 +390,10 @@ impl Registry {
         let authority = self.authority(kind)?;
         let end = authority.certificate().tbs_certificate.validity.not_after;
         let end = OffsetDateTime::from(end.to_system_time());
-        let request = self.complete(&order, kind, end, now);
+        let mut request = self.complete(&order, end, now);
+        let shard = self.choose_shard(kind)?;
+        request.crl_url = shard.as_ref().map(|shard| shard.crl_url.clone());
+        request.freshest_crl_url = shard.as_ref().map(|shard| shard.delta_url.clone());
         let subject = &request.subject;
         let holder = match (kind, &subject.uid) {
             (CaKind::Users, Some(uid)) => uid.clone(),
@@ -432,8 +436,8 @@ impl Registry {
         .await?;
         sqlx::query(
             "INSERT INTO issued (authority, serial, profile, holder, uid, clearance, spki_sha256,
-                issued_at, not_after, certificate, holder_id, lineage, renewal)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                issued_at, not_after, certificate, holder_id, lineage, renewal, shard)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(kind.name())
         .bind(&serial)
@@ -448,8 +452,12 @@ impl Registry {
         .bind(&holder)
         .bind(lineage)
         .bind(matches!(origin, Origin::Renewal { .. }))
+        .bind(shard.as_ref().map(OwnShard::number))
         .execute(&mut **tx)
         .await?;
+        if let Some(shard) = &shard {
+            shard.note(tx, kind).await?;
+        }
         let mut events = superseded_events(kind, &holder, &actor, &replaced, &serial, now);
         let issued_event = event(&request, kind, actor, Outcome::Ok, now)
             .with_detail("serial", serial.clone())
@@ -470,7 +478,6 @@ impl Registry {
     fn complete(
         &self,
         order: &Order,
-        kind: CaKind,
         issuer_end: OffsetDateTime,
         now: OffsetDateTime,
     ) -> CertificateRequest {
@@ -485,11 +492,10 @@ impl Registry {
         let mut validity = Validity::starting(now, config.lifetimes.of(order.profile));
         // In an authority's last year its leaves live shorter, rather than there being none.
         validity.not_after = validity.not_after.min(issuer_end);
-        let mut request =
-            CertificateRequest::new(order.profile, subject, order.spki.clone(), validity);
+        let spki = order.spki.clone();
+        let mut request = CertificateRequest::new(order.profile, subject, spki, validity);
         request.alt_names.clone_from(&order.alt_names);
         request.clearance = order.clearance;
-        request.crl_url = config.crl_url(kind.name());
         request.ocsp_url.clone_from(&config.ocsp_url);
         request
     }

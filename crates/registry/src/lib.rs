@@ -27,6 +27,7 @@
 //! | `pki/root.pem`, `pki/root.key` | root certificate; its key, encrypted |
 //! | `pki/users-ca.pem`, `pki/users-ca.key`, … | issuing authorities; their keys, encrypted |
 //! | `pki/crl/root.crl`, `pki/crl/users.crl`, … | newest revocation lists, DER |
+//! | `pki/crl/users-017.crl`, `…-delta.crl`, … | those of shards, and delta lists |
 //! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed), requests with their approvals |
 //!
 //! # Example
@@ -69,6 +70,7 @@ mod holders;
 mod invitations;
 mod invited;
 mod issue;
+mod lists;
 mod ocsp;
 mod records;
 mod requests;
@@ -81,7 +83,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use access::PersonRecord;
 use audit::{AuditSink, Event};
@@ -96,18 +98,20 @@ use pool::{Pool, Share};
 use store::Sql;
 use time::OffsetDateTime;
 
+use crate::lists::Lists;
 use crate::ocsp::Ocsp;
 use crate::validated::ValidatedPaths;
 
 pub use self::admission::Admitted;
 pub use self::codes::OneTimeCode;
 pub use self::completeness::{Completeness, CompletenessReport, Gap};
-pub use self::config::{Config, Lifetimes, Passphrases, RENEWAL_GRACE};
+pub use self::config::{CRL_SHARDS, Config, Lifetimes, MAX_CRL_SHARDS, Passphrases, RENEWAL_GRACE};
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::invitations::{Invitation, Invited};
 pub use self::issue::{Issued, Order};
+pub use self::lists::{CrlName, UnknownCrl};
 pub use self::ocsp::OcspAnswer;
 pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
@@ -116,7 +120,7 @@ pub use self::requests::{
     RequestCursor, RequestError, RequestFilter, RequestPage, RequestRecord, RequestSummary, Step,
     Wanted, profile,
 };
-pub use self::revoke::{CrlName, Revoked};
+pub use self::revoke::Revoked;
 pub use self::warrant::{Approvals, Registration, Warrant};
 
 /// The registration and certification authority. Cheap to clone; clones are one registry.
@@ -153,9 +157,7 @@ struct Inner {
     validated: ValidatedPaths,
     status: StatusCache,
     ocsp: Ocsp,
-    crls: RwLock<BTreeMap<CrlName, Arc<[u8]>>>,
-    /// Held while a list is made, so that numbers, files and memory advance together.
-    crl_turn: tokio::sync::Mutex<()>,
+    lists: Lists,
     /// Held while a step of a request is made.
     request_turn: tokio::sync::Mutex<()>,
     /// Emergencies without their second approval, as last counted.
@@ -300,8 +302,7 @@ impl Registry {
                 validated: ValidatedPaths::default(),
                 status,
                 ocsp: Ocsp::default(),
-                crls: RwLock::default(),
-                crl_turn: tokio::sync::Mutex::default(),
+                lists: Lists::default(),
                 request_turn: tokio::sync::Mutex::default(),
                 overdue: std::sync::atomic::AtomicI64::default(),
                 audit,
@@ -317,7 +318,8 @@ impl Registry {
         // Steps of requests that the last run began and did not end.
         registry.settle_steps(now).await?;
         registry.load_revocations().await?;
-        // Always anew: the last run may have ended between a revocation and its list.
+        registry.load_shards(now).await?;
+        // The whole lists always anew: the last run may have ended between a revocation and its list.
         for kind in CaKind::ALL {
             registry.renew_crl(kind, now).await?;
         }

@@ -23,6 +23,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 5,
         sql: V5,
     },
+    Migration {
+        version: 6,
+        sql: V6,
+    },
 ];
 
 const V1: &str = "
@@ -188,4 +192,34 @@ CREATE TABLE invitations (
 ) STRICT;
 CREATE UNIQUE INDEX invitations_by_code ON invitations (holder_id, verifier);
 CREATE UNIQUE INDEX invitations_unused ON invitations (authority, holder_id) WHERE used_serial IS NULL;
+";
+
+/// Revocation lists for parts of an authority's certificates, and what changed since a list.
+const V6: &str = "
+-- The part (shard) of its authority's certificates that it names in its distribution point; NULL: it names the list of all,
+-- or none. For ever, whatever the configuration says by now.
+ALTER TABLE issued ADD COLUMN shard INTEGER;
+-- The same, from the first list on.
+ALTER TABLE revoked ADD COLUMN shard INTEGER;
+-- Number of the first list that names it; NULL: it is on none yet.
+ALTER TABLE revoked ADD COLUMN listed INTEGER;
+CREATE INDEX revoked_by_listing ON revoked (authority, listed);
+CREATE INDEX revoked_by_shard ON revoked (authority, shard, listed);
+
+-- Addresses that certificates of a shard name: its list names them too.
+CREATE TABLE crl_shards (
+    authority    TEXT NOT NULL,
+    shard        INTEGER NOT NULL,
+    url          TEXT NOT NULL,
+    PRIMARY KEY (authority, shard, url)
+) STRICT;
+
+-- Complete lists that may still be in use, to which delta lists say what changed.
+CREATE TABLE crl_bases (
+    authority    TEXT NOT NULL,
+    shard        INTEGER NOT NULL,     -- -1: all certificates
+    number       INTEGER NOT NULL,
+    issued_at    INTEGER NOT NULL,
+    PRIMARY KEY (authority, shard, number)
+) STRICT;
 ";

@@ -29,6 +29,14 @@ pub struct VerifiedCrl {
     pub(crate) signer: Option<CrlSigner>,
 }
 
+impl VerifiedCrl {
+    /// Whether it only adds to a complete CRL.
+    #[must_use]
+    pub const fn is_delta(&self) -> bool {
+        self.base.is_some()
+    }
+}
+
 /// What is known about the newest CRL of an issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlWindow {

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use const_oid::db::rfc5280::ID_CE_ISSUING_DISTRIBUTION_POINT;
 use der::asn1::BitString;
 use der::{Decode as _, Encode as _, Sequence};
+use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::CrlDistributionPoints;
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 
 use super::error::CrlError;
-use crate::name::canonical::CanonicalName;
+use crate::extension::extension;
+use crate::issue::IssueError;
+use crate::name::{self, canonical::CanonicalName};
 
 /// Every reason of RFC 5280 but the first bit, which is unused.
 const ALL_REASONS: u16 = 0b0111_1111_1000_0000;
@@ -71,6 +75,19 @@ impl CrlScope {
         }
     }
 
+    /// The certificates that name one of these addresses as distribution point; every certificate, if there are none.
+    ///
+    /// # Errors
+    /// [`IssueError::Name`] for an address that is none.
+    pub fn of_urls(urls: &[String]) -> Result<Self, IssueError> {
+        let mut scope = Self::complete();
+        for url in urls {
+            let name = GeneralName::UniformResourceIdentifier(name::url(url)?);
+            scope.points.insert(name.to_der()?);
+        }
+        Ok(scope)
+    }
+
     /// Whether it is a complete list's.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -128,6 +145,24 @@ impl CrlScope {
     pub(crate) const fn is_every_reason(reasons: u16) -> bool {
         reasons & ALL_REASONS == ALL_REASONS
     }
+}
+
+/// The extension of a CRL that speaks for the certificates alone which name one of `urls`. Critical, for whoever does not
+/// know it would take the list for a complete one (RFC 5280, section 5.2.5).
+pub(super) fn issuing_distribution_point(urls: &[String]) -> Result<Extension, IssueError> {
+    let names = urls
+        .iter()
+        .map(|url| Ok(GeneralName::UniformResourceIdentifier(name::url(url)?)))
+        .collect::<Result<Vec<_>, IssueError>>()?;
+    let point = IssuingDistributionPoint {
+        distribution_point: Some(DistributionPointName::FullName(names)),
+        only_contains_user_certs: None,
+        only_contains_ca_certs: None,
+        only_some_reasons: None,
+        indirect_crl: None,
+        only_contains_attribute_certs: None,
+    };
+    Ok(extension(ID_CE_ISSUING_DISTRIBUTION_POINT, true, &point)?)
 }
 
 /// Bit 1 of the BIT STRING (keyCompromise) is the second highest here.

@@ -109,6 +109,7 @@ pub(crate) fn request(profile: Profile, key: &PrivateKey) -> CertificateRequest 
     }
     if profile != Profile::Root {
         request.crl_url = Some("http://pki.example.org/crl/issuer.crl".into());
+        request.freshest_crl_url = Some("http://pki.example.org/crl/issuer-delta.crl".into());
     }
     request
 }

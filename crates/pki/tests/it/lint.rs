@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use pki::crl::{RevocationReason, RevokedEntry};
+use pki::crl::{CrlForm, CrlRequest, RevocationReason, RevokedEntry};
 use pki::key::KeyAlgorithm;
 use pki::profile::Profile;
 use pki::status::Revocation;
@@ -106,6 +106,28 @@ fn no_crl_has_a_finding() {
                 .unwrap();
             let path = dir.path().join(format!("{name}-{signer}.crl"));
             std::fs::write(&path, crl).unwrap();
+            files.push(path);
+        }
+        let points = ["http://pki.example.org/crl/users-007.crl".to_owned()];
+        let complete = CrlForm::Complete {
+            freshest_url: Some("http://pki.example.org/crl/users-007-delta.crl"),
+        };
+        let released = [vec![99]];
+        let delta = CrlForm::Delta {
+            base: 5,
+            released: &released,
+        };
+        for (name, form) in [("shard", complete), ("delta", delta)] {
+            let request = CrlRequest {
+                number: 7,
+                revoked: &entries,
+                this_update: NOW,
+                next_update: NOW + Duration::days(1),
+                points: &points,
+                form,
+            };
+            let path = dir.path().join(format!("{name}-{signer}.crl"));
+            std::fs::write(&path, world.users.sign_crl(&request).unwrap()).unwrap();
             files.push(path);
         }
     }

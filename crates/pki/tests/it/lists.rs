@@ -15,7 +15,7 @@ use time::{Duration, OffsetDateTime};
 use crate::fixture::{NOW, World, request};
 use crate::refusals::resign;
 
-fn entry(certificate: &Certificate, reason: RevocationReason) -> RevokedEntry {
+pub(crate) fn entry(certificate: &Certificate, reason: RevocationReason) -> RevokedEntry {
     let serial = certificate.tbs_certificate.serial_number.as_bytes();
     RevokedEntry {
         serial: serial.to_vec(),
@@ -26,13 +26,13 @@ fn entry(certificate: &Certificate, reason: RevocationReason) -> RevokedEntry {
     }
 }
 
-fn list(by: &CertificateAuthority, number: u64, revoked: &[RevokedEntry]) -> Vec<u8> {
+pub(crate) fn list(by: &CertificateAuthority, number: u64, revoked: &[RevokedEntry]) -> Vec<u8> {
     let date = NOW - Duration::MINUTE;
     by.crl(number, revoked, date, NOW + Duration::DAY).unwrap()
 }
 
 /// Trust that demands lists, with one of the root.
-fn strict(world: &World) -> TrustStore {
+pub(crate) fn strict(world: &World) -> TrustStore {
     let trust = world.trust().with_policy(RevocationPolicy::RequireCrl);
     trust.accept_crl(&list(&world.root, 1, &[]), NOW).unwrap();
     trust

@@ -22,5 +22,6 @@ mod pkcs12;
 mod pkits;
 mod refusals;
 mod resumption;
+mod shards;
 mod tls;
 mod wrong_chains;

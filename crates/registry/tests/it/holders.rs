@@ -561,4 +561,13 @@ async fn database_of_the_version_before_gets_states_and_loses_nobody() {
         .await
         .unwrap();
     assert_eq!(changed.revoked, ["02"]);
+    // Certificates of before name the list of all, and stay on it; delta lists have what was revoked since.
+    let listed = |name| {
+        let der = registry.crl(name).unwrap();
+        let entries = pki::crl::parse(&der).unwrap().tbs_cert_list;
+        entries.revoked_certificates.map_or(0, |list| list.len())
+    };
+    assert_eq!(listed(CrlName::Issuing(CaKind::Devices)), 3);
+    assert_eq!(listed(CrlName::Delta(CaKind::Devices)), 1);
+    assert_eq!(registry.crl_ends().len(), 1 + 3 * 2, "no shards");
 }

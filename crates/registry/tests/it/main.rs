@@ -15,6 +15,7 @@ mod hierarchy;
 mod holders;
 mod invited;
 mod issuing;
+mod lists;
 mod ocsp;
 mod renewal;
 mod request_lists;

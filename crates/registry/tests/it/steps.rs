@@ -14,10 +14,11 @@ use durable::testing::{Item, RecordingDisk, Tree};
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
-use registry::{Config, Registry, Revoked};
+use registry::{Config, CrlName, Registry, Revoked};
 use time::Duration;
 
 use crate::fixture::{NOW, SECRETS, an_order, config, csr, key, registrar};
+use crate::lists::{delta, list, number, serials, shard};
 
 const DEVICE: &str = "camera-17";
 
@@ -84,6 +85,7 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
         .await
         .unwrap();
     let enrolled = disk.ops().len();
+    registry.crl_for(shard(&issued), NOW).await.unwrap();
     let reason = RevocationReason::KeyCompromise;
     let revoked = registry.revoke(CaKind::Devices, &issued.serial, reason, an_order(), NOW);
     assert_eq!(revoked.await.unwrap(), Revoked::Now);
@@ -102,7 +104,25 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
         let what = &crash.what;
         let after = quick_folder();
         crash.tree.write(after.path()).unwrap();
+        let lists = [
+            CrlName::Issuing(CaKind::Devices),
+            CrlName::Delta(CaKind::Devices),
+            shard(&issued),
+            delta(&issued),
+        ]
+        .map(|name| {
+            let file = after.path().join(format!("pki/crl/{name}.crl"));
+            (name, std::fs::read(file).ok())
+        });
         let (registry, log) = open(after.path(), durable::real()).await;
+        for (name, written) in &lists {
+            let (Some(der), Some(written)) = (registry.crl(*name), written) else {
+                continue;
+            };
+            let before = pki::crl::parse(written).unwrap().tbs_cert_list;
+            let grew = number(&list(&registry, *name)) > number(&before);
+            assert!(grew || der[..] == written[..], "{what}: number of {name}");
+        }
         let records = registry.list(CaKind::Devices, None).await.unwrap();
         match &records[..] {
             [] => {
@@ -131,6 +151,10 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
                     "{what}: a revocation is undone"
                 );
                 if is_revoked {
+                    for (name, _) in &lists {
+                        let listed = serials(&list(&registry, *name));
+                        assert!(listed.contains(serial), "{what}: not on {name}");
+                    }
                     let count = events(&log, "certificate.revoke");
                     assert!(count >= 1, "{what}: revoked without an event");
                 }

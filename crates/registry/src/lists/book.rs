@@ -1,0 +1,345 @@
+//! What the database knows of revocation lists: their numbers, what stands on them, their parts.
+
+use std::collections::BTreeMap;
+
+use pki::crl::{RevocationReason, RevokedEntry};
+use pki::profile::CaKind;
+use pki::status::Revocation;
+use store::sqlx::sqlite::SqliteRow;
+use store::sqlx::{self, Row as _, Sqlite, Transaction};
+use time::{Duration, OffsetDateTime};
+
+use super::name::Part;
+use crate::records::instant;
+use crate::{Registry, RegistryError};
+
+/// Most entries of a delta list, which has at most 64 KiB with them. Beyond it the base moves on: whoever has an older
+/// complete list than that fetches the newest one.
+const MAX_CHANGES: usize = 1000;
+/// Addresses of a shard in its lists, the newest. Each change of the site's public address adds one.
+const MAX_ADDRESSES: i64 = 32;
+/// How long a superseded certificate stays off the revocation lists. Our choice: the tunnel daemon
+/// of a camera uses the same certificate and reads the new one when it is reloaded; were the old
+/// one listed at once, the gateway would close the tunnel before anybody could do that.
+const OVERLAP: Duration = Duration::days(7);
+/// Revocations of an authority (first parameter) that stand on its list. A superseded certificate
+/// leaves it once it has expired (before the second parameter): every camera adds one with each
+/// renewal, and the lists would grow for ever. It was never in doubt, so no evidence rests on its
+/// entry. Any other revocation stays, because old signatures are judged by it.
+const LISTED: &str = "SELECT r.serial, r.at, r.reason, r.listed FROM revoked r
+    JOIN issued i ON i.authority = r.authority AND i.serial = r.serial
+    WHERE r.authority = ?1 AND (r.reason <> 'superseded' OR i.not_after >= ?2)";
+/// How long after its expiry: whoever reads the list may have a slow clock.
+const AFTER_EXPIRY: Duration = Duration::days(30);
+
+fn kept_from(now: OffsetDateTime) -> i64 {
+    now.saturating_sub(AFTER_EXPIRY).unix_timestamp()
+}
+
+/// What changed since a complete list.
+pub(super) struct Changes {
+    /// The number of that list.
+    pub(super) base: i64,
+    pub(super) revoked: Vec<RevokedEntry>,
+}
+
+impl Registry {
+    /// Addresses that certificates of each shard name, newest first.
+    pub(super) async fn shards(
+        &self,
+        kind: CaKind,
+    ) -> Result<BTreeMap<u16, Vec<String>>, RegistryError> {
+        let rows: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT shard, url FROM crl_shards WHERE authority = ? ORDER BY rowid DESC",
+        )
+        .bind(kind.name())
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        let mut shards = BTreeMap::<u16, Vec<String>>::new();
+        for (shard, url) in rows {
+            let shard = u16::try_from(shard).map_err(|_| RegistryError::Corrupt("shard"))?;
+            let urls = shards.entry(shard).or_default();
+            if i64::try_from(urls.len()).is_ok_and(|count| count < MAX_ADDRESSES) {
+                urls.push(url);
+            }
+        }
+        Ok(shards)
+    }
+
+    /// Whether any certificate names this shard.
+    pub(super) async fn is_shard(&self, kind: CaKind, shard: u16) -> Result<bool, RegistryError> {
+        let query = "SELECT EXISTS (SELECT 1 FROM crl_shards WHERE authority = ? AND shard = ?)";
+        Ok(sqlx::query_scalar(query)
+            .bind(kind.name())
+            .bind(i64::from(shard))
+            // Strangers ask: not with the connections that devices wait for.
+            .fetch_one(self.inner.people.read())
+            .await?)
+    }
+
+    /// Records that a certificate names this shard at `url`.
+    pub(super) async fn note_shard(
+        tx: &mut Transaction<'static, Sqlite>,
+        kind: CaKind,
+        shard: u16,
+        url: &str,
+    ) -> Result<(), RegistryError> {
+        sqlx::query("INSERT OR IGNORE INTO crl_shards (authority, shard, url) VALUES (?, ?, ?)")
+            .bind(kind.name())
+            .bind(i64::from(shard))
+            .bind(url)
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    }
+
+    /// Takes the number of the next lists, which are the first for everything that was on none.
+    ///
+    /// The number is used up before anything is signed: it must never stand on two different lists of one scope. It is at
+    /// least the time in seconds, so that it also grows where a database of before was put back.
+    pub(super) async fn next_crl_number(
+        &self,
+        kind: CaKind,
+        now: OffsetDateTime,
+    ) -> Result<i64, RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        let number: i64 = sqlx::query_scalar(
+            "INSERT INTO crl_numbers (authority, number) VALUES (?1, ?2)
+             ON CONFLICT (authority) DO UPDATE SET number = max(number + 1, excluded.number)
+             RETURNING number",
+        )
+        .bind(kind.name())
+        .bind(now.unix_timestamp().max(1))
+        .fetch_one(&mut *tx)
+        .await?;
+        sqlx::query(
+            "UPDATE revoked SET listed = ?2, shard = (SELECT i.shard FROM issued i
+                 WHERE i.authority = revoked.authority AND i.serial = revoked.serial)
+             WHERE authority = ?1 AND listed IS NULL",
+        )
+        .bind(kind.name())
+        .bind(number)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(number)
+    }
+
+    /// The number that the list of each part must have at least, where it is above `after`. What is on no list yet
+    /// demands the highest of the whole list; its shard is found when it is listed.
+    pub(super) async fn needed_numbers(
+        &self,
+        kind: CaKind,
+        after: i64,
+    ) -> Result<BTreeMap<Part, i64>, RegistryError> {
+        let unlisted: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM revoked WHERE authority = ? AND listed IS NULL)",
+        )
+        .bind(kind.name())
+        .fetch_one(self.inner.sql.read())
+        .await?;
+        // By the other index SQLite would look at everything that was ever revoked, every few seconds.
+        let rows: Vec<(Option<i64>, i64)> = sqlx::query_as(
+            "SELECT shard, max(listed) FROM revoked INDEXED BY revoked_by_listing
+             WHERE authority = ? AND listed > ? GROUP BY shard",
+        )
+        .bind(kind.name())
+        .bind(after)
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        let mut needed = BTreeMap::new();
+        let mut whole = unlisted.then_some(i64::MAX);
+        for (shard, number) in rows {
+            whole = whole.max(Some(number));
+            if let Some(shard) = shard {
+                let shard = u16::try_from(shard).map_err(|_| RegistryError::Corrupt("shard"))?;
+                needed.insert(Part::Shard(shard), number);
+            }
+        }
+        if let Some(whole) = whole {
+            needed.insert(Part::Whole, whole);
+        }
+        Ok(needed)
+    }
+
+    /// Everything that is known to be revoked.
+    pub(crate) async fn every_entry(
+        &self,
+        kind: CaKind,
+    ) -> Result<Vec<RevokedEntry>, RegistryError> {
+        let rows = self
+            .rows(kind, Part::Whole, i64::MIN, "ORDER BY r.at, r.serial", 0)
+            .await?;
+        rows.into_iter().map(|row| Ok(row?.0)).collect()
+    }
+
+    /// What stands on the complete list of a part made at `now` with `number`: what is revoked meanwhile has a higher number,
+    /// so that complete and delta lists of one number say the same.
+    pub(super) async fn entries(
+        &self,
+        kind: CaKind,
+        part: Part,
+        number: i64,
+        now: OffsetDateTime,
+    ) -> Result<Vec<RevokedEntry>, RegistryError> {
+        let rest = match part {
+            Part::Whole => "AND r.listed <= ?4 ORDER BY r.at, r.serial",
+            Part::Shard(_) => "AND r.shard = ?3 AND r.listed <= ?4 ORDER BY r.at, r.serial",
+        };
+        let rows = self.rows(kind, part, kept_from(now), rest, number).await?;
+        rows.into_iter().map(|row| Ok(row?.0)).collect()
+    }
+
+    /// What a delta list made at `now` says, where the newest complete list has the number `complete`.
+    ///
+    /// Its base is the oldest complete list that is in date, if there are not too many changes since.
+    pub(super) async fn changes(
+        &self,
+        kind: CaKind,
+        part: Part,
+        complete: i64,
+        now: OffsetDateTime,
+    ) -> Result<Changes, RegistryError> {
+        let bases: Vec<i64> = sqlx::query_scalar(
+            "SELECT number FROM crl_bases
+             WHERE authority = ? AND shard = ? AND issued_at > ? AND number <= ? ORDER BY number",
+        )
+        .bind(kind.name())
+        .bind(part.row())
+        .bind(self.bases_from(now))
+        .bind(complete)
+        .fetch_all(self.inner.sql.read())
+        .await?;
+        let mut base = bases.first().copied().unwrap_or(complete);
+        let rest = match part {
+            Part::Whole => "AND r.listed > ?4 ORDER BY r.listed DESC, r.at, r.serial LIMIT ?5",
+            Part::Shard(_) => {
+                "AND r.shard = ?3 AND r.listed > ?4 ORDER BY r.listed DESC, r.at, r.serial LIMIT ?5"
+            }
+        };
+        let rows = self.rows(kind, part, kept_from(now), rest, base).await?;
+        let mut rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if let Some((_, first_left_out)) = rows.get(MAX_CHANGES) {
+            let later = bases.iter().copied();
+            base = later
+                .filter(|base| base >= first_left_out)
+                .min()
+                .unwrap_or(complete);
+            rows.retain(|(_, listed)| *listed > base);
+        }
+        let revoked = rows.into_iter().map(|(entry, _)| entry).collect();
+        Ok(Changes { base, revoked })
+    }
+
+    async fn rows(
+        &self,
+        kind: CaKind,
+        part: Part,
+        kept_from: i64,
+        rest: &str,
+        number: i64,
+    ) -> Result<Vec<Result<(RevokedEntry, i64), RegistryError>>, RegistryError> {
+        let limit = i64::try_from(MAX_CHANGES.saturating_add(1)).unwrap_or(i64::MAX);
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{LISTED} {rest}")))
+            .bind(kind.name())
+            .bind(kept_from)
+            .bind(part.row())
+            .bind(number)
+            .bind(limit)
+            .fetch_all(self.inner.sql.read())
+            .await?;
+        Ok(rows.iter().map(entry).collect())
+    }
+
+    /// Remembers complete lists as bases of delta lists, and forgets those out of date.
+    pub(super) async fn note_bases(
+        &self,
+        kind: CaKind,
+        parts: &[Part],
+        number: i64,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.inner.sql.write().await?;
+        for part in parts {
+            sqlx::query(
+                "INSERT OR REPLACE INTO crl_bases (authority, shard, number, issued_at)
+                 VALUES (?, ?, ?, ?)",
+            )
+            .bind(kind.name())
+            .bind(part.row())
+            .bind(number)
+            .bind(now.unix_timestamp())
+            .execute(&mut *tx)
+            .await?;
+            sqlx::query(
+                "DELETE FROM crl_bases WHERE authority = ? AND shard = ? AND issued_at <= ?",
+            )
+            .bind(kind.name())
+            .bind(part.row())
+            .bind(self.bases_from(now))
+            .execute(&mut *tx)
+            .await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// From when on a complete list that was issued is in date at `now`.
+    fn bases_from(&self, now: OffsetDateTime) -> i64 {
+        let life = self.inner.config.lifetimes.crl;
+        now.saturating_sub(life).unix_timestamp()
+    }
+
+    /// Puts superseded certificates on the lists once [`OVERLAP`] is over. The listeners of this
+    /// system refuse them from the first use of their successors on.
+    pub(super) async fn list_superseded(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let due = now.saturating_sub(OVERLAP).unix_timestamp();
+        // The writer is taken only when there is something to write.
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM issued WHERE unlisted = 1 AND superseded_at <= ?",
+        )
+        .bind(due)
+        .fetch_one(self.inner.sql.read())
+        .await?;
+        if waiting == 0 {
+            return Ok(());
+        }
+        let mut tx = self.inner.sql.write().await?;
+        sqlx::query(
+            "INSERT INTO revoked (authority, serial, at, reason)
+             SELECT i.authority, i.serial, i.superseded_at, ?1 FROM issued i
+             WHERE i.unlisted = 1 AND i.superseded_at <= ?2 AND NOT EXISTS (
+                 SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)",
+        )
+        .bind(RevocationReason::Superseded.name())
+        .bind(due)
+        .execute(&mut *tx)
+        .await?;
+        sqlx::query("UPDATE issued SET unlisted = 0 WHERE unlisted = 1 AND superseded_at <= ?")
+            .bind(due)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+/// The entry of a list, and the number of the first list that has it.
+fn entry(row: &SqliteRow) -> Result<(RevokedEntry, i64), RegistryError> {
+    let serial: String = row.try_get("serial")?;
+    let reason: String = row.try_get("reason")?;
+    let listed: Option<i64> = row.try_get("listed")?;
+    let revocation = Revocation {
+        at: instant(row.try_get("at")?)?,
+        reason: reason
+            .parse()
+            .map_err(|_| RegistryError::Corrupt("reason"))?,
+    };
+    let serial = hex::decode(serial).map_err(|_| RegistryError::Corrupt("serial"))?;
+    // What is on no list yet will be on the next one.
+    let listed = listed.unwrap_or(i64::MAX);
+    Ok((RevokedEntry { serial, revocation }, listed))
+}
