@@ -4,6 +4,8 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+# Incremental compilation costs a third more when everything is compiled for the first time.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
 
