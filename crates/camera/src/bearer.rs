@@ -66,7 +66,7 @@ impl Default for Health {
 /// until the connection seems to have stalled.
 const FIRST_PART: u32 = 4 * 1024;
 /// Shortest part: below it, requests and their answers would weigh more than what they carry.
-const SHORTEST_PART: u32 = 32 * 1024;
+const SHORTEST_PART: u32 = 128 * 1024;
 /// Longest part while the bearer has not shown that it takes longer ones.
 const LONG_PART: u32 = 1024 * 1024;
 /// Longest part on a bearer with a budget, whose room is used up part by part.
@@ -85,7 +85,9 @@ const TWO_UPLOADS: f64 = 3800.0;
 /// longest kind; and at least three segments, so that a lost one is noticed by those behind it.
 const SHORT_QUEUE: f64 = 3000.0;
 const AHEAD_SECONDS: f64 = 6.0;
-const LEAST_AHEAD: usize = 3 * 1448;
+const LEAST_AHEAD: usize = 3 * SEGMENT;
+/// Payload bytes of a full segment in a packet of 1500.
+pub(crate) const SEGMENT: usize = 1448;
 /// Bytes that wait in a modem when all goes well, and the seconds that they are waited for at most.
 const QUEUE: f64 = 32_768.0;
 const LONGEST_QUEUE: f64 = 120.0;

@@ -16,6 +16,8 @@ pub struct Counts {
     /// Segments sent, those sent again and acknowledgements included.
     pub segments_out: u32,
     pub segments_in: u32,
+    /// Payload bytes of a full segment.
+    pub segment: u32,
     /// Whether each segment carries timestamps, twelve bytes.
     pub timestamps: bool,
 }
@@ -61,6 +63,7 @@ pub fn counts(socket: impl AsFd) -> io::Result<Counts> {
             bytes_sent: long(200)?,
             segments_out: int(136)?,
             segments_in: int(140)?,
+            segment: int(16)?,
             timestamps: options & TIMESTAMPS != 0,
         })
     };

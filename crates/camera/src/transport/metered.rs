@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use crate::bearer::Bearer;
+use crate::bearer::{Bearer, SEGMENT};
 use crate::metrics::Metrics;
 
 /// Pause between two looks at what has arrived, where a bearer is slow.
@@ -64,15 +64,27 @@ impl Metered {
             // The acknowledgement of the SYN counts as a byte.
             let waiting = self.written.saturating_sub(counts.bytes_acked);
             let room = ahead.saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX));
-            if room > 0 {
+            if let Some(room) = whole_segments(len, room, counts.segment) {
                 self.pause = None;
-                return Poll::Ready(len.min(room));
+                return Poll::Ready(room);
             }
             let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(LOOK)));
             ready!(pause.as_mut().poll(context));
             self.pause = None;
         }
     }
+}
+
+/// Bytes of `len` to write where there is room for `room`: all, or so many that they fill segments of `segment` bytes. What does not
+/// fill one is sent with a whole header all the same.
+fn whole_segments(len: usize, room: usize, segment: u32) -> Option<usize> {
+    if len <= room {
+        return Some(len);
+    }
+    // For longer ones, those of a loopback interface, there never is room.
+    let segment = usize::try_from(segment).map_or(SEGMENT, |bytes| bytes.clamp(1, SEGMENT));
+    let room = room / segment * segment;
+    (room > 0).then_some(room)
 }
 
 impl Metered {
@@ -167,5 +179,29 @@ impl AsyncWrite for Metered {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_room_is_written_in_whole_segments() {
+        for (len, room, written) in [
+            (100, 4344, Some(100)),
+            (4344, 4344, Some(4344)),
+            (9000, 4344, Some(4344)),
+            (9000, 4000, Some(2896)),
+            (9000, 1448, Some(1448)),
+            (9000, 1447, None),
+            (9000, 0, None),
+        ] {
+            for segment in [1448, 65_483] {
+                assert_eq!(whole_segments(len, room, segment), written, "{len} {room}");
+            }
+        }
+        assert_eq!(whole_segments(9000, 4344, 1360), Some(4080));
+        assert_eq!(whole_segments(9000, 4344, 0), Some(4344));
     }
 }
