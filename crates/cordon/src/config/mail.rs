@@ -82,6 +82,11 @@ impl Mail {
             let problem = "and password_file go together";
             return Some(("mail.user", problem.to_owned()));
         }
+        // A NUL would end the name in the middle of AUTH PLAIN.
+        if self.user.chars().any(char::is_control) {
+            let problem = "must have no control characters";
+            return Some(("mail.user", problem.to_owned()));
+        }
         if !self.user.is_empty() && self.security == Security::None {
             let problem = "needs security = \"starttls\" or \"tls\"";
             return Some(("mail.user", problem.to_owned()));
@@ -237,7 +242,7 @@ mod tests {
         assert_eq!(good.host_and_port(), Some(("relay.example.org", 587)));
         assert_eq!(Mail::default().problem(), None);
         type Change = fn(&mut Mail);
-        let cases: [(&str, Change); 10] = [
+        let cases: [(&str, Change); 11] = [
             ("mail.relay", |mail| mail.relay = "relay.example.org".into()),
             ("mail.relay", |mail| {
                 mail.relay = "relay.example.org:0".into()
@@ -249,6 +254,9 @@ mod tests {
             ("mail.authorities", |mail| mail.authorities = PathBuf::new()),
             ("mail.user", |mail| mail.user = "cordon".into()),
             ("mail.user", |mail| mail.password_file = "/etc/p".into()),
+            ("mail.user", |mail| {
+                (mail.user, mail.password_file) = ("a\0b".into(), "/etc/p".into());
+            }),
             ("mail.user", |mail| {
                 mail.relay = "[::1]:25".into();
                 mail.security = Security::None;

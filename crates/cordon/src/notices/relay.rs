@@ -124,7 +124,7 @@ impl Relay {
     /// Hands one message to the relay for one recipient. The relay answers for it from then on.
     pub(super) async fn send(&self, to: &str, text: &str) -> Result<Taken, SendError> {
         if !is_mail_address(to) {
-            let text = "there is no address like name@example.org".to_owned();
+            let text = "it is not of the form name@example.org".to_owned();
             return Err(SendError::Refused(text));
         }
         let of_relay = |fault: Fault| SendError::Relay(fault.text);

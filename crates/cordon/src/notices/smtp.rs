@@ -137,8 +137,8 @@ impl Session {
     /// Reads the greeting.
     pub(super) async fn greeting(&mut self) -> Result<(), Fault> {
         let until = self.deadline.min(Instant::now() + self.patience.command);
-        let greeting = self.answer_until(until, "its greeting").await?;
-        expect(greeting, "its greeting", 220).map(drop)
+        let greeting = self.answer_until(until, "the greeting").await?;
+        expect(greeting, "the greeting", 220).map(drop)
     }
 
     /// Says EHLO and, if `starttls` demands it, that TLS comes next.
@@ -249,7 +249,7 @@ impl Session {
                 text: format!("{name}: {}", fault.text),
                 ..fault
             }),
-            Err(_) => Err(Fault::new(format!("no answer of the relay: {name}"))),
+            Err(_) => Err(Fault::new(format!("the relay did not answer: {name}"))),
         }
     }
 
