@@ -1,9 +1,15 @@
-"""Notices of registration requests by mail, over an SMTP relay (Exim) that demands TLS and a login."""
+"""Notices of registration requests by mail, over an SMTP relay (Exim) that demands TLS and a login, and over one that misbehaves."""
 
+import contextlib
 import email
 import json
+import os
 import re
+import socketserver
+import sqlite3
 import subprocess
+import threading
+import time
 
 from tests.harness import Process, Site, contains, cordon, cordon_json, equal, free_port, wait_for
 from tests.requests import REQUEST, enrol, make_csr, openssl
@@ -119,10 +125,72 @@ class Relay:
     def settings(self):
         password = self.folder / "password"
         password.write_text(PASSWORD + "\n")
+        password.chmod(0o600)
+        return self.settings_only()
+
+    def settings_only(self):
+        password = self.folder / "password"
         return (
             f'\n[mail]\nrelay = "127.0.0.1:{self.port}"\nfrom = "cordon@example.org"\n'
             f'authorities = "{self.authority}"\nuser = "cordon"\npassword_file = "{password}"\n'
         )
+
+
+class Stubborn:
+    """A relay in this process that answers commands as `answers` says, by the beginning of a command; None: not at all."""
+
+    def __init__(self, suite):
+        self.answers = {}
+        self.taken = []
+        relay = self
+
+        class Session(socketserver.StreamRequestHandler):
+            def handle(self):
+                # The other side may leave in the middle of an answer.
+                with contextlib.suppress(ConnectionError):
+                    self.session()
+
+            def session(self):
+                to, data = "", []
+                if not self.say("", "220 relay"):
+                    return
+                for line in self.rfile:
+                    line = line.decode().rstrip("\r\n")
+                    if line == "." and data:
+                        if self.say(". " + to, "250 taken"):
+                            relay.taken.append((to, "\n".join(data)))
+                            data = []
+                    elif data:
+                        data.append(line)
+                    else:
+                        if line.startswith("RCPT"):
+                            to = line.partition("<")[2].partition("@")[0]
+                        if self.say(line, "354 go" if line == "DATA" else "250 fine") and line == "DATA":
+                            data = ["data"]
+
+            def say(self, command, usual):
+                for start, answer in relay.answers.items():
+                    if command.startswith(start) and (start or not command):
+                        if answer is None:
+                            return False
+                        self.wfile.write(answer.encode() + b"\r\n")
+                        return answer[0] in "23"
+                self.wfile.write(usual.encode() + b"\r\n")
+                return True
+
+        socketserver.ThreadingTCPServer.daemon_threads = True
+        socketserver.ThreadingTCPServer.allow_reuse_address = True
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
+        self.port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        suite.finally_do(server.shutdown)
+
+    def settings(self):
+        return f'\n[mail]\nrelay = "127.0.0.1:{self.port}"\nfrom = "cordon@example.org"\nsecurity = "none"\n'
+
+    def told(self, request):
+        """Who got a mail with this request, sorted."""
+        return sorted(to for to, text in self.taken if request in text)
 
 
 def body(mail):
@@ -156,6 +224,39 @@ def run(suite):
             contains(cordon("config", "check", site.config, code=2).stderr, said)
         site.config.write_text(plain + relay.settings().replace(str(relay.authority), str(relay.config)))
         contains(cordon("up", *site.arguments(), "--log", "off", code=1).stderr, "there is no certificate in it")
+        for wrong in ("[::1:25", "localhost:25:30", "a b:25", " 127.0.0.1:25", "127.0.0.1:+25"):
+            site.config.write_text(plain + relay.settings().replace(f"127.0.0.1:{relay.port}", wrong))
+            contains(cordon("config", "check", site.config, code=2).stderr, "mail.relay")
+
+    with suite.case("a password that others may read, that is empty, or that never ends, is refused"):
+        password = relay.folder / "password"
+        test = ("config", "test-mail", site.config, "--to", "a@example.org")
+        site.config.write_text(plain + relay.settings())
+        for text, mode, said in (("x", 0o666, "others may read it"), ("", 0o600, "empty"), ("x\ny\n", 0o600, "several lines")):
+            password.write_text(text)
+            password.chmod(mode)
+            contains(cordon(*test, code=1).stderr, said)
+        password.unlink()
+        os.mkfifo(password, 0o600)
+        for setting in (str(password), "/dev/zero"):
+            for old in (str(password), str(relay.authority)):
+                site.config.write_text(plain + relay.settings_only().replace(f'"{old}"', f'"{setting}"'))
+                if old != setting:
+                    contains(cordon(*test, code=1).stderr, "no regular file")
+        password.unlink()
+
+    with suite.case("a test mail comes to an end with a relay that is silent or never ends a line"):
+        stubborn = Stubborn(suite)
+        site.config.write_text(plain + stubborn.settings())
+        started = time.monotonic()
+        stubborn.answers = {"QUIT": None}
+        equal(cordon_json(*test)["sent"], True)
+        equal([to for to, _ in stubborn.taken], ["a"])
+        stubborn.answers = {"": "220 " + "A" * (64 << 20)}
+        contains(cordon(*test, code=1).stderr, "has more than")
+        stubborn.answers = {"MAIL": "554 \x1b[31mred"}
+        contains(cordon(*test, code=1).stderr, "554 ?[31mred")
+        assert time.monotonic() - started < 15
 
     with suite.case("a test mail is sent before a site is started, or the answer says what is wrong"):
         site.config.write_text(plain)
@@ -253,7 +354,57 @@ def run(suite):
         wait_for(lambda: 'outcome="failed"' in metrics(site), "an attempt", 30)
         contains(site.process.tail(), "mail relay")
         equal((sum(map(len, relay.mails().values())), log.read_text().count("A=plain")), before)
+        contains(http(site, "/healthz")[1], "notices by mail are not sent")
         site.stop()
+
+    stubborn = Stubborn(suite)
+
+    with suite.case("what the relay says to the sender loses nothing, and what it says to one recipient keeps nobody else's notices"):
+        (site.data / "notices").unlink()
+        site.config.write_text(plain + stubborn.settings())
+        stubborn.answers = {"MAIL": "550 5.7.1 sender not allowed"}
+        site.start()
+        wait_for((site.data / "notices").exists, "the first look", 20)
+        one = ask("one", make_csr(site.folder, "one", "/CN=anything"))["id"]
+        wait_for(lambda: 'outcome="failed"' in metrics(site), "an attempt", 30)
+        contains(http(site, "/healthz")[1], "sender not allowed")
+        stubborn.answers = {
+            "RCPT TO:<refused": "554 5.7.1 Relay access denied", "RCPT TO:<registrar-1": "452 4.2.2 full",
+            "QUIT": None,
+        }
+        wait_for(lambda: stubborn.told(one), lambda: f"{stubborn.taken} {site.process.tail()}", 40)
+        two = ask("two", make_csr(site.folder, "two", "/CN=anything"))["id"]
+        wait_for(lambda: stubborn.told(two), lambda: f"{stubborn.taken} {site.process.tail()}", 20)
+        equal((stubborn.told(one), stubborn.told(two)), (["registrar-2"], ["registrar-2"]))
+        equal(metric(site, 'cordon_notices_total{outcome="sent"}'), 2)
+        wait_for(lambda: metric(site, 'cordon_notices_total{outcome="refused"}') == 2, "both refusals", 20)
+        assert "notices by mail" not in http(site, "/healthz")[1]
+
+    with suite.case("after a crash only that gets a mail which was not taken, what is fresh beside what is old"):
+        site.process.kill()
+        stubborn.answers = {}
+        waiting = json.loads((site.data / "notices").read_text())["waiting"]
+        equal((list(waiting), sorted(waiting["registrar-1@example.org"]["changes"])), (["registrar-1@example.org"], sorted([one, two])))
+        waiting["registrar-1@example.org"]["changes"][one]["at"] -= 49 * 3600
+        changed = {**json.loads((site.data / "notices").read_text()), "waiting": waiting}
+        (site.data / "notices").write_text(json.dumps(changed))
+        site.start()
+        wait_for(lambda: "registrar-1" in stubborn.told(two), lambda: f"{stubborn.taken} {site.process.tail()}", 20)
+        equal((stubborn.told(one), stubborn.told(two)), (["registrar-2"], ["registrar-1", "registrar-2"]))
+        site.stop()
+
+    with suite.case("a damaged queue is said, and what happened in the last 48 hours is told again rather than nobody"):
+        with sqlite3.connect(site.data / "registry.sqlite") as database:
+            database.execute("UPDATE request_history SET at = at - 49 * 3600 WHERE request = ?", (one,))
+        database.close()
+        for damaged in ("-5", ""):
+            (site.data / "notices").write_text(damaged)
+            stubborn.taken.clear()
+            site.start()
+            wait_for(lambda: len(stubborn.told(two)) == 3, lambda: f"{stubborn.taken} {site.process.tail()}", 20)
+            equal((stubborn.told(one), metric(site, "cordon_notices_queue_lost_total")), ([], 1))
+            contains(http(site, "/healthz")[1], "queue of notices was damaged")
+            site.stop()
 
 
 def metrics(site):

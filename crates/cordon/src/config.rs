@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::mail::{Mail, Security};
+pub(crate) use self::mail::{Mail, Security, is_mail_address};
 use crate::failure::{Failure, Outcome};
 
 /// Longest grace for renewals after a certificate's end.

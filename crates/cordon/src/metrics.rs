@@ -67,12 +67,18 @@ pub(crate) fn router(
                 async move { (status, [(CONTENT_TYPE, TYPE)], text) }
             }),
         )
-        .route("/healthz", get(healthz).with_state(site.clone()))
+        .route(
+            "/healthz",
+            get(healthz).with_state((site.clone(), notices.clone())),
+        )
 }
 
 /// `ok` or `not ok`, then a line for each problem and warning. 503 while there is a problem.
-async fn healthz(State(site): State<Site>) -> (http::StatusCode, String) {
-    let health = renewal::health(&site, OffsetDateTime::now_utc());
+async fn healthz(
+    State((site, notices)): State<(Site, notices::Metrics)>,
+) -> (http::StatusCode, String) {
+    let mut health = renewal::health(&site, OffsetDateTime::now_utc());
+    health.warnings.extend(notices.warnings());
     let (status, mut text) = if health.problems.is_empty() {
         (http::StatusCode::OK, "ok\n".to_owned())
     } else {

@@ -1,13 +1,15 @@
 //! Notices by mail of what becomes of registration requests.
 //!
-//! The registry keeps every change in order; `DIR/notices` has the number of the last one that was told. So a crash loses no
-//! notice, and repeats at most those of one batch. Mail goes to a relay (RFC 5321), which brings it to mailboxes.
+//! The registry keeps every change in order. What of it others have to know waits in a queue (`DIR/notices`) until the relay
+//! (RFC 5321) has taken the mail: a crash loses no notice, and repeats one mail at most.
 
 mod message;
+mod queue;
 mod relay;
+mod smtp;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::Role;
@@ -21,29 +23,28 @@ use registry::NumberedChange;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use self::message::{Line, Notice, Occasion};
+use self::message::{Notice, Occasion};
+use self::queue::{Queue, STALE, pause};
 pub(crate) use self::relay::Relay;
 use self::relay::SendError;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
 
-/// Interval between looks for changes: what came meanwhile is told in one notice for each recipient.
+/// Interval between looks for changes: what came meanwhile is told in one mail for each recipient.
 const EVERY: Duration = Duration::from_secs(10);
-/// Changes in one batch.
-const BATCH: u32 = 50;
-/// Pause after the relay failed.
+/// Changes that are read at once; the next ones follow without a pause.
+const BATCH: u32 = 500;
+/// Longest pause after the relay failed.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Age from which a change is not told any more: people have looked into the portal, or never will.
-const STALE: time::Duration = time::Duration::hours(48);
-/// Attempts for a recipient of whom the relay says "later": whoever has such a mailbox keeps the others' next notices
-/// waiting for so many pauses only.
-const ATTEMPTS: u32 = 5;
-/// Recipients of one batch. Our choice: more people do not share one queue of requests.
-const MOST: usize = 200;
 
-/// Counters of notices; clones count the same things.
+/// Counters of notices and what is wrong with them; clones have the same ones.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics(Family<Labels, Counter>);
+pub(crate) struct Metrics {
+    outcomes: Family<Labels, Counter>,
+    queue_lost: Counter,
+    /// Why nothing can be sent at present.
+    trouble: Arc<Mutex<Option<String>>>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -54,18 +55,38 @@ impl Metrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "cordon_notices",
-            "Notices by mail: sent, attempts that failed, refused for a recipient, given up for their age",
-            self.0.clone(),
+            "Notices by mail: sent, attempts that failed, refused for a recipient, given up for their age or number",
+            self.outcomes.clone(),
+        );
+        registry.register(
+            "cordon_notices_queue_lost",
+            "Starts at which the queue of notices could not be understood",
+            self.queue_lost.clone(),
         );
     }
 
-    fn count(&self, outcome: &'static str) {
-        self.0.get_or_create(&Labels { outcome }).inc();
+    /// What of notices a person has to look after.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let trouble = trouble
+            .iter()
+            .map(|trouble| format!("notices by mail are not sent: {trouble}"));
+        let lost = (self.queue_lost.get() > 0).then(|| {
+            "the queue of notices was damaged at the start: notices of the last 48 hours were sent again".to_owned()
+        });
+        trouble.chain(lost).collect()
+    }
+
+    fn count(&self, outcome: &'static str, number: usize) {
+        let labels = Labels { outcome };
+        let number = u64::try_from(number).unwrap_or(u64::MAX);
+        self.outcomes.get_or_create(&labels).inc_by(number);
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 }
-
-/// What is to be told: recipient's address, then number of the request.
-type Pending = BTreeMap<String, BTreeMap<String, Occasion>>;
 
 /// Tells people of changes until `stop`. `portal` is the address of the portal, with a slash at its end.
 pub(crate) struct Notices {
@@ -75,22 +96,11 @@ pub(crate) struct Notices {
     pub(crate) metrics: Metrics,
 }
 
-/// A batch under way.
-struct Batch {
-    /// Number of its newest change.
-    through: i64,
-    /// When its oldest change was made.
-    since: OffsetDateTime,
-    pending: Pending,
-    /// Rounds in which the relay put some recipient off.
-    attempts: u32,
-}
-
 impl Notices {
     pub(crate) async fn run(self, stop: CancellationToken) -> Outcome {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut batch, mut paused_until) = (None, None);
+        let (mut queue, mut failures, mut paused_until) = (None, 0_u32, None);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -100,179 +110,208 @@ impl Notices {
                 continue;
             }
             let worked = tokio::select! {
-                worked = self.work(&mut batch) => worked,
+                worked = self.work(&mut queue) => worked,
                 () = stop.cancelled() => return Ok(()),
             };
-            paused_until = worked.err().map(|failure| {
-                tracing::error!("notices are not sent, trying again: {}", failure.message());
-                Instant::now() + PAUSE
-            });
+            let trouble = worked.err().map(|failure| failure.message());
+            paused_until = None;
+            if let Some(trouble) = &trouble {
+                tracing::error!("notices are not sent, trying again: {trouble}");
+                failures = failures.saturating_add(1);
+                paused_until = Some(Instant::now() + pause(failures, PAUSE));
+            } else {
+                failures = 0;
+            }
+            self.metrics.set_trouble(trouble);
         }
     }
 
-    /// Goes on with `batch`, or begins one.
-    async fn work(&self, batch: &mut Option<Batch>) -> Outcome {
-        if batch.is_none() {
-            *batch = self.next().await?;
-        }
-        let Some(under_way) = batch else {
-            return Ok(());
+    /// Reads what is new, and sends what waits.
+    async fn work(&self, queue: &mut Option<Queue>) -> Outcome {
+        let queue = match queue {
+            Some(queue) => queue,
+            None => queue.insert(self.open().await?),
         };
-        let now = OffsetDateTime::now_utc();
-        if under_way.since < now.saturating_sub(STALE) {
-            for recipient in under_way.pending.keys() {
-                tracing::error!(
-                    recipient,
-                    "a notice is given up: it could not be sent in time"
-                );
-                self.metrics.count("given-up");
-            }
-            under_way.pending.clear();
+        let people = self.site.directory.list().await;
+        let people = people.or_hint("cannot read the directory", "check directory.sqlite")?;
+        self.read_changes(queue, &people).await?;
+        self.keep(queue).await?;
+        for address in queue.due(Instant::now()) {
+            let told = self.tell(queue, &address, &people).await;
+            // Also of what failed: attempts count over restarts.
+            self.keep(queue).await?;
+            told?;
         }
-        let (mut failed, mut deferred) = (None, None);
-        for recipient in under_way.pending.keys().cloned().collect::<Vec<_>>() {
-            match self.tell(under_way, &recipient, now).await {
-                Ok(()) => self.metrics.count("sent"),
-                Err(SendError::Recipient(error)) => {
-                    tracing::warn!(recipient, error, "the relay refuses a recipient of notices");
-                    self.metrics.count("refused");
-                }
-                Err(SendError::Deferred(_)) if under_way.attempts.saturating_add(1) >= ATTEMPTS => {
-                    tracing::error!(
-                        recipient,
-                        "a notice is given up: the relay put it off again and again"
-                    );
-                    self.metrics.count("given-up");
-                }
-                Err(SendError::Deferred(error)) => {
-                    self.metrics.count("failed");
-                    deferred = Some(error);
-                    continue;
-                }
-                Err(SendError::Relay(error)) => {
-                    self.metrics.count("failed");
-                    failed = Some(error);
-                    break;
-                }
-            }
-            under_way.pending.remove(&recipient);
-        }
-        if deferred.is_some() {
-            under_way.attempts = under_way.attempts.saturating_add(1);
-        }
-        if let Some(error) = failed.or(deferred) {
-            return Err(anyhow::anyhow!(error)).or_hint("the mail relay", "see [mail] and its log");
-        }
-        let through = under_way.through;
-        self.write(through).await?;
-        *batch = None;
         Ok(())
     }
 
-    async fn tell(&self, batch: &Batch, to: &str, at: OffsetDateTime) -> Result<(), SendError> {
-        let requests = batch.pending.get(to).into_iter().flatten();
-        let lines: Vec<Line> = requests
-            .map(|(request, occasion)| Line {
-                request: request.clone(),
-                occasion: *occasion,
-            })
-            .collect();
+    /// Sends one recipient what waits, if its time has come. Fails only for what concerns others as well.
+    async fn tell(&self, queue: &mut Queue, to: &str, people: &[Person]) -> Outcome {
+        let now = OffsetDateTime::now_utc();
+        let over = queue.expire(to, now, Instant::now());
+        if over > 0 {
+            tracing::error!(
+                recipient = to,
+                over,
+                "notices are given up: they could not be sent in time"
+            );
+            self.metrics.count("given-up", over);
+        }
+        if !people
+            .iter()
+            .any(|person| person.active && person.email == to)
+        {
+            queue.forget(to);
+            return Ok(());
+        }
+        let lines = queue.lines(to);
+        if lines.is_empty() {
+            return Ok(());
+        }
         let notice = Notice {
             from: self.relay.from(),
             to,
             lines: &lines,
             portal: &self.portal,
-            through: batch.through,
-            at,
+            at: now,
         };
-        self.relay.send(to, &notice.text()).await
+        let failed = |error: String| {
+            Err(anyhow::anyhow!(error)).or_hint("the mail relay", "see [mail] and its log")
+        };
+        match self.relay.send(to, &notice.text()).await {
+            Ok(taken) => {
+                self.metrics.count("sent", 1);
+                queue.done(to, &lines);
+                // Before the end of the session, which the relay may draw out.
+                let kept = self.keep(queue).await;
+                taken.end().await;
+                kept
+            }
+            Err(SendError::Refused(error)) => {
+                let recipient = to;
+                tracing::warn!(recipient, error, "the relay refuses a recipient of notices");
+                self.metrics.count("refused", 1);
+                queue.done(to, &lines);
+                Ok(())
+            }
+            Err(SendError::Deferred(error)) => {
+                let recipient = to;
+                tracing::warn!(
+                    recipient,
+                    error,
+                    "the relay puts a recipient of notices off"
+                );
+                self.metrics.count("failed", 1);
+                queue.put_off(to, Instant::now());
+                Ok(())
+            }
+            Err(SendError::Broken(error)) => {
+                self.metrics.count("failed", 1);
+                // If it is this recipient's doing, others come first the next time.
+                queue.put_off(to, Instant::now());
+                failed(error)
+            }
+            Err(SendError::Relay(error)) => {
+                self.metrics.count("failed", 1);
+                failed(error)
+            }
+        }
     }
 
-    /// The changes that nobody was told of yet.
-    async fn next(&self) -> Outcome<Option<Batch>> {
+    /// Puts what others have to know of new changes into the queue.
+    async fn read_changes(&self, queue: &mut Queue, people: &[Person]) -> Outcome {
+        let hint = "check registry.sqlite";
         let registry = &self.site.registry;
-        let newest = registry.newest_request_change().await;
-        let newest = newest.or_hint("cannot read changes of requests", "check registry.sqlite")?;
-        let told = match self.read().await? {
-            // At the first start with a relay nobody is told of what is over; nor after an older database came back.
-            None => None,
-            Some(told) if told > newest => {
+        loop {
+            let newest = registry.newest_request_change().await;
+            let newest = newest.or_hint("cannot read changes of requests", hint)?;
+            if newest < queue.through() {
+                let told = queue.through();
                 tracing::warn!(
                     told,
                     newest,
                     "the registry has fewer changes than were told"
                 );
-                None
+                // An older database came back: what waits is of requests that it may not have.
+                *queue = Queue::after(newest);
             }
-            told => told,
-        };
-        let Some(told) = told else {
-            self.write(newest).await?;
-            return Ok(None);
-        };
-        if told == newest {
-            return Ok(None);
-        }
-        let changes = registry.request_changes(told, BATCH).await;
-        let changes =
-            changes.or_hint("cannot read changes of requests", "check registry.sqlite")?;
-        let (Some(first), Some(last)) = (changes.first(), changes.last()) else {
-            return Ok(None);
-        };
-        let (since, through) = (first.at, last.number);
-        let people = self.site.directory.list().await;
-        let people = people.or_hint("cannot read the directory", "check directory.sqlite")?;
-        let mut pending = Pending::new();
-        for change in &changes {
-            let record = registry.request(&change.request).await;
-            let record = record.or_hint("cannot read a request", "check registry.sqlite")?;
-            for (person, occasion) in recipients(change, &record.request, &people) {
-                if pending.len() < MOST || pending.contains_key(&person.email) {
-                    let lines = pending.entry(person.email.clone()).or_default();
-                    lines.insert(change.request.clone(), occasion);
-                } else {
-                    tracing::warn!(
-                        recipient = person.uid,
-                        "too many recipients of notices at once"
-                    );
+            let changes = registry.request_changes(queue.through(), BATCH).await;
+            let changes = changes.or_hint("cannot read changes of requests", hint)?;
+            let mut record = None;
+            for change in &changes {
+                // Several changes of one request mostly follow each other.
+                if record.as_ref().is_none_or(|(id, _)| id != &change.request) {
+                    let found = registry.request(&change.request).await;
+                    let found = found.or_hint("cannot read a request", hint)?;
+                    record = Some((change.request.clone(), found));
+                }
+                let Some((id, found)) = &record else { continue };
+                for (person, occasion) in recipients(change, &found.request, people) {
+                    if !queue.add(&person.email, id, occasion, change.number, change.at) {
+                        let recipient = &person.email;
+                        tracing::error!(recipient, "a notice is given up: too many wait");
+                        self.metrics.count("given-up", 1);
+                    }
                 }
             }
+            let last = changes.last().map_or(newest, |change| change.number);
+            if changes.len() < usize::try_from(BATCH).unwrap_or(usize::MAX) {
+                queue.advance(last.max(newest));
+                return Ok(());
+            }
+            queue.advance(last);
         }
-        Ok(Some(Batch {
-            through,
-            since,
-            pending,
-            attempts: 0,
-        }))
     }
 
     fn path(&self) -> PathBuf {
         self.site.data.join("notices")
     }
 
-    async fn read(&self) -> Outcome<Option<i64>> {
+    /// The queue as it was kept. At the first start with a relay nobody is told of what is over.
+    async fn open(&self) -> Outcome<Queue> {
         let path = self.path();
-        let what = format!("cannot read {}", path.display());
-        match tokio::fs::read_to_string(&path).await {
-            Ok(text) => {
-                let number = text.trim().parse();
-                number
-                    .map(Some)
-                    .or_hint(what, "remove it: notices go on from then")
+        let registry = &self.site.registry;
+        let newest = match tokio::fs::read(&path).await {
+            Ok(text) => match std::str::from_utf8(&text).ok().and_then(Queue::parse) {
+                Some(queue) => return Ok(queue),
+                None => {
+                    let file = path.display();
+                    tracing::error!(
+                        "{file} is no queue of notices: notices of the last 48 hours are sent again"
+                    );
+                    self.metrics.queue_lost.inc();
+                    // Nobody knows what was told: a second mail is better than none, of what may still matter.
+                    let since = OffsetDateTime::now_utc()
+                        .saturating_sub(STALE.try_into().unwrap_or_default());
+                    registry.newest_request_change_before(since).await
+                }
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                registry.newest_request_change().await
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).or_hint(what, "check the folder's rights and its disk"),
-        }
+            Err(error) => {
+                let what = format!("cannot read {}", path.display());
+                return Err(error).or_hint(what, "check the folder's rights and its disk");
+            }
+        };
+        let newest = newest.or_hint("cannot read changes of requests", "check registry.sqlite")?;
+        Ok(Queue::after(newest))
     }
 
-    async fn write(&self, number: i64) -> Outcome {
+    /// Writes the queue, if it changed.
+    async fn keep(&self, queue: &mut Queue) -> Outcome {
         let path = self.path();
         let what = format!("cannot write {}", path.display());
-        let text = format!("{number}\n");
+        let hint = "make room on the disk";
+        let Some(text) = queue.text().or_hint(&what, hint)? else {
+            return Ok(());
+        };
         let write = move || durable::write_atomic(&path, text.as_bytes(), 0o600);
         let written = tokio::task::spawn_blocking(write).await;
         let written = written.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
-        written.or_hint(what, "make room on the disk")
+        written.or_hint(what, hint)?;
+        queue.kept();
+        Ok(())
     }
 }
 
@@ -283,22 +322,24 @@ pub(crate) async fn send_test(relay: &Relay, to: &str) -> Outcome {
         to,
         lines: &[],
         portal: "",
-        through: 0,
         at: OffsetDateTime::now_utc(),
     };
-    relay
-        .send(to, &notice.text())
-        .await
-        .map_err(|error| match error {
-            SendError::Recipient(error) => Failure::new(
-                anyhow::anyhow!("the relay does not take mail to {to}: {error}"),
-                "give an address of which the relay knows",
-            ),
-            SendError::Deferred(error) | SendError::Relay(error) => Failure::new(
+    match relay.send(to, &notice.text()).await {
+        Ok(taken) => {
+            taken.end().await;
+            Ok(())
+        }
+        Err(SendError::Refused(error)) => Err(Failure::new(
+            anyhow::anyhow!("the relay does not take mail to {to}: {error}"),
+            "give an address of which the relay knows",
+        )),
+        Err(SendError::Deferred(error) | SendError::Broken(error) | SendError::Relay(error)) => {
+            Err(Failure::new(
                 anyhow::anyhow!("the mail relay: {error}"),
                 "compare [mail] with what the relay demands; its own log says more",
-            ),
-        })
+            ))
+        }
+    }
 }
 
 /// Who is told of a change, and as what. Whoever made it is not, nor who may not log in.

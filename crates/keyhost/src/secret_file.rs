@@ -1,10 +1,11 @@
 //! Files with secrets.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 /// Bytes of a file with a secret at most.
@@ -15,8 +16,42 @@ pub const SECRET_MAX: u64 = 16 * 1024;
 /// # Errors
 /// A text for the operator, which names the file and nothing of what is in it.
 pub fn read(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    secret(file, path, most)
+}
+
+/// What [`read`] gives, of a regular file only: a pipe that nobody writes to would keep the reader for ever.
+///
+/// # Errors
+/// A text for the operator, which names the file and nothing of what is in it.
+pub fn read_regular(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+    secret(regular(path)?, path, most)
+}
+
+/// What [`read_public`] gives, of a regular file only.
+///
+/// # Errors
+/// A text for the operator.
+pub fn read_regular_public(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+    contents(regular(path)?, path, most)
+}
+
+/// Opens a regular file, and waits for nothing else.
+fn regular(path: &Path) -> Result<File, String> {
     let shown = path.display();
-    let file = File::open(path).map_err(|error| format!("{shown}: {error}"))?;
+    let mut options = OpenOptions::new();
+    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
+    let file = options.read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| format!("{shown}: {error}"))?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(file),
+        Ok(_) => Err(format!("{shown} is no regular file")),
+        Err(error) => Err(format!("{shown}: {error}")),
+    }
+}
+
+fn secret(file: File, path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+    let shown = path.display();
     let metadata = file
         .metadata()
         .map_err(|error| format!("{shown}: {error}"))?;
@@ -56,4 +91,30 @@ fn contents(file: File, path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, St
         return Err(format!("{} is too long", path.display()));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions, write};
+
+    use super::*;
+
+    #[test]
+    fn regular_files_only_are_read_and_secrets_of_their_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        write(&path, "word\n").unwrap();
+        for (mode, taken) in [(0o600, true), (0o400, true), (0o640, false), (0o666, false)] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read_regular(&path, 16).is_ok(), taken, "{mode:o}");
+            assert!(read_regular_public(&path, 16).is_ok(), "{mode:o}");
+        }
+        assert!(read_regular_public(&path, 4).is_err());
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        for other in [&pipe, Path::new("/dev/zero"), folder.path()] {
+            assert!(read_regular(other, 16).is_err(), "{other:?}");
+            assert!(read_regular_public(other, 16).is_err(), "{other:?}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! `[mail]` of `cordon.toml`.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use lettre::Address;
 use serde::{Deserialize, Serialize};
 
 /// Relay for notices by mail.
@@ -38,12 +38,21 @@ pub(crate) enum Security {
 impl Mail {
     /// Host and port of the relay, if one is set and has both.
     pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
-        let (host, port) = self.relay.rsplit_once(':')?;
-        let host = host
-            .strip_prefix('[')
-            .map_or(host, |host| host.trim_end_matches(']'));
-        let port = port.parse().ok().filter(|port| *port != 0)?;
-        (!host.is_empty()).then_some((host, port))
+        let (host, port) = match self.relay.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once("]:")?;
+                host.parse::<Ipv6Addr>().ok()?;
+                (host, port)
+            }
+            None => self
+                .relay
+                .split_once(':')
+                .filter(|(host, _)| is_host(host))?,
+        };
+        // `parse` alone would take a sign.
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| digits && *port != 0)?;
+        Some((host, port))
     }
 
     /// The first setting that makes no sense: its dotted name and what is wrong with it.
@@ -52,10 +61,10 @@ impl Mail {
             return None;
         }
         let Some((host, _)) = self.host_and_port() else {
-            let problem = "must be like relay.example.org:587";
+            let problem = "must be like relay.example.org:587 or [2001:db8::1]:587";
             return Some(("mail.relay", problem.to_owned()));
         };
-        if self.from.parse::<Address>().is_err() || !self.from.is_ascii() {
+        if !is_mail_address(&self.from) {
             let problem = "must be an address like cordon@example.org";
             return Some(("mail.from", problem.to_owned()));
         }
@@ -73,6 +82,11 @@ impl Mail {
             let problem = "and password_file go together";
             return Some(("mail.user", problem.to_owned()));
         }
+        // A NUL would end the name in the middle of AUTH PLAIN.
+        if self.user.chars().any(char::is_control) {
+            let problem = "must have no control characters";
+            return Some(("mail.user", problem.to_owned()));
+        }
         if !self.user.is_empty() && self.security == Security::None {
             let problem = "needs security = \"starttls\" or \"tls\"";
             return Some(("mail.user", problem.to_owned()));
@@ -81,9 +95,140 @@ impl Mail {
     }
 }
 
+/// Whether this is a host's name (RFC 1123, with the underscore of other names) or its IPv4 address.
+fn is_host(host: &str) -> bool {
+    let labels = |host: &str| {
+        host.split('.').all(|label| {
+            (1..=63).contains(&label.len())
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+        })
+    };
+    // A name whose last label is a number would be looked up as an address by some.
+    let number = host
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    host.len() <= 253 && labels(host) && (!number || host.parse::<Ipv4Addr>().is_ok())
+}
+
+/// Whether mail can go to this address or come from it: `dot-atom@host`, or an address in brackets behind the `@` (RFC 5321,
+/// 4.1.2). Quoted local parts and other alphabets are refused: nothing of a command of SMTP can be in what is left.
+pub(crate) fn is_mail_address(text: &str) -> bool {
+    let Some((local, domain)) = text.rsplit_once('@') else {
+        return false;
+    };
+    let atom = |atom: &str| {
+        let other = b"!#$%&'*+-/=?^_`{|}~";
+        !atom.is_empty()
+            && atom
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || other.contains(&byte))
+    };
+    let literal = domain.strip_prefix('[').and_then(|d| d.strip_suffix(']'));
+    let domain = match literal {
+        Some(address) => match address.strip_prefix("IPv6:") {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => address.parse::<Ipv4Addr>().is_ok(),
+        },
+        None => is_host(domain) && domain.parse::<IpAddr>().is_err(),
+    };
+    local.len() <= 64 && local.split('.').all(atom) && domain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relay_that_is_no_host_with_a_port_is_refused() {
+        let parsed = |relay: &str| {
+            let relay = relay.to_owned();
+            let mail = Mail {
+                relay,
+                ..Mail::default()
+            };
+            mail.host_and_port()
+                .map(|(host, port)| (host.to_owned(), port))
+        };
+        for wrong in [
+            "[::1:25",
+            "::1:25",
+            "::1]:25",
+            "[::1]25",
+            "[]:25",
+            "[127.0.0.1]:25",
+            "[relay]:25",
+            "localhost:25:30",
+            "a b:25",
+            " 127.0.0.1:25",
+            "127.0.0.1 :25",
+            "127.0.0.1:25 ",
+            "127.0.0.1:+25",
+            "127.0.0.1:-1",
+            "127.0.0.1:",
+            "127.0.0.1:65536",
+            "127.0.0.1.5:25",
+            "relay:smtp",
+            "re\tlay:25",
+            "relay..org:25",
+            ".relay:25",
+            "-relay:25",
+            "relay/x:25",
+            "user@relay:25",
+        ] {
+            assert_eq!(parsed(wrong), None, "{wrong:?}");
+        }
+        for (right, host, port) in [
+            ("localhost:25", "localhost", 25),
+            ("127.0.0.1:65535", "127.0.0.1", 65535),
+            ("[2001:db8::1]:587", "2001:db8::1", 587),
+            (
+                "mail_out.relay-1.example.org:465",
+                "mail_out.relay-1.example.org",
+                465,
+            ),
+        ] {
+            assert_eq!(parsed(right), Some((host.to_owned(), port)), "{right:?}");
+        }
+    }
+
+    #[test]
+    fn address_that_could_be_more_than_an_address_is_refused() {
+        for wrong in [
+            "",
+            "a",
+            "@b.org",
+            "a@",
+            "a@b.org>",
+            "a b@c.org",
+            "a@b.c>,<evil@x.y",
+            "\"a\\\"<x@y>\"@example.org",
+            "a..b@example.org",
+            ".a@example.org",
+            "a@b.org\r\nRCPT TO:<c@d.org>",
+            "a@x@y.org",
+            "ä@example.org",
+            "x@[127.0.0.1].y",
+            "x@127.0.0.1",
+            "a\0@b.org",
+        ] {
+            assert!(!is_mail_address(wrong), "{wrong:?}");
+        }
+        for right in [
+            "ana@example.org",
+            "a.b+c@relay",
+            "x!y%z@example.org",
+            "-o@example.org",
+            "x@[127.0.0.1]",
+            "x@[IPv6:::1]",
+        ] {
+            assert!(is_mail_address(right), "{right:?}");
+        }
+    }
 
     #[test]
     fn mail_settings_that_make_no_sense_are_named() {
@@ -97,7 +242,7 @@ mod tests {
         assert_eq!(good.host_and_port(), Some(("relay.example.org", 587)));
         assert_eq!(Mail::default().problem(), None);
         type Change = fn(&mut Mail);
-        let cases: [(&str, Change); 10] = [
+        let cases: [(&str, Change); 11] = [
             ("mail.relay", |mail| mail.relay = "relay.example.org".into()),
             ("mail.relay", |mail| {
                 mail.relay = "relay.example.org:0".into()
@@ -109,6 +254,9 @@ mod tests {
             ("mail.authorities", |mail| mail.authorities = PathBuf::new()),
             ("mail.user", |mail| mail.user = "cordon".into()),
             ("mail.user", |mail| mail.password_file = "/etc/p".into()),
+            ("mail.user", |mail| {
+                (mail.user, mail.password_file) = ("a\0b".into(), "/etc/p".into());
+            }),
             ("mail.user", |mail| {
                 mail.relay = "[::1]:25".into();
                 mail.security = Security::None;

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 /// Why somebody is told of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Occasion {
     /// It waits for an approval that the recipient may give.
     Waits,
@@ -42,21 +44,21 @@ impl Occasion {
 }
 
 /// A line of a notice.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// Number of the request.
     pub(super) request: String,
     pub(super) occasion: Occasion,
+    /// Number of the change.
+    pub(super) number: i64,
 }
 
-/// A notice for one recipient. `portal` is the address of the portal, `domain` what is right of the `@` of the sender,
-/// `through` the number of the newest change in it.
+/// A notice for one recipient; without lines, a test. `portal` is the address of the portal.
 pub(super) struct Notice<'a> {
     pub(super) from: &'a str,
     pub(super) to: &'a str,
     pub(super) lines: &'a [Line],
     pub(super) portal: &'a str,
-    pub(super) through: i64,
     pub(super) at: OffsetDateTime,
 }
 
@@ -70,11 +72,17 @@ impl Notice<'_> {
             lines => format!("{} requests", lines.len()),
         };
         let date = self.at.format(&Rfc2822).unwrap_or_default();
-        // The same notice sent twice, after a crash, is one for programs that look at this field.
+        // The same notice sent twice, after a crash, is one for programs that look at this field; two tests are two.
         let domain = from
             .rsplit_once('@')
             .map_or("localhost", |(_, domain)| domain);
-        let name = format!("{}:{}", self.through, to);
+        let mut name = to.to_owned();
+        for line in self.lines {
+            let _ = write!(name, ":{}", line.number);
+        }
+        if self.lines.is_empty() {
+            let _ = write!(name, ":{}", self.at.unix_timestamp_nanos());
+        }
         let id = evidence::digest::Sha256Digest::of(name.as_bytes()).to_string();
         let id = id.get(..32).unwrap_or_default();
         let mut text = format!(
@@ -82,7 +90,10 @@ impl Notice<'_> {
              Message-ID: <{id}@{domain}>\r\nAuto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n\
              Content-Type: text/plain; charset=us-ascii\r\nContent-Transfer-Encoding: 7bit\r\n\r\n"
         );
-        for Line { request, occasion } in self.lines {
+        for Line {
+            request, occasion, ..
+        } in self.lines
+        {
             let (says, portal) = (occasion.says(), self.portal);
             let _ = write!(
                 text,
@@ -104,7 +115,6 @@ mod tests {
             to: "ana@example.org",
             lines,
             portal: "https://portal.example.org:8443/",
-            through: 7,
             at: OffsetDateTime::UNIX_EPOCH,
         };
         notice.text()
@@ -112,7 +122,12 @@ mod tests {
 
     fn line(request: &str, occasion: Occasion) -> Line {
         let request = request.to_owned();
-        Line { request, occasion }
+        let number = 7;
+        Line {
+            request,
+            occasion,
+            number,
+        }
     }
 
     #[test]

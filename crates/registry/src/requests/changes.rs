@@ -24,7 +24,9 @@ pub struct NumberedChange {
 }
 
 impl Registry {
-    /// Changes after the one of number `after`, oldest first, at most `most`.
+    /// Changes after the one of number `after` that say something to others than their author, oldest first, at most `most`.
+    ///
+    /// What somebody does with drafts is left out: anybody may have as many of them as the bounds of requests allow.
     ///
     /// # Errors
     /// The database's.
@@ -36,7 +38,15 @@ impl Registry {
         // No change is ever removed, so rows keep their numbers, also when the file is compacted.
         let rows: Vec<(i64, String, i64, String, String, String)> = sqlx::query_as(
             "SELECT rowid, request, at, step, state, author FROM request_history
-             WHERE rowid > ? ORDER BY rowid LIMIT ?",
+             WHERE rowid > ?
+               AND CASE state
+                   WHEN 'submitted' THEN step IN ('submit', 'edit')
+                   WHEN 'returned' THEN step = 'return'
+                   WHEN 'refused' THEN step = 'refuse'
+                   WHEN 'approved' THEN step = 'approve'
+                   WHEN 'issued' THEN step <> 'approve'
+                   ELSE 0 END
+             ORDER BY rowid LIMIT ?",
         )
         .bind(after)
         .bind(most)
@@ -62,6 +72,21 @@ impl Registry {
     pub async fn newest_request_change(&self) -> Result<i64, RequestError> {
         let query = "SELECT coalesce(max(rowid), 0) FROM request_history";
         Ok(sqlx::query_scalar(query)
+            .fetch_one(self.inner.people.read())
+            .await?)
+    }
+
+    /// Number of the newest change before `at`; 0 when there is none.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn newest_request_change_before(
+        &self,
+        at: OffsetDateTime,
+    ) -> Result<i64, RequestError> {
+        let query = "SELECT coalesce(max(rowid), 0) FROM request_history WHERE at < ?";
+        Ok(sqlx::query_scalar(query)
+            .bind(at.unix_timestamp())
             .fetch_one(self.inner.people.read())
             .await?)
     }

@@ -58,6 +58,17 @@ async fn two_approve_and_then_there_is_the_certificate_that_they_saw() {
         "draft", "submit", "return", "edit", "submit", "approve", "approve", "issue",
     ];
     assert_eq!(steps, expected);
+    // Of which others have to know these, and nobody of drafts, of edits before the request is handed in, and of a first approval.
+    let changes = world.registry.request_changes(0, 500).await.unwrap();
+    let told: Vec<&str> = changes.iter().map(|c| c.step.as_str()).collect();
+    assert_eq!(told, ["submit", "return", "submit", "approve", "issue"]);
+    let newest = world.registry.newest_request_change().await.unwrap();
+    assert_eq!(changes.last().map(|c| c.number), Some(newest));
+    let before = world.registry.newest_request_change_before(NOW);
+    assert_eq!(before.await.unwrap(), 0);
+    let later = NOW + time::Duration::SECOND;
+    let before = world.registry.newest_request_change_before(later);
+    assert_eq!(before.await.unwrap(), newest);
     assert_eq!(record.certificates.len(), 2);
     // Every step and the certificate have their events, and the act's own has everybody in it.
     let told = event(&world, "request.issue");
