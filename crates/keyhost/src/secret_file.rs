@@ -1,8 +1,11 @@
-//! Files with secrets.
+//! Files with secrets, and other files that a configuration names.
+//!
+//! A file is opened without waiting and read only if it is a regular one: whoever names a pipe or a device would otherwise have
+//! a service wait for ever, or read without end.
 
-use std::fs::File;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use zeroize::Zeroizing;
@@ -16,17 +19,14 @@ pub const SECRET_MAX: u64 = 16 * 1024;
 /// A text for the operator, which names the file and nothing of what is in it.
 pub fn read(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
     let shown = path.display();
-    let file = File::open(path).map_err(|error| format!("{shown}: {error}"))?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| format!("{shown}: {error}"))?;
+    let (file, metadata) = open(path)?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!(
             "{shown} is a secret and others may read it (mode {mode:03o}): chmod 600"
         ));
     }
-    let mut bytes = contents(file, path, most)?;
+    let mut bytes = contents(file, &metadata, path, most)?;
     while bytes
         .last()
         .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
@@ -41,19 +41,77 @@ pub fn read(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
 /// # Errors
 /// A text for the operator.
 pub fn read_public(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
-    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    contents(file, path, most)
+    let (file, metadata) = open(path)?;
+    contents(file, &metadata, path, most)
 }
 
-fn contents(file: File, path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
-    // One piece of memory from the beginning: what a growing one leaves behind is not wiped.
-    let size = usize::try_from(most).unwrap_or(0).saturating_add(2);
-    let mut bytes = Zeroizing::new(Vec::with_capacity(size));
-    let mut taken = file.take(most.saturating_add(1));
-    let read = taken.read_to_end(&mut bytes);
-    read.map_err(|error| format!("{}: {error}", path.display()))?;
-    if u64::try_from(bytes.len()).is_ok_and(|len| len > most) {
+/// Opens a regular file.
+fn open(path: &Path) -> Result<(File, Metadata), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(format!("{} is no regular file", path.display())),
+    }
+}
+
+fn contents(
+    file: File,
+    metadata: &Metadata,
+    path: &Path,
+    most: u64,
+) -> Result<Zeroizing<Vec<u8>>, String> {
+    let len = metadata.len();
+    if len > most {
         return Err(format!("{} is too long", path.display()));
     }
+    // One piece of memory from the beginning: what a growing one leaves behind is not wiped.
+    // Beside what is read there is room for the reader to find the end in it, too.
+    let size = usize::try_from(len).unwrap_or(0).saturating_add(64);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(size));
+    let mut taken = file.take(len.saturating_add(1));
+    let read = taken.read_to_end(&mut bytes);
+    read.map_err(|error| format!("{}: {error}", path.display()))?;
+    if u64::try_from(bytes.len()).is_ok_and(|read| read > len) {
+        return Err(format!("{} grew while it was read", path.display()));
+    }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipe_folder_and_device_are_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo")
+            .args(["-m", "600"])
+            .arg(&pipe)
+            .status();
+        assert!(made.unwrap().success());
+        for path in [&pipe, folder.path(), Path::new("/dev/zero")] {
+            let refused = read_public(path, 100).unwrap_err();
+            assert!(refused.contains("no regular file"), "{refused}");
+        }
+        let refused = read(&pipe, 100).unwrap_err();
+        assert!(refused.contains("no regular file"), "{refused}");
+    }
+
+    #[test]
+    fn file_is_read_up_to_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "12345\n").unwrap();
+        assert_eq!(**read_public(&path, 6).unwrap(), *b"12345\n");
+        let refused = read_public(&path, 5).unwrap_err();
+        assert!(refused.contains("too long"), "{refused}");
+        std::fs::write(&path, "").unwrap();
+        assert!(read_public(&path, 5).unwrap().is_empty());
+    }
 }
