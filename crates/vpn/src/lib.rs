@@ -62,6 +62,7 @@ mod users;
 mod wrong_chains;
 
 pub use command::{Command, Reply};
+pub use identity::{check_host, check_own_identity};
 pub use journal::Central;
 pub use ocsp::{OcspRequest, OcspTransport};
 pub use pki::ocsp::OcspPolicy;
