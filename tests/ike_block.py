@@ -92,6 +92,18 @@ except TimeoutError:
 """
 
 
+# Has the name of an interface's lock as another user, until its input ends.
+SQUAT = """
+import os, socket, sys
+os.setuid(65534)
+lock = socket.socket(socket.AF_UNIX)
+lock.bind("\\0cordon/vpn/tunnel0")
+lock.listen()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
 class Clear(Lab):
     """Two networks with a cable between them, over which each would reach the other."""
 
@@ -146,10 +158,14 @@ def run_in(lab, daemon, *order, code=0):
     return lab.network.run(daemon.side, CORDON, "vpn", order[0], "--config", daemon.file, *order[1:], code=code)
 
 
-def start(daemon):
-    """Starts a daemon, also one that ran before: what its log said then does not count."""
+def fresh(daemon):
+    """A daemon that is to start, also one that ran before: what its log said then does not count."""
     (daemon.folder / "log").unlink(missing_ok=True)
-    return daemon.start()
+    return daemon
+
+
+def start(daemon):
+    return fresh(daemon).start()
 
 
 def run(suite):
@@ -243,6 +259,58 @@ def run(suite):
         with lab.clear(expected=None):
             pass
         assert lab.found >= PACKETS, lab.found
+
+    with suite.case("another configuration of the same interface takes nothing away: refused, without a trace"):
+        other = Daemon(lab, "client", connection(suite=None, remote="10.207.0.9", other="10.5.9.0/24"))
+        # Without a tunnel that runs, only the table says whose it is.
+        run_in(lab, ours, "block")
+        rules = lab.network.run("client", "nft", "list", "ruleset").stdout
+        for order in ("block", "unblock", "up", "check"):
+            done = run_in(lab, other, order, code=1)
+            contains(done.stdout + done.stderr, str(ours.file)[-60:])
+        equal(lab.network.run("client", "nft", "list", "ruleset").stdout, rules, "the rules")
+        assert not (other.folder / "control.sock").exists(), "a socket of a refused start"
+        # The same file from another place, and an edited one, are the same tunnel.
+        lab.network.run("client", CORDON, "vpn", "block", "--config", "vpn.toml", cwd=ours.folder)
+        start(theirs)
+        with fresh(ours):
+            ours.up()
+            rules = lab.network.run("client", "nft", "list", "ruleset").stdout
+            socket = (ours.folder / "control.sock").stat().st_ino
+            contains(run_in(lab, other, "up", code=1).stderr, str(ours.process.child.pid))
+            # The same file, changed meanwhile, and another with the socket of the one that runs.
+            ours.write(connection(suite=None, other="10.5.9.0/24"))
+            contains(run_in(lab, ours, "up", code=1).stderr, "belongs to a tunnel that runs")
+            other.file.write_text(other.file.read_text().replace("tunnel0", "tunnel1").replace("control.sock", str(ours.folder / "control.sock")))
+            contains(run_in(lab, other, "up", code=1).stderr, "another program listens")
+            contains(run_in(lab, other, "check", code=1).stdout, "another tunnel answers")
+            equal(lab.network.run("client", "nft", "list", "ruleset").stdout, rules, "the rules")
+            equal((ours.folder / "control.sock").stat().st_ino, socket, "the socket of the tunnel that runs")
+            lab.ping(source=INSIDE["client"])
+        equal(theirs.process.stop(), 0, "exit code")
+        run_in(lab, theirs, "unblock")
+        assert "cordon_" not in lab.network.run("client", "nft", "list", "tables").stdout, "tables after `unblock --interface`"
+        # One that an earlier version left says nothing: the next start takes it over.
+        lab.network.run("client", "nft", "add table inet cordon_tunnel0")
+        ours.write(connection(suite=None, child=child))
+        run_in(lab, ours, "block")
+        contains(lab.network.run("client", "nft", "list", "table", "inet", "cordon_tunnel0").stdout, "10.5.2.0/24")
+        run_in(lab, ours, "unblock")
+
+    with suite.case("a file in the place of the status socket stays, and so does a lock of another user"):
+        precious = ours.folder / "precious"
+        precious.write_text("precious")
+        ours.file.write_text(ours.file.read_text().replace("control.sock", "precious"))
+        contains(run_in(lab, ours, "check", code=1).stdout, "is no socket")
+        contains(run_in(lab, ours, "up", code=1).stderr, "is no socket")
+        equal(precious.read_text(), "precious", "a file that `status` names")
+        assert "cordon_" not in lab.network.run("client", "nft", "list", "tables").stdout, "tables of a refused start"
+        ours.write(connection(suite=None, child=child))
+        with lab.python("client", SQUAT, stdin=subprocess.PIPE) as squatter:
+            equal(squatter.stdout.readline(), "ready\n", "a lock of nobody's")
+            with fresh(ours):
+                ours.says("another user holds the lock")
+            squatter.communicate("\n", timeout=10)
 
     with suite.case("a host without nftables refuses to start, or says what is missing"):
         command = ["env", "PATH=/nowhere", CORDON, "vpn", "block", "--config", ours.file]

@@ -1,10 +1,11 @@
 """`cordon vpn check`: what `up` would refuse, what this host lacks, what would leave in the clear; and that it changes nothing."""
 
 import json
+import os
 import subprocess
 
 from tests.harness import CORDON, contains, equal, run as execute
-from tests.ike_lab import Daemon, Lab, connection
+from tests.ike_lab import OURS, Daemon, Lab, connection
 
 
 def check(daemon, code, *before):
@@ -112,3 +113,26 @@ def run(suite):
         lab.network.run("client", "ip", "link", "add", "tunnel0", "type", "veth", "peer", "name", "other")
         has(check(Daemon(lab, "client", connection()), 1), "error interface.name", "tunnel0")
         lab.network.run("client", "ip", "link", "delete", "tunnel0")
+
+    with suite.case("pipes and devices as the file or the secret are errors at once, and are read by nobody"):
+        daemon = Daemon(lab, "client", connection(auth='psk_file = "pipe"'))
+        os.mkfifo(daemon.folder / "pipe", 0o600)
+        has(check(daemon, 1), "error", "pipe is no regular file")
+        for file in (daemon.folder / "pipe", "/dev/zero"):
+            for order in ("check", "up", "block", "prepare"):
+                contains(execute(CORDON, "vpn", order, "--config", file, code=1, timeout=20).stderr, "no regular file")
+        large = daemon.folder / "large"
+        with large.open("wb") as file:
+            file.truncate(1 << 40)
+        contains(execute(CORDON, "vpn", "check", "--config", large, code=1, timeout=20).stderr, "too long")
+
+    with suite.case("an identity of ours that is a pattern, and peers and networks of nobody, are errors"):
+        for own in ("any", "*.example.org", "*@example.org", "CN=*, O=Example", "-x"):
+            daemon = Daemon(lab, "client", connection(local_id=own))
+            has(check(daemon, 1), "error", json.dumps(own)[1:-1])
+            for order in ("up", "prepare"):
+                lab.network.run("client", CORDON, "vpn", order, "--config", daemon.file, code=1)
+        for remote, what in ((OURS, "this host itself"), ("0.0.0.0", "nobody"), ("224.0.0.1", "multicast"), ("255.255.255.255", "broadcast")):
+            has(check(Daemon(lab, "client", connection(remote=remote)), 1), "error", remote, what)
+        for other in ("127.0.0.0/8", "224.0.0.0/4"):
+            has(check(Daemon(lab, "client", connection(other=other)), 1), "error", other)

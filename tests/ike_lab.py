@@ -36,6 +36,8 @@ class Daemon:
         self.secret("psk", SECRET)
         self.write(connections)
         self.process = None
+        # One that was killed left its table, which is of another file.
+        self.unblock()
 
     def write(self, connections):
         self.file.write_text(f"""
@@ -69,8 +71,10 @@ name = "tunnel0"
         else:
             equal(self.process.stop(), 0, "exit code")
         # Somebody else's tunnel may come next between the same networks.
-        command = ["ip", "netns", "exec", self.namespace, CORDON, "vpn", "unblock", "--interface", "tunnel0"]
-        run(*command)
+        self.unblock()
+
+    def unblock(self):
+        run("ip", "netns", "exec", self.namespace, CORDON, "vpn", "unblock", "--interface", "tunnel0")
 
     def log(self):
         text = (self.folder / "log").read_text(errors="replace")

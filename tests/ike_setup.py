@@ -4,6 +4,9 @@ import contextlib
 import json
 import os
 import pty
+import re
+import shlex
+import signal
 import subprocess
 import time
 
@@ -62,6 +65,17 @@ class Hosts:
         self.run(side, "nft", rules)
 
 
+def without(command):
+    """A command in which an option that is named again counts as it was named last."""
+    kept = {}
+    words = list(command)
+    while words:
+        word = words.pop(0)
+        value = words.pop(0) if str(word).startswith("--") and words and not str(words[0]).startswith("--") else None
+        kept[word] = value
+    return [part for word, value in kept.items() for part in ([word] if value is None else [word, value])]
+
+
 def site_to_site(suite, hosts):
     folder = suite.folder / "tunnel"
     command = ["vpn", "init", "site-to-site", "--remote", OUTSIDE["server"], "--remote-network", "10.2.0.1/24", "--out", folder, "--tar"]
@@ -83,10 +97,51 @@ def site_to_site(suite, hosts):
             for option, value in zip(wrong[::2], wrong[1::2]):
                 arguments[arguments.index(option) + 1] = value
             hosts.cordon("client", *arguments, "--yes", code=code)
+        nonsense = [["--remote", address] for address in (OUTSIDE["client"], "0.0.0.0", "224.0.0.1", "255.255.255.255", "127.0.0.1")]
+        nonsense += [["--remote-network", network] for network in ("0.0.0.0/0", "::/0", "127.0.0.0/8", "224.0.0.0/4")]
+        for option, value in [*nonsense, ["--interface", "a/b"]]:
+            done = hosts.cordon("client", *without([*command, option, value]), "--yes", code=None)
+            assert done.returncode in (1, 2), f"{option} {value}: {done}"
         # Without a terminal nobody can answer or confirm.
         contains(hosts.cordon("client", "vpn", "init", "site-to-site", code=2, stdin=subprocess.DEVNULL).stderr, "--yes")
         contains(hosts.cordon("client", *command, code=2, stdin=subprocess.DEVNULL).stderr, "--yes")
         assert not folder.exists(), "files of a refused call"
+
+    with suite.case("site to site: what others could have put there, or know, is no secret of ours"):
+        planted = suite.folder / "planted"
+        here = planted / "here"
+        init = ["vpn", "init", "site-to-site", "--remote", OUTSIDE["server"], "--remote-network", "10.2.0.1/24", "--out", planted, "--yes"]
+        known = suite.folder / "known"
+        known.write_text("0" * 64)
+        known.chmod(0o600)
+
+        def refused(what):
+            before = sorted(planted.rglob("*"))
+            contains(hosts.cordon("client", *init, code=1).stderr, what)
+            equal(sorted(planted.rglob("*")), before, "files of a refused call")
+
+        here.mkdir(mode=0o700, parents=True)
+        (here / "secret").symlink_to(known)
+        refused("is a link")
+        (here / "secret").unlink()
+        for text in ("", "x\n"):
+            (here / "secret").touch(mode=0o600)
+            (here / "secret").write_text(text)
+            refused("64 hexadecimal digits")
+        (here / "secret").unlink()
+        here.chmod(0o777)
+        refused("only this user can write")
+        here.chmod(0o700)
+        os.chown(here, 65534, 65534)
+        refused("only this user can write")
+        here.rmdir()
+        os.umask(0)
+        try:
+            hosts.cordon("client", *without([*init, "--files-only", "--out", suite.folder / "new" / "folder"]))
+        finally:
+            os.umask(0o022)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in [suite.folder / "new", *(suite.folder / "new").rglob("*")]}
+        equal({name for name, mode in modes.items() if mode & 0o077}, set(), "what others may do with new files")
 
     with suite.case("site to site: two bare hosts answer each other, and so do the hosts behind them"):
         said = hosts.cordon("client", *command, "--yes").stdout
@@ -106,6 +161,10 @@ def site_to_site(suite, hosts):
             contains(hosts.ping("client", here, code=1).stderr, "does not come up")
             with hosts.daemon("server", there):
                 contains(hosts.ping("client", here).stdout, "3 of 3")
+                # A second tunnel of this host gets an interface of its own, by itself.
+                second = [*command, "--out", suite.folder / "second", "--remote", "10.207.0.77", "--remote-network", "10.5.0.1/24"]
+                hosts.cordon("client", *without(second), "--yes", code=None)
+                contains((suite.folder / "second/here/vpn.toml").read_text(), 'name = "cordon1"')
                 answer = json.loads(hosts.ping("server", there, "--json").stdout)
                 equal((answer["source"], answer["target"]), ("10.2.0.1", "10.1.0.1"), "source and target")
                 hosts.run("client-behind", "ping", "-c", 2, "-i", "0.2", "-W", 2, "10.2.0.9")
@@ -170,10 +229,48 @@ def gateway_and_devices(suite, hosts):
     gateway, laptop = suite.folder / "gateway", suite.folder / "laptop-7"
     of_site = [*site.arguments(), "--yes"]
 
+    with suite.case("gateway and road warrior: nothing is issued whose key cannot be stored, or whose name is a pattern"):
+        issued = lambda: len(site.ask("pki", "list")["certificates"])
+        before = issued()
+        tiny = suite.folder / "tiny"
+        tiny.mkdir()
+        execute("mount", "-t", "tmpfs", "-o", "size=16k,mode=755", "tmpfs", tiny)
+        suite.finally_do(lambda: execute("umount", tiny, code=None))
+        (tiny / "full").write_bytes(bytes(16 << 10))
+        for out in ("/proc/x", tiny / "x"):
+            init = ["vpn", "init", "gateway", *of_site, "--name", "g.example.org", "--network", "10.2.0.1/24", "--out", out]
+            hosts.cordon("server", *init, code=1)
+        for name in ("any", "*.example.org", "*@example.org", "CN=*, O=x", "-x"):
+            init = ["vpn", "init", "gateway", *of_site, f"--name={name}", "--network", "10.2.0.1/24", "--out", suite.folder / "any"]
+            hosts.cordon("server", *init, code=2)
+        init = ["vpn", "init", "gateway", *of_site, "--name", "g.example.org", "--network", "10.2.0.1/24", "--out", suite.folder / "any"]
+        hosts.cordon("server", *init, "--crl-url", "file:///etc", code=2)
+        equal(issued(), before, "certificates of refused calls")
+        assert not (suite.folder / "any").exists() and [path.name for path in tiny.iterdir()] == ["full"], "files of refused calls"
+
+    with suite.case("gateway and road warrior: a certificate whose key is lost all the same is named, with the command that revokes it"):
+        lost = suite.folder / "lost"
+        init = ["vpn", "init", "gateway", *of_site, "--name", "lost.example.org", "--network", "10.2.0.1/24", "--out", lost, "--files-only"]
+        with subprocess.Popen(hosts.network.command("server", CORDON, *init), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+            # Room was made, and the certificate is being issued, when somebody takes the name.
+            while child.poll() is None and not lost.exists():
+                pass
+            os.kill(child.pid, signal.SIGSTOP)
+            with open(lost / "gateway.pem", "x"):
+                os.kill(child.pid, signal.SIGCONT)
+            said = child.communicate(timeout=30)[1]
+        equal(child.returncode, 1, "exit code")
+        serial, command = re.search(r"certificate (\w+) was issued", said)[1], re.search(r"`cordon (pki revoke [^`]*)`", said)[1]
+        hosts.cordon("server", *shlex.split(command))
+        revoked = [one for one in site.ask("pki", "list")["certificates"] if one["serial"] == serial]
+        assert len(revoked) == 1 and "cessation" in json.dumps(revoked), revoked
+        equal([path.name for path in lost.iterdir()], ["gateway.pem"], "what is left: the other file")
+
     with suite.case("gateway and road warrior: certificates of the site, a pool, a tunnel that answers"):
         made = ["vpn", "init", "gateway", *of_site, "--name", "gateway.example.org", "--network", "10.2.0.1/24", "--out", gateway]
         said = hosts.cordon("server", *made).stdout
-        contains(said, "roadwarrior")
+        for part in ("roadwarrior", "name    gateway.example.org", "reach   10.2.0.0/24"):
+            contains(said, part)
         own = (gateway / "gateway.pem").read_bytes()
         hosts.cordon("server", *made)
         equal((gateway / "gateway.pem").read_bytes(), own, "the certificate after the same call")
@@ -201,6 +298,13 @@ def gateway_and_devices(suite, hosts):
     with suite.case("what is not a gateway's file, and a site that does not answer, are refused without a trace"):
         made = ["vpn", "init", "roadwarrior", *of_site, "--gateway", laptop / "vpn.toml", "--address", OUTSIDE["server"], "--device", "x"]
         contains(hosts.cordon("client", *made, "--out", suite.folder / "x", code=1).stderr, "init gateway")
+        # Whoever has this name in his file is let in by every device: so it must be one gateway's.
+        settings = (gateway / "vpn.toml").read_text()
+        for name in ("any", "*.example.org", "*@example.org", "CN=*, O=x"):
+            hostile = suite.folder / "hostile.toml"
+            hostile.write_text(settings.replace('"gateway.example.org"', f'"{name}"'))
+            made = ["vpn", "init", "roadwarrior", *of_site, "--gateway", hostile, "--address", OUTSIDE["server"], "--device", "x"]
+            contains(hosts.cordon("client", *made, "--out", suite.folder / "x", code=1).stderr, "several identities")
         made = ["vpn", "init", "gateway", "--data", suite.folder / "none", "--yes", "--name", "g.example.org", "--network", "10.2.0.1/24"]
         hosts.cordon("server", *made, "--out", suite.folder / "x", code=1)
         assert not (suite.folder / "x").exists(), "files of a refused call"

@@ -1,6 +1,9 @@
-//! Files with secrets.
+//! Files with secrets, and other files that a configuration names.
+//!
+//! A file is opened without waiting and read only if it is a regular one: whoever names a pipe or a device would otherwise have
+//! a service wait for ever, or read without end.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -16,52 +19,15 @@ pub const SECRET_MAX: u64 = 16 * 1024;
 /// # Errors
 /// A text for the operator, which names the file and nothing of what is in it.
 pub fn read(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
-    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    secret(file, path, most)
-}
-
-/// What [`read`] gives, of a regular file only: a pipe that nobody writes to would keep the reader for ever.
-///
-/// # Errors
-/// A text for the operator, which names the file and nothing of what is in it.
-pub fn read_regular(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
-    secret(regular(path)?, path, most)
-}
-
-/// What [`read_public`] gives, of a regular file only.
-///
-/// # Errors
-/// A text for the operator.
-pub fn read_regular_public(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
-    contents(regular(path)?, path, most)
-}
-
-/// Opens a regular file, and waits for nothing else.
-fn regular(path: &Path) -> Result<File, String> {
     let shown = path.display();
-    let mut options = OpenOptions::new();
-    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
-    let file = options.read(true).custom_flags(flags).open(path);
-    let file = file.map_err(|error| format!("{shown}: {error}"))?;
-    match file.metadata() {
-        Ok(metadata) if metadata.is_file() => Ok(file),
-        Ok(_) => Err(format!("{shown} is no regular file")),
-        Err(error) => Err(format!("{shown}: {error}")),
-    }
-}
-
-fn secret(file: File, path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
-    let shown = path.display();
-    let metadata = file
-        .metadata()
-        .map_err(|error| format!("{shown}: {error}"))?;
+    let (file, metadata) = open(path)?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!(
             "{shown} is a secret and others may read it (mode {mode:03o}): chmod 600"
         ));
     }
-    let mut bytes = contents(file, path, most)?;
+    let mut bytes = contents(file, &metadata, path, most)?;
     while bytes
         .last()
         .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
@@ -76,45 +42,91 @@ fn secret(file: File, path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, Stri
 /// # Errors
 /// A text for the operator.
 pub fn read_public(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
-    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    contents(file, path, most)
+    let (file, metadata) = open(path)?;
+    contents(file, &metadata, path, most)
 }
 
-fn contents(file: File, path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+/// Opens a regular file.
+fn open(path: &Path) -> Result<(File, Metadata), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(format!("{} is no regular file", path.display())),
+    }
+}
+
+fn contents(
+    file: File,
+    metadata: &Metadata,
+    path: &Path,
+    most: u64,
+) -> Result<Zeroizing<Vec<u8>>, String> {
+    let len = metadata.len();
+    if len > most {
+        return Err(format!("{} is too long", path.display()));
+    }
     // One piece of memory from the beginning: what a growing one leaves behind is not wiped.
-    let size = usize::try_from(most).unwrap_or(0).saturating_add(2);
+    // Beside what is read there is room for the reader to find the end in it, too.
+    let size = usize::try_from(len).unwrap_or(0).saturating_add(64);
     let mut bytes = Zeroizing::new(Vec::with_capacity(size));
-    let mut taken = file.take(most.saturating_add(1));
+    let mut taken = file.take(len.saturating_add(1));
     let read = taken.read_to_end(&mut bytes);
     read.map_err(|error| format!("{}: {error}", path.display()))?;
-    if u64::try_from(bytes.len()).is_ok_and(|len| len > most) {
-        return Err(format!("{} is too long", path.display()));
+    if u64::try_from(bytes.len()).is_ok_and(|read| read > len) {
+        return Err(format!("{} grew while it was read", path.display()));
     }
     Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{Permissions, set_permissions, write};
+    use std::fs::Permissions;
 
     use super::*;
 
     #[test]
-    fn regular_files_only_are_read_and_secrets_of_their_owner() {
+    fn pipe_folder_and_device_are_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo")
+            .args(["-m", "600"])
+            .arg(&pipe)
+            .status();
+        assert!(made.unwrap().success());
+        for path in [&pipe, folder.path(), Path::new("/dev/zero")] {
+            let refused = read_public(path, 100).unwrap_err();
+            assert!(refused.contains("no regular file"), "{refused}");
+        }
+        let refused = read(&pipe, 100).unwrap_err();
+        assert!(refused.contains("no regular file"), "{refused}");
+    }
+
+    #[test]
+    fn secret_that_others_may_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
-        write(&path, "word\n").unwrap();
+        std::fs::write(&path, "word\n").unwrap();
         for (mode, taken) in [(0o600, true), (0o400, true), (0o640, false), (0o666, false)] {
-            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(read_regular(&path, 16).is_ok(), taken, "{mode:o}");
-            assert!(read_regular_public(&path, 16).is_ok(), "{mode:o}");
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read(&path, 16).is_ok(), taken, "{mode:o}");
+            assert!(read_public(&path, 16).is_ok(), "{mode:o}");
         }
-        assert!(read_regular_public(&path, 4).is_err());
-        let pipe = folder.path().join("pipe");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
-        for other in [&pipe, Path::new("/dev/zero"), folder.path()] {
-            assert!(read_regular(other, 16).is_err(), "{other:?}");
-            assert!(read_regular_public(other, 16).is_err(), "{other:?}");
-        }
+    }
+
+    #[test]
+    fn file_is_read_up_to_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "12345\n").unwrap();
+        assert_eq!(**read_public(&path, 6).unwrap(), *b"12345\n");
+        let refused = read_public(&path, 5).unwrap_err();
+        assert!(refused.contains("too long"), "{refused}");
+        std::fs::write(&path, "").unwrap();
+        assert!(read_public(&path, 5).unwrap().is_empty());
     }
 }

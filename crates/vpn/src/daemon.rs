@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use audit::journal::{Journal, JournalOptions};
 use ikev2::CrashSecret;
+use keyhost::secret_file;
 use socket2::SockRef;
 use sys::privileges;
 use time::OffsetDateTime;
@@ -104,6 +105,9 @@ fn unprivileged(
     })
 }
 
+/// Bytes of a file with revocation lists at most.
+const CRL_MAX: u64 = 64 << 20;
+
 /// Reads revocation lists from files, PEM or DER.
 ///
 /// # Errors
@@ -111,10 +115,8 @@ fn unprivileged(
 pub fn read_crls(files: &[PathBuf]) -> io::Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     for file in files {
-        let bytes = std::fs::read(file).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", file.display()))
-        })?;
-        all.extend(split_crls(bytes));
+        let bytes = secret_file::read_public(file, CRL_MAX).map_err(io::Error::other)?;
+        all.extend(split_crls(bytes.to_vec()));
     }
     Ok(all)
 }

@@ -12,10 +12,15 @@
 //! ```
 //!
 //! What carries the tunnel itself (IKE, ESP, AH) and what the host needs to have an address (neighbour
-//! discovery, DHCP) passes. One table for each interface, named after it.
+//! discovery, DHCP) passes. One table for each interface, named after it; it belongs to one configuration file (`owner`), and
+//! neither another one nor its daemon can replace or remove it.
 //!
 //! A packet that is on its way through the rules of a table while the table is replaced passes: it meets the old rules
 //! no more, and not yet the new ones. So while one is replaced, a second one with the new rules is in force.
+
+mod owner;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -24,10 +29,15 @@ use std::process::{Command, Stdio};
 
 use tunnel::config::{BackendConfig, Enforce, FirewallConfig, Prefix, StaticConfig};
 
+pub use self::owner::Owner;
+use self::owner::Table;
 use crate::config::{ConnectionConfig, DaemonConfig};
 
 /// Folders in which `nft` is looked for besides `PATH`: services are often started without these.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
+
+/// Times that a table is looked at anew, where others change it meanwhile.
+const TRIES: usize = 5;
 
 /// Why the firewall is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +47,9 @@ pub enum FirewallError {
     NoProgram(std::io::Error),
     #[error("nftables refuses table {table}: {reason}")]
     Refused { table: String, reason: String },
+    /// It is another tunnel's, which would be without protection.
+    #[error("table {table} of nftables belongs to another configuration, {file}")]
+    Foreign { table: String, file: String },
 }
 
 /// Packets that one tunnel interface holds back.
@@ -148,29 +161,37 @@ impl Firewall {
         table(&self.interface)
     }
 
-    /// Puts it into force in one step, in place of an earlier one of the same interface.
+    /// Puts it into force in one step, in place of an earlier one of the same interface and file.
     ///
     /// # Errors
     /// [`FirewallError`]; what was in force before stays so.
-    pub fn install(&self) -> Result<(), FirewallError> {
+    pub fn install(&self, owner: &Owner) -> Result<(), FirewallError> {
         self.check_name()?;
         let (table, cover) = (self.table(), cover(&self.interface));
-        run(&cover, &self.script(&cover))?;
+        // Refused before anything is changed.
+        Table::look(&table)?.beginning(&table, owner)?;
+        self.make(&cover, owner)?;
         sys::grace::wait_for_packets_under_way();
-        let installed = run(&table, &self.script(&table));
+        let installed = self.make(&table, owner);
         sys::grace::wait_for_packets_under_way();
         // Also where the new rules were refused: then the earlier ones stay, alone as before.
-        run(&cover, &deletion(&cover)).and(installed)
+        take_away(&cover, owner).and(installed)
     }
 
     /// Has `nft` and the kernel look at the rules without putting them into force.
     ///
     /// # Errors
     /// [`FirewallError`], as of [`Self::install`].
-    pub fn check(&self) -> Result<(), FirewallError> {
+    pub fn check(&self, owner: &Owner) -> Result<(), FirewallError> {
         self.check_name()?;
         let table = self.table();
-        nft(&["--check", "-f", "-"], &table, &self.script(&table)).map(drop)
+        let script = Table::look(&table)?.beginning(&table, owner)? + &self.script(&table, owner);
+        nft(&["--check", "-f", "-"], &table, &script).map(drop)
+    }
+
+    fn make(&self, table: &str, owner: &Owner) -> Result<(), FirewallError> {
+        let script = self.script(table, owner);
+        change(table, |found| Ok(found.beginning(table, owner)? + &script))
     }
 
     fn check_name(&self) -> Result<(), FirewallError> {
@@ -200,9 +221,8 @@ impl Firewall {
     }
 
     /// The input of `nft` that makes `table`. All of it takes effect at once or not at all.
-    fn script(&self, table: &str) -> String {
-        let mut text = deletion(table);
-        let _ = writeln!(text, "table inet {table} {{");
+    fn script(&self, table: &str, owner: &Owner) -> String {
+        let mut text = format!("table inet {table} {{\n{}", owner.declaration());
         let sets = [
             ("bypass", self.bypass.clone()),
             // From the narrowest to the widest, as routes are chosen: the first rule that fits decides.
@@ -273,14 +293,57 @@ impl Firewall {
     }
 }
 
-/// Takes the firewall of an interface out of force. None there is no error.
+/// Takes the firewall of an interface out of force, if it is the owner's; without one, whose ever it is. None there is no error.
 ///
 /// # Errors
 /// [`FirewallError`]; it stays in force then.
-pub fn remove(interface: &str) -> Result<(), FirewallError> {
+pub fn remove(interface: &str, owner: Option<&Owner>) -> Result<(), FirewallError> {
     let (table, cover) = (table(interface), cover(interface));
+    let Some(owner) = owner else {
+        return run(&table, &(deletion(&cover) + &deletion(&table)));
+    };
+    // Refused before anything is changed.
+    Table::look(&table)?.removal(&table, owner)?;
     // One that was killed while it replaced the table left both.
-    run(&table, &(deletion(&cover) + &deletion(&table)))
+    take_away(&cover, owner)?;
+    take_away(&table, owner)
+}
+
+/// Whether an interface has a firewall in force that is not the owner's.
+///
+/// # Errors
+/// [`FirewallError`], where the host does not say.
+pub fn is_taken(interface: &str, owner: Option<&Owner>) -> Result<bool, FirewallError> {
+    let table = table(interface);
+    let found = Table::look(&table)?;
+    Ok(match owner {
+        Some(owner) => found.removal(&table, owner).is_err(),
+        None => found != Table::Missing,
+    })
+}
+
+fn take_away(table: &str, owner: &Owner) -> Result<(), FirewallError> {
+    change(table, |found| found.removal(table, owner))
+}
+
+/// Has `nft` change a table as it was found. What others did to it meanwhile makes `nft` refuse the script: then it is looked at
+/// anew.
+fn change(
+    table: &str,
+    script: impl Fn(&Table) -> Result<String, FirewallError>,
+) -> Result<(), FirewallError> {
+    let mut found = Table::look(table)?;
+    for _ in 1..TRIES {
+        let Err(error) = run(table, &script(&found)?) else {
+            return Ok(());
+        };
+        let now = Table::look(table)?;
+        if now == found {
+            return Err(error);
+        }
+        found = now;
+    }
+    run(table, &script(&found)?)
 }
 
 /// The input of `nft` after which there is no such table. It is declared first, as deleting what is not there is an error.
@@ -409,6 +472,3 @@ fn nft(arguments: &[&str], table: &str, script: &str) -> Result<Vec<u8>, Firewal
             .to_owned(),
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,6 +4,7 @@
 //! [`Host::look`] asks the system once; [`findings`] decides on what it said, and has tests that way. Mistakes of the
 //! file itself are [`crate::ResolveError`]s.
 
+mod addresses;
 mod certificates;
 mod routes;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::thread::CapabilitySet;
@@ -21,6 +23,7 @@ use tunnel::config::{BackendConfig, Enforce, ModeConfig, Prefix};
 use tunnel::link;
 use tunnel::outer::udp::bind;
 
+pub use addresses::{unfit_network, unfit_peer};
 pub use routes::HostRoute;
 
 use crate::config::{Carrier, DaemonConfig, IKE_PORT, NAT_PORT, Start};
@@ -99,6 +102,8 @@ pub struct Host {
     addresses: Vec<IpAddr>,
     /// Folders in which the daemon could not make its files, and of which setting.
     unwritable: Vec<(&'static str, PathBuf)>,
+    /// Whether something other than a socket has the name of the status socket.
+    is_status_taken: bool,
     /// Whether the daemon of this file runs: ports and interface are its own then.
     is_serving: bool,
 }
@@ -143,6 +148,8 @@ impl Host {
             routes: routes::read(),
             addresses: networks.iter().map(|network| network.address).collect(),
             unwritable: unwritable(config, folder),
+            is_status_taken: std::fs::symlink_metadata(folder.join(&config.status))
+                .is_ok_and(|found| !found.file_type().is_socket()),
             is_serving,
         }
     }
@@ -211,6 +218,7 @@ fn unwritable(config: &DaemonConfig, folder: &Path) -> Vec<(&'static str, PathBu
 pub fn findings(config: &DaemonConfig, host: &Host) -> Vec<Finding> {
     let mut found = Vec::new();
     start(config, host, &mut found);
+    addresses::findings(config, host, &mut found);
     in_the_clear(config, &mut found);
     networks(config, host, &mut found);
     outer_addresses(config, &mut found);
@@ -290,6 +298,13 @@ fn start(config: &DaemonConfig, host: &Host, found: &mut Vec<Finding>) {
             ),
         ));
     }
+    if host.is_status_taken {
+        found.push(Finding::error(
+            "status",
+            format!("{} is there and is no socket", config.status.display()),
+            "name another path; that file stays as it is",
+        ));
+    }
     for (setting, folder) in &host.unwritable {
         found.push(Finding::error(
             *setting,
@@ -304,6 +319,12 @@ fn start(config: &DaemonConfig, host: &Host, found: &mut Vec<Finding>) {
             "add [[connection]]: see docs/tunnels/setup.md",
         ));
     }
+}
+
+/// Whether this host has an interface of a name.
+#[must_use]
+pub fn has_interface(name: &str) -> bool {
+    nix::net::if_::if_nametoindex(name).is_ok()
 }
 
 /// Networks that only tunnels may carry, with the connection that says so.

@@ -12,6 +12,8 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
 
+use crate::host::unfit_peer;
+
 /// Mark of an opaque identity, which has no form of its own.
 const KEY_ID: &str = "keyid:";
 
@@ -63,6 +65,59 @@ fn key_id(text: &str) -> Result<Vec<u8>, String> {
         None => return Err(bad()),
     };
     (!data.is_empty()).then_some(data).ok_or_else(bad)
+}
+
+/// Reads an identity of this side: one that a peer who names it means, and nothing besides. A certificate for `any` would
+/// otherwise be a name by which a peer lets everybody in.
+///
+/// # Errors
+/// A text for the operator.
+pub(super) fn parse_own(text: &str) -> Result<Identification, String> {
+    if text.starts_with('-') {
+        return Err(format!(
+            "{text:?} begins like an option, and is no identity"
+        ));
+    }
+    match parse_peer(text)? {
+        PeerId::Exactly(id) => Ok(id),
+        PeerId::Any | PeerId::Matching(_) => Err(format!(
+            "{text:?} stands for several identities: our own is one"
+        )),
+    }
+}
+
+/// Checks what is to be `local_id`: exactly one identity, and no pattern.
+///
+/// # Errors
+/// A text for the operator.
+pub fn check_own_identity(text: &str) -> Result<(), String> {
+    parse_own(text).map(drop)
+}
+
+/// Checks the name of a host by which peers know it, and for which it is certified: a host name or an address.
+///
+/// # Errors
+/// A text for the operator.
+pub fn check_host(text: &str) -> Result<(), String> {
+    let id = parse_own(text)?;
+    if let Ok(address) = text.parse() {
+        return match unfit_peer(address) {
+            Some(what) => Err(format!("{text} {what}")),
+            None => Ok(()),
+        };
+    }
+    // RFC 1123 §2.1, RFC 1035 §2.3.4.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(plain)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    match id.kind == IdType::FQDN && text.len() <= 253 && text.split('.').all(is_label) {
+        true => Ok(()),
+        false => Err(format!("{text:?} is no host name and no address")),
+    }
 }
 
 /// Reads the identities that a peer may have: one, `any`, or a pattern: `*.police.test` for hosts with one label
@@ -290,6 +345,32 @@ mod tests {
             "192.0.2.*",
         ] {
             assert!(parse_peer(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn own_identity_is_one_and_no_pattern() {
+        for own in [
+            "gw.police.test",
+            "a@police.test",
+            "192.0.2.1",
+            "CN=gw,O=x",
+            "keyid:any",
+            "keyid:CN=*",
+        ] {
+            assert_eq!(parse_own(own), parse(own), "{own}");
+            assert_eq!(parse_peer(own), parse(own).map(PeerId::Exactly), "{own}");
+        }
+        for wrong in [
+            "any",
+            "*.police.test",
+            "*@police.test",
+            "CN=*, O=x",
+            "-x",
+            "",
+            "%any",
+        ] {
+            assert!(parse_own(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -18,6 +18,7 @@
 //! - `control` decides, without sockets and clocks; [`daemon`] does.
 //! - [`report`] is what the operator sees.
 //! - [`firewall`] keeps unprotected packets off the cable, [`confinement`] the daemon within its bounds.
+//! - [`InterfaceLock`] lets one tunnel start for each interface.
 //! - [`host`] finds what of a configuration this host cannot carry out.
 //! - [`manual`] is for tunnels with manual keys, without IKE.
 //!
@@ -37,6 +38,7 @@ pub mod firewall;
 pub mod host;
 mod identity;
 mod ike_sender;
+mod interface_lock;
 mod journal;
 mod links;
 pub mod manual;
@@ -62,6 +64,8 @@ mod users;
 mod wrong_chains;
 
 pub use command::{Command, Reply};
+pub use identity::{check_host, check_own_identity};
+pub use interface_lock::{InterfaceError, InterfaceLock};
 pub use journal::Central;
 pub use ocsp::{OcspRequest, OcspTransport};
 pub use pki::ocsp::OcspPolicy;

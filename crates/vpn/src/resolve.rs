@@ -339,7 +339,7 @@ impl<'a> Reader<'a> {
         let fits = mistakes.take(self.check()).is_some();
         let remote_id = mistakes.take(self.remote_id());
         let place = self.place.clone();
-        let id = |text: &String| identity::parse(text).map_err(|what| wrong(&*place, what));
+        let id = |text: &String| identity::parse_own(text).map_err(|what| wrong(&*place, what));
         let named = mistakes.take(config.local_id.as_ref().map(id).transpose());
         // Settings that do not go together would be complained about in other words.
         let proofs = match remote_id.as_ref().filter(|_| fits) {
@@ -441,7 +441,7 @@ impl<'a> Reader<'a> {
                 self.wrong("our certificate's subject is no identity: name a `local_id`")
             })?,
             (None, None) => match &config.login {
-                Some(login) => identity::parse(&login.name).map_err(|what| self.wrong(what))?,
+                Some(login) => identity::parse_own(&login.name).map_err(|what| self.wrong(what))?,
                 None => return Err(self.wrong("a shared secret needs `local_id`")),
             },
         };

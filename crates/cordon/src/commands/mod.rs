@@ -33,6 +33,7 @@ mod vpn_ocsp;
 mod vpn_ping;
 mod vpn_prepare;
 pub(crate) mod vpn_profile;
+mod vpn_status_socket;
 pub(crate) mod vpn_up;
 
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! `cordon vpn`: tunnels.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +21,9 @@ use vpn::firewall::Firewall;
 use vpn::manual;
 
 use super::vpn_client::{self, Request};
-use super::{field, list, print, read_text, text, vpn_firewall, write_out};
+use super::vpn_load::read_secret_settings;
+use super::vpn_status_socket::StatusSocket;
+use super::{field, list, print, text, vpn_firewall, write_out};
 use crate::cli::{StatusFormat, Vpn};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::listener::{self, Listener};
@@ -80,18 +81,7 @@ pub(crate) fn signer() -> Outcome {
 /// Reads the description of a tunnel. Others must not be able to read its keys.
 fn read_config(path: &Path) -> Outcome<StaticConfig> {
     let what = || format!("the tunnel {}", path.display());
-    let metadata = std::fs::metadata(path).or_hint(what(), "name an existing file")?;
-    if metadata.permissions().mode() & 0o077 != 0 {
-        let mode = metadata.permissions().mode() & 0o777;
-        return Err(Failure::new(
-            anyhow::anyhow!(
-                "{} holds keys and others may read it (mode {mode:03o})",
-                path.display()
-            ),
-            format!("chmod 600 {}", path.display()),
-        ));
-    }
-    StaticConfig::parse(&read_text(path)?).or_hint(
+    StaticConfig::parse(&read_secret_settings(path)?).or_hint(
         what(),
         "see docs/tunnels/settings.md for what the file holds",
     )
@@ -108,11 +98,7 @@ pub(super) struct Front {
 }
 
 impl Front {
-    async fn bind(config: &StaticConfig) -> Outcome<Self> {
-        let status = match &config.status {
-            Some(socket) => Some(bind_status(socket)?),
-            None => None,
-        };
+    async fn bind(config: &StaticConfig, status: Option<UnixListener>) -> Outcome<Self> {
         let metrics = match &config.metrics {
             Some(metrics) => Some(bind_metrics(metrics.listen).await?),
             None => None,
@@ -142,10 +128,17 @@ async fn run_static(path: &Path) -> Outcome {
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
-    // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
+    // Before anything is changed: a start that is refused takes nothing away from the tunnel that runs.
+    let _lock = vpn_firewall::lock(&config.interface.name, config.backend)?;
+    let mut status = match &config.status {
+        Some(socket) => Some(StatusSocket::bind(socket).await?),
+        None => None,
+    };
+    // Before the first socket outside: from here on nothing goes in the clear, whatever happens to this process.
     let firewall = Firewall::of_static(&config);
-    vpn_firewall::put_in_force(firewall.as_ref())?;
-    let front = Front::bind(&config).await?;
+    vpn_firewall::put_in_force(firewall.as_ref(), &vpn_firewall::owner(path)?)?;
+    let listener = status.as_mut().and_then(|socket| socket.listener.take());
+    let front = Front::bind(&config, listener).await?;
     let hint = match config.backend {
         BackendConfig::User => {
             "run as root or with CAP_NET_ADMIN; names, addresses and ports must be free on this host"
@@ -159,10 +152,7 @@ async fn run_static(path: &Path) -> Outcome {
         .await
         .or_hint("the tunnel cannot start", hint)?;
     let result = serve(path, &config, front, run, handle).await;
-    if let Some(socket) = &config.status {
-        // It is only a name; a new tunnel replaces it.
-        let _ = std::fs::remove_file(socket);
-    }
+    drop(status);
     vpn_firewall::say_what_stays(firewall.as_ref());
     // After a failure the routes of transport mode stay as well.
     result?;
@@ -274,21 +264,6 @@ fn try_reload(path: &Path, handle: &dyn ManualKeying, keys: &mut Keys) -> Outcom
         .take([&config.sa.outbound, &config.sa.inbound])
         .or_hint("new keys", hint)?;
     handle.rekey(&config).or_hint("new keys", hint)
-}
-
-pub(super) fn bind_status(socket: &Path) -> Outcome<UnixListener> {
-    let what = || format!("status socket {}", socket.display());
-    let hint = "choose another path for `status`, in a folder that exists";
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).or_hint(what(), hint);
-        }
-        _ => {}
-    }
-    let listener = UnixListener::bind(socket).or_hint(what(), hint)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
-        .or_hint(what(), hint)?;
-    Ok(listener)
 }
 
 /// Answers each connection with the tunnel's state; a tunnel with manual keys takes no other order.

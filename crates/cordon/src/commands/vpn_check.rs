@@ -10,8 +10,8 @@ use vpn::firewall::Firewall;
 use vpn::host::{self, Finding, Host, Severity};
 
 use super::vpn_client::{Request, ask};
-use super::vpn_load::{folder_of, load_all, start_signer};
-use super::{print, read_text, vpn_firewall};
+use super::vpn_load::{folder_of, load_all, read_settings, start_signer};
+use super::{print, text, vpn_firewall};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(path: &Path, json: bool) -> Outcome {
@@ -63,11 +63,11 @@ pub(super) fn line(finding: &Finding) -> String {
 
 /// Finds what `up` would find, and what it would not notice.
 pub(super) async fn findings(path: &Path) -> Outcome<Vec<Finding>> {
-    let text = read_text(path)?;
+    let file = read_settings(path)?;
     let folder = folder_of(path);
     let signer = start_signer()?;
     let mut found = Vec::new();
-    let config = match load_all(path, &text, &signer) {
+    let config = match load_all(path, &file, &signer) {
         Ok(loaded) => {
             found.extend(loaded.certificate_findings(folder, OffsetDateTime::now_utc()));
             Some(loaded.config)
@@ -76,7 +76,7 @@ pub(super) async fn findings(path: &Path) -> Outcome<Vec<Finding>> {
             let each = mistakes.into_iter();
             found.extend(each.map(|one| Finding::error(one.setting, one.found, one.remedy)));
             // What a file says can be held against the host even if not all that it names can be read.
-            let parsed: Option<DaemonConfig> = toml::from_str(&text).ok();
+            let parsed: Option<DaemonConfig> = toml::from_str(&file).ok();
             parsed.map(|mut config| {
                 config.status = folder.join(&config.status);
                 config
@@ -91,7 +91,19 @@ pub(super) async fn findings(path: &Path) -> Outcome<Vec<Finding>> {
         format!("status socket {}", config.status.display()),
         "choose another path for `status`",
     )?;
-    let is_serving = ask(&config.status, &Request::Status).await.is_ok();
+    let state = ask(&config.status, &Request::Status).await.ok();
+    let interface = state.as_ref().map(|state| text(state, "interface"));
+    let is_serving = interface == Some(config.interface.name.as_str());
+    if let Some(other) = interface.filter(|_| !is_serving) {
+        found.push(Finding::error(
+            "status",
+            format!(
+                "at {} another tunnel answers, that of interface {other}",
+                config.status.display()
+            ),
+            "name another path",
+        ));
+    }
     found.extend(host::findings(
         &config,
         &Host::look(&config, folder, is_serving),
@@ -106,9 +118,8 @@ pub(super) async fn findings(path: &Path) -> Outcome<Vec<Finding>> {
         ));
     }
     if let Some(firewall) = Firewall::of_daemon(&config)
-        && let Err(error) = firewall.check()
+        && let Err(failure) = vpn_firewall::check(&firewall, path)
     {
-        let failure = vpn_firewall::failed(error);
         found.push(Finding::error(
             "firewall",
             failure.message(),

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use vpn::report::{DaemonStatus, openmetrics};
 
-use super::vpn_load::folder_of;
-use super::{field, list, print, read_text, text};
+use super::vpn_load::{folder_of, read_settings};
+use super::{field, list, print, text};
 use crate::cli::VpnSocket;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
@@ -50,7 +50,7 @@ pub(crate) fn socket_of(target: &VpnSocket) -> Outcome<PathBuf> {
     let path = target.config.as_deref().unwrap_or(Path::new(""));
     let hint = "name the file with which the daemon was started, or its socket with --socket";
     let what = || format!("cannot find the daemon's socket in {}", path.display());
-    let table: toml::Table = toml::from_str(&read_text(path)?).or_hint(what(), hint)?;
+    let table: toml::Table = toml::from_str(&read_settings(path)?).or_hint(what(), hint)?;
     let status = table.get("status").and_then(toml::Value::as_str);
     let status = status.ok_or_else(|| anyhow::anyhow!("there is no `status`"));
     let status = PathBuf::from(status.or_hint(what(), hint)?);

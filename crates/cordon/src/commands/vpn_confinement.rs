@@ -6,8 +6,7 @@ use keyhost::KeyHost;
 use toml::{Table, Value};
 use vpn::confinement::{self, ConfinementError, Files};
 
-use super::read_text;
-use super::vpn_load::start_signer;
+use super::vpn_load::{read_settings, start_signer};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Folders that systemd makes for a service.
@@ -23,7 +22,7 @@ pub(crate) fn begin(config: &Path) -> Outcome<KeyHost> {
     let hint = "see docs/tunnels/security.md, \"What the daemon cannot do\"";
     confinement::forbid_dumps().or_hint("the tunnels cannot start", hint)?;
     let signer = start_signer()?;
-    let text = read_text(config)?;
+    let text = read_settings(config)?;
     let table: Table = toml::from_str(&text).map_err(|error| {
         let error = anyhow::anyhow!("{}: {error}", config.display());
         Failure::new(

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use pki::name::{AltName, Subject};
 use serde_json::json;
-use zeroize::Zeroizing;
 
 use super::openvpn::{alt_name, certify};
+use super::vpn_init::files::Files;
+use super::vpn_init::issued::Issued;
 use crate::cli::SiteArgs;
-use crate::control::write_new;
-use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::openvpn::CertificateRequest;
 
 /// `cordon vpn gateway-certificate`.
@@ -32,37 +32,32 @@ pub(crate) async fn run(args: &GatewayCertificate, json: bool) -> Outcome {
         let error = anyhow::anyhow!("{} exists already", out.display());
         return Err(Failure::new(error, "name a new folder with --out"));
     }
+    for name in &args.name {
+        vpn::check_host(name).map_err(|what| {
+            let hint = "name the gateway as its peers know it, such as vpn.example.org";
+            Failure::usage(format!("--name {what}"), hint)
+        })?;
+    }
+    let mut files = Files::new(out);
+    for name in ["gateway.pem", "devices-ca.pem", "root.pem"] {
+        files.later(name);
+    }
     // Before anything is issued, which has to be revoked where it cannot be stored.
-    durable::create_dir_all(out).or_hint(
-        format!("cannot make {}", out.display()),
-        "check the parent folder",
-    )?;
+    let reserved = files.reserve()?;
     let names: Vec<AltName> = args.name.iter().map(|name| alt_name(name)).collect();
     let subject = Subject::new(args.name.first().cloned().unwrap_or_default());
     let request = |csr| CertificateRequest::Server { csr };
-    let identity = match certify(&args.site, &subject, &names, request).await {
-        Ok(identity) => identity,
-        Err(failure) => {
-            // Only the empty folder of above.
-            let _ = std::fs::remove_dir(out);
-            return Err(failure);
-        }
-    };
+    let identity = certify(&args.site, &subject, &names, request).await?;
+    let issued = Issued::of(&identity.chain_pem, &args.site);
     // One file, so that a renewal is one rename.
-    let own = Zeroizing::new(format!(
-        "{}\n{}",
-        identity.key_pem.trim_end(),
-        identity.chain_pem
-    ));
-    let files = [
-        ("gateway.pem", own.as_bytes()),
-        ("devices-ca.pem", identity.devices_ca_pem.as_bytes()),
-        ("root.pem", identity.root_pem.as_bytes()),
-    ];
+    let own = format!("{}\n{}", identity.key_pem.trim_end(), identity.chain_pem);
+    files.add("gateway.pem", own.into_bytes());
+    files.add("devices-ca.pem", identity.devices_ca_pem.into_bytes());
+    files.add("root.pem", identity.root_pem.into_bytes());
+    let written = reserved.write(&files);
+    written.map_err(|failure| issued.lost(&failure))?;
     let mut summary = String::new();
-    for (name, bytes) in files {
-        let file = out.join(name);
-        write_new(&file, bytes)?;
+    for file in files.names() {
         summary.push_str(&format!("wrote {}\n", file.display()));
     }
     let value = json!({ "name": args.name, "folder": out });

@@ -1,8 +1,12 @@
 //! `cordon vpn init`: from a few questions to both sides' files.
 
-mod files;
+pub(super) mod files;
+pub(super) mod issued;
 mod local;
 mod questions;
+mod refused;
+mod tar;
+mod task;
 mod text;
 
 use std::net::IpAddr;
@@ -10,16 +14,18 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use pki::name::{AltName, Subject};
-use serde_json::json;
 use tunnel::config::Prefix;
+use vpn::config::DaemonConfig;
 use zeroize::Zeroizing;
 
 use self::files::Files;
+use self::issued::Issued;
 use self::questions::Questions;
-use self::text::{Client, Gateway, Side};
+use self::task::Task;
+use self::text::{Client, Gateway, GatewayFile, Side};
 use super::openvpn::{alt_name, certify};
-use super::vpn_prepare::{self, Step};
-use super::{print, read_text, vpn_check};
+use super::vpn_load::read_settings;
+use super::vpn_prepare::check_interface;
 use crate::cli::SiteArgs;
 use crate::failure::{Failure, Outcome};
 use crate::openvpn::CertificateRequest;
@@ -65,6 +71,26 @@ pub(crate) struct Common {
     /// Say what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Interface of the tunnel; the first of cordon0, cordon1 and so on that no other tunnel of this host has, unless given.
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+}
+
+impl Common {
+    /// The interface for settings: that of the option, else of the same file where it is there already, else a free one.
+    fn interface(&self, files: &Files, settings: &str, is_here: bool) -> Outcome<String> {
+        if let Some(name) = &self.interface {
+            check_interface(name)?;
+            return Ok(name.clone());
+        }
+        let known = files.existing(settings)?;
+        let known = known.and_then(|bytes| toml::from_slice::<DaemonConfig>(&bytes).ok());
+        match known {
+            Some(known) => Ok(known.interface.name),
+            None if is_here => local::free_interface(&files.path(settings)),
+            None => Ok(local::INTERFACE.to_owned()),
+        }
+    }
 }
 
 /// `cordon vpn init site-to-site`.
@@ -161,9 +187,13 @@ impl Site {
     }
 
     /// Where a list of the site is fetched.
-    fn list(&self, name: &str) -> Option<String> {
-        let base = self.crl_url.as_ref()?.trim_end_matches('/');
-        Some(format!("{base}/{name}.crl"))
+    fn list(&self, name: &str) -> Outcome<Option<String>> {
+        let Some(base) = &self.crl_url else {
+            return Ok(None);
+        };
+        let url = format!("{}/{name}.crl", base.trim_end_matches('/'));
+        refused::unfit_url(base, &url)?;
+        Ok(Some(url))
     }
 }
 
@@ -230,22 +260,26 @@ async fn site_to_site(args: SiteToSite, json: bool) -> Outcome {
         args.remote_network,
         &[],
     )?;
-    refuse_common(&here, &there)?;
-    if local.is_ipv4() != remote.is_ipv4() {
-        let what = format!("{local} and {remote} are of different families");
-        return Err(Failure::usage(
-            what,
-            "name the IPv4 or the IPv6 addresses of both",
-        ));
+    refused::common_networks(&here, &there)?;
+    refused::unfit_addresses(local, remote, !args.files_only)?;
+    for networks in [&here, &there] {
+        refused::unfit_networks(networks)?;
+        refused::everything(networks)?;
     }
     let mut files = Files::new(&args.out);
     let secret = match files.existing_secret("here/secret")? {
         // The other side may have it already.
-        Some(secret) => secret,
+        Some(secret) => {
+            refused::unfit_secret(&secret, &files.path("here/secret"))?;
+            secret
+        }
         None => generated()?,
     };
-    let side = |ours: (IpAddr, &[Prefix]), theirs: (IpAddr, &[Prefix])| {
+    let own_file = format!("here/{SETTINGS}");
+    let interface = args.common.interface(&files, &own_file, !args.files_only)?;
+    let side = |interface, ours: (IpAddr, &[Prefix]), theirs: (IpAddr, &[Prefix])| {
         let side = Side {
+            interface,
             ours,
             theirs,
             own: ours.1.iter().filter_map(text::host_of).collect(),
@@ -253,14 +287,14 @@ async fn site_to_site(args: SiteToSite, json: bool) -> Outcome {
         side.settings()
     };
     let (mine, other) = ((local, &*here), (remote, &*there));
-    files.add(&format!("here/{SETTINGS}"), side(mine, other).into_bytes());
+    files.add(&own_file, side(&interface, mine, other).into_bytes());
     files.add("here/secret", secret.to_vec());
     let carried = [
-        (SETTINGS, side(other, mine).into_bytes()),
+        (SETTINGS, side(local::INTERFACE, other, mine).into_bytes()),
         ("secret", secret.to_vec()),
     ];
     match args.tar {
-        true => files.add("there.tar", files::tar("there", &carried)),
+        true => files.add("there.tar", tar::archive("there", &carried)),
         false => {
             for (name, bytes) in carried {
                 files.add(&format!("there/{name}"), bytes);
@@ -274,16 +308,22 @@ async fn site_to_site(args: SiteToSite, json: bool) -> Outcome {
         false => "there holds the secret: carry the folder to the other gateway by a safe way",
     };
     let next = format!("{next}, and run in it\n  cordon vpn prepare --config {SETTINGS}");
-    finish(
-        &args.common,
+    let facts = vec![
+        format!("here    {local}, networks {}", text::shown(&here)),
+        format!("there   {remote}, networks {}", text::shown(&there)),
+        format!("tunnel  interface {interface} here"),
+    ];
+    let task = Task {
+        common: &args.common,
         ask,
         files,
-        &format!("here/{SETTINGS}"),
-        args.files_only,
-        &next,
+        settings: &own_file,
+        files_only: args.files_only,
+        facts,
+        next,
         json,
-    )
-    .await
+    };
+    task.run().await
 }
 
 async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
@@ -293,6 +333,13 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
         Some(name) => name.clone(),
         None => ask.one("Host name of this gateway", None, local::host_name())?,
     };
+    let all = match args.name.is_empty() {
+        true => vec![name.clone()],
+        false => args.name.clone(),
+    };
+    for name in &all {
+        refused::unfit_host(name)?;
+    }
     let networks = ask.networks(
         "Networks that peers reach",
         args.network.clone(),
@@ -309,9 +356,12 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
         let what = "peers get addresses of one network";
         return Err(Failure::usage(what, "name one with --pool"));
     };
-    refuse_common(&networks, &[pool])?;
+    refused::common_networks(&networks, &[pool])?;
+    refused::unfit_networks(&networks)?;
+    refused::unfit_networks(&[pool])?;
     let mut files = Files::new(&args.out);
-    let lists = match args.site.list("devices") {
+    let interface = args.common.interface(&files, SETTINGS, !args.files_only)?;
+    let lists = match args.site.list("devices")? {
         Some(url) => ("crl_urls", url),
         None => {
             let file = local::absolute(&data.join("pki/crl/devices.crl"))?;
@@ -319,6 +369,7 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
         }
     };
     let made = Gateway {
+        interface: &interface,
         name: &name,
         networks: &networks,
         pool,
@@ -326,6 +377,9 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
     };
     files.add(SETTINGS, made.settings().into_bytes());
     let known = files.existing_secret("gateway.pem")?;
+    if let Some(known) = &known {
+        refused::unfit_identity(known, &files.path("gateway.pem"))?;
+    }
     for file in ["gateway.pem", "devices-ca.pem", "root.pem"] {
         match (&known, files.existing(file)?) {
             (Some(_), Some(bytes)) => files.add(file, bytes.to_vec()),
@@ -337,68 +391,77 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
             (None, _) => files.later(file),
         }
     }
-    if known.is_none() && ask.agrees(&files, &args.common)? {
-        // What is in the way is known before anything is issued, which has to be revoked where it cannot be stored.
-        files.check()?;
-        let site = args.site.arguments(&data);
-        let all = match args.name.is_empty() {
-            true => vec![name.clone()],
-            false => args.name.clone(),
-        };
-        let names: Vec<AltName> = all.iter().map(|name| alt_name(name)).collect();
-        let request = |csr| CertificateRequest::Server { csr };
-        let identity = certify(&site, &Subject::new(&*name), &names, request).await?;
-        let (key, chain) = (identity.key_pem.trim_end(), &identity.chain_pem);
-        files.add("gateway.pem", format!("{key}\n{chain}").into_bytes());
-        files.add("devices-ca.pem", identity.devices_ca_pem.into_bytes());
-        files.add("root.pem", identity.root_pem.into_bytes());
-    }
     let next = format!(
         "devices of the site may come: `cordon vpn init roadwarrior` and `camera` write their side;\n\
          `cordon pki renew --file {}/gateway.pem … --watch` keeps the certificate valid",
         args.out.display()
     );
-    finish(
-        &args.common,
+    let facts = vec![
+        format!("name    {}", all.join(", ")),
+        format!(
+            "reach   {} through interface {interface}",
+            text::shown(&networks)
+        ),
+        format!("peers   get addresses of {}", text::network(&pool)),
+    ];
+    let mut task = Task {
+        common: &args.common,
         ask,
         files,
-        SETTINGS,
-        args.files_only,
-        &next,
+        settings: SETTINGS,
+        files_only: args.files_only,
+        facts,
+        next,
         json,
-    )
-    .await
+    };
+    let Some(begun) = task.begin()? else {
+        return Ok(());
+    };
+    let mut issued = None;
+    if known.is_none() {
+        let site = args.site.arguments(&data);
+        let names: Vec<AltName> = all.iter().map(|name| alt_name(name)).collect();
+        let request = |csr| CertificateRequest::Server { csr };
+        let identity = certify(&site, &Subject::new(&*name), &names, request).await?;
+        issued = Some(Issued::of(&identity.chain_pem, &site));
+        let (key, chain) = (identity.key_pem.trim_end(), &identity.chain_pem);
+        let files = &mut task.files;
+        files.add("gateway.pem", format!("{key}\n{chain}").into_bytes());
+        files.add("devices-ca.pem", identity.devices_ca_pem.into_bytes());
+        files.add("root.pem", identity.root_pem.into_bytes());
+    }
+    task.finish(begun, issued).await
 }
 
 async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
     let mut ask = Questions::new(&args.common);
     let data = ask.path("Folder of the site's data", args.site.data.clone())?;
     let file = ask.path("The gateway's settings (vpn.toml)", args.gateway)?;
-    let gateway = text::GatewayFile::read(&read_text(&file)?, &file)?;
+    let gateway = GatewayFile::read(&read_settings(&file)?, &file)?;
     let address = ask.one("Address of the gateway outside", args.address, None)?;
+    refused::unfit_gateway(address, &gateway)?;
     let device: String = ask.one("Name of the computer", args.device, None)?;
-    if !is_plain(&device) {
-        let what = format!("{device:?} cannot be the name of a folder");
-        return Err(Failure::usage(
-            what,
-            "use up to 64 letters, digits, - and ., as in laptop-7",
-        ));
-    }
+    refused::unfit_device(&device)?;
     let out = args.out.unwrap_or_else(|| PathBuf::from(&device));
     let mut files = Files::new(&out);
+    let interface = args.common.interface(&files, SETTINGS, false)?;
     let client = Client {
+        interface: &interface,
         gateway: &gateway,
         address,
         identity: "device.pem",
         passphrase: None,
-        list: args.site.list("services"),
+        list: args.site.list("services")?,
     };
     let settings = client.settings();
-    let services = read_text(&data.join("pki/services-ca.pem"))?;
+    let services = read_settings(&data.join("pki/services-ca.pem"))?;
     let known = match args.tar {
         true => None,
         false => files.existing_secret("device.pem")?,
     };
+    if let Some(known) = &known {
+        refused::unfit_identity(known, &files.path("device.pem"))?;
+    }
     let tar = format!("{device}.tar");
     match (&known, args.tar) {
         (_, true) => files.later(&tar),
@@ -409,40 +472,65 @@ async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
         files.add(SETTINGS, settings.clone().into_bytes());
         files.add("services-ca.pem", services.as_bytes().to_vec());
     }
-    if known.is_none() && ask.agrees(&files, &args.common)? {
-        files.check()?;
+    let next = format!(
+        "{} holds a private key: carry it to {device} by a safe way, and run there\n  cordon vpn prepare --config {SETTINGS}",
+        out.display()
+    );
+    let mut facts = vec![format!("device  {device}")];
+    facts.extend(of_gateway(&gateway, address));
+    let mut task = Task {
+        common: &args.common,
+        ask,
+        files,
+        settings: "",
+        files_only: true,
+        facts,
+        next,
+        json,
+    };
+    let Some(begun) = task.begin()? else {
+        return Ok(());
+    };
+    let mut issued = None;
+    if known.is_none() {
         let request = |csr| CertificateRequest::Device {
             name: device.clone(),
             csr,
         };
         let site = args.site.arguments(&data);
         let made = certify(&site, &Subject::new(&*device), &[], request).await?;
+        issued = Some(Issued::of(&made.chain_pem, &site));
         let own = Zeroizing::new(format!("{}\n{}", made.key_pem.trim_end(), made.chain_pem));
         match args.tar {
-            false => files.add("device.pem", own.as_bytes().to_vec()),
+            false => task.files.add("device.pem", own.as_bytes().to_vec()),
             true => {
                 let carried = [
                     (SETTINGS, settings.into_bytes()),
                     ("services-ca.pem", services.as_bytes().to_vec()),
                     ("device.pem", own.as_bytes().to_vec()),
                 ];
-                files.add(&tar, files::tar(&device, &carried));
+                task.files.add(&tar, tar::archive(&device, &carried));
             }
         }
     }
-    let next = format!(
-        "{} holds a private key: carry it to {device} by a safe way, and run there\n  cordon vpn prepare --config {SETTINGS}",
-        out.display()
-    );
-    finish(&args.common, ask, files, "", true, &next, json).await
+    task.finish(begun, issued).await
+}
+
+/// Says which gateway is meant, as its settings have it.
+fn of_gateway(gateway: &GatewayFile, address: IpAddr) -> [String; 2] {
+    [
+        format!("gateway {} at {address}", gateway.name),
+        format!("reach   {}", text::shown(&gateway.networks)),
+    ]
 }
 
 async fn camera(args: CameraArgs, json: bool) -> Outcome {
     let mut ask = Questions::new(&args.common);
     let data = ask.path("Folder of the site's data", args.site.data.clone())?;
     let file = ask.path("The gateway's settings (vpn.toml)", args.gateway)?;
-    let gateway = text::GatewayFile::read(&read_text(&file)?, &file)?;
+    let gateway = GatewayFile::read(&read_settings(&file)?, &file)?;
     let address = ask.one("Address of the gateway outside", args.address, None)?;
+    refused::unfit_gateway(address, &gateway)?;
     let folder = ask.path("The camera's folder", args.folder)?;
     let agent = folder.join("camera.toml");
     if let Err(error) = std::fs::metadata(&agent) {
@@ -453,93 +541,34 @@ async fn camera(args: CameraArgs, json: bool) -> Outcome {
         ));
     }
     let mut files = Files::new(&folder);
+    let interface = args.common.interface(&files, SETTINGS, false)?;
     let client = Client {
+        interface: &interface,
         gateway: &gateway,
         address,
         // Both are the agent's, which renews them.
         identity: "identity.pem",
         passphrase: Some("passphrase"),
-        list: args.site.list("services"),
+        list: args.site.list("services")?,
     };
     files.add(SETTINGS, client.settings().into_bytes());
-    let services = read_text(&data.join("pki/services-ca.pem"))?;
+    let services = read_settings(&data.join("pki/services-ca.pem"))?;
     files.add("services-ca.pem", services.as_bytes().to_vec());
     let next = format!(
         "the camera's agent keeps identity.pem in the same folder, once it has enrolled; run on the camera\n  \
          cordon vpn prepare --config {SETTINGS}"
     );
-    finish(&args.common, ask, files, "", true, &next, json).await
-}
-
-/// Writes the files and prepares this host, unless these are for another one.
-async fn finish(
-    common: &Common,
-    mut ask: Questions,
-    files: Files,
-    settings: &str,
-    files_only: bool,
-    next: &str,
-    json: bool,
-) -> Outcome {
-    files.check()?;
-    let file = files.path(settings);
-    let steps = match (files_only, files.text(settings)) {
-        (false, Some(text)) => vpn_prepare::steps_of(&text, &file)?,
-        _ => Vec::new(),
+    let task = Task {
+        common: &args.common,
+        ask,
+        files,
+        settings: "",
+        files_only: true,
+        facts: of_gateway(&gateway, address).into(),
+        next,
+        json,
     };
-    let said: Vec<String> = steps.iter().map(Step::to_string).collect();
-    let mut lines = files.describe();
-    lines.extend(said.iter().cloned());
-    let value = |done: bool, findings: &[vpn::host::Finding]| json!({ "files": files.names(), "steps": said, "done": done, "findings": findings });
-    if common.dry_run {
-        lines.insert(0, "would do, and has not done:".to_owned());
-        return print(json, &value(false, &[]), &lines.join("\n"));
-    }
-    if !ask.may_go_on(&lines)? {
-        return Err(Failure::new(
-            anyhow::anyhow!("nothing was done"),
-            "answer y to go on",
-        ));
-    }
-    files.write()?;
-    vpn_prepare::carry_out(&steps)?;
-    let findings = match files_only {
-        true => Vec::new(),
-        false => vpn_check::findings(&file).await?,
-    };
-    lines.extend(findings.iter().map(vpn_check::line));
-    lines.push(next.to_owned());
-    if !files_only {
-        let file = file.display();
-        lines.push(format!(
-            "start the tunnel with\n  cordon vpn up --config {file}\nand try it with\n  cordon vpn ping --config {file}"
-        ));
-    }
-    print(json, &value(true, &findings), &lines.join("\n"))?;
-    vpn_check::refuse_errors(&file, &findings)
-}
-
-/// Whether a device's name can be that of a folder, also in an archive, whose names have 100 bytes at most.
-fn is_plain(device: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    (1..=64).contains(&device.len()) && !device.starts_with(['.', '-']) && device.bytes().all(plain)
-}
-
-/// Refuses networks that both sides have: packets between them would never reach a gateway.
-fn refuse_common(ours: &[Prefix], theirs: &[Prefix]) -> Outcome {
-    for (one, other) in ours
-        .iter()
-        .flat_map(|one| theirs.iter().map(move |other| (one, other)))
-    {
-        if vpn::host::common(one, other) {
-            let (one, other) = (text::network(one), text::network(other));
-            return Err(Failure::usage(
-                format!("{one} and {other} have addresses in common"),
-                "each address must lie on one side only: change the networks of one side",
-            ));
-        }
-    }
-    Ok(())
+    task.run().await
 }
 
 /// Makes a secret of 256 bits, as text.
@@ -549,24 +578,4 @@ fn generated() -> Outcome<Zeroizing<Vec<u8>>> {
         .map_err(|_| Failure::new(anyhow::anyhow!("no random bytes"), "check the kernel"))?;
     let text = Zeroizing::new(hex::encode(bytes.as_ref()));
     Ok(Zeroizing::new(format!("{}\n", text.as_str()).into_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn device_names_stay_in_their_folder() {
-        assert!(super::is_plain("laptop-7.example.org") && super::is_plain(&"a".repeat(64)));
-        for bad in [
-            "",
-            "..",
-            ".ssh",
-            "-x",
-            "a/b",
-            "../a",
-            "a b",
-            &"a".repeat(65),
-        ] {
-            assert!(!super::is_plain(bad), "{bad:?}");
-        }
-    }
 }

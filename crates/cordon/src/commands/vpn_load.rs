@@ -3,13 +3,35 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use keyhost::KeyHost;
+use keyhost::{KeyHost, secret_file};
 use vpn::daemon;
 use vpn::{ResolveError, ResolvedConfig};
+use zeroize::Zeroizing;
 
 use super::{vpn_crls, vpn_ocsp};
 use crate::control;
 use crate::failure::{Failure, OrHint as _, Outcome};
+
+/// Bytes of a configuration at most.
+const SETTINGS_MAX: u64 = 8 << 20;
+
+/// Reads a configuration of tunnels: a file, for a pipe or device could keep the command waiting for ever.
+pub(super) fn read_settings(path: &Path) -> Outcome<Zeroizing<String>> {
+    text(secret_file::read_public(path, SETTINGS_MAX), path)
+}
+
+/// Reads a configuration that holds keys itself. Others must not be able to read it.
+pub(super) fn read_secret_settings(path: &Path) -> Outcome<Zeroizing<String>> {
+    text(secret_file::read(path, SETTINGS_MAX), path)
+}
+
+fn text(read: Result<Zeroizing<Vec<u8>>, String>, path: &Path) -> Outcome<Zeroizing<String>> {
+    const HINT: &str = "name the tunnel's file; check its rights";
+    let bytes = read.map_err(|what| Failure::new(anyhow::anyhow!("cannot read {what}"), HINT))?;
+    let text =
+        std::str::from_utf8(&bytes).or_hint(format!("cannot read {}", path.display()), HINT)?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
 
 pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))

@@ -10,8 +10,8 @@ use tunnel::config::Prefix;
 use vpn::config::{ConnectionConfig, DaemonConfig};
 
 use super::vpn_client::{Request, ask};
-use super::vpn_load::folder_of;
-use super::{field, list, print, read_text, text};
+use super::vpn_load::{folder_of, read_settings};
+use super::{field, list, print, text};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Echo requests, and how long each waits for its reply.
@@ -29,7 +29,7 @@ pub(crate) async fn run(
 ) -> Outcome {
     let hint = "see docs/tunnels/settings.md for what the file holds";
     let config: DaemonConfig =
-        toml::from_str(&read_text(path)?).or_hint(format!("{}", path.display()), hint)?;
+        toml::from_str(&read_settings(path)?).or_hint(format!("{}", path.display()), hint)?;
     let connection = chosen(&config, name)?;
     let socket = folder_of(path).join(&config.status);
     let before = up(&socket, connection, path).await?;

@@ -12,7 +12,8 @@ use vpn::config::{Carrier, DaemonConfig, Start};
 use vpn::firewall::{nft_json, nft_script};
 use vpn::host::{Forwarding, forwarded};
 
-use super::{field, list, print, read_text, text, vpn_check, vpn_firewall};
+use super::vpn_load::read_settings;
+use super::{field, list, print, text, vpn_check, vpn_firewall};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Begins the comments of our rules, by which they are found again.
@@ -43,7 +44,7 @@ impl fmt::Display for Step {
 }
 
 pub(crate) async fn run(path: &Path, dry_run: bool, json: bool) -> Outcome {
-    let steps = steps_of(&read_text(path)?, path)?;
+    let steps = steps_of(&read_settings(path)?, path)?;
     let said: Vec<String> = steps.iter().map(Step::to_string).collect();
     let mut lines = said.clone();
     if steps.is_empty() {
@@ -71,11 +72,16 @@ pub(super) fn steps_of(text: &str, file: &Path) -> Outcome<Vec<Step>> {
     let config: DaemonConfig = toml::from_str(text).or_hint(format!("{}", file.display()), hint)?;
     let interface = &config.interface.name;
     // The file may come from another host, and rules are carried out with root's rights.
-    if !is_name(interface) || interface.len() > MAX_INTERFACE {
-        return Err(Failure::new(
-            anyhow::anyhow!("{interface:?} cannot be named in a rule"),
-            "name the interface with letters and digits; ask who wrote the file",
-        ));
+    check_interface(interface)?;
+    let own = config
+        .connection
+        .iter()
+        .filter_map(|one| one.local_id.as_deref());
+    for id in own {
+        vpn::check_own_identity(id).map_err(|what| {
+            let error = anyhow::anyhow!("{}: local_id {what}", file.display());
+            Failure::new(error, "name this host itself there; ask who wrote the file")
+        })?;
     }
     let mut steps = Vec::new();
     for Forwarding { setting, file, .. } in forwarded(&config) {
@@ -92,6 +98,17 @@ pub(super) fn steps_of(text: &str, file: &Path) -> Outcome<Vec<Step>> {
     let rules: Value = serde_json::from_slice(&rules).or_hint("the rules of nft", "report this")?;
     steps.extend(holes(&config, &rules).into_iter().map(Step::Rule));
     Ok(steps)
+}
+
+/// Refuses an interface that could mean something else in a rule.
+pub(super) fn check_interface(name: &str) -> Outcome {
+    match is_name(name) && name.len() <= MAX_INTERFACE && !name.starts_with(['-', '.']) {
+        true => Ok(()),
+        false => Err(Failure::new(
+            anyhow::anyhow!("{name:?} cannot be named in a rule"),
+            "name the interface with up to 15 letters and digits; ask who wrote the file",
+        )),
+    }
 }
 
 pub(super) fn carry_out(steps: &[Step]) -> Outcome {

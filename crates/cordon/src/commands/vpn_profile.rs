@@ -13,6 +13,8 @@ use zeroize::Zeroizing;
 use super::openvpn::certify;
 use super::pki::new_password;
 use super::text;
+use super::vpn_init::files::Files;
+use super::vpn_init::issued::Issued;
 use crate::cli::SiteArgs;
 use crate::control::{Request, ask, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -61,8 +63,18 @@ pub(crate) async fn run(args: &ProfileArgs, json: bool) -> Outcome {
     }
     let name = args.device.as_ref().or(args.user.as_ref());
     let name = name.map(String::as_str).unwrap_or_default();
+    // Clients take whoever has this name for the gateway.
+    vpn::check_host(&args.gateway).map_err(|what| {
+        Failure::usage(
+            format!("--gateway {what}"),
+            "name the gateway as its certificate has it, such as vpn.example.org",
+        )
+    })?;
     // Before a certificate is issued for nothing.
     profile(args, name, &[], None)?;
+    let mut room = Files::new(&args.out);
+    room.later("profile");
+    let reserved = room.reserve()?;
     let (root_pem, identity) = match &args.device {
         Some(device) => enrol(&args.site, device).await?,
         None => {
@@ -77,7 +89,12 @@ pub(crate) async fn run(args: &ProfileArgs, json: bool) -> Outcome {
         .map(|der| der.to_vec())
         .unwrap_or_default();
     let profile = profile(args, name, &root_der, identity.as_ref())?;
-    let files = write(&args.out, name, &profile, &root_pem, identity.as_ref())?;
+    drop(reserved);
+    let files = write(&args.out, name, &profile, &root_pem, identity.as_ref());
+    let files = files.map_err(|failure| match &identity {
+        Some(identity) => Issued::of(&identity.chain_pem, &args.site).lost(&failure),
+        None => failure,
+    })?;
     let mut summary = String::new();
     for file in &files {
         summary.push_str(&format!("wrote {}\n", file.display()));

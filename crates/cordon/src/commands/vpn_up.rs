@@ -11,19 +11,20 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use vpn::daemon::{self, DaemonHandle, Thread};
-use vpn::firewall::Firewall;
+use vpn::firewall::{Firewall, Owner};
 use vpn::report::openmetrics;
 use vpn::{Command, Reply, ResolvedConfig, StartupConfig};
 use zeroize::Zeroizing;
 
-use super::vpn::{Front, bind_metrics, bind_status, serve_metrics};
+use super::vpn::{Front, bind_metrics, serve_metrics};
 use super::vpn_client::Request;
 use super::vpn_credentials::{Credentials, Seen, look};
 use super::vpn_crls::{self, Known};
 use super::vpn_fetcher::Fetcher;
-use super::vpn_load::{folder_of, load};
+use super::vpn_firewall;
+use super::vpn_load::{folder_of, load, read_settings};
 use super::vpn_ocsp;
-use super::{read_text, vpn_firewall};
+use super::vpn_status_socket::StatusSocket;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Bytes of an order at most.
@@ -44,6 +45,7 @@ struct Running {
     signer: KeyHost,
     handle: DaemonHandle,
     firewall: Option<Firewall>,
+    owner: Owner,
     fetcher: Fetcher,
     crls: Seen,
     credentials: Credentials,
@@ -94,7 +96,7 @@ impl Running {
     }
 
     fn reload(&mut self) -> Outcome<Value> {
-        let file = read_text(&self.path)?;
+        let file = read_settings(&self.path)?;
         let loaded = load(&self.path, &file, &self.signer).map_err(|failure| {
             let hint = "the daemon reads files only in folders that its file named when it was started: \
                         restart it, or name the folder in `folders`";
@@ -114,7 +116,7 @@ impl Running {
             (Some(old), Some(new)) => Some(old.clone().and(new)),
             (old, new) => old.clone().or_else(|| new.clone()),
         };
-        vpn_firewall::put_in_force(both.as_ref())?;
+        vpn_firewall::put_in_force(both.as_ref(), &self.owner)?;
         self.crls = look(loaded.crl_files());
         let credentials = Credentials::of(&loaded);
         loaded.accept_crls(&self.fetched.lists());
@@ -124,7 +126,7 @@ impl Running {
         let answer = self.answer(Command::Reload(Box::new(loaded)))?;
         (self.file, self.credentials) = (file, credentials);
         // Only now is it certain that nothing of the old configuration is in use.
-        vpn_firewall::replace(self.firewall.as_ref(), new.as_ref())?;
+        vpn_firewall::replace(self.firewall.as_ref(), new.as_ref(), &self.owner)?;
         self.firewall = new;
         Ok(answer)
     }
@@ -181,28 +183,30 @@ impl Running {
 }
 
 pub(crate) async fn up(path: &Path, signer: KeyHost) -> Outcome {
-    let file = read_text(path)?;
+    let file = read_settings(path)?;
     let mut loaded = load(path, &file, &signer)?;
-    // Before the first socket: from here on nothing goes in the clear, whatever happens to this process.
+    // Before anything is changed: a start that is refused takes nothing away from the tunnel that runs.
+    let _lock = vpn_firewall::lock(&loaded.config.interface.name, loaded.config.backend)?;
+    let owner = vpn_firewall::owner(path)?;
+    let mut status = StatusSocket::bind(&loaded.config.status).await?;
+    // Before the first socket outside: from here on nothing goes in the clear, whatever happens to this process.
     let firewall = Firewall::of_daemon(&loaded.config);
-    vpn_firewall::put_in_force(firewall.as_ref())?;
+    vpn_firewall::put_in_force(firewall.as_ref(), &owner)?;
     let fetcher = Fetcher::default();
     loaded.ocsp_transport = Some(vpn_ocsp::transport(Handle::current(), fetcher.clone()));
     let mut seed = [0; 8];
     aws_lc_rs::rand::fill(&mut seed)
         .map_err(|_| Failure::new(anyhow::anyhow!("no random numbers"), "check /dev/urandom"))?;
-    let socket = loaded.config.status.clone();
-    let status = bind_status(&socket)?;
     let metrics = match &loaded.config.metrics {
         Some(metrics) => Some(bind_metrics(metrics.listen).await?),
         None => None,
     };
-    let front = Front::new(Some(status), metrics)?;
+    let front = Front::new(status.listener.take(), metrics)?;
     let (startup, crls) = (loaded.startup_only(), look(loaded.crl_files()));
     let credentials = Credentials::of(&loaded);
     let (urls, every) = (loaded.crl_urls().to_vec(), loaded.crl_refresh());
     let started = daemon::start(loaded, folder_of(path), u64::from_ne_bytes(seed)).await;
-    let result = match started.or_hint(
+    match started.or_hint(
         "the tunnels cannot start",
         "run as root or with CAP_NET_ADMIN and CAP_NET_BIND_SERVICE; UDP ports 500 and 4500 and the \
          interface's name must be free on this host",
@@ -215,6 +219,7 @@ pub(crate) async fn up(path: &Path, signer: KeyHost) -> Outcome {
                 signer,
                 handle,
                 firewall,
+                owner,
                 fetcher,
                 crls,
                 credentials,
@@ -225,10 +230,7 @@ pub(crate) async fn up(path: &Path, signer: KeyHost) -> Outcome {
             serve(running, threads, front).await
         }
         Err(failure) => Err(failure),
-    };
-    // It is only a name; a new daemon replaces it.
-    let _ = std::fs::remove_file(&socket);
-    result
+    }
 }
 
 /// Runs the threads until a signal, an order or a thread's end.

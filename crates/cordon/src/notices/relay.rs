@@ -195,7 +195,7 @@ impl Relay {
 fn tls(host: &str, authorities: &Path) -> Outcome<Tls> {
     let hint = "name a PEM file with the certificates of the relay's authority";
     let what = || format!("mail.authorities: {}", authorities.display());
-    let pem = secret_file::read_regular_public(authorities, MAX_AUTHORITIES)
+    let pem = secret_file::read_public(authorities, MAX_AUTHORITIES)
         .map_err(|problem| anyhow::anyhow!("mail.authorities: {problem}"))
         .or_hint("cannot read the relay's authorities", hint)?;
     let mut roots = RootCertStore::empty();
@@ -225,7 +225,7 @@ fn connector(roots: RootCertStore) -> Result<TlsConnector, rustls::Error> {
 /// The password of the relay's login: one line in a file that only its owner may read.
 fn password(path: &Path) -> Outcome<Zeroizing<String>> {
     let hint = "write the password alone, as one line, into a file of the site's user: chmod 600";
-    let bytes = secret_file::read_regular(path, secret_file::SECRET_MAX)
+    let bytes = secret_file::read(path, secret_file::SECRET_MAX)
         .map_err(|problem| anyhow::anyhow!("mail.password_file: {problem}"))
         .or_hint("cannot read the relay's password", hint)?;
     let what = || format!("mail.password_file: {}", path.display());

@@ -31,6 +31,10 @@ fn daemon(text: &str) -> Option<Firewall> {
     Firewall::of_daemon(&toml::from_str(text).unwrap())
 }
 
+fn owner() -> Owner {
+    Owner::of(std::path::Path::new("/vpn.toml")).unwrap()
+}
+
 fn lines_with<'a>(script: &'a str, word: &str) -> Vec<&'a str> {
     script
         .lines()
@@ -41,7 +45,7 @@ fn lines_with<'a>(script: &'a str, word: &str) -> Vec<&'a str> {
 
 #[test]
 fn daemon_protects_remote_networks_and_pools() {
-    let script = daemon(DAEMON).unwrap().script("cordon_t");
+    let script = daemon(DAEMON).unwrap().script("cordon_t", &owner());
     assert_eq!(
         lines_with(&script, "set protected"),
         [
@@ -64,7 +68,7 @@ fn own_network_inside_a_protected_one_stays_reachable_but_not_its_pool() {
         networks(&["10.9.0.0/16", "10.9.0.0/16", "fd09::/64"])
     );
     assert_eq!(firewall.narrow(), networks(&["10.9.5.0/24"]));
-    let script = firewall.script("cordon_t");
+    let script = firewall.script("cordon_t", &owner());
     let at = |rule: &str| script.find(rule).unwrap();
     assert!(at("ip saddr @bypass4") < at("ip saddr @narrow4"));
     assert!(at("ip saddr @narrow4") < at("ip saddr @own4"));
@@ -92,7 +96,9 @@ fn firewall_turned_off_makes_no_table() {
 #[test]
 fn manual_keys_protect_what_is_routed_into_the_tunnel() {
     let config = StaticConfig::parse(EXAMPLE).unwrap();
-    let script = Firewall::of_static(&config).unwrap().script("cordon_t");
+    let script = Firewall::of_static(&config)
+        .unwrap()
+        .script("cordon_t", &owner());
     assert!(
         script.contains("elements = { 10.2.0.0/16, 10.8.0.0/24 }"),
         "{script}"
@@ -120,7 +126,7 @@ fn tables_of_two_interfaces_differ() {
 fn interface_name_with_special_characters_is_refused() {
     for name in ["a\"b", "a\\b", "a*", "a b"] {
         let text = DAEMON.replace("\"tunnel0\"", &format!("{name:?}"));
-        let error = daemon(&text).unwrap().install().unwrap_err();
+        let error = daemon(&text).unwrap().install(&owner()).unwrap_err();
         assert!(
             matches!(error, FirewallError::Refused { .. }),
             "{name}: {error}"

@@ -48,6 +48,7 @@ fn host() -> Host {
             .map(|text| text.parse().unwrap())
             .into(),
         unwritable: Vec::new(),
+        is_status_taken: false,
         is_serving: false,
     }
 }
@@ -250,4 +251,50 @@ fn host_is_asked_without_leaving_a_trace() {
         [("crash_secret", folder.path().join("missing"))]
     );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn peer_at_an_address_of_nobody_or_of_this_host_is_an_error() {
+    for unfit in [
+        "192.0.2.2",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "127.0.0.1",
+        "::",
+        "ff02::1",
+        "::ffff:192.0.2.1",
+    ] {
+        let config = config("remote = \"192.0.2.1\"", &format!("remote = \"{unfit}\""));
+        let all = found(&config, &host());
+        let is_it = |(severity, line): &(Severity, String)| {
+            *severity == Severity::Error && line.contains("\"branch\": remote")
+        };
+        assert!(all.iter().any(is_it), "{unfit}: {all:?}");
+    }
+}
+
+#[test]
+fn network_that_no_tunnel_carries_is_an_error() {
+    for unfit in ["127.0.0.0/8", "224.0.0.0/4", "ff00::/8", "169.254.0.0/24"] {
+        let config = config("10.5.2.0/24", unfit);
+        let all = found(&config, &host());
+        let is_it = |(severity, line): &(Severity, String)| {
+            *severity == Severity::Error && line.contains("child \"net\": remote")
+        };
+        assert!(all.iter().any(is_it), "{unfit}: {all:?}");
+    }
+    for wide in ["0.0.0.0/0", "::/0"] {
+        assert_eq!(unfit_network(&wide.parse().unwrap()), None);
+    }
+}
+
+#[test]
+fn file_in_the_place_of_the_status_socket_is_an_error() {
+    let file = config("branch", "branch");
+    let host = Host {
+        is_status_taken: true,
+        ..host()
+    };
+    only(&file, &host, Severity::Error, "is no socket");
 }

@@ -4,8 +4,10 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use tunnel::config::Prefix;
+use vpn::firewall::{self, Owner};
+use vpn::host::has_interface;
 
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Our address on the way to another host. Connecting a UDP socket sends nothing.
 pub(super) fn address_towards(remote: IpAddr) -> Option<IpAddr> {
@@ -41,6 +43,28 @@ pub(super) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim();
     name.contains('.').then(|| name.to_owned())
+}
+
+/// Interface of tunnels, unless it is taken.
+pub(super) const INTERFACE: &str = "cordon0";
+/// Interfaces that are tried.
+const INTERFACES: u8 = 100;
+
+/// An interface that no other tunnel of this host has, as far as the host says.
+pub(super) fn free_interface(settings: &Path) -> Outcome<String> {
+    let owner = Owner::of(settings).ok();
+    let is_free = |name: &String| {
+        let taken = firewall::is_taken(name, owner.as_ref());
+        // Without nftables or the right to ask there is no table that could be in the way.
+        !has_interface(name) && !taken.unwrap_or(false)
+    };
+    let mut names = (0..INTERFACES).map(|number| format!("cordon{number}"));
+    names.find(is_free).ok_or_else(|| {
+        Failure::usage(
+            "every interface from cordon0 on is taken",
+            "name another one with --interface; see `ip link`",
+        )
+    })
 }
 
 pub(super) fn absolute(path: &Path) -> Outcome<PathBuf> {

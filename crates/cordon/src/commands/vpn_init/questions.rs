@@ -8,7 +8,6 @@ use std::str::FromStr;
 use tunnel::config::Prefix;
 
 use super::Common;
-use super::files::Files;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Bytes of an answer at most.
@@ -113,14 +112,6 @@ impl Questions {
             format!("{what}: no answer that can be used"),
             "see --help for examples",
         ))
-    }
-
-    /// Whether something that cannot be taken back may be done now; asked once.
-    pub(super) fn agrees(&mut self, files: &Files, common: &Common) -> Outcome<bool> {
-        match common.dry_run {
-            true => Ok(false),
-            false => self.may_go_on(&files.describe()),
-        }
     }
 
     /// Shows what is going to be done and has it confirmed, unless that was done.

@@ -9,11 +9,9 @@ use vpn::config::DaemonConfig;
 
 use crate::failure::{Failure, OrHint as _, Outcome};
 
-/// Interface of the tunnels.
-const INTERFACE: &str = "cordon0";
-
 /// One of two gateways.
 pub(super) struct Side<'a> {
+    pub(super) interface: &'a str,
     /// Address outside, and networks.
     pub(super) ours: (IpAddr, &'a [Prefix]),
     pub(super) theirs: (IpAddr, &'a [Prefix]),
@@ -29,7 +27,7 @@ impl Side<'_> {
             "crash_secret = \"crash.secret\"",
         ]);
         outside(&mut text, ours);
-        interface(&mut text, &self.own);
+        interface(&mut text, self.interface, &self.own);
         let _ = write!(
             text,
             r#"
@@ -55,6 +53,7 @@ remote = {}
 
 /// A gateway for devices of a site.
 pub(super) struct Gateway<'a> {
+    pub(super) interface: &'a str,
     pub(super) name: &'a str,
     pub(super) networks: &'a [Prefix],
     pub(super) pool: Prefix,
@@ -69,7 +68,7 @@ impl Gateway<'_> {
             "crash_secret = \"crash.secret\"",
         ]);
         let own: Vec<IpAddr> = self.networks.iter().filter_map(host_of).collect();
-        interface(&mut text, &own);
+        interface(&mut text, self.interface, &own);
         let (setting, list) = self.lists;
         let _ = write!(
             text,
@@ -108,8 +107,8 @@ local = {}
 
 /// Name and networks of a gateway, from its settings.
 pub(super) struct GatewayFile {
-    name: String,
-    networks: Vec<Prefix>,
+    pub(super) name: String,
+    pub(super) networks: Vec<Prefix>,
 }
 
 impl GatewayFile {
@@ -129,12 +128,21 @@ impl GatewayFile {
             let what = "has no connection with `pool`, `local_id` and `local` of a child";
             Failure::new(anyhow::anyhow!("{} {what}", file.display()), hint)
         })?;
+        // Devices take whoever has this name for the gateway, so it must be that of one.
+        vpn::check_own_identity(&name).map_err(|what| {
+            let error = anyhow::anyhow!("{}: local_id {what}", file.display());
+            Failure::new(
+                error,
+                "ask who wrote the file; name the gateway itself there",
+            )
+        })?;
         Ok(Self { name, networks })
     }
 }
 
 /// A device that starts the tunnel to a gateway.
 pub(super) struct Client<'a> {
+    pub(super) interface: &'a str,
     pub(super) gateway: &'a GatewayFile,
     pub(super) address: IpAddr,
     /// File with key and certificates.
@@ -151,7 +159,7 @@ impl Client<'_> {
         if self.address.is_ipv6() {
             text.push_str("\n[path]\nlisten = \"::\"\n");
         }
-        interface(&mut text, &[]);
+        interface(&mut text, self.interface, &[]);
         text.push_str("\n[trust]\nanchors = [\"services-ca.pem\"]\n");
         if let Some(list) = &self.list {
             let _ = writeln!(text, "crl_urls = [{}]", quoted(list));
@@ -219,8 +227,8 @@ fn outside(text: &mut String, ours: IpAddr) {
     }
 }
 
-fn interface(text: &mut String, own: &[IpAddr]) {
-    let _ = writeln!(text, "\n[interface]\nname = {}", quoted(INTERFACE));
+fn interface(text: &mut String, name: &str, own: &[IpAddr]) {
+    let _ = writeln!(text, "\n[interface]\nname = {}", quoted(name));
     if !own.is_empty() {
         // The kernel takes the source of a route's packets from the addresses of its interface.
         let own: Vec<Prefix> = own.iter().copied().map(Prefix::host).collect();
@@ -245,6 +253,12 @@ fn is_one(network: &Prefix) -> bool {
 /// A network without an address in it.
 pub(super) fn network(network: &Prefix) -> String {
     format!("{}/{}", network.range().first(), network.bits)
+}
+
+/// Networks for people.
+pub(super) fn shown(all: &[Prefix]) -> String {
+    let all: Vec<String> = all.iter().map(network).collect();
+    all.join(", ")
 }
 
 /// A network with the address in it.
@@ -285,6 +299,7 @@ mod tests {
     fn settings_are_what_the_daemon_reads() {
         let (ours, theirs) = (nets(&["10.1.0.1/16", "fd01::/64"]), nets(&["10.2.0.0/16"]));
         let side = Side {
+            interface: "cordon0",
             ours: ("2001:db8::1".parse().unwrap(), &ours),
             theirs: ("2001:db8::2".parse().unwrap(), &theirs),
             own: ours.iter().filter_map(host_of).collect(),
@@ -303,6 +318,7 @@ mod tests {
     fn names_do_not_become_settings() {
         let networks = nets(&["10.2.0.1/16"]);
         let gateway = Gateway {
+            interface: "cordon0",
             name: "a\"\nremote_id = \"b",
             networks: &networks,
             pool: "10.9.0.0/24".parse().unwrap(),
@@ -312,8 +328,12 @@ mod tests {
         let config: DaemonConfig = toml::from_str(&text).unwrap();
         assert_eq!(config.connection[0].local_id.as_deref(), Some(gateway.name));
         assert_eq!(config.connection[0].remote_id, "any");
-        let known = GatewayFile::read(&text, Path::new("vpn.toml")).unwrap();
+        let known = GatewayFile {
+            name: gateway.name.to_owned(),
+            networks: networks.clone(),
+        };
         let client = Client {
+            interface: "cordon0",
             gateway: &known,
             address: "192.0.2.1".parse().unwrap(),
             identity: "device.pem",
@@ -325,6 +345,29 @@ mod tests {
         assert_eq!(config.connection[0].child[0].remote, networks);
         assert_eq!(config.connection[0].request.len(), 1);
         assert!(GatewayFile::read(&client.settings(), Path::new("vpn.toml")).is_err());
+    }
+
+    #[test]
+    fn gateway_whose_name_stands_for_several_is_refused() {
+        let networks = nets(&["10.2.0.1/16"]);
+        for name in [
+            "any",
+            "*.example.org",
+            "*@example.org",
+            "CN=*, O=Example",
+            "-x",
+            "",
+        ] {
+            let gateway = Gateway {
+                interface: "cordon0",
+                name,
+                networks: &networks,
+                pool: "10.9.0.0/24".parse().unwrap(),
+                lists: ("crls", "/devices.crl"),
+            };
+            let read = GatewayFile::read(&gateway.settings(), Path::new("vpn.toml"));
+            assert!(read.is_err(), "{name}");
+        }
     }
 
     #[test]
