@@ -89,14 +89,14 @@ def run(suite):
         client.certificate(client.enrol("reviewer-3", fresh, other), "reviewer")
 
     with suite.case("a file that cannot be written voids no code, and names that exist answer as others do"):
-        kept = client.invite("chief-1")
+        kept = client.invite("clerk")
         (site.folder / "dangling").symlink_to("/nonexistent/x")
         for out in ("/nonexistent/x", site.folder / "dangling"):
-            cordon("registry", "invite", "--uid", "chief-1", "--out", out, *site.arguments(), "--log", "off", code=1)
-        answers = [[client.enrol(name, "guess", other) for _ in range(12)] for name in ("chief-1", "nobody")]
+            cordon("registry", "invite", "--uid", "clerk", "--out", out, *site.arguments(), "--log", "off", code=1)
+        answers = [[client.enrol(name, "guess", other) for _ in range(12)] for name in ("clerk", "nobody")]
         equal(answers[0], answers[1], "answers to wrong codes")
         equal([status for status, _ in answers[0]][9:], [401, 429, 429])
-        client.certificate(client.enrol("chief-1", kept, make_csr(site.folder, "chief", "/CN=x")), "chief")
+        client.certificate(client.enrol("clerk", kept, make_csr(site.folder, "second", "/CN=x")), "second")
 
     with suite.case("the certificate renews itself as often as was agreed to, and no password does"):
         login = ("--cert", mine, "--key", key)
