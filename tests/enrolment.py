@@ -88,6 +88,16 @@ def run(suite):
         site.ask("directory", "enable", "--uid", "reviewer-3")
         client.certificate(client.enrol("reviewer-3", fresh, other), "reviewer")
 
+    with suite.case("a file that cannot be written voids no code, and names that exist answer as others do"):
+        kept = client.invite("clerk")
+        (site.folder / "dangling").symlink_to("/nonexistent/x")
+        for out in ("/nonexistent/x", site.folder / "dangling"):
+            cordon("registry", "invite", "--uid", "clerk", "--out", out, *site.arguments(), "--log", "off", code=1)
+        answers = [[client.enrol(name, "guess", other) for _ in range(12)] for name in ("clerk", "nobody")]
+        equal(answers[0], answers[1], "answers to wrong codes")
+        equal([status for status, _ in answers[0]][9:], [401, 429, 429])
+        client.certificate(client.enrol("clerk", kept, make_csr(site.folder, "second", "/CN=x")), "second")
+
     with suite.case("the certificate renews itself as often as was agreed to, and no password does"):
         login = ("--cert", mine, "--key", key)
         renewed = client.certificate(client.post("simplereenroll", make_csr(site.folder, "next", "/CN=x"), *login), "next")
@@ -134,16 +144,17 @@ def run(suite):
         equal(approved["state"], "approved")
         seen = ("carry-out", asked["id"], "--seen", approved["version"])
         contains(give(*seen, by="clerk", code=2).stderr, "--out")
+        give(*seen, "--out", "/nonexistent/x", by="clerk", code=1)
         out = site.folder / "approved.code"
         done = json.loads(give(*seen, "--out", out, by="clerk").stdout)
         equal((done["state"], "code" in done), ("issued", False))
         approved_key = make_csr(site.folder, "auditor", "/CN=x")
         client.certificate(client.enrol("auditor-1", out.read_text().strip(), approved_key), "auditor")
         report = json.loads(cordon("pki", "audit", "--data", site.data, "--json", "--log", "off", code=1).stdout)["report"]
-        equal(report["certificates"]["invitation"], 4)
+        equal(report["certificates"]["invitation"], 5)
         gaps = [gap["what"] for gap in report["gaps"]]
         assert all("without a request" in what for what in gaps), gaps
         assert not any("auditor-1: " in what and "invitation" in what for what in gaps), gaps
-        # Three codes and a renewal by order.
-        equal(sum("gave an invitation" in what for what in gaps), 4)
+        # Four codes and a renewal by order.
+        equal(sum("gave an invitation" in what for what in gaps), 5)
     site.verify_audit()

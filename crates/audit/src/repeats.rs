@@ -30,6 +30,8 @@ pub struct Bounds {
 pub struct Repeats {
     bounds: Bounds,
     causes: HashMap<String, Cause>,
+    /// No cause ends its interval before, as far as the last look at all of them showed.
+    full_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,7 @@ impl Repeats {
         Self {
             bounds,
             causes: HashMap::new(),
+            full_until: None,
         }
     }
 
@@ -56,10 +59,8 @@ impl Repeats {
     pub fn note(&mut self, cause: &str, now: Instant) -> Option<u64> {
         let bounds = self.bounds;
         let full = self.causes.len() >= bounds.causes && !self.causes.contains_key(cause);
-        if full {
-            // Whoever was quiet for an interval and has nothing left to say makes room.
-            self.causes
-                .retain(|_, cause| cause.more > 0 || !cause.is_over(bounds, now));
+        if full && self.full_until.is_none_or(|end| now >= end) {
+            self.make_room(now);
         }
         let room = self.causes.len() < bounds.causes || self.causes.contains_key(cause);
         let cause = if room { cause } else { OTHERS };
@@ -80,6 +81,32 @@ impl Repeats {
         None
     }
 
+    /// Forgets every cause whose interval is over, so that a table filled once takes new causes after it, whether
+    /// anybody asks for what is [due](Self::due) or not. What was only counted goes to [`OTHERS`].
+    fn make_room(&mut self, now: Instant) {
+        let bounds = self.bounds;
+        let mut more = 0_u64;
+        self.causes.retain(|name, cause| {
+            let kept = name == OTHERS || !cause.is_over(bounds, now);
+            if !kept {
+                more = more.saturating_add(cause.more);
+            }
+            kept
+        });
+        if more > 0 {
+            let others = self.causes.entry(OTHERS.to_owned()).or_insert(Cause {
+                since: now,
+                recorded: 0,
+                more: 0,
+            });
+            others.more = others.more.saturating_add(more);
+        }
+        // Whoever fills the table has all of it looked at once in an interval, not at each event.
+        let told_apart = self.causes.iter().filter(|(name, _)| *name != OTHERS);
+        let oldest = told_apart.map(|(_, cause)| cause.since).min();
+        self.full_until = oldest.map(|since| since + bounds.interval);
+    }
+
     /// Causes whose interval is over with events that were only counted, and how many: each is to
     /// be recorded now, and is not given again.
     pub fn due(&mut self, now: Instant) -> Vec<(String, u64)> {
@@ -91,6 +118,7 @@ impl Repeats {
             }
         }
         self.causes.retain(|_, cause| !cause.is_over(bounds, now));
+        self.full_until = None;
         due
     }
 }
@@ -150,5 +178,22 @@ mod tests {
         assert!(repeats.causes.len() <= 4, "{}", repeats.causes.len());
         let due = repeats.due(start + MINUTE);
         assert_eq!(due, [(OTHERS.to_owned(), 100 - recorded)]);
+    }
+
+    #[test]
+    fn full_table_takes_new_causes_after_the_interval_though_nobody_asked_what_is_due() {
+        let (mut repeats, start) = (repeats(1, 3), Instant::now());
+        for n in 0..6 {
+            for _ in 0..4 {
+                repeats.note(&n.to_string(), start);
+            }
+        }
+        let later = start + MINUTE;
+        assert_eq!(repeats.note("new", later), Some(0));
+        assert_eq!(repeats.note("new", later), None);
+        assert!(repeats.causes.len() <= 4, "{}", repeats.causes.len());
+        let due = repeats.due(later + MINUTE);
+        let counted: u64 = due.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, 6 * 4 - 4 + 1, "{due:?}");
     }
 }

@@ -33,8 +33,10 @@ use crate::orders::Holder;
 use crate::registration::{self, direct};
 use crate::site::{Site, algorithm};
 
+mod files;
 mod request;
 
+pub(crate) use files::{reserve, write_new, write_reserved};
 pub(crate) use request::{Change, Need, Request, Whose};
 
 /// Longest request or answer; an import of some thousand people fits.
@@ -566,18 +568,4 @@ fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'sta
 fn rfc3339(at: OffsetDateTime) -> String {
     at.format(&time::format_description::well_known::Rfc3339)
         .unwrap_or_default()
-}
-
-/// Writes `bytes` for the owner only, refusing to replace anything.
-pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome {
-    durable::write_new(path, bytes, 0o600).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::new(
-            anyhow::anyhow!("{} exists already", path.display()),
-            "name another file",
-        ),
-        _ => Failure::new(
-            anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
-            "check the folder's rights",
-        ),
-    })
 }

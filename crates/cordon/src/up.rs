@@ -253,12 +253,15 @@ fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
 
 /// The directory, for people who enrol: who is disabled there, or has fewer rights, gets nothing.
 fn people(site: &Site) -> registry::PersonLookup {
-    let directory = site.directory.clone();
+    let site = site.clone();
     Arc::new(move |uid: &str| {
-        let (directory, uid) = (directory.clone(), uid.to_owned());
+        let (site, uid) = (site.clone(), uid.to_owned());
         Box::pin(async move {
-            let entry = directory.get(&uid).await?;
-            Ok(entry.map(|person| person.record()))
+            let entry = site.directory.get(&uid).await?;
+            Ok(entry.map(|person| registry::ListedPerson {
+                record: person.record(),
+                subject: crate::registration::subject_of(&site, &person),
+            }))
         })
     })
 }

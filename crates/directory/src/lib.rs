@@ -266,6 +266,17 @@ impl Directory {
             .collect()
     }
 
+    /// Entries of earlier versions that break a rule of today, with the first one. They stay as they are, nobody gets a
+    /// certificate by them, and the next change has to mend them.
+    ///
+    /// # Errors
+    /// As [`Self::list`].
+    pub async fn flawed(&self) -> Result<Vec<(String, PersonError)>, DirectoryError> {
+        let everybody = self.list().await?.into_iter();
+        let flawed = everybody.filter_map(|person| Some((person.check().err()?, person.uid)));
+        Ok(flawed.map(|(error, uid)| (uid, error)).collect())
+    }
+
     /// Sets or replaces a person's password, lifts a lock-out and ends the person's sessions.
     ///
     /// # Errors

@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use access::{PersonRecord, Role};
 use pki::clearance::Clearance;
+use pki::name::{is_mailbox, is_plain, is_user_id};
 use serde::{Deserialize, Serialize};
+
+/// Names go into certificates, mails and commands.
+const NAME_RULE: &str = "must have at most 64 bytes and no control or invisible characters, and begin with neither space, '-' nor '.'";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,34 +57,26 @@ impl Person {
     /// [`PersonError`] for the first field that breaks a rule.
     pub fn check(&self) -> Result<(), PersonError> {
         let refuse = |field, problem| Err(PersonError { field, problem });
-        let uid_ok = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
-        if self.uid.is_empty() || self.uid.len() > 64 || !self.uid.bytes().all(uid_ok) {
-            return refuse("uid", "must be 1 to 64 letters, digits, '-', '.' or '_'");
+        let fits = |value: &str| value.len() <= 64 && is_plain(value) && value.trim() == value;
+        if !is_user_id(&self.uid) {
+            let rule = "must be 1 to 64 letters, digits, '-', '.' or '_', and begin with a letter, digit or '_'";
+            return refuse("uid", rule);
         }
         for (field, value) in [("name", &self.name), ("organisation", &self.organisation)] {
-            if value.trim().is_empty() || value.len() > 64 || value.chars().any(char::is_control) {
-                return refuse(field, "must have 1 to 64 characters");
+            if value.is_empty() || !fits(value) {
+                return refuse(field, NAME_RULE);
             }
         }
         for (field, value) in [("given_name", &self.given_name), ("surname", &self.surname)] {
-            if value.len() > 64 || value.chars().any(char::is_control) {
-                return refuse(field, "must have at most 64 characters");
+            if !fits(value) {
+                return refuse(field, NAME_RULE);
             }
         }
-        let mail_ok = self.email.is_ascii()
-            && self.email.len() <= 128
-            && self
-                .email
-                .split_once('@')
-                .is_some_and(|(l, d)| !l.is_empty() && d.contains('.'))
-            && !self
-                .email
-                .contains(|c: char| c.is_whitespace() || c.is_control());
-        if !mail_ok {
-            return refuse("email", "must look like name@example.org");
+        if !is_mailbox(&self.email) {
+            return refuse("email", "must be one address like name@example.org");
         }
-        if self.units.iter().any(|u| u.is_empty() || u.len() > 64) {
-            return refuse("units", "each must have 1 to 64 characters");
+        if self.units.iter().any(|unit| unit.is_empty() || !fits(unit)) {
+            return refuse("units", NAME_RULE);
         }
         Ok(())
     }

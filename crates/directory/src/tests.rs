@@ -465,3 +465,70 @@ async fn import_that_keeps_rights_gives_none_and_takes_none() {
     import(&renamed).await.unwrap();
     assert_eq!(directory.list().await.unwrap(), [renamed]);
 }
+
+#[tokio::test]
+async fn entry_that_deceives_is_not_taken_and_an_old_one_is_reported() {
+    let (_folder, directory) = directory().await;
+    let with = |change: &dyn Fn(&mut Person)| {
+        let mut person = ana();
+        change(&mut person);
+        person
+    };
+    let unit = |unit: &str| with(&|person| person.units = BTreeSet::from([unit.to_owned()]));
+    for (field, person) in [
+        ("uid", with(&|person| person.uid = "..".into())),
+        ("uid", with(&|person| person.uid = "-x".into())),
+        (
+            "name",
+            with(&|person| person.name = "Ana\u{202e}revO".into()),
+        ),
+        ("name", with(&|person| person.name = "-rf".into())),
+        (
+            "given_name",
+            with(&|person| person.given_name = "A\u{200b}na".into()),
+        ),
+        (
+            "surname",
+            with(&|person| person.surname = "\u{2066}x".into()),
+        ),
+        (
+            "organisation",
+            with(&|person| person.organisation = "L\u{ad}EA".into()),
+        ),
+        ("units", unit("traf\nfic")),
+        ("units", unit("")),
+        ("units", unit("traffic\u{202e}")),
+        (
+            "email",
+            with(&|person| person.email = "a@b.c>,<evil@x.y".into()),
+        ),
+    ] {
+        let refused = directory.add(&person, who(), now()).await;
+        let refused = refused.expect_err(field);
+        assert!(
+            matches!(&refused, DirectoryError::Person(error) if error.field == field),
+            "{field}: {refused:?}"
+        );
+        let line = serde_json::to_string(&person).unwrap();
+        let imported = directory.import(&line, false, who(), now()).await;
+        assert!(
+            matches!(imported, Err(ImportError::Refused { line: 1, .. })),
+            "{field}"
+        );
+    }
+    directory.add(&ana(), who(), now()).await.unwrap();
+    assert_eq!(directory.flawed().await.unwrap(), []);
+    let mut tx = directory.sql.write().await.unwrap();
+    sqlx::query("UPDATE people SET name = ?")
+        .bind("Ana\u{202e}revO")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let flawed = directory.flawed().await.unwrap();
+    assert_eq!(flawed.len(), 1);
+    assert_eq!(
+        (flawed[0].0.as_str(), flawed[0].1.field),
+        (ana().uid.as_str(), "name")
+    );
+}

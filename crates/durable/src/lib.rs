@@ -10,6 +10,7 @@
 
 mod disk;
 mod lock;
+mod reserved;
 pub mod testing;
 
 use std::fs;
@@ -19,6 +20,7 @@ use std::path::Path;
 
 pub use disk::{Disk, DiskFile, Listed, RealDisk, SharedDisk, real};
 pub use lock::FileLock;
+pub use reserved::{LeftBehind, Reserved};
 
 const REAL: &dyn Disk = &RealDisk;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod canonical;
 mod pattern;
+mod plain;
 
 use std::net::IpAddr;
 
@@ -18,6 +19,7 @@ use x509_cert::ext::pkix::name::{GeneralName, OtherName};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 
 pub use self::pattern::{ComparedName, NamePattern, NameTextError};
+pub use self::plain::{is_mailbox, is_plain, is_user_id};
 use crate::oid;
 
 /// Upper bound of most attributes, in characters (RFC 5280, appendix A: `ub-common-name`, ...).
@@ -31,7 +33,7 @@ const MAX_NAMES: usize = 64;
 
 /// Who a certificate is about, in the fields of the published profile.
 ///
-/// Empty or over-long fields and control characters are refused when the name is encoded.
+/// Empty or over-long fields and control and format characters are refused when the name is encoded, [`is_plain`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// CN: the display name of a person, `camera-17`, or a host name.
@@ -139,6 +141,10 @@ impl Subject {
         push_text(&mut rdns, SN, "surname", self.surname.as_deref())?;
         push_text(&mut rdns, oid::UID, "uid", self.uid.as_deref())?;
         if let Some(email) = &self.email {
+            if !is_mailbox(email) {
+                let field = "e-mail address";
+                return Err(NameError::BadCharacter { field });
+            }
             let value = email_string(email)?;
             rdns.push(rdn(oid::EMAIL_ADDRESS, Any::from(&value))?);
         }
@@ -207,7 +213,7 @@ impl AltName {
             Self::Ip(address) => Ok(GeneralName::from(*address)),
             Self::Email(address) => Ok(GeneralName::Rfc822Name(email_string(address)?)),
             Self::Upn(principal) => {
-                let ok = !principal.chars().any(char::is_control);
+                let ok = is_plain(principal);
                 checked("principal name", principal, MAX_URL_CHARS, ok)?;
                 let value = Utf8StringRef::new(principal).map_err(|_| NameError::Malformed)?;
                 Ok(GeneralName::OtherName(OtherName {
@@ -283,7 +289,7 @@ fn push_text(
     text: Option<&str>,
 ) -> Result<(), NameError> {
     let Some(text) = text else { return Ok(()) };
-    let ok = !text.chars().any(char::is_control) && text.trim() == text;
+    let ok = is_plain(text) && text.trim() == text;
     checked(field, text, MAX_ATTRIBUTE_CHARS, ok)?;
     let value = Utf8StringRef::new(text).map_err(|_| NameError::Malformed)?;
     rdns.push(rdn(oid, Any::from(value))?);

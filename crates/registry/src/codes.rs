@@ -5,7 +5,7 @@ use aws_lc_rs::digest;
 use pki::clearance::Clearance;
 use pki::issue::IssueError;
 use pki::profile::CaKind;
-use store::sqlx::{self, Sqlite, Transaction};
+use store::sqlx::{self, Sqlite, SqlitePool, Transaction};
 use subtle::ConstantTimeEq;
 use time::{Duration, OffsetDateTime};
 use zeroize::Zeroizing;
@@ -53,7 +53,9 @@ pub(crate) struct Grant {
 
 pub(crate) fn check_device_name(name: &str) -> Result<(), RegistryError> {
     let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if name.is_empty() || name.len() > MAX_NAME_LEN || !name.bytes().all(letters) {
+    // A leading hyphen would be an option of whatever the name is passed to.
+    let plain = !name.starts_with('-') && name.bytes().all(letters);
+    if name.is_empty() || name.len() > MAX_NAME_LEN || !plain {
         return Err(RegistryError::DeviceName(name.to_owned()));
     }
     Ok(())
@@ -158,6 +160,23 @@ impl Registry {
         })
     }
 
+    /// Whether a device of this name has this code, good or not: that it is the right one has been shown then.
+    pub(crate) async fn is_device_code(
+        readers: &SqlitePool,
+        device: &str,
+        code: &str,
+    ) -> Result<bool, EnrolError> {
+        let stored: Option<Vec<u8>> =
+            sqlx::query_scalar("SELECT verifier FROM one_time_codes WHERE device = ?")
+                .bind(device)
+                .fetch_optional(readers)
+                .await?;
+        let presented = verifier(device, code);
+        // Of the same length, so that both comparisons take the same time.
+        let stored = stored.unwrap_or_else(|| vec![0; presented.as_ref().len()]);
+        Ok(stored.as_slice().ct_eq(presented.as_ref()).into())
+    }
+
     pub(crate) async fn mark_used(
         tx: &mut Transaction<'static, Sqlite>,
         device: &str,
@@ -204,6 +223,8 @@ mod tests {
             "a b",
             "kamera-ž",
             "../x",
+            "-x",
+            "--",
             &"x".repeat(65),
         ] {
             assert!(check_device_name(bad).is_err(), "{bad}");

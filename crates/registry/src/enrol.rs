@@ -251,7 +251,10 @@ impl Registry {
         let resource = format!("{kind}/{name}");
         let event = Event::new(now, Actor::unknown(name), action, resource, outcome);
         let event = event.with_reason(e.for_peer());
-        let event = event.with_detail("code", e.code());
+        let mut event = event.with_detail("code", e.code());
+        if let EnrolError::ApprovalGone(why) = e {
+            event = event.with_detail("why", why.clone());
+        }
         self.record(match more {
             0 => event,
             more => event.with_detail("not_recorded", more),
@@ -271,7 +274,10 @@ impl Registry {
     /// # Errors
     /// As the audit log.
     pub async fn record_counted_refusals(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
-        let due = self.refusals().due(std::time::Instant::now());
+        let at = std::time::Instant::now();
+        // Each of them is among the refusals below; here they make room.
+        drop(self.attempts().due(at));
+        let due = self.refusals().due(at);
         for (cause, count) in due {
             // Those beyond the causes that are told apart have neither.
             let (action, from) = cause

@@ -196,8 +196,11 @@ pub enum EnrolError {
     /// An order gave it, and approvals are required by now.
     #[error("nobody approved the invitation, which this site requires; ask for another one")]
     NotApproved,
-    /// More codes were tried than anybody mistypes.
-    #[error("too many codes were tried for this name; try again in {} minutes", .0.as_secs().div_ceil(60))]
+    /// It was approved, and does not rest on that any more; why is for the log.
+    #[error("the invitation's approval does not count any more; ask for another one")]
+    ApprovalGone(String),
+    /// More wrong codes were tried than anybody mistypes, for whatever name.
+    #[error("too many wrong codes were tried for this name in {} minutes; the right one is taken", .0.as_secs().div_ceil(60))]
     TooManyAttempts(std::time::Duration),
     /// The directory says otherwise by now.
     #[error("{uid} {reason}; ask the registrar")]
@@ -369,6 +372,7 @@ impl EnrolError {
             Self::CodeExpired { .. } => "code-expired",
             Self::CodeUsed => "code-used",
             Self::NotApproved => "approval-required",
+            Self::ApprovalGone(_) => "approval-gone",
             Self::TooManyAttempts(_) => "too-many-attempts",
             Self::Person { .. } => "person-refused",
             Self::KeyInUse => "key-in-use",

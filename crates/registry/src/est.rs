@@ -374,6 +374,7 @@ fn enrol_refusal(e: &EnrolError) -> Response {
         | EnrolError::NotNewest { .. }
         | EnrolError::Person { .. }
         | EnrolError::NotApproved
+        | EnrolError::ApprovalGone(_)
         | EnrolError::AboveAuthority { .. }
         | EnrolError::NotRenewable
         | EnrolError::NoRenewalsLeft { .. }

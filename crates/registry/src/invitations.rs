@@ -6,7 +6,7 @@ use pki::clearance::Clearance;
 use pki::issue::IssueError;
 use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
-use store::sqlx::{self, FromRow, Row as _, Sqlite, Transaction, sqlite::SqliteRow};
+use store::sqlx::{self, FromRow, Row as _, Sqlite, SqlitePool, Transaction, sqlite::SqliteRow};
 use time::{Duration, OffsetDateTime};
 
 use crate::codes::{OneTimeCode, check_device_name, verifier};
@@ -40,6 +40,7 @@ pub struct Invited {
 }
 
 /// An invitation in the database.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) id: String,
     pub(crate) authority: CaKind,
@@ -204,7 +205,7 @@ impl Registry {
 }
 
 /// The names as they will stand in the certificate.
-fn encoded(subject: &Subject) -> Result<Vec<u8>, RegistryError> {
+pub(crate) fn encoded(subject: &Subject) -> Result<Vec<u8>, RegistryError> {
     Ok(subject.to_der().map_err(IssueError::Name)?)
 }
 
@@ -213,27 +214,15 @@ const SELECT: &str =
     expires_at, used_spki, used_serial FROM invitations ";
 
 /// Whether anybody of this name was ever invited.
-pub(crate) async fn any_in(
-    tx: &mut Transaction<'static, Sqlite>,
-    holder: &str,
-) -> Result<bool, RegistryError> {
+pub(crate) async fn any(readers: &SqlitePool, holder: &str) -> Result<bool, RegistryError> {
     let any = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM invitations WHERE holder_id = ?)");
-    Ok(any.bind(holder).fetch_one(&mut **tx).await?)
-}
-
-/// Whether a device of this name has a one-time code, which is tried then.
-pub(crate) async fn has_device_code(
-    tx: &mut Transaction<'static, Sqlite>,
-    name: &str,
-) -> Result<bool, RegistryError> {
-    let any = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM one_time_codes WHERE device = ?)");
-    Ok(any.bind(name).fetch_one(&mut **tx).await?)
+    Ok(any.bind(holder).fetch_one(readers).await?)
 }
 
 /// The invitation that this code is for. What is compared in the database are digests of a hundred random bits and
 /// more: how long that takes says nothing of the code.
 pub(crate) async fn by_code(
-    tx: &mut Transaction<'static, Sqlite>,
+    readers: &SqlitePool,
     holder: &str,
     code: &str,
 ) -> Result<Option<Stored>, RegistryError> {
@@ -241,7 +230,7 @@ pub(crate) async fn by_code(
     Ok(sqlx::query_as(sqlx::AssertSqlSafe(query))
         .bind(holder)
         .bind(verifier(holder, code).as_ref())
-        .fetch_optional(&mut **tx)
+        .fetch_optional(readers)
         .await?)
 }
 

@@ -10,6 +10,7 @@ use access::Role;
 use audit::{Actor, Event, Outcome};
 use pki::csr::{self, Csr, CsrError};
 use pki::key::{KeyAlgorithm, PrivateKey};
+use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use pki::spki::spki_sha256;
 use time::OffsetDateTime;
@@ -24,6 +25,12 @@ use crate::{
     ATTEMPTS, AdmissionError, Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry,
     RegistryError, holders,
 };
+
+/// What somebody has the right code of.
+enum Presented {
+    Invitation(Box<Stored>),
+    DeviceCode,
+}
 
 impl Registry {
     /// Certifies the key of whoever presents a name and a code: of an invitation, or of a device.
@@ -40,15 +47,15 @@ impl Registry {
         csr: &[u8],
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        match self.invited(name, code).await {
-            Err(EnrolError::Unauthorised) => self.enrol(name, code, csr, now).await,
+        match self.presented(name, code).await {
+            Ok(Presented::DeviceCode) => self.enrol(name, code, csr, now).await,
             Err(e) => {
-                let resource = ("person", name);
+                let resource = (e.claimed(), name);
                 self.record_refusal("enrolment.enrol", resource, &e, now)
                     .await?;
                 Err(e)
             }
-            Ok(invitation) => {
+            Ok(Presented::Invitation(invitation)) => {
                 let outcome = self.try_enrol_invited(&invitation, csr, now).await;
                 if let Err(e) = &outcome {
                     let resource = (noun(invitation.authority), name);
@@ -88,11 +95,13 @@ impl Registry {
         csr: &[u8],
         now: OffsetDateTime,
     ) -> Result<(Issued, PrivateKey), EnrolError> {
-        let invitation = self.invited(name, code).await?;
+        let Presented::Invitation(invitation) = self.presented(name, code).await? else {
+            return Err(EnrolError::Unauthorised);
+        };
         if !invitation.profile.allows_server_key() {
             return Err(EnrolError::ServerKey(invitation.profile));
         }
-        self.check_usable(&invitation, now).await?;
+        let subject = self.check_usable(&invitation, now).await?;
         if csr::wants_encrypted_key(csr)? {
             return Err(EnrolError::KeyEncryption);
         }
@@ -109,44 +118,56 @@ impl Registry {
             .with_detail("spki_sha256", spki.clone());
         self.record(event).await?;
         let csr = Csr {
-            subject: invitation.subject.clone(),
+            subject: subject.clone(),
             alt_names: Vec::new(),
             spki: key.spki(),
             algorithm,
         };
-        let issued = self.use_invitation(&invitation, csr, &spki, now).await?;
+        let issued = self
+            .use_invitation(&invitation, subject, csr, &spki, now)
+            .await?;
         Ok((issued, key))
     }
 
-    /// The invitation of this code. Unauthorised where there is nobody's of this name, or the code is a device's.
-    async fn invited(&self, name: &str, code: &str) -> Result<Stored, EnrolError> {
-        let mut tx = self.inner.sql.write().await?;
-        if !invitations::any_in(&mut tx, name).await? {
-            return Err(EnrolError::Unauthorised);
+    /// What a name and a code are good for. Only wrong codes are counted, and of every name alike, also of names that
+    /// nobody has: from the answers, their number and the questions asked here nobody learns who was invited. The
+    /// right code is taken whatever was tried before it.
+    async fn presented(&self, name: &str, code: &str) -> Result<Presented, EnrolError> {
+        let readers = self.inner.people.read();
+        let invitation = invitations::by_code(readers, name, code).await?;
+        let device = Self::is_device_code(readers, name, code).await?;
+        let known = invitations::any(readers, name).await?;
+        if let Some(invitation) = invitation {
+            return Ok(Presented::Invitation(Box::new(invitation)));
         }
-        self.count_attempt(name)?;
-        match invitations::by_code(&mut tx, name, code).await? {
-            Some(invitation) => Ok(invitation),
-            None if invitations::has_device_code(&mut tx, name).await? => {
-                Err(EnrolError::Unauthorised)
-            }
-            None => Err(EnrolError::WrongCode),
+        if device {
+            return Ok(Presented::DeviceCode);
         }
+        self.count_wrong_code(name)?;
+        Err(match known {
+            true => EnrolError::WrongCode,
+            false => EnrolError::Unauthorised,
+        })
     }
 
-    fn count_attempt(&self, name: &str) -> Result<(), EnrolError> {
+    fn count_wrong_code(&self, name: &str) -> Result<(), EnrolError> {
         let from = self
             .address
             .map_or_else(String::new, |address| audit::host_of(address).to_string());
-        let mut attempts = self
-            .inner
-            .attempts
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        match attempts.note(&format!("{name} {from}"), std::time::Instant::now()) {
+        match self
+            .attempts()
+            .note(&format!("{name} {from}"), std::time::Instant::now())
+        {
             Some(_) => Ok(()),
             None => Err(EnrolError::TooManyAttempts(ATTEMPTS.interval)),
         }
+    }
+
+    pub(crate) fn attempts(&self) -> std::sync::MutexGuard<'_, audit::Repeats> {
+        let attempts = &self.inner.attempts;
+        attempts
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     async fn try_enrol_invited(
@@ -155,7 +176,7 @@ impl Registry {
         csr: &[u8],
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        self.check_usable(invitation, now).await?;
+        let subject = self.check_usable(invitation, now).await?;
         let csr = csr::parse_and_verify(csr)?;
         let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
         if let Some((used_spki, serial)) = &invitation.used {
@@ -164,20 +185,24 @@ impl Registry {
             }
             return self.issued_before(invitation, serial, now).await;
         }
-        self.use_invitation(invitation, csr, &spki, now).await
+        self.use_invitation(invitation, subject, csr, &spki, now)
+            .await
     }
 
-    /// The code is right: whether it is good for anything yet.
+    /// The code is right: whether it is good for anything yet, and for a certificate with which names.
     pub(crate) async fn check_usable(
         &self,
         invitation: &Stored,
         now: OffsetDateTime,
-    ) -> Result<(), EnrolError> {
+    ) -> Result<Subject, EnrolError> {
         if now.unix_timestamp() >= invitation.expires_at {
             let at = crate::records::instant(invitation.expires_at)?;
             return Err(EnrolError::CodeExpired { at });
         }
-        self.check_person(invitation).await
+        if self.inner.config.registration.approvals == Approvals::Required {
+            self.check_approved_invitation(invitation, now).await?;
+        }
+        self.names_now(invitation).await
     }
 
     /// The certificate that the code gave, once more.
@@ -201,6 +226,7 @@ impl Registry {
     pub(crate) async fn use_invitation(
         &self,
         invitation: &Stored,
+        subject: Subject,
         csr: Csr,
         spki: &str,
         now: OffsetDateTime,
@@ -210,7 +236,9 @@ impl Registry {
         // What ends after its event and before the transaction is recorded as interrupted: the log shows one
         // certificate for each invitation.
         self.note_step(id, 0, ENROL).await?;
-        let outcome = self.issue_invited(id, csr, spki, now).await;
+        let outcome = self
+            .issue_invited(invitation, subject, csr, spki, now)
+            .await;
         match &outcome {
             Err(e) if e.is_uncertain() => {}
             _ => self.forget_step(id).await?,
@@ -221,11 +249,13 @@ impl Registry {
 
     async fn issue_invited(
         &self,
-        id: &str,
+        checked: &Stored,
+        subject: Subject,
         csr: Csr,
         spki: &str,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
+        let id = &checked.id;
         let mut tx = self.inner.sql.write().await?;
         // Once more, inside of the transaction that issues: somebody may have been quicker, or have voided it.
         let invitation = invitations::by_id(&mut tx, id).await?;
@@ -233,10 +263,13 @@ impl Registry {
         if invitation.used.is_some() {
             return Err(EnrolError::CodeUsed);
         }
+        if invitation != *checked {
+            return Err(EnrolError::WrongCode);
+        }
         check_key(&mut tx, spki, None).await?;
         let origin = Origin::Invitation(invited_by(&invitation));
-        let order = Order::new(invitation.profile, invitation.subject.clone(), csr.spki)
-            .with_clearance(invitation.clearance);
+        let order =
+            Order::new(invitation.profile, subject, csr.spki).with_clearance(invitation.clearance);
         let actor = actor(&invitation);
         let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
         invitations::mark_used(&mut tx, id, spki, &issued.serial).await?;
@@ -262,7 +295,11 @@ impl Registry {
                 one.authority == CaKind::Users && identity.uid.as_ref() == Some(&one.holder)
             })
             .ok_or(EnrolError::NotRenewable)?;
-        self.check_person(&invitation).await?;
+        // Who approved it need not be there any more: renewals are what was agreed to for years.
+        if self.inner.config.registration.approvals == Approvals::Required {
+            self.act_of_invitation(&invitation).await?;
+        }
+        let subject = self.names_now(&invitation).await?;
         let line = Line {
             authority: CaKind::Users,
             holder: &invitation.holder,
@@ -291,8 +328,8 @@ impl Registry {
             });
         }
         check_key(&mut tx, &spki, Some((CaKind::Users, &invitation.holder))).await?;
-        let order = Order::new(invitation.profile, invitation.subject.clone(), csr.spki)
-            .with_clearance(invitation.clearance);
+        let order =
+            Order::new(invitation.profile, subject, csr.spki).with_clearance(invitation.clearance);
         let origin = Origin::Renewal {
             lineage: present.lineage().to_owned(),
             renews: identity.serial_hex.clone(),
@@ -304,15 +341,11 @@ impl Registry {
         Ok(issued)
     }
 
-    /// Makes sure that a person may have by now what the invitation says. Where approvals are required since, a former
-    /// order is none.
-    async fn check_person(&self, invitation: &Stored) -> Result<(), EnrolError> {
-        let approvals = self.inner.config.registration.approvals;
-        if approvals == Approvals::Required && invitation.request.is_none() {
-            return Err(EnrolError::NotApproved);
-        }
+    /// Makes sure that a person may have by now what the invitation says, and gives the certificate's names as they are
+    /// now. Where approvals are required they are still what they were when it was carried out.
+    async fn names_now(&self, invitation: &Stored) -> Result<Subject, EnrolError> {
         let Profile::User { administrator } = invitation.profile else {
-            return Ok(());
+            return Ok(Subject::new(&invitation.holder));
         };
         let uid = &invitation.holder;
         let refused = |reason| {
@@ -321,13 +354,13 @@ impl Registry {
                 reason,
             })
         };
-        let Some(people) = &self.people else {
+        if self.people.is_none() {
             return refused("cannot be looked up");
-        };
-        let person = people(uid).await.map_err(RegistryError::Directory)?;
-        let Some(person) = person else {
+        }
+        let Some(listed) = self.person(uid).await? else {
             return refused("is not in the directory");
         };
+        let person = listed.record;
         if !person.active {
             return refused("is disabled");
         }
@@ -339,9 +372,32 @@ impl Registry {
         }
         let unit = invitation.subject.unit.as_ref();
         if unit.is_some_and(|unit| !person.units.contains(unit)) {
-            return refused("has left the unit for which it was approved");
+            return refused("has left the unit of the invitation");
         }
-        Ok(())
+        let subject = Subject {
+            unit: unit.cloned(),
+            ..listed.subject
+        };
+        if subject.uid.as_ref() != Some(uid) {
+            return refused("is listed under another user id");
+        }
+        let approvals = self.inner.config.registration.approvals;
+        if approvals == Approvals::Required
+            && invitations::encoded(&subject)? != invitations::encoded(&invitation.subject)?
+        {
+            return refused("has other names than when the invitation was approved");
+        }
+        Ok(subject)
+    }
+}
+
+impl EnrolError {
+    /// What somebody with a wrong code is called in events: nobody knows who it is.
+    const fn claimed(&self) -> &'static str {
+        match self {
+            Self::Unauthorised => "device",
+            _ => "person",
+        }
     }
 }
 

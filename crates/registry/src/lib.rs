@@ -91,6 +91,7 @@ use pki::Certificate;
 use pki::crl::RevocationReason;
 use pki::issue::CertificateAuthority;
 use pki::key::Passphrase;
+use pki::name::Subject;
 use pki::path::TrustStore;
 use pki::profile::CaKind;
 use pki::status::StatusCache;
@@ -135,12 +136,20 @@ pub struct Registry {
     people: Option<PersonLookup>,
 }
 
+/// A person as the directory has her now.
+#[derive(Clone, Debug)]
+pub struct ListedPerson {
+    pub record: PersonRecord,
+    /// The names for a certificate, without a unit.
+    pub subject: Subject,
+}
+
 /// Gives the directory's entry of a user id as it is now.
 pub type PersonLookup = Arc<dyn Fn(&str) -> PersonFuture + Send + Sync>;
 /// See [`PersonLookup`].
 pub type PersonFuture = Pin<
     Box<
-        dyn Future<Output = Result<Option<PersonRecord>, Box<dyn std::error::Error + Send + Sync>>>
+        dyn Future<Output = Result<Option<ListedPerson>, Box<dyn std::error::Error + Send + Sync>>>
             + Send,
     >,
 >;
@@ -166,12 +175,12 @@ struct Inner {
     pool: Pool,
     /// Refused enrolments by action and network.
     refusals: std::sync::Mutex<audit::Repeats>,
-    /// Codes tried, by name and host.
+    /// Wrong codes, by name and host.
     attempts: std::sync::Mutex<audit::Repeats>,
 }
 
-/// Codes that one host tries for one name. Our choice: more than anybody mistypes. A code has a hundred random bits;
-/// the bound keeps the database and the log from whoever tries all the same.
+/// Wrong codes that one host tries for one name before it is told that it tried too many. Our choice: more than anybody
+/// mistypes. It protects no code: each has a hundred random bits, and the right one is always taken.
 const ATTEMPTS: audit::RepeatBounds = audit::RepeatBounds {
     recorded: 10,
     interval: std::time::Duration::from_secs(600),

@@ -101,6 +101,52 @@ impl Request {
         let State::Approved { approvals } = &self.state else {
             return Err(Refusal::state(&self.state, "carried out"));
         };
+        let approvers = self.quorum(approvals, policy, people, bound)?;
+        let confirmed = approvers.len() >= policy.confirmations(&self.act);
+        Ok(Authorized {
+            request: self.clone(),
+            approvers: approvers.into_iter().collect(),
+            confirm_by: (!confirmed).then(|| now + policy.confirm_within()),
+        })
+    }
+
+    /// Makes sure that the act was carried out with this result, and that the approvals of it would be enough today:
+    /// for what is taken up later, as an invitation is.
+    ///
+    /// # Errors
+    /// [`Refusal::State`] for another state or result, and as [`Self::authorize`].
+    pub fn check_carried_out(
+        &self,
+        result: &str,
+        policy: &Policy,
+        people: &dyn People,
+        bound: Clearance,
+    ) -> Result<(), Refusal> {
+        match &self.state {
+            State::Issued {
+                approvals,
+                result: made,
+                ..
+            }
+            | State::Delivered {
+                approvals,
+                result: made,
+            } if made == result => {
+                self.quorum(approvals, policy, people, bound)?;
+                Ok(())
+            }
+            other => Err(Refusal::state(other, "used for this")),
+        }
+    }
+
+    /// Those whose approvals count now, if they are enough.
+    fn quorum(
+        &self,
+        approvals: &[Approval],
+        policy: &Policy,
+        people: &dyn People,
+        bound: Clearance,
+    ) -> Result<BTreeSet<String>, Refusal> {
         if let Some(wanted) = self.act.granted().filter(|wanted| *wanted > bound) {
             return Err(Refusal::AboveAuthority { bound, wanted });
         }
@@ -116,12 +162,7 @@ impl Request {
         if have < need {
             return Err(Refusal::Quorum { have, need, lost });
         }
-        let confirmed = have >= policy.confirmations(&self.act);
-        Ok(Authorized {
-            request: self.clone(),
-            approvers: approvers.into_iter().collect(),
-            confirm_by: (!confirmed).then(|| now + policy.confirm_within()),
-        })
+        Ok(approvers)
     }
 
     /// Whether an approval counts now: signature, certificate, account, role, clearance.

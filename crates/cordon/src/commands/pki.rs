@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::{list, text};
 use crate::cli::{Pki, Revoke, SiteArgs};
-use crate::control::{Request, Whose, ask, write_new};
+use crate::control::{Request, Whose, ask, reserve, write_reserved};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
@@ -29,12 +29,8 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
 /// Issues a certificate for `uid` and writes `out`, `out.password` and a PEM chain.
 pub(crate) async fn issue_user(site: &SiteArgs, uid: &str, out: &Path, json: bool) -> Outcome {
     let password_file = out.with_added_extension("password");
-    for file in [out, &password_file] {
-        if file.exists() {
-            let error = anyhow::anyhow!("{} exists already", file.display());
-            return Err(Failure::new(error, "name another file with --out"));
-        }
-    }
+    // Before anything is issued, which has to be revoked where it cannot be stored.
+    let (place, password_place) = (reserve(out)?, reserve(&password_file)?);
     let password = new_password()?;
     let request = Request::IssueUser {
         uid: uid.to_owned(),
@@ -43,11 +39,9 @@ pub(crate) async fn issue_user(site: &SiteArgs, uid: &str, out: &Path, json: boo
     let issued = ask(site, request).await?;
     let p12 =
         hex::decode(text(&issued, "pkcs12_hex")).or_hint("the answer is damaged", "try again")?;
-    write_new(
-        &password_file,
-        format!("{}\n", password.as_str()).as_bytes(),
-    )?;
-    write_new(out, &p12)?;
+    let line = Zeroizing::new(format!("{}\n", password.as_str()));
+    write_reserved(password_place, line.as_bytes())?;
+    write_reserved(place, &p12)?;
     let value = json!({
         "uid": uid,
         "serial": text(&issued, "serial"),

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use serde_json::json;
+use zeroize::Zeroizing;
 
 use super::{list, text};
 use crate::cli::{HolderArgs, Registry, SiteArgs};
 use crate::config::Config;
-use crate::control::{Change, Request, ask, write_new};
+use crate::control::{Change, Request, ask, reserve, write_new};
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
@@ -29,14 +30,12 @@ pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
             super::print(json, &value, &summary)
         }
         Registry::Invite { invited, site, out } => {
-            if out.exists() {
-                let error = anyhow::anyhow!("{} exists already", out.display());
-                return Err(Failure::new(error, "name a new file with --out"));
-            }
             let order = super::request::invite(invited)?;
+            // Before the order, which voids the code that the person may have.
+            let place = reserve(&out)?;
             let mut value = ask(&site, Request::Invite(order)).await?;
             let code = super::request::take_code(&mut value);
-            super::request::write_code(&out, &code.unwrap_or_default())?;
+            super::request::write_code(place, &code.unwrap_or_default())?;
             let summary = format!(
                 "wrote {}: hand it to {} alone\nthe code is good until {}",
                 out.display(),
@@ -104,12 +103,23 @@ pub(crate) async fn invite(
         clearance,
         hours,
     };
-    let answer = ask(site, request).await?;
+    // Before the order, which voids the code that the device may have.
     durable::create_dir_all(out).or_hint(
         format!("cannot make {}", out.display()),
         "check the parent folder",
     )?;
+    let place = reserve(&out.join("code"))?;
+    let answer = match ask(site, request).await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            drop(place);
+            // Only the empty folder of above.
+            let _ = std::fs::remove_dir(out);
+            return Err(failure);
+        }
+    };
     let answered = |name: &str| text(&answer, name).to_owned();
+    super::request::write_code(place, &Zeroizing::new(answered("code")))?;
     write_new(&out.join("root.pem"), answered("root_pem").as_bytes())?;
     write_new(
         &out.join("authorities.pem"),
@@ -118,10 +128,6 @@ pub(crate) async fn invite(
     write_new(
         &out.join("recipients.pem"),
         answered("recipients_pem").as_bytes(),
-    )?;
-    write_new(
-        &out.join("code"),
-        format!("{}\n", answered("code")).as_bytes(),
     )?;
     write_new(
         &out.join("camera.toml"),

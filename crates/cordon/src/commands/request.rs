@@ -183,30 +183,24 @@ pub(crate) fn request_of(value: &Value) -> Outcome<Request> {
 
 async fn carry_out(seen: Seen, out: Option<&Path>, json: bool) -> Outcome {
     let Seen { id, seen, site } = seen;
-    if out.is_some_and(Path::exists) {
-        return Err(Failure::new(
-            anyhow::anyhow!("the file of --out exists already"),
-            "name another file",
-        ));
-    }
     if out.is_none() && text(&show(&site, &id).await?, "act") == "invite" {
         return Err(Failure::usage(
             "the code that the act gives is shown once",
             "name a new file for it with --out",
         ));
     }
+    // Before the order, which uses the approvals up.
+    let place = out.map(|out| control::reserve(out).map(|place| (out, place)));
+    let place = place.transpose()?;
     let mut value = ask_for(&site, RequestOrder::CarryOut { id, seen }).await?;
     let mut summary = line(&value);
-    if let Some(out) = out
-        && let Some(code) = take_code(&mut value)
-    {
-        write_code(out, &code)?;
-        summary.push_str(&format!("\nwrote {}", out.display()));
-    }
-    if let (Some(out), chain) = (out, text(&value, "chain_pem"))
-        && !chain.is_empty()
-    {
-        control::write_new(out, chain.as_bytes())?;
+    let code = take_code(&mut value);
+    if let Some((out, place)) = place {
+        match (code, text(&value, "chain_pem")) {
+            (Some(code), _) => write_code(place, &code)?,
+            (None, "") => return print(json, &value, &summary),
+            (None, chain) => control::write_reserved(place, chain.as_bytes())?,
+        }
         summary.push_str(&format!("\nwrote {}", out.display()));
     }
     print(json, &value, &summary)
@@ -220,8 +214,8 @@ pub(crate) fn take_code(answer: &mut Value) -> Option<Zeroizing<String>> {
     }
 }
 
-pub(crate) fn write_code(out: &Path, code: &str) -> Outcome {
-    control::write_new(out, Zeroizing::new(format!("{code}\n")).as_bytes())
+pub(crate) fn write_code(place: durable::Reserved, code: &str) -> Outcome {
+    control::write_reserved(place, Zeroizing::new(format!("{code}\n")).as_bytes())
 }
 
 fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {

@@ -77,6 +77,7 @@ impl Site {
             format!("cannot open {}", file.display()),
             "check the folder's rights",
         )?;
+        report_flawed(&directory).await;
 
         let folder = data.join("keys");
         durable::create_dir_all(&folder).or_hint(
@@ -232,4 +233,16 @@ async fn open_registry(
             "cannot open the certificate authorities",
             "check the passphrase and the folder pki",
         )
+}
+
+/// Entries that earlier versions took keep no site from starting; whoever looks after it is told.
+async fn report_flawed(directory: &Directory) {
+    match directory.flawed().await {
+        Ok(flawed) => {
+            for (uid, error) in flawed {
+                tracing::warn!(uid = ?uid, %error, "an entry of the directory breaks a rule: import it anew");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the directory's entries are not checked"),
+    }
 }

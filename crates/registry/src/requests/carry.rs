@@ -96,7 +96,7 @@ impl Registry {
     }
 
     /// The highest clearance that the authority of this act may grant.
-    fn bound(&self, act: &Act) -> Result<Clearance, RegistryError> {
+    pub(super) fn bound(&self, act: &Act) -> Result<Clearance, RegistryError> {
         let kind = match act {
             Act::Issue { profile: name, .. } | Act::Invite { profile: name, .. } => {
                 profile(name).and_then(pki::profile::Profile::issued_by)

@@ -19,6 +19,7 @@ mod overdue;
 mod records;
 mod steps;
 mod store;
+mod taken_up;
 
 pub use self::carry::CarryError;
 pub use self::changes::NumberedChange;

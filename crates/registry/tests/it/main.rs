@@ -14,6 +14,7 @@ mod fixture;
 mod hierarchy;
 mod holders;
 mod invited;
+mod invited_approved;
 mod issuing;
 mod lists;
 mod ocsp;
