@@ -11,7 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::failure::{Failure, OrHint as _, Outcome};
 
-/// How long whoever has the name may take to let us in.
+/// Time within which a listener under that name has to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 const HINT: &str = "choose another path for `status`, in a folder that exists";
 

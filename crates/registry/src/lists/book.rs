@@ -25,7 +25,7 @@ const OVERLAP: Duration = Duration::days(7);
 /// Revocations of an authority (first parameter) that stand on its list. A superseded certificate
 /// leaves it once it has expired (before the second parameter): every camera adds one with each
 /// renewal, and the lists would grow for ever. It was never in doubt, so no evidence rests on its
-/// entry. Any other revocation stays, because old signatures are judged by it.
+/// entry. Any other revocation stays, because old signatures are validated against it.
 const LISTED: &str = "SELECT r.serial, r.at, r.reason, r.listed FROM revoked r
     JOIN issued i ON i.authority = r.authority AND i.serial = r.serial
     WHERE r.authority = ?1 AND (r.reason <> 'superseded' OR i.not_after >= ?2)";

@@ -1,4 +1,4 @@
-//! What `init` does once everything is answered: says it, makes room, has certificates issued, writes, prepares the host.
+//! Steps of `init` once everything is answered: says it, makes room, has certificates issued, writes, prepares the host.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(super) struct Task<'a> {
     pub(super) files_only: bool,
     /// Names and networks, a line each.
     pub(super) facts: Vec<String>,
-    /// What the person does afterwards.
+    /// Steps left to the person.
     pub(super) next: String,
     pub(super) json: bool,
 }
