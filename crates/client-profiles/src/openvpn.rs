@@ -2,15 +2,31 @@
 //!
 //! OpenVPN itself is used as it is, from 2.6 on. The server's certificate comes from the services
 //! authority, a device's from the devices authority; each side checks the other by the purposes
-//! that only these certificates have.
+//! that only these certificates have. `settings` is what both have in common, [`control_key`] the keys with which a stranger's
+//! first packet is told from a device's.
+
+pub mod control_key;
+mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
+
+pub use self::settings::{
+    AddressRange, Bridge, DataCipher, Device, Network, Settings, Token, Transport,
+};
+
+/// Files that lie beside the server's configuration.
+pub const CRL: &str = "crl.pem";
+pub const AUTHORITIES: &str = "authorities.pem";
+pub const SERVER_CONTROL_KEY: &str = "tls-crypt-v2.key";
+pub const REFUSED_DEVICES: &str = "refused-devices.txt";
+/// OpenVPN's management socket there.
+pub const MANAGEMENT: &str = "management.sock";
+/// The interface that a server adds to its bridge.
+pub const BRIDGED_INTERFACE: &str = "tap-cordon";
 
 /// Largest UDP packet of the tunnel in bytes. Our choice: with 32 bytes of padding, which OpenVPN
 /// does not count for an IBC cipher, it still fits into an Ethernet frame over IPv6 and PPPoE.
@@ -19,206 +35,172 @@ const MSSFIX: u16 = 1300;
 /// Name of the provider module for OpenVPN.
 const MODULE: &str = "cordon_ibc_openvpn";
 
-/// Ciphers that may protect the tunnel, the default first.
-const AEADS: [&str; 4] = [
-    "AES-256-GCM",
-    "AES-128-GCM",
-    "AES-192-GCM",
-    "CHACHA20-POLY1305",
-];
-
-/// IBC ciphers that OpenVPN can use.
-const RESEARCH: [&str; 5] = [
-    "INDECT-128-CBC",
-    "INDECT-192-CBC",
-    "INDECT-256-CBC",
-    "INDECT-320-CBC",
-    "INDECT-128-VH-CBC",
-];
-
-/// The cipher of the data channel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct DataCipher(String);
-
-impl DataCipher {
-    /// Whether it is one of the IBC ciphers.
-    pub fn is_research(&self) -> bool {
-        RESEARCH.contains(&self.0.as_str())
-    }
-
-    pub fn name(&self) -> &str {
-        &self.0
-    }
+/// Certificates of a side, and the root that it trusts.
+#[derive(Clone, Copy, Debug)]
+pub struct Certificates<'a> {
+    pub root_pem: &'a str,
+    /// The side's own, then the authorities above it.
+    pub chain_pem: &'a str,
 }
 
-impl FromStr for DataCipher {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let mut known = AEADS.into_iter().chain(RESEARCH);
-        known
-            .find(|cipher| cipher.eq_ignore_ascii_case(name))
-            .map(|cipher| Self(cipher.to_owned()))
-            .ok_or_else(|| format!("unknown cipher, choose from {}", AEADS.join(", ")))
-    }
+/// What a device proves itself with.
+#[derive(Clone, Copy)]
+pub enum Proof<'a> {
+    /// A key (PEM).
+    Key(&'a str),
+    Token(&'a Token),
 }
 
-impl TryFrom<String> for DataCipher {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        name.parse()
-    }
-}
-
-impl From<DataCipher> for String {
-    fn from(cipher: DataCipher) -> Self {
-        cipher.0
-    }
-}
-
-/// An IPv4 network that OpenVPN can hand out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Network {
-    address: Ipv4Addr,
-    prefix: u8,
-}
-
-impl Network {
-    fn mask(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(u32::MAX << (32 - u32::from(self.prefix)))
-    }
-}
-
-impl FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const WANTED: &str = "expected an IPv4 network of 16 to 29 bits such as 10.8.0.0/24";
-        let (address, prefix) = text.split_once('/').ok_or(WANTED)?;
-        let network = Self {
-            address: address.parse().map_err(|_| WANTED)?,
-            prefix: prefix.parse().map_err(|_| WANTED)?,
-        };
-        if !(16..=29).contains(&network.prefix)
-            || network.address & !network.mask() != Ipv4Addr::UNSPECIFIED
-        {
-            return Err(WANTED.to_owned());
-        }
-        Ok(network)
-    }
-}
-
-impl TryFrom<String> for Network {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Network> for String {
-    fn from(network: Network) -> Self {
-        format!("{}/{}", network.address, network.prefix)
-    }
-}
-
-/// What server and devices have in common; kept in the folder of the profiles.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// Host under which devices reach the server; also the name in its certificate.
-    pub server: String,
-    pub port: u16,
-    /// Addresses inside of the tunnel.
-    pub network: Network,
-    pub cipher: DataCipher,
-    /// Where `cordon` is on the server.
-    #[serde(default = "default_verifier")]
-    pub verifier: PathBuf,
-}
-
-fn default_verifier() -> PathBuf {
-    PathBuf::from("/usr/bin/cordon")
-}
-
-/// What a side proves itself with, and trusts.
-pub struct Identity {
-    pub root_pem: String,
-    /// The authority of devices.
-    pub devices_ca_pem: String,
-    pub chain_pem: String,
-    pub key_pem: Zeroizing<String>,
-}
-
-/// The key of the control channel that these random bytes make, in OpenVPN's format.
-pub fn tls_crypt_key(random: &[u8; 256]) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(String::from("-----BEGIN OpenVPN Static key V1-----\n"));
-    for line in random.chunks(16) {
-        let _ = writeln!(text, "{}", Zeroizing::new(hex::encode(line)).as_str());
-    }
-    text.push_str("-----END OpenVPN Static key V1-----\n");
-    text
-}
-
-/// The server's configuration; `crl.pem` lies beside it.
-pub fn server(settings: &Settings, identity: &Identity, tls_crypt: &str) -> Zeroizing<String> {
-    let head = format!(
+/// The server's configuration; what it needs beside it is named by the constants of this module. `shared_key` is the one key of
+/// the control channel where devices have none of their own.
+#[must_use]
+pub fn server(
+    settings: &Settings,
+    certificates: Certificates<'_>,
+    key_pem: &str,
+    shared_key: Option<&str>,
+) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(format!(
         "# OpenVPN 2.6 server {host}. Holds its private key: readable for root only.\n\
          #   openvpn --config server.conf\n\n\
-         mode server\ntls-server\ndev tun\nproto udp\nport {port}\n\n\
-         # One network for all; devices do not reach one another through the server.\n\
-         topology subnet\nserver {address} {mask}\nkeepalive 10 60\n\n\
+         mode server\ntls-server\n",
+        host = settings.server,
+    ));
+    network(&mut text, settings);
+    let _ = write!(
+        text,
+        "keepalive 10 60\n\n\
          # Only devices: of our certificates, theirs alone have this purpose (id-kp-ipsecIKE).\n\
          remote-cert-eku 1.3.6.1.5.5.7.3.17\n\
          # Revoked devices are refused. The lists are good for a day, and without valid ones nobody\n\
-         # gets in: let a daily job write them with `cordon vpn openvpn-crl`.\n\
-         crl-verify crl.pem\n\
+         # gets in: `cordon vpn openvpn-guard` or a daily `cordon vpn openvpn-crl` writes them.\n\
+         crl-verify {CRL}\n\
          # After OpenSSL our own validator decides, as for every other listener of the site.\n\
          script-security 2\ntls-export-cert /tmp\n\
-         tls-verify \"{verifier} vpn openvpn-verify --authorities authorities.pem --crl crl.pem\"\n\
-         dh none\nexplicit-exit-notify 1\n\n\
-         # Rights are given up once the tunnel is set up; what is needed later is kept open.\n\
-         user nobody\ngroup nogroup\npersist-key\npersist-tun\n",
+         tls-verify \"{verifier} vpn openvpn-verify --authorities {AUTHORITIES} --crl {CRL}\"\n",
         verifier = settings.verifier.display(),
-        host = settings.server,
-        port = settings.port,
-        address = settings.network.address,
-        mask = settings.network.mask(),
     );
-    complete(head, settings, identity, tls_crypt)
+    if settings.own_control_keys {
+        let _ = write!(
+            text,
+            "\n# Each device has a key of its own for the control channel; without one of ours, or with a refused\n\
+             # device's, nothing of it is read. No state is kept before a sender has shown its address.\n\
+             tls-crypt-v2 {SERVER_CONTROL_KEY} force-cookie\n\
+             tls-crypt-v2-verify \"{verifier} vpn openvpn-verify-key --refused {REFUSED_DEVICES}\"\n",
+            verifier = settings.verifier.display(),
+        );
+    }
+    if settings.guard {
+        let _ = write!(
+            text,
+            "\n# `cordon vpn openvpn-guard` admits devices, and ends the sessions of those that are revoked. Without it\n\
+             # nobody gets in, and everybody is out as soon as it ends.\n\
+             management {MANAGEMENT} unix\nmanagement-client-user root\n\
+             management-client-auth\nauth-user-pass-optional\n\
+             management-hold\nmanagement-signal\n",
+        );
+    }
+    text.push_str(
+        "\n# Rights are given up once the tunnel is set up; what is needed later is kept open.\n\
+         user nobody\ngroup nogroup\npersist-key\npersist-tun\ndh none\n",
+    );
+    complete(&mut text, settings);
+    own(&mut text, certificates, Proof::Key(key_pem));
+    if let Some(shared) = shared_key {
+        block(&mut text, "tls-crypt", shared);
+    }
+    text
 }
 
+/// How the server is reached, and what is inside of the tunnel.
+fn network(text: &mut String, settings: &Settings) {
+    let protocol = match (settings.transport, settings.ipv6) {
+        (Transport::Udp, false) => "udp",
+        // These take IPv4 as well.
+        (Transport::Udp, true) => "udp6",
+        (Transport::Tcp, false) => "tcp-server",
+        (Transport::Tcp, true) => "tcp6-server",
+    };
+    let _ = writeln!(text, "proto {protocol}\nport {}", settings.port);
+    text.push_str(match settings.transport {
+        // A server that ends says so, and devices connect to it again at once.
+        Transport::Udp => "explicit-exit-notify 1\n",
+        // A connection's end is seen anyway; small packets must not wait for others.
+        Transport::Tcp => "tcp-nodelay\n",
+    });
+    let mask = settings.network.mask();
+    let _ = match (settings.device, settings.bridge) {
+        (Device::Tun, _) => write!(
+            text,
+            "\n# One network for all; devices do not reach one another through the server.\n\
+             dev tun\ntopology subnet\nserver {} {mask}\n",
+            settings.network.address(),
+        ),
+        (Device::Tap, None) => write!(
+            text,
+            "\n# One Ethernet for server and devices; devices do not reach one another through the server.\n\
+             dev tap\nserver {} {mask}\n",
+            settings.network.address(),
+        ),
+        (Device::Tap, Some(bridge)) => write!(
+            text,
+            "\n# Devices join a network of the server's. The interface is there before, as a port of the bridge:\n\
+             #   ip tuntap add dev {BRIDGED_INTERFACE} mode tap\n\
+             #   ip link set dev {BRIDGED_INTERFACE} master BRIDGE up\n\
+             dev {BRIDGED_INTERFACE}\ndev-type tap\nserver-bridge {} {mask} {} {}\n",
+            bridge.gateway,
+            bridge.pool.first(),
+            bridge.pool.last(),
+        ),
+    };
+}
+
+/// A device's configuration; `control_key` is its own (tls-crypt-v2) or the one of all, as the settings say.
+#[must_use]
 pub fn device(
     name: &str,
     settings: &Settings,
-    identity: &Identity,
-    tls_crypt: &str,
+    certificates: Certificates<'_>,
+    proof: Proof<'_>,
+    control_key: &str,
 ) -> Zeroizing<String> {
-    let head = format!(
-        "# OpenVPN 2.6 client {name}. Holds its private key: readable for root only.\n\
+    let secret = match proof {
+        Proof::Key(_) => "its private key",
+        Proof::Token(_) => "a key of the control channel",
+    };
+    let device = match settings.device {
+        Device::Tun => "tun",
+        Device::Tap => "tap",
+    };
+    let protocol = match settings.transport {
+        Transport::Udp => "udp",
+        Transport::Tcp => "tcp-client",
+    };
+    let mut text = Zeroizing::new(format!(
+        "# OpenVPN 2.6 client {name}. Holds {secret}: readable for root only.\n\
          #   openvpn --config {name}.ovpn\n\n\
-         client\ndev tun\nproto udp\nremote {host} {port}\nnobind\nresolv-retry infinite\n\n\
+         client\ndev {device}\nproto {protocol}\nremote {host} {port}\nnobind\nresolv-retry infinite\n\
+         # One that is refused tries again: a suspension ends.\n\
+         auth-retry nointeract\n\n\
          # Only the server itself: the purpose of servers, and its name.\n\
          remote-cert-tls server\nverify-x509-name {host} name\n\
          persist-key\npersist-tun\n",
         host = settings.server,
         port = settings.port,
-    );
-    complete(head, settings, identity, tls_crypt)
+    ));
+    complete(&mut text, settings);
+    own(&mut text, certificates, proof);
+    let tag = match settings.own_control_keys {
+        true => "tls-crypt-v2",
+        false => "tls-crypt",
+    };
+    block(&mut text, tag, control_key);
+    text
 }
 
-/// Adds what both sides have in common, and the keys.
-fn complete(
-    head: String,
-    settings: &Settings,
-    identity: &Identity,
-    tls_crypt: &str,
-) -> Zeroizing<String> {
+/// What both sides have in common.
+fn complete(text: &mut String, settings: &Settings) {
     let cipher = settings.cipher.name();
-    let mut text = Zeroizing::new(head);
     let _ = write!(
         text,
         "\n# Both ends must name the same cipher.\ndata-ciphers {cipher}\nauth SHA256\n\
@@ -239,127 +221,34 @@ fn complete(
              providers default {MODULE}\n"
         );
     }
-    for (name, content) in [
-        ("ca", identity.root_pem.as_str()),
-        ("cert", &identity.chain_pem),
-        ("key", &identity.key_pem),
-        ("tls-crypt", tls_crypt),
-    ] {
-        let _ = write!(text, "\n<{name}>\n{}\n</{name}>\n", content.trim_end());
-    }
-    text
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settings(cipher: &str) -> Settings {
-        Settings {
-            server: "vpn.example.org".into(),
-            port: 1194,
-            network: "10.8.0.0/24".parse().unwrap(),
-            cipher: cipher.parse().unwrap(),
-            verifier: default_verifier(),
+/// Adds what a side proves itself with.
+fn own(text: &mut String, certificates: Certificates<'_>, proof: Proof<'_>) {
+    const END: &str = "-----END CERTIFICATE-----";
+    let chain = certificates.chain_pem;
+    match proof {
+        Proof::Key(key_pem) => {
+            block(text, "ca", certificates.root_pem);
+            block(text, "cert", chain);
+            block(text, "key", key_pem);
+        }
+        Proof::Token(token) => {
+            // The token has the device's own certificate; the server gets the authorities above it from here.
+            let above = chain.split_once(END).map_or("", |(_, above)| above);
+            let _ = write!(
+                text,
+                "\n# The private key and its certificate are on a token, whose PIN OpenVPN asks for.\n\
+                 pkcs11-providers \"{}\"\npkcs11-id \"{}\"\n",
+                token.provider().display(),
+                token.id(),
+            );
+            block(text, "ca", certificates.root_pem);
+            block(text, "extra-certs", above.trim_start());
         }
     }
+}
 
-    fn identity() -> Identity {
-        Identity {
-            root_pem: "ROOT\n".into(),
-            devices_ca_pem: "DEVICES\n".into(),
-            chain_pem: "CHAIN\n".into(),
-            key_pem: Zeroizing::new("KEY\n".into()),
-        }
-    }
-
-    #[test]
-    fn network_unaligned_or_of_wrong_size_is_refused() {
-        for good in ["10.8.0.0/24", "10.8.0.0/16", "192.0.2.8/29"] {
-            let network: Network = good.parse().unwrap();
-            assert_eq!(String::from(network), good);
-        }
-        for bad in [
-            "10.8.0.0",
-            "10.8.0.1/24",
-            "10.0.0.0/15",
-            "10.8.0.0/30",
-            "x/24",
-            "::/24",
-            "",
-        ] {
-            assert!(bad.parse::<Network>().is_err(), "{bad}");
-        }
-        let network: Network = "10.8.0.0/20".parse().unwrap();
-        assert_eq!(network.mask().to_string(), "255.255.240.0");
-    }
-
-    #[test]
-    fn cipher_outside_the_lists_is_refused() {
-        assert!(!"aes-256-gcm".parse::<DataCipher>().unwrap().is_research());
-        assert!(
-            "indect-128-cbc"
-                .parse::<DataCipher>()
-                .unwrap()
-                .is_research()
-        );
-        for bad in [
-            "AES-128-CBC",
-            "BF-CBC",
-            "none",
-            "INDECT-128-CTR",
-            "INDECT-128-ECB",
-        ] {
-            assert!(bad.parse::<DataCipher>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn research_cipher_alone_brings_provider_and_warning() {
-        for (cipher, research) in [("AES-256-GCM", false), ("INDECT-320-CBC", true)] {
-            let settings = settings(cipher);
-            let server = server(&settings, &identity(), "CRYPT");
-            let device = device("camera-17", &settings, &identity(), "CRYPT");
-            for text in [server, device] {
-                assert!(text.contains(&format!("\ndata-ciphers {cipher}\n")));
-                assert_eq!(
-                    text.contains("\nproviders default cordon_ibc_openvpn\n"),
-                    research
-                );
-                assert_eq!(text.contains("# WARNING"), research);
-                for block in [
-                    "<ca>\nROOT\n</ca>",
-                    "<cert>\nCHAIN\n</cert>",
-                    "<key>\nKEY\n</key>",
-                ] {
-                    assert!(text.contains(block));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn server_and_device_check_purpose_and_name_of_each_other() {
-        let settings = settings("AES-256-GCM");
-        let server = server(&settings, &identity(), "CRYPT");
-        assert!(server.contains("\nremote-cert-eku 1.3.6.1.5.5.7.3.17\n"));
-        assert!(server.contains("\ncrl-verify crl.pem\n"));
-        let device = device("camera-17", &settings, &identity(), "CRYPT");
-        assert!(
-            device.contains("\nremote-cert-tls server\nverify-x509-name vpn.example.org name\n")
-        );
-    }
-
-    #[test]
-    fn control_channel_key_has_openvpns_format() {
-        let (one, other) = (tls_crypt_key(&[7; 256]), tls_crypt_key(&[8; 256]));
-        assert_ne!(*one, *other);
-        let lines: Vec<&str> = one.lines().collect();
-        assert_eq!(lines.len(), 18);
-        assert!(
-            lines[1..17]
-                .iter()
-                .all(|l| l.len() == 32 && hex::decode(l).is_ok())
-        );
-    }
+fn block(text: &mut String, name: &str, content: &str) {
+    let _ = write!(text, "\n<{name}>\n{}\n</{name}>\n", content.trim_end());
 }
