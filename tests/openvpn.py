@@ -1,4 +1,5 @@
-"""OpenVPN as it is, with profiles of ours: standard ciphers, IBC, rekeying, and what goes wrong."""
+"""OpenVPN as it is, with profiles of ours: standard ciphers, IBC, rekeying, and what goes wrong; layers, carriers, tokens and
+revocation are in `openvpn_sessions`."""
 
 import contextlib
 import hashlib
@@ -7,8 +8,9 @@ import random
 import subprocess
 from pathlib import Path
 
-from tests.harness import CORDON, ROOT, Site, contains, cordon_json, equal, wait_for
+from tests.harness import CORDON, ROOT, Site, contains, cordon_json, equal, free_port, wait_for
 from tests.harness import run as execute
+from tests import openvpn_sessions
 from tests.namespaces import OUTSIDE, Network, OpenVpn
 
 PROVIDER = Path(os.environ.get("CORDON_IBC_PROVIDER", ROOT / "target/debug/libibc_provider.so"))
@@ -40,7 +42,8 @@ class Lab:
     def __init__(self, suite):
         assert PROVIDER.exists(), f"{PROVIDER} is missing; run cargo build -p ibc-provider"
         self.suite = suite
-        self.site = Site(suite).start()
+        self.public = free_port()
+        self.site = Site(suite, settings=f'public = "127.0.0.1:{self.public}"\n').start()
         self.network = Network()
         suite.finally_do(self.network.remove)
         self.network.create()
@@ -49,14 +52,15 @@ class Lab:
         self.count = 0
         self.daemons = []
 
-    def profile(self, cipher=None, code=0, flag=True):
+    def profile(self, cipher=None, code=0, flag=True, server=OUTSIDE["server"], extra=("--without-guard",)):
         """Makes a folder of profiles and returns it with what the command said."""
         self.count += 1
         out = self.suite.folder / f"profiles-{self.count}"
         chosen = ["--cipher", cipher] if cipher else []
         if cipher in RESEARCH and flag:
             chosen.append("--allow-research-cipher")
-        done = execute(CORDON, "vpn", "openvpn-profile", *self.site.arguments(), "--server", OUTSIDE["server"], "--verifier", Path(CORDON).resolve(),
+        chosen.extend(extra)
+        done = execute(CORDON, "vpn", "openvpn-profile", *self.site.arguments(), "--server", server, "--verifier", Path(CORDON).resolve(),
                    "--device", f"camera-{self.count}", "--out", out, *chosen, code=code)
         return out, done
 
@@ -88,16 +92,16 @@ class Lab:
     def ping(self, *options):
         return self.network.run("client", "ping", "-q", "-W", "5", *options, INSIDE)
 
-    def transfer(self, size=3_000_000):
-        """A file from server to client, compared by its hash."""
+    def transfer(self, size=3_000_000, source="server", sink="client", address=INSIDE):
+        """A file from one side to the other, compared by its hash; the source listens at an address."""
         content = random.randbytes(size)
         file = self.suite.folder / "content"
         file.write_bytes(content)
-        command = self.network.command("server", "python3", "-c", SEND, INSIDE, str(PORT), str(file))
+        command = self.network.command(source, "python3", "-c", SEND, address, str(PORT), str(file))
         sender = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             equal(sender.stdout.readline(), "ready\n", "sender")
-            fetched = self.network.run("client", "python3", "-c", FETCH, INSIDE, PORT, timeout=60)
+            fetched = self.network.run(sink, "python3", "-c", FETCH, address, PORT, timeout=60)
             equal(fetched.stdout.strip(), hashlib.sha256(content).hexdigest(), "hash of what came")
             equal(sender.wait(10), 0, "exit code of the sender")
         finally:
@@ -162,7 +166,7 @@ def run_refusals(lab):
         contains(done.stderr, "--allow-research-cipher")
     with lab.case("profiles hold keys and are for their owner only"):
         out, _ = lab.profile()
-        for file in [out / "server.conf", *out.glob("*.ovpn"), out / "tls-crypt.key"]:
+        for file in [out / "server.conf", *out.glob("*.ovpn"), out / "tls-crypt-v2.key"]:
             equal(file.stat().st_mode & 0o777, 0o600, f"mode of {file.name}")
     with lab.case("a device can be added, and a revoked one is refused"):
         out, _ = lab.profile()
@@ -270,4 +274,5 @@ def run(suite):
             rekeys(lab, cipher)
     run_refusals(lab)
     run_mistakes(lab)
+    openvpn_sessions.run(lab)
     lab.site.stop()

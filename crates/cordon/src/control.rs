@@ -80,6 +80,13 @@ pub(crate) async fn ask(args: &SiteArgs, request: Request) -> Outcome<Value> {
     }
 }
 
+/// Asks the running site, and never opens its folder.
+pub(crate) async fn ask_running(data: &Path, request: &Request) -> Outcome<Value> {
+    let stream = UnixStream::connect(Site::control_socket(data)).await;
+    let stream = stream.or_hint("the site does not run", "start it, or look into its log")?;
+    over_socket(stream, request, None).await
+}
+
 /// Carries a request out without a running site; the same is demanded as there.
 async fn offline(site: &Site, request: Request, person: Option<&Person>) -> Outcome<Value> {
     let unix = crate::console::this_process();
@@ -292,6 +299,8 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
+        Request::OpenvpnLists => crate::openvpn::lists(site).await,
+        Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),
             "root_pem": site.root_pem()?,

@@ -2,11 +2,13 @@
 
 use audit::Actor;
 use pki::cert::CertificateChain;
+use pki::profile::CaKind;
+use registry::AdmissionError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::Site;
 
 /// A certificate asked of the site; the private key stays where it was made.
@@ -68,6 +70,40 @@ pub(crate) async fn issue(
         "serial": issued.serial,
         "chain_pem": chain.to_pem().or_hint("cannot write the certificate", "report this")?,
         "root_pem": site.root_pem()?,
-        "devices_ca_pem": site.authority_pem(pki::profile::CaKind::Devices)?,
+        "devices_ca_pem": site.authority_pem(CaKind::Devices)?,
+    }))
+}
+
+/// Certificates of one question at most; OpenVPN's own limit is 1024 sessions unless it is told another.
+const MAX_SERIALS: usize = 65_536;
+
+/// Which certificates of devices are not to be accepted any more, and why.
+pub(crate) async fn standings(site: &Site, serials: &[String]) -> Outcome<Value> {
+    const HINT: &str = "see the log";
+    if serials.len() > MAX_SERIALS {
+        let error = anyhow::anyhow!("too many certificates in one question");
+        return Err(Failure::new(error, "ask about fewer"));
+    }
+    let mut refused = serde_json::Map::new();
+    for serial in serials {
+        match site.registry.check_standing(CaKind::Devices, serial).await {
+            Ok(()) => {}
+            Err(AdmissionError::Registry(error)) => {
+                return Err(error).or_hint("cannot read the registry", HINT);
+            }
+            Err(refusal) => {
+                refused.insert(serial.clone(), refusal.code().into());
+            }
+        }
+    }
+    Ok(json!({ "refused": refused }))
+}
+
+/// The current revocation lists, and the devices whose keys of the control channel are refused.
+pub(crate) async fn lists(site: &Site) -> Outcome<Value> {
+    let devices = site.registry.refused_holders(CaKind::Devices).await;
+    Ok(json!({
+        "crl_pem": site.crls_pem().concat(),
+        "refused_devices": devices.or_hint("cannot read the registry", "see the log")?,
     }))
 }

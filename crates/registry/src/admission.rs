@@ -144,6 +144,46 @@ impl Registry {
         Ok(admitted)
     }
 
+    /// Whether a certificate that a device or person goes on using is still one to accept, by its serial number. What a
+    /// renewal has replaced counts as long as it is on no list: whoever keeps a session open changes over later.
+    ///
+    /// # Errors
+    /// [`AdmissionError`], one variant per reason.
+    pub async fn check_standing(
+        &self,
+        authority: CaKind,
+        serial: &str,
+    ) -> Result<(), AdmissionError> {
+        type Row = (String, Option<String>, Option<String>);
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT i.holder_id, r.reason, h.state
+             FROM issued i
+             LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
+             LEFT JOIN holders h ON h.authority = i.authority AND h.holder_id = i.holder_id
+             WHERE i.authority = ? AND i.serial = ?",
+        )
+        .bind(authority.name())
+        .bind(serial)
+        .fetch_optional(self.readers(authority))
+        .await?;
+        let serial = serial.to_owned();
+        let Some((holder, revoked, state)) = row else {
+            return Err(AdmissionError::NotIssued { serial });
+        };
+        if let Some(reason) = revoked {
+            return Err(AdmissionError::Revoked { serial, reason });
+        }
+        let state: Option<HolderState> = state.map(|name| name.parse()).transpose()?;
+        match state {
+            Some(HolderState::Enrolled) => Ok(()),
+            other => Err(AdmissionError::Holder(HolderRefused {
+                authority,
+                holder,
+                state: other.unwrap_or(HolderState::Revoked),
+            })),
+        }
+    }
+
     async fn entry(
         &self,
         authority: CaKind,

@@ -300,6 +300,21 @@ impl Registry {
             .transpose()
     }
 
+    /// Names of the holders of an authority that are not enrolled.
+    ///
+    /// # Errors
+    /// [`RegistryError::Store`].
+    pub async fn refused_holders(&self, authority: CaKind) -> Result<Vec<String>, RegistryError> {
+        let rows = sqlx::query_scalar(
+            "SELECT holder_id FROM holders WHERE authority = ? AND state <> 'enrolled'
+             ORDER BY holder_id",
+        )
+        .bind(authority.name())
+        .fetch_all(self.readers(authority))
+        .await?;
+        Ok(rows)
+    }
+
     /// All devices and people with their states, by name.
     ///
     /// # Errors

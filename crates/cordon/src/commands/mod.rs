@@ -6,6 +6,9 @@ pub(crate) mod directory;
 pub(crate) mod evidence;
 pub(crate) mod laboratory;
 pub(crate) mod openvpn;
+mod openvpn_guard;
+mod openvpn_key;
+mod openvpn_profile;
 mod openvpn_verify;
 pub(crate) mod page_server;
 pub(crate) mod pki;
@@ -39,7 +42,7 @@ pub(crate) mod vpn_up;
 use std::path::Path;
 
 use clap::CommandFactory as _;
-pub(crate) use commandline::{field, list, print, read_text, text, write_out};
+pub(crate) use commandline::{field, is_there, list, print, read_text, text, write_out};
 
 use crate::failure::{OrHint as _, Outcome};
 

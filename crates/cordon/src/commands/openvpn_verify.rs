@@ -67,34 +67,8 @@ struct DeviceTrust {
 
 impl DeviceTrust {
     fn new(authorities: &str, lists: &str, now: OffsetDateTime) -> Outcome<Self> {
-        let hint = "write it anew with `cordon vpn openvpn-profile`";
-        let chain =
-            CertificateChain::from_pem(authorities).or_hint("unusable authorities", hint)?;
-        let (roots, others): (Vec<_>, Vec<_>) = chain
-            .certificates()
-            .iter()
-            .cloned()
-            .partition(|one| one.tbs_certificate.subject == one.tbs_certificate.issuer);
-        let trust = TrustStore::new(&roots, &others).or_hint("unusable authorities", hint)?;
-        let hint = "write them anew with `cordon vpn openvpn-crl`";
-        for list in lists.split_inclusive(CRL_END).take(MAX_LISTS) {
-            let Some(start) = list.find("-----BEGIN X509 CRL-----") else {
-                continue;
-            };
-            let pem = list.get(start..).unwrap_or_default();
-            let der = der::pem::decode_vec(pem.as_bytes());
-            let (_, der) = der.map_err(|error| {
-                Failure::new(
-                    anyhow::anyhow!("unreadable revocation lists: {error}"),
-                    hint,
-                )
-            })?;
-            match trust.accept_crl(&der, now) {
-                // The file has the lists of every authority of the site.
-                Ok(_) | Err(CrlError::UnknownIssuer { .. }) => {}
-                Err(error) => return Err(error).or_hint("unusable revocation list", hint),
-            }
-        }
+        let trust = trust_in(authorities)?;
+        take_lists(&trust, lists, now)?;
         let policy = PathPolicy::new(Purpose::VpnDevice)
             .with_revocation(RevocationPolicy::RequireCrl, OcspPolicy::Off);
         Ok(Self { trust, policy })
@@ -107,6 +81,42 @@ impl DeviceTrust {
     ) -> Result<ValidatedChain, PathError> {
         self.trust.accept(chain.ders(), &self.policy, &[], now)
     }
+}
+
+/// Trust in the authorities of a file.
+pub(super) fn trust_in(authorities: &str) -> Outcome<TrustStore> {
+    let hint = "write it anew with `cordon vpn openvpn-profile`";
+    let chain = CertificateChain::from_pem(authorities).or_hint("unusable authorities", hint)?;
+    let (roots, others): (Vec<_>, Vec<_>) = chain
+        .certificates()
+        .iter()
+        .cloned()
+        .partition(|one| one.tbs_certificate.subject == one.tbs_certificate.issuer);
+    TrustStore::new(&roots, &others).or_hint("unusable authorities", hint)
+}
+
+/// Verifies the lists of a file (PEM) and puts them into force.
+pub(super) fn take_lists(trust: &TrustStore, lists: &str, now: OffsetDateTime) -> Outcome {
+    let hint = "write them anew with `cordon vpn openvpn-crl`";
+    for list in lists.split_inclusive(CRL_END).take(MAX_LISTS) {
+        let Some(start) = list.find("-----BEGIN X509 CRL-----") else {
+            continue;
+        };
+        let pem = list.get(start..).unwrap_or_default();
+        let der = der::pem::decode_vec(pem.as_bytes());
+        let (_, der) = der.map_err(|error| {
+            Failure::new(
+                anyhow::anyhow!("unreadable revocation lists: {error}"),
+                hint,
+            )
+        })?;
+        match trust.accept_crl(&der, now) {
+            // The file has the lists of every authority of the site.
+            Ok(_) | Err(CrlError::UnknownIssuer { .. }) => {}
+            Err(error) => return Err(error).or_hint("unusable revocation list", hint),
+        }
+    }
+    Ok(())
 }
 
 /// The authorities above a certificate and the root, for [`Verify::authorities`].

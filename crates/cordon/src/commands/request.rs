@@ -313,7 +313,7 @@ pub(crate) fn named(named: HolderName) -> Outcome<Holder> {
 }
 
 /// The request in DER, hexadecimal.
-fn read_csr(file: &Path) -> Outcome<String> {
+pub(super) fn read_csr(file: &Path) -> Outcome<String> {
     const HINT: &str = "make one with `openssl req -new -key KEY -out FILE`";
     let what = || format!("cannot use {} as a certification request", file.display());
     let bytes = std::fs::read(file).or_hint(what(), HINT)?;

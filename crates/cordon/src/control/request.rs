@@ -66,6 +66,12 @@ pub(crate) enum Request {
     Openvpn(crate::openvpn::CertificateRequest),
     /// The current revocation lists.
     Crls,
+    /// What an OpenVPN server reads: the lists, and the names of devices that are not enrolled.
+    OpenvpnLists,
+    /// Which of these certificates of devices, by serial number, are not to be accepted any more.
+    Standings {
+        serials: Vec<String>,
+    },
     /// Blocks that were set apart.
     Quarantine(QuarantineOrder),
     /// Requests for acts that need approval.
@@ -141,6 +147,8 @@ impl Request {
             | Self::ListPeople
             | Self::Trust
             | Self::Crls
+            | Self::OpenvpnLists
+            | Self::Standings { .. }
             | Self::Quarantine(QuarantineOrder::List)
             | Self::Registration(RequestOrder::List { .. } | RequestOrder::Show { .. })
             | Self::Journal { .. } => Need::Nothing,
@@ -193,6 +201,8 @@ impl Request {
             Self::Trust => "trust",
             Self::Openvpn(_) => "openvpn",
             Self::Crls => "crls",
+            Self::OpenvpnLists => "openvpn-lists",
+            Self::Standings { .. } => "standings",
             Self::Quarantine(_) => "quarantine",
             Self::Registration(_) => "request",
             Self::RenewAuthorities { .. } => "renew-authorities",

@@ -1,0 +1,141 @@
+//! Revocation lists of an OpenVPN server: verified before they are in force, here and in the file that OpenVPN reads.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use error_report::Report;
+use pki::cert::CertificateChain;
+use pki::path::TrustStore;
+use pki::status::IssuerId;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::super::openvpn_verify;
+use super::super::vpn_fetcher::{Fetcher, MAX_BODY};
+use crate::failure::{OrHint as _, Outcome};
+
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Complete lists are fetched again after this time, changed or not: they are good for a day.
+const COMPLETE: Duration = Duration::from_secs(600);
+
+/// The lists in force.
+pub(super) struct Lists {
+    trust: TrustStore,
+    /// Authorities of devices.
+    issuers: Vec<IssuerId>,
+    file: PathBuf,
+    written: String,
+}
+
+impl Lists {
+    /// `authorities` is the file with the devices authority and the root, `file` the one with the lists.
+    pub(super) fn new(authorities: &std::path::Path, file: PathBuf) -> Outcome<Self> {
+        let hint = "carry it to the server from the folder of `cordon vpn openvpn-profile`";
+        let text = super::super::read_text(authorities)?;
+        let trust = openvpn_verify::trust_in(&text)?;
+        let chain = CertificateChain::from_pem(&text).or_hint("unusable authorities", hint)?;
+        let subjects = chain.certificates().iter().map(|one| &one.tbs_certificate);
+        let below = subjects.filter(|one| one.subject != one.issuer);
+        let issuers = below.map(|one| IssuerId::of(&one.subject)).collect();
+        let mut lists = Self {
+            trust,
+            issuers,
+            file,
+            written: String::new(),
+        };
+        // What is there counts until there is something newer.
+        if let Ok(known) = super::super::read_text(&lists.file) {
+            let taken = openvpn_verify::take_lists(&lists.trust, &known, OffsetDateTime::now_utc());
+            if let Err(failure) = taken {
+                tracing::warn!("{}: {}", lists.file.display(), failure.message());
+            }
+            lists.written = known.to_string();
+        }
+        Ok(lists)
+    }
+
+    /// Verifies lists (PEM) and puts them into force; true if they are others than before.
+    pub(super) fn take(&mut self, pem: &str) -> Outcome<bool> {
+        if pem == self.written {
+            return Ok(false);
+        }
+        openvpn_verify::take_lists(&self.trust, pem, OffsetDateTime::now_utc())?;
+        durable::write_atomic(&self.file, pem.as_bytes(), 0o644).or_hint(
+            format!("cannot write {}", self.file.display()),
+            "check the folder's rights",
+        )?;
+        pem.clone_into(&mut self.written);
+        Ok(true)
+    }
+
+    /// Why a certificate is refused by the lists.
+    pub(super) fn refusal(&self, serial: &str) -> Option<String> {
+        let bytes = hex::decode(serial).ok()?;
+        let revoked = |issuer: &IssuerId| self.trust.status().lookup(*issuer, &bytes);
+        let found = self.issuers.iter().find_map(revoked);
+        found.map(|_| "certificate-revoked".to_owned())
+    }
+}
+
+/// Follows the lists at an address such as `http://pki.example.org/crl`. A short list of changes is asked for again and again; the
+/// complete ones follow when it has changed, as every revocation changes both.
+pub(super) fn follow(base: &str, every: Duration) -> (mpsc::Receiver<String>, AbortHandle) {
+    let (sender, receiver) = mpsc::channel(1);
+    let base = base.trim_end_matches('/').to_owned();
+    let task = tokio::spawn(async move {
+        let fetcher = Fetcher::default();
+        let (mut changes, mut complete_at) = (Vec::new(), None::<tokio::time::Instant>);
+        let mut silent = false;
+        loop {
+            match step(&fetcher, &base, &mut changes, &mut complete_at).await {
+                Ok(lists) => {
+                    if std::mem::take(&mut silent) {
+                        tracing::info!(%base, "revocation lists are to be had again");
+                    }
+                    if let Some(lists) = lists
+                        && sender.send(lists).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut silent, true) {
+                        tracing::warn!(%base, "revocation lists are not to be had: {}", Report(&*error));
+                    }
+                }
+            }
+            tokio::time::sleep(every).await;
+        }
+    });
+    (receiver, task.abort_handle())
+}
+
+/// Fetches what has changed; the complete lists (PEM) if anything has.
+async fn step(
+    fetcher: &Fetcher,
+    base: &str,
+    changes: &mut Vec<u8>,
+    complete_at: &mut Option<tokio::time::Instant>,
+) -> anyhow::Result<Option<String>> {
+    let get = async |name: &str| {
+        let url = format!("{base}/{name}.crl");
+        let got = tokio::time::timeout(PATIENCE, fetcher.get(&url, MAX_BODY)).await;
+        got.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time")))
+            .map_err(|error| error.context(url))
+    };
+    let new = get("devices-delta").await?;
+    let due = complete_at.is_none_or(|at| at.elapsed() > COMPLETE);
+    if new == *changes && !due {
+        return Ok(None);
+    }
+    let mut lists = String::new();
+    for name in ["root", "devices"] {
+        let der = get(name).await?;
+        let pem = der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, &der);
+        lists.push_str(&pem.map_err(|error| anyhow::anyhow!("{name}.crl: {error}"))?);
+    }
+    (*changes, *complete_at) = (new, Some(tokio::time::Instant::now()));
+    Ok(Some(lists))
+}
