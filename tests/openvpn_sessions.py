@@ -202,7 +202,7 @@ def revocation(lab):
         contains(guard.text(), "session ended")
         # Whether its control-channel key, its certificate or the guard is first: it is out.
         wait_for(lambda: device in (out / "refused-devices.txt").read_text().split(), lambda: "a refused name", 10)
-        server.says(f"TLS CRYPT V2 VERIFY SCRIPT ERROR")
+        server.says("TLS CRYPT V2 VERIFY SCRIPT ERROR")
         accepted = server.text().count("Peer Connection Initiated")
         time.sleep(3)
         equal(server.text().count("Peer Connection Initiated"), accepted, "connections after the revocation")
@@ -298,7 +298,7 @@ class Card:
         key.unlink()
         slot = execute("softhsm2-util", "--show-slots").stdout
         self.serial = re.search(r"Serial number:\s+(\S+)", slot).group(1)
-        self.id = f"pkcs11:model=SoftHSM%20v2;token=cameras;manufacturer=SoftHSM%20project;serial={self.serial};id=%01"
+        self.id = rf"SoftHSM\x20project/SoftHSM\x20v2/{self.serial}/cameras/01"
 
     def store(self, certificate):
         der = self.folder / "camera-card.der"
@@ -345,7 +345,7 @@ def tokens(lab):
         assert "<key>" not in profile and "<cert>" not in profile
         card.store(out / "camera-card.pem")
         # The name that the profile has is the one that OpenVPN finds.
-        contains(execute("openvpn", "--show-pkcs11-ids", SOFTHSM).stdout, card.id)
+        contains(execute("openvpn", "--show-pkcs11-ids", SOFTHSM).stdout, f"Serialized id:  {card.id}\n")
         server = lab.daemon("server", out)
         server.up()
         asking = ["--management", card.folder / "pin.sock", "unix", "--management-query-passwords"]
@@ -381,7 +381,7 @@ def careless(lab):
             (["--dev", "tup"], "choose tun (IP packets) or tap"),
             (["--device", "../../camera"], "is no name of a device"),
             (["--csr", "x.csr"], "--pkcs11-id"),
-            (["--csr", "missing.csr", "--pkcs11-provider", SOFTHSM, "--pkcs11-id", "pkcs11:id=%01"], "missing.csr"),
+            (["--csr", "missing.csr", "--pkcs11-provider", SOFTHSM, "--pkcs11-id", "a/b/1/c/01"], "missing.csr"),
             (["--csr", "x", "--pkcs11-provider", SOFTHSM, "--pkcs11-id", "pkcs11:id=%01;pin-value=1"], "a PIN is a secret"),
             (["--csr", "x", "--pkcs11-provider", SOFTHSM, "--pkcs11-id", "a", "--device", "camera-y"], "the request of one device"),
         ):

@@ -239,7 +239,7 @@ fn own(text: &mut String, certificates: Certificates<'_>, proof: Proof<'_>) {
             let _ = write!(
                 text,
                 "\n# The private key and its certificate are on a token, whose PIN OpenVPN asks for.\n\
-                 pkcs11-providers \"{}\"\npkcs11-id \"{}\"\n",
+                 pkcs11-providers '{}'\npkcs11-id '{}'\n",
                 token.provider().display(),
                 token.id(),
             );

@@ -152,7 +152,9 @@ fn encode(label: &str, bytes: &[u8]) -> Zeroizing<String> {
 }
 
 fn decode(text: &str, label: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let body = text.trim().strip_prefix(&format!("-----BEGIN {label}-----"));
+    let body = text
+        .trim()
+        .strip_prefix(&format!("-----BEGIN {label}-----"));
     let body = body?.strip_suffix(&format!("-----END {label}-----"))?;
     let mut plain = Zeroizing::new(String::with_capacity(body.len()));
     plain.extend(body.chars().filter(|c| !c.is_ascii_whitespace()));

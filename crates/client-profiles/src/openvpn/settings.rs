@@ -334,7 +334,7 @@ impl Token {
     }
 }
 
-/// Whether a byte stands for itself inside of quotes in OpenVPN's configuration.
+/// Whether a byte stands for itself inside of single quotes in OpenVPN's configuration, where a backslash does, too.
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\')
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'')
 }

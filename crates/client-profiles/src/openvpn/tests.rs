@@ -227,7 +227,7 @@ fn settings_of_a_folder_from_before_keep_their_meaning() {
 #[test]
 fn profile_for_a_token_names_it_and_has_no_key() {
     let module = Path::new("/usr/lib/softhsm/libsofthsm2.so");
-    let id = "pkcs11:model=SoftHSM%20v2;token=cameras;manufacturer=SoftHSM%20project;serial=1;id=%01";
+    let id = r"SoftHSM\x20project/SoftHSM\x20v2/caec5c924f5cb86f/cameras/01";
     let token = Token::new(module, id).unwrap();
     let proof = Proof::Token(&token);
     let text = device(
@@ -237,8 +237,8 @@ fn profile_for_a_token_names_it_and_has_no_key() {
         proof,
         "CRYPT",
     );
-    assert!(text.contains("\npkcs11-providers \"/usr/lib/softhsm/libsofthsm2.so\"\n"));
-    assert!(text.contains(&format!("\npkcs11-id \"{id}\"\n")));
+    assert!(text.contains("\npkcs11-providers '/usr/lib/softhsm/libsofthsm2.so'\n"));
+    assert!(text.contains(&format!("\npkcs11-id '{id}'\n")));
     // OpenVPN takes neither of them beside a token.
     assert!(!text.contains("<key>") && !text.contains("<cert>"));
     assert!(text.contains("<extra-certs>\n-----BEGIN CERTIFICATE-----\nDEVICES\n"));
@@ -253,7 +253,7 @@ fn token_whose_name_would_break_the_configuration_is_refused() {
         "a\"b",
         "a b",
         "a\nscript-security 3",
-        "a\\",
+        "a'b",
         &"x".repeat(231),
         "pkcs11:id=%01;pin-value=1234",
         "pkcs11:id=%01?pin-source=/etc/pin",

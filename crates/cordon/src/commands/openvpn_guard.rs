@@ -55,16 +55,15 @@ const MAX_NAMES: u64 = 16 << 20;
 
 /// `cordon vpn openvpn-guard`.
 #[derive(Debug, Args)]
-#[group(id = "from", required = true, multiple = false, args = ["data", "crl_url"])]
 pub(crate) struct Guard {
     /// OpenVPN's configuration, as `openvpn-profile` made it; the other files lie beside it.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Folder of the data of a site that runs on this host: revocations and suspensions count.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", required_unless_present = "crl_url")]
     data: Option<PathBuf>,
     /// Where the site publishes its revocation lists, such as http://pki.example.org/crl: revocations count.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
     crl_url: Option<String>,
     /// Seconds between two looks at --crl-url.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
@@ -110,7 +109,11 @@ fn source(args: &Guard) -> Outcome<Source> {
             silent: false,
         });
     };
-    vpn_http::check(std::slice::from_ref(url), "--crl-url", "http://pki.example.org/crl")?;
+    vpn_http::check(
+        std::slice::from_ref(url),
+        "--crl-url",
+        "http://pki.example.org/crl",
+    )?;
     let (lists, _) = lists::follow(url, Duration::from_secs(args.refresh));
     Ok(Source::Publisher(lists))
 }

@@ -81,7 +81,11 @@ mod tests {
         }
         let refused = verify(b"device=camera-22", "0", "refused").unwrap_err();
         assert!(refused.contains("camera-22, which is refused"), "{refused}");
-        for (metadata, kind) in [(&b"device=camera-2"[..], "1"), (b"12345678", "0"), (b"", "0")] {
+        for (metadata, kind) in [
+            (&b"device=camera-2"[..], "1"),
+            (b"12345678", "0"),
+            (b"", "0"),
+        ] {
             let refused = verify(metadata, kind, "refused").unwrap_err();
             assert!(refused.contains("names no device"), "{refused}");
         }

@@ -320,7 +320,7 @@ fn control_key(folder: &Path, settings: &Settings, new: bool) -> Outcome<Control
     const HINT: &str = "restore the file, or begin in a new folder";
     if new {
         return Ok(ControlKey::Own(ServerKey::new(
-            &*random::<SERVER_KEY_LEN>()?,
+            &*random::<SERVER_KEY_LEN>()?
         )));
     }
     let file = folder.join(match settings.own_control_keys {

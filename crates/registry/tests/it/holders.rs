@@ -369,7 +369,13 @@ async fn certificate_in_use_stands_as_long_as_it_and_its_holder_do() {
     let nobody = Some("certificate-not-issued");
     assert_eq!(code(CaKind::Users, own).await, nobody);
     assert_eq!(code(CaKind::Devices, "00ff").await, nobody);
-    assert!(registry.refused_holders(CaKind::Devices).await.unwrap().is_empty());
+    assert!(
+        registry
+            .refused_holders(CaKind::Devices)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     change(&world, HolderChange::Suspend).await.unwrap();
     assert_eq!(code(CaKind::Devices, own).await, Some("holder-suspended"));
     let refused = registry.refused_holders(CaKind::Devices).await.unwrap();
@@ -377,12 +383,24 @@ async fn certificate_in_use_stands_as_long_as_it_and_its_holder_do() {
     change(&world, HolderChange::Resume).await.unwrap();
     assert_eq!(code(CaKind::Devices, own).await, None);
     change(&world, STOLEN).await.unwrap();
-    assert_eq!(code(CaKind::Devices, own).await, Some("certificate-revoked"));
+    assert_eq!(
+        code(CaKind::Devices, own).await,
+        Some("certificate-revoked")
+    );
     change(&world, HolderChange::Readmit).await.unwrap();
     // The holder has another one now; this stays revoked.
     enrolled(&world, "camera-17").await;
-    assert_eq!(code(CaKind::Devices, own).await, Some("certificate-revoked"));
-    assert!(registry.refused_holders(CaKind::Devices).await.unwrap().is_empty());
+    assert_eq!(
+        code(CaKind::Devices, own).await,
+        Some("certificate-revoked")
+    );
+    assert!(
+        registry
+            .refused_holders(CaKind::Devices)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]

@@ -194,11 +194,8 @@ ERROR: client-kill command failed
 
     #[test]
     fn device_that_cannot_be_told_is_nobody() {
-        let ask = |variables: &str| {
-            notices(&format!(
-                ">CLIENT:REAUTH,7,1\n{variables}\n>CLIENT:ENV,END"
-            ))
-        };
+        let ask =
+            |variables: &str| notices(&format!(">CLIENT:REAUTH,7,1\n{variables}\n>CLIENT:ENV,END"));
         let name = ">CLIENT:ENV,common_name=a";
         let good = format!("{name}\n>CLIENT:ENV,tls_serial_hex_0=01");
         assert_eq!(ask(&good), [admission(Some(("01", "a")))]);
