@@ -58,7 +58,8 @@ class OpenVpn:
         command = network.command(side, "openvpn", "--config", config, *extra)
         # OpenVPN writes its log to standard output; relative paths are the configuration's.
         with open(log, "ab") as out:
-            self.process = Process(command, log, env=environment, cwd=Path(config).parent, stdout=out)
+            # Without a terminal it asks nobody, and says in its log what it would have asked.
+            self.process = Process(command, log, env=environment, cwd=Path(config).parent, stdout=out, start_new_session=True)
 
     def text(self):
         return self.process.log.read_text(errors="replace")

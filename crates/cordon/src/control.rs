@@ -308,7 +308,7 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
-        Request::OpenvpnLists => crate::openvpn::lists(site).await,
+        Request::RefusedDevices => crate::openvpn::refused_devices(site).await,
         Request::Standings { serials } => crate::openvpn::standings(site, &serials).await,
         Request::Crls => Ok(json!({
             "crl_pem": site.crls_pem().concat(),

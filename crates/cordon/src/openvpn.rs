@@ -99,11 +99,8 @@ pub(crate) async fn standings(site: &Site, serials: &[String]) -> Outcome<Value>
     Ok(json!({ "refused": refused }))
 }
 
-/// The current revocation lists, and the devices whose keys of the control channel are refused.
-pub(crate) async fn lists(site: &Site) -> Outcome<Value> {
+/// Names of devices that are not enrolled.
+pub(crate) async fn refused_devices(site: &Site) -> Outcome<Value> {
     let devices = site.registry.refused_holders(CaKind::Devices).await;
-    Ok(json!({
-        "crl_pem": site.crls_pem().concat(),
-        "refused_devices": devices.or_hint("cannot read the registry", "see the log")?,
-    }))
+    Ok(json!({ "devices": devices.or_hint("cannot read the registry", "see the log")? }))
 }

@@ -5,6 +5,9 @@ use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
 use crate::disk::temporary_beside;
 use crate::sync_parent;
 
@@ -37,8 +40,7 @@ impl Reserved {
             temporary,
             kept: false,
         };
-        reserved.file.write_all(&vec![0; room])?;
-        reserved.file.sync_all()?;
+        make_room(&mut reserved.file, room)?;
         // Some file systems have no links, by which it gets its name without replacing anything.
         let probe = temporary_beside(path);
         fs::hard_link(&reserved.temporary, &probe)?;
@@ -52,23 +54,62 @@ impl Reserved {
     /// Any I/O error. What was written stays in the [temporary file](LeftBehind::file) then: there is no other copy.
     pub fn write(mut self, bytes: &[u8]) -> Result<(), LeftBehind> {
         self.kept = true;
-        let written = self.fill(bytes).and_then(|()| {
-            fs::hard_link(&self.temporary, &self.path)?;
-            fs::remove_file(&self.temporary)?;
-            sync_parent(&self.path)
-        });
-        written.map_err(|source| LeftBehind {
-            file: self.temporary.clone(),
-            source,
-        })
+        match self.fill(bytes) {
+            Ok(()) => self.name(),
+            Err(source) => Err(self.left_behind(source)),
+        }
     }
 
-    fn fill(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Gives the file, which [`Self::fill`] has written, its name: for files that appear together, once all of them are
+    /// written. It is durable on return.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn name(mut self) -> Result<(), LeftBehind> {
+        self.kept = true;
+        let named = fs::hard_link(&self.temporary, &self.path)
+            .and_then(|()| fs::remove_file(&self.temporary))
+            .and_then(|()| sync_parent(&self.path));
+        named.map_err(|source| self.left_behind(source))
+    }
+
+    fn left_behind(&self, source: io::Error) -> LeftBehind {
+        LeftBehind {
+            file: self.temporary.clone(),
+            source,
+        }
+    }
+
+    /// The file that it will be.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the content, which is durable on return, under no name yet.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn fill(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.rewind()?;
         self.file.write_all(bytes)?;
         self.file
             .set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
         self.file.sync_all()
+    }
+}
+
+/// Takes the blocks for `room` bytes.
+fn make_room(file: &mut File, room: usize) -> io::Result<()> {
+    let len = u64::try_from(room).unwrap_or(u64::MAX).max(1);
+    match fallocate(&*file, FallocateFlags::KEEP_SIZE, 0, len) {
+        Ok(()) => file.sync_all(),
+        // Not every file system can promise it: then that there is room now has to do.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            file.write_all(&vec![0; room])?;
+            file.sync_all()
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -128,6 +169,27 @@ mod tests {
         assert_eq!(names(folder.path()), ["code"]);
         drop(Reserved::new(&folder.path().join("other"), 0o600, 1).unwrap());
         assert_eq!(names(folder.path()), ["code"]);
+    }
+
+    #[test]
+    fn files_that_appear_together_are_written_before_any_has_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["key", "certificate"].map(|name| folder.path().join(name));
+        let new = |path: &PathBuf| Reserved::new(path, 0o600, 64).unwrap();
+        let mut all: Vec<Reserved> = paths.iter().map(new).collect();
+        for reserved in &mut all {
+            reserved.fill(b"content").unwrap();
+        }
+        assert!(paths.iter().all(|path| !path.exists()));
+        for reserved in all {
+            reserved.name().unwrap();
+        }
+        assert!(
+            paths
+                .iter()
+                .all(|path| fs::read(path).unwrap() == b"content")
+        );
+        assert_eq!(names(folder.path()).len(), 2);
     }
 
     #[test]

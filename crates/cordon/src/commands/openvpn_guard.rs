@@ -44,6 +44,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const SITE: Duration = Duration::from_secs(2);
 /// Lists are taken from the site again after this time, changed or not.
 const LISTS: Duration = Duration::from_secs(60);
+/// So are the names of refused devices: who is resumed gets in again that soon.
+const NAMES: Duration = Duration::from_secs(5);
 /// Pause before the management socket is tried again.
 const RECONNECT: Duration = Duration::from_millis(500);
 /// Longest wait for OpenVPN to take a command.
@@ -74,8 +76,9 @@ pub(crate) struct Guard {
 enum Source {
     Site {
         data: PathBuf,
-        /// When lists are due again.
+        /// When lists are due again, and when names.
         lists_at: Instant,
+        names_at: Instant,
         /// Whether it did not answer the last time.
         silent: bool,
     },
@@ -106,6 +109,7 @@ fn source(args: &Guard) -> Outcome<Source> {
         return Ok(Source::Site {
             data: args.data.clone().unwrap_or_default(),
             lists_at: Instant::now(),
+            names_at: Instant::now(),
             silent: false,
         });
     };
@@ -267,10 +271,12 @@ impl Watch {
     async fn look(&mut self) -> Vec<String> {
         let serials = self.sessions.serials();
         let refusals = self.refusals(&serials).await;
-        if let Source::Site { lists_at, .. } = &mut self.source
+        if let Source::Site {
+            lists_at, names_at, ..
+        } = &mut self.source
             && !refusals.is_empty()
         {
-            *lists_at = Instant::now();
+            (*lists_at, *names_at) = (Instant::now(), Instant::now());
         }
         let commands = self.refuse(refusals);
         self.refresh().await;
@@ -330,33 +336,43 @@ impl Watch {
         self.refuse(refusals)
     }
 
-    /// Writes the site's lists where OpenVPN reads them, if it is time.
+    /// Writes the site's lists and names where OpenVPN reads them, if it is time.
     async fn refresh(&mut self) {
+        let now = Instant::now();
         let Source::Site {
             data,
             lists_at,
+            names_at,
             silent: false,
         } = &mut self.source
         else {
             return;
         };
-        let now = Instant::now();
-        if *lists_at > now {
-            return;
+        let (lists, names) = (*lists_at <= now, *names_at <= now);
+        if lists {
+            *lists_at = now.checked_add(LISTS).unwrap_or(now);
         }
-        *lists_at = now + LISTS;
+        if names {
+            *names_at = now.checked_add(NAMES).unwrap_or(now);
+        }
         let data = data.clone();
-        if let Err(failure) = self.take_lists(&data).await {
+        if lists && let Err(failure) = self.take_lists(&data).await {
             tracing::warn!(what = %failure.message(), "revocation lists are not taken over");
+        }
+        if names && let Err(failure) = self.take_names(&data).await {
+            tracing::warn!(what = %failure.message(), "names of refused devices are not taken over");
         }
     }
 
     async fn take_lists(&mut self, data: &Path) -> Outcome {
-        let answer = ask_in_time(data, &Request::OpenvpnLists).await?;
-        self.lists.take(text(&answer, "crl_pem"))?;
-        let names = list(&answer, "refused_devices").iter();
-        let names = names.filter_map(|name| name.as_str());
-        write_refused(&self.refused_file, names)
+        let answer = ask_in_time(data, &Request::Crls).await?;
+        self.lists.take(text(&answer, "crl_pem")).map(drop)
+    }
+
+    async fn take_names(&self, data: &Path) -> Outcome {
+        let answer = ask_in_time(data, &Request::RefusedDevices).await?;
+        let names = list(&answer, "devices").iter();
+        write_refused(&self.refused_file, names.filter_map(|name| name.as_str()))
     }
 }
 

@@ -66,8 +66,8 @@ pub(crate) enum Request {
     Openvpn(crate::openvpn::CertificateRequest),
     /// The current revocation lists.
     Crls,
-    /// What an OpenVPN server reads: the lists, and the names of devices that are not enrolled.
-    OpenvpnLists,
+    /// Names of devices that are not enrolled.
+    RefusedDevices,
     /// Which of these certificates of devices, by serial number, are not to be accepted any more.
     Standings {
         serials: Vec<String>,
@@ -154,7 +154,7 @@ impl Request {
             | Self::ListPeople
             | Self::Trust
             | Self::Crls
-            | Self::OpenvpnLists
+            | Self::RefusedDevices
             | Self::Standings { .. }
             | Self::Quarantine(QuarantineOrder::List)
             | Self::Registration(RequestOrder::List { .. } | RequestOrder::Show { .. })
@@ -209,7 +209,7 @@ impl Request {
             Self::Trust => "trust",
             Self::Openvpn(_) => "openvpn",
             Self::Crls => "crls",
-            Self::OpenvpnLists => "openvpn-lists",
+            Self::RefusedDevices => "refused-devices",
             Self::Standings { .. } => "standings",
             Self::Quarantine(_) => "quarantine",
             Self::Registration(_) => "request",

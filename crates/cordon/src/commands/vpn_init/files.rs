@@ -170,7 +170,7 @@ impl Files {
             if !self.is_folder_ours(&path)? {
                 return Err(foreign(&path, "has no folder any more"));
             }
-            reserved.file(name, path, content.as_ref().map(|bytes| bytes.len()))?;
+            reserved.file(name, &path, content.as_ref().map(|bytes| bytes.len()))?;
         }
         Ok(reserved)
     }
