@@ -355,10 +355,10 @@ def tokens(lab):
         both_ways(lab, inner_address(lab, "tun0"))
         contains(server.text(), "VERIFY OK: depth=0")
         client.end()
+        stop(server)
     with lab.case("without the token OpenVPN asks for it, and says which certificate a token does not have"):
         shutil.move(card.folder / "tokens", card.folder / "pulled")
         (card.folder / "tokens").mkdir()
-        stop(server)
         for name, words in (("/cameras/01", "token-insertion-request"), ("/cameras/02", "Cannot load certificate")):
             if name == "/cameras/02":
                 # It is in its place again, and has no such certificate.

@@ -17,7 +17,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::fixture::{Broken, NOW, World, an_order, csr, key, open, registrar, world};
 
-const STOLEN: HolderChange = HolderChange::Revoke(RevocationReason::KeyCompromise);
+pub(crate) const STOLEN: HolderChange = HolderChange::Revoke(RevocationReason::KeyCompromise);
 
 async fn ordered(registry: &Registry, name: &str) -> Issued {
     registry
@@ -27,7 +27,7 @@ async fn ordered(registry: &Registry, name: &str) -> Issued {
 }
 
 /// A device that got its certificate with a one-time code.
-async fn enrolled(world: &World, name: &str) -> Issued {
+pub(crate) async fn enrolled(world: &World, name: &str) -> Issued {
     let code = world.code(name).await;
     world
         .registry
@@ -56,7 +56,10 @@ async fn renew(
     registry.reenrol(issued.chain.ders(), &request, now).await
 }
 
-async fn change(world: &World, change: HolderChange) -> Result<HolderState, RegistryError> {
+pub(crate) async fn change(
+    world: &World,
+    change: HolderChange,
+) -> Result<HolderState, RegistryError> {
     world
         .registry
         .change_holder(CaKind::Devices, "camera-17", change, an_order(), NOW)
@@ -352,55 +355,6 @@ async fn suspended_device_is_refused_at_every_door_until_it_is_resumed() {
     ));
     change(&world, HolderChange::Resume).await.unwrap();
     admit(registry, &issued, NOW).await.unwrap();
-}
-
-#[tokio::test]
-async fn certificate_in_use_stands_as_long_as_it_and_its_holder_do() {
-    let world = world().await;
-    let registry = &world.registry;
-    let issued = enrolled(&world, "camera-17").await;
-    let code = async |kind, serial: &str| {
-        let standing = registry.check_standing(kind, serial).await;
-        standing.err().map(|refused| refused.code())
-    };
-    let own = issued.serial.as_str();
-    assert_eq!(code(CaKind::Devices, own).await, None);
-    // Numbers are an authority's.
-    let nobody = Some("certificate-not-issued");
-    assert_eq!(code(CaKind::Users, own).await, nobody);
-    assert_eq!(code(CaKind::Devices, "00ff").await, nobody);
-    assert!(
-        registry
-            .refused_holders(CaKind::Devices)
-            .await
-            .unwrap()
-            .is_empty()
-    );
-    change(&world, HolderChange::Suspend).await.unwrap();
-    assert_eq!(code(CaKind::Devices, own).await, Some("holder-suspended"));
-    let refused = registry.refused_holders(CaKind::Devices).await.unwrap();
-    assert_eq!(refused, ["camera-17"]);
-    change(&world, HolderChange::Resume).await.unwrap();
-    assert_eq!(code(CaKind::Devices, own).await, None);
-    change(&world, STOLEN).await.unwrap();
-    assert_eq!(
-        code(CaKind::Devices, own).await,
-        Some("certificate-revoked")
-    );
-    change(&world, HolderChange::Readmit).await.unwrap();
-    // The holder has another one now; this stays revoked.
-    enrolled(&world, "camera-17").await;
-    assert_eq!(
-        code(CaKind::Devices, own).await,
-        Some("certificate-revoked")
-    );
-    assert!(
-        registry
-            .refused_holders(CaKind::Devices)
-            .await
-            .unwrap()
-            .is_empty()
-    );
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod request_steps;
 mod requests;
 mod revocation;
 mod staff;
+mod standing;
 mod steps;
 mod validated;
 mod years;
