@@ -1,7 +1,15 @@
 """Issuing authorities whose keys are on a token: SoftHSM in the place of a security module."""
 
+import concurrent.futures
+import json
 import os
 import shutil
+import socket
+import time
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.harness import CORDON, Camera, Site, contains, cordon, equal, jpeg, run as run_command, wait_for
 
@@ -23,7 +31,7 @@ def token(suite):
     os.environ["SOFTHSM2_CONF"] = str(config)
     suite.finally_do(lambda: os.environ.pop("SOFTHSM2_CONF", None))
     run_command("softhsm2-util", "--init-token", "--free", "--label", "Authorities", "--so-pin", "13579", "--pin", PIN)
-    for number, (kind, key) in enumerate(zip(KINDS, ["EC:prime256v1", "EC:secp384r1", "rsa:3072"])):
+    for number, (kind, key) in enumerate(zip(KINDS, ["EC:secp384r1", "EC:prime256v1", "rsa:3072"])):
         tool("--login", "--pin", PIN, "--keypairgen", "--key-type", key, "--label", f"{kind}-ca", "--id", f"a{number}")
     pin = suite.folder / "pin"
     pin.touch(mode=0o600)
@@ -57,6 +65,32 @@ def used(suite, site):
         camera.drain()
         camera.stop()
         equal(len(camera.receipts()), 1)
+    site.verify_audit()
+
+
+def issue(socket_path, name, csr):
+    """Asks the running site for a device's certificate, as a command would."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(str(socket_path))
+        control.sendall(json.dumps({"do": "openvpn", "device": {"name": name, "csr": csr}}).encode() + b"\n")
+        control.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: control.recv(65536), b""))
+    return json.loads(answer)["done"]["serial"]
+
+
+def many(suite, site, number):
+    with suite.case(f"{number} devices at once get certificates of the token's P-256 key, each with its own serial number"):
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+        csr = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER).hex()
+        names = [f"device-{n}" for n in range(number)]
+        started = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            serials = list(pool.map(lambda name: issue(site.data / "control.sock", name, csr), names))
+        rate = number / (time.monotonic() - started)
+        print(f"        {rate:.0f} certificates a second")
+        equal(len(set(serials)), number)
+        assert rate > 20, rate
     site.verify_audit()
 
 
@@ -123,4 +157,5 @@ def run(suite):
     site.people()
     checked_by_openssl(suite, site)
     used(suite, site)
+    many(suite, site, 200)
     away(suite, site, folder, pin)
