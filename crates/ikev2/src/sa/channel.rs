@@ -189,8 +189,9 @@ impl Channel {
             .saturating_sub(fixed)
             .saturating_sub(4)
             .max(64);
-        // Only a peer that has announced it puts fragments together (RFC 7383 §2.3).
-        if !self.fragmentation || chain.len() <= room {
+        // Only a peer that has announced it puts fragments together (RFC 7383 §2.3). TCP cuts by itself, so that there
+        // the message goes whole (RFC 9329 §7.5).
+        if !self.fragmentation || self.path.is_tcp() || chain.len() <= room {
             return Some(vec![sealing.seal(
                 header,
                 first,
@@ -438,11 +439,16 @@ impl Channel {
 
     pub(crate) fn send_keepalive(&mut self, core: &mut Core) {
         self.last_sent = core.now;
-        let Path { local, remote } = self.path;
+        let Path {
+            local,
+            remote,
+            transport,
+        } = self.path;
         let payload = vec![0xff];
         core.transmits.push_back(Transmit {
             local,
             remote,
+            transport,
             payload,
         });
     }
@@ -542,8 +548,12 @@ impl Channel {
             .saturating_mul(2)
             .min(core.limits.retransmit_max);
         in_flight.next = core.now.after(in_flight.wait);
-        let datagrams = in_flight.datagrams.clone();
-        self.transmit(core, &datagrams);
+        // TCP repeats what gets lost; a connection that is opened anew repeats the rest (RFC 9329 §6.2). The time until the
+        // peer counts as gone is the same.
+        if !self.path.is_tcp() {
+            let datagrams = in_flight.datagrams.clone();
+            self.transmit(core, &datagrams);
+        }
         Tick::Sent
     }
 }
