@@ -147,6 +147,7 @@ impl Protocol {
         match input {
             Input::Wake => {}
             Input::Reopened(path) => control.reopened(path, now),
+            Input::Ended(path) => control.disconnected(path),
             Input::Child(event) => control.child_event(event, now),
             Input::Signed(pending, result) => control.signed(pending, result, now),
             Input::Solved(pending, solution) => control.solved(pending, solution, now),

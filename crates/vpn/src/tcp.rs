@@ -57,6 +57,7 @@ impl TcpConnections for Attached {
 
     fn next_hop(&mut self, path: &Path) -> io::Result<NextHop> {
         let name = name(path);
+        // One for each connection, however many Child SAs go over it.
         if let Some(next_hop) = self.next_hops.get(&name) {
             return Ok(*next_hop);
         }
@@ -96,11 +97,15 @@ pub(super) fn sink(inbox: Inbox) -> TcpSink {
         TcpEvent::Reopened((local, remote)) => {
             inbox.send(Input::Reopened(Path::tcp(local, remote)));
         }
+        TcpEvent::Ended((local, remote)) => {
+            inbox.send(Input::Ended(Path::tcp(local, remote)));
+        }
     })
 }
 
 /// Lets the process have as many open files as connections may take, as far as the host permits.
 pub(super) fn raise_open_files() {
+    // The hard limit stays the host's business: with fewer files, there are fewer connections.
     let wanted = OTHER_FILES.saturating_add(ATTACHED as u64 * 2);
     let limit = getrlimit(Resource::Nofile);
     let enough = limit.current.is_none_or(|current| current >= wanted);

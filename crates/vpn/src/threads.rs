@@ -90,6 +90,8 @@ pub(super) enum Input {
     Wake,
     /// A TCP connection of ours was broken, and is open again.
     Reopened(Path),
+    /// A TCP connection of a known peer is gone.
+    Ended(Path),
     Child(ChildEvent),
     Signed(RequestId, Result<Vec<u8>, String>),
     /// TLS inside EAP has worked.

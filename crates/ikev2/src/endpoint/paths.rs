@@ -56,9 +56,7 @@ impl Endpoint {
     /// Tells that a TCP connection that we had opened, and that was broken, is open again: IKE SAs over it go on.
     pub fn reconnected(&mut self, now: Timestamp, path: Path) {
         self.core.now = now;
-        let over = self.table.values().filter(|sa| sa.path() == path);
-        let over: Vec<IkeId> = over.map(IkeSa::id).collect();
-        for id in over {
+        for id in self.over(path) {
             if let Some(sa) = self.table.remove(&id) {
                 self.run(sa, |sa, core| {
                     sa.reconnected(core);
@@ -66,6 +64,21 @@ impl Endpoint {
                 });
             }
         }
+    }
+
+    /// Tells that a TCP connection that a peer had opened is gone. IKE SAs over it wait for its next one, which is announced
+    /// by [`crate::Event::PathChanged`] even if it has the same addresses.
+    pub fn disconnected(&mut self, path: Path) {
+        for id in self.over(path) {
+            if let Some(sa) = self.table.get_mut(&id) {
+                sa.disconnected();
+            }
+        }
+    }
+
+    fn over(&self, path: Path) -> Vec<IkeId> {
+        let over = self.table.values().filter(|sa| sa.path() == path);
+        over.map(IkeSa::id).collect()
     }
 
     /// Path of an IKE SA of any state.

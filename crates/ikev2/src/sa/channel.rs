@@ -22,6 +22,9 @@ use crate::wire::{
     decode_chain, encode_chain,
 };
 
+/// Wait for an answer over TCP up to which nothing is repeated (our choice).
+const TCP_WAIT: Duration = Duration::from_secs(8);
+
 struct InFlight {
     message_id: u32,
     exchange: ExchangeType,
@@ -63,6 +66,8 @@ pub(crate) struct Channel {
     pub(crate) last_heard: Timestamp,
     /// Second destination, where the peer may be by now: what waits for an answer goes there as well.
     pub(crate) also_to: Option<SocketAddr>,
+    /// Whether the TCP connection has ended: the peer's next one may come from the same port.
+    pub(crate) disconnected: bool,
     keys: Option<(SealingKey, OpeningKey)>,
     next_request: u32,
     next_expected: u32,
@@ -109,6 +114,7 @@ impl Channel {
             last_sent: core.now,
             last_heard: core.now,
             also_to: None,
+            disconnected: false,
             keys: None,
             next_request: 0,
             next_expected: 0,
@@ -548,9 +554,9 @@ impl Channel {
             .saturating_mul(2)
             .min(core.limits.retransmit_max);
         in_flight.next = core.now.after(in_flight.wait);
-        // TCP repeats what gets lost; a connection that is opened anew repeats the rest (RFC 9329 §6.2). The time until the
-        // peer counts as gone is the same.
-        if !self.path.is_tcp() {
+        // TCP repeats what gets lost, and on a connection that is opened anew we do (RFC 9329 §6.2). What is left is a peer
+        // that had too much to do and dropped it. The time until it counts as gone is the same.
+        if !self.path.is_tcp() || in_flight.wait >= TCP_WAIT {
             let datagrams = in_flight.datagrams.clone();
             self.transmit(core, &datagrams);
         }

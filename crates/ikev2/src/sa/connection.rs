@@ -29,6 +29,11 @@ impl IkeSa {
         }
     }
 
+    /// The connection that the peer had opened is gone.
+    pub(crate) const fn disconnected(&mut self) {
+        self.common.channel.disconnected = true;
+    }
+
     /// Whether an authenticated message over `path` moves this IKE SA there: its peer has opened another connection.
     pub(super) const fn follows_connection(&self, path: Path) -> bool {
         path.is_tcp() && self.common.channel.path.is_tcp()

@@ -271,13 +271,16 @@ impl IkeSa {
         let rebound = nat.theirs && !nat.ours && path.local == used.local;
         let rebound = rebound && path.transport == used.transport;
         let reconnected = self.follows_connection(path);
-        if path == used || !(floats || rebound || reconnected) {
+        let channel = &mut self.common.channel;
+        let same = path == used && !(reconnected && channel.disconnected);
+        if same || !(floats || rebound || reconnected) {
             return;
         }
-        self.common.channel.path = path;
+        channel.path = path;
+        channel.disconnected = false;
         if reconnected {
             // What is out went over the former connection.
-            self.common.channel.retransmit_now(core);
+            channel.retransmit_now(core);
         }
         if self.is_established() {
             self.common.announce_path(core);

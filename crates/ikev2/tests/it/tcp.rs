@@ -144,6 +144,22 @@ fn ike_sa_goes_on_over_a_connection_opened_anew() {
 }
 
 #[test]
+fn next_connection_from_the_same_port_is_announced_as_well() {
+    let mut world = over_tcp(false);
+    break_off(&mut world);
+    let tcp = world.tcp.unwrap();
+    let path = Path::tcp(tcp.name.remote, tcp.from);
+    world.sides[1].endpoint.disconnected(path);
+    reconnect(&mut world, "192.0.2.1:40000");
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.sides[1].saw("path 192.0.2.1:40000"), 1);
+    let ike = world.sides[0].ike();
+    world.sides[0].endpoint.probe(world.now, ike).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.sides[1].saw("path 192.0.2.1:40000"), 1, "once");
+}
+
+#[test]
 fn requests_lost_with_the_connection_are_repeated() {
     for (side, lost) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let mut world = over_tcp(false);

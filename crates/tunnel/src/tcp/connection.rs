@@ -463,6 +463,11 @@ impl Connection {
         Kept::Yes
     }
 
+    /// Whether its peer opened it, and has proved who it is.
+    pub(super) const fn is_known_peers(&self) -> bool {
+        self.opener.is_none() && self.esp.is_some()
+    }
+
     /// Asks the kernel for what there is use of.
     fn watch(&mut self, shared: &mut Shared) -> io::Result<()> {
         let open = matches!(self.state, State::Open(..));

@@ -51,6 +51,8 @@ pub enum TcpEvent<'a> {
     Ike(ConnectionName, &'a [u8]),
     /// A connection of ours was broken, and is open again.
     Reopened(ConnectionName),
+    /// A connection is gone whose peer had opened it, and had proved who it is.
+    Ended(ConnectionName),
 }
 
 /// Takes events; must not wait.

@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::connection::{Connection, Kept, Shared};
 use super::strangers::Strangers;
-use super::{Command, ConnectionName, TcpCounters, TcpSink, count};
+use super::{Command, ConnectionName, TcpCounters, TcpEvent, TcpSink, count};
 use crate::outer::would_block;
 
 /// What wakes the thread besides connections, whose numbers begin above.
@@ -178,6 +178,9 @@ impl Relay {
         self.strangers.remove(id);
         if let Some(connection) = self.connections.remove(&id) {
             self.by_name.remove(&connection.name);
+            if connection.is_known_peers() {
+                (self.shared.sink)(TcpEvent::Ended(connection.name));
+            }
         }
     }
 

@@ -18,6 +18,7 @@ const SOON: Duration = Duration::from_secs(5);
 enum Seen {
     Ike(ConnectionName, Vec<u8>),
     Reopened(ConnectionName),
+    Ended(ConnectionName),
 }
 
 struct World {
@@ -41,6 +42,7 @@ impl World {
             let _ = sender.send(match event {
                 TcpEvent::Ike(name, message) => Seen::Ike(name, message.to_vec()),
                 TcpEvent::Reopened(name) => Seen::Reopened(name),
+                TcpEvent::Ended(name) => Seen::Ended(name),
             });
         });
         let made = relay(Some(listener), worker.local_addr().unwrap(), sink);
@@ -67,7 +69,7 @@ impl World {
     fn heard(&self) -> (ConnectionName, Vec<u8>) {
         match self.seen.recv_timeout(SOON).unwrap() {
             Seen::Ike(name, message) => (name, message),
-            Seen::Reopened(_) => panic!("nothing was reopened"),
+            other => panic!("no message: {other:?}"),
         }
     }
 
@@ -157,6 +159,9 @@ fn esp_reaches_the_worker_only_after_its_peer_is_known() {
     other.send_to(b"intruder", next_hop.remote).unwrap();
     world.worker.send_to(ESP, next_hop.remote).unwrap();
     receive(&mut peer, &frame(ESP));
+    // Its end is told, since another one may come from the same port.
+    drop(peer);
+    assert_eq!(world.seen.recv_timeout(SOON).unwrap(), Seen::Ended(name));
 }
 
 #[test]

@@ -307,7 +307,8 @@ impl Control {
             return;
         };
         let (old, Path { local, remote, .. }) = (state.path(), path);
-        if old == path {
+        // Another connection may have the same addresses.
+        if old == path && !path.is_tcp() {
             return;
         }
         self.set_path(ike, path);

@@ -27,6 +27,7 @@ impl Control {
             let [local, remote] = [local, remote].map(|ip| SocketAddr::new(ip, IKE_PORT));
             return Ok(Path::udp(local, remote));
         }
+        // A reload cannot bring this about: the thread of connections is made at the start, and that is refused.
         let tcp = self.tcp.as_mut();
         let tcp = tcp.ok_or_else(|| std::io::Error::other("TCP needs a restart of the daemon"))?;
         let remote = SocketAddr::new(remote, tcp_port);
@@ -61,6 +62,7 @@ impl Control {
 
     /// Gives an attempt by datagrams up that nobody has answered, so that the next one goes over TCP.
     pub(super) fn fall_back(&mut self, name: &str, ike: IkeId, now: Now) {
+        // A handshake that has had an answer goes on, however slow it is: UDP passes.
         if self.endpoint.is_unanswered(ike)
             && let Some(desired) = self.desired.get_mut(name)
             && desired.ike == Some(ike)
@@ -115,6 +117,7 @@ impl Control {
         let Some(path) = self.endpoint.path(ike).filter(Path::is_tcp) else {
             return;
         };
+        // Before there is a Child SA: the connection is no stranger's from here on, and must not make room for one.
         if let Err(error) = self.next_hop(&path) {
             tracing::warn!(peer = %path.remote, error, "no ESP over TCP");
         }
@@ -123,6 +126,7 @@ impl Control {
 
     /// Closes a connection unless another IKE SA uses it.
     pub(super) fn close_tcp(&mut self, path: Path) {
+        // While keys are replaced two IKE SAs go over one connection (RFC 9329 §6.1).
         let used = self.ikes.values().any(|state| state.path() == path)
             || self.dialled.values().any(|other| *other == path);
         if path.is_tcp() && !used {
@@ -137,6 +141,15 @@ impl Control {
     pub(in super::super) fn reopened(&mut self, path: Path, now: Now) {
         self.endpoint.reconnected(now.stamp, path);
         self.process_events(now);
+    }
+
+    /// A connection of a peer is gone. Its next one gets a way of its own to the data plane, whatever its port.
+    pub(in super::super) fn disconnected(&mut self, path: Path) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.forget(&path);
+        }
+        // The IKE SAs stay: who opened the connection opens the next one as well (RFC 9329 §6.1).
+        self.endpoint.disconnected(path);
     }
 
     /// Moves a tunnel over TCP to another address of ours: by another connection.

@@ -29,6 +29,7 @@ impl Tcp {
 
     /// Leaves what another one has as well.
     pub(super) fn retain(&mut self, other: &Self) {
+        // As for other exceptions: while two configurations count, only what both let through passes.
         self.port = self.port.filter(|port| other.port == Some(*port));
         self.peers.retain(|peer| other.peers.contains(peer));
     }
