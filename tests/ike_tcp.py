@@ -13,10 +13,10 @@ import time
 
 from tests.harness import ROOT, equal, wait_for
 from tests.ike_check import check, has
-from tests.ike_lab import INSIDE, THEIRS, Daemon, Lab, connection, mirrored
+from tests.ike_lab import INSIDE, OURS, THEIRS, Daemon, Lab, connection, mirrored
 from tests.ike_recovery import pings
 
-ATTACKER = "10.207.0.66"
+ATTACKER, MOVED = "10.207.0.66", "10.207.0.9"
 LISTEN = "[path]\ntcp_port = 4500"
 TCP = 'transport = "tcp"'
 
@@ -203,6 +203,29 @@ def over_tcp(suite, lab):
             lab.ping()
 
 
+def moves(suite, lab):
+    lab.network.run("client", "sysctl", "-w", "net.ipv4.conf.cable.promote_secondaries=1")
+
+    def exchange(new, old):
+        lab.network.run("client", "ip", "address", "add", f"{new}/24", "dev", "cable")
+        lab.network.run("client", "ip", "address", "delete", f"{old}/24", "dev", "cable")
+
+    for mobike in ("true", "false"):
+        ours = connection(suite=None, extra=f"{TCP}\nmobike = {mobike}")
+        theirs = mirrored(suite=None, extra=f"mobike = {mobike}")
+        with suite.case(f"a tunnel over TCP follows its host to another address, MOBIKE {mobike}"):
+            with Daemon(lab, "server", theirs, LISTEN) as other, Daemon(lab, "client", ours) as one:
+                spi = one.up().sas()[0]["spi"]
+                with pings(lab.network.command("client"), 4.0):
+                    time.sleep(0.5)
+                    exchange(MOVED, OURS)
+                    wait_for(lambda: other.sas()[0]["remote"].startswith(f"{MOVED}:"), lambda: other.log()[-2000:], 5)
+                    time.sleep(2)
+                equal((one.sas()[0]["spi"], transports(one)), (spi, ["tcp"]), "the IKE SA")
+                wait_for(lambda: other.ike()["counters"]["tcp"]["open"] == 1, lambda: str(other.ike()["counters"]["tcp"]), 5)
+            exchange(OURS, MOVED)
+
+
 def ipv6(suite, lab):
     outside = {"server": "fd07::1", "client": "fd07::2"}
     for side, address in outside.items():
@@ -321,4 +344,5 @@ def run(suite):
     initiator(suite, lab)
     over_tcp(suite, lab)
     ipv6(suite, lab)
+    moves(suite, lab)
     strangers(suite, lab)
