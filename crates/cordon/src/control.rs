@@ -290,6 +290,14 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::RenewAuthorities { root_passphrase } => {
             administration::renew_authorities(site, root_passphrase, who.clone(), now).await
         }
+        Request::InstallAuthorities {
+            ceremony,
+            root_sha256,
+            passphrase,
+        } => {
+            let order = (ceremony, root_sha256, passphrase);
+            administration::install_authorities(site, order, who.clone(), now).await
+        }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
         Request::Crls => Ok(json!({

@@ -32,6 +32,8 @@ use crate::failure::{OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::trust_bundle::Bundles;
 
+pub(crate) use opening::private;
+
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) data: PathBuf,

@@ -266,7 +266,7 @@ impl CertificateAuthority {
         let profile = request.profile;
         let fits = match (profile, self.kind) {
             (Profile::Root, _) => false,
-            (Profile::IssuingCa(_), kind) => kind.is_none(),
+            (Profile::IssuingCa(_) | Profile::CeremonySigner, kind) => kind.is_none(),
             (_, kind) => kind.is_some() && profile.issued_by() == kind,
         };
         if !fits {

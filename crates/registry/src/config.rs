@@ -75,6 +75,8 @@ impl Lifetimes {
             | Profile::TrustBundleSigner
             | Profile::ServiceRecipient => self.service,
             Profile::OcspSigner(_) => self.ocsp_signer,
+            // Not issued here: ceremonies have a time of their own.
+            Profile::CeremonySigner => Duration::ZERO,
         }
     }
 }

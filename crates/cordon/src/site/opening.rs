@@ -10,7 +10,7 @@ use audit::SharedLog;
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pool::{Pool, Share};
-use registry::{Passphrases, Registry};
+use registry::{Passphrases, Registry, RegistryError};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -151,7 +151,7 @@ impl Site {
 }
 
 /// The data folder holds keys and evidence: nobody else has business in it.
-fn private(data: &Path) -> Outcome {
+pub(crate) fn private(data: &Path) -> Outcome {
     use std::os::unix::fs::PermissionsExt as _;
     let rights = std::fs::Permissions::from_mode(0o700);
     std::fs::set_permissions(data, rights).or_hint(
@@ -219,12 +219,16 @@ async fn open_registry(
             };
             Registry::init(&data, &settings, &passphrases, now)
         });
-        made.await
-            .or_hint("cannot make the certificate authorities", "try again")?
-            .or_hint(
-                "cannot make the certificate authorities",
-                "check the data folder",
-            )?;
+        let made = made
+            .await
+            .or_hint("cannot make the certificate authorities", "try again")?;
+        let hint = match made {
+            Err(RegistryError::AuthoritiesRequested(_)) => {
+                "install what the ceremony made with `cordon pki install-authorities`"
+            }
+            _ => "check the data folder",
+        };
+        made.or_hint("cannot make the certificate authorities", hint)?;
     }
     renew_due_authorities(data, &settings, secret, audit, now).await?;
     Registry::open(data, settings, secret, role(audit, "registry")?, now)
