@@ -183,7 +183,7 @@ fn stream_that_is_no_ike_is_closed() {
 #[test]
 fn connection_of_ours_is_opened_anew_and_begins_with_the_prefix() {
     let world = World::new();
-    let gateway = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gateway = TcpListener::bind("127.0.0.1:0").unwrap();
     let remote = gateway.local_addr().unwrap();
     let local = world
         .handle
