@@ -1,5 +1,6 @@
 //! Connections whose peers have not proved who they are: how many there may be, and which one makes room.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ impl Network {
 #[derive(Clone, Copy, Debug)]
 struct Stranger {
     network: Network,
+    address: IpAddr,
     opened: Instant,
     /// Whether a whole message of IKE has come.
     speaks: bool,
@@ -60,6 +62,7 @@ impl Strangers {
         }
         let stranger = Stranger {
             network,
+            address: from,
             opened: now,
             speaks: false,
         };
@@ -68,10 +71,15 @@ impl Strangers {
         displaced
     }
 
-    /// The one of a network that goes first: who has said nothing, then the oldest.
+    /// The one of a network that goes first: who has said nothing, then the address with most, then the oldest.
     fn first_of(&self, network: Network) -> Option<u64> {
-        let of = self.all.iter().filter(|(_, one)| one.network == network);
-        let first = of.min_by_key(|(id, one)| (one.speaks, one.opened, **id));
+        let of = || self.all.iter().filter(|(_, one)| one.network == network);
+        let mut addresses: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for (_, one) in of() {
+            *addresses.entry(one.address).or_default() += 1;
+        }
+        let many = |one: &Stranger| Reverse(addresses.get(&one.address).copied());
+        let first = of().min_by_key(|(id, one)| (one.speaks, many(one), one.opened, **id));
         first.map(|(id, _)| *id)
     }
 
@@ -136,6 +144,19 @@ mod tests {
             strangers.add(id, address("192.0.2.2"), now);
         }
         assert!(strangers.all.contains_key(&0));
+    }
+
+    #[test]
+    fn address_with_many_that_speak_displaces_its_own() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        strangers.add(0, address("192.0.2.1"), now);
+        strangers.speaks(0);
+        for id in 1..=1000 {
+            strangers.add(id, address("192.0.2.2"), now);
+            strangers.speaks(id);
+        }
+        assert!(strangers.all.contains_key(&0));
+        assert_eq!(strangers.all.len(), OF_NETWORK);
     }
 
     #[test]
