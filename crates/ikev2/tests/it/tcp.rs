@@ -196,6 +196,29 @@ fn old_messages_over_another_connection_move_nothing() {
 }
 
 #[test]
+fn peer_that_changes_transport_by_mobike_is_followed() {
+    let mut world = over_tcp(true);
+    let (tcp, ike) = (world.tcp.unwrap().name, world.sides[0].ike());
+    world.weather.loss = 0;
+    let udp = Path::udp(
+        "192.0.2.1:4500".parse().unwrap(),
+        "198.51.100.1:4500".parse().unwrap(),
+    );
+    for (path, seen) in [(udp, "path 192.0.2.1:4500"), (tcp, "path 192.0.2.1:40000")] {
+        let now = world.now;
+        world.sides[0].endpoint.use_path(now, ike, path).unwrap();
+        world.collect();
+        world.run(Duration::from_secs(2));
+        world.assert_settled();
+        assert_eq!(world.sides[1].saw(seen), 1, "{path}");
+        let other = world.sides[1].ike();
+        let there = world.sides[1].endpoint.path(other).unwrap();
+        assert_eq!(there.is_tcp(), path.is_tcp());
+    }
+    assert_eq!(world.sides[0].ike(), ike);
+}
+
+#[test]
 fn connection_that_stays_broken_ends_the_ike_sa() {
     let mut world = over_tcp(false);
     world.watch = false;
