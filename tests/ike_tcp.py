@@ -1,7 +1,7 @@
 """IKE and ESP over TCP (RFC 9329) where UDP is dropped: fallback, new keys, broken connections, hostile clients.
 
 No foreign peer: strongSwan has no TCP encapsulation, and libreswan takes ESP out of TCP by the kernel, which Debian's has not. So
-two daemons of ours, and the framing once more below, from the RFC alone.
+two daemons of ours, and the framing once more below, apart from ours.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ ATTACKER, MOVED = "10.207.0.66", "10.207.0.9"
 LISTEN = "[path]\ntcp_port = 4500"
 TCP = 'transport = "tcp"'
 
-# Runs as a client in its namespace: speaks the framing of RFC 9329, sections 3 and 4.
+# Runs as a client in its namespace, and has the framing of its own.
 STRANGER = """
 import json, socket, struct, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -281,7 +281,7 @@ def strangers(suite, lab):
 
 
 def initiator(suite, lab):
-    with suite.case("an initiator begins each connection with the prefix and a first message (a peer by the RFC's text)"):
+    with suite.case("an initiator begins each connection with the prefix and a first message"):
         program = """
 import socket, struct
 with socket.create_server(("0.0.0.0", 4443)) as listener:
