@@ -11,6 +11,7 @@ use std::sync::Arc;
 use audit::Actor;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
+use pki::issue::IssueError;
 use pki::key::PrivateKey;
 use pki::profile::CaKind;
 use registry::{HolderChange, HolderState, RegistryError, Revoked};
@@ -569,6 +570,9 @@ fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'sta
             HolderState::Revoked => "allow new certificates with `cordon registry readmit`",
             HolderState::Enrolled | HolderState::Retired => "use another name",
         },
+        Err(RegistryError::Issue(IssueError::Sign(_))) => {
+            "look after the token with the authority's key (docs/operations.md), then try again"
+        }
         _ => otherwise,
     }
 }

@@ -9,6 +9,7 @@
 mod administration;
 mod administrator;
 mod at_rest;
+mod authority_keys;
 mod backend;
 mod cli;
 mod clock;

@@ -26,6 +26,7 @@ use registry::{CrlName, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
+use crate::authority_keys::TokenKeys;
 use crate::config::{Approvals, Config};
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
@@ -191,6 +192,7 @@ pub(crate) fn registry_settings(config: &Config) -> registry::Config {
     registry::Config {
         country: Some(config.site.country.clone()),
         authority_algorithm: algorithm(&config.keys.authority),
+        authority_keys: Arc::new(TokenKeys::new(&config.keys)),
         crl_base_url: public("crl"),
         crl_shards: config.revocation.shards,
         ocsp_url: public("ocsp"),

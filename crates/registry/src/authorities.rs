@@ -8,7 +8,7 @@ use audit::{Actor, Event, Outcome};
 use der::Encode as _;
 use pki::cert::CertificateChain;
 use pki::issue::{CertificateAuthority, IssueError};
-use pki::key::{Passphrase, PrivateKey};
+use pki::key::Passphrase;
 use pki::name::Subject;
 use pki::profile::CaKind;
 use pki::{Certificate, csr, file};
@@ -102,7 +102,7 @@ pub(crate) fn request(
         .into_iter()
         .map(|kind| {
             let file = AuthorityFile::at(directory, established, kind);
-            let key = file::load_private(&file.key, passphrase)?;
+            let key = files::open_key(&file, config, passphrase, kind)?;
             let subject = if established {
                 let present = file::load_chain(&file.certificate)?;
                 let name = &present.leaf().tbs_certificate.subject;
@@ -111,7 +111,7 @@ pub(crate) fn request(
                 let country = config.country.as_deref();
                 CertifiedName::new(&config.organisation, country, kind).subject()
             };
-            Ok((kind, csr::to_pem(&csr::build(&key, &subject, &[])?)?))
+            Ok((kind, csr::to_pem(&csr::build(&*key, &subject, &[])?)?))
         })
         .collect()
 }
@@ -119,7 +119,7 @@ pub(crate) fn request(
 /// A delivery that was checked.
 pub(crate) struct Checked {
     ceremony: ceremony::check::Checked,
-    certificates: BTreeMap<CaKind, (Certificate, PrivateKey)>,
+    certificates: BTreeMap<CaKind, Certificate>,
     established: bool,
 }
 
@@ -188,17 +188,13 @@ impl Checked {
         kind: CaKind,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        let name = files::certificate_file(kind);
-        let mut made = self.ceremony.transcript.steps.iter().flat_map(|s| &s.made);
-        if !made.any(|made| made.file == name) {
+        let made = &self.ceremony.certificates;
+        let Some(certificate) = made.get(&files::certificate_file(kind)).cloned() else {
             return Ok(());
-        }
-        let certificate = file::load_chain(&self.ceremony.folder.join(name))?
-            .leaf()
-            .clone();
+        };
         let present = AuthorityFile::at(directory, self.established, kind);
-        let key = file::load_private(&present.key, passphrase)?;
-        let authority = CertificateAuthority::new(certificate.clone(), key.clone(), config.arc)?;
+        let key = files::open_key(&present, config, passphrase, kind)?;
+        let authority = CertificateAuthority::new(certificate.clone(), key, config.arc)?;
         if authority.kind() != Some(kind) {
             return Err(RegistryError::WrongKind { expected: kind });
         }
@@ -221,7 +217,7 @@ impl Checked {
                 "the certificate of the {kind} authority is revoked"
             ));
         }
-        self.certificates.insert(kind, (certificate, key));
+        self.certificates.insert(kind, certificate);
         Ok(())
     }
 
@@ -246,7 +242,7 @@ impl Checked {
         let disk = &*config.disk;
         let root = chain(self.ceremony.root)?;
         if self.established {
-            for (kind, (certificate, _)) in self.certificates {
+            for (kind, certificate) in self.certificates {
                 let file = AuthorityFile::at(directory, true, kind);
                 file::save_chain_on(disk, &file.certificate, &chain(certificate)?)?;
             }
@@ -260,9 +256,17 @@ impl Checked {
         }
         files::appear(directory, config, |folder| {
             file::save_chain_on(disk, &folder.join("root.pem"), &root)?;
-            for (kind, (certificate, key)) in self.certificates {
+            for (kind, certificate) in self.certificates {
                 let file = AuthorityFile::within(folder, kind);
-                file::save_private_on(disk, &file.key, &key, passphrase)?;
+                // Not where it is elsewhere.
+                let requested = AuthorityFile::at(directory, false, kind).key;
+                if requested
+                    .try_exists()
+                    .map_err(files::io("look at", &requested))?
+                {
+                    let key = file::load_private(&requested, passphrase)?;
+                    file::save_private_on(disk, &file.key, &key, passphrase)?;
+                }
                 file::save_chain_on(disk, &file.certificate, &chain(certificate)?)?;
             }
             let list = folder.join("crl").join("root.crl");

@@ -70,6 +70,9 @@ pub enum CeremonyError {
     /// A ceremony was interrupted, or is going on.
     #[error("{} is left of a ceremony that did not end", .0.display())]
     Unfinished(PathBuf),
+    /// The clock went back.
+    #[error("the clock is behind {0}, the end of the ceremony before")]
+    Clock(String),
     #[error("the folder {} has a root already", .0.display())]
     RootExists(PathBuf),
     #[error("the folder {} has no root yet", .0.display())]

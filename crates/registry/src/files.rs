@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use durable::Disk;
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::issue::{CertificateAuthority, CertificateRequest, IssueError, Validity};
-use pki::key::{Passphrase, PrivateKey};
+use pki::key::{AuthorityKey, Passphrase, PrivateKey};
 use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use pki::spki::SubjectPublicKeyInfoOwned;
@@ -94,12 +94,39 @@ pub(crate) fn make_requested(
     }
     appear_as(directory, REQUESTED, config, |folder| {
         for kind in CaKind::ALL {
-            let key = PrivateKey::generate(config.authority_algorithm)?;
-            let file = AuthorityFile::within(folder, kind).key;
-            file::save_private_on(&*config.disk, &file, &key, passphrase)?;
+            new_key(folder, config, passphrase, kind)?;
         }
         Ok(())
     })
+}
+
+/// The key of a new authority: made here, in a file below `folder`, unless it is elsewhere.
+fn new_key(
+    folder: &Path,
+    config: &Config,
+    passphrase: &Passphrase,
+    kind: CaKind,
+) -> Result<AuthorityKey, RegistryError> {
+    if let Some(key) = config.authority_keys.key(kind)? {
+        return Ok(key);
+    }
+    let key = PrivateKey::generate(config.authority_algorithm)?;
+    let file = AuthorityFile::within(folder, kind).key;
+    file::save_private_on(&*config.disk, &file, &key, passphrase)?;
+    Ok(key.into())
+}
+
+/// The key of an authority, elsewhere or in this file.
+pub(crate) fn open_key(
+    file: &AuthorityFile,
+    config: &Config,
+    passphrase: &Passphrase,
+    kind: CaKind,
+) -> Result<AuthorityKey, RegistryError> {
+    match config.authority_keys.key(kind)? {
+        Some(key) => Ok(key),
+        None => Ok(file::load_private(&file.key, passphrase)?.into()),
+    }
 }
 
 /// Removes what waited for certificates, now that they are there.
@@ -185,13 +212,7 @@ fn fill(
     let root = CertificateAuthority::create_root(&request, key, config.arc)?;
     save_certificate(disk, &folder.join("root.pem"), root.certificate())?;
     for kind in CaKind::ALL {
-        let key = PrivateKey::generate(config.authority_algorithm)?;
-        file::save_private_on(
-            disk,
-            &folder.join(authority_file(kind, "key")),
-            &key,
-            &passphrases.issuing,
-        )?;
+        let key = new_key(folder, config, &passphrases.issuing, kind)?;
         let certificate = root.issue(
             &self::request(Profile::IssuingCa(kind), key.spki(), config, now),
             now,
@@ -261,8 +282,9 @@ pub(crate) fn load(
     let root = root(directory)?;
     let mut authorities = BTreeMap::new();
     for kind in CaKind::ALL {
-        let chain = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
-        let key = file::load_private(&folder.join(authority_file(kind, "key")), passphrase)?;
+        let file = AuthorityFile::within(&folder, kind);
+        let chain = file::load_chain(&file.certificate)?;
+        let key = open_key(&file, config, passphrase, kind)?;
         let authority = CertificateAuthority::new(chain.leaf().clone(), key, config.arc)?;
         if authority.kind() != Some(kind) {
             return Err(RegistryError::WrongKind { expected: kind });

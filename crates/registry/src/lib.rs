@@ -109,7 +109,9 @@ pub use self::admission::Admitted;
 pub use self::authorities::{Delivery, Installed};
 pub use self::codes::OneTimeCode;
 pub use self::completeness::{Completeness, CompletenessReport, Gap};
-pub use self::config::{CRL_SHARDS, Config, Lifetimes, MAX_CRL_SHARDS, Passphrases, RENEWAL_GRACE};
+pub use self::config::{
+    AuthorityKeys, CRL_SHARDS, Config, Lifetimes, MAX_CRL_SHARDS, Passphrases, RENEWAL_GRACE,
+};
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};

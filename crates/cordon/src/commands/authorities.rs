@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
+use super::ceremony::ungrouped;
 use crate::cli::{InstallAuthorities, RequestAuthorities, SiteArgs};
 use crate::config::Config;
 use crate::control::{Request, ask};
@@ -51,6 +52,7 @@ pub(crate) fn request(args: &RequestAuthorities, json: bool) -> Outcome {
 }
 
 pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
+    let root_sha256 = args.root_sha256.as_deref().map(ungrouped);
     let ceremony = std::path::absolute(&args.ceremony).or_hint("the ceremony's folder", CHECK)?;
     let data = &args.site.data;
     let established = Registry::is_initialised(data).or_hint("cannot look into --data", CHECK)?;
@@ -61,12 +63,12 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
             .or_hint("the passphrase is not text", "name another file")?;
         let request = Request::InstallAuthorities {
             ceremony,
-            root_sha256: args.root_sha256.clone(),
+            root_sha256,
             passphrase,
         };
         ask(&args.site, request).await?
     } else {
-        first(args, &ceremony)?
+        first(args, &ceremony, root_sha256.as_deref())?
     };
     let names = super::list(&value, "authorities").iter();
     let names: Vec<&str> = names.filter_map(Value::as_str).collect();
@@ -84,8 +86,8 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
 }
 
 /// Where there is no site yet that could be asked.
-fn first(args: &InstallAuthorities, ceremony: &Path) -> Outcome<Value> {
-    if args.root_sha256.is_none() {
+fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outcome<Value> {
+    if root.is_none() {
         return Err(Failure::usage(
             "this site has no root yet",
             "name the root with --root-sha256, as people wrote it down at the ceremony",
@@ -99,7 +101,7 @@ fn first(args: &InstallAuthorities, ceremony: &Path) -> Outcome<Value> {
     let role = audit.role("registry").or_hint("the audit log", CHECK)?;
     let delivery = Delivery {
         folder: ceremony,
-        root: args.root_sha256.as_deref(),
+        root,
     };
     let settings = registry_settings(&config);
     let record = (&role as &dyn AuditSink, crate::console::this_process());

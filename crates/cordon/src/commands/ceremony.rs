@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::cli::{Ceremony, CeremonyRun};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::site::private;
 
 /// Bytes of a script, of a passphrase and of an answer at most.
 const MAX_SCRIPT: u64 = 64 << 10;
@@ -45,6 +46,7 @@ fn hold(args: &CeremonyRun, json: bool) -> Outcome {
         format!("cannot read the script {}", args.script.display()),
         script_hint,
     )?;
+    script.check().map_err(|error| failure(error.into()))?;
     let passphrase = passphrase(&args.passphrase_file)?;
     if !args.yes && !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
@@ -67,6 +69,7 @@ fn hold(args: &CeremonyRun, json: bool) -> Outcome {
         format!("cannot make the folder {}", args.root.display()),
         "name another one with --root",
     )?;
+    private(&args.root)?;
     let mut room = Room {
         asks: !args.yes,
         acts: script.acts.len(),
@@ -139,7 +142,7 @@ fn ask(question: &str) -> std::io::Result<String> {
 }
 
 fn check(folder: &Path, root: &str, json: bool) -> Outcome {
-    let root: String = root.chars().filter(|c| !c.is_whitespace()).collect();
+    let root = ungrouped(root);
     let whole = folder.join("ceremonies").try_exists();
     let whole = whole.or_hint("cannot look into the folder", "check its rights")?;
     let checked = if whole {
@@ -196,6 +199,12 @@ fn grouped(digest: &str) -> String {
     groups.join(" ")
 }
 
+/// The digest of what people wrote down.
+pub(super) fn ungrouped(written: &str) -> String {
+    let digits = written.chars().filter(|c| !c.is_whitespace() && *c != ':');
+    digits.collect()
+}
+
 /// Version and digest of the program that runs.
 fn this_program() -> Outcome<Program> {
     const HINT: &str = "install the program again";
@@ -245,11 +254,12 @@ fn failure(error: CeremonyError) -> Failure {
             "nothing was signed; agree upon the script, and begin again"
         }
         CeremonyError::Unfinished(_) => {
-            "look at what is there, remove that folder, and begin again: it has no transcript and counts for nothing"
+            "look at what is there, remove it, and begin again: without a transcript it counts for nothing"
         }
         CeremonyError::RootExists(_) => {
             "name another folder with --root, or leave out the act create-root"
         }
+        CeremonyError::Clock(_) => "set the clock of this machine",
         CeremonyError::NoRoot(_) => "begin with the act create-root, or name the root's folder",
         CeremonyError::File(_) => {
             "check --passphrase-file, and that only its owner may read root.key"

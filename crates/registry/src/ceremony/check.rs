@@ -1,6 +1,6 @@
 //! Checking the records of ceremonies, with the root's certificate and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use der::Encode as _;
@@ -22,6 +22,7 @@ use super::{
 pub struct Checked {
     pub folder: PathBuf,
     pub transcript: Transcript,
+    pub ended: OffsetDateTime,
     /// Digest of the transcript, which the next one has.
     pub digest: String,
     pub root: Certificate,
@@ -29,6 +30,8 @@ pub struct Checked {
     pub root_digest: String,
     /// The root's revocation list (DER).
     pub list: Vec<u8>,
+    /// The certificates that were made, by the names of their files.
+    pub certificates: BTreeMap<String, Certificate>,
 }
 
 /// Checks all ceremonies of a root's folder, and that they follow one another; oldest first. A folder without any has none.
@@ -112,9 +115,10 @@ pub fn one(folder: &Path, root: Option<&str>) -> Result<Checked, CeremonyError> 
     if let Some((_, reason)) = wrong.iter().find(|(wrong, _)| *wrong) {
         return Err(refused(&path, *reason));
     }
-    files(folder, &transcript, &certificate)?;
     Ok(Checked {
+        certificates: files(folder, &transcript, &certificate)?,
         folder: folder.to_owned(),
+        ended,
         digest: digest(&bytes),
         list: list(folder, &certificate)?,
         transcript,
@@ -153,8 +157,14 @@ fn signed_at(
     Ok(verified.signing_time)
 }
 
-/// Holds each file against the transcript; there is none that it does not know.
-fn files(folder: &Path, transcript: &Transcript, root: &Certificate) -> Result<(), CeremonyError> {
+/// Holds each file against the transcript; there is none that it does not know. The certificates that were made come back, as
+/// another look at a medium may show another file.
+fn files(
+    folder: &Path,
+    transcript: &Transcript,
+    root: &Certificate,
+) -> Result<BTreeMap<String, Certificate>, CeremonyError> {
+    let mut certificates = BTreeMap::new();
     let mut known: BTreeSet<String> = [ROOT_CERTIFICATE, TRANSCRIPT, SIGNATURE, SCRIPT]
         .map(str::to_owned)
         .into();
@@ -173,12 +183,12 @@ fn files(folder: &Path, transcript: &Transcript, root: &Certificate) -> Result<(
                 return Err(refused(&path, "not what the ceremony used or made"));
             }
             known.insert(record.file.clone());
-        }
-        for made in step.made.iter().filter(|made| made.file.ends_with(".pem")) {
-            let path = folder.join(&made.file);
-            let certificate = one_certificate(&path, &read(&path)?)?;
-            if certificate != *root && !pki::path::is_issued(&certificate, root) {
-                return Err(refused(&path, "not certified by the root"));
+            if step.made.contains(record) && record.file.ends_with(".pem") {
+                let certificate = one_certificate(&path, &bytes)?;
+                if certificate != *root && !pki::path::is_issued(&certificate, root) {
+                    return Err(refused(&path, "not certified by the root"));
+                }
+                certificates.insert(record.file.clone(), certificate);
             }
         }
     }
@@ -187,7 +197,7 @@ fn files(folder: &Path, transcript: &Transcript, root: &Certificate) -> Result<(
             &folder.join(other),
             "the transcript does not know it",
         )),
-        None => Ok(()),
+        None => Ok(certificates),
     }
 }
 

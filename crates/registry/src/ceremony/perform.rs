@@ -137,14 +137,14 @@ struct Ceremony<'a> {
 enum Prepared<'a> {
     CreateRoot(KeyAlgorithm, u32),
     Certify(Box<Request<'a>>),
-    Revoke(&'a str, Vec<u8>, RevokedEntry),
+    Revoke(&'a str, String, RevokedEntry),
     IssueList,
 }
 
 struct Request<'a> {
     kind: CaKind,
     file: &'a str,
-    bytes: Vec<u8>,
+    pem: String,
     certificate: CertificateRequest,
 }
 
@@ -156,6 +156,9 @@ impl<'a> Ceremony<'a> {
     ) -> Result<Transcript, CeremonyError> {
         let script = self.setting.script;
         let began = attendance.now();
+        if let Some(past) = self.past.filter(|past| past.ended > began) {
+            return Err(CeremonyError::Clock(rfc3339(past.ended)));
+        }
         self.put(SCRIPT, self.setting.script_text)?;
         self.open_root(&script.acts)?;
         // Nothing is signed before everybody has agreed to everything.
@@ -212,7 +215,7 @@ impl<'a> Ceremony<'a> {
         match (self.past, creates) {
             (None, false) => Err(CeremonyError::NoRoot(folder())),
             (Some(_), true) => Err(CeremonyError::RootExists(folder())),
-            (None, true) if there => Err(CeremonyError::RootExists(folder())),
+            (None, true) if there => Err(CeremonyError::Unfinished(path)),
             (None, true) => Ok(()),
             (Some(past), false) => {
                 let key = file::load_private(&path, self.setting.passphrase)?;
@@ -243,8 +246,10 @@ impl<'a> Ceremony<'a> {
             Act::IssueList {} => Ok((Prepared::IssueList, String::new())),
             Act::CertifyAuthority { request, .. } => {
                 let path = self.setting.inputs.join(request);
-                let bytes = read(&path)?;
-                let certificate = self.wanted(act, &path, &bytes, now)?;
+                let text = read(&path)?;
+                let text = std::str::from_utf8(&text).map_err(|_| refused(&path, "not in PEM"))?;
+                let der = csr::from_pem(text)?;
+                let certificate = self.wanted(act, &path, &der, now)?;
                 let key = certificate.spki.to_der();
                 let key = key.map_err(|_| refused(&path, "the key cannot be encoded"))?;
                 let details = format!(
@@ -259,7 +264,8 @@ impl<'a> Ceremony<'a> {
                 let request = Request {
                     kind,
                     file: request,
-                    bytes,
+                    // Encoded anew, without whatever else is in the file: this becomes public.
+                    pem: csr::to_pem(&der)?,
                     certificate,
                 };
                 Ok((Prepared::Certify(Box::new(request)), details))
@@ -287,7 +293,8 @@ impl<'a> Ceremony<'a> {
                         reason: *reason,
                     },
                 };
-                Ok((Prepared::Revoke(file, bytes, entry), details))
+                let pem = pki::cert::to_pem(&certificate)?;
+                Ok((Prepared::Revoke(file, pem, entry), details))
             }
         }
     }
@@ -297,7 +304,7 @@ impl<'a> Ceremony<'a> {
         &self,
         act: &Act,
         path: &Path,
-        bytes: &[u8],
+        der: &[u8],
         now: OffsetDateTime,
     ) -> Result<CertificateRequest, CeremonyError> {
         let Act::CertifyAuthority {
@@ -309,8 +316,7 @@ impl<'a> Ceremony<'a> {
         else {
             return Err(refused(path, "no request"));
         };
-        let text = std::str::from_utf8(bytes).map_err(|_| refused(path, "not in PEM"))?;
-        let asked = csr::parse_and_verify(&csr::from_pem(text)?)?;
+        let asked = csr::parse_and_verify(der)?;
         let script = self.setting.script;
         let name = CertifiedName::new(&script.organisation, script.country.as_deref(), *kind);
         name.check(&asked.subject)
@@ -346,7 +352,7 @@ impl<'a> Ceremony<'a> {
                 *end = root.validity().not_after.min(*end);
                 let certificate = root.issue(&request.certificate, now)?;
                 let content = format!("certification request of the {} authority", request.kind);
-                let used = self.keep(request.file, &request.bytes, &content)?;
+                let used = self.keep(request.file, request.pem.as_bytes(), &content)?;
                 let made = self.keep_certificate(
                     &format!("{}-ca.pem", request.kind),
                     &certificate,
@@ -354,8 +360,8 @@ impl<'a> Ceremony<'a> {
                 )?;
                 Ok((vec![used], vec![made]))
             }
-            Prepared::Revoke(file, bytes, entry) => {
-                let used = self.keep(file, &bytes, "certificate that was revoked")?;
+            Prepared::Revoke(file, pem, entry) => {
+                let used = self.keep(file, pem.as_bytes(), "certificate that was revoked")?;
                 self.revoked.push(entry);
                 Ok((vec![used], Vec::new()))
             }
