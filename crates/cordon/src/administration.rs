@@ -6,7 +6,7 @@ use audit::Actor;
 use centre::QuarantineError;
 use pki::key::Passphrase;
 use pki::profile::CaKind;
-use registry::{Delivery, Registry};
+use registry::{Delivery, Installed, Registry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -163,7 +163,18 @@ pub(crate) async fn install_authorities(
             "cannot install the authorities",
             "check the ceremony's folder with `cordon pki ceremony check`",
         )?;
-    Ok(crate::commands::authorities::describe(&installed))
+    Ok(describe(&installed))
+}
+
+/// What was installed, for machines.
+pub(crate) fn describe(installed: &Installed) -> Value {
+    let kinds: Vec<_> = installed.authorities.iter().map(|k| k.name()).collect();
+    json!({
+        "authorities": kinds,
+        "ceremony": installed.ceremony,
+        "title": installed.title,
+        "root_sha256": installed.root_digest,
+    })
 }
 
 /// Devices, people and gateways with their states.

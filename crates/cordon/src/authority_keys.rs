@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use der::{Decode as _, Encode as _};
 use keyhost::{KeyHost, KeyHostError, SignatureScheme};
@@ -12,8 +12,8 @@ use pki::profile::CaKind;
 use pki::spki::SubjectPublicKeyInfoOwned;
 use registry::AuthorityKeys;
 
-use crate::commands::vpn_load::start_signer;
 use crate::config::Keys;
+use crate::key_process;
 
 /// Where the settings say that keys are; they are reached when they are asked for.
 pub(crate) struct TokenKeys {
@@ -71,22 +71,24 @@ struct Host {
 
 impl Host {
     fn with<T>(&self, ask: impl Fn(&KeyHost) -> Result<T, KeyHostError>) -> Result<T, KeyError> {
-        let host = self.get()?;
-        match ask(&host) {
-            Err(KeyHostError::Gone) => {
-                *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                ask(&self.get()?).map_err(elsewhere)
-            }
-            other => other.map_err(elsewhere),
+        if let Ok(done) = ask(&self.get()?) {
+            return Ok(done);
         }
+        // It is gone, or its library still sees the tokens of when it was loaded: once more with another.
+        *self.lock() = None;
+        ask(&self.get()?).map_err(elsewhere)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<KeyHost>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self) -> Result<KeyHost, KeyError> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.lock();
         if let Some(host) = &*running {
             return Ok(host.clone());
         }
-        let host = start_signer().map_err(|_| elsewhere("its process does not start"))?;
+        let host = key_process::start().map_err(|_| elsewhere("its process does not start"))?;
         Ok(running.insert(host).clone())
     }
 }
@@ -135,13 +137,13 @@ impl Signer for TokenKey {
             }
         };
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(key) = &*loaded {
-            match key.sign(scheme, message) {
-                // The process that had it is gone, and the number with it.
-                Err(KeyHostError::Gone) => *loaded = None,
-                other => return other.map_err(elsewhere),
-            }
+        if let Some(key) = &*loaded
+            && let Ok(signature) = key.sign(scheme, message)
+        {
+            return Ok(signature);
         }
+        // The process that had it is gone, or the token was away.
+        *loaded = None;
         let key = loaded.insert(self.load()?);
         key.sign(scheme, message).map_err(elsewhere)
     }

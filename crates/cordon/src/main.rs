@@ -24,6 +24,7 @@ mod export;
 mod failure;
 mod gate;
 mod giver;
+mod key_process;
 mod keys;
 mod last_checkpoint;
 mod listener;

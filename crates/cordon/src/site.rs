@@ -33,8 +33,6 @@ use crate::failure::{OrHint as _, Outcome};
 use crate::keys::log_key;
 use crate::trust_bundle::Bundles;
 
-pub(crate) use opening::private;
-
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) data: PathBuf,
@@ -106,6 +104,16 @@ impl Site {
 /// An algorithm by a name that the configuration has checked.
 pub(crate) fn algorithm(name: &str) -> KeyAlgorithm {
     name.parse().unwrap_or(KeyAlgorithm::EcdsaP256)
+}
+
+/// The data folder holds keys and evidence: nobody else has business in it.
+pub(crate) fn private(data: &Path) -> Outcome {
+    use std::os::unix::fs::PermissionsExt as _;
+    let rights = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(data, rights).or_hint(
+        format!("cannot close {} to others", data.display()),
+        "check the folder's owner",
+    )
 }
 
 pub(crate) fn open_audit(data: &Path, secret: &Passphrase, origin: &str) -> Outcome<SharedLog> {

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use audit::AuditSink;
 use pki::key::Passphrase;
-use registry::{Delivery, Installed, Registry};
+use registry::{Delivery, Registry};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::ceremony::ungrouped;
+use crate::administration;
 use crate::cli::{InstallAuthorities, RequestAuthorities, SiteArgs};
 use crate::config::Config;
 use crate::control::{Request, ask};
@@ -110,18 +111,7 @@ fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outc
         "cannot install the authorities",
         "check the ceremony's folder with `cordon pki ceremony check`",
     )?;
-    Ok(describe(&installed))
-}
-
-/// What was installed, for machines.
-pub(crate) fn describe(installed: &Installed) -> Value {
-    let kinds: Vec<_> = installed.authorities.iter().map(|k| k.name()).collect();
-    json!({
-        "authorities": kinds,
-        "ceremony": installed.ceremony,
-        "title": installed.title,
-        "root_sha256": installed.root_digest,
-    })
+    Ok(administration::describe(&installed))
 }
 
 fn prepare(site: &SiteArgs) -> Outcome<(Config, Zeroizing<Vec<u8>>)> {

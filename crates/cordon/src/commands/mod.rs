@@ -1,7 +1,7 @@
 //! One module per command; each parses no more than its arguments and calls a crate.
 
 pub(crate) mod audit;
-pub(crate) mod authorities;
+mod authorities;
 mod ceremony;
 pub(crate) mod config;
 pub(crate) mod directory;

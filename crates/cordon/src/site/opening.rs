@@ -15,7 +15,8 @@ use store::ClockFloor;
 use time::OffsetDateTime;
 
 use super::{
-    Site, algorithm, newest_log_index, open_audit, registry_settings, renew_authorities, role,
+    Site, algorithm, newest_log_index, open_audit, private, registry_settings, renew_authorities,
+    role,
 };
 use crate::cli::SiteArgs;
 use crate::config::Config;
@@ -148,16 +149,6 @@ impl Site {
             clock,
         })
     }
-}
-
-/// The data folder holds keys and evidence: nobody else has business in it.
-pub(crate) fn private(data: &Path) -> Outcome {
-    use std::os::unix::fs::PermissionsExt as _;
-    let rights = std::fs::Permissions::from_mode(0o700);
-    std::fs::set_permissions(data, rights).or_hint(
-        format!("cannot close {} to others", data.display()),
-        "check the folder's owner",
-    )
 }
 
 /// Renews authorities that are due, where the root's key is at hand and opens with the site's own

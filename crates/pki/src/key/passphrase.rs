@@ -7,7 +7,7 @@ use aws_lc_rs::pbkdf2::{self, PBKDF2_HMAC_SHA256};
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
-use super::KeyError;
+use super::error::KeyError;
 
 /// Octets of a salt (RFC 8018, section 4.1, wants at least 8).
 const SALT: usize = 16;

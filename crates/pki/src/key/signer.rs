@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
-use super::{KeyAlgorithm, KeyError, PrivateKey};
+use super::PrivateKey;
+use super::algorithm::KeyAlgorithm;
+use super::error::KeyError;
 
 /// Whoever signs with a private key, wherever it is.
 pub trait Signer: Send + Sync {

@@ -14,7 +14,8 @@ use const_oid::db::rfc8410::ID_ED_25519;
 use der::Decode;
 use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
-use super::{KeyAlgorithm, KeyError};
+use super::algorithm::KeyAlgorithm;
+use super::error::KeyError;
 
 /// Why a signature was not accepted.
 #[derive(Debug, thiserror::Error)]

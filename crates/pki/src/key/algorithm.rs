@@ -1,0 +1,172 @@
+//! Types of keys.
+
+use std::fmt;
+use std::str::FromStr;
+
+use const_oid::ObjectIdentifier;
+use const_oid::db::rfc5912::{
+    ECDSA_WITH_SHA_256, ECDSA_WITH_SHA_384, ID_EC_PUBLIC_KEY, RSA_ENCRYPTION, SECP_256_R_1,
+    SECP_384_R_1, SHA_256_WITH_RSA_ENCRYPTION,
+};
+use const_oid::db::rfc8410::ID_ED_25519;
+use der::Decode;
+use der::asn1::{Any, Null};
+use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
+
+use super::error::KeyError;
+use super::roca;
+
+/// Key types that Cordon generates and accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KeyAlgorithm {
+    /// ECDSA on NIST P-256, the default of leaf certificates.
+    EcdsaP256,
+    /// ECDSA on NIST P-384, the default of certificate authorities.
+    EcdsaP384,
+    /// RSA with a modulus of 2048 bits.
+    Rsa2048,
+    /// RSA with a modulus of 3072 bits.
+    Rsa3072,
+    /// RSA with a modulus of 4096 bits.
+    Rsa4096,
+    /// Ed25519 (RFC 8032).
+    Ed25519,
+}
+
+impl KeyAlgorithm {
+    /// Every supported algorithm, for help texts and tests.
+    pub const ALL: [Self; 6] = [
+        Self::EcdsaP256,
+        Self::EcdsaP384,
+        Self::Rsa2048,
+        Self::Rsa3072,
+        Self::Rsa4096,
+        Self::Ed25519,
+    ];
+
+    /// Name in configuration files and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EcdsaP256 => "ecdsa-p256",
+            Self::EcdsaP384 => "ecdsa-p384",
+            Self::Rsa2048 => "rsa-2048",
+            Self::Rsa3072 => "rsa-3072",
+            Self::Rsa4096 => "rsa-4096",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+
+    /// Whether keys of this type decrypt by RSA key transport.
+    #[must_use]
+    pub const fn is_rsa(self) -> bool {
+        matches!(self, Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096)
+    }
+
+    /// Whether keys of this type can do elliptic-curve Diffie-Hellman.
+    #[must_use]
+    pub const fn is_ecdh(self) -> bool {
+        matches!(self, Self::EcdsaP256 | Self::EcdsaP384)
+    }
+
+    /// The signature algorithm of [`super::PrivateKey::sign`] with keys of this type.
+    ///
+    /// Parameters are absent for ECDSA and Ed25519 (RFC 5758, RFC 8410), NULL for RSA (RFC 4055).
+    #[must_use]
+    pub fn signature_algorithm(self) -> AlgorithmIdentifierOwned {
+        let (oid, parameters) = match self {
+            Self::EcdsaP256 => (ECDSA_WITH_SHA_256, None),
+            Self::EcdsaP384 => (ECDSA_WITH_SHA_384, None),
+            Self::Ed25519 => (ID_ED_25519, None),
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
+                (SHA_256_WITH_RSA_ENCRYPTION, Some(Any::from(Null)))
+            }
+        };
+        AlgorithmIdentifierOwned { oid, parameters }
+    }
+
+    /// Recognises the algorithm of a public key.
+    ///
+    /// # Errors
+    /// [`KeyError::Weak`] for a key that others can compute;
+    /// [`KeyError::Unsupported`] for any other algorithm, curve or RSA size;
+    /// [`KeyError::Malformed`] if the key bits cannot be read.
+    pub fn of_spki(spki: &SubjectPublicKeyInfoOwned) -> Result<Self, KeyError> {
+        let oid = spki.algorithm.oid;
+        if oid == RSA_ENCRYPTION {
+            #[derive(der::Sequence)]
+            struct RsaPublicKey<'a> {
+                modulus: der::asn1::UintRef<'a>,
+                exponent: der::asn1::UintRef<'a>,
+            }
+            let key = RsaPublicKey::from_der(spki.subject_public_key.raw_bytes())
+                .map_err(|_| KeyError::Malformed)?;
+            if roca::has_fingerprint(key.modulus.as_bytes()) {
+                return Err(KeyError::Weak {
+                    reason: "its modulus is of the form that CVE-2017-15361 factors",
+                });
+            }
+            // Tiny exponents are a known source of forged signatures; 65537 is what everyone makes.
+            if key.exponent.as_bytes() < [1_u8, 0, 1].as_slice() {
+                return Err(KeyError::Unsupported { oid });
+            }
+            return Self::of_rsa_len(key.modulus.as_bytes().len());
+        }
+        curve_algorithm(oid, spki.algorithm.parameters.as_ref())
+    }
+
+    pub(super) fn of_rsa_len(modulus_bytes: usize) -> Result<Self, KeyError> {
+        match modulus_bytes {
+            256 => Ok(Self::Rsa2048),
+            384 => Ok(Self::Rsa3072),
+            512 => Ok(Self::Rsa4096),
+            _ => Err(KeyError::RsaSize {
+                bits: modulus_bytes.saturating_mul(8),
+            }),
+        }
+    }
+}
+
+pub(super) fn curve_algorithm(
+    oid: ObjectIdentifier,
+    parameters: Option<&Any>,
+) -> Result<KeyAlgorithm, KeyError> {
+    if oid == ID_ED_25519 {
+        return Ok(KeyAlgorithm::Ed25519);
+    }
+    if oid == ID_EC_PUBLIC_KEY {
+        let curve = parameters
+            .and_then(|p| p.decode_as::<ObjectIdentifier>().ok())
+            .ok_or(KeyError::Malformed)?;
+        return match curve {
+            SECP_256_R_1 => Ok(KeyAlgorithm::EcdsaP256),
+            SECP_384_R_1 => Ok(KeyAlgorithm::EcdsaP384),
+            other => Err(KeyError::Unsupported { oid: other }),
+        };
+    }
+    Err(KeyError::Unsupported { oid })
+}
+
+impl fmt::Display for KeyAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for KeyAlgorithm {
+    type Err = UnknownKeyAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or_else(|| UnknownKeyAlgorithm(name.to_owned()))
+    }
+}
+
+/// The name given is not one of [`KeyAlgorithm::ALL`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "unknown key algorithm {0:?}, expected ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096 or ed25519"
+)]
+pub struct UnknownKeyAlgorithm(pub String);
