@@ -21,7 +21,7 @@ from tests.runner import main
 # The longest first, so that nothing long is left for the end when they run side by side.
 SUITES = [
     "ike_unique", "ikev2", "ike_vpn", "lab", "export", "vpn", "browser", "ike_keys", "openvpn", "demo", "years", "ike_eap",
-    "ibc", "tunnel_renewal", "ike_recovery", "ike_modes", "ike_block", "diskfull", "revoked_centre", "insiders", "kill",
+    "ibc", "tunnel_renewal", "ike_recovery", "ike_tcp", "ike_modes", "ike_block", "diskfull", "revoked_centre", "insiders", "kill",
     "ike_hostile", "ike_identities", "ike_check", "ike_setup", "faults", "requests", "request_pages", "enrolment", "notices", "authorities", "ceremony", "authority_keys",
     "rollback", "upload", "tutorials", "ike_large",
     "scan", "ocsp",
@@ -31,7 +31,7 @@ SUITES = [
 # Suites that compare times or load the machine: they run when nothing else does.
 ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "slow_link"}
 # Suites that wait more than they work and hold short times: they share a machine with one another only.
-TIMED = {"ike_unique", "ike_recovery"}
+TIMED = {"ike_unique", "ike_recovery", "ike_tcp"}
 # Suites whose time is that of what they measure, or that need tools which CI does not install: only when named, and in
 # `scripts/test --full`.
 WHEN_NAMED = {"slow_link", "hw"}

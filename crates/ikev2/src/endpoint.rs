@@ -2,6 +2,7 @@
 
 mod counters;
 mod first;
+mod paths;
 mod table;
 mod unique;
 
@@ -138,6 +139,19 @@ impl Endpoint {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Result<IkeId, Misuse> {
+        self.initiate_over(now, connection, Path::udp(local, remote))
+    }
+
+    /// Starts an IKE SA as [`Self::initiate`] does, by datagrams or over a TCP connection.
+    ///
+    /// # Errors
+    /// Those of [`Self::initiate`].
+    pub fn initiate_over(
+        &mut self,
+        now: Timestamp,
+        connection: &str,
+        path: Path,
+    ) -> Result<IkeId, Misuse> {
         self.core.now = now;
         let connection = self
             .core
@@ -146,7 +160,7 @@ impl Endpoint {
             .find(|c| c.name == connection)
             .cloned();
         let connection = connection.ok_or(Misuse::Connection)?;
-        let sa = IkeSa::initiate(&mut self.core, connection, Path { local, remote });
+        let sa = IkeSa::initiate(&mut self.core, connection, path);
         let sa = sa.ok_or(Misuse::Proposal)?;
         let id = sa.id();
         self.process(sa);
@@ -162,8 +176,13 @@ impl Endpoint {
         remote: SocketAddr,
         payload: &[u8],
     ) {
+        self.handle_message(now, Path::udp(local, remote), payload);
+    }
+
+    /// Handles a UDP payload or the content of a TCP frame. Over TCP all messages have the non-ESP marker.
+    pub fn handle_message(&mut self, now: Timestamp, path: Path, payload: &[u8]) {
         self.core.now = now;
-        let bytes = if local.port() == self.core.limits.nat_port {
+        let bytes = if path.has_marker(self.core.limits.nat_port) {
             match payload.strip_prefix(&[0; 4]) {
                 Some(bytes) => bytes,
                 None => return,
@@ -188,7 +207,7 @@ impl Endpoint {
             && header.flags.initiator
             && !header.flags.response;
         if first {
-            self.on_first(Path { local, remote }, &datagram, bytes);
+            self.on_first(path, &datagram, bytes);
             return;
         }
         // The initiator's messages carry our SPI as the responder's, and the other way round.
@@ -199,10 +218,9 @@ impl Endpoint {
         };
         let Some(sa) = self.table.remove(&IkeId(ours)) else {
             self.counters.unknown_spi = self.counters.unknown_spi.saturating_add(1);
-            self.on_unknown(Path { local, remote }, &datagram);
+            self.on_unknown(path, &datagram);
             return;
         };
-        let path = Path { local, remote };
         self.run(sa, |sa, core| sa.handle(core, path, &datagram, bytes));
     }
 
@@ -317,60 +335,6 @@ impl Endpoint {
     /// [`Misuse::IkeSa`].
     pub fn probe(&mut self, now: Timestamp, ike: IkeId) -> Result<(), Misuse> {
         self.want(now, ike, Intent::Liveness)
-    }
-
-    /// Checks whether the peer is to be found at another address or port, as its newest ESP packets come
-    /// from there (RFC 7296 §2.23): the NAT in front of it has changed its mapping. A request goes to both
-    /// places; only the peer can answer it, and the IKE SA follows when the answer comes from the new one.
-    ///
-    /// # Errors
-    /// [`Misuse::IkeSa`], also if no NAT is in front of the peer, or one is in front of us.
-    pub fn heard_from(
-        &mut self,
-        now: Timestamp,
-        ike: IkeId,
-        remote: SocketAddr,
-    ) -> Result<(), Misuse> {
-        self.core.now = now;
-        let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = self.run(sa, |sa, core| sa.heard_from(core, remote));
-        taken.unwrap_or(false).then_some(()).ok_or(Misuse::IkeSa)
-    }
-
-    /// Uses another path: our address has changed, or a better one appeared (MOBIKE). The ports are
-    /// those of NAT traversal.
-    ///
-    /// # Errors
-    /// [`Misuse::IkeSa`], also if the peer does not speak MOBIKE or it is not ours to decide.
-    pub fn change_path(
-        &mut self,
-        now: Timestamp,
-        ike: IkeId,
-        local: SocketAddr,
-        remote: SocketAddr,
-    ) -> Result<(), Misuse> {
-        self.core.now = now;
-        let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = self.run(sa, |sa, core| sa.change_path(core, Path { local, remote }));
-        let taken = taken.unwrap_or(false);
-        taken.then_some(()).ok_or(Misuse::IkeSa)
-    }
-
-    /// Tells the peer at which further addresses it can reach us (MOBIKE); those before are forgotten.
-    ///
-    /// # Errors
-    /// [`Misuse::IkeSa`], also if the peer does not speak MOBIKE.
-    pub fn set_addresses(
-        &mut self,
-        now: Timestamp,
-        ike: IkeId,
-        addresses: Vec<IpAddr>,
-    ) -> Result<(), Misuse> {
-        self.core.now = now;
-        let sa = self.table.remove(&ike).ok_or(Misuse::IkeSa)?;
-        let taken = self.run(sa, |sa, core| sa.set_addresses(core, addresses));
-        let taken = taken.unwrap_or(false);
-        taken.then_some(()).ok_or(Misuse::IkeSa)
     }
 
     /// Tells a peer that packets with an SPI that we do not know came from its address, ten times in a

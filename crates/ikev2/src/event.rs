@@ -11,18 +11,31 @@ use crate::diagnosis::{AuthenticationFailure, Difference};
 use crate::eap::{NtHash, TlsStep};
 use crate::puzzle::{Puzzle, Solution};
 use crate::select::NegotiationFailure;
-use crate::types::{IkeId, Path};
+use crate::types::{IkeId, Path, Transport};
 use crate::wire::{Identification, NotifyType, TrafficSelector};
 
-/// A datagram to send.
+/// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Our address; the port says through which socket.
     pub local: SocketAddr,
     /// Destination.
     pub remote: SocketAddr,
-    /// UDP payload, with the non-ESP marker where it belongs.
+    /// Whether it is a datagram, or goes over the TCP connection between these.
+    pub transport: Transport,
+    /// UDP payload or content of a TCP frame, with the non-ESP marker where it belongs.
     pub payload: Vec<u8>,
+}
+
+impl Transmit {
+    /// Addresses and transport.
+    pub const fn path(&self) -> Path {
+        Path {
+            local: self.local,
+            remote: self.remote,
+            transport: self.transport,
+        }
+    }
 }
 
 /// Identifies a request to the caller until its response.
@@ -368,6 +381,8 @@ pub enum Event {
         local: SocketAddr,
         /// The peer's new address.
         remote: SocketAddr,
+        /// Transport of IKE and ESP from now on.
+        transport: Transport,
         /// Whether ESP goes inside UDP from now on.
         udp_encapsulation: bool,
     },

@@ -113,7 +113,7 @@ pub use event::{Event, Request, RequestId, Response, Transmit};
 pub use sa::{EventName, IkeId, StateName, WrongState};
 pub use ticket::{TICKET_MAX, TicketKeys};
 pub use time::Timestamp;
-pub use types::{Nonces, Path, SpiPair};
+pub use types::{Nonces, Path, SpiPair, Transport};
 
 /// Source of random bytes: the system's generator in production, a seeded one in tests.
 ///

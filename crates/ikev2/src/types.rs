@@ -39,6 +39,25 @@ impl Nonces {
     }
 }
 
+/// Transport protocol of IKE and ESP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    /// Datagrams.
+    #[default]
+    Udp,
+    /// A TCP connection (RFC 9329).
+    Tcp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        })
+    }
+}
+
 /// Addresses and ports between which messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
@@ -46,11 +65,47 @@ pub struct Path {
     pub local: SocketAddr,
     /// The peer's end, as we see it.
     pub remote: SocketAddr,
+    /// Transport protocol. A path over TCP is one connection.
+    pub transport: Transport,
+}
+
+impl Path {
+    /// A path of datagrams.
+    pub const fn udp(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            local,
+            remote,
+            transport: Transport::Udp,
+        }
+    }
+
+    /// A TCP connection.
+    pub const fn tcp(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            local,
+            remote,
+            transport: Transport::Tcp,
+        }
+    }
+
+    /// Whether it is a TCP connection.
+    pub const fn is_tcp(&self) -> bool {
+        matches!(self.transport, Transport::Tcp)
+    }
+
+    /// Whether IKE messages carry the non-ESP marker (RFC 3948 §2.2, RFC 9329 §3.1).
+    pub(crate) const fn has_marker(&self, nat_port: u16) -> bool {
+        self.is_tcp() || self.local.port() == nat_port
+    }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.local, self.remote)
+        write!(f, "{} to {}", self.local, self.remote)?;
+        match self.transport {
+            Transport::Udp => Ok(()),
+            Transport::Tcp => f.write_str(" over TCP"),
+        }
     }
 }
 

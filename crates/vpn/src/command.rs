@@ -1,6 +1,6 @@
 //! Commands of the operator.
 
-use crate::report::{Explanation, IkeStatus};
+use crate::report::{Explanation, IkeStatus, TcpCounts};
 use crate::resolve::ResolvedConfig;
 
 /// Command of the operator.
@@ -69,6 +69,8 @@ pub(crate) struct OtherCounters {
     pub(crate) ocsp_questions: u64,
     /// IKE messages that did not fit the path.
     pub(crate) in_fragments: u64,
+    /// TCP connections.
+    pub(crate) tcp: TcpCounts,
     /// Peers that were decided about without an answer that was to come.
     pub(crate) ocsp_unanswered: u64,
 }

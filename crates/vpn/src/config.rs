@@ -2,10 +2,11 @@
 
 mod peer;
 mod proposal;
+mod transport;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(super) const NAT_PORT: u16 = 4500;
 pub use peer::PeerConfig;
 pub use proposal::{EspProposalConfig, IkeProposalConfig};
 pub(super) use proposal::{usual_esp, usual_ike};
+pub use transport::TransportConfig;
+use transport::{eight_seconds, usual_port};
 
 /// Everything that one daemon does.
 #[derive(Debug, Deserialize)]
@@ -101,6 +104,8 @@ pub struct OuterConfig {
     pub encapsulation: Carrier,
     /// Whose code encrypts packets.
     pub engine: EngineConfig,
+    /// TCP port on which peers may come that UDP does not reach (RFC 9329); none unless given.
+    pub tcp_port: Option<NonZeroU16>,
     /// Mark of outer packets, where there is a child in transport mode: policy routing tells them from
     /// inner ones by it. Number of the routing table for the latter as well.
     pub mark: NonZeroU32,
@@ -127,6 +132,7 @@ impl Default for OuterConfig {
             dscp: DscpConfig::default(),
             encapsulation: Carrier::default(),
             engine: EngineConfig::default(),
+            tcp_port: None,
             mark: mark(),
         }
     }
@@ -313,6 +319,15 @@ pub struct ConnectionConfig {
     /// Addresses inside the tunnel that we ask the peer for.
     #[serde(default)]
     pub request: Vec<Family>,
+    /// How IKE and ESP go to `remote`.
+    #[serde(default)]
+    pub transport: TransportConfig,
+    /// TCP port of the peer, where they go over TCP.
+    #[serde(default = "usual_port")]
+    pub tcp_port: NonZeroU16,
+    /// Seconds without an answer over UDP after which TCP is tried, from 1 to 30.
+    #[serde(default = "eight_seconds", deserialize_with = "seconds")]
+    pub fallback_after: Duration,
     /// When it comes up.
     #[serde(default)]
     pub start: Start,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{self, SyncSender};
@@ -23,10 +23,13 @@ use tunnel::link;
 use tunnel::negotiated;
 use tunnel::outer::udp::{bind, bind_each};
 use tunnel::outer::{IkeSink, PathMtu};
+use tunnel::tcp::TcpHandle;
 
 use super::backlog::Backlog;
 use super::command::{Command, Reply};
-use super::config::{Carrier, ConnectionConfig, Family, IKE_PORT, NAT_PORT, OuterConfig};
+use super::config::{
+    Carrier, ConnectionConfig, DaemonConfig, Family, IKE_PORT, NAT_PORT, OuterConfig,
+};
 use super::ike_sender::IkeSender;
 use super::journal::{self, Audit};
 use super::peer_verifier::{OcspCounters, PeerVerifier, TrustJob, VerifierEvent};
@@ -34,6 +37,7 @@ use super::protocol::Protocol;
 use super::report::{DaemonStatus, IkeStatus};
 use super::resolve::ResolvedConfig;
 use super::secret;
+use super::tcp;
 use super::threads::{Inbox, Input, listen_ike, sign, work_slowly};
 use super::tickets::{self, TicketFile};
 use super::trust::SharedTrust;
@@ -221,6 +225,11 @@ pub async fn start(
     // Sockets before threads: a port that is taken is said before anything is changed.
     let esp = bind_each(SocketAddr::new(listen, NAT_PORT), config.interface.workers)?;
     let ike = bind(SocketAddr::new(listen, IKE_PORT), false)?;
+    let tcp_address = config
+        .path
+        .tcp_port
+        .map(|port| SocketAddr::new(listen, port.get()));
+    let listener = tcp_address.map(tunnel::tcp::listen).transpose()?;
     if let Some(mark) = mark {
         SockRef::from(&ike).set_mark(mark).map_err(failed)?;
     }
@@ -252,6 +261,12 @@ pub async fn start(
     let over = Arc::new(AtomicBool::new(false));
     let (mut threads, plane) = packet_path(&loaded, esp, &inbox, &over, seed).await?;
     let kernel = config.backend == BackendConfig::Kernel;
+    let tcp = match config.uses_tcp() {
+        true => Some(tcp_connections(config, listener, &inbox, &over).map_err(failed)?),
+        false => None,
+    };
+    let (tcp_thread, tcp) = tcp.unzip();
+    threads.extend(tcp_thread);
     let (keys, key_jobs) = mpsc::sync_channel(JOBS);
     let (trust, trust_jobs) = mpsc::sync_channel(JOBS);
     let (tls, tls_jobs) = mpsc::sync_channel(JOBS);
@@ -306,6 +321,7 @@ pub async fn start(
         audit_errors: Arc::clone(&audit_errors),
         asked,
         sender: IkeSender::new((answering, sender), path_mtu),
+        tcp,
         over: Arc::clone(&over),
         stop_at: None,
         start: Instant::now(),
@@ -371,6 +387,21 @@ impl negotiated::Reports for InboxReports {
         let inbox = self.0.clone();
         Box::new(move |event| inbox.send(Input::Child(event)))
     }
+}
+
+/// The thread of TCP connections, and the handle to it.
+fn tcp_connections(
+    config: &DaemonConfig,
+    listener: Option<TcpListener>,
+    inbox: &Inbox,
+    over: &Arc<AtomicBool>,
+) -> io::Result<(Thread, TcpHandle)> {
+    tcp::raise_open_files();
+    let workers = SocketAddr::new(config.path.listen, NAT_PORT);
+    let (relay, handle) = tunnel::tcp::relay(listener, workers, tcp::sink(inbox.clone()))?;
+    let over = Arc::clone(over);
+    let thread: Thread = ("vpn-tcp", unprivileged(move || relay.run(&over)));
+    Ok((thread, handle))
 }
 
 /// Starts the data plane's threads, and returns the way to them.

@@ -19,6 +19,7 @@
 //! no more, and not yet the new ones. So while one is replaced, a second one with the new rules is in force.
 
 mod owner;
+mod tcp;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ use tunnel::config::{BackendConfig, Enforce, FirewallConfig, Prefix, StaticConfi
 
 pub use self::owner::Owner;
 use self::owner::Table;
+use self::tcp::Tcp;
 use crate::config::{ConnectionConfig, DaemonConfig};
 
 /// Folders in which `nft` is looked for besides `PATH`: services are often started without these.
@@ -62,6 +64,7 @@ pub struct Firewall {
     bypass: Vec<Prefix>,
     /// Mark of outer packets, where they go to the same addresses as inner ones.
     mark: Option<u32>,
+    tcp: Tcp,
 }
 
 impl Firewall {
@@ -82,13 +85,15 @@ impl Firewall {
             .connection
             .iter()
             .any(ConnectionConfig::has_transport);
-        Self::new(
+        let made = Self::new(
             &config.interface.name,
             (protected, local),
             &config.firewall,
             transport.then(|| config.path.mark.get()),
             config.backend,
-        )
+        )?;
+        let tcp = Tcp::of(config);
+        Some(Self { tcp, ..made })
     }
 
     /// The firewall of a tunnel with manual keys; none where the configuration turns it off.
@@ -133,6 +138,7 @@ impl Firewall {
             local,
             bypass: config.bypass.clone(),
             mark,
+            tcp: Tcp::default(),
         };
         // The kernel's own policies stay when the daemon is killed, and show nftables packets before they
         // are protected and after.
@@ -147,6 +153,7 @@ impl Firewall {
         // Exceptions only where both have them.
         self.bypass.retain(|network| other.bypass.contains(network));
         self.local.retain(|network| other.local.contains(network));
+        self.tcp.retain(&other.tcp);
         self
     }
 
@@ -243,6 +250,7 @@ impl Firewall {
         let marked = self
             .mark
             .map(|mark| format!("    meta mark {mark:#x} accept\n"));
+        let user = rustix::process::geteuid().as_raw();
         let _ = write!(
             text,
             "  chain leaving {{
@@ -260,7 +268,7 @@ impl Firewall {
   chain leaving_protected {{
     meta l4proto {{ esp, ah }} accept
     udp sport {{ 500, 4500 }} meta skuid {user} accept
-{marked}    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, mld2-listener-report }} accept
+{tcp_leaving}{marked}    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, mld2-listener-report }} accept
     udp sport {{ 68, 546 }} udp dport {{ 67, 547 }} accept
     counter drop
   }}
@@ -279,7 +287,7 @@ impl Firewall {
   chain arriving_protected {{
     meta l4proto {{ esp, ah }} accept
     udp dport {{ 500, 4500 }} accept
-    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, nd-router-advert }} accept
+{tcp_arriving}    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, nd-router-advert }} accept
     udp sport {{ 67, 547 }} udp dport {{ 68, 546 }} accept
     counter drop
   }}
@@ -287,7 +295,9 @@ impl Firewall {
 ",
             marked = marked.unwrap_or_default(),
             // Only the daemon's own IKE leaves: other programs could send anything from that port.
-            user = rustix::process::geteuid().as_raw(),
+            user = user,
+            tcp_leaving = self.tcp.leaving(user),
+            tcp_arriving = self.tcp.arriving(),
         );
         text
     }

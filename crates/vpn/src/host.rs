@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +90,7 @@ pub struct Host {
     /// First port that takes no capability.
     unprivileged: u16,
     /// Ports of ours that cannot be opened, and why. None while the daemon of this file has them.
-    ports: Vec<(u16, ErrorKind, String)>,
+    ports: Vec<(&'static str, u16, ErrorKind, String)>,
     /// Why no interface can be made for the packets.
     device: Option<String>,
     /// Names of the interfaces that are there.
@@ -119,13 +120,13 @@ impl Host {
         };
         let mut ports = Vec::new();
         for port in [IKE_PORT, NAT_PORT].into_iter().filter(|_| !is_serving) {
-            if let Err(error) = bind(SocketAddr::new(config.path.listen, port), false) {
-                let kind = match &error {
-                    tunnel::StartError::Socket { source, .. } => source.kind(),
-                    _ => ErrorKind::Other,
-                };
-                ports.push((port, kind, error.to_string()));
-            }
+            let opened = bind(SocketAddr::new(config.path.listen, port), false);
+            ports.extend(opened.err().map(|error| refused("UDP", port, &error)));
+        }
+        let tcp_port = config.path.tcp_port.filter(|_| !is_serving);
+        if let Some(port) = tcp_port.map(NonZeroU16::get) {
+            let opened = tunnel::tcp::listen(SocketAddr::new(config.path.listen, port));
+            ports.extend(opened.err().map(|error| refused("TCP", port, &error)));
         }
         let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
         let interfaces = all.map(|found| found.interface_name).collect();
@@ -153,6 +154,19 @@ impl Host {
             is_serving,
         }
     }
+}
+
+/// A port that cannot be opened.
+fn refused(
+    protocol: &'static str,
+    port: u16,
+    error: &tunnel::StartError,
+) -> (&'static str, u16, ErrorKind, String) {
+    let kind = match error {
+        tunnel::StartError::Socket { source, .. } => source.kind(),
+        _ => ErrorKind::Other,
+    };
+    (protocol, port, kind, error.to_string())
 }
 
 /// Networks beside this host, with its address in them.
@@ -256,7 +270,7 @@ fn start(config: &DaemonConfig, host: &Host, found: &mut Vec<Finding>) {
         "CAP_NET_RAW",
         "ESP without UDP takes it",
     );
-    for (port, kind, error) in &host.ports {
+    for (protocol, port, kind, error) in &host.ports {
         let (setting, remedy) = match kind {
             // Said as a capability already.
             ErrorKind::PermissionDenied => continue,
@@ -265,11 +279,14 @@ fn start(config: &DaemonConfig, host: &Host, found: &mut Vec<Finding>) {
                 "name an address of this host, or leave it out".to_owned(),
             ),
             ErrorKind::AddrInUse => (
-                format!("UDP port {port}"),
-                format!("end what has it: `ss -lunp sport = :{port}` names it"),
+                format!("{protocol} port {port}"),
+                format!(
+                    "end what has it: `ss -l{}np sport = :{port}` names it",
+                    if *protocol == "TCP" { 't' } else { 'u' }
+                ),
             ),
             _ => (
-                format!("UDP port {port}"),
+                format!("{protocol} port {port}"),
                 "see docs/vpn.md, \"The daemon\"".to_owned(),
             ),
         };

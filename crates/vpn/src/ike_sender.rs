@@ -53,6 +53,7 @@ impl IkeSender {
             local,
             remote,
             payload,
+            ..
         } = transmit;
         let socket = match local.port() {
             NAT_PORT => &self.sockets.1,
@@ -125,6 +126,7 @@ mod tests {
             ike.send(&Transmit {
                 local,
                 remote,
+                transport: ikev2::Transport::Udp,
                 payload: vec![7; len],
             });
             assert_eq!(receiver.recv(&mut buffer).unwrap(), len);

@@ -55,6 +55,7 @@ mod resolve;
 mod route;
 mod secret;
 mod signature;
+mod tcp;
 mod threads;
 mod tickets;
 mod trust;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ikev2::{CrashSecret, Random};
 use time::OffsetDateTime;
 use tunnel::data_plane::NegotiatedKeying;
+use tunnel::tcp::TcpHandle;
 
 use super::backlog::Backlog;
 use super::command::OtherCounters;
@@ -20,6 +21,7 @@ use super::peer_verifier::{OcspCounters, TrustJob, VerifierEvent};
 use super::resolve::ResolvedConfig;
 use super::route::{connected, source_of};
 use super::signature::KeyJob;
+use super::tcp::{self, Attached, TcpConnections};
 use super::threads::{Inbox, Input, SlowJob};
 use super::tickets::{self, TicketFile};
 use super::trust::{Accepted, SharedTrust};
@@ -55,6 +57,8 @@ pub(super) struct Protocol {
     pub(super) audit_errors: Arc<AtomicU64>,
     pub(super) asked: Arc<OcspCounters>,
     pub(super) sender: IkeSender,
+    /// TCP connections, where there may be some.
+    pub(super) tcp: Option<TcpHandle>,
     pub(super) over: Arc<AtomicBool>,
     pub(super) crash_secret: Option<CrashSecret>,
     pub(super) tickets: Option<TicketFile>,
@@ -74,6 +78,10 @@ impl Protocol {
         let host = Host {
             source_of: Box::new(move |remote| source_of(listen, remote)),
             connected: Box::new(move || connected(&interface)),
+            tcp: self
+                .tcp
+                .clone()
+                .map(|handle| Box::new(Attached::new(handle)) as Box<dyn TcpConnections>),
         };
         let plane = Arc::clone(&self.plane);
         let random = Box::new(System);
@@ -111,8 +119,8 @@ impl Protocol {
             // Answers and commands come before messages, of which strangers can send any number.
             let input = match self.inputs.try_recv() {
                 Err(TryRecvError::Empty) => match self.inbox.next() {
-                    Some((local, remote, bytes)) => {
-                        control.datagram(local, remote, &bytes, now);
+                    Some((path, bytes)) => {
+                        control.message(path, &bytes, now);
                         continue;
                     }
                     None => self.inputs.recv_timeout(wait),
@@ -138,6 +146,8 @@ impl Protocol {
         let now = self.now();
         match input {
             Input::Wake => {}
+            Input::Reopened(path) => control.reopened(path, now),
+            Input::Ended(path) => control.disconnected(path),
             Input::Child(event) => control.child_event(event, now),
             Input::Signed(pending, result) => control.signed(pending, result, now),
             Input::Solved(pending, solution) => control.solved(pending, solution, now),
@@ -157,6 +167,7 @@ impl Protocol {
                     ocsp_questions: count(&self.asked.requests),
                     ocsp_unanswered: count(&self.asked.undetermined),
                     in_fragments: self.sender.in_fragments(),
+                    tcp: self.tcp.as_ref().map(tcp::counts).unwrap_or_default(),
                 });
                 // Who does not wait any more is no trouble.
                 let _ = answer.try_send(control.handle(command, now));
@@ -201,7 +212,12 @@ impl Protocol {
     fn flush(&mut self, control: &mut Control) {
         loop {
             while let Some(transmit) = control.poll_transmit() {
-                self.sender.send(&transmit);
+                match &self.tcp {
+                    Some(connections) if transmit.path().is_tcp() => {
+                        connections.send(tcp::name(&transmit.path()), transmit.payload);
+                    }
+                    _ => self.sender.send(&transmit),
+                }
             }
             let Some(effect) = control.poll_effect() else {
                 return;
@@ -249,6 +265,11 @@ impl Protocol {
             }
             Effect::Install(child) => child.install(),
             Effect::Child(command) => self.plane.handle(command),
+            Effect::CloseTcp(path) => {
+                if let Some(connections) = &self.tcp {
+                    connections.close(tcp::name(&path));
+                }
+            }
             Effect::Link(command) => drop(self.links.send(command)),
             Effect::Audit(event) => {
                 let lost = self

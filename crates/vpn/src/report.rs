@@ -69,6 +69,9 @@ pub struct IkeSaStatus {
     pub certificate: Option<String>,
     pub local: String,
     pub remote: String,
+    /// "udp" or "tcp".
+    #[serde(default)]
+    pub transport: String,
     /// Whether we started it.
     pub initiator: bool,
     pub suite: String,
@@ -253,6 +256,22 @@ const fn is_child(what: &str) -> bool {
     matches!(what.as_bytes(), [b'c', b'h', b'i', b'l', b'd', ..])
 }
 
+/// Counts of TCP connections (RFC 9329) since the start, but for the first.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct TcpCounts {
+    /// Connections at present.
+    pub open: u64,
+    pub accepted: u64,
+    /// Connections of strangers that made room for others, or were too slow.
+    pub displaced: u64,
+    /// Connections ended because what came was no IKE and no ESP.
+    pub malformed: u64,
+    /// Connections of ours that broke and were opened anew.
+    pub reopened: u64,
+    /// ESP packets of peers that had not proved who they are.
+    pub dropped: u64,
+}
+
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct IkeCounters {
@@ -301,6 +320,9 @@ pub struct IkeCounters {
     /// IKE messages that were larger than the path, and went in IP fragments.
     #[serde(default)]
     pub in_fragments: u64,
+    /// TCP connections.
+    #[serde(default)]
+    pub tcp: TcpCounts,
     /// Audit events that could not be written.
     pub audit_errors: u64,
     /// Questions to OCSP responders.
@@ -321,14 +343,19 @@ impl IkeCounters {
         *counter = counter.saturating_add(1);
     }
 
-    const fn gauges(&self) -> [(&'static str, u64, &'static str); 2] {
+    const fn gauges(&self) -> [(&'static str, u64, &'static str); 3] {
         [
             ("ike_sas", self.ike_sas, "IKE SAs that are up."),
             ("child_sas", self.child_sas, "Child SAs that are up."),
+            (
+                "tcp_connections",
+                self.tcp.open,
+                "TCP connections of peers.",
+            ),
         ]
     }
 
-    const fn counters(&self) -> [(&'static str, u64, &'static str); 17] {
+    const fn counters(&self) -> [(&'static str, u64, &'static str); 22] {
         [
             ("ike_established", self.established, "IKE SAs that came up."),
             ("ike_rekeys", self.ike_rekeys, "New keys for IKE SAs."),
@@ -379,6 +406,31 @@ impl IkeCounters {
                 "ike_ip_fragmented",
                 self.in_fragments,
                 "IKE messages sent in IP fragments, as the path takes less.",
+            ),
+            (
+                "tcp_accepted",
+                self.tcp.accepted,
+                "TCP connections that peers opened.",
+            ),
+            (
+                "tcp_displaced",
+                self.tcp.displaced,
+                "TCP connections of strangers ended for others, or as too slow.",
+            ),
+            (
+                "tcp_malformed",
+                self.tcp.malformed,
+                "TCP connections with neither IKE nor ESP.",
+            ),
+            (
+                "tcp_reopened",
+                self.tcp.reopened,
+                "TCP connections of ours that broke and were opened anew.",
+            ),
+            (
+                "tcp_esp_dropped",
+                self.tcp.dropped,
+                "ESP packets of strangers over TCP.",
             ),
             (
                 "audit_errors",

@@ -29,8 +29,8 @@ use x509_cert::Certificate;
 
 use super::authorization::{Allowance, Source, overlap};
 use super::config::{
-    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, UniqueConfig, usual_esp,
-    usual_ike,
+    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, TransportConfig,
+    UniqueConfig, usual_esp, usual_ike,
 };
 use super::eap_tls::KeyHandle;
 use super::identity;
@@ -104,6 +104,10 @@ pub(super) struct ResolvedConnection {
     pub(super) connection: Connection,
     pub(super) remote: Option<IpAddr>,
     pub(super) start: Start,
+    pub(super) transport: TransportConfig,
+    pub(super) tcp_port: u16,
+    /// Time without an answer over UDP after which TCP is tried.
+    pub(super) fallback_after: Duration,
     pub(super) keys: Vec<Key>,
     /// KeyHandle by which TLS finds this key and the trust.
     pub(super) key_handle: KeyHandle,
@@ -179,6 +183,8 @@ pub struct StartupConfig {
     /// Whether outer packets are marked.
     transport: bool,
     backend: BackendConfig,
+    /// Whether something goes over TCP.
+    tcp: bool,
     crash_secret: Option<PathBuf>,
     session_tickets: Option<PathBuf>,
 }
@@ -288,6 +294,7 @@ impl ResolvedConfig {
             status: self.config.status.clone(),
             transport: self.has_transport(),
             backend: self.config.backend,
+            tcp: self.config.uses_tcp(),
             crash_secret: self.config.crash_secret.clone(),
             session_tickets: self.config.session_tickets.clone(),
         }
@@ -411,6 +418,9 @@ impl<'a> Reader<'a> {
             requirement: proofs.requirement,
             remote: config.remote,
             start: config.start,
+            transport: config.transport,
+            tcp_port: config.tcp_port.get(),
+            fallback_after: config.fallback_after,
             keys: proofs.keys,
             key_handle: proofs.key_handle,
             users: proofs.users,

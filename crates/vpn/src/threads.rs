@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ikev2::RequestId;
 use ikev2::auth::Scheme;
 use ikev2::eap::TlsStep;
 use ikev2::puzzle::{Puzzle, Solution};
+use ikev2::{Path, RequestId};
 use keyhost::{Key, KeyHost};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -32,8 +32,8 @@ const LARGEST: usize = 65_536;
 /// are dropped, and peers repeat them.
 const WAITING: usize = 2048;
 
-/// A message, with our address and the peer's.
-pub(super) type Message = (SocketAddr, SocketAddr, Vec<u8>);
+/// A message, and the path over which it came.
+pub(super) type Message = (Path, Vec<u8>);
 
 /// Messages that wait for the protocol half, shared fairly between their senders' addresses. First messages
 /// wait apart from others: a flood of them does not hold up peers that are known.
@@ -55,12 +55,13 @@ impl Waiting {
     }
 
     fn push(&mut self, message: Message) -> Pushed {
-        let (local, remote, bytes) = &message;
-        let queue = match is_first(local, bytes) {
+        let (path, bytes) = &message;
+        let queue = match is_first(path, bytes) {
             true => &mut self.first,
             false => &mut self.others,
         };
-        queue.push(&place(remote.ip()), message)
+        let place = place(path.remote.ip());
+        queue.push(&place, message)
     }
 
     fn pop(&mut self) -> Option<Message> {
@@ -75,9 +76,10 @@ impl Waiting {
 }
 
 /// Whether a datagram begins a handshake: the responder has no SPI yet (RFC 7296 §3.1).
-fn is_first(local: &SocketAddr, bytes: &[u8]) -> bool {
+fn is_first(path: &Path, bytes: &[u8]) -> bool {
     // On the shared port four zero bytes tell IKE from ESP (RFC 3948 §2.2).
-    let marker = if local.port() == NAT_PORT { 4 } else { 0 };
+    let marked = path.is_tcp() || path.local.port() == NAT_PORT;
+    let marker = if marked { 4 } else { 0 };
     let spi = bytes.get(marker..).and_then(|header| header.get(8..16));
     spi.is_none_or(|spi| spi.iter().all(|byte| *byte == 0))
 }
@@ -86,6 +88,10 @@ fn is_first(local: &SocketAddr, bytes: &[u8]) -> bool {
 pub(super) enum Input {
     /// Messages wait where none did.
     Wake,
+    /// A TCP connection of ours was broken, and is open again.
+    Reopened(Path),
+    /// A TCP connection of a known peer is gone.
+    Ended(Path),
     Child(ChildEvent),
     Signed(RequestId, Result<Vec<u8>, String>),
     /// TLS inside EAP has worked.
@@ -118,7 +124,12 @@ impl Inbox {
     }
 
     pub(super) fn datagram(&self, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
-        let message = (local, remote, bytes.to_vec());
+        self.message(Path::udp(local, remote), bytes);
+    }
+
+    /// Takes a message of IKE.
+    pub(super) fn message(&self, path: Path, bytes: &[u8]) {
+        let message = (path, bytes.to_vec());
         let pushed = self.waiting().push(message);
         self.note_busy(pushed != Pushed::Added);
         // One wake-up for many messages: the channel has no bound, so it must not grow with them.

@@ -173,12 +173,16 @@ pub(crate) fn describe(ike: &Value) -> Vec<String> {
     }
     for sa in list(ike, "sas") {
         lines.push(format!(
-            "IKE SA {}  {}  peer {}  {} to {}  {} s old, new keys in {} s  {}",
+            "IKE SA {}  {}  peer {}  {} to {}{}  {} s old, new keys in {} s  {}",
             text(sa, "spi"),
             text(sa, "connection"),
             text(sa, "peer"),
             text(sa, "local"),
             text(sa, "remote"),
+            match text(sa, "transport") {
+                "tcp" => " over TCP",
+                _ => "",
+            },
             field(sa, "age_seconds"),
             field(sa, "rekey_seconds"),
             text(sa, "suite"),

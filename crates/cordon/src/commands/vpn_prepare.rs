@@ -151,6 +151,10 @@ fn holes(config: &DaemonConfig, rules: &Value) -> Vec<String> {
                     format!("{MARK}: IKE"),
                     "udp dport { 500, 4500 } accept".to_owned(),
                 ));
+                if let Some(port) = config.path.tcp_port {
+                    let rule = format!("tcp dport {port} accept");
+                    wanted.push((format!("{MARK}: IKE over TCP"), rule));
+                }
                 if config.path.encapsulation != Carrier::Udp {
                     wanted.push((format!("{MARK}: ESP"), "meta l4proto esp accept".to_owned()));
                 }
@@ -297,6 +301,10 @@ remote = ["10.2.0.0/16"]
             Some("cordon vpn: to cordon0"),
         ));
         assert_eq!(found(CONFIG, &again), Vec::<String>::new());
+        // What came to the file since is all that is added.
+        let tcp = format!("{CONFIG}\n[path]\ntcp_port = 443\n");
+        let added = "insert rule inet filter input tcp dport 443 accept comment \"cordon vpn: IKE over TCP\"";
+        assert_eq!(found(&tcp, &again), [added]);
     }
 
     #[test]

@@ -142,7 +142,9 @@ impl Endpoint {
         // Who knows no puzzles has a share of the places all the same.
         let share = self.core.limits.half_open.div_euclid(4);
         let full = demanded.is_some() && self.unsolved.len() >= share;
-        let must_show = busy && shown.is_none();
+        // Who has opened a TCP connection has shown its address (RFC 9329 §6.3); the puzzle needs the cookie all the same.
+        let proved = path.is_tcp() && demanded.is_none();
+        let must_show = busy && shown.is_none() && !proved;
         if must_show || full && !self.make_room_in_share(from) {
             self.demand(path, datagram, nonce, demanded);
             return None;

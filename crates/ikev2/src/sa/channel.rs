@@ -22,6 +22,9 @@ use crate::wire::{
     decode_chain, encode_chain,
 };
 
+/// Wait for an answer over TCP up to which nothing is repeated (our choice).
+const TCP_WAIT: Duration = Duration::from_secs(8);
+
 struct InFlight {
     message_id: u32,
     exchange: ExchangeType,
@@ -63,6 +66,8 @@ pub(crate) struct Channel {
     pub(crate) last_heard: Timestamp,
     /// Second destination, where the peer may be by now: what waits for an answer goes there as well.
     pub(crate) also_to: Option<SocketAddr>,
+    /// Whether the TCP connection has ended: the peer's next one may come from the same port.
+    pub(crate) disconnected: bool,
     keys: Option<(SealingKey, OpeningKey)>,
     next_request: u32,
     next_expected: u32,
@@ -109,6 +114,7 @@ impl Channel {
             last_sent: core.now,
             last_heard: core.now,
             also_to: None,
+            disconnected: false,
             keys: None,
             next_request: 0,
             next_expected: 0,
@@ -189,8 +195,9 @@ impl Channel {
             .saturating_sub(fixed)
             .saturating_sub(4)
             .max(64);
-        // Only a peer that has announced it puts fragments together (RFC 7383 §2.3).
-        if !self.fragmentation || chain.len() <= room {
+        // Only a peer that has announced it puts fragments together (RFC 7383 §2.3). TCP cuts by itself, so that there
+        // the message goes whole (RFC 9329 §7.5).
+        if !self.fragmentation || self.path.is_tcp() || chain.len() <= room {
             return Some(vec![sealing.seal(
                 header,
                 first,
@@ -438,11 +445,16 @@ impl Channel {
 
     pub(crate) fn send_keepalive(&mut self, core: &mut Core) {
         self.last_sent = core.now;
-        let Path { local, remote } = self.path;
+        let Path {
+            local,
+            remote,
+            transport,
+        } = self.path;
         let payload = vec![0xff];
         core.transmits.push_back(Transmit {
             local,
             remote,
+            transport,
             payload,
         });
     }
@@ -542,8 +554,12 @@ impl Channel {
             .saturating_mul(2)
             .min(core.limits.retransmit_max);
         in_flight.next = core.now.after(in_flight.wait);
-        let datagrams = in_flight.datagrams.clone();
-        self.transmit(core, &datagrams);
+        // TCP repeats what gets lost, and on a connection that is opened anew we do (RFC 9329 §6.2). What is left is a peer
+        // that had too much to do and dropped it. The time until it counts as gone is the same.
+        if !self.path.is_tcp() || in_flight.wait >= TCP_WAIT {
+            let datagrams = in_flight.datagrams.clone();
+            self.transmit(core, &datagrams);
+        }
         Tick::Sent
     }
 }

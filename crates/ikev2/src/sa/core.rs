@@ -170,17 +170,17 @@ impl Core {
         id
     }
 
-    /// Queues a message, with the non-ESP marker on the port that wants it (RFC 3948 §2.2).
+    /// Queues a message, with the non-ESP marker where it belongs.
     pub(crate) fn transmit(&mut self, path: Path, message: &[u8]) {
-        let marker: &[u8] = if path.local.port() == self.limits.nat_port {
-            &[0; 4]
-        } else {
-            &[]
+        let marker: &[u8] = match path.has_marker(self.limits.nat_port) {
+            true => &[0; 4],
+            false => &[],
         };
         let payload = [marker, message].concat();
         self.transmits.push_back(Transmit {
             local: path.local,
             remote: path.remote,
+            transport: path.transport,
             payload,
         });
     }

@@ -124,7 +124,7 @@ impl Established {
             keys: &self.keys,
             nonces,
             path: sa.channel.path,
-            encapsulation: sa.nat.detected(),
+            encapsulation: sa.encapsulates(),
             replaces,
             send_now,
             taken: self.spis_out(),

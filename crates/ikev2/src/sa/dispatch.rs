@@ -262,17 +262,26 @@ impl IkeSa {
     }
 
     /// Sends answers where the authenticated message came from, if the peer sits behind a NAT (RFC 7296
-    /// §2.23). A peer without one changes its address by MOBIKE or not at all.
+    /// §2.23) or has opened another TCP connection. Other peers change their address by MOBIKE or not at all.
     fn follow(&mut self, core: &mut Core, path: Path) {
         let (used, nat) = (self.common.channel.path, self.common.nat);
         // The initiator moves to the port for NAT traversal after IKE_SA_INIT.
         let floats = self.is_half_open();
         // Behind a NAT of our own the peer's address is what we were told, not what a mapping shows.
         let rebound = nat.theirs && !nat.ours && path.local == used.local;
-        if path == used || !(floats || rebound) {
+        let rebound = rebound && path.transport == used.transport;
+        let reconnected = self.follows_connection(path);
+        let channel = &mut self.common.channel;
+        let same = path == used && !(reconnected && channel.disconnected);
+        if same || !(floats || rebound || reconnected) {
             return;
         }
-        self.common.channel.path = path;
+        channel.path = path;
+        channel.disconnected = false;
+        if reconnected {
+            // What is out went over the former connection.
+            channel.retransmit_now(core);
+        }
         if self.is_established() {
             self.common.announce_path(core);
         }
@@ -282,9 +291,9 @@ impl IkeSa {
     /// have left.
     fn reply_path(&self, path: Path) -> Path {
         match self.established() {
-            Some(established) if established.mobility.decides => Path {
+            Some(established) if established.mobility.decides && !path.is_tcp() => Path {
                 local: self.common.channel.path.local,
-                remote: path.remote,
+                ..path
             },
             _ => path,
         }

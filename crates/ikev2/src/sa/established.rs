@@ -400,5 +400,7 @@ impl Established {
 
 /// When a NAT in front of us needs to be reminded (RFC 3948 §4).
 fn keepalive_at(sa: &Common) -> Option<Timestamp> {
-    sa.nat.ours.then(|| sa.channel.keepalive_at())
+    // A NAT keeps a TCP connection without them (RFC 9329 §6.6).
+    let needs = sa.nat.ours && !sa.channel.path.is_tcp();
+    needs.then(|| sa.channel.keepalive_at())
 }

@@ -393,7 +393,10 @@ impl Common {
         self.nat = Nat::from_payloads(core.limits.always_udp, payloads, spis, path);
         // With MOBIKE the port changes in any case, since there may be a NAT later (RFC 4555 §3.3).
         let floats = has_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP);
-        if self.nat.detected() || core.limits.always_udp || (self.connection.mobility && floats) {
+        let moves =
+            self.nat.detected() || core.limits.always_udp || (self.connection.mobility && floats);
+        // A connection has no other port.
+        if moves && !path.is_tcp() {
             self.channel.path.local.set_port(core.limits.nat_port);
             self.channel.path.remote.set_port(core.limits.nat_port);
         }

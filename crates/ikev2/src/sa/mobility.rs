@@ -43,12 +43,17 @@ impl Common {
 
     /// Tells the caller where the peer is from now on.
     pub(super) fn announce_path(&self, core: &mut Core) {
-        let Path { local, remote } = self.channel.path;
+        let Path {
+            local,
+            remote,
+            transport,
+        } = self.channel.path;
         core.event(Event::PathChanged {
             ike: self.id,
             local,
             remote,
-            udp_encapsulation: self.nat.detected(),
+            transport,
+            udp_encapsulation: self.encapsulates(),
         });
     }
 }
@@ -224,14 +229,25 @@ impl PathCheck {
     }
 }
 
+/// Whether a path is another TCP connection of an IKE SA that goes over one.
+const fn is_other_connection(sa: &Common, path: Path) -> bool {
+    sa.channel.path.is_tcp() && path.is_tcp()
+}
+
 impl IkeSa {
     /// Uses another path from now on; false if the peer does not speak MOBIKE or it is not ours to
     /// decide.
     pub(crate) fn change_path(&mut self, core: &mut Core, path: Path) -> Result<bool, WrongState> {
         self.live_do(core, EventName::ChangePath, |established, sa, core| {
-            let may = established.mobility.decides;
+            let decides = established.mobility.decides;
+            // The peer follows a TCP connection without MOBIKE as well (RFC 9329 §6.1).
+            let may = decides || is_other_connection(sa, path);
             if may {
-                established.enqueue(core, Intent::UpdateAddresses, core.now);
+                let intent = match decides {
+                    true => Intent::UpdateAddresses,
+                    false => Intent::Liveness,
+                };
+                established.enqueue(core, intent, core.now);
                 sa.switch_path(core, path);
                 // What is out goes first, and now over the new path: the window is one.
                 sa.channel.retransmit_now(core);
@@ -252,7 +268,8 @@ impl IkeSa {
     ) -> Result<bool, WrongState> {
         self.live_do(core, EventName::PeerMoved, |established, sa, core| {
             let behind_nat = sa.nat.theirs && !sa.nat.ours;
-            if !behind_nat {
+            // A TCP connection goes where it goes.
+            if !behind_nat || sa.channel.path.is_tcp() {
                 return false;
             }
             if remote == sa.channel.path.remote {

@@ -22,6 +22,7 @@ mod channel;
 mod child;
 mod child_sa;
 mod common;
+mod connection;
 mod core;
 mod create_child;
 mod create_child_responder;
@@ -187,6 +188,11 @@ impl IkeSa {
 
     pub(crate) const fn path(&self) -> Path {
         self.common.channel.path
+    }
+
+    /// Whether the first request is out and has no answer.
+    pub(crate) const fn is_unanswered(&self) -> bool {
+        matches!(self.state, State::InitSent(_))
     }
 
     /// The peer, if it is authenticated.

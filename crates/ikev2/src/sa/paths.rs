@@ -48,10 +48,14 @@ impl Mobility {
             let further = further.map(|ip| SocketAddr::new(*ip, nat_port));
             std::iter::once(used).chain(further).collect()
         };
+        // A TCP connection is opened anew between the same two addresses.
+        if path.is_tcp() {
+            return VecDeque::new();
+        }
         let (locals, remotes) = (all(path.local, &self.ours), all(path.remote, &self.theirs));
         let pairs = locals
             .iter()
-            .flat_map(|&local| remotes.iter().map(move |&remote| Path { local, remote }));
+            .flat_map(|&local| remotes.iter().map(move |&remote| Path::udp(local, remote)));
         pairs
             .filter(|other| other.local.is_ipv4() == other.remote.is_ipv4() && *other != path)
             .collect()
@@ -114,7 +118,8 @@ pub(super) fn cookie(payloads: &[Payload]) -> Option<&[u8]> {
 }
 
 /// Whether a peer that wants no NAT in between has named other addresses than those that we see (§3.9).
-pub(crate) fn unexpected_nat(Path { local, remote }: Path, payloads: &[Payload]) -> bool {
+pub(crate) fn unexpected_nat(path: Path, payloads: &[Payload]) -> bool {
+    let Path { local, remote, .. } = path;
     let octets = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),

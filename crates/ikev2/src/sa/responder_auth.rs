@@ -526,7 +526,7 @@ impl Established {
             keys: &self.keys,
             nonces,
             path: sa.channel.path,
-            encapsulation: sa.nat.detected(),
+            encapsulation: sa.encapsulates(),
             replaces: None,
             send_now: !beside,
             taken: Vec::new(),

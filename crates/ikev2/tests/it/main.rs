@@ -37,5 +37,6 @@ mod scenarios_several;
 mod settle;
 mod sim;
 mod support;
+mod tcp;
 mod unique;
 mod wire;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ikev2::{Connection, IkeId, Limits, Timestamp, Transmit};
+use ikev2::{Connection, IkeId, Limits, Path, Timestamp, Transmit, Transport};
 
 pub(crate) use keys::{Key, Seeded, key_of};
 pub(crate) use setup::{
@@ -37,6 +37,19 @@ pub(crate) struct Packet {
     pub(crate) payload: Vec<u8>,
 }
 
+/// Port of side 1 for TCP.
+pub(crate) const TCP_PORT: u16 = 4443;
+
+/// The TCP connection of side 0 to side 1.
+#[derive(Clone, Copy)]
+pub(crate) struct TcpConnection {
+    /// Its name at side 0, which stays.
+    pub(crate) name: Path,
+    /// Where side 1 sees it come from.
+    pub(crate) from: SocketAddr,
+    pub(crate) open: bool,
+}
+
 /// Two sides and the network.
 pub(crate) struct World {
     pub(crate) now: Timestamp,
@@ -54,6 +67,9 @@ pub(crate) struct World {
     pub(crate) sizes: Vec<usize>,
     /// Child SAs whose absence from the invariant is wanted (closing).
     pub(crate) watch: bool,
+    pub(crate) tcp: Option<TcpConnection>,
+    /// Contents of TCP frames from each side.
+    pub(crate) frames: [Vec<Vec<u8>>; 2],
 }
 
 impl World {
@@ -89,6 +105,8 @@ impl World {
             mtu: usize::MAX,
             sizes: Vec::new(),
             watch: false,
+            tcp: None,
+            frames: [Vec::new(), Vec::new()],
         }
     }
 
@@ -154,7 +172,34 @@ impl World {
         }
     }
 
+    /// Sends over TCP: nothing is lost or repeated while the connection is open.
+    fn send_frame(&mut self, from: usize, transmit: Transmit) {
+        self.frames[from].push(transmit.payload.clone());
+        let Some(tcp) = self.tcp.filter(|tcp| tcp.open) else {
+            return;
+        };
+        let (expected, source, target) = match from {
+            0 => (tcp.name.remote, tcp.from, tcp.name.remote),
+            _ => (tcp.from, tcp.name.remote, tcp.name.local),
+        };
+        if transmit.remote != expected {
+            return;
+        }
+        self.sequence += 1;
+        let at = self.now.after(Duration::from_millis(1));
+        let packet = Packet {
+            to: 1 - from,
+            from: source,
+            at: target,
+            payload: transmit.payload,
+        };
+        self.wire.insert((at, self.sequence), packet);
+    }
+
     fn send(&mut self, from: usize, transmit: Transmit) {
+        if transmit.transport == Transport::Tcp {
+            return self.send_frame(from, transmit);
+        }
         self.sizes.push(transmit.payload.len());
         if transmit.payload.len() > self.mtu || self.random.below(100) < self.weather.loss {
             return;
@@ -191,8 +236,14 @@ impl World {
     pub(crate) fn deliver(&mut self, packet: &Packet) {
         let side = &mut self.sides[packet.to];
         let now = side.clock.local(self.now);
-        side.endpoint
-            .handle_datagram(now, packet.at, packet.from, &packet.payload);
+        let path = match [packet.at, packet.from]
+            .map(|end| end.port())
+            .contains(&TCP_PORT)
+        {
+            true => Path::tcp(packet.at, packet.from),
+            false => Path::udp(packet.at, packet.from),
+        };
+        side.endpoint.handle_message(now, path, &packet.payload);
         self.collect();
     }
 

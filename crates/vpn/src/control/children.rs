@@ -1,12 +1,11 @@
 //! Child SAs: from the protocol half to the packet path.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use ikev2::IkeId;
 use ikev2::config::Mode as Negotiated;
 use ikev2::event::{ChildUp, Reason};
 use ikev2::wire::{NotifyType, TrafficSelector};
+use ikev2::{IkeId, Path};
 use ipsec::lifetime::{Lifetime, Limits};
 use ipsec::sa::{Mode, Protocol, SaParameters, Spi, UdpEncapsulation};
 use ipsec::tunnel::{Dscp, Tunnel};
@@ -34,12 +33,13 @@ impl Control {
         &self,
         up: &ChildUp,
         child: &ResolvedChild,
+        next_hop: NextHop,
         now: Now,
     ) -> Result<PreparedChild, Refusal> {
         let path = &self.path;
         let (Some(inbound), Some(outbound)) = (
-            parameters(up, (up.spi_in, &up.inbound), child, path),
-            parameters(up, (up.spi_out, &up.outbound), child, path),
+            parameters(up, (up.spi_in, &up.inbound), child, path, next_hop),
+            parameters(up, (up.spi_out, &up.outbound), child, path, next_hop),
         ) else {
             return Err("the SPI is a reserved one".into());
         };
@@ -48,7 +48,7 @@ impl Control {
             outbound,
             selectors: selectors(&up.local, &up.remote),
             replaces: up.replaces.and_then(Spi::new),
-            next_hop: next_hop(up.path.local, up.path.remote),
+            next_hop,
             order: child.order,
             path_mtu: path.mtu,
             send_now: up.send_now,
@@ -64,16 +64,26 @@ impl Control {
             child.spi_out == up.spi_out && there
         };
         let taken = !capabilities.same_spi && self.children.values().any(same);
+        let next_hop = self.next_hop(&up.path);
         let resolved = self.resolved(&up.connection);
         let made = match resolved.and_then(|resolved| resolved.child(&up.child)) {
             _ if taken => Err("another peer at its address chose the same SPI".to_owned()),
             None => Err("it is no longer configured".to_owned()),
-            Some(_) if self.path.encapsulation == Carrier::Native && up.udp_encapsulation => {
+            Some(_)
+                if self.path.encapsulation == Carrier::Native
+                    && up.udp_encapsulation
+                    && !up.path.is_tcp() =>
+            {
                 Err("addresses are translated on the way, and ESP may not go in UDP".to_owned())
             }
-            Some(child) => self
-                .prepare(up, child, now)
-                .map_err(|error| error.to_string()),
+            // Over TCP a worker sees this host, and could not rebuild the peer's IP header.
+            Some(_) if up.path.is_tcp() && up.mode == Negotiated::Transport => {
+                Err("transport mode does not go over TCP".to_owned())
+            }
+            Some(child) => next_hop.and_then(|next_hop| {
+                self.prepare(up, child, next_hop, now)
+                    .map_err(|error| error.to_string())
+            }),
         };
         // Nothing is installed before it is known that its routes may be set.
         let routed = made.and_then(|made| {
@@ -91,7 +101,7 @@ impl Control {
                 return;
             }
         };
-        self.set_path(up.ike, up.path.local, up.path.remote);
+        self.set_path(up.ike, up.path);
         self.effects.push_back(Effect::Install(made));
         for route in &routes {
             self.add_route(*route, false);
@@ -292,14 +302,18 @@ impl Control {
     }
 
     /// An IKE SA and its children go another way from now on.
-    pub(super) fn moved(&mut self, ike: IkeId, local: SocketAddr, remote: SocketAddr, now: Now) {
+    pub(super) fn moved(&mut self, ike: IkeId, path: Path, now: Now) {
         let Some(state) = self.ikes.get(&ike) else {
             return;
         };
-        if (state.local, state.remote) == (local, remote) {
+        let (old, Path { local, remote, .. }) = (state.path(), path);
+        // Another connection may have the same addresses.
+        if old == path && !path.is_tcp() {
             return;
         }
-        self.set_path(ike, local, remote);
+        self.set_path(ike, path);
+        // A connection that another one has taken the place of is of no use (RFC 9329 §6.1).
+        self.close_tcp(old);
         if let Some(network) = self.routes.over(remote.ip()) {
             let outer = remote.ip();
             let error = Unroutable::Outer { network, outer };
@@ -318,8 +332,13 @@ impl Control {
             return;
         }
         let spis = of.filter_map(|(spi, _)| Spi::new(*spi)).collect();
-        let command = ChildCommand::Move(spis, next_hop(local, remote));
-        self.effects.push_back(Effect::Child(command));
+        match self.next_hop(&path) {
+            Ok(next_hop) => {
+                let command = ChildCommand::Move(spis, next_hop);
+                self.effects.push_back(Effect::Child(command));
+            }
+            Err(error) => tracing::warn!(%remote, error, "packets do not follow the tunnel"),
+        }
     }
 
     pub(super) fn command(&mut self, spi_in: u32, command: impl FnOnce(Spi) -> ChildCommand) {
@@ -330,14 +349,6 @@ impl Control {
 
     fn command_removal(&mut self, spi_in: u32, drain: Duration) {
         self.command(spi_in, |spi| ChildCommand::Remove(spi, drain));
-    }
-}
-
-/// Destination of datagrams between the ports for NAT traversal.
-fn next_hop(local: SocketAddr, remote: SocketAddr) -> NextHop {
-    NextHop {
-        remote,
-        source: Some(local.ip()).filter(|ip| !ip.is_unspecified()),
     }
 }
 
@@ -363,14 +374,17 @@ fn parameters(
     (spi, keys): (u32, &offload::KeyMaterial),
     child: &ResolvedChild,
     path: &OuterConfig,
+    next_hop: NextHop,
 ) -> Option<SaParameters> {
-    let ikev2::Path { local, remote } = up.path;
+    // Over TCP that is an address of this host.
+    let remote = next_hop.remote;
+    let local = next_hop.source.unwrap_or(up.path.local.ip());
     let tunnel = Tunnel {
         dscp: match path.dscp {
             DscpConfig::Copy => Dscp::Copy,
             DscpConfig::Fixed(dscp) => Dscp::Set(dscp),
         },
-        ..Tunnel::new(local.ip(), remote.ip())
+        ..Tunnel::new(local, remote.ip())
     };
     let soft = Limits {
         // With 64 bits the numbers outlast any lifetime (RFC 4303 §2.2.1).

@@ -52,6 +52,7 @@ impl Control {
         self.counters.ocsp_questions = other.ocsp_questions;
         self.counters.ocsp_unanswered = other.ocsp_unanswered;
         self.counters.in_fragments = other.in_fragments;
+        self.counters.tcp = other.tcp;
     }
 
     pub(super) fn unknown(name: &str) -> Reply {
@@ -315,6 +316,7 @@ impl Control {
                 .map(|accepted| accepted.subject.clone()),
             local: state.local.to_string(),
             remote: state.remote.to_string(),
+            transport: state.transport.to_string(),
             initiator: state.initiator,
             suite: state.suite.clone(),
             age_seconds: now.stamp.since(state.since).as_secs(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ikev2::config::{RemoteAuth, Unique};
 use ikev2::event::{Event, Reason, Request};
 use ikev2::wire::Identification;
-use ikev2::{Authorization, IkeId, RequestId, Response};
+use ikev2::{Authorization, IkeId, Path, RequestId, Response, Transport};
 use tunnel::child_sa::ChildCommand;
 
 use super::children::RETRY_REFUSED;
@@ -76,6 +76,7 @@ impl Control {
                     local: any_address(),
                     // The path follows with the first Child SA; until then the sender is all that is known.
                     remote: self.sender.unwrap_or_else(any_address),
+                    transport: Transport::Udp,
                 };
                 self.ike_up(ike, state, now);
             }
@@ -103,8 +104,19 @@ impl Control {
                 self.at(now.stamp.after(RETRY_REFUSED), Timer::RekeyIke(ike));
             }
             Event::PathChanged {
-                ike, local, remote, ..
-            } => self.moved(ike, local, remote, now),
+                ike,
+                local,
+                remote,
+                transport,
+                ..
+            } => {
+                let path = Path {
+                    local,
+                    remote,
+                    transport,
+                };
+                self.moved(ike, path, now);
+            }
             Event::PathRefused { ike, reason } => {
                 let name = self.ikes.get(&ike).map(|state| state.connection.clone());
                 self.explain("path", name.as_deref(), None, &reason, now);
@@ -336,6 +348,7 @@ impl Control {
             .map(|resolved| resolved.shows_certificate(&state.peer));
         let unknown = shown.unwrap_or(true) && state.accepted.is_none();
         self.ikes.insert(ike, state);
+        self.attach(ike);
         self.audit_ike("tunnel.up", true, ike, None);
         if unknown {
             return self.revoke(ike, "no accepted certificate belongs to it".to_owned(), now);
@@ -369,6 +382,9 @@ impl Control {
                 desired.ike = Some(new);
             }
             self.ikes.insert(new, state);
+        }
+        if let Some(path) = self.dialled.remove(&old) {
+            self.dialled.insert(new, path);
         }
         // Address, children and timers belong to the peer, not to the keys (RFC 7296 §2.18).
         self.pools.inherit(old, new);
@@ -426,7 +442,10 @@ impl Control {
                 self.write(event);
             }
         }
+        let dialled = self.dialled.remove(&ike);
+        let was_up = self.ikes.contains_key(&ike);
         if let Some(state) = self.ikes.remove(&ike) {
+            self.close_tcp(state.path());
             self.outer.remove(state.remote.ip());
             tracing::info!(
                 conn = %state.connection,
@@ -447,6 +466,9 @@ impl Control {
                 }
             }
         }
+        if let Some(path) = dialled {
+            self.close_tcp(path);
+        }
         let Some(name) = connection else { return };
         let desired = self.desired.entry(name.clone()).or_default();
         if desired.ike == Some(ike) {
@@ -455,7 +477,10 @@ impl Control {
             if self.adopt(&name, now) {
                 return;
             }
-            if matches!(reason, Reason::PeerCrashed | Reason::NotResumed(_)) {
+            if self.goes_over_tcp(&name, was_up, dialled.is_some(), reason) {
+                // Also where the operator asked for it once: this is the same attempt.
+                self.at(now.stamp, Timer::Start(name));
+            } else if matches!(reason, Reason::PeerCrashed | Reason::NotResumed(_)) {
                 self.try_at_once(&name, now);
             } else {
                 self.try_again(&name, now);

@@ -13,6 +13,7 @@ mod credentials;
 mod events;
 mod record;
 mod starts;
+mod tcp;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +28,8 @@ use ikev2::event::Transmit;
 use ikev2::puzzle::Puzzle;
 use ikev2::wire::Identification;
 use ikev2::{
-    CrashSecret, Endpoint, IkeId, Limits, Random, RequestId, Response, TicketKeys, Timestamp,
+    CrashSecret, Endpoint, IkeId, Limits, Path, Random, RequestId, Response, TicketKeys, Timestamp,
+    Transport,
 };
 use ipsec::lifetime::Expiry;
 
@@ -47,6 +49,7 @@ use super::pool::Pools;
 use super::report::{Explanation, IkeCounters};
 use super::resolve::ResolvedConnection;
 use super::route::{OuterAddresses, Route, Routes};
+use super::tcp::TcpConnections;
 use super::trust::{Accepted, Authorities, PeerCredentials, Refused};
 
 /// Questions to other threads of which it is remembered who caused them: as many as their queues take.
@@ -90,6 +93,8 @@ pub(super) enum Effect {
     Install(PreparedChild),
     Child(ChildCommand),
     Link(LinkCommand),
+    /// Closes a TCP connection, after what was sent before.
+    CloseTcp(Path),
     Audit(AuditEvent),
 }
 
@@ -102,6 +107,8 @@ pub(super) type Connected = Box<dyn Fn() -> Result<Vec<Prefix>, String> + Send>;
 pub(super) struct Host {
     pub(super) source_of: SourceOf,
     pub(super) connected: Connected,
+    /// TCP connections, where there may be some.
+    pub(super) tcp: Option<Box<dyn TcpConnections>>,
 }
 
 /// Connection and identity that somebody claims in a handshake.
@@ -122,8 +129,19 @@ struct IkeState {
     addresses: Vec<IpAddr>,
     local: SocketAddr,
     remote: SocketAddr,
+    transport: Transport,
     /// The certificate with which the peer proved who it is, if it was one.
     accepted: Option<Arc<Accepted>>,
+}
+
+impl IkeState {
+    const fn path(&self) -> Path {
+        Path {
+            local: self.local,
+            remote: self.remote,
+            transport: self.transport,
+        }
+    }
 }
 
 struct ChildState {
@@ -148,6 +166,8 @@ struct DesiredState {
     /// IKE SA that we started last.
     ike: Option<IkeId>,
     failures: u32,
+    /// How the next attempt goes, where the connection may go over TCP.
+    next_transport: Transport,
     /// Closed by command, until the next command.
     held: bool,
 }
@@ -171,6 +191,8 @@ enum Timer {
     Predecessors(String),
     /// To let the attempt of a user go on.
     Password(RequestId),
+    /// To try TCP where nobody has answered by UDP.
+    FallBack(String, IkeId),
 }
 
 pub(super) struct Control {
@@ -180,6 +202,9 @@ pub(super) struct Control {
     plane: Arc<dyn NegotiatedKeying>,
     source_of: SourceOf,
     connected: Connected,
+    tcp: Option<Box<dyn TcpConnections>>,
+    /// TCP connections of IKE SAs that we started.
+    dialled: BTreeMap<IkeId, Path>,
     pools: Pools,
     ikes: BTreeMap<IkeId, IkeState>,
     children: BTreeMap<u32, ChildState>,
@@ -230,6 +255,8 @@ impl Control {
             plane,
             source_of: host.source_of,
             connected: host.connected,
+            tcp: host.tcp,
+            dialled: BTreeMap::new(),
             pools: Pools::default(),
             ikes: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -318,16 +345,10 @@ impl Control {
         self.timers.insert((at, timer));
     }
 
-    pub(super) fn datagram(
-        &mut self,
-        local: SocketAddr,
-        remote: SocketAddr,
-        bytes: &[u8],
-        now: Now,
-    ) {
-        self.sender = Some(remote);
-        self.endpoint
-            .handle_datagram(now.stamp, local, remote, bytes);
+    /// Handles a message of IKE.
+    pub(super) fn message(&mut self, path: Path, bytes: &[u8], now: Now) {
+        self.sender = Some(path.remote);
+        self.endpoint.handle_message(now.stamp, path, bytes);
         self.process_events(now);
         self.sender = None;
     }
@@ -478,6 +499,7 @@ impl Control {
             Timer::RekeyIke(ike) => {
                 let _ = self.endpoint.rekey_ike(now.stamp, ike);
             }
+            Timer::FallBack(name, ike) => self.fall_back(&name, ike, now),
             Timer::Predecessors(name) => self.end_predecessors(&name, now),
             Timer::Paths => self.look_at_paths(now),
             Timer::Password(pending) => {
@@ -556,12 +578,13 @@ impl Control {
     }
 
     /// Notes where the peer of an IKE SA is outside.
-    fn set_path(&mut self, ike: IkeId, local: SocketAddr, remote: SocketAddr) {
+    fn set_path(&mut self, ike: IkeId, path: Path) {
         if let Some(state) = self.ikes.get_mut(&ike) {
             // Added before the old one is removed: where both are the same, the address never leaves the table.
-            self.outer.add(remote.ip());
+            self.outer.add(path.remote.ip());
             self.outer.remove(state.remote.ip());
-            (state.local, state.remote) = (local, remote);
+            (state.local, state.remote) = (path.local, path.remote);
+            state.transport = path.transport;
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ikev2::Path;
 use ikev2::config::PeerId;
 
 use super::super::config::Start;
 use super::children::RETRY_REFUSED;
-use super::{Control, IKE_PORT, IkeState, NAT_PORT, Now, Timer};
+use super::tcp::ResolvedConnectionPath;
+use super::{Control, IkeState, NAT_PORT, Now, Timer};
 
 /// Longest pause between attempts.
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -64,6 +66,11 @@ impl Control {
             .iter()
             .map(|child| child.name.clone())
             .collect();
+        let how = ResolvedConnectionPath {
+            remote,
+            tcp_port: resolved.tcp_port,
+            over: self.next_transport(resolved),
+        };
         let desired = self.desired.entry(name.to_owned()).or_default();
         // The operator closed it, and only the operator opens it again.
         if self.stopping || desired.held {
@@ -84,14 +91,23 @@ impl Control {
             self.try_again(name, now);
             return;
         };
-        // Always on port 500; the protocol goes to 4500 when it finds a translator (RFC 7296 §2.23).
-        let path = [local, remote].map(|address| SocketAddr::new(address, IKE_PORT));
-        match self.endpoint.initiate(now.stamp, name, path[0], path[1]) {
-            Ok(ike) => {
-                tracing::info!(conn = %name, peer = %remote, "connecting");
-                self.desired.entry(name.to_owned()).or_default().ike = Some(ike);
+        let path = match self.path_to(&how, local) {
+            Ok(path) => path,
+            Err(error) => {
+                tracing::warn!(conn = %name, peer = %remote, %error, "no TCP connection");
+                return self.try_again(name, now);
             }
-            Err(error) => tracing::error!(conn = %name, %error, "cannot connect"),
+        };
+        match self.endpoint.initiate_over(now.stamp, name, path) {
+            Ok(ike) => {
+                tracing::info!(conn = %name, peer = %remote, transport = %path.transport, "connecting");
+                self.desired.entry(name.to_owned()).or_default().ike = Some(ike);
+                self.note_started(name, ike, path, now);
+            }
+            Err(error) => {
+                tracing::error!(conn = %name, %error, "cannot connect");
+                self.close_tcp(path);
+            }
         }
     }
 
@@ -131,25 +147,31 @@ impl Control {
             .ikes
             .iter()
             .filter(|(_, state)| state.initiator)
-            .map(|(ike, state)| (*ike, state.local, state.remote))
+            .map(|(ike, state)| (*ike, state.path()))
             .collect();
         if ours.is_empty() {
             return;
         }
         // Set again before the work, so that no way out of it stops the looking.
         self.at(now.stamp.after(LOOK_AT_PATHS), Timer::Paths);
-        for (ike, local, remote) in ours {
+        for (ike, path) in ours {
+            let Path { local, remote, .. } = path;
             let Some(source) = (self.source_of)(remote.ip()).filter(|ip| *ip != local.ip()) else {
                 continue;
             };
             let new = SocketAddr::new(source, NAT_PORT);
             tracing::info!(from = %local, to = %new, "our address has changed");
+            if path.is_tcp() {
+                // Without a connection this one is tried again at the next look.
+                self.redial(ike, source, path, now);
+                continue;
+            }
             if self
                 .endpoint
                 .change_path(now.stamp, ike, new, remote)
                 .is_ok()
             {
-                self.moved(ike, new, remote, now);
+                self.moved(ike, Path::udp(new, remote), now);
             } else {
                 // Without MOBIKE the old address is lost and the tunnel with it.
                 let _ = self.endpoint.close(now.stamp, ike);

@@ -235,7 +235,7 @@ fn strangers_failures_are_rate_limited_in_log_and_journal() {
         let sender = SocketAddr::new("198.51.100.9".parse().unwrap(), port);
         world.sides[1]
             .control
-            .datagram(first.remote, sender, &first.payload, now);
+            .message(Path::udp(first.remote, sender), &first.payload, now);
     }
     world.exchange();
     let refused = world.sides[1].done.actions();

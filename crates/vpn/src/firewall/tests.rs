@@ -133,3 +133,31 @@ fn interface_name_with_special_characters_is_refused() {
         );
     }
 }
+
+#[test]
+fn connections_of_tunnels_over_tcp_pass_and_no_others() {
+    let script = daemon(DAEMON).unwrap().script("cordon_t", &owner());
+    assert_eq!(lines_with(&script, "tcp "), [""; 0]);
+    let text = DAEMON.replace(
+        "remote = \"192.0.2.1\"",
+        "remote = \"192.0.2.1\"\ntransport = \"udp-then-tcp\"\ntcp_port = 443",
+    ) + "\n[path]\ntcp_port = 4500\n";
+    let firewall = daemon(&text).unwrap();
+    let user = rustix::process::geteuid().as_raw();
+    assert_eq!(
+        lines_with(&firewall.script("cordon_t", &owner()), "tcp "),
+        [
+            format!("tcp sport 4500 meta skuid {user} accept"),
+            "tcp sport 4500 tcp flags & (syn | ack) == (syn | ack) accept".to_owned(),
+            format!("ip daddr 192.0.2.1 tcp dport 443 meta skuid {user} accept"),
+            "tcp dport 4500 accept".to_owned(),
+            "ip saddr 192.0.2.1 tcp sport 443 accept".to_owned(),
+        ]
+    );
+    // While it is not decided which of two counts, what only one lets through does not pass.
+    let both = firewall.and(&daemon(DAEMON).unwrap());
+    assert_eq!(
+        lines_with(&both.script("cordon_t", &owner()), "tcp "),
+        [""; 0]
+    );
+}

@@ -103,7 +103,8 @@ fn start_without_capability_device_port_or_name_is_an_error() {
         Severity::Error,
         "CAP_NET_RAW",
     );
-    let port = |kind| with(&|host: &mut Host| host.ports = vec![(500, kind, "port 500".into())]);
+    let port =
+        |kind| with(&|host: &mut Host| host.ports = vec![("UDP", 500, kind, "port 500".into())]);
     error(&port(ErrorKind::AddrInUse), "UDP port 500");
     error(&port(ErrorKind::AddrNotAvailable), "path.listen");
     let device = with(&|host: &mut Host| host.device = Some("/dev/net/tun: not there".into()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tunnel::config::{BackendConfig, ModeConfig};
 
 use super::{CHILDREN, Reader, ResolveError, wrong};
-use crate::config::{Carrier, DaemonConfig, PskProves, Start};
+use crate::config::{Carrier, ConnectionConfig, DaemonConfig, PskProves, Start, TransportConfig};
 
 /// Refuses settings of the whole file that do not go together.
 pub(super) fn whole(config: &DaemonConfig) -> Result<(), ResolveError> {
@@ -18,6 +18,9 @@ pub(super) fn whole(config: &DaemonConfig) -> Result<(), ResolveError> {
         let one = config.interface.one_worker(why);
         one.map_err(|error| wrong("the file", error.to_string()))?;
     }
+    if let Some(why) = unfit_for_tcp(config) {
+        return Err(wrong("the file", why));
+    }
     let debug = config.debug.check(&config.interface);
     debug.map_err(|error| wrong("[debug]", error.to_string()))?;
     match config.unfit_for_kernel() {
@@ -25,6 +28,28 @@ pub(super) fn whole(config: &DaemonConfig) -> Result<(), ResolveError> {
             Err(wrong("backend = \"kernel\"", what))
         }
         _ => Ok(()),
+    }
+}
+
+/// Why IKE and ESP do not go over TCP, where some of them are to.
+fn unfit_for_tcp(config: &DaemonConfig) -> Option<&'static str> {
+    let transport = config
+        .connection
+        .iter()
+        .any(ConnectionConfig::has_transport);
+    match config {
+        _ if !config.uses_tcp() => None,
+        _ if config.backend == BackendConfig::Kernel => Some(
+            "TCP (`tcp_port` of [path], `transport` of a connection) is for backend = \"user\"",
+        ),
+        // Behind TCP, and behind UDP, to which the peer may come back.
+        _ if config.path.encapsulation == Carrier::Native => {
+            Some("encapsulation = \"native\" of [path] leaves no TCP: use \"udp\" or \"auto\"")
+        }
+        _ if transport => {
+            Some("a child in transport mode and TCP do not go together in one daemon")
+        }
+        _ => None,
     }
 }
 
@@ -89,6 +114,12 @@ impl Reader<'_> {
                 .is_some_and(|r| r.is_ipv4() != listen.is_ipv4()) =>
             {
                 "`remote` is of another address family than `listen` of [path]"
+            }
+            _ if config.transport != TransportConfig::Udp && config.remote.is_none() => {
+                "`transport` is for a connection that is started here, with `remote`"
+            }
+            _ if !(1..=30).contains(&config.fallback_after.as_secs()) => {
+                "`fallback_after` is from 1 to 30 seconds"
             }
             _ if config.pool.is_some() && !config.request.is_empty() => {
                 "`pool` gives addresses and `request` asks for them: not both"

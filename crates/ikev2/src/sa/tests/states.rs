@@ -41,10 +41,7 @@ impl crate::Random for Repeating {
 
 pub(super) fn path(side: usize) -> Path {
     let end = |side: usize| SocketAddr::from(([192, 0, 2, side as u8 + 1], 500));
-    Path {
-        local: end(side),
-        remote: end(1 - side),
-    }
+    Path::udp(end(side), end(1 - side))
 }
 
 fn secret() -> Psk {
@@ -140,10 +137,7 @@ impl Pair {
         let marker = if sent.local.port() == nat_port { 4 } else { 0 };
         let bytes = &sent.payload[marker..];
         let datagram = Datagram::parse(bytes).unwrap();
-        let came = Path {
-            local: sent.remote,
-            remote: sent.local,
-        };
+        let came = Path::udp(sent.remote, sent.local);
         let core = &mut self.cores[side];
         match &mut self.sas[side] {
             Some(sa) => sa.handle(core, came, &datagram, bytes).unwrap(),

@@ -337,7 +337,7 @@ fn accepted_certificate_belongs_to_the_handshake_that_asked() {
                 let from = SocketAddr::new(place(number).ip(), sent.local.port());
                 gateway
                     .control
-                    .datagram(sent.remote, from, &sent.payload, now);
+                    .message(Path::udp(sent.remote, from), &sent.payload, now);
             }
             let mut verify = None;
             while let Some(effect) = gateway.control.poll_effect() {
@@ -351,7 +351,7 @@ fn accepted_certificate_belongs_to_the_handshake_that_asked() {
             }
             while let Some(sent) = gateway.control.poll_transmit() {
                 peer.control
-                    .datagram(sent.remote, sent.local, &sent.payload, now);
+                    .message(Path::udp(sent.remote, sent.local), &sent.payload, now);
             }
         };
         asked.push(verify);

@@ -437,7 +437,11 @@ fn silent_peer_and_peer_of_version_1_are_explained() {
         if let Some((place, byte)) = change {
             changed[place] = byte;
         }
-        gateway.datagram(at("192.0.2.1:500"), at("192.0.2.9:500"), &changed, now);
+        gateway.message(
+            Path::udp(at("192.0.2.1:500"), at("192.0.2.9:500")),
+            &changed,
+            now,
+        );
         assert_eq!(gateway.counters.failed_proposal, count, "{change:?}");
     }
     let one = explanations(&mut world, GATEWAY_SIDE).remove(0);

@@ -133,6 +133,7 @@ impl Side {
         let host = Host {
             source_of: Box::new(move |_| Some(own)),
             connected: Box::new(|| Ok(vec!["10.6.0.1/16".parse().unwrap()])),
+            tcp: None,
         };
         let path = loaded.config.path.clone();
         let plane = Arc::new(FakePlane::default());
@@ -256,7 +257,11 @@ impl World {
                     quiet = false;
                     if !self.cut {
                         let other = &mut self.sides[1 - at].control;
-                        other.datagram(transmit.remote, transmit.local, &transmit.payload, now);
+                        other.message(
+                            Path::udp(transmit.remote, transmit.local),
+                            &transmit.payload,
+                            now,
+                        );
                     }
                 }
             }

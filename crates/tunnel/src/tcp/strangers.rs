@@ -1,0 +1,195 @@
+//! Connections whose peers have not proved who they are: how many there may be, and which one makes room.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Connections of strangers at once (our choice): each costs a descriptor, and at most one incomplete message.
+pub(super) const STRANGERS: usize = 256;
+/// The same of one network (/24 or /56): as many devices behind one translator that come at the same moment.
+pub(super) const OF_NETWORK: usize = 32;
+/// Time in which the stream's prefix and a first message must be there (our choice).
+pub(super) const FIRST_MESSAGE: Duration = Duration::from_secs(5);
+/// Time in which the peer must have proved who it is: a handshake of IKE ends after 30 seconds.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(40);
+
+/// A network, as budgets of strangers count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Network(u128);
+
+impl Network {
+    fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(address) => u128::from(address.to_bits() >> 8),
+            IpAddr::V6(address) => address.to_bits() >> 72 << 72,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stranger {
+    network: Network,
+    address: IpAddr,
+    opened: Instant,
+    /// Whether a whole message of IKE has come.
+    speaks: bool,
+}
+
+/// The connections of strangers.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    all: BTreeMap<u64, Stranger>,
+    counts: BTreeMap<Network, usize>,
+}
+
+impl Strangers {
+    /// Takes another one; gives the one that makes room for it.
+    pub(super) fn add(&mut self, id: u64, from: IpAddr, now: Instant) -> Option<u64> {
+        let network = Network::of(from);
+        let own = self.counts.get(&network).copied().unwrap_or(0);
+        let displaced = match (own >= OF_NETWORK, self.all.len() >= STRANGERS) {
+            (true, _) => self.first_of(network),
+            // The network with most gives, so that whoever holds many places holds up itself.
+            (false, true) => {
+                let most = self.counts.iter().max_by_key(|(_, count)| **count);
+                most.and_then(|(network, _)| self.first_of(*network))
+            }
+            (false, false) => None,
+        };
+        if let Some(displaced) = displaced {
+            self.remove(displaced);
+        }
+        let stranger = Stranger {
+            network,
+            address: from,
+            opened: now,
+            speaks: false,
+        };
+        self.all.insert(id, stranger);
+        *self.counts.entry(network).or_default() += 1;
+        displaced
+    }
+
+    /// The one of a network that goes first: who has said nothing, then the address with most, then the oldest.
+    fn first_of(&self, network: Network) -> Option<u64> {
+        let of = || self.all.iter().filter(|(_, one)| one.network == network);
+        let mut addresses: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for (_, one) in of() {
+            *addresses.entry(one.address).or_default() += 1;
+        }
+        let many = |one: &Stranger| Reverse(addresses.get(&one.address).copied());
+        let first = of().min_by_key(|(id, one)| (one.speaks, many(one), one.opened, **id));
+        first.map(|(id, _)| *id)
+    }
+
+    /// Notes that a whole message of IKE came.
+    pub(super) fn speaks(&mut self, id: u64) {
+        if let Some(stranger) = self.all.get_mut(&id) {
+            stranger.speaks = true;
+        }
+    }
+
+    /// Takes one away: it has ended, or its peer is known.
+    pub(super) fn remove(&mut self, id: u64) {
+        let Some(stranger) = self.all.remove(&id) else {
+            return;
+        };
+        if let Some(count) = self.counts.get_mut(&stranger.network) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.counts.remove(&stranger.network);
+            }
+        }
+    }
+
+    /// Those whose time is over.
+    pub(super) fn overdue(&self, now: Instant) -> Vec<u64> {
+        let over = |one: &Stranger| {
+            let time = if one.speaks { HANDSHAKE } else { FIRST_MESSAGE };
+            now.saturating_duration_since(one.opened) >= time
+        };
+        let overdue = self.all.iter().filter(|(_, one)| over(one));
+        overdue.map(|(id, _)| *id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn network_with_many_connections_displaces_its_own() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        assert_eq!(strangers.add(9999, address("198.51.100.1"), now), None);
+        for id in 0..1000 {
+            let displaced = strangers.add(id, address("192.0.2.7"), now);
+            let expected = id.checked_sub(OF_NETWORK as u64);
+            assert_eq!(displaced, expected, "the oldest of its own network");
+        }
+        assert_eq!(strangers.all.len(), OF_NETWORK + 1);
+        assert!(strangers.all.contains_key(&9999));
+    }
+
+    #[test]
+    fn silent_ones_go_before_those_that_speak() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        strangers.add(0, address("192.0.2.1"), now);
+        strangers.speaks(0);
+        for id in 1..=1000 {
+            strangers.add(id, address("192.0.2.2"), now);
+        }
+        assert!(strangers.all.contains_key(&0));
+    }
+
+    #[test]
+    fn address_with_many_that_speak_displaces_its_own() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        strangers.add(0, address("192.0.2.1"), now);
+        strangers.speaks(0);
+        for id in 1..=1000 {
+            strangers.add(id, address("192.0.2.2"), now);
+            strangers.speaks(id);
+        }
+        assert!(strangers.all.contains_key(&0));
+        assert_eq!(strangers.all.len(), OF_NETWORK);
+    }
+
+    #[test]
+    fn all_places_taken_the_network_with_most_gives() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        let mut id = 0;
+        for network in 0..9 {
+            for _ in 0..OF_NETWORK {
+                let from = IpAddr::from([10, network, 0, 1]);
+                strangers.add(id, from, now);
+                id += 1;
+            }
+        }
+        assert_eq!(strangers.all.len(), STRANGERS);
+        let displaced = strangers.add(id, address("2001:db8::1"), now);
+        assert!(displaced.is_some_and(|gone| gone < id));
+        assert_eq!(strangers.all.len(), STRANGERS);
+        assert_eq!(strangers.counts.values().sum::<usize>(), STRANGERS);
+    }
+
+    #[test]
+    fn time_depends_on_what_was_said() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        strangers.add(1, address("192.0.2.1"), now);
+        strangers.add(2, address("192.0.2.1"), now);
+        strangers.speaks(2);
+        let before = now + FIRST_MESSAGE - Duration::from_millis(1);
+        assert!(strangers.overdue(before).is_empty());
+        assert_eq!(strangers.overdue(now + FIRST_MESSAGE), [1]);
+        assert_eq!(strangers.overdue(now + HANDSHAKE), [1, 2]);
+        strangers.remove(2);
+        assert_eq!(strangers.overdue(now + HANDSHAKE), [1]);
+        strangers.remove(1);
+        assert!(strangers.counts.is_empty());
+    }
+}
