@@ -46,10 +46,10 @@ def suites(suite, lab):
                     equal(drops, [], f"drops, {child}")
 
 
-# Sizes of the ESP packets in UDP that come from an address, until standard input ends.
+# Sizes of the ESP packets in UDP from an address, until standard input ends.
 SIZES = """
 import select, socket, sys
-cable = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+cable = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
 cable.bind(("cable", 0))
 source, sizes = socket.inet_aton(sys.argv[1]), set()
 print("ready", flush=True)
@@ -58,7 +58,7 @@ while True:
     if cable in ready:
         packet = cable.recv(65536)
         # Not IKE, whose messages begin with four zeros there.
-        if packet[12:16] == source and packet[9] == 17 and packet[20:22] == b"\\x11\\x94" and any(packet[28:32]):
+        if packet[0] == 0x45 and packet[12:16] == source and packet[9] == 17 and packet[20:22] == b"\\x11\\x94" and any(packet[28:32]):
             sizes.add(len(packet))
     elif sys.stdin in ready:
         break
