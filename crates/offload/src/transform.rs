@@ -17,9 +17,12 @@ use crate::engine::{self, Engine};
 use crate::kernels::prefetch;
 use crate::layout::Aad;
 pub use crate::layout::HEADER_LEN;
-use crate::mac::Authenticator;
+use crate::mac::{Authenticator, sequence_upper};
 use crate::slot::Slot;
 use crate::suite::{Encryption, KeyMaterial, Mode, Suite, SuiteError, check_len};
+
+/// Bytes of the integrity value of AES-GMAC.
+const GMAC_ICV: usize = 16;
 
 /// Direction in which a key is used. One key protects packets in one direction only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,13 +232,11 @@ impl Transform {
                 cipher.seal_packets(buffer, slots, self.extended);
             }
             Protection::Gmac { cipher, salt } => {
-                let mut covered = Vec::new();
                 for slot in slots.iter_mut().filter(|slot| slot.valid) {
                     let packet = buffer.get_mut(slot.range());
-                    let done = packet.and_then(|packet| {
-                        self.seal_gmac(cipher, *salt, packet, slot.sequence, &mut covered)
-                    });
-                    slot.valid = done.is_some();
+                    slot.valid = packet
+                        .and_then(|packet| self.seal_gmac(cipher, *salt, packet, slot.sequence))
+                        .is_some();
                 }
             }
             Protection::Separate { cipher, mac } => {
@@ -266,13 +267,11 @@ impl Transform {
                 cipher.open_packets(buffer, slots, self.extended);
             }
             Protection::Gmac { cipher, salt } => {
-                let mut covered = Vec::new();
                 for slot in slots.iter_mut().filter(|slot| slot.valid) {
                     let packet = buffer.get_mut(slot.range());
-                    let done = packet.and_then(|packet| {
-                        self.open_gmac(cipher, *salt, packet, slot.sequence, &mut covered)
-                    });
-                    slot.valid = done.is_some();
+                    slot.valid = packet
+                        .and_then(|packet| self.open_gmac(cipher, *salt, packet, slot.sequence))
+                        .is_some();
                 }
             }
             Protection::Separate { cipher, mac } => {
@@ -331,54 +330,64 @@ impl Transform {
         cipher.open(nonce(salt, *iv), aad.as_ref(), text, icv)
     }
 
-    /// Writes the initialisation vector and the value over all that is before the value. `covered`
-    /// is room for a copy.
+    /// Writes the initialisation vector and the value over all that is before the value.
     fn seal_gmac(
         &self,
         cipher: &Aead,
         salt: [u8; 4],
         packet: &mut [u8],
         sequence: u64,
-        covered: &mut Vec<u8>,
     ) -> Option<()> {
-        let len = packet.len().checked_sub(self.suite.icv_len())?;
-        let (message, icv) = packet.split_at_mut_checked(len)?;
         let iv = sequence.to_be_bytes();
-        *message.get_mut(HEADER_LEN..)?.first_chunk_mut()? = iv;
-        let aad = self.gmac_aad(message, sequence, covered)?;
-        cipher.seal(nonce(salt, iv), aad, &mut [], icv)
+        *packet.get_mut(HEADER_LEN..)?.first_chunk_mut()? = iv;
+        let mut icv = [0; GMAC_ICV];
+        self.with_gmac_covered(packet, sequence, |covered| {
+            cipher.seal(nonce(salt, iv), covered, &mut [], &mut icv)
+        })?;
+        *packet.last_chunk_mut()? = icv;
+        Some(())
     }
 
     fn open_gmac(
         &self,
         cipher: &Aead,
         salt: [u8; 4],
-        packet: &[u8],
+        packet: &mut [u8],
         sequence: u64,
-        covered: &mut Vec<u8>,
     ) -> Option<()> {
-        let len = packet.len().checked_sub(self.suite.icv_len())?;
-        let (message, icv) = packet.split_at_checked(len)?;
-        let iv = *message.get(HEADER_LEN..)?.first_chunk::<8>()?;
-        let aad = self.gmac_aad(message, sequence, covered)?;
-        cipher.open(nonce(salt, iv), aad, &mut [], icv)
+        let iv = *packet.get(HEADER_LEN..)?.first_chunk::<8>()?;
+        let icv: [u8; GMAC_ICV] = *packet.last_chunk()?;
+        self.with_gmac_covered(packet, sequence, |covered| {
+            cipher.open(nonce(salt, iv), covered, &mut [], &icv)
+        })
     }
 
-    /// What AES-GMAC covers: header, initialisation vector and payload (RFC 4543 §3.3). With extended
-    /// numbers the upper half stands inside of it, so the rest is copied; none of it is secret.
-    fn gmac_aad<'a>(
+    /// Gives what AES-GMAC covers: header, initialisation vector and payload (RFC 4543 §3.3). With extended
+    /// numbers their upper half stands inside of it. Then what is behind it moves into the room of the integrity
+    /// value meanwhile, which is lost.
+    fn with_gmac_covered(
         &self,
-        message: &'a [u8],
+        packet: &mut [u8],
         sequence: u64,
-        covered: &'a mut Vec<u8>,
-    ) -> Option<&'a [u8]> {
+        work: impl FnOnce(&[u8]) -> Option<()>,
+    ) -> Option<()> {
+        const SPI: usize = 4;
+        let upper = sequence_upper(sequence);
+        let end = packet.len().checked_sub(GMAC_ICV)?;
         if !self.extended {
-            return Some(message);
+            return work(packet.get(..end)?);
         }
-        covered.clear();
-        covered.extend_from_slice(Aad::new(message, sequence, self.extended)?.as_ref());
-        covered.extend_from_slice(message.get(HEADER_LEN..)?);
-        Some(covered)
+        let moved = end.checked_add(upper.len())?;
+        if end < SPI || moved > packet.len() {
+            return None;
+        }
+        packet.copy_within(SPI..end, SPI + upper.len());
+        packet
+            .get_mut(SPI..SPI + upper.len())?
+            .copy_from_slice(&upper);
+        let done = work(packet.get(..moved)?);
+        packet.copy_within(SPI + upper.len()..moved, SPI);
+        done
     }
 }
 
