@@ -1,9 +1,12 @@
 //! Acts on an open site that change what it trusts or holds; reached by `control`.
 
+use std::path::PathBuf;
+
 use audit::Actor;
 use centre::QuarantineError;
 use pki::key::Passphrase;
 use pki::profile::CaKind;
+use registry::{Delivery, Installed, Registry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -130,6 +133,48 @@ pub(crate) async fn renew_authorities(
         .await
         .or_hint("cannot renew the authorities", "see the log")??;
     Ok(json!({ "renewed": CaKind::ALL.map(CaKind::name) }))
+}
+
+/// Installs what the ceremony in a folder made, given with the root's digest, if it is told, and the passphrase of the
+/// authorities' keys.
+pub(crate) async fn install_authorities(
+    site: &Site,
+    order: (PathBuf, Option<String>, Zeroizing<String>),
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let data = site.data.clone();
+    let settings = crate::site::registry_settings(&site.config);
+    let sink = site.portal_audit.clone();
+    let installed = tokio::task::spawn_blocking(move || {
+        let (folder, root, passphrase) = order;
+        let delivery = Delivery {
+            folder: &folder,
+            root: root.as_deref(),
+        };
+        let passphrase = Passphrase::from(passphrase.as_str());
+        let record = (&*sink, who);
+        Registry::install_authorities(&data, &settings, &passphrase, &delivery, record, now)
+    });
+    let installed = installed
+        .await
+        .or_hint("cannot install the authorities", "see the log")?
+        .or_hint(
+            "cannot install the authorities",
+            "check the ceremony's folder with `cordon pki ceremony check`",
+        )?;
+    Ok(describe(&installed))
+}
+
+/// What was installed, for machines.
+pub(crate) fn describe(installed: &Installed) -> Value {
+    let kinds: Vec<_> = installed.authorities.iter().map(|k| k.name()).collect();
+    json!({
+        "authorities": kinds,
+        "ceremony": installed.ceremony,
+        "title": installed.title,
+        "root_sha256": installed.root_digest,
+    })
 }
 
 /// Devices, people and gateways with their states.

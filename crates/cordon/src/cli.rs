@@ -1,5 +1,6 @@
 //! The command line: one definition for parsing, help and completions.
 
+mod authorities;
 mod directory;
 mod pki;
 pub(crate) mod quarantine;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use authorities::{Ceremony, CeremonyRun, InstallAuthorities, RequestAuthorities};
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, Revoke};

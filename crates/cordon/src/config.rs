@@ -1,5 +1,6 @@
 //! `cordon.toml`: every setting has a default, every mistake is named with its line.
 
+mod keys;
 mod mail;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::keys::Keys;
 pub(crate) use self::mail::{Mail, Security, is_mail_address};
 use crate::failure::{Failure, Outcome};
 
@@ -191,16 +193,6 @@ pub(crate) struct Units {
     pub(crate) cameras: BTreeMap<String, String>,
 }
 
-/// Algorithms of new keys.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Keys {
-    /// Keys of the authorities.
-    pub(crate) authority: String,
-    /// Keys of users, devices and services.
-    pub(crate) leaf: String,
-}
-
 impl Default for Site {
     fn default() -> Self {
         Self {
@@ -265,15 +257,6 @@ impl Default for Units {
         Self {
             default: "traffic".to_owned(),
             cameras: BTreeMap::new(),
-        }
-    }
-}
-
-impl Default for Keys {
-    fn default() -> Self {
-        Self {
-            authority: "ecdsa-p384".to_owned(),
-            leaf: "ecdsa-p256".to_owned(),
         }
     }
 }
@@ -349,17 +332,8 @@ impl Config {
         if self.units.default.trim().is_empty() {
             return Some(("units.default", "must not be empty".to_owned()));
         }
-        for (name, value) in [
-            ("keys.authority", &self.keys.authority),
-            ("keys.leaf", &self.keys.leaf),
-        ] {
-            if value.parse::<pki::key::KeyAlgorithm>().is_err() {
-                let known: Vec<&str> = pki::key::KeyAlgorithm::ALL
-                    .iter()
-                    .map(|a| a.name())
-                    .collect();
-                return Some((name, format!("must be one of {}", known.join(", "))));
-            }
+        if let Some(mistake) = self.keys.mistake() {
+            return Some(mistake);
         }
         if self.enrolment.expired_grace_days > MAX_GRACE_DAYS {
             let problem = format!("must be at most {MAX_GRACE_DAYS}, a certificate's life");

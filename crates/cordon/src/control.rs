@@ -11,6 +11,7 @@ use std::sync::Arc;
 use audit::Actor;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
+use pki::issue::IssueError;
 use pki::key::PrivateKey;
 use pki::profile::CaKind;
 use registry::{HolderChange, HolderState, RegistryError, Revoked};
@@ -290,6 +291,14 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::RenewAuthorities { root_passphrase } => {
             administration::renew_authorities(site, root_passphrase, who.clone(), now).await
         }
+        Request::InstallAuthorities {
+            ceremony,
+            root_sha256,
+            passphrase,
+        } => {
+            let order = (ceremony, root_sha256, passphrase);
+            administration::install_authorities(site, order, who.clone(), now).await
+        }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
         Request::Crls => Ok(json!({
@@ -561,6 +570,9 @@ fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'sta
             HolderState::Revoked => "allow new certificates with `cordon registry readmit`",
             HolderState::Enrolled | HolderState::Retired => "use another name",
         },
+        Err(RegistryError::Issue(IssueError::Sign(_))) => {
+            "look after the token with the authority's key (docs/operations.md), then try again"
+        }
         _ => otherwise,
     }
 }

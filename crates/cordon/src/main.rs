@@ -9,6 +9,7 @@
 mod administration;
 mod administrator;
 mod at_rest;
+mod authority_keys;
 mod backend;
 mod cli;
 mod clock;
@@ -23,6 +24,7 @@ mod export;
 mod failure;
 mod gate;
 mod giver;
+mod key_process;
 mod keys;
 mod last_checkpoint;
 mod listener;

@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(60);
 /// A leaf that ends within this time was due a third of its life ago: renewing fails.
 const LEAF_MARGIN: time::Duration = time::Duration::days(30);
+/// Time for people to come together, before the root's list ends.
+const ROOT_LIST_WARNING: time::Duration = time::Duration::days(60);
 /// An authority within this time of its end needs the root's key, and a person who fetches it.
 const AUTHORITY_WARNING: time::Duration = time::Duration::days(730);
 
@@ -177,6 +179,11 @@ fn assess(
         if *end < now {
             let what = format!("revocation list {name} is stale since {}", end.date());
             health.problems.push(what);
+        } else if *name == CrlName::Root.to_string() && *end - now < ROOT_LIST_WARNING {
+            health.warnings.push(format!(
+                "revocation list {name} ends on {}: hold a ceremony, or use the root's key once more",
+                end.date()
+            ));
         }
     }
     health
@@ -191,6 +198,17 @@ mod tests {
 
     fn at(name: &str, days: i64) -> Vec<(String, OffsetDateTime)> {
         vec![(name.to_owned(), NOW + time::Duration::days(days))]
+    }
+
+    #[test]
+    fn root_list_that_ends_soon_is_a_warning() {
+        for (name, days, warnings) in [("root", 59, 1), ("root", 61, 0), ("users", 1, 0)] {
+            let health = assess(&[], &at(name, days), NOW);
+            assert_eq!(
+                (health.problems.len(), health.warnings.len()),
+                (0, warnings)
+            );
+        }
     }
 
     #[test]

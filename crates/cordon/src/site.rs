@@ -26,6 +26,7 @@ use registry::{CrlName, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
+use crate::authority_keys::TokenKeys;
 use crate::config::{Approvals, Config};
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
@@ -103,6 +104,16 @@ impl Site {
 /// An algorithm by a name that the configuration has checked.
 pub(crate) fn algorithm(name: &str) -> KeyAlgorithm {
     name.parse().unwrap_or(KeyAlgorithm::EcdsaP256)
+}
+
+/// The data folder holds keys and evidence: nobody else has business in it.
+pub(crate) fn private(data: &Path) -> Outcome {
+    use std::os::unix::fs::PermissionsExt as _;
+    let rights = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(data, rights).or_hint(
+        format!("cannot close {} to others", data.display()),
+        "check the folder's owner",
+    )
 }
 
 pub(crate) fn open_audit(data: &Path, secret: &Passphrase, origin: &str) -> Outcome<SharedLog> {
@@ -189,6 +200,7 @@ pub(crate) fn registry_settings(config: &Config) -> registry::Config {
     registry::Config {
         country: Some(config.site.country.clone()),
         authority_algorithm: algorithm(&config.keys.authority),
+        authority_keys: Arc::new(TokenKeys::new(&config.keys)),
         crl_base_url: public("crl"),
         crl_shards: config.revocation.shards,
         ocsp_url: public("ocsp"),

@@ -39,6 +39,14 @@ pub fn is_token(name: &Path) -> bool {
     Uri::is_one(name.as_os_str().as_bytes())
 }
 
+/// Checks the name of a key on a token.
+///
+/// # Errors
+/// What is wrong with it, for the operator.
+pub fn check_token(name: &str) -> Result<(), String> {
+    Uri::parse(name).map(drop)
+}
+
 /// A handle to the process with the private keys.
 #[derive(Clone)]
 pub struct KeyHost(Arc<Inner>);
@@ -161,6 +169,18 @@ impl KeyHost {
         let uri = uri.as_os_str().as_bytes().to_vec();
         match self.request(&Request::Certificate { uri })? {
             Response::Certificate(der) => Ok(der),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Has the process read a public key (DER SubjectPublicKeyInfo) from a token.
+    ///
+    /// # Errors
+    /// [`KeyHostError`].
+    pub fn public_key(&self, uri: &Path) -> Result<Vec<u8>, KeyHostError> {
+        let uri = uri.as_os_str().as_bytes().to_vec();
+        match self.request(&Request::PublicKey { uri })? {
+            Response::PublicKey(der) => Ok(der),
             other => Err(self.unexpected(other)),
         }
     }

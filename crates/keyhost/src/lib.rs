@@ -28,5 +28,5 @@ mod token;
 mod uri;
 
 pub use algorithm::{KeyKind, SignatureScheme};
-pub use host::{Key, KeyHost, KeyHostError, is_token};
+pub use host::{Key, KeyHost, KeyHostError, check_token, is_token};
 pub use process::run;

@@ -27,6 +27,11 @@ pub enum Request {
         /// `pkcs11:` URI.
         uri: Vec<u8>,
     },
+    /// Read a public key from a token.
+    PublicKey {
+        /// `pkcs11:` URI.
+        uri: Vec<u8>,
+    },
     /// Sign a whole message.
     Sign {
         number: u32,
@@ -49,6 +54,8 @@ pub enum Response {
     Signature(Vec<u8>),
     /// A certificate (DER).
     Certificate(Vec<u8>),
+    /// A public key (DER SubjectPublicKeyInfo).
+    PublicKey(Vec<u8>),
     Done,
     /// It is not done; why, for the operator.
     Refused(String),
@@ -151,6 +158,7 @@ impl Request {
                 }
             }
             Self::Certificate { uri } => start(4).octets(uri)?.end(),
+            Self::PublicKey { uri } => start(5).octets(uri)?.end(),
             Self::Sign {
                 number,
                 scheme,
@@ -187,6 +195,9 @@ impl Request {
             4 => Self::Certificate {
                 uri: reader.octets()?,
             },
+            5 => Self::PublicKey {
+                uri: reader.octets()?,
+            },
             _ => return None,
         };
         reader.end(request)
@@ -203,6 +214,7 @@ impl Response {
                 start(1).number(*number).byte(kind).end()
             }
             Self::Certificate(der) => start(5).octets(der)?.end(),
+            Self::PublicKey(der) => start(6).octets(der)?.end(),
             Self::Signature(signature) => start(2).octets(signature)?.end(),
             Self::Done => start(3).end(),
             Self::Refused(why) => start(4).octets(why.as_bytes())?.end(),
@@ -221,6 +233,7 @@ impl Response {
             3 => Self::Done,
             4 => Self::Refused(String::from_utf8(reader.octets()?).ok()?),
             5 => Self::Certificate(reader.octets()?),
+            6 => Self::PublicKey(reader.octets()?),
             _ => return None,
         };
         reader.end(response)
@@ -245,7 +258,8 @@ mod tests {
         }));
         all.push(Request::Forget { number: u32::MAX });
         let uri = b"pkcs11:id=1".to_vec();
-        all.push(Request::Certificate { uri });
+        all.push(Request::Certificate { uri: uri.clone() });
+        all.push(Request::PublicKey { uri });
         all
     }
 
@@ -253,6 +267,7 @@ mod tests {
         let mut all: Vec<Response> = KINDS.map(|kind| Response::Key { number: 1, kind }).into();
         all.push(Response::Signature(vec![1, 2]));
         all.push(Response::Certificate(vec![0x30]));
+        all.push(Response::PublicKey(vec![0x30]));
         all.push(Response::Done);
         all.push(Response::Refused("no".into()));
         all

@@ -194,6 +194,7 @@ impl Keys {
                 None => Err("there is no such key".into()),
             },
             Request::Certificate { uri } => self.certificate(&uri),
+            Request::PublicKey { uri } => self.public_key(&uri),
         };
         done.unwrap_or_else(Response::Refused)
     }
@@ -252,6 +253,13 @@ impl Keys {
         let der = self.modules.certificate(&uri(name)?);
         let shown = String::from_utf8_lossy(name);
         der.map(Response::Certificate)
+            .map_err(|what| format!("{shown}: {what}"))
+    }
+
+    fn public_key(&mut self, name: &[u8]) -> Result<Response, String> {
+        let der = self.modules.public_key(&uri(name)?);
+        let shown = String::from_utf8_lossy(name);
+        der.map(Response::PublicKey)
             .map_err(|what| format!("{shown}: {what}"))
     }
 }

@@ -16,13 +16,18 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::{Slot, TokenInfo};
 use cryptoki::types::AuthPin;
-use der::Encode as _;
-use der::asn1::UintRef;
+use der::asn1::{Any, BitString, OctetStringRef, UintRef};
+use der::{Decode as _, Encode as _};
+use spki::{AlgorithmIdentifierOwned, ObjectIdentifier, SubjectPublicKeyInfoOwned};
 use zeroize::Zeroizing;
 
 use crate::algorithm::{KeyKind, SignatureScheme};
 use crate::uri::Uri;
 
+/// id-ecPublicKey (RFC 5480).
+const ID_EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+/// rsaEncryption (RFC 8017).
+const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 /// DigestInfo in front of a digest (RFC 8017 §9.2, note 1).
 const SHA256_INFO: &[u8] =
     b"\x30\x31\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\x04\x20";
@@ -87,6 +92,81 @@ impl Modules {
         });
         value.ok_or_else(|| "the token's certificate has no value".to_owned())
     }
+}
+
+impl Modules {
+    /// The public key of this name (DER SubjectPublicKeyInfo). There is no PIN for it either.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub(crate) fn public_key(&mut self, uri: &Uri) -> Result<Vec<u8>, String> {
+        let module = self.open(uri)?;
+        let session = module.open_ro_session(slot(&module, uri)?).map_err(text)?;
+        let object = find(&session, uri, ObjectClass::PUBLIC_KEY, "public key")?;
+        let wanted = [
+            AttributeType::EcParams,
+            AttributeType::EcPoint,
+            AttributeType::Modulus,
+            AttributeType::PublicExponent,
+        ];
+        let values = session.get_attributes(object, &wanted).map_err(text)?;
+        spki(&values).ok_or_else(|| "a kind of public key not known here".to_owned())
+    }
+}
+
+/// A public key of its attributes: of an elliptic curve, or RSA's.
+fn spki(values: &[Attribute]) -> Option<Vec<u8>> {
+    let find = |pick: fn(&Attribute) -> Option<&Vec<u8>>| values.iter().find_map(pick);
+    let curve = find(|one| match one {
+        Attribute::EcParams(der) => Some(der),
+        _ => None,
+    });
+    let point = find(|one| match one {
+        Attribute::EcPoint(der) => Some(der),
+        _ => None,
+    });
+    let modulus = find(|one| match one {
+        Attribute::Modulus(number) => Some(number),
+        _ => None,
+    });
+    let exponent = find(|one| match one {
+        Attribute::PublicExponent(number) => Some(number),
+        _ => None,
+    });
+    let (algorithm, key) = match (curve, point, modulus, exponent) {
+        (Some(curve), Some(point), ..) => {
+            // PKCS#11 wraps the point; there are modules that do not.
+            let wrapped = OctetStringRef::from_der(point);
+            let point = wrapped.map_or(point.as_slice(), |point| point.as_bytes());
+            let parameters = Some(Any::from_der(curve).ok()?);
+            let oid = ID_EC_PUBLIC_KEY;
+            (AlgorithmIdentifierOwned { oid, parameters }, point.to_vec())
+        }
+        (_, _, Some(modulus), Some(exponent)) => {
+            #[derive(der::Sequence)]
+            struct RsaPublicKey<'a> {
+                modulus: UintRef<'a>,
+                exponent: UintRef<'a>,
+            }
+            let key = RsaPublicKey {
+                modulus: UintRef::new(modulus).ok()?,
+                exponent: UintRef::new(exponent).ok()?,
+            };
+            let parameters = Some(Any::null());
+            let oid = RSA_ENCRYPTION;
+            (
+                AlgorithmIdentifierOwned { oid, parameters },
+                key.to_der().ok()?,
+            )
+        }
+        _ => return None,
+    };
+    let spki = SubjectPublicKeyInfoOwned {
+        algorithm,
+        subject_public_key: BitString::from_bytes(&key).ok()?,
+    };
+    pki::KeyAlgorithm::of_spki(&spki).ok()?;
+    spki.to_der().ok()
 }
 
 fn text(error: Error) -> String {
@@ -223,6 +303,7 @@ impl TokenKey {
                     | Rv::SessionHandleInvalid
                     | Rv::TokenNotPresent
                     | Rv::KeyHandleInvalid
+                    | Rv::ObjectHandleInvalid
                     | Rv::UserNotLoggedIn
             )
         };

@@ -15,7 +15,7 @@ use const_oid::db::rfc5912::{
 };
 
 use crate::extension::{extension, find};
-use crate::key::{self, KeyAlgorithm, KeyError, PrivateKey};
+use crate::key::{self, KeyAlgorithm, KeyError, Signer};
 use crate::name::{AltName, NameError, Subject};
 
 /// Largest request read, in bytes. One with an RSA 4096 key and some names has about 1 500.
@@ -66,7 +66,7 @@ pub enum CsrError {
 /// # Errors
 /// [`CsrError::Name`], [`CsrError::Sign`], or [`CsrError::Malformed`] if encoding fails.
 pub fn build(
-    key: &PrivateKey,
+    key: &dyn Signer,
     subject: &Subject,
     alt_names: &[AltName],
 ) -> Result<Vec<u8>, CsrError> {

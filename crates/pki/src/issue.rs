@@ -30,7 +30,7 @@ use crate::clearance::{Clearance, ClearanceError};
 use crate::extension::{
     decoded, extension, from_x509_time, key_identifier, raw_extension, to_x509_time,
 };
-use crate::key::{KeyAlgorithm, KeyError, PrivateKey};
+use crate::key::{AuthorityKey, KeyAlgorithm, KeyError, Signer};
 use crate::name::{self, AltName, NameError, Subject};
 use crate::oid::eku::TIME_STAMPING;
 use crate::oid::{AUTHORITY_CLEARANCE_CONSTRAINTS, CLEARANCE, ExtensionArc};
@@ -179,7 +179,7 @@ pub enum IssueError {
 /// A certificate and key that issue.
 pub struct CertificateAuthority {
     certificate: Certificate,
-    key: PrivateKey,
+    key: AuthorityKey,
     arc: ExtensionArc,
     kind: Option<CaKind>,
     max_clearance: Option<Clearance>,
@@ -193,9 +193,10 @@ impl CertificateAuthority {
     /// belongs to another key; [`IssueError::Clearance`] if its clearance constraint is unreadable.
     pub fn new(
         certificate: Certificate,
-        key: PrivateKey,
+        key: impl Into<AuthorityKey>,
         arc: ExtensionArc,
     ) -> Result<Self, IssueError> {
+        let key = key.into();
         let not = |reason| IssueError::NotAnAuthority { reason };
         if certificate.tbs_certificate.subject_public_key_info != key.spki() {
             return Err(not("certificate and key do not belong together"));
@@ -225,9 +226,10 @@ impl CertificateAuthority {
     /// [`IssueError`]; the profile must be [`Profile::Root`].
     pub fn create_root(
         request: &CertificateRequest,
-        key: PrivateKey,
+        key: impl Into<AuthorityKey>,
         arc: ExtensionArc,
     ) -> Result<Self, IssueError> {
+        let key = key.into();
         if request.profile != Profile::Root {
             return Err(IssueError::WrongAuthority {
                 profile: request.profile,
@@ -237,7 +239,7 @@ impl CertificateAuthority {
         let name = request.subject.to_name()?;
         let spki = key.spki();
         let key_id = key_identifier(&spki)?;
-        let certificate = build(request, &spki, name, &key_id, &key, &arc)?;
+        let certificate = build(request, &spki, name, &key_id, &*key, &arc)?;
         Self::new(certificate, key, arc)
     }
 
@@ -257,7 +259,7 @@ impl CertificateAuthority {
             &request.spki,
             issuer,
             &self.key_id()?,
-            &self.key,
+            &*self.key,
             &self.arc,
         )
     }
@@ -266,7 +268,7 @@ impl CertificateAuthority {
         let profile = request.profile;
         let fits = match (profile, self.kind) {
             (Profile::Root, _) => false,
-            (Profile::IssuingCa(_), kind) => kind.is_none(),
+            (Profile::IssuingCa(_) | Profile::CeremonySigner, kind) => kind.is_none(),
             (_, kind) => kind.is_some() && profile.issued_by() == kind,
         };
         if !fits {
@@ -326,8 +328,8 @@ impl CertificateAuthority {
         }
     }
 
-    pub(crate) fn key(&self) -> &PrivateKey {
-        &self.key
+    pub(crate) fn key(&self) -> &dyn Signer {
+        &*self.key
     }
 
     /// The identifier that certificates and CRLs of this authority name.
@@ -360,7 +362,7 @@ fn build(
     spki: &SubjectPublicKeyInfoOwned,
     issuer: Name,
     issuer_key_id: &SubjectKeyIdentifier,
-    signer: &PrivateKey,
+    signer: &dyn Signer,
     arc: &ExtensionArc,
 ) -> Result<Certificate, IssueError> {
     let Validity {

@@ -6,6 +6,7 @@
 mod encrypted;
 mod passphrase;
 mod roca;
+mod signer;
 mod verify;
 
 use std::fmt;
@@ -32,6 +33,7 @@ use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use zeroize::Zeroizing;
 
 pub use self::passphrase::Passphrase;
+pub use self::signer::{AuthorityKey, Signer};
 pub use self::verify::{VerifyError, verify};
 
 /// Largest PKCS#8 document we look at, in bytes; an RSA 4096 key needs about 2 400.
@@ -241,6 +243,12 @@ pub enum KeyError {
     /// The crypto library failed to sign.
     #[error("signing failed")]
     Sign,
+    /// The key is elsewhere, and its holder does not sign.
+    #[error("the key's holder does not sign: {reason}")]
+    Elsewhere {
+        /// The holder's words.
+        reason: String,
+    },
     /// The peer's public value is not a point on the curve of this key.
     #[error("invalid public point of the peer")]
     BadPeerPoint,

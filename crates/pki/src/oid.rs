@@ -37,6 +37,8 @@ pub mod eku {
     pub const IPSEC_IKE: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.17");
     /// SSH client (RFC 6187).
     pub const SSH_CLIENT: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.21");
+    /// Document signing (RFC 9336).
+    pub const DOCUMENT_SIGNING: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.36");
     /// Microsoft smart-card logon.
     pub const SMART_CARD_LOGON: ObjectIdentifier = oid("1.3.6.1.4.1.311.20.2.2");
     /// Microsoft document signing.

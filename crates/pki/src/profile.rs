@@ -93,11 +93,13 @@ pub enum Profile {
     ServiceRecipient,
     /// Whoever signs OCSP responses for this authority (RFC 6960, section 4.2.2.2).
     OcspSigner(CaKind),
+    /// Whoever signs the transcript of a ceremony: certified by the root, with a key of that day.
+    CeremonySigner,
 }
 
 impl Profile {
     /// Every profile, for tests and listings.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Root,
         Self::IssuingCa(CaKind::Users),
         Self::IssuingCa(CaKind::Devices),
@@ -118,6 +120,7 @@ impl Profile {
         Self::OcspSigner(CaKind::Users),
         Self::OcspSigner(CaKind::Devices),
         Self::OcspSigner(CaKind::Services),
+        Self::CeremonySigner,
     ];
 
     /// Whether the subject is an authority.
@@ -130,7 +133,7 @@ impl Profile {
     #[must_use]
     pub const fn issued_by(self) -> Option<CaKind> {
         match self {
-            Self::Root | Self::IssuingCa(_) => None,
+            Self::Root | Self::IssuingCa(_) | Self::CeremonySigner => None,
             Self::User { .. } => Some(CaKind::Users),
             Self::Device | Self::VpnDevice => Some(CaKind::Devices),
             Self::Server
@@ -175,9 +178,11 @@ impl Profile {
             Self::User { .. } | Self::Device if key.is_ecdh() => {
                 DigitalSignature | NonRepudiation | KeyAgreement
             }
-            Self::User { .. } | Self::Device | Self::ServiceSigner | Self::TrustBundleSigner => {
-                DigitalSignature | NonRepudiation
-            }
+            Self::User { .. }
+            | Self::Device
+            | Self::ServiceSigner
+            | Self::TrustBundleSigner
+            | Self::CeremonySigner => DigitalSignature | NonRepudiation,
             Self::Server | Self::Gateway | Self::VpnDevice if key.is_rsa() => {
                 DigitalSignature | KeyEncipherment
             }
@@ -219,6 +224,7 @@ impl Profile {
             Self::Server => vec![eku::SERVER_AUTH],
             Self::Gateway => vec![eku::SERVER_AUTH, eku::CLIENT_AUTH],
             Self::OcspSigner(_) => vec![eku::OCSP_SIGNING],
+            Self::CeremonySigner => vec![eku::DOCUMENT_SIGNING],
             Self::ServiceSigner => vec![eku::EMAIL_PROTECTION, eku::RECEIPT_SIGNING],
             Self::TrustBundleSigner => vec![eku::EMAIL_PROTECTION, eku::TRUST_BUNDLE_SIGNING],
             Self::ServiceRecipient => vec![eku::EMAIL_PROTECTION],
@@ -242,6 +248,7 @@ impl fmt::Display for Profile {
             Self::Server => f.write_str("server"),
             Self::Gateway => f.write_str("gateway"),
             Self::OcspSigner(kind) => write!(f, "{kind} OCSP signer"),
+            Self::CeremonySigner => f.write_str("ceremony signer"),
             Self::ServiceSigner => f.write_str("service signer"),
             Self::TrustBundleSigner => f.write_str("trust bundle signer"),
             Self::ServiceRecipient => f.write_str("service recipient"),

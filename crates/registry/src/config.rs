@@ -1,9 +1,11 @@
 //! What an installation may choose.
 
+use std::fmt;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use pki::clearance::Clearance;
-use pki::key::{KeyAlgorithm, Passphrase};
+use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, Passphrase};
 use pki::oid::ExtensionArc;
 use pki::profile::{CaKind, Profile};
 use store::ClockFloor;
@@ -75,7 +77,28 @@ impl Lifetimes {
             | Profile::TrustBundleSigner
             | Profile::ServiceRecipient => self.service,
             Profile::OcspSigner(_) => self.ocsp_signer,
+            // Not issued here: ceremonies have a time of their own.
+            Profile::CeremonySigner => Duration::ZERO,
         }
+    }
+}
+
+/// Where the authorities' keys are.
+pub trait AuthorityKeys: fmt::Debug + Send + Sync {
+    /// The key of an authority that is elsewhere; `None` if it is in a file, or is to be made in one.
+    ///
+    /// # Errors
+    /// [`KeyError::Elsewhere`] if it cannot be reached.
+    fn key(&self, kind: CaKind) -> Result<Option<AuthorityKey>, KeyError>;
+}
+
+/// All keys in files.
+#[derive(Debug)]
+struct KeysInFiles;
+
+impl AuthorityKeys for KeysInFiles {
+    fn key(&self, _: CaKind) -> Result<Option<AuthorityKey>, KeyError> {
+        Ok(None)
     }
 }
 
@@ -97,6 +120,8 @@ pub struct Config {
     /// Where [`crate::est::public_router`] answers OCSP requests, for instance `http://pki.example.org/ocsp`;
     /// goes into certificates. `None` leaves it out.
     pub ocsp_url: Option<String>,
+    /// Which authorities have their keys elsewhere than in files.
+    pub authority_keys: Arc<dyn AuthorityKeys>,
     /// Arc of the installation's own extensions.
     pub arc: ExtensionArc,
     /// The latest time that was known: nothing is issued by a clock that is behind it.
@@ -129,6 +154,7 @@ impl Config {
             crl_base_url: None,
             crl_shards: CRL_SHARDS,
             ocsp_url: None,
+            authority_keys: Arc::new(KeysInFiles),
             arc: ExtensionArc::default(),
             clock: ClockFloor::default(),
             disk: durable::real(),

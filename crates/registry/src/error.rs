@@ -17,6 +17,7 @@ use store::sqlx;
 use store::{ClockBehind, StoreError};
 use time::OffsetDateTime;
 
+use crate::ceremony::CeremonyError;
 use crate::holders::{HolderRefused, HolderState};
 use crate::{MAX_INVITATION_HOURS, RequestError};
 
@@ -41,6 +42,18 @@ pub enum RegistryError {
     /// A gateway must not have a pattern or a name of the site's own servers: it could answer in their place.
     #[error("{0} is no name for a gateway: it is one of the site's own servers, or has a pattern")]
     NameOfTheSite(String),
+    /// The site waits for certificates of a root that is elsewhere, and makes none of its own.
+    #[error("{} has requested its authorities from a root elsewhere", .0.display())]
+    AuthoritiesRequested(PathBuf),
+    /// What a ceremony made does not fit this site.
+    #[error("not installed: {0}")]
+    NotInstalled(String),
+    /// The record of a ceremony does not hold.
+    #[error("the record of the ceremony")]
+    Ceremony(#[from] CeremonyError),
+    /// A certification request could not be made.
+    #[error("certification request failed")]
+    CertificationRequest(#[from] CsrError),
     /// The directory holds none.
     #[error("{} holds no certificate hierarchy", .0.display())]
     NotInitialised(PathBuf),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use durable::Disk;
 use pki::crl::{RevocationReason, RevokedEntry};
 use pki::issue::{CertificateAuthority, CertificateRequest, IssueError, Validity};
-use pki::key::{Passphrase, PrivateKey};
+use pki::key::{AuthorityKey, Passphrase, PrivateKey};
 use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use pki::spki::SubjectPublicKeyInfoOwned;
@@ -16,12 +16,15 @@ use pki::{Certificate, CertificateChain, file};
 use time::OffsetDateTime;
 
 use crate::RegistryError;
+use crate::authorities::CertifiedName;
 use crate::config::{Config, Passphrases};
 use crate::lists::CrlName;
 
 const FOLDER: &str = "pki";
 /// Where the hierarchy is made before it gets its name; not complete, hence worthless.
 const UNFINISHED: &str = "pki.unfinished";
+/// Keys of authorities that wait for their certificates.
+const REQUESTED: &str = "pki.requested";
 /// Mode of public files.
 const PUBLIC_MODE: u32 = 0o644;
 
@@ -45,7 +48,95 @@ fn authority_file(kind: CaKind, extension: &str) -> String {
     format!("{kind}-ca.{extension}")
 }
 
-fn io(
+/// Name of the file with an authority's certificate.
+pub(crate) fn certificate_file(kind: CaKind) -> String {
+    authority_file(kind, "pem")
+}
+
+/// Where an authority has its key and its certificate.
+pub(crate) struct AuthorityFile {
+    pub(crate) key: PathBuf,
+    pub(crate) certificate: PathBuf,
+}
+
+impl AuthorityFile {
+    /// Those of an authority, or of one that waits for its certificate.
+    pub(crate) fn at(directory: &Path, established: bool, kind: CaKind) -> Self {
+        Self::within(
+            &directory.join(if established { FOLDER } else { REQUESTED }),
+            kind,
+        )
+    }
+
+    pub(crate) fn within(folder: &Path, kind: CaKind) -> Self {
+        Self {
+            key: folder.join(authority_file(kind, "key")),
+            certificate: folder.join(certificate_file(kind)),
+        }
+    }
+}
+
+/// The root's certificate.
+pub(crate) fn root(directory: &Path) -> Result<Certificate, RegistryError> {
+    let path = directory.join(FOLDER).join("root.pem");
+    Ok(file::load_chain(&path)?.leaf().clone())
+}
+
+/// Makes keys for authorities that another root is to certify, unless they are there.
+pub(crate) fn make_requested(
+    directory: &Path,
+    config: &Config,
+    passphrase: &Passphrase,
+) -> Result<(), RegistryError> {
+    let target = directory.join(REQUESTED);
+    if target.try_exists().map_err(io("look at", &target))? {
+        return Ok(());
+    }
+    appear_as(directory, REQUESTED, config, |folder| {
+        for kind in CaKind::ALL {
+            new_key(folder, config, passphrase, kind)?;
+        }
+        Ok(())
+    })
+}
+
+/// The key of a new authority: made here, in a file below `folder`, unless it is elsewhere.
+fn new_key(
+    folder: &Path,
+    config: &Config,
+    passphrase: &Passphrase,
+    kind: CaKind,
+) -> Result<AuthorityKey, RegistryError> {
+    if let Some(key) = config.authority_keys.key(kind)? {
+        return Ok(key);
+    }
+    let key = PrivateKey::generate(config.authority_algorithm)?;
+    let file = AuthorityFile::within(folder, kind).key;
+    file::save_private_on(&*config.disk, &file, &key, passphrase)?;
+    Ok(key.into())
+}
+
+/// The key of an authority, elsewhere or in this file.
+pub(crate) fn open_key(
+    file: &AuthorityFile,
+    config: &Config,
+    passphrase: &Passphrase,
+    kind: CaKind,
+) -> Result<AuthorityKey, RegistryError> {
+    match config.authority_keys.key(kind)? {
+        Some(key) => Ok(key),
+        None => Ok(file::load_private(&file.key, passphrase)?.into()),
+    }
+}
+
+/// Removes what waited for certificates, now that they are there.
+pub(crate) fn remove_requested(directory: &Path, config: &Config) -> Result<(), RegistryError> {
+    let path = directory.join(REQUESTED);
+    let removed = config.disk.remove_dir_all(&path);
+    removed.map_err(io("remove", &path))
+}
+
+pub(crate) fn io(
     operation: &'static str,
     path: &Path,
 ) -> impl FnOnce(std::io::Error) -> RegistryError + use<> {
@@ -63,7 +154,36 @@ pub(crate) fn create(
     passphrases: &Passphrases,
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
-    let target = directory.join(FOLDER);
+    let requested = directory.join(REQUESTED);
+    if requested.try_exists().map_err(io("look at", &requested))? {
+        return Err(RegistryError::AuthoritiesRequested(directory.to_owned()));
+    }
+    appear(directory, config, |folder| {
+        fill(folder, config, passphrases, now)
+    })
+}
+
+/// Has the hierarchy appear at once, as `fill` makes it in a folder with an empty folder for lists.
+pub(crate) fn appear(
+    directory: &Path,
+    config: &Config,
+    fill: impl FnOnce(&Path) -> Result<(), RegistryError>,
+) -> Result<(), RegistryError> {
+    appear_as(directory, FOLDER, config, |folder| {
+        let crls = folder.join("crl");
+        let made = config.disk.create_dir_all(&crls);
+        made.map_err(io("create", &crls))?;
+        fill(folder)
+    })
+}
+
+fn appear_as(
+    directory: &Path,
+    name: &str,
+    config: &Config,
+    fill: impl FnOnce(&Path) -> Result<(), RegistryError>,
+) -> Result<(), RegistryError> {
+    let target = directory.join(name);
     if target.try_exists().map_err(io("look at", &target))? {
         return Err(RegistryError::AlreadyInitialised(directory.to_owned()));
     }
@@ -71,9 +191,9 @@ pub(crate) fn create(
     let disk = &*config.disk;
     disk.remove_dir_all(&unfinished)
         .map_err(io("remove", &unfinished))?;
-    let crls = unfinished.join("crl");
-    disk.create_dir_all(&crls).map_err(io("create", &crls))?;
-    fill(&unfinished, config, passphrases, now)?;
+    disk.create_dir_all(&unfinished)
+        .map_err(io("create", &unfinished))?;
+    fill(&unfinished)?;
     disk.rename(&unfinished, &target)
         .map_err(io("rename", &unfinished))?;
     disk.sync_dir(directory).map_err(io("flush", directory))
@@ -92,13 +212,7 @@ fn fill(
     let root = CertificateAuthority::create_root(&request, key, config.arc)?;
     save_certificate(disk, &folder.join("root.pem"), root.certificate())?;
     for kind in CaKind::ALL {
-        let key = PrivateKey::generate(config.authority_algorithm)?;
-        file::save_private_on(
-            disk,
-            &folder.join(authority_file(kind, "key")),
-            &key,
-            &passphrases.issuing,
-        )?;
+        let key = new_key(folder, config, &passphrases.issuing, kind)?;
         let certificate = root.issue(
             &self::request(Profile::IssuingCa(kind), key.spki(), config, now),
             now,
@@ -122,14 +236,12 @@ fn request(
     config: &Config,
     now: OffsetDateTime,
 ) -> CertificateRequest {
-    let name = match profile {
-        Profile::IssuingCa(kind) => format!("{} {kind} CA", config.organisation),
-        _ => format!("{} root CA", config.organisation),
-    };
-    let subject = Subject {
-        organisation: Some(config.organisation.clone()),
-        country: config.country.clone(),
-        ..Subject::new(name)
+    let country = config.country.as_deref();
+    let subject = match profile {
+        Profile::IssuingCa(kind) => {
+            CertifiedName::new(&config.organisation, country, kind).subject()
+        }
+        _ => root_subject(&config.organisation, country),
     };
     let validity = Validity::starting(now, config.lifetimes.of(profile));
     let mut request = CertificateRequest::new(profile, subject, spki, validity);
@@ -138,6 +250,15 @@ fn request(
         request.crl_url = config.crl_url("root");
     }
     request
+}
+
+/// The name of a root.
+pub(crate) fn root_subject(organisation: &str, country: Option<&str>) -> Subject {
+    Subject {
+        organisation: Some(organisation.to_owned()),
+        country: country.map(str::to_owned),
+        ..Subject::new(format!("{organisation} root CA"))
+    }
 }
 
 fn save_certificate(
@@ -158,11 +279,12 @@ pub(crate) fn load(
         return Err(RegistryError::NotInitialised(directory.to_owned()));
     }
     let folder = directory.join(FOLDER);
-    let root = file::load_chain(&folder.join("root.pem"))?.leaf().clone();
+    let root = root(directory)?;
     let mut authorities = BTreeMap::new();
     for kind in CaKind::ALL {
-        let chain = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
-        let key = file::load_private(&folder.join(authority_file(kind, "key")), passphrase)?;
+        let file = AuthorityFile::within(&folder, kind);
+        let chain = file::load_chain(&file.certificate)?;
+        let key = open_key(&file, config, passphrase, kind)?;
         let authority = CertificateAuthority::new(chain.leaf().clone(), key, config.arc)?;
         if authority.kind() != Some(kind) {
             return Err(RegistryError::WrongKind { expected: kind });
@@ -268,29 +390,52 @@ fn renew_root_crl(
 ) -> Result<bool, RegistryError> {
     let path = crl_path(directory, CrlName::Root);
     let der = fs::read(&path).map_err(io("read", &path))?;
-    // At its own date: what a list revokes stays revoked, however stale it is.
-    let issued = pki::crl::parse(&der)?.tbs_cert_list.this_update;
-    let issued = OffsetDateTime::from(issued.to_system_time());
-    let known = pki::crl::verify(&der, root.certificate(), issued)?;
-    let number = known
-        .window
-        .number
-        .iter()
-        .try_fold(0_u64, |n, byte| {
-            n.checked_mul(256)?.checked_add(u64::from(*byte))
-        })
-        .and_then(|n| n.checked_add(1))
-        .ok_or(RegistryError::Corrupt("CRL number"))?;
-    let mut entries = known.entries;
-    let new = new.filter(|new| entries.iter().all(|entry| entry.serial != new.serial));
-    let is_new = new.is_some();
-    entries.extend(new);
-    let crl = root.crl(
-        number,
-        &entries,
-        now,
-        now.saturating_add(config.lifetimes.authority),
-    )?;
+    let until = now.saturating_add(config.lifetimes.authority);
+    let (crl, added) = next_list(root, Some(&der), Vec::from_iter(new), now, until)?;
     file::write_atomic_on(&*config.disk, &path, &crl, PUBLIC_MODE)?;
-    Ok(is_new)
+    Ok(added > 0)
+}
+
+/// The root's list that follows `past`, with `new` on it, in DER; and how many of these were not on it before.
+pub(crate) fn next_list(
+    root: &CertificateAuthority,
+    past: Option<&[u8]>,
+    new: Vec<RevokedEntry>,
+    now: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<(Vec<u8>, usize), RegistryError> {
+    let (number, mut entries) = match past {
+        None => (1, Vec::new()),
+        Some(der) => {
+            let known = verified_list(der, root.certificate())?;
+            let number = list_number(&known)?.checked_add(1);
+            let number = number.ok_or(RegistryError::Corrupt("CRL number"))?;
+            (number, known.entries)
+        }
+    };
+    let before = entries.len();
+    for one in new {
+        if entries.iter().all(|entry| entry.serial != one.serial) {
+            entries.push(one);
+        }
+    }
+    let added = entries.len().saturating_sub(before);
+    Ok((root.crl(number, &entries, now, until)?, added))
+}
+
+/// Verifies the root's list at its own date: what a list revokes stays revoked, however stale it is.
+pub(crate) fn verified_list(
+    der: &[u8],
+    root: &Certificate,
+) -> Result<pki::crl::VerifiedCrl, RegistryError> {
+    let issued = pki::crl::parse(der)?.tbs_cert_list.this_update;
+    let issued = OffsetDateTime::from(issued.to_system_time());
+    Ok(pki::crl::verify(der, root, issued)?)
+}
+
+pub(crate) fn list_number(list: &pki::crl::VerifiedCrl) -> Result<u64, RegistryError> {
+    let number = list.window.number.iter().try_fold(0_u64, |n, byte| {
+        n.checked_mul(256)?.checked_add(u64::from(*byte))
+    });
+    number.ok_or(RegistryError::Corrupt("CRL number"))
 }

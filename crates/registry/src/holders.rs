@@ -360,7 +360,8 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
         | Profile::ServiceSigner
         | Profile::TrustBundleSigner
         | Profile::ServiceRecipient
-        | Profile::OcspSigner(_) => None,
+        | Profile::OcspSigner(_)
+        | Profile::CeremonySigner => None,
     }
 }
 

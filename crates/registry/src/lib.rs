@@ -59,6 +59,8 @@
 //! ```
 
 mod admission;
+mod authorities;
+pub mod ceremony;
 mod codes;
 mod completeness;
 mod config;
@@ -86,7 +88,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use access::PersonRecord;
-use audit::{AuditSink, Event};
+use audit::{Actor, AuditSink, Event};
 use pki::Certificate;
 use pki::crl::RevocationReason;
 use pki::issue::CertificateAuthority;
@@ -104,9 +106,12 @@ use crate::ocsp::Ocsp;
 use crate::validated::ValidatedPaths;
 
 pub use self::admission::Admitted;
+pub use self::authorities::{Delivery, Installed};
 pub use self::codes::OneTimeCode;
 pub use self::completeness::{Completeness, CompletenessReport, Gap};
-pub use self::config::{CRL_SHARDS, Config, Lifetimes, MAX_CRL_SHARDS, Passphrases, RENEWAL_GRACE};
+pub use self::config::{
+    AuthorityKeys, CRL_SHARDS, Config, Lifetimes, MAX_CRL_SHARDS, Passphrases, RENEWAL_GRACE,
+};
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
@@ -273,6 +278,46 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
         files::renew_authorities(directory, config, root_passphrase, kinds, now)
+    }
+
+    /// Certification requests (PEM) of the issuing authorities for a root that is elsewhere. A site that has no hierarchy
+    /// gets keys that wait for their certificates, and no other hierarchy from then on; asked again it requests the same.
+    /// Blocks for key derivation.
+    ///
+    /// # Errors
+    /// [`RegistryError`]: files, or a wrong passphrase.
+    pub fn request_authorities(
+        directory: &Path,
+        config: &Config,
+        passphrase: &Passphrase,
+    ) -> Result<Vec<(CaKind, String)>, RegistryError> {
+        authorities::request(directory, config, passphrase)
+    }
+
+    /// Installs a delivery: certificates of issuing authorities, and the
+    /// root's list. Where there is no hierarchy yet, the delivery names the root, and all authorities are certified. It is recorded before anything changes.
+    ///
+    /// Takes effect when the registry is opened next. Blocks for key derivation.
+    ///
+    /// # Errors
+    /// [`RegistryError::Ceremony`] if its record does not hold, [`RegistryError::NotInstalled`] if it does not fit, or
+    /// another reason; nothing has changed then, unless writing failed half-way through a renewal: then some
+    /// certificates are new, and installing again makes up for the rest.
+    pub fn install_authorities(
+        directory: &Path,
+        config: &Config,
+        passphrase: &Passphrase,
+        delivery: &Delivery<'_>,
+        record: (&dyn AuditSink, Actor),
+        now: OffsetDateTime,
+    ) -> Result<Installed, RegistryError> {
+        let checked = authorities::Checked::new(directory, config, passphrase, delivery, now)?;
+        let installed = checked.describe();
+        let (sink, who) = record;
+        let recorded = sink.record(installed.event(who, now));
+        recorded.map_err(RegistryError::Audit)?;
+        checked.install(directory, config, passphrase)?;
+        Ok(installed)
     }
 
     /// Opens the registry, renews the revocation lists and fills the status cache.

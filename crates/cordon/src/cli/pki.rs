@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::authorities::{Ceremony, InstallAuthorities, RequestAuthorities};
 use super::site_args::SiteArgs;
 
 /// `cordon pki …`.
@@ -48,6 +49,24 @@ pub(crate) enum Pki {
         #[arg(long, value_name = "FILE")]
         root_passphrase_file: PathBuf,
     },
+    /// Use the root's key on a machine without a network, by a script, with a signed transcript.
+    #[command(subcommand)]
+    Ceremony(Ceremony),
+    /// Write certification requests of the issuing authorities, for a root that is elsewhere.
+    ///
+    /// In an empty data folder this makes the authorities' keys, and `cordon up` waits for their certificates instead of
+    /// making a root of its own. Of a site that has its authorities, their keys are requested once more, to renew them.
+    #[command(after_help = "Example:
+  cordon pki request-authorities --data /var/lib/cordon --out /media/stick
+Then hold a ceremony with these requests, and `cordon pki install-authorities`.")]
+    RequestAuthorities(RequestAuthorities),
+    /// Install what a ceremony made: certificates of the issuing authorities, and the root's revocation list.
+    ///
+    /// The ceremony's record is checked first. Takes effect at the next start of the site.
+    #[command(after_help = "Examples:
+  cordon pki install-authorities /media/stick/0001 --data /var/lib/cordon --root-sha256 3f0c…
+  cordon pki install-authorities /media/stick/0002 --data /var/lib/cordon")]
+    InstallAuthorities(InstallAuthorities),
     /// Renew a certificate of this host over EST, with a new key, when two thirds of its life are over.
     #[command(after_help = "Examples:
   cordon pki renew --file /etc/cordon/gateway.pem --server pki.example.org:8445 --root root.pem

@@ -1,6 +1,8 @@
 //! One module per command; each parses no more than its arguments and calls a crate.
 
 pub(crate) mod audit;
+mod authorities;
+mod ceremony;
 pub(crate) mod config;
 pub(crate) mod directory;
 pub(crate) mod evidence;

@@ -10,9 +10,10 @@ use vpn::firewall::Firewall;
 use vpn::host::{self, Finding, Host, Severity};
 
 use super::vpn_client::{Request, ask};
-use super::vpn_load::{folder_of, load_all, read_settings, start_signer};
+use super::vpn_load::{folder_of, load_all, read_settings};
 use super::{print, text, vpn_firewall};
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::key_process;
 
 pub(crate) async fn run(path: &Path, json: bool) -> Outcome {
     let found = findings(path).await?;
@@ -65,7 +66,7 @@ pub(super) fn line(finding: &Finding) -> String {
 pub(super) async fn findings(path: &Path) -> Outcome<Vec<Finding>> {
     let file = read_settings(path)?;
     let folder = folder_of(path);
-    let signer = start_signer()?;
+    let signer = key_process::start()?;
     let mut found = Vec::new();
     let config = match load_all(path, &file, &signer) {
         Ok(loaded) => {

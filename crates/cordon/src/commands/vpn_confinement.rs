@@ -6,8 +6,9 @@ use keyhost::KeyHost;
 use toml::{Table, Value};
 use vpn::confinement::{self, ConfinementError, Files};
 
-use super::vpn_load::{read_settings, start_signer};
+use super::vpn_load::read_settings;
 use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::key_process;
 
 /// Folders that systemd makes for a service.
 const OF_SERVICE: [&str; 2] = ["STATE_DIRECTORY", "RUNTIME_DIRECTORY"];
@@ -21,7 +22,7 @@ const OF_SERVICE: [&str; 2] = ["STATE_DIRECTORY", "RUNTIME_DIRECTORY"];
 pub(crate) fn begin(config: &Path) -> Outcome<KeyHost> {
     let hint = "see docs/tunnels/security.md, \"What the daemon cannot do\"";
     confinement::forbid_dumps().or_hint("the tunnels cannot start", hint)?;
-    let signer = start_signer()?;
+    let signer = key_process::start()?;
     let text = read_settings(config)?;
     let table: Table = toml::from_str(&text).map_err(|error| {
         let error = anyhow::anyhow!("{}: {error}", config.display());

@@ -1,6 +1,5 @@
 //! Reading what a daemon of tunnels works with: its file, the files that this names, the process with the private keys.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use keyhost::{KeyHost, secret_file};
@@ -116,14 +115,4 @@ pub(super) fn load_all(
         true => Ok(loaded),
         false => Err(mistakes),
     }
-}
-
-/// Starts the process with the private keys: this program once more, even if its file has been replaced.
-pub(crate) fn start_signer() -> Outcome<KeyHost> {
-    let mut command = std::process::Command::new("/proc/self/exe");
-    command.arg0("cordon").args(["vpn", "signer"]);
-    KeyHost::start(command).or_hint(
-        "the process with the private keys does not start",
-        "check that /proc is mounted, and the limit on processes",
-    )
 }

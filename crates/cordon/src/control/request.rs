@@ -74,6 +74,13 @@ pub(crate) enum Request {
     RenewAuthorities {
         root_passphrase: Zeroizing<String>,
     },
+    /// Install what a ceremony made.
+    InstallAuthorities {
+        ceremony: PathBuf,
+        root_sha256: Option<String>,
+        /// Of the authorities' keys.
+        passphrase: Zeroizing<String>,
+    },
     /// Take a tunnel daemon's events over into the central log.
     Journal {
         /// Number of the first in the daemon's journal.
@@ -170,7 +177,8 @@ impl Request {
             | Self::Enable { .. }
             | Self::Export { .. }
             | Self::Quarantine(_)
-            | Self::RenewAuthorities { .. } => Need::Administrator,
+            | Self::RenewAuthorities { .. }
+            | Self::InstallAuthorities { .. } => Need::Administrator,
         }
     }
 
@@ -196,6 +204,7 @@ impl Request {
             Self::Quarantine(_) => "quarantine",
             Self::Registration(_) => "request",
             Self::RenewAuthorities { .. } => "renew-authorities",
+            Self::InstallAuthorities { .. } => "install-authorities",
             Self::Journal { .. } => "journal",
         }
     }

@@ -10,12 +10,13 @@ use audit::SharedLog;
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pool::{Pool, Share};
-use registry::{Passphrases, Registry};
+use registry::{Passphrases, Registry, RegistryError};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
 use super::{
-    Site, algorithm, newest_log_index, open_audit, registry_settings, renew_authorities, role,
+    Site, algorithm, newest_log_index, open_audit, private, registry_settings, renew_authorities,
+    role,
 };
 use crate::cli::SiteArgs;
 use crate::config::Config;
@@ -150,16 +151,6 @@ impl Site {
     }
 }
 
-/// The data folder holds keys and evidence: nobody else has business in it.
-fn private(data: &Path) -> Outcome {
-    use std::os::unix::fs::PermissionsExt as _;
-    let rights = std::fs::Permissions::from_mode(0o700);
-    std::fs::set_permissions(data, rights).or_hint(
-        format!("cannot close {} to others", data.display()),
-        "check the folder's owner",
-    )
-}
-
 /// Renews authorities that are due, where the root's key is at hand and opens with the site's own
 /// passphrase. Elsewhere health and metrics ask for a person years before.
 async fn renew_due_authorities(
@@ -219,12 +210,16 @@ async fn open_registry(
             };
             Registry::init(&data, &settings, &passphrases, now)
         });
-        made.await
-            .or_hint("cannot make the certificate authorities", "try again")?
-            .or_hint(
-                "cannot make the certificate authorities",
-                "check the data folder",
-            )?;
+        let made = made
+            .await
+            .or_hint("cannot make the certificate authorities", "try again")?;
+        let hint = match made {
+            Err(RegistryError::AuthoritiesRequested(_)) => {
+                "install what the ceremony made with `cordon pki install-authorities`"
+            }
+            _ => "check the data folder",
+        };
+        made.or_hint("cannot make the certificate authorities", hint)?;
     }
     renew_due_authorities(data, &settings, secret, audit, now).await?;
     Registry::open(data, settings, secret, role(audit, "registry")?, now)

@@ -55,6 +55,10 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             common_name: "gateway-1".into(),
             ..base
         },
+        Profile::CeremonySigner => Subject {
+            common_name: "ceremony 0001".into(),
+            ..base
+        },
         Profile::TrustBundleSigner => Subject {
             common_name: "Trust Bundle".into(),
             ..base

@@ -81,7 +81,7 @@ fn no_profile_has_a_finding() {
             }
         }
     }
-    assert_eq!(files.len(), 6 + (6 * 15 - 1) + 5 * 15);
+    assert_eq!(files.len(), 6 + (6 * 16 - 1) + 5 * 16);
     lint("lint_pkix_cert", &[], &files);
 }
 

@@ -468,7 +468,7 @@ fn authorities_issue_only_what_they_are_for() {
         for profile in Profile::ALL {
             let right = match (authority.kind(), profile) {
                 (_, Profile::Root) => false,
-                (None, profile) => profile.is_ca(),
+                (None, profile) => profile.issued_by().is_none(),
                 (Some(kind), profile) => profile.issued_by() == Some(kind),
             };
             let outcome = authority.issue(&request(profile, &key), NOW);

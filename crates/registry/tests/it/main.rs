@@ -6,6 +6,7 @@
 )]
 
 mod carrying_out;
+mod ceremony;
 mod codes;
 mod completeness;
 mod crash;

@@ -1,0 +1,126 @@
+//! `cordon pki request-authorities`, `install-authorities`: the site's side of a root that is elsewhere.
+
+use std::path::Path;
+
+use audit::AuditSink;
+use pki::key::Passphrase;
+use registry::{Delivery, Registry};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use super::ceremony::ungrouped;
+use crate::administration;
+use crate::cli::{InstallAuthorities, RequestAuthorities, SiteArgs};
+use crate::config::Config;
+use crate::control::{Request, ask};
+use crate::failure::{Failure, OrHint as _, Outcome};
+use crate::site::{open_audit, private, registry_settings};
+
+const CHECK: &str = "check the folder's rights and its disk";
+
+/// Opens no site: one that waits for its authorities has none, and its keys are all that is needed.
+pub(crate) fn request(args: &RequestAuthorities, json: bool) -> Outcome {
+    let (config, secret) = prepare(&args.site)?;
+    durable::create_dir_all(&args.out).or_hint(
+        format!("cannot make the folder {}", args.out.display()),
+        "name another folder with --out",
+    )?;
+    let settings = registry_settings(&config);
+    let secret = Passphrase::new(secret);
+    let requests = Registry::request_authorities(&args.site.data, &settings, &secret);
+    let requests = requests.or_hint(
+        "cannot make the requests",
+        "check the data folder, and --passphrase-file",
+    )?;
+    let mut files = Vec::new();
+    for (kind, pem) in requests {
+        let file = args.out.join(format!("{kind}-ca.csr"));
+        let written = durable::write_new(&file, pem.as_bytes(), 0o644);
+        written.or_hint(
+            format!("cannot write {}", file.display()),
+            "name an empty folder with --out; asked again, the same keys are requested",
+        )?;
+        files.push(file);
+    }
+    let shown: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
+    let summary = format!(
+        "wrote {}\ncarry them to the root, hold a ceremony, and install what it makes with \
+         `cordon pki install-authorities`",
+        shown.join("\n      "),
+    );
+    super::print(json, &json!({ "requests": files }), &summary)
+}
+
+pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
+    let root_sha256 = args.root_sha256.as_deref().map(ungrouped);
+    let ceremony = std::path::absolute(&args.ceremony).or_hint("the ceremony's folder", CHECK)?;
+    let data = &args.site.data;
+    let established = Registry::is_initialised(data).or_hint("cannot look into --data", CHECK)?;
+    let value = if established {
+        let secret = commandline::passphrase(data, args.site.passphrase_file.as_deref())?;
+        let passphrase = String::from_utf8(secret.to_vec())
+            .map(Zeroizing::new)
+            .or_hint("the passphrase is not text", "name another file")?;
+        let request = Request::InstallAuthorities {
+            ceremony,
+            root_sha256,
+            passphrase,
+        };
+        ask(&args.site, request).await?
+    } else {
+        first(args, &ceremony, root_sha256.as_deref())?
+    };
+    let names = super::list(&value, "authorities").iter();
+    let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+    let certified = match names.as_slice() {
+        [] => "no certificates".to_owned(),
+        names => format!("the certificates of {}", names.join(", ")),
+    };
+    let next = if established { "restart" } else { "start" };
+    let summary = format!(
+        "installed {certified} and the root's revocation list, of ceremony {} ({})\n{next} the site for them to take effect",
+        value.get("ceremony").unwrap_or(&Value::Null),
+        super::text(&value, "title"),
+    );
+    super::print(json, &value, &summary)
+}
+
+/// Where there is no site yet that could be asked.
+fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outcome<Value> {
+    if root.is_none() {
+        return Err(Failure::usage(
+            "this site has no root yet",
+            "name the root with --root-sha256, as people wrote it down at the ceremony",
+        ));
+    }
+    let data = &args.site.data;
+    let (config, secret) = prepare(&args.site)?;
+    let secret = Passphrase::new(secret);
+    let now = OffsetDateTime::now_utc();
+    let audit = open_audit(data, &secret, &config.site.log_origin)?;
+    let role = audit.role("registry").or_hint("the audit log", CHECK)?;
+    let delivery = Delivery {
+        folder: ceremony,
+        root,
+    };
+    let settings = registry_settings(&config);
+    let record = (&role as &dyn AuditSink, crate::console::this_process());
+    let installed = Registry::install_authorities(data, &settings, &secret, &delivery, record, now);
+    let installed = installed.or_hint(
+        "cannot install the authorities",
+        "check the ceremony's folder with `cordon pki ceremony check`",
+    )?;
+    Ok(administration::describe(&installed))
+}
+
+fn prepare(site: &SiteArgs) -> Outcome<(Config, Zeroizing<Vec<u8>>)> {
+    let config = Config::load(site.config.as_deref())?;
+    durable::create_dir_all(&site.data).or_hint(
+        format!("cannot make the data folder {}", site.data.display()),
+        "name another folder with --data, or check its rights",
+    )?;
+    private(&site.data)?;
+    let secret = commandline::passphrase(&site.data, site.passphrase_file.as_deref())?;
+    Ok((config, secret))
+}

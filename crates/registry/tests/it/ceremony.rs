@@ -1,0 +1,214 @@
+//! A crash at every step of a ceremony, and of installing what it made.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use audit::MemorySink;
+use durable::SharedDisk;
+use durable::testing::{RecordingDisk, Tree};
+use pki::clearance::Clearance;
+use pki::crl::RevocationReason;
+use pki::key::KeyAlgorithm;
+use pki::oid::ExtensionArc;
+use pki::profile::CaKind;
+use registry::ceremony::perform::{Attendance, Performed, Setting, perform};
+use registry::ceremony::script::{Act, Participant, Script};
+use registry::ceremony::transcript::Program;
+use registry::ceremony::{CeremonyError, check};
+use registry::{Config, Delivery, Registry};
+use time::{Duration, OffsetDateTime};
+
+use crate::fixture::{NOW, SECRETS, config, open, registrar};
+use crate::steps::quick_folder;
+
+/// One participant, who agrees to everything at a fixed time.
+struct Room(OffsetDateTime);
+
+impl Attendance for Room {
+    fn confirm(
+        &mut self,
+        _: usize,
+        _: &str,
+        participants: &[Participant],
+    ) -> Result<Vec<String>, CeremonyError> {
+        Ok(participants.iter().map(|one| one.name.clone()).collect())
+    }
+
+    fn now(&self) -> OffsetDateTime {
+        self.0
+    }
+}
+
+fn script(acts: Vec<Act>) -> Script {
+    Script {
+        title: "Test".into(),
+        organisation: "LEA-EU".into(),
+        country: Some("EU".into()),
+        crl_base_url: None,
+        list_days: 400,
+        participants: vec![Participant {
+            name: "A. Example".into(),
+            duty: "witness".into(),
+        }],
+        acts,
+    }
+}
+
+fn first() -> Script {
+    let root = Act::CreateRoot {
+        algorithm: KeyAlgorithm::EcdsaP256,
+        years: 20,
+    };
+    let certify = |kind: CaKind| Act::CertifyAuthority {
+        kind,
+        request: format!("{kind}.csr"),
+        highest_clearance: Clearance::Secret,
+        years: 10,
+    };
+    let authorities = CaKind::ALL.map(certify);
+    script([vec![root], authorities.into()].concat())
+}
+
+fn hold(
+    script: &Script,
+    folder: &Path,
+    inputs: &Path,
+    now: OffsetDateTime,
+    disk: SharedDisk,
+) -> Result<Performed, CeremonyError> {
+    let setting = Setting {
+        folder,
+        script,
+        script_text: b"as agreed",
+        inputs,
+        passphrase: &SECRETS.root,
+        program: Program {
+            version: "0".into(),
+            digest: String::new(),
+        },
+        arc: ExtensionArc::default(),
+        disk,
+    };
+    perform(&setting, &mut Room(now))
+}
+
+/// Requests of a site in `folder`, for scripts in the same.
+fn request(folder: &Path) {
+    for (kind, pem) in Registry::request_authorities(folder, &config(), &SECRETS.issuing).unwrap() {
+        std::fs::write(folder.join(format!("{kind}.csr")), pem).unwrap();
+    }
+}
+
+fn different(disk: &RecordingDisk, folder: &Path, there: &Tree) -> Vec<durable::testing::Crash> {
+    let mut seen = HashSet::new();
+    let mut crashes = disk.crashes(folder, there);
+    crashes.retain(|crash| seen.insert(crash.tree.fingerprint()));
+    assert!(crashes.len() > 20, "{}", crashes.len());
+    crashes
+}
+
+#[test]
+fn ceremony_that_crashes_anywhere_is_whole_or_none_and_has_its_key() {
+    let inputs = quick_folder();
+    request(inputs.path());
+    let folder = quick_folder();
+    let there = Tree::read_settled(folder.path()).unwrap();
+    let disk = Arc::new(RecordingDisk::default());
+    hold(&first(), folder.path(), inputs.path(), NOW, disk.clone()).unwrap();
+    let (mut whole, mut none) = (0, 0);
+    for crash in different(&disk, folder.path(), &there) {
+        let what = &crash.what;
+        let after = quick_folder();
+        crash.tree.write(after.path()).unwrap();
+        match check::all(after.path()) {
+            Err(CeremonyError::Unfinished(left)) => {
+                none += 1;
+                std::fs::remove_dir_all(left).unwrap();
+                // The key may be there without its certificate: that is said, and nothing is made over it.
+                let again = hold(&first(), after.path(), inputs.path(), NOW, durable::real());
+                match again {
+                    Err(CeremonyError::Unfinished(key)) => assert!(key.ends_with("root.key")),
+                    other => drop(other.unwrap_or_else(|error| panic!("{what}: {error}"))),
+                }
+            }
+            Ok(held) if held.is_empty() => none += 1,
+            Ok(held) => {
+                whole += 1;
+                assert_eq!(held.len(), 1, "{what}");
+                let next = script(vec![Act::IssueList {}]);
+                let again = hold(&next, after.path(), inputs.path(), NOW, durable::real());
+                again.unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    assert!(whole > 0 && none > 0, "{whole} {none}");
+}
+
+#[tokio::test]
+async fn installing_that_crashes_anywhere_leaves_a_site_that_opens_or_installs_again() {
+    let folder = quick_folder();
+    request(folder.path());
+    let root = quick_folder();
+    let held = hold(&first(), root.path(), folder.path(), NOW, durable::real()).unwrap();
+    let there = Tree::read_settled(folder.path()).unwrap();
+    let disk = Arc::new(RecordingDisk::default());
+    let install = |folder: &Path, disk: SharedDisk| {
+        let config = Config { disk, ..config() };
+        let delivery = Delivery {
+            folder: &held.folder,
+            root: Some(&held.transcript.root),
+        };
+        let sink = MemorySink::default();
+        let record = (&sink as &dyn audit::AuditSink, registrar());
+        Registry::install_authorities(folder, &config, &SECRETS.issuing, &delivery, record, NOW)
+    };
+    install(folder.path(), disk.clone()).unwrap();
+    let mut opened = 0;
+    for crash in different(&disk, folder.path(), &there) {
+        let after = quick_folder();
+        crash.tree.write(after.path()).unwrap();
+        if !Registry::is_initialised(after.path()).unwrap() {
+            install(after.path(), durable::real())
+                .unwrap_or_else(|e| panic!("{}: {e}", crash.what));
+        }
+        opened += 1;
+        // A tenth of them, as each opens a database.
+        if opened % 10 == 0 {
+            open(after.path(), Arc::new(MemorySink::default()))
+                .await
+                .close()
+                .await;
+        }
+    }
+}
+
+#[test]
+fn clock_that_went_back_holds_no_ceremony() {
+    let (inputs, folder) = (quick_folder(), quick_folder());
+    request(inputs.path());
+    let hold = |script, now| hold(&script, folder.path(), inputs.path(), now, durable::real());
+    hold(first(), NOW).unwrap();
+    let list = || script(vec![Act::IssueList {}]);
+    let early = hold(list(), NOW - Duration::HOUR);
+    assert!(matches!(early, Err(CeremonyError::Clock(_))), "{early:?}");
+    hold(list(), NOW).unwrap();
+}
+
+#[test]
+fn what_else_is_in_a_file_does_not_become_public() {
+    let (inputs, folder) = (quick_folder(), quick_folder());
+    request(inputs.path());
+    let held = hold(&first(), folder.path(), inputs.path(), NOW, durable::real()).unwrap();
+    let secret = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+    let certificate = std::fs::read_to_string(held.folder.join("devices-ca.pem")).unwrap();
+    std::fs::write(inputs.path().join("both.pem"), certificate + secret).unwrap();
+    let revoke = script(vec![Act::RevokeAuthority {
+        certificate: "both.pem".into(),
+        reason: RevocationReason::CaCompromise,
+    }]);
+    let held = hold(&revoke, folder.path(), inputs.path(), NOW, durable::real()).unwrap();
+    let kept = std::fs::read_to_string(held.folder.join("both.pem")).unwrap();
+    assert!(kept.contains("BEGIN CERTIFICATE") && !kept.contains("PRIVATE"));
+}
