@@ -45,6 +45,10 @@ def certificates(suite, lab):
 def suites(suite, lab):
     for ike, esp in [
         ("aes256-sha256-prfsha256-modp2048", "aes256-sha256-modp2048"),
+        ("aes128ccm8-prfsha256-x25519", "aes128ccm8-x25519"),
+        ("aes256ccm16-prfsha256-x25519", "aes256ccm16-x25519"),
+        ("aes128ctr-sha256-prfsha256-x25519", "aes128ctr-sha256-x25519"),
+        ("aes192-sha256-prfsha256-x25519", "aes192-sha256-x25519"),
         ("aes128-sha1-prfsha1-ecp256", "aes128-sha1-ecp256"),
         ("aes256-sha512-prfsha512-modp3072", "aes256-sha512-modp3072"),
         ("aes256gcm16-prfsha384-ecp384", "aes256gcm16-ecp384"),

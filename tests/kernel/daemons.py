@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,25 @@ mode = "{mode}"
         return self.children()[0]
 
 
+def padded_sizes():
+    """Sizes of the ESP packets in UDP on the cable by source, while packets of several sizes go both ways."""
+    with vpn.network_of(OURS):
+        cable = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+    with cable:
+        cable.bind(("cable", 0))
+        cable.setblocking(False)
+        for size in (8, 500, 1000):
+            output(OURS, "ping", "-n", "-q", "-c", 2, "-i", "0.2", "-W", 5, "-s", size, INSIDE[LINUX])
+        sizes = {}
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                packet = cable.recv(65536)
+                # Not IKE, whose messages begin with four zeros there.
+                if packet[0] == 0x45 and packet[9] == 17 and any(packet[28:32]):
+                    sizes.setdefault(socket.inet_ntoa(packet[12:16]), set()).add(len(packet))
+    return sizes[OUTSIDE[OURS]], sizes[OUTSIDE[LINUX]]
+
+
 class Charon:
     """strongSwan with the kernel's IPsec."""
 
@@ -207,6 +227,7 @@ connections {
         mode = %(mode)s
         %(selectors)s
         esp_proposals = %(esp)s
+        %(child)s
       }
     }
   }
@@ -218,7 +239,8 @@ secrets {
 }
 """
 
-    def __init__(self, folder, mode="tunnel", encapsulation="udp", esp="aes128gcm16-x25519", mobike="no", remote=None):
+    def __init__(self, folder, mode="tunnel", encapsulation="udp", esp="aes128gcm16-x25519", mobike="no", remote=None,
+                 child=""):
         self.folder = folder / "charon"
         self.swanctl = self.folder / "swanctl"
         self.swanctl.mkdir(parents=True)
@@ -227,7 +249,7 @@ secrets {
         selectors = f"local_ts = {NETS[LINUX]}\n        remote_ts = {NETS[OURS]}" if mode == "tunnel" else ""
         (self.swanctl / "swanctl.conf").write_text(self.CONNECTION % {
             "theirs": OUTSIDE[LINUX], "remote": remote or OUTSIDE[OURS], "mode": mode, "selectors": selectors,
-            "esp": esp, "secret": SECRET, "encap": "yes" if encapsulation == "udp" else "no", "mobike": mobike,
+            "esp": esp, "child": child, "secret": SECRET, "encap": "yes" if encapsulation == "udp" else "no", "mobike": mobike,
         })
         self.uri = f"unix://{self.folder}/vici.sock"
 

@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from daemons import LINUX, OURS, Charon, Daemon, address_on_loopback, carries, nothing_is_left, run_cases
+from daemons import (
+    LINUX, OURS, Charon, Daemon, address_on_loopback, carries, nothing_is_left, padded_sizes, run_cases,
+)
 from vpn import network, output, wait_for
 
 GCM = 'esp = [{ encryption = ["aes-128-gcm"], groups = ["x25519"], extended_sequence = %s }]'
@@ -20,6 +22,11 @@ ALGORITHMS = {
     "AES-GCM": ("aes128gcm16-x25519", GCM),
     "AES-CBC with SHA-2": ("aes256-sha256-x25519", CBC),
     "ChaCha20-Poly1305": ("chacha20poly1305-x25519", GCM.replace("aes-128-gcm", "chacha20-poly1305")),
+    "AES-CCM-8": ("aes128ccm8-x25519", GCM.replace("aes-128-gcm", "aes-128-ccm-8")),
+    "AES-CCM": ("aes256ccm16-x25519", GCM.replace("aes-128-gcm", "aes-256-ccm")),
+    "AES-CTR": ("aes256ctr-sha256-x25519", CBC.replace("aes-256-cbc", "aes-256-ctr")),
+    "AES-GMAC": ("aes256gmac-x25519", GCM.replace("aes-128-gcm", "aes-256-gmac")),
+    "AES-GCM with 192 bits": ("aes192gcm16-x25519", GCM.replace("aes-128-gcm", "aes-192-gcm")),
 }
 CASES = [
     ("tunnel", "udp", "AES-GCM", False, OURS),
@@ -27,6 +34,12 @@ CASES = [
     ("transport", "native", "AES-CBC with SHA-2", False, OURS),
     ("transport", "auto", "ChaCha20-Poly1305", True, LINUX),
     ("transport", "udp", "AES-GCM", False, OURS),
+    ("tunnel", "udp", "AES-CCM-8", True, OURS),
+    ("transport", "native", "AES-CCM", False, LINUX),
+    ("tunnel", "native", "AES-CTR", True, LINUX),
+    ("tunnel", "udp", "AES-GMAC", True, OURS),
+    ("transport", "native", "AES-GMAC", False, LINUX),
+    ("tunnel", "udp", "AES-GCM with 192 bits", False, LINUX),
 ]
 
 
@@ -52,10 +65,24 @@ def beside_charon(mode, encapsulation, algorithm, esn, by, folder):
     nothing_is_left(OURS)
 
 
+def padding(folder):
+    """Each pads what it sends; the other takes the padding."""
+    with address_on_loopback(), Charon(folder, child="tfc_padding = 1100"):
+        with Daemon(OURS, folder, esp=GCM % "false", starts=True, child="tfc_padding = 1200") as daemon:
+            daemon.up()
+            ours, theirs = padded_sizes()
+            # The same algorithms, so the rest is the same.
+            assert len(ours) == len(theirs) == 1 and max(ours) - max(theirs) == 100, (ours, theirs)
+            carries()
+    nothing_is_left(OURS)
+
+
 def main():
     network()
     name = lambda case: "beside charon: " + " ".join(map(str, case))
-    return run_cases([(name(case), partial(beside_charon, *case)) for case in CASES])
+    cases = [(name(case), partial(beside_charon, *case)) for case in CASES]
+    cases.append(("beside charon: traffic-flow padding both ways", padding))
+    return run_cases(cases)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from daemons import (
-    CORDON, INSIDE, LINUX, NETS, OURS, OUTSIDE, Charon, Daemon, address_on_loopback, carries, nothing_is_left, pings,
-    run_cases,
+    CORDON, INSIDE, LINUX, NETS, OURS, OUTSIDE, Charon, Daemon, address_on_loopback, carries, nothing_is_left,
+    padded_sizes, pings, run_cases,
 )
 from ike import ALGORITHMS
 from vpn import inside, network, output, shell, wait_for
@@ -87,6 +87,17 @@ def beside_ours(by, carrier, folder):
             assert counters["established"] == 1, counters
             other.tell("down", "peer")
             one.says("IKE SA down", "closed by the peer")
+    nothing_is_left(OURS)
+
+
+def padding(folder):
+    """The kernel pads what it sends, and takes the padding of our own packet path."""
+    with kernel(folder, starts=True, child="tfc_padding = 1200") as one:
+        with Daemon(LINUX, folder, esp=PLAIN, child="tfc_padding = 1200"):
+            one.up()
+            ours, theirs = padded_sizes()
+            assert ours == theirs and len(ours) == 1, (ours, theirs)
+            carries()
     nothing_is_left(OURS)
 
 
@@ -193,11 +204,16 @@ def main():
             (OURS, "native", "AES-CBC with SHA-2", False),
             (LINUX, "udp", "AES-CBC with SHA-2", True),
             (OURS, "udp", "ChaCha20-Poly1305", True),
+            (LINUX, "udp", "AES-CCM-8", False),
+            (OURS, "native", "AES-CCM", True),
+            (OURS, "udp", "AES-CTR", True),
+            (LINUX, "native", "AES-GMAC", True),
         ]
     ]
     for by, carrier in [(OURS, "udp"), (LINUX, "native")]:
         cases.append((f"ours in user space: both replace keys all the time, {carrier}, started by {by}",
                       partial(beside_ours, by, carrier)))
+    cases.append(("traffic-flow padding both ways", padding))
     cases.append(("killed, and started again", killed))
     cases.append(("it moves to another address", partial(moves, OURS)))
     cases.append(("its peer moves to another address", partial(moves, LINUX)))

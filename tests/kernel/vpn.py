@@ -31,6 +31,11 @@ SUITES = {
     ("aes-128-cbc", "hmac-sha2-256-128"): (16, 32),
     ("null", "hmac-sha2-512-256"): (0, 64),
     (None, "hmac-sha2-256-128"): (0, 32),
+    ("aes-256-ccm", None): (35, 0),
+    ("aes-128-ccm-8", None): (19, 0),
+    ("aes-256-ctr", "hmac-sha2-256-128"): (36, 32),
+    ("aes-256-gmac", None): (36, 0),
+    ("aes-192-gcm", None): (28, 0),
 }
 # Suite, mode, carrier, address family outside, 64-bit sequence numbers.
 CASES = [
@@ -41,6 +46,11 @@ CASES = [
     (("aes-256-gcm", None), "transport", "udp", 4, "true"),
     (("null", "hmac-sha2-512-256"), "transport", "none", 6, "false"),
     ((None, "hmac-sha2-256-128"), "transport", "none", 4, "true"),
+    (("aes-256-ccm", None), "tunnel", "udp", 4, "true"),
+    (("aes-128-ccm-8", None), "transport", "none", 6, "false"),
+    (("aes-256-ctr", "hmac-sha2-256-128"), "tunnel", "none", 6, "true"),
+    (("aes-256-gmac", None), "tunnel", "udp", 4, "true"),
+    (("aes-192-gcm", None), "tunnel", "none", 4, "true"),
 ]
 SECONDS = 30
 CLONE_NEWNET = 0x40000000

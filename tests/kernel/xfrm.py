@@ -29,7 +29,10 @@ INNER = {SEAL: "10.1.0.0/16", OPEN: "10.2.0.0/16"}
 ENCRYPTION = {
     "NULL": "enc ecb(cipher_null) ''",
     "AES-CBC": "enc cbc(aes) {key}",
+    "AES-CTR": "enc rfc3686(ctr(aes)) {key}",
+    "AES-CCM": "aead rfc4309(ccm(aes)) {key} {icv}",
     "AES-GCM": "aead rfc4106(gcm(aes)) {key} 128",
+    "AES-NULL-GMAC": "aead rfc4543(gcm(aes)) {key} 128",
     "CHACHA20-POLY1305": "aead rfc7539esp(chacha20,poly1305) {key} 128",
 }
 INTEGRITY = {
@@ -104,7 +107,8 @@ class Namespace:
             name, key, bits = INTEGRITY[case["integrity"]].split()
             algorithms += ["auth-trunc", name, "0x" + case["integrity_key"], bits]
         if case["encryption"]:
-            words = ENCRYPTION[case["encryption"]].format(key="0x" + case["encryption_key"])
+            words = ENCRYPTION[case["encryption"]].format(
+                key="0x" + case["encryption_key"], icv=8 * case["encryption_icv"])
             algorithms.append(words)
         flags = ["align4"] if case["protocol"] == "ah" and not case["v6"] else []
         # An inner packet of another family than the outer one.

@@ -66,6 +66,7 @@ fn connection(side: u8) -> Connection {
         }],
         rekey_after: None,
         liveness: None,
+        retransmission: None,
         unique: ikev2::Unique::Replace,
     }
 }

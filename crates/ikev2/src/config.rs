@@ -184,6 +184,37 @@ pub enum Unique {
     Never,
 }
 
+/// Times of a request that nobody answers (RFC 7296 §2.4 leaves them to the implementation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retransmission {
+    /// Wait before the first retransmission.
+    pub timeout: Duration,
+    /// Hundredths: each further wait is as many times as long as the one before.
+    pub factor: u32,
+    /// Longest wait.
+    pub limit: Duration,
+    /// Transmissions, the first one counted, after which the peer counts as gone.
+    pub transmissions: u32,
+}
+
+impl Retransmission {
+    /// The wait that follows one of this length.
+    pub(crate) fn after(&self, wait: Duration) -> Duration {
+        let longer = wait.saturating_mul(self.factor).checked_div(100);
+        longer.unwrap_or(self.limit).min(self.limit)
+    }
+
+    /// From the first transmission until the peer counts as gone.
+    pub fn total(&self) -> Duration {
+        let mut wait = self.timeout;
+        (0..self.transmissions).fold(Duration::ZERO, |sum, _| {
+            let sum = sum.saturating_add(wait);
+            wait = self.after(wait);
+            sum
+        })
+    }
+}
+
 /// A relation to a peer, or to a kind of peers.
 #[derive(Clone)]
 pub struct Connection {
@@ -220,6 +251,8 @@ pub struct Connection {
     pub liveness: Option<Duration>,
     /// How many IKE SAs with one identity there are.
     pub unique: Unique,
+    /// When requests are repeated, and how often; as the endpoint's [`Limits`] say if none.
+    pub retransmission: Option<Retransmission>,
 }
 
 impl Connection {
@@ -305,6 +338,18 @@ pub struct Limits {
     pub children: usize,
     /// Intentions that wait for their turn in one IKE SA.
     pub queue: usize,
+}
+
+impl Limits {
+    /// Times of connections without ones of their own.
+    pub const fn retransmission(&self) -> Retransmission {
+        Retransmission {
+            timeout: self.retransmit_first,
+            factor: 200,
+            limit: self.retransmit_max,
+            transmissions: self.transmissions,
+        }
+    }
 }
 
 impl Default for Limits {

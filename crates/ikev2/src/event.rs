@@ -286,6 +286,9 @@ pub struct ChildUp {
     pub remote: Vec<TrafficSelector>,
     /// Tunnel or transport.
     pub mode: Mode,
+    /// Whether packets to the peer may have traffic-flow padding (RFC 4303 §2.7): in tunnel mode, unless it said
+    /// that it takes none. The peer's may have it in tunnel mode.
+    pub tfc_padding: bool,
     /// Addresses, and ports where ESP goes inside UDP.
     pub path: Path,
     /// Whether ESP goes inside UDP (RFC 3948).

@@ -64,6 +64,7 @@
 //!     children: vec![],
 //!     rekey_after: None,
 //!     liveness: None,
+//!     retransmission: None,
 //!     unique: ikev2::Unique::Replace,
 //! });
 //! endpoint.initiate(now, "gateway", "192.0.2.1:500".parse()?, "192.0.2.2:500".parse()?)?;

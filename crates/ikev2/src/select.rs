@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
-use offload::{Encryption, Integrity, Suite};
+use offload::{Encryption, Integrity, Mode, Suite};
 
 use crate::crypto::exchange::Group;
 use crate::crypto::prf::Prf;
@@ -85,17 +85,29 @@ pub struct NegotiationFailure {
 }
 
 fn encryption_to_wire(encryption: Encryption) -> Transform {
-    let (id, bits) = match encryption {
-        Encryption::Null => (EncrId::NULL, None),
-        Encryption::AesCbc128 => (EncrId::AES_CBC, Some(128)),
-        Encryption::AesCbc256 => (EncrId::AES_CBC, Some(256)),
-        Encryption::AesGcm128 => (EncrId::AES_GCM_16, Some(128)),
-        Encryption::AesGcm256 => (EncrId::AES_GCM_16, Some(256)),
-        Encryption::ChaCha20Poly1305 => (EncrId::CHACHA20_POLY1305, None),
+    let id = match encryption.mode() {
+        Mode::Null => EncrId::NULL,
+        Mode::AesCbc => EncrId::AES_CBC,
+        Mode::AesCtr => EncrId::AES_CTR,
+        Mode::AesCcm => match encryption.icv_len() {
+            8 => EncrId::AES_CCM_8,
+            12 => EncrId::AES_CCM_12,
+            _ => EncrId::AES_CCM_16,
+        },
+        Mode::AesGcm => EncrId::AES_GCM_16,
+        Mode::AesGmac => EncrId::NULL_AUTH_AES_GMAC,
+        Mode::ChaCha20Poly1305 => EncrId::CHACHA20_POLY1305,
         #[cfg(feature = "legacy-algorithms")]
-        Encryption::DesCbc => (EncrId(2), None),
+        Mode::LegacyCbc if encryption == Encryption::DesCbc => EncrId::DES,
         #[cfg(feature = "legacy-algorithms")]
-        Encryption::TripleDesCbc => (EncrId(3), None),
+        Mode::LegacyCbc => EncrId::DES_3,
+    };
+    // Ciphers with one size of key have no attribute for it (RFC 7296 §3.3.5).
+    let bits = match encryption.mode() {
+        Mode::Null | Mode::ChaCha20Poly1305 => None,
+        #[cfg(feature = "legacy-algorithms")]
+        Mode::LegacyCbc => None,
+        _ => u16::try_from(encryption.cipher_key_len().saturating_mul(8)).ok(),
     };
     Transform {
         key_bits: bits,
@@ -104,16 +116,22 @@ fn encryption_to_wire(encryption: Encryption) -> Transform {
 }
 
 fn encryption_from_wire(transform: &Transform) -> Option<Encryption> {
-    [
-        Encryption::Null,
-        Encryption::AesCbc128,
-        Encryption::AesCbc256,
-        Encryption::AesGcm128,
-        Encryption::AesGcm256,
-        Encryption::ChaCha20Poly1305,
-    ]
-    .into_iter()
-    .find(|encryption| encryption_to_wire(*encryption) == *transform)
+    Encryption::ALL
+        .iter()
+        .copied()
+        .filter(|encryption| !is_legacy(*encryption))
+        .find(|encryption| encryption_to_wire(*encryption) == *transform)
+}
+
+/// Whether an algorithm is there for measurements only; no peer may choose it.
+#[cfg(feature = "legacy-algorithms")]
+const fn is_legacy(encryption: Encryption) -> bool {
+    matches!(encryption.mode(), Mode::LegacyCbc)
+}
+
+#[cfg(not(feature = "legacy-algorithms"))]
+const fn is_legacy(_: Encryption) -> bool {
+    false
 }
 
 const fn integrity_id(integrity: Integrity) -> IntegId {
@@ -465,7 +483,7 @@ impl IkeSuite {
         let encryption = encryption_from_wire(one(chosen, TransformType::ENCR)?)?;
         let integrity = integrity_of(chosen)?;
         // An IKE SA without encryption would give the identities away and RFC 8247 forbids it.
-        if encryption == Encryption::Null || Suite::new(encryption, integrity).is_err() {
+        if !encryption.encrypts() || Suite::new(encryption, integrity).is_err() {
             return None;
         }
         let group = group_of(chosen, TransformType::KE)??;

@@ -454,6 +454,7 @@ pub(crate) fn connection(
         }],
         rekey_after: None,
         liveness: None,
+        retransmission: None,
         // Many clients in one process, each with a name of its own.
         unique: ikev2::Unique::Never,
     })

@@ -1,10 +1,10 @@
-//! Combined modes: encryption and integrity in one.
+//! Combined modes with a nonce of 12 bytes: encryption and integrity in one.
 
 use aws_lc_rs::aead;
 
 use crate::engine::Engine;
 use crate::kernels::{GcmKernel, prefetch};
-use crate::suite::{Encryption, SuiteError};
+use crate::suite::{Encryption, Mode, SuiteError};
 
 /// A combined mode with one key, for any nonce and additional data.
 pub struct Aead(Key);
@@ -18,18 +18,18 @@ impl Aead {
     /// Sets up a key without its salt.
     ///
     /// # Errors
-    /// [`SuiteError::Refused`] for a key of a wrong length, and for what is no combined mode.
+    /// [`SuiteError::Refused`] for a key of a wrong length, and for what is no such mode.
     pub fn new(encryption: Encryption, key: &[u8], engine: Engine) -> Result<Self, SuiteError> {
-        let gcm = matches!(encryption, Encryption::AesGcm128 | Encryption::AesGcm256);
-        if gcm
+        if encryption.mode() == Mode::AesGcm
             && engine == Engine::Fastest
             && let Some(kernel) = GcmKernel::new(key)
         {
             return Ok(Self(Key::Vector(Box::new(kernel))));
         }
         let algorithm = match encryption {
-            Encryption::AesGcm128 => &aead::AES_128_GCM,
-            Encryption::AesGcm256 => &aead::AES_256_GCM,
+            Encryption::AesGcm128 | Encryption::AesGmac128 => &aead::AES_128_GCM,
+            Encryption::AesGcm192 | Encryption::AesGmac192 => &aead::AES_192_GCM,
+            Encryption::AesGcm256 | Encryption::AesGmac256 => &aead::AES_256_GCM,
             Encryption::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
             _ => return Err(SuiteError::Refused),
         };

@@ -19,8 +19,10 @@ const BLOCK: usize = 16;
 /// AES in CBC mode. The sealing side encrypts only; the opening side decrypts only.
 pub(crate) enum Cbc {
     Encrypt128(Box<aes::Aes128Enc>),
+    Encrypt192(Box<aes::Aes192Enc>),
     Encrypt256(Box<aes::Aes256Enc>),
     Decrypt128(Box<aes::Aes128Dec>),
+    Decrypt192(Box<aes::Aes192Dec>),
     Decrypt256(Box<aes::Aes256Dec>),
     VectorEncrypt(Box<CbcKernel>),
     VectorDecrypt(Box<CbcKernel>),
@@ -60,6 +62,12 @@ impl Cbc {
             (Encryption::AesCbc256, Direction::Open) => {
                 Self::Decrypt256(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
             }
+            (Encryption::AesCbc192, Direction::Seal) => {
+                Self::Encrypt192(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
+            }
+            (Encryption::AesCbc192, Direction::Open) => {
+                Self::Decrypt192(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
+            }
             (_, Direction::Seal) => {
                 Self::Encrypt128(Box::new(KeyInit::new_from_slice(key).map_err(refused)?))
             }
@@ -73,8 +81,10 @@ impl Cbc {
     pub(crate) fn prefetch(&self) {
         match self {
             Self::Encrypt128(key) => prefetch(&**key),
+            Self::Encrypt192(key) => prefetch(&**key),
             Self::Encrypt256(key) => prefetch(&**key),
             Self::Decrypt128(key) => prefetch(&**key),
+            Self::Decrypt192(key) => prefetch(&**key),
             Self::Decrypt256(key) => prefetch(&**key),
             Self::VectorEncrypt(kernel) | Self::VectorDecrypt(kernel) => prefetch(&**kernel),
             #[cfg(feature = "legacy-algorithms")]
@@ -140,6 +150,10 @@ impl Cbc {
                 ivs.iter_mut()
                     .for_each(|iv| cipher.encrypt_block(iv.into()));
             }
+            Self::Encrypt192(cipher) => {
+                ivs.iter_mut()
+                    .for_each(|iv| cipher.encrypt_block(iv.into()));
+            }
             Self::Encrypt256(cipher) => {
                 ivs.iter_mut()
                     .for_each(|iv| cipher.encrypt_block(iv.into()));
@@ -161,6 +175,7 @@ impl Cbc {
     pub(crate) fn encrypt(&self, iv: &[u8; BLOCK], text: &mut [u8]) -> Option<()> {
         match self {
             Self::Encrypt128(cipher) => encrypt(&**cipher, iv, text),
+            Self::Encrypt192(cipher) => encrypt(&**cipher, iv, text),
             Self::Encrypt256(cipher) => encrypt(&**cipher, iv, text),
             _ => None,
         }
@@ -169,6 +184,7 @@ impl Cbc {
     pub(crate) fn decrypt(&self, iv: &[u8; BLOCK], text: &mut [u8]) -> Option<()> {
         match self {
             Self::Decrypt128(cipher) => decrypt(&**cipher, iv, text),
+            Self::Decrypt192(cipher) => decrypt(&**cipher, iv, text),
             Self::Decrypt256(cipher) => decrypt(&**cipher, iv, text),
             Self::VectorDecrypt(kernel) => kernel.decrypt(iv, text),
             _ => None,

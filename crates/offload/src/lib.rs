@@ -8,21 +8,26 @@
 //! - [`suite`] names the algorithms and their key sizes.
 //! - [`transform`] protects and opens ESP packets: [`transform::Transform`].
 //! - [`mac`] makes and checks the integrity value of AH packets: [`mac::Authenticator`].
-//! - [`Aead`] protects messages of any kind, with a nonce and associated data of the caller's.
+//! - [`Aead`] and [`Ccm`] protect messages of any kind, with a nonce and associated data of the caller's;
+//!   [`Ctr`] encrypts them.
 //!
 //! What this crate is not: it knows where a packet's header, initialisation vector and integrity
 //! value lie, and nothing else of IPsec: no addresses, no windows, no policies.
 //!
 //! Two engines do the work, chosen when keys are set up ([`engine::Engine`]): on processors with
 //! AVX-512 and its AES instructions our own vector code for AES-GCM, AES-CBC, HMAC-SHA1 and
-//! HMAC-SHA2-256; for the rest and elsewhere a library (aws-lc-rs; AES in CBC mode from the `aes` and
-//! `cbc` crates), packet by packet. Both give the same bytes. All `unsafe` is in the vector code.
+//! HMAC-SHA2-256, with keys of 128 and 256 bits; for the rest and elsewhere a library (aws-lc-rs; AES in
+//! CBC, CTR and CCM mode from the `aes` and `cbc` crates), packet by packet but for CCM. Both give the same bytes. All `unsafe` is in the vector code.
 
 mod aead;
+mod block;
 mod cbc;
+mod ccm;
+mod ctr;
 pub mod engine;
 mod jobs;
 mod kernels;
+mod layout;
 #[cfg(feature = "legacy-algorithms")]
 mod legacy;
 pub mod mac;
@@ -33,9 +38,11 @@ mod tests;
 pub mod transform;
 
 pub use aead::Aead;
+pub use ccm::Ccm;
+pub use ctr::Ctr;
 pub use engine::Engine;
 pub use kernels::prefetch;
 pub use mac::Authenticator;
 pub use slot::Slot;
-pub use suite::{Encryption, Integrity, KeyMaterial, Suite, SuiteError};
+pub use suite::{Encryption, Integrity, KeyMaterial, Mode, Suite, SuiteError};
 pub use transform::{Direction, Transform};

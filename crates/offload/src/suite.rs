@@ -12,12 +12,46 @@ pub enum Encryption {
     Null,
     /// AES-CBC with a 128-bit key (RFC 3602).
     AesCbc128,
+    /// AES-CBC with a 192-bit key (RFC 3602).
+    AesCbc192,
     /// AES-CBC with a 256-bit key (RFC 3602).
     AesCbc256,
+    /// AES-CTR with a 128-bit key (RFC 3686).
+    AesCtr128,
+    /// AES-CTR with a 192-bit key (RFC 3686).
+    AesCtr192,
+    /// AES-CTR with a 256-bit key (RFC 3686).
+    AesCtr256,
+    /// AES-CCM with a 128-bit key and an 8-byte integrity value (RFC 4309).
+    AesCcm128Icv8,
+    /// AES-CCM with a 128-bit key and a 12-byte integrity value (RFC 4309).
+    AesCcm128Icv12,
+    /// AES-CCM with a 128-bit key and a 16-byte integrity value (RFC 4309).
+    AesCcm128Icv16,
+    /// AES-CCM with a 192-bit key and an 8-byte integrity value (RFC 4309).
+    AesCcm192Icv8,
+    /// AES-CCM with a 192-bit key and a 12-byte integrity value (RFC 4309).
+    AesCcm192Icv12,
+    /// AES-CCM with a 192-bit key and a 16-byte integrity value (RFC 4309).
+    AesCcm192Icv16,
+    /// AES-CCM with a 256-bit key and an 8-byte integrity value (RFC 4309).
+    AesCcm256Icv8,
+    /// AES-CCM with a 256-bit key and a 12-byte integrity value (RFC 4309).
+    AesCcm256Icv12,
+    /// AES-CCM with a 256-bit key and a 16-byte integrity value (RFC 4309).
+    AesCcm256Icv16,
     /// AES-GCM with a 128-bit key and a 16-byte integrity value (RFC 4106).
     AesGcm128,
+    /// AES-GCM with a 192-bit key and a 16-byte integrity value (RFC 4106).
+    AesGcm192,
     /// AES-GCM with a 256-bit key and a 16-byte integrity value (RFC 4106).
     AesGcm256,
+    /// AES-GMAC with a 128-bit key: no encryption, but an integrity value (RFC 4543).
+    AesGmac128,
+    /// AES-GMAC with a 192-bit key: no encryption, but an integrity value (RFC 4543).
+    AesGmac192,
+    /// AES-GMAC with a 256-bit key: no encryption, but an integrity value (RFC 4543).
+    AesGmac256,
     /// ChaCha20-Poly1305 (RFC 7634).
     ChaCha20Poly1305,
     /// DES-CBC (RFC 2405): broken; with the feature `legacy-algorithms` only.
@@ -29,14 +63,53 @@ pub enum Encryption {
     TripleDesCbc,
 }
 
+/// What an encryption algorithm is without its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Nothing is encrypted.
+    Null,
+    /// AES-CBC.
+    AesCbc,
+    /// AES-CTR.
+    AesCtr,
+    /// AES-CCM.
+    AesCcm,
+    /// AES-GCM.
+    AesGcm,
+    /// AES-GMAC: AES-GCM over nothing but additional data.
+    AesGmac,
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305,
+    /// DES-CBC, Triple DES in CBC mode.
+    #[cfg(feature = "legacy-algorithms")]
+    LegacyCbc,
+}
+
 impl Encryption {
     /// Every algorithm of this build.
     pub const ALL: &'static [Self] = &[
         Self::Null,
         Self::AesCbc128,
+        Self::AesCbc192,
         Self::AesCbc256,
+        Self::AesCtr128,
+        Self::AesCtr192,
+        Self::AesCtr256,
+        Self::AesCcm128Icv8,
+        Self::AesCcm128Icv12,
+        Self::AesCcm128Icv16,
+        Self::AesCcm192Icv8,
+        Self::AesCcm192Icv12,
+        Self::AesCcm192Icv16,
+        Self::AesCcm256Icv8,
+        Self::AesCcm256Icv12,
+        Self::AesCcm256Icv16,
         Self::AesGcm128,
+        Self::AesGcm192,
         Self::AesGcm256,
+        Self::AesGmac128,
+        Self::AesGmac192,
+        Self::AesGmac256,
         Self::ChaCha20Poly1305,
         #[cfg(feature = "legacy-algorithms")]
         Self::DesCbc,
@@ -44,14 +117,54 @@ impl Encryption {
         Self::TripleDesCbc,
     ];
 
-    /// Bytes of key material: the key, and for combined modes the 4 bytes of salt behind it.
-    pub const fn key_len(self) -> usize {
+    pub const fn mode(self) -> Mode {
+        match self {
+            Self::Null => Mode::Null,
+            Self::AesCbc128 | Self::AesCbc192 | Self::AesCbc256 => Mode::AesCbc,
+            Self::AesCtr128 | Self::AesCtr192 | Self::AesCtr256 => Mode::AesCtr,
+            Self::AesCcm128Icv8
+            | Self::AesCcm128Icv12
+            | Self::AesCcm128Icv16
+            | Self::AesCcm192Icv8
+            | Self::AesCcm192Icv12
+            | Self::AesCcm192Icv16
+            | Self::AesCcm256Icv8
+            | Self::AesCcm256Icv12
+            | Self::AesCcm256Icv16 => Mode::AesCcm,
+            Self::AesGcm128 | Self::AesGcm192 | Self::AesGcm256 => Mode::AesGcm,
+            Self::AesGmac128 | Self::AesGmac192 | Self::AesGmac256 => Mode::AesGmac,
+            Self::ChaCha20Poly1305 => Mode::ChaCha20Poly1305,
+            #[cfg(feature = "legacy-algorithms")]
+            Self::DesCbc | Self::TripleDesCbc => Mode::LegacyCbc,
+        }
+    }
+
+    /// Bytes of the cipher's key.
+    pub const fn cipher_key_len(self) -> usize {
         match self {
             Self::Null => 0,
-            Self::AesCbc128 => 16,
-            Self::AesGcm128 => 20,
-            Self::AesCbc256 => 32,
-            Self::AesGcm256 | Self::ChaCha20Poly1305 => 36,
+            Self::AesCbc128
+            | Self::AesCtr128
+            | Self::AesCcm128Icv8
+            | Self::AesCcm128Icv12
+            | Self::AesCcm128Icv16
+            | Self::AesGcm128
+            | Self::AesGmac128 => 16,
+            Self::AesCbc192
+            | Self::AesCtr192
+            | Self::AesCcm192Icv8
+            | Self::AesCcm192Icv12
+            | Self::AesCcm192Icv16
+            | Self::AesGcm192
+            | Self::AesGmac192 => 24,
+            Self::AesCbc256
+            | Self::AesCtr256
+            | Self::AesCcm256Icv8
+            | Self::AesCcm256Icv12
+            | Self::AesCcm256Icv16
+            | Self::AesGcm256
+            | Self::AesGmac256
+            | Self::ChaCha20Poly1305 => 32,
             #[cfg(feature = "legacy-algorithms")]
             Self::DesCbc => 8,
             #[cfg(feature = "legacy-algorithms")]
@@ -59,33 +172,72 @@ impl Encryption {
         }
     }
 
+    /// Bytes of salt behind the key, the first of each nonce (RFC 3686 §4, where it is called nonce;
+    /// RFC 4309 §4; RFC 4106 §4; RFC 4543 §3.2; RFC 7634 §2).
+    pub const fn salt_len(self) -> usize {
+        match self.mode() {
+            Mode::AesCtr | Mode::AesGcm | Mode::AesGmac | Mode::ChaCha20Poly1305 => 4,
+            Mode::AesCcm => 3,
+            Mode::Null | Mode::AesCbc => 0,
+            #[cfg(feature = "legacy-algorithms")]
+            Mode::LegacyCbc => 0,
+        }
+    }
+
+    /// Bytes of key material: the key, and the salt behind it.
+    pub const fn key_len(self) -> usize {
+        self.cipher_key_len() + self.salt_len()
+    }
+
     /// Bytes of the initialisation vector in each packet.
     pub const fn iv_len(self) -> usize {
-        match self {
-            Self::Null => 0,
-            Self::AesCbc128 | Self::AesCbc256 => 16,
-            Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305 => 8,
+        match self.mode() {
+            Mode::Null => 0,
+            Mode::AesCbc => 16,
+            Mode::AesCtr | Mode::AesCcm | Mode::AesGcm | Mode::AesGmac | Mode::ChaCha20Poly1305 => {
+                8
+            }
             #[cfg(feature = "legacy-algorithms")]
-            Self::DesCbc | Self::TripleDesCbc => 8,
+            Mode::LegacyCbc => 8,
+        }
+    }
+
+    /// Bytes of the algorithm's own integrity value; 0 where it has none.
+    pub const fn icv_len(self) -> usize {
+        match self {
+            Self::AesCcm128Icv8 | Self::AesCcm192Icv8 | Self::AesCcm256Icv8 => 8,
+            Self::AesCcm128Icv12 | Self::AesCcm192Icv12 | Self::AesCcm256Icv12 => 12,
+            _ if self.is_combined() => 16,
+            _ => 0,
         }
     }
 
     /// Bytes to a multiple of which payload and trailer are padded (at least 4, RFC 4303 §2.4).
     pub const fn alignment(self) -> usize {
-        match self {
-            Self::AesCbc128 | Self::AesCbc256 => 16,
-            Self::Null | Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305 => 4,
+        match self.mode() {
+            Mode::AesCbc => 16,
+            Mode::Null
+            | Mode::AesCtr
+            | Mode::AesCcm
+            | Mode::AesGcm
+            | Mode::AesGmac
+            | Mode::ChaCha20Poly1305 => 4,
             #[cfg(feature = "legacy-algorithms")]
-            Self::DesCbc | Self::TripleDesCbc => 8,
+            Mode::LegacyCbc => 8,
         }
     }
 
     /// Whether the algorithm authenticates as well.
     pub const fn is_combined(self) -> bool {
         matches!(
-            self,
-            Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305
+            self.mode(),
+            Mode::AesCcm | Mode::AesGcm | Mode::AesGmac | Mode::ChaCha20Poly1305
         )
+    }
+
+    /// Whether what it protects cannot be read by others.
+    pub const fn encrypts(self) -> bool {
+        !matches!(self.mode(), Mode::Null | Mode::AesGmac)
     }
 }
 
@@ -214,8 +366,7 @@ impl Suite {
     pub const fn icv_len(self) -> usize {
         match self.integrity {
             Some(integrity) => integrity.icv_len(),
-            None if self.encryption.is_combined() => 16,
-            None => 0,
+            None => self.encryption.icv_len(),
         }
     }
 }
@@ -223,7 +374,7 @@ impl Suite {
 /// The keys of one direction, cleared when dropped.
 #[derive(Clone)]
 pub struct KeyMaterial {
-    /// Encryption key, with the salt behind it for combined modes.
+    /// Encryption key, with the salt behind it where there is one.
     pub encryption: Zeroizing<Vec<u8>>,
     /// Integrity key; empty for combined modes.
     pub integrity: Zeroizing<Vec<u8>>,
@@ -279,18 +430,26 @@ mod tests {
     #[test]
     fn forbidden_combinations_are_refused() {
         use Encryption::*;
-        for encryption in [Null, AesCbc128, AesCbc256] {
+        for encryption in [Null, AesCbc128, AesCbc256, AesCtr128] {
             assert_eq!(
                 Suite::new(encryption, None),
                 Err(SuiteError::NoIntegrity(encryption))
             );
         }
-        for encryption in [AesGcm128, AesGcm256, ChaCha20Poly1305] {
+        for (encryption, icv_len) in [
+            (AesGcm128, 16),
+            (AesGcm256, 16),
+            (ChaCha20Poly1305, 16),
+            (AesGmac192, 16),
+            (AesCcm128Icv8, 8),
+            (AesCcm192Icv12, 12),
+            (AesCcm256Icv16, 16),
+        ] {
             assert_eq!(
                 Suite::new(encryption, Some(Integrity::HmacSha256_128)),
                 Err(SuiteError::DoubleIntegrity(encryption))
             );
-            assert_eq!(Suite::new(encryption, None).unwrap().icv_len(), 16);
+            assert_eq!(Suite::new(encryption, None).unwrap().icv_len(), icv_len);
         }
     }
 }

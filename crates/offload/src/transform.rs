@@ -11,14 +11,18 @@
 
 use crate::aead::Aead;
 use crate::cbc::Cbc;
+use crate::ccm::Ccm;
+use crate::ctr::Ctr;
 use crate::engine::{self, Engine};
 use crate::kernels::prefetch;
+use crate::layout::Aad;
+pub use crate::layout::HEADER_LEN;
 use crate::mac::{Authenticator, sequence_upper};
 use crate::slot::Slot;
-use crate::suite::{Encryption, KeyMaterial, Suite, SuiteError, check_len};
+use crate::suite::{Encryption, KeyMaterial, Mode, Suite, SuiteError, check_len};
 
-/// Bytes of SPI and sequence number.
-pub const HEADER_LEN: usize = 8;
+/// Bytes of the integrity value of AES-GMAC.
+const GMAC_ICV: usize = 16;
 
 /// Direction in which a key is used. One key protects packets in one direction only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +44,67 @@ pub struct Transform {
 enum Protection {
     /// One algorithm does both.
     Combined { cipher: Aead, salt: [u8; 4] },
+    /// So does this one, for several packets at once.
+    Ccm(Ccm),
+    /// Integrity by a combined mode that encrypts nothing.
+    Gmac { cipher: Aead, salt: [u8; 4] },
     /// Encryption, none for the null algorithm, and integrity.
     Separate {
-        cipher: Option<Cbc>,
+        cipher: Option<Cipher>,
         mac: Box<Authenticator>,
     },
     /// Nothing at all, for measurements.
     #[cfg(feature = "unprotected")]
     Nothing,
+}
+
+/// Encryption without integrity.
+enum Cipher {
+    Cbc(Cbc),
+    Ctr(Ctr),
+}
+
+impl Cipher {
+    fn new(
+        encryption: Encryption,
+        key: &[u8],
+        direction: Direction,
+        engine: Engine,
+    ) -> Result<Option<Self>, SuiteError> {
+        Ok(match encryption.mode() {
+            Mode::Null => None,
+            Mode::AesCtr => Some(Self::Ctr(Ctr::new(encryption, key)?)),
+            _ => Some(Self::Cbc(Cbc::new(encryption, key, direction, engine)?)),
+        })
+    }
+
+    const fn is_vector(&self) -> bool {
+        match self {
+            Self::Cbc(cipher) => cipher.is_vector(),
+            Self::Ctr(_) => false,
+        }
+    }
+
+    fn prefetch(&self) {
+        match self {
+            Self::Cbc(cipher) => cipher.prefetch(),
+            Self::Ctr(cipher) => cipher.prefetch(),
+        }
+    }
+
+    fn seal(&self, buffer: &mut [u8], slots: &mut [Slot], icv_len: usize) {
+        match self {
+            Self::Cbc(cipher) => cipher.seal(buffer, slots, icv_len),
+            Self::Ctr(cipher) => cipher.seal(buffer, slots, icv_len),
+        }
+    }
+
+    fn open(&self, buffer: &mut [u8], slots: &mut [Slot], icv_len: usize) {
+        match self {
+            Self::Cbc(cipher) => cipher.open(buffer, slots, icv_len),
+            Self::Ctr(cipher) => cipher.open(buffer, slots, icv_len),
+        }
+    }
 }
 
 impl Transform {
@@ -80,12 +137,8 @@ impl Transform {
         let protection = match suite.integrity() {
             Some(integrity) => {
                 let mac = Authenticator::with_engine(integrity, &keys.integrity, extended, engine)?;
-                let cipher = match encryption {
-                    Encryption::Null => None,
-                    _ => Some(Cbc::new(encryption, &keys.encryption, direction, engine)?),
-                };
                 Protection::Separate {
-                    cipher,
+                    cipher: Cipher::new(encryption, &keys.encryption, direction, engine)?,
                     mac: Box::new(mac),
                 }
             }
@@ -93,14 +146,7 @@ impl Transform {
             None if !encryption.is_combined() => Protection::Nothing,
             None => {
                 check_len(encryption, 0, &keys.integrity)?;
-                let (key, salt) = keys
-                    .encryption
-                    .split_last_chunk::<4>()
-                    .ok_or(SuiteError::Refused)?;
-                Protection::Combined {
-                    cipher: Aead::new(encryption, key, engine)?,
-                    salt: *salt,
-                }
+                combined(encryption, &keys.encryption, engine)?
             }
         };
         Ok(Self {
@@ -115,9 +161,13 @@ impl Transform {
     pub fn engine_name(&self) -> &'static str {
         let (encryption, integrity) = match &self.protection {
             Protection::Combined { cipher, .. } => (cipher.is_vector(), cipher.is_vector()),
+            Protection::Ccm(_) | Protection::Gmac { .. } => (false, false),
             Protection::Separate { cipher, mac } => {
                 let integrity = mac.engine_name() == engine::VECTOR;
-                (cipher.as_ref().map_or(integrity, Cbc::is_vector), integrity)
+                (
+                    cipher.as_ref().map_or(integrity, Cipher::is_vector),
+                    integrity,
+                )
             }
             #[cfg(feature = "unprotected")]
             Protection::Nothing => (false, false),
@@ -132,7 +182,10 @@ impl Transform {
     /// Asks for the keys' cache lines: of many associations, those needed next are rarely in a cache.
     pub fn prefetch(&self) {
         match &self.protection {
-            Protection::Combined { cipher, .. } => cipher.prefetch(),
+            Protection::Combined { cipher, .. } | Protection::Gmac { cipher, .. } => {
+                cipher.prefetch();
+            }
+            Protection::Ccm(cipher) => cipher.prefetch(),
             Protection::Separate { cipher, mac } => {
                 prefetch(&**mac);
                 if let Some(cipher) = cipher {
@@ -175,6 +228,17 @@ impl Transform {
                         .is_some();
                 }
             }
+            Protection::Ccm(cipher) => {
+                cipher.seal_packets(buffer, slots, self.extended);
+            }
+            Protection::Gmac { cipher, salt } => {
+                for slot in slots.iter_mut().filter(|slot| slot.valid) {
+                    let packet = buffer.get_mut(slot.range());
+                    slot.valid = packet
+                        .and_then(|packet| self.seal_gmac(cipher, *salt, packet, slot.sequence))
+                        .is_some();
+                }
+            }
             Protection::Separate { cipher, mac } => {
                 if let Some(cipher) = cipher {
                     cipher.seal(buffer, slots, self.suite.icv_len());
@@ -196,6 +260,17 @@ impl Transform {
                     let packet = buffer.get_mut(slot.range());
                     slot.valid = packet
                         .and_then(|packet| self.open_combined(cipher, *salt, packet, slot.sequence))
+                        .is_some();
+                }
+            }
+            Protection::Ccm(cipher) => {
+                cipher.open_packets(buffer, slots, self.extended);
+            }
+            Protection::Gmac { cipher, salt } => {
+                for slot in slots.iter_mut().filter(|slot| slot.valid) {
+                    let packet = buffer.get_mut(slot.range());
+                    slot.valid = packet
+                        .and_then(|packet| self.open_gmac(cipher, *salt, packet, slot.sequence))
                         .is_some();
                 }
             }
@@ -233,7 +308,7 @@ impl Transform {
     ) -> Option<()> {
         let covered = packet.len().checked_sub(self.suite.icv_len())?;
         let (message, icv) = packet.split_at_mut_checked(covered)?;
-        let aad = self.aad(message, sequence)?;
+        let aad = Aad::new(message, sequence, self.extended)?;
         let (head, text) = message.split_at_mut_checked(self.payload_offset())?;
         let iv = sequence.to_be_bytes();
         head.get_mut(HEADER_LEN..)?.copy_from_slice(&iv);
@@ -249,43 +324,84 @@ impl Transform {
     ) -> Option<()> {
         let covered = packet.len().checked_sub(self.suite.icv_len())?;
         let (message, icv) = packet.split_at_mut_checked(covered)?;
-        let aad = self.aad(message, sequence)?;
+        let aad = Aad::new(message, sequence, self.extended)?;
         let (head, text) = message.split_at_mut_checked(self.payload_offset())?;
         let iv = head.get(HEADER_LEN..)?.first_chunk::<8>()?;
         cipher.open(nonce(salt, *iv), aad.as_ref(), text, icv)
     }
 
-    /// Additional authenticated data of a combined mode (RFC 4106 §5).
-    fn aad(&self, message: &[u8], sequence: u64) -> Option<Aad> {
-        let (spi, rest) = message.split_first_chunk::<4>()?;
-        let low = rest.first_chunk::<4>()?;
-        let mut aad = Aad {
-            bytes: [0; 12],
-            len: HEADER_LEN,
-        };
-        let (first, rest) = aad.bytes.split_first_chunk_mut::<4>()?;
-        let (second, third) = rest.split_first_chunk_mut::<4>()?;
-        *first = *spi;
-        if self.extended {
-            *second = sequence_upper(sequence);
-            third.copy_from_slice(low);
-            aad.len = 12;
-        } else {
-            *second = *low;
+    /// Writes the initialisation vector and the value over all that is before the value.
+    fn seal_gmac(
+        &self,
+        cipher: &Aead,
+        salt: [u8; 4],
+        packet: &mut [u8],
+        sequence: u64,
+    ) -> Option<()> {
+        let iv = sequence.to_be_bytes();
+        *packet.get_mut(HEADER_LEN..)?.first_chunk_mut()? = iv;
+        let mut icv = [0; GMAC_ICV];
+        self.with_gmac_covered(packet, sequence, |covered| {
+            cipher.seal(nonce(salt, iv), covered, &mut [], &mut icv)
+        })?;
+        *packet.last_chunk_mut()? = icv;
+        Some(())
+    }
+
+    fn open_gmac(
+        &self,
+        cipher: &Aead,
+        salt: [u8; 4],
+        packet: &mut [u8],
+        sequence: u64,
+    ) -> Option<()> {
+        let iv = *packet.get(HEADER_LEN..)?.first_chunk::<8>()?;
+        let icv: [u8; GMAC_ICV] = *packet.last_chunk()?;
+        self.with_gmac_covered(packet, sequence, |covered| {
+            cipher.open(nonce(salt, iv), covered, &mut [], &icv)
+        })
+    }
+
+    /// Gives what AES-GMAC covers: header, initialisation vector and payload (RFC 4543 §3.3). With extended
+    /// numbers their upper half stands inside of it. Then what is behind it moves into the room of the integrity
+    /// value meanwhile, which is lost.
+    fn with_gmac_covered(
+        &self,
+        packet: &mut [u8],
+        sequence: u64,
+        work: impl FnOnce(&[u8]) -> Option<()>,
+    ) -> Option<()> {
+        const SPI: usize = 4;
+        let upper = sequence_upper(sequence);
+        let end = packet.len().checked_sub(GMAC_ICV)?;
+        if !self.extended {
+            return work(packet.get(..end)?);
         }
-        Some(aad)
+        let moved = end.checked_add(upper.len())?;
+        if end < SPI || moved > packet.len() {
+            return None;
+        }
+        packet.copy_within(SPI..end, SPI + upper.len());
+        packet
+            .get_mut(SPI..SPI + upper.len())?
+            .copy_from_slice(&upper);
+        let done = work(packet.get(..moved)?);
+        packet.copy_within(SPI + upper.len()..moved, SPI);
+        done
     }
 }
 
-struct Aad {
-    bytes: [u8; 12],
-    len: usize,
-}
-
-impl AsRef<[u8]> for Aad {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+/// Sets up what encrypts and authenticates by itself.
+fn combined(encryption: Encryption, keys: &[u8], engine: Engine) -> Result<Protection, SuiteError> {
+    if encryption.mode() == Mode::AesCcm {
+        return Ok(Protection::Ccm(Ccm::new(encryption, keys)?));
     }
+    let (key, salt) = keys.split_last_chunk::<4>().ok_or(SuiteError::Refused)?;
+    let (cipher, salt) = (Aead::new(encryption, key, engine)?, *salt);
+    Ok(match encryption.mode() {
+        Mode::AesGmac => Protection::Gmac { cipher, salt },
+        _ => Protection::Combined { cipher, salt },
+    })
 }
 
 /// Salt and initialisation vector (RFC 4106 §4, RFC 7634 §2).

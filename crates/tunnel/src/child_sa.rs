@@ -26,18 +26,20 @@ pub struct ChildSa {
     pub order: u32,
     /// Bytes of the largest outer packet.
     pub path_mtu: u16,
+    /// Bytes to which inner packets are padded, as far as the path takes them (RFC 4303 §2.7).
+    pub tfc_padding: Option<u16>,
     /// Whether to send with it at once.
     pub send_now: bool,
 }
 
-/// Command to a data plane about Child SAs, by tsuccessor inbound SPIs.
+/// Command to a data plane about Child SAs, by their inbound SPIs.
 #[derive(Clone, Debug)]
 pub enum ChildCommand {
     /// Send with it now.
     Switch(Spi),
-    /// Send with it no more; receive for as long as packets may be on tsuccessor way.
+    /// Send with it no more; receive for as long as packets may be on their way.
     Remove(Spi, Duration),
-    /// Tsuccessor packets go to another address.
+    /// Their packets go to another address.
     Move(Vec<Spi>, NextHop),
     /// Report packets that want protection while there is no Child SA.
     Trap(TrapId, u32, Vec<Selector>),

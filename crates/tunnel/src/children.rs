@@ -70,9 +70,9 @@ impl Install {
                 false => OuterHeaders::Written,
             },
             path_mtu: Some(child.path_mtu),
+            tfc_padding: child.tfc_padding,
             // What peers choose need not differ from what others choose.
             handle: Some(child.inbound.spi.into()),
-            ..OutboundOptions::default()
         };
         let inbound_options = InboundOptions {
             selectors: child.selectors.clone(),
@@ -130,7 +130,7 @@ pub struct Children {
     /// Paths that take less than configured.
     paths: HashMap<SocketAddr, u16>,
     ask_again: Option<Instant>,
-    /// SPIs that are not ours, with tsuccessor senders and since when; the oldest goes first.
+    /// SPIs that are not ours, with their senders and since when; the oldest goes first.
     unknown: VecDeque<(Instant, IpAddr, u32)>,
     liveness: Liveness,
     sink: Option<EventSink>,

@@ -1,5 +1,6 @@
 //! The file that describes a tunnel with manual keys.
 
+mod algorithms;
 mod firewall;
 mod prefix;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
+pub use algorithms::{ENCRYPTION, INTEGRITY, named};
 pub use firewall::{Enforce, FirewallConfig};
 pub use prefix::Prefix;
 
@@ -379,45 +381,6 @@ pub struct PolicyConfig {
     pub remote: Prefix,
     /// Upper-layer protocol number; any unless given.
     pub protocol: Option<u8>,
-}
-
-/// Names of encryption algorithms in configuration files.
-pub const ENCRYPTION: &[(&str, Encryption)] = &[
-    ("aes-256-gcm", Encryption::AesGcm256),
-    ("aes-128-gcm", Encryption::AesGcm128),
-    ("chacha20-poly1305", Encryption::ChaCha20Poly1305),
-    ("aes-256-cbc", Encryption::AesCbc256),
-    ("aes-128-cbc", Encryption::AesCbc128),
-    ("null", Encryption::Null),
-    #[cfg(feature = "lab")]
-    ("des-cbc", Encryption::DesCbc),
-    #[cfg(feature = "lab")]
-    ("3des-cbc", Encryption::TripleDesCbc),
-];
-
-/// Names of integrity algorithms in configuration files.
-pub const INTEGRITY: &[(&str, Integrity)] = &[
-    ("hmac-sha2-256-128", Integrity::HmacSha256_128),
-    ("hmac-sha2-384-192", Integrity::HmacSha384_192),
-    ("hmac-sha2-512-256", Integrity::HmacSha512_256),
-    ("hmac-sha1-96", Integrity::HmacSha1_96),
-    #[cfg(feature = "lab")]
-    ("hmac-md5-96", Integrity::HmacMd5_96),
-];
-
-pub fn named<'de, D: Deserializer<'de>, T: Copy>(
-    deserializer: D,
-    table: &[(&str, T)],
-) -> Result<T, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let found = table.iter().find(|(name, _)| *name == text);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
-        D::Error::custom(format!(
-            "unknown algorithm {text:?}: one of {}",
-            names.join(", ")
-        ))
-    })
 }
 
 fn encryption<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Encryption>, D::Error> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ipsec::sa::Protocol;
-use offload::{Encryption, Integrity};
+use offload::{Encryption, Integrity, Mode};
 use zeroize::Zeroizing;
 
 use crate::config::{ConfigError, KeyConfig, StaticConfig};
@@ -66,15 +66,11 @@ fn hexadecimal(key: &KeyConfig) -> (Zeroizing<String>, Zeroizing<String>) {
 }
 
 const fn encryption_name(encryption: Encryption) -> Option<&'static str> {
-    match encryption {
-        Encryption::Null => Some("NULL"),
-        Encryption::AesCbc128 | Encryption::AesCbc256 => Some("AES-CBC [RFC3602]"),
-        Encryption::AesGcm128 | Encryption::AesGcm256 => {
-            Some("AES-GCM with 16 octet ICV [RFC4106]")
-        }
-        Encryption::ChaCha20Poly1305 => None,
-        #[cfg(feature = "lab")]
-        Encryption::DesCbc | Encryption::TripleDesCbc => None,
+    match encryption.mode() {
+        Mode::Null => Some("NULL"),
+        Mode::AesCbc => Some("AES-CBC [RFC3602]"),
+        Mode::AesGcm => Some("AES-GCM with 16 octet ICV [RFC4106]"),
+        _ => None,
     }
 }
 

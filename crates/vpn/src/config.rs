@@ -2,6 +2,8 @@
 
 mod peer;
 mod proposal;
+mod retransmission;
+mod tfc_padding;
 mod transport;
 
 use std::collections::BTreeSet;
@@ -27,6 +29,8 @@ pub(super) const NAT_PORT: u16 = 4500;
 pub use peer::PeerConfig;
 pub use proposal::{EspProposalConfig, IkeProposalConfig};
 pub(super) use proposal::{usual_esp, usual_ike};
+pub use retransmission::RetransmissionConfig;
+pub use tfc_padding::TfcPadding;
 pub use transport::TransportConfig;
 use transport::{eight_seconds, usual_port};
 
@@ -304,6 +308,8 @@ pub struct ConnectionConfig {
     /// Seconds of silence after which the peer is asked whether it lives; 0 never asks.
     #[serde(default = "half_a_minute", deserialize_with = "seconds")]
     pub liveness: Duration,
+    /// When requests are repeated that the peer does not answer, and how often.
+    pub retransmission: Option<RetransmissionConfig>,
     /// Whether the tunnel survives a change of addresses (MOBIKE).
     #[serde(default = "yes")]
     pub mobike: bool,
@@ -463,6 +469,9 @@ pub struct ChildConfig {
     /// Seconds after which it gets new keys.
     #[serde(default = "one_hour", deserialize_with = "seconds")]
     pub lifetime: Duration,
+    /// Size to which packets to the peer are padded, so that nobody on the path knows their own.
+    #[serde(default)]
+    pub tfc_padding: TfcPadding,
 }
 
 /// From a second up to a day: who asks without a pause asks too often.

@@ -194,6 +194,7 @@ mod tests {
             children: vec![],
             rekey_after: None,
             liveness: None,
+            retransmission: None,
             unique: ikev2::Unique::Replace,
         });
         let path = (

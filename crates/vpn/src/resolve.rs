@@ -29,8 +29,8 @@ use x509_cert::Certificate;
 
 use super::authorization::{Allowance, Source, overlap};
 use super::config::{
-    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, Start, TransportConfig,
-    UniqueConfig, usual_esp, usual_ike,
+    Carrier, ConnectionConfig, DaemonConfig, Family, OuterConfig, RetransmissionConfig, Start,
+    TransportConfig, UniqueConfig, usual_esp, usual_ike,
 };
 use super::eap_tls::KeyHandle;
 use super::identity;
@@ -97,6 +97,8 @@ pub(super) struct ResolvedChild {
     /// Prefixes that are routed into the tunnel whether it is up or not, so that nothing goes in the clear.
     pub(super) routes: Vec<Prefix>,
     pub(super) lifetime: Duration,
+    /// Bytes to which packets to the peer are padded, if it takes padding.
+    pub(super) tfc_padding: Option<u16>,
 }
 
 /// A connection with everything that belongs to it.
@@ -401,6 +403,7 @@ impl<'a> Reader<'a> {
             children,
             rekey_after: Some(config.lifetime),
             liveness: Some(config.liveness).filter(|silence| !silence.is_zero()),
+            retransmission: config.retransmission.map(RetransmissionConfig::times),
             unique: match config.unique {
                 UniqueConfig::Replace => Unique::Replace,
                 UniqueConfig::Keep => Unique::Keep,
@@ -569,6 +572,7 @@ impl<'a> Reader<'a> {
             selectors: selectors(&made.local, &made.remote),
             routes: if static_routes { remote } else { Vec::new() },
             lifetime: child.lifetime,
+            tfc_padding: child.tfc_padding.size(),
         };
         Ok((made, resolved))
     }

@@ -56,7 +56,7 @@ pub(crate) struct KernelChild {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     ours: (std::net::IpAddr, u8),
-    tsuccessors: (std::net::IpAddr, u8),
+    theirs: (std::net::IpAddr, u8),
     protocol: Option<u8>,
     ports: [Option<u16>; 2],
 }
@@ -78,8 +78,8 @@ impl KernelChild {
         }
         Ok(Self {
             worn: child.outbound.lifetime.soft.packets,
-            inbound: association(&child.inbound, false)?,
-            outbound: association(&child.outbound, true)?,
+            inbound: association(&child.inbound, None)?,
+            outbound: association(&child.outbound, Some(child))?,
             selectors: pairs,
             replaces: child.replaces,
             send_now: child.send_now,
@@ -87,18 +87,20 @@ impl KernelChild {
     }
 }
 
-fn association(parameters: &SaParameters, outbound: bool) -> Result<Sa, Unfit> {
+/// An association, outbound where it is of a child.
+fn association(parameters: &SaParameters, child: Option<&ChildSa>) -> Result<Sa, Unfit> {
+    let outbound = child.is_some();
     let Mode::Tunnel(tunnel) = &parameters.mode else {
         return Err(Unfit::Transport);
     };
-    let (ours, tsuccessors) = (tunnel.local, tunnel.remote);
+    let (ours, theirs) = (tunnel.local, tunnel.remote);
     let ports = parameters.encapsulation.map(|udp| match outbound {
         true => [udp.local, udp.remote],
         false => [udp.remote, udp.local],
     });
     Ok(Sa {
-        source: if outbound { ours } else { tsuccessors },
-        destination: if outbound { tsuccessors } else { ours },
+        source: if outbound { ours } else { theirs },
+        destination: if outbound { theirs } else { ours },
         spi: parameters.spi,
         protocol: parameters.protocol,
         transport: false,
@@ -108,6 +110,7 @@ fn association(parameters: &SaParameters, outbound: bool) -> Result<Sa, Unfit> {
         extended_sequence: parameters.extended_sequence,
         window: DEFAULT_REPLAY_WINDOW,
         copy_dscp: tunnel.dscp == Dscp::Copy,
+        tfc_padding: child.and_then(|child| child.tfc_padding),
         // With nobody left to remove it, it still goes.
         hard_seconds: parameters.lifetime.hard.age.map(|age| age.as_secs()),
         encryption_key: parameters.keys.encryption.clone(),
@@ -123,21 +126,17 @@ fn pairs(wanted: &Wanted) -> Result<Vec<Pair>, Unfit> {
         PortMatch::Range(..) | PortMatch::Opaque => Err(Unfit::Ports),
     };
     let ports = [port(wanted.local_ports)?, port(wanted.remote_ports)?];
-    let (ours, tsuccessors) = (wanted.local.networks(), wanted.remote.networks());
-    let pair = |ours, tsuccessors| Pair {
+    let (ours, theirs) = (wanted.local.networks(), wanted.remote.networks());
+    let pair = |ours, theirs| Pair {
         ours,
-        tsuccessors,
+        theirs,
         protocol: wanted.protocol,
         ports,
     };
-    let all = ours.iter().flat_map(|ours| {
-        tsuccessors
-            .iter()
-            .map(move |tsuccessors| (*ours, *tsuccessors))
-    });
-    Ok(all
-        .map(|(ours, tsuccessors)| pair(ours, tsuccessors))
-        .collect())
+    let all = ours
+        .iter()
+        .flat_map(|ours| theirs.iter().map(move |theirs| (*ours, *theirs)));
+    Ok(all.map(|(ours, theirs)| pair(ours, theirs)).collect())
 }
 
 /// Command to the thread of the kernel's Child SAs.
@@ -387,19 +386,19 @@ impl<X: Xfrm> KernelChildren<X> {
 
     fn policy(&self, child: &Child, pair: &Pair, direction: Direction) -> Policy {
         let prefix = |(address, bits)| Prefix { address, bits };
-        let (ours, tsuccessors) = (prefix(pair.ours), prefix(pair.tsuccessors));
-        let [our_port, tsuccessor_port] = pair.ports;
+        let (ours, theirs) = (prefix(pair.ours), prefix(pair.theirs));
+        let [our_port, their_port] = pair.ports;
         let out = direction == Direction::Out;
         let sa = if out { &child.outbound } else { &child.inbound };
         Policy {
             direction,
             selector: Selector {
-                source: if out { ours } else { tsuccessors },
-                destination: if out { tsuccessors } else { ours },
+                source: if out { ours } else { theirs },
+                destination: if out { theirs } else { ours },
                 protocol: pair.protocol,
                 ports: match out {
-                    true => [our_port, tsuccessor_port],
-                    false => [tsuccessor_port, our_port],
+                    true => [our_port, their_port],
+                    false => [their_port, our_port],
                 },
             },
             template: Some(Template {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use ipsec::ip::protocol;
 use ipsec::sa::{Protocol, Spi};
-use offload::{Encryption, Integrity};
+use offload::{Encryption, Integrity, Mode};
 use zeroize::Zeroizing;
 
 use tunnel::config::Prefix;
@@ -33,6 +33,7 @@ const XFRMA_ENCAP: u16 = 4;
 const XFRMA_TMPL: u16 = 5;
 const XFRMA_ALG_AEAD: u16 = 18;
 const XFRMA_ALG_AUTH_TRUNC: u16 = 20;
+const XFRMA_TFCPAD: u16 = 22;
 const XFRMA_REPLAY_ESN_VAL: u16 = 23;
 const XFRMA_SA_EXTRA_FLAGS: u16 = 24;
 const XFRMA_IF_ID: u16 = 31;
@@ -70,6 +71,8 @@ pub(crate) struct Sa {
     pub(crate) window: u32,
     /// Whether the outer DSCP is the inner one's rather than 0.
     pub(crate) copy_dscp: bool,
+    /// Bytes to which inner packets are padded, as far as the path takes them.
+    pub(crate) tfc_padding: Option<u16>,
     /// Seconds after which the kernel removes it, whoever is there to do so or not.
     pub(crate) hard_seconds: Option<u64>,
     pub(crate) encryption_key: Zeroizing<Vec<u8>>,
@@ -271,6 +274,9 @@ pub(crate) fn new_sa(sa: &Sa, if_id: Option<u32>, sequence: u32) -> Message {
             message.zeros(2 + 16);
         });
     }
+    if let Some(bytes) = sa.tfc_padding {
+        message.attribute(XFRMA_TFCPAD, |message| message.u32(bytes.into()));
+    }
     if !sa.transport && !sa.copy_dscp {
         message.attribute(XFRMA_SA_EXTRA_FLAGS, |message| {
             message.u32(XFRM_SA_XFLAG_DONT_ENCAP_DSCP);
@@ -320,15 +326,18 @@ fn algorithms(message: &mut Message, sa: &Sa) {
 
 /// The kernel's name (crypto/, net/xfrm/xfrm_algo.c), and whether it authenticates as well.
 const fn cipher_name(encryption: Encryption) -> (&'static str, bool) {
-    match encryption {
-        Encryption::Null => ("ecb(cipher_null)", false),
-        Encryption::AesCbc128 | Encryption::AesCbc256 => ("cbc(aes)", false),
-        Encryption::AesGcm128 | Encryption::AesGcm256 => ("rfc4106(gcm(aes))", true),
-        Encryption::ChaCha20Poly1305 => ("rfc7539esp(chacha20,poly1305)", true),
+    match encryption.mode() {
+        Mode::Null => ("ecb(cipher_null)", false),
+        Mode::AesCbc => ("cbc(aes)", false),
+        Mode::AesCtr => ("rfc3686(ctr(aes))", false),
+        Mode::AesCcm => ("rfc4309(ccm(aes))", true),
+        Mode::AesGcm => ("rfc4106(gcm(aes))", true),
+        Mode::AesGmac => ("rfc4543(gcm(aes))", true),
+        Mode::ChaCha20Poly1305 => ("rfc7539esp(chacha20,poly1305)", true),
         #[cfg(feature = "lab")]
-        Encryption::DesCbc => ("cbc(des)", false),
+        Mode::LegacyCbc if encryption.key_len() == 8 => ("cbc(des)", false),
         #[cfg(feature = "lab")]
-        Encryption::TripleDesCbc => ("cbc(des3_ede)", false),
+        Mode::LegacyCbc => ("cbc(des3_ede)", false),
     }
 }
 

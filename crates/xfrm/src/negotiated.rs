@@ -160,6 +160,7 @@ fn probe(socket: &mut Socket, number: u32) -> Result<(), XfrmError> {
         extended_sequence: true,
         window: DEFAULT_REPLAY_WINDOW,
         copy_dscp: false,
+        tfc_padding: None,
         hard_seconds: None,
         encryption_key: key,
         integrity_key: zeroize::Zeroizing::new(Vec::new()),

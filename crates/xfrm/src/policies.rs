@@ -39,6 +39,7 @@ pub(crate) fn pair(config: &StaticConfig) -> Result<Pair, ConfigError> {
             packets => packets,
         },
         copy_dscp: config.path.dscp == DscpConfig::Copy,
+        tfc_padding: None,
         hard_seconds: None,
         encryption_key: key.encryption_key.clone(),
         integrity_key: key.integrity_key.clone(),

@@ -27,9 +27,14 @@ fn parameters(choice: u8) -> SaParameters {
     let suite = |encryption, integrity| {
         Protocol::Esp(Suite::new(encryption, integrity).expect("a suite that exists"))
     };
-    let protocol = match choice & 3 {
+    let sha = Some(Integrity::HmacSha256_128);
+    let protocol = match choice & (32 | 3) {
+        32 => suite(Encryption::AesCcm128Icv8, None),
+        33 => suite(Encryption::AesCtr192, sha),
+        34 => suite(Encryption::AesGmac256, None),
+        35 => suite(Encryption::AesCcm256Icv16, None),
         0 => suite(Encryption::AesGcm128, None),
-        1 => suite(Encryption::AesCbc128, Some(Integrity::HmacSha256_128)),
+        1 => suite(Encryption::AesCbc128, sha),
         2 => suite(Encryption::Null, Some(Integrity::HmacSha1_96)),
         _ => Protocol::Ah(Integrity::HmacSha256_128),
     };

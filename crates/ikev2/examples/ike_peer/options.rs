@@ -156,6 +156,7 @@ impl Options {
             }],
             rekey_after: None,
             liveness: None,
+            retransmission: None,
             unique: ikev2::Unique::Replace,
         })
     }
@@ -186,9 +187,21 @@ fn words(text: &str) -> Result<Words, Failure> {
     for word in text.split('-') {
         match word {
             "aes128" => out.encryption.push(Encryption::AesCbc128),
+            "aes192" => out.encryption.push(Encryption::AesCbc192),
             "aes256" => out.encryption.push(Encryption::AesCbc256),
+            "aes128ctr" => out.encryption.push(Encryption::AesCtr128),
+            "aes192ctr" => out.encryption.push(Encryption::AesCtr192),
+            "aes256ctr" => out.encryption.push(Encryption::AesCtr256),
+            "aes128ccm8" => out.encryption.push(Encryption::AesCcm128Icv8),
+            "aes128ccm16" => out.encryption.push(Encryption::AesCcm128Icv16),
+            "aes192ccm12" => out.encryption.push(Encryption::AesCcm192Icv12),
+            "aes256ccm8" => out.encryption.push(Encryption::AesCcm256Icv8),
+            "aes256ccm16" => out.encryption.push(Encryption::AesCcm256Icv16),
             "aes128gcm16" => out.encryption.push(Encryption::AesGcm128),
+            "aes192gcm16" => out.encryption.push(Encryption::AesGcm192),
             "aes256gcm16" => out.encryption.push(Encryption::AesGcm256),
+            "aes128gmac" => out.encryption.push(Encryption::AesGmac128),
+            "aes256gmac" => out.encryption.push(Encryption::AesGmac256),
             "chacha20poly1305" => out.encryption.push(Encryption::ChaCha20Poly1305),
             "sha1" => out.integrity.push(Integrity::HmacSha1_96),
             "sha256" => out.integrity.push(Integrity::HmacSha256_128),

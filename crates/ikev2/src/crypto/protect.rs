@@ -1,8 +1,9 @@
-//! Protection of messages: the Encrypted payload (RFC 7296 §3.14, RFC 5282, RFC 7634 §3, RFC 7383).
+//! Protection of messages: the Encrypted payload (RFC 7296 §3.14, RFC 5282, RFC 5930, RFC 7634 §3,
+//! RFC 7383).
 
 use aes::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit, block_padding::NoPadding};
 use aws_lc_rs::{aead, hmac};
-use offload::{Encryption, Integrity, KeyMaterial};
+use offload::{Ccm, Ctr, Encryption, Integrity, KeyMaterial, Mode};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -16,44 +17,142 @@ use crate::wire::{Encrypted, HEADER_LEN, Header, PayloadType};
 pub struct OpenError;
 
 const SALT: usize = 4;
-const AEAD_IV: usize = 8;
-const AEAD_ICV: usize = 16;
+/// Bytes of the counter on the wire, of combined modes and AES-CTR.
+const COUNTER_IV: usize = 8;
 const CBC_BLOCK: usize = 16;
 
 enum Cipher {
-    /// Combined modes: 4 bytes of salt, 8 bytes of counter on the wire.
-    Aead {
-        key: Box<aead::LessSafeKey>,
-        salt: [u8; SALT],
-    },
+    /// Combined modes.
+    Combined { key: Combined, icv_len: usize },
     /// Encrypt, then authenticate.
-    Cbc {
-        key: Zeroizing<Vec<u8>>,
+    Separate {
+        key: Separate,
         mac: Box<hmac::Key>,
         icv_len: usize,
     },
 }
 
+enum Combined {
+    /// 4 bytes of salt in front of the counter.
+    Aead {
+        key: Box<aead::LessSafeKey>,
+        salt: [u8; SALT],
+    },
+    Ccm(Box<Ccm>),
+}
+
+enum Separate {
+    Cbc(Zeroizing<Vec<u8>>),
+    Ctr(Box<Ctr>),
+}
+
+impl Combined {
+    /// Encrypts in place and gives the integrity value.
+    fn seal(
+        &self,
+        iv: [u8; COUNTER_IV],
+        associated: &[u8],
+        text: &mut [u8],
+        icv_len: usize,
+    ) -> Option<Vec<u8>> {
+        match self {
+            Self::Aead { key, salt } => {
+                let associated = aead::Aad::from(associated);
+                let made = key.seal_in_place_separate_tag(nonce(*salt, iv), associated, text);
+                made.ok().map(|tag| tag.as_ref().to_vec())
+            }
+            Self::Ccm(key) => {
+                let mut tag = vec![0; icv_len];
+                key.seal(iv, associated, text, &mut tag)?;
+                Some(tag)
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        iv: [u8; COUNTER_IV],
+        associated: &[u8],
+        text: &mut [u8],
+        icv: &[u8],
+    ) -> Option<()> {
+        match self {
+            Self::Aead { key, salt } => {
+                let associated = aead::Aad::from(associated);
+                key.open_in_place_separate_tag(nonce(*salt, iv), associated, icv, text)
+                    .ok()
+                    .map(drop)
+            }
+            Self::Ccm(key) => key.open(iv, associated, text, icv),
+        }
+    }
+}
+
+impl Separate {
+    /// What is on the wire in front of the text: a counter or, where it must be unpredictable, random.
+    fn encrypt(&self, counter: u64, random: &mut dyn Random, text: &mut [u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Cbc(key) => {
+                let mut iv = [0; CBC_BLOCK];
+                random.fill(&mut iv);
+                cbc_encrypt(key, iv, text)?;
+                Some(iv.to_vec())
+            }
+            Self::Ctr(key) => {
+                let iv = counter.to_be_bytes();
+                key.apply(iv, text)?;
+                Some(iv.to_vec())
+            }
+        }
+    }
+
+    /// The text of a body without its integrity value.
+    fn decrypt(&self, body: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let (iv, sealed) = body.split_at_checked(self.iv_len())?;
+        let mut text = Zeroizing::new(sealed.to_vec());
+        match self {
+            Self::Cbc(key) => cbc_decrypt(key, iv.try_into().ok()?, &mut text)?,
+            Self::Ctr(key) => key.apply(iv.try_into().ok()?, &mut text)?,
+        }
+        Some(text)
+    }
+
+    const fn iv_len(&self) -> usize {
+        match self {
+            Self::Cbc(_) => CBC_BLOCK,
+            Self::Ctr(_) => COUNTER_IV,
+        }
+    }
+
+    /// Bytes to a multiple of which the text is padded.
+    const fn alignment(&self) -> usize {
+        match self {
+            Self::Cbc(_) => CBC_BLOCK,
+            Self::Ctr(_) => 1,
+        }
+    }
+}
+
 impl Cipher {
     fn new(suite: &IkeSuite, keys: &KeyMaterial) -> Option<Self> {
-        let algorithm = match suite.encryption {
-            Encryption::AesGcm128 => &aead::AES_128_GCM,
-            Encryption::AesGcm256 => &aead::AES_256_GCM,
-            Encryption::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
-            Encryption::AesCbc128 | Encryption::AesCbc256 => return Self::cbc(suite, keys),
-            Encryption::Null => return None,
-            #[cfg(feature = "legacy-algorithms")]
-            Encryption::DesCbc | Encryption::TripleDesCbc => return None,
+        let encryption = suite.encryption;
+        if !encryption.encrypts() || keys.encryption.len() != encryption.key_len() {
+            return None;
+        }
+        if !encryption.is_combined() {
+            return Self::separate(suite, keys);
+        }
+        let key = match encryption.mode() {
+            Mode::AesCcm => Combined::Ccm(Box::new(Ccm::new(encryption, &keys.encryption).ok()?)),
+            _ => Combined::aead(encryption, &keys.encryption)?,
         };
-        let (key, salt) = keys.encryption.split_last_chunk::<SALT>()?;
-        let key = aead::UnboundKey::new(algorithm, key).ok()?;
-        Some(Self::Aead {
-            key: Box::new(aead::LessSafeKey::new(key)),
-            salt: *salt,
+        Some(Self::Combined {
+            key,
+            icv_len: encryption.icv_len(),
         })
     }
 
-    fn cbc(suite: &IkeSuite, keys: &KeyMaterial) -> Option<Self> {
+    fn separate(suite: &IkeSuite, keys: &KeyMaterial) -> Option<Self> {
         let integrity = suite.integrity?;
         let algorithm = match integrity {
             Integrity::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -63,22 +162,68 @@ impl Cipher {
             #[cfg(feature = "legacy-algorithms")]
             Integrity::HmacMd5_96 => return None,
         };
-        (keys.encryption.len() == suite.encryption.key_len()).then(|| Self::Cbc {
-            key: keys.encryption.clone(),
+        let key = match suite.encryption.mode() {
+            Mode::AesCbc => Separate::Cbc(keys.encryption.clone()),
+            Mode::AesCtr => {
+                Separate::Ctr(Box::new(Ctr::new(suite.encryption, &keys.encryption).ok()?))
+            }
+            _ => return None,
+        };
+        Some(Self::Separate {
+            key,
             mac: Box::new(hmac::Key::new(algorithm, &keys.integrity)),
             icv_len: integrity.icv_len(),
         })
     }
 
-    const fn overhead(&self) -> usize {
+    const fn iv_len(&self) -> usize {
         match self {
-            Self::Aead { .. } => AEAD_IV + AEAD_ICV + 1,
-            Self::Cbc { icv_len, .. } => icv_len.saturating_add(CBC_BLOCK + CBC_BLOCK),
+            Self::Combined { .. } => COUNTER_IV,
+            Self::Separate { key, .. } => key.iv_len(),
         }
+    }
+
+    const fn icv_len(&self) -> usize {
+        match self {
+            Self::Combined { icv_len, .. } | Self::Separate { icv_len, .. } => *icv_len,
+        }
+    }
+
+    /// Bytes to a multiple of which the text is padded.
+    const fn alignment(&self) -> usize {
+        match self {
+            Self::Combined { .. } => 1,
+            Self::Separate { key, .. } => key.alignment(),
+        }
+    }
+
+    const fn overhead(&self) -> usize {
+        // The text's own byte is that of the padding's length.
+        self.iv_len()
+            .saturating_add(self.icv_len())
+            .saturating_add(self.alignment())
     }
 }
 
-fn nonce(salt: [u8; SALT], iv: [u8; AEAD_IV]) -> aead::Nonce {
+impl Combined {
+    fn aead(encryption: Encryption, key: &[u8]) -> Option<Self> {
+        let algorithm = match encryption {
+            Encryption::AesGcm128 => &aead::AES_128_GCM,
+            Encryption::AesGcm192 => &aead::AES_192_GCM,
+            Encryption::AesGcm256 => &aead::AES_256_GCM,
+            Encryption::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+            _ => return None,
+        };
+        let (key, salt) = key.split_last_chunk::<SALT>()?;
+        let key = aead::UnboundKey::new(algorithm, key).ok()?;
+        Some(Self::Aead {
+            key: Box::new(aead::LessSafeKey::new(key)),
+            salt: *salt,
+        })
+    }
+}
+
+fn nonce(salt: [u8; SALT], iv: [u8; COUNTER_IV]) -> aead::Nonce {
     let [a, b, c, d] = salt;
     let [e, f, g, h, i, j, k, l] = iv;
     aead::Nonce::assume_unique_for_key([a, b, c, d, e, f, g, h, i, j, k, l])
@@ -87,7 +232,7 @@ fn nonce(salt: [u8; SALT], iv: [u8; AEAD_IV]) -> aead::Nonce {
 /// Protects the messages of one direction.
 pub struct SealingKey {
     cipher: Cipher,
-    /// Next counter of a combined mode: it never repeats, since the key seals fewer than 2^64
+    /// Next counter of a combined mode or AES-CTR: it never repeats, since the key seals fewer than 2^64
     /// messages and retransmissions are the same bytes.
     counter: u64,
 }
@@ -117,17 +262,10 @@ impl SealingKey {
         fragment: Option<(u16, u16)>,
         random: &mut dyn Random,
     ) -> Option<Vec<u8>> {
-        let pad = match &self.cipher {
-            Cipher::Aead { .. } => 0,
-            Cipher::Cbc { .. } => {
-                let used = plain.len().checked_add(1)?.checked_rem(CBC_BLOCK)?;
-                CBC_BLOCK.checked_sub(used)?.checked_rem(CBC_BLOCK)?
-            }
-        };
-        let (iv_len, icv_len) = match &self.cipher {
-            Cipher::Aead { .. } => (AEAD_IV, AEAD_ICV),
-            Cipher::Cbc { icv_len, .. } => (CBC_BLOCK, *icv_len),
-        };
+        let alignment = self.cipher.alignment();
+        let used = plain.len().checked_add(1)?.checked_rem(alignment)?;
+        let pad = alignment.checked_sub(used)?.checked_rem(alignment)?;
+        let (iv_len, icv_len) = (self.cipher.iv_len(), self.cipher.icv_len());
         let fields = if fragment.is_some() { 8 } else { 4 };
         let text = plain.len().checked_add(pad)?.checked_add(1)?;
         let payload = [fields, iv_len, text, icv_len]
@@ -154,21 +292,18 @@ impl SealingKey {
         let mut text = Zeroizing::new(plain.to_vec());
         text.resize(plain.len().checked_add(pad)?, 0);
         text.push(u8::try_from(pad).ok()?);
+        let counter = self.counter;
+        self.counter = counter.checked_add(1)?;
         match &self.cipher {
-            Cipher::Aead { key, salt } => {
-                let iv = self.counter.to_be_bytes();
-                self.counter = self.counter.checked_add(1)?;
-                let tag = key
-                    .seal_in_place_separate_tag(nonce(*salt, iv), aead::Aad::from(&out), &mut text)
-                    .ok()?;
+            Cipher::Combined { key, icv_len } => {
+                let iv = counter.to_be_bytes();
+                let tag = key.seal(iv, &out, &mut text, *icv_len)?;
                 out.extend(iv);
                 out.extend(text.iter());
-                out.extend(tag.as_ref());
+                out.extend(tag);
             }
-            Cipher::Cbc { key, mac, icv_len } => {
-                let mut iv = [0; CBC_BLOCK];
-                random.fill(&mut iv);
-                cbc_encrypt(key, iv, &mut text)?;
+            Cipher::Separate { key, mac, icv_len } => {
+                let iv = key.encrypt(counter, random, &mut text)?;
                 out.extend(iv);
                 out.extend(text.iter());
                 let tag = hmac::sign(mac, &out);
@@ -203,30 +338,22 @@ impl OpeningKey {
     fn open_inner(&self, message: &[u8], encrypted: &Encrypted) -> Option<Zeroizing<Vec<u8>>> {
         let associated = message.get(encrypted.associated.clone())?;
         let body = message.get(encrypted.body.clone())?;
+        let (sealed, icv) = body.split_at_checked(body.len().checked_sub(self.0.icv_len())?)?;
         let mut text = match &self.0 {
-            Cipher::Aead { key, salt } => {
-                let (iv, sealed) = body.split_first_chunk::<AEAD_IV>()?;
+            Cipher::Combined { key, .. } => {
+                let (iv, sealed) = sealed.split_first_chunk()?;
                 let mut text = Zeroizing::new(sealed.to_vec());
-                let aad = aead::Aad::from(associated);
-                let len = key
-                    .open_in_place(nonce(*salt, *iv), aad, &mut text)
-                    .ok()?
-                    .len();
-                text.truncate(len);
+                key.open(*iv, associated, &mut text, icv)?;
                 text
             }
-            Cipher::Cbc { key, mac, icv_len } => {
+            Cipher::Separate { key, mac, icv_len } => {
                 let covered = message.len().checked_sub(*icv_len)?;
                 let (covered, icv) = message.split_at_checked(covered)?;
                 let tag = hmac::sign(mac, covered);
                 if !bool::from(tag.as_ref().get(..*icv_len)?.ct_eq(icv)) {
                     return None;
                 }
-                let (iv, sealed) = body.split_first_chunk::<CBC_BLOCK>()?;
-                let sealed = sealed.get(..sealed.len().checked_sub(*icv_len)?)?;
-                let mut text = Zeroizing::new(sealed.to_vec());
-                cbc_decrypt(key, *iv, &mut text)?;
-                text
+                key.decrypt(sealed)?
             }
         };
         // Padding is authenticated by now, so its check is no oracle.
@@ -245,6 +372,11 @@ fn cbc_encrypt(key: &[u8], iv: [u8; CBC_BLOCK], text: &mut [u8]) -> Option<()> {
             .encrypt_padded_mut::<NoPadding>(text, len)
             .ok()
             .map(drop),
+        24 => cbc::Encryptor::<aes::Aes192>::new_from_slices(key, &iv)
+            .ok()?
+            .encrypt_padded_mut::<NoPadding>(text, len)
+            .ok()
+            .map(drop),
         _ => cbc::Encryptor::<aes::Aes256>::new_from_slices(key, &iv)
             .ok()?
             .encrypt_padded_mut::<NoPadding>(text, len)
@@ -256,6 +388,11 @@ fn cbc_encrypt(key: &[u8], iv: [u8; CBC_BLOCK], text: &mut [u8]) -> Option<()> {
 fn cbc_decrypt(key: &[u8], iv: [u8; CBC_BLOCK], text: &mut [u8]) -> Option<()> {
     match key.len() {
         16 => cbc::Decryptor::<aes::Aes128>::new_from_slices(key, &iv)
+            .ok()?
+            .decrypt_padded_mut::<NoPadding>(text)
+            .ok()
+            .map(drop),
+        24 => cbc::Decryptor::<aes::Aes192>::new_from_slices(key, &iv)
             .ok()?
             .decrypt_padded_mut::<NoPadding>(text)
             .ok()

@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::core::Core;
 use super::fragments::Reassembly;
+use crate::config::{Connection, Retransmission};
 use crate::crypto::{IkeKeys, OpeningKey, SealingKey};
 use crate::event::{Reason, Transmit};
 use crate::half_open::Network;
@@ -77,6 +78,11 @@ pub(crate) struct Channel {
     answered: Option<Answered>,
     reassembly: [Reassembly; 2],
     keepalive: Duration,
+    retransmission: Retransmission,
+}
+
+fn retransmission(core: &Core, connection: &Connection) -> Retransmission {
+    (connection.retransmission).unwrap_or_else(|| core.limits.retransmission())
 }
 
 fn digest_of(bytes: &[u8]) -> [u8; 32] {
@@ -105,7 +111,13 @@ pub(super) fn protection(
 }
 
 impl Channel {
-    pub(crate) fn new(core: &Core, path: Path, spis: SpiPair, initiator: bool) -> Self {
+    pub(crate) fn new(
+        core: &Core,
+        connection: &Connection,
+        path: Path,
+        spis: SpiPair,
+        initiator: bool,
+    ) -> Self {
         Self {
             path,
             spis,
@@ -123,6 +135,7 @@ impl Channel {
             answered: None,
             reassembly: [Reassembly::default(), Reassembly::default()],
             keepalive: core.limits.keepalive,
+            retransmission: retransmission(core, connection),
         }
     }
 
@@ -265,6 +278,16 @@ impl Channel {
         self.send_request(core, exchange, vec![message])
     }
 
+    /// Times of the connection that the IKE SA turns out to be of.
+    pub(crate) fn retransmit_as(&mut self, core: &Core, connection: &Connection) {
+        self.retransmission = retransmission(core, connection);
+    }
+
+    /// Transmissions of a request after which the peer counts as gone.
+    pub(crate) const fn transmissions(&self) -> u32 {
+        self.retransmission.transmissions
+    }
+
     /// Number of transmissions of the request that is out.
     pub(crate) fn sent(&self) -> u32 {
         self.in_flight
@@ -279,7 +302,7 @@ impl Channel {
         datagrams: Vec<Vec<u8>>,
     ) -> Option<()> {
         self.transmit(core, &datagrams);
-        let wait = core.limits.retransmit_first;
+        let wait = self.retransmission.timeout;
         self.in_flight = Some(InFlight {
             message_id: self.next_request,
             exchange,
@@ -395,7 +418,7 @@ impl Channel {
     /// Repeats the request at once, over the path as it is now.
     pub(crate) fn retransmit_now(&mut self, core: &mut Core) {
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.wait = core.limits.retransmit_first;
+            in_flight.wait = self.retransmission.timeout;
             in_flight.next = core.now.after(in_flight.wait);
             let datagrams = in_flight.datagrams.clone();
             self.transmit(core, &datagrams);
@@ -549,10 +572,7 @@ impl Channel {
         }
         // Longer each time, as what loses datagrams may be a path that has too many (§2.1).
         in_flight.sent = in_flight.sent.saturating_add(1);
-        in_flight.wait = in_flight
-            .wait
-            .saturating_mul(2)
-            .min(core.limits.retransmit_max);
+        in_flight.wait = self.retransmission.after(in_flight.wait);
         in_flight.next = core.now.after(in_flight.wait);
         // TCP repeats what gets lost, and on a connection that is opened anew we do (RFC 9329 §6.2). What is left is a peer
         // that had too much to do and dropped it. The time until it counts as gone is the same.

@@ -157,7 +157,7 @@ impl Offer {
         out.push(Payload::TsI(self.local.clone()));
         out.push(Payload::TsR(self.remote.clone()));
         if child.mode == Mode::Transport {
-            out.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE)));
+            out.extend(transport_notifies());
         }
         out
     }
@@ -240,6 +240,7 @@ impl Offer {
             shared,
             selectors: (ts_i, ts_r),
             mode,
+            tfc_padding: accepts_tfc_padding(response),
             initiator: true,
         })
     }
@@ -406,7 +407,7 @@ fn answer_with(
     let transport =
         child.mode == Mode::Transport && has_notify(request, NotifyType::USE_TRANSPORT_MODE);
     if transport {
-        payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE)));
+        payloads.extend(transport_notifies());
     }
     let negotiated = Negotiated {
         config: index,
@@ -420,6 +421,7 @@ fn answer_with(
         } else {
             Mode::Tunnel
         },
+        tfc_padding: accepts_tfc_padding(request),
         initiator: false,
     };
     Ok((negotiated, payloads))
@@ -459,7 +461,24 @@ pub(crate) struct Negotiated {
     /// Of the exchange's initiator, of its responder.
     selectors: (Vec<TrafficSelector>, Vec<TrafficSelector>),
     mode: Mode,
+    /// Whether the peer accepts traffic-flow padding.
+    tfc_padding: bool,
     initiator: bool,
+}
+
+/// Asks for, or agrees to, transport mode (RFC 7296 §1.3.1). Only in tunnel mode does the inner packet say
+/// where it ends, so padding behind it is accepted there alone (§3.10.1, RFC 4303 §2.7).
+fn transport_notifies() -> [Payload; 2] {
+    [
+        NotifyType::USE_TRANSPORT_MODE,
+        NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED,
+    ]
+    .map(|kind| Payload::Notify(Notify::new(kind)))
+}
+
+/// Whether the peer takes packets with traffic-flow padding (RFC 7296 §3.10.1).
+fn accepts_tfc_padding(payloads: &[Payload]) -> bool {
+    !has_notify(payloads, NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED)
 }
 
 /// Installs what the peer has asked for.
@@ -527,6 +546,7 @@ pub(crate) fn install(
         local,
         remote,
         mode: new.mode,
+        tfc_padding: new.tfc_padding && new.mode == Mode::Tunnel,
         path: context.path,
         udp_encapsulation: context.encapsulation,
         replaces: context.replaces,

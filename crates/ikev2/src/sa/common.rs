@@ -42,6 +42,12 @@ impl Common {
         }
     }
 
+    /// Takes it that the IKE SA is of this connection: the peer has said who it is.
+    pub(super) fn belongs_to(&mut self, core: &Core, connection: Arc<Connection>) {
+        self.channel.retransmit_as(core, &connection);
+        self.connection = connection;
+    }
+
     /// Answers a request that has no place in the state as RFC 7296 §2.21.3 asks for; a response is not
     /// answered. Either ends the IKE SA.
     pub(super) fn out_of_place(

@@ -15,7 +15,8 @@ impl IkeSa {
     /// The successor as an IKE SA, whose collision is pending until it inherits.
     pub(crate) fn succeed(core: &Core, made: Successor) -> Self {
         // Message IDs begin at zero again (RFC 7296 §2.2), so nothing of the old channel's window is taken along.
-        let mut channel = Channel::new(core, made.path, made.spis, made.initiator);
+        let mut channel =
+            Channel::new(core, &made.connection, made.path, made.spis, made.initiator);
         channel.fragmentation = made.fragmentation;
         channel.use_keys(made.protection);
         let mut established = Established::successor_of(made.auth, made.keys, made.mobility);

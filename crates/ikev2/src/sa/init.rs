@@ -89,10 +89,11 @@ impl InitSent {
             ticket: ticket.map(Box::new),
             solution: None,
         };
+        let channel = Channel::new(core, &connection, path, SpiPair::of_initiator(spi), true);
         let mut common = Common {
             id: IkeId(spi),
             connection,
-            channel: Channel::new(core, path, SpiPair::of_initiator(spi), true),
+            channel,
             nat: Nat::default(),
             begun: core.moment(),
             deadline: Some(core.now.after(core.limits.handshake_time)),

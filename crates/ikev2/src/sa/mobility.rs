@@ -72,10 +72,11 @@ impl Established {
             Some(paths) => !paths.is_empty(),
             None => !mobility.others(limits.nat_port, sa.channel.path).is_empty(),
         };
+        let most = sa.channel.transmissions();
         if mobility.decides && self.is_live() && others {
-            limits.path_transmissions
+            most.min(limits.path_transmissions)
         } else {
-            limits.transmissions
+            most
         }
     }
 

@@ -250,7 +250,7 @@ impl IkeSa {
         let common = &mut self.common;
         let most = match &self.state {
             State::Established(established) => established.transmissions(common, core),
-            _ => core.limits.transmissions,
+            _ => common.channel.transmissions(),
         };
         if let Tick::PeerGone = common.channel.tick(core, most) {
             return self.on_peer_gone(core);

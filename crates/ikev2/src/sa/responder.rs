@@ -202,7 +202,7 @@ impl Responder {
             responder: core.nonce(),
         };
         let keys = IkeKeys::initial(&suite, &shared, &nonces, spis).ok_or(Refused::Silently)?;
-        let mut channel = Channel::new(core, path, spis, false);
+        let mut channel = Channel::new(core, &connection, path, spis, false);
         if !channel.set_keys(&suite, &keys) {
             return Err(Refused::Silently);
         }

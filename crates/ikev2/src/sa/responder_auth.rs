@@ -106,7 +106,7 @@ impl Responder {
             return Err(refuse_initiator(sa, core, reason));
         };
         // From here on the connection is known, and with it who may prove what how.
-        sa.connection = connection;
+        sa.belongs_to(core, connection);
         self.handshake.wanted = RequestedCertificates::by(&request);
         match (ppk, &sa.connection.ppk) {
             // A responder keeps no other keys: it knows already which the peer has.
@@ -250,7 +250,7 @@ impl Responder {
         let Some((connection, question)) = question else {
             return Err(refuse_initiator(sa, core, reason));
         };
-        sa.connection = connection;
+        sa.belongs_to(core, connection);
         let pending = core.request(sa.id, question);
         let step = ResponderStep::Verifying { pending, request };
         Ok(ResponderNext::Wait(step))

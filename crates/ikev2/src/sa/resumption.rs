@@ -145,7 +145,7 @@ impl IkeSa {
             initiator: nonce_i.clone(),
             responder: core.nonce(),
         };
-        let mut channel = Channel::new(core, path, spis, false);
+        let mut channel = Channel::new(core, &connection, path, spis, false);
         let keys = IkeKeys::resumed(&session.suite, &session.sk_d, &nonces, spis);
         let keys = keys.ok_or_else(refused)?;
         if !channel.set_keys(&session.suite, &keys) {

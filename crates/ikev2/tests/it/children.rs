@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ikev2::config::{Addresses, Mode};
-use ikev2::wire::TrafficSelector;
-use ikev2::{Connection, Limits};
+use ikev2::wire::{Notify, NotifyType, Payload, TrafficSelector};
+use ikev2::{Connection, Event, Limits};
 use offload::Encryption;
 
 use crate::handshake::{both, run};
+use crate::peer::HostilePeer;
 use crate::support::{World, connection, net};
 
 #[test]
@@ -76,6 +77,42 @@ fn transport_mode_needs_both_sides() {
     let world = run([ours, connection(1)]);
     assert_eq!(world.sides[0].outbound().unwrap().mode, Mode::Tunnel);
     assert_eq!(world.sides[1].outbound().unwrap().mode, Mode::Tunnel);
+}
+
+/// RFC 7296 §3.10.1: each side says for itself that it takes no traffic-flow padding; ours does in transport
+/// mode, where nothing says where a packet ends.
+#[test]
+fn traffic_flow_padding_is_for_tunnel_mode_and_peers_that_take_it() {
+    let padded = |world: &World| {
+        let of = |side: usize| world.sides[side].outbound().unwrap().tfc_padding;
+        [of(0), of(1)]
+    };
+    let transport = |connection: &mut Connection| connection.children[0].mode = Mode::Transport;
+    assert_eq!(padded(&run([connection(0), connection(1)])), [true, true]);
+    assert_eq!(padded(&run(both(transport))), [false, false]);
+    // Tunnel mode comes of it, but the initiator has refused padding with its request.
+    let mut ours = connection(0);
+    transport(&mut ours);
+    assert_eq!(padded(&run([ours, connection(1)])), [true, false]);
+    for refuses in [false, true] {
+        let kind = NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED;
+        let mut peer = HostilePeer::new(false);
+        let mut wanted = vec![
+            HostilePeer::child_proposal(0x1000),
+            Payload::TsI(vec![crate::peer::network([10, 1, 0, 0])]),
+            Payload::TsR(vec![crate::peer::network([10, 2, 0, 0])]),
+        ];
+        wanted.extend(refuses.then(|| Payload::Notify(Notify::new(kind))));
+        let heard = peer.authenticate_with(&wanted);
+        let told = heard.iter().flat_map(|heard| &heard.payloads);
+        let told = told.filter(|one| matches!(one, Payload::Notify(notify) if notify.kind == kind));
+        assert_eq!(told.count(), 0, "tunnel mode takes padding");
+        let ups = peer.events.iter().filter_map(|event| match event {
+            Event::ChildUp(up) => Some(up.tfc_padding),
+            _ => None,
+        });
+        assert_eq!(ups.collect::<Vec<_>>(), [!refuses]);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Known answers, and what must be refused.
 
 use ikev2::crypto::{ExchangeError, Group, IkeKeys, OpeningKey, Pending, Prf, SealingKey, respond};
-use ikev2::select::IkeSuite;
+use ikev2::select::{IkeProposal, IkeSuite};
 use ikev2::wire::{Datagram, ExchangeType, Flags, Header, PayloadType};
 use ikev2::{Nonces, Random, SpiPair};
 use offload::{Encryption, Integrity, KeyMaterial};
@@ -229,13 +229,24 @@ fn suites() -> Vec<IkeSuite> {
         group: Group::X25519,
         additional: vec![],
     };
-    vec![
-        suite(Encryption::AesGcm128, None),
-        suite(Encryption::AesGcm256, None),
-        suite(Encryption::ChaCha20Poly1305, None),
-        suite(Encryption::AesCbc128, Some(Integrity::HmacSha256_128)),
-        suite(Encryption::AesCbc256, Some(Integrity::HmacSha512_256)),
-    ]
+    // AES-GCM with 128 bits first: the tests below take it by its place.
+    let encrypting = Encryption::ALL.iter().filter(|one| one.encrypts());
+    let combined = encrypting.filter(|one| one.is_combined());
+    let separate = [
+        Encryption::AesCbc128,
+        Encryption::AesCbc192,
+        Encryption::AesCbc256,
+        Encryption::AesCtr128,
+        Encryption::AesCtr192,
+        Encryption::AesCtr256,
+    ];
+    let integrities = [Integrity::HmacSha256_128, Integrity::HmacSha512_256].map(Some);
+    let mut suites = vec![suite(Encryption::AesGcm128, None)];
+    suites.extend(combined.map(|one| suite(*one, None)));
+    for integrity in integrities {
+        suites.extend(separate.map(|one| suite(one, integrity)));
+    }
+    suites
 }
 
 fn header() -> Header {
@@ -286,15 +297,47 @@ fn sealed_messages_open_and_no_changed_bit_passes() {
 
 #[test]
 fn each_message_has_its_own_counter() {
-    let suite = &suites()[0];
-    let keys = KeyMaterial::new(&[7; 20], &[]);
-    let mut sealing = SealingKey::new(suite, &keys).unwrap();
-    let mut ivs = std::collections::BTreeSet::new();
-    for _ in 0..100 {
-        let sealed = sealing
-            .seal(header(), PayloadType::NONE, &[], None, &mut Seeded(1))
-            .unwrap();
-        assert!(ivs.insert(sealed[32..40].to_vec()));
+    // The same random numbers each time: it is no random number that makes them differ.
+    for suite in suites()
+        .iter()
+        .filter(|suite| suite.encryption.iv_len() == 8)
+    {
+        let keys = KeyMaterial::new(
+            &vec![7; suite.encryption.key_len()],
+            &vec![8; suite.integrity.map_or(0, Integrity::key_len)],
+        );
+        let mut sealing = SealingKey::new(suite, &keys).unwrap();
+        let mut ivs = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            let sealed = sealing
+                .seal(header(), PayloadType::NONE, &[], None, &mut Seeded(1))
+                .unwrap();
+            assert!(ivs.insert(sealed[32..40].to_vec()), "{suite}");
+        }
+    }
+}
+
+/// An IKE SA without encryption would give the identities away: AES-GMAC is for packets only.
+#[test]
+fn ciphers_that_do_not_encrypt_protect_no_messages() {
+    for encryption in [Encryption::Null, Encryption::AesGmac128] {
+        let integrity = (encryption == Encryption::Null).then_some(Integrity::HmacSha256_128);
+        let suite = IkeSuite {
+            encryption,
+            integrity,
+            ..suites().remove(0)
+        };
+        let keys = KeyMaterial::new(&vec![7; encryption.key_len()], &[8; 32]);
+        assert!(SealingKey::new(&suite, &keys).is_none());
+        assert!(OpeningKey::new(&suite, &keys).is_none());
+        let proposal = IkeProposal {
+            encryption: vec![encryption],
+            integrity: integrity.into_iter().collect(),
+            prf: vec![suite.prf],
+            groups: vec![suite.group],
+            additional: vec![],
+        };
+        assert_eq!(IkeSuite::from_wire(&proposal.to_wire(1, &[])), None);
     }
 }
 

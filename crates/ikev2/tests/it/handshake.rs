@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ikev2::config::{KeyKind, LocalAuth, PeerId, Psk, RemoteAuth};
+use ikev2::config::{KeyKind, LocalAuth, PeerId, Psk, RemoteAuth, Retransmission};
 use ikev2::crypto::Group;
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::Identification;
@@ -38,12 +38,24 @@ fn shared_secret_brings_up_ike_and_child() {
     assert_eq!(world.sizes.len(), 4);
 }
 
+/// Ciphers that peers can agree on: all but those of laboratory builds.
+fn negotiated() -> impl Iterator<Item = Encryption> {
+    let legacy = ["DesCbc", "TripleDesCbc"];
+    let all = Encryption::ALL.iter().copied();
+    all.filter(move |one| !legacy.contains(&format!("{one:?}").as_str()))
+}
+
 #[test]
 fn every_suite_comes_up() {
-    let encryptions = [Encryption::AesGcm256, Encryption::ChaCha20Poly1305];
-    let combined = encryptions.map(|e| IkeProposal {
-        encryption: vec![e],
+    let known = negotiated().filter(|one| one.encrypts());
+    let (combined, others): (Vec<_>, Vec<_>) = known.partition(|one| one.is_combined());
+    let combined = combined.into_iter().map(|one| IkeProposal {
+        encryption: vec![one],
         ..ike_default()
+    });
+    let ciphers = others.into_iter().map(|one| IkeProposal {
+        encryption: vec![one],
+        ..cbc_ike(Integrity::HmacSha256_128, Group::X25519)
     });
     let integrities = [
         Integrity::HmacSha1_96,
@@ -53,8 +65,24 @@ fn every_suite_comes_up() {
     ];
     let separate = integrities.map(|i| cbc_ike(i, Group::P256));
     let groups = [Group::P384, Group::Modp2048].map(|g| cbc_ike(Integrity::HmacSha256_128, g));
-    for ike in combined.into_iter().chain(separate).chain(groups) {
+    for ike in combined.chain(ciphers).chain(separate).chain(groups) {
         let world = run(both(|connection| connection.ike = vec![ike.clone()]));
+        world.assert_settled();
+    }
+}
+
+#[test]
+fn every_suite_of_packets_is_agreed() {
+    for encryption in negotiated() {
+        let integrity = (!encryption.is_combined()).then_some(Integrity::HmacSha256_128);
+        let esp = EspProposal {
+            encryption: vec![encryption],
+            integrity: integrity.into_iter().collect(),
+            ..esp_default()
+        };
+        let world = run(both(|connection| {
+            connection.children[0].esp = vec![esp.clone()]
+        }));
         world.assert_settled();
     }
 }
@@ -292,6 +320,31 @@ fn a_silent_peer_is_noticed() {
     world.weather.loss = 100;
     world.run(Duration::from_secs(120));
     assert_eq!(world.sides[0].saw("down peer does not answer"), 2);
+}
+
+/// Waits of 1 s, 1.5 s and twice 2 s, then the peer counts as gone; the other side's connection has nothing to
+/// do with it.
+#[test]
+fn requests_are_repeated_as_the_connection_says() {
+    let mut ours = connection(0);
+    ours.retransmission = Some(Retransmission {
+        timeout: Duration::from_secs(1),
+        factor: 150,
+        limit: Duration::from_secs(2),
+        transmissions: 4,
+    });
+    let mut world = World::with([ours, connection(1)], Limits::default(), 3);
+    world.weather.loss = 100;
+    world.initiate();
+    let mut sent = Vec::new();
+    // Just behind each half second.
+    world.run(Duration::from_millis(10));
+    for _ in 0..13 {
+        world.run(Duration::from_millis(500));
+        sent.push(world.sizes.len());
+    }
+    assert_eq!(sent, [1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4]);
+    assert_eq!(world.sides[0].saw("down peer does not answer"), 1);
 }
 
 #[test]

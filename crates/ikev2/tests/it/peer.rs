@@ -110,6 +110,7 @@ pub fn connection() -> Connection {
         }],
         rekey_after: Some(Duration::from_secs(1000)),
         liveness: Some(Duration::from_secs(60)),
+        retransmission: None,
         unique: ikev2::Unique::Replace,
     }
 }

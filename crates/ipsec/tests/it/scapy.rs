@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use ipsec::sa::{InboundOptions, InboundSa, OutboundOptions, OutboundSa, Protocol};
-use offload::{Encryption, Integrity};
+use offload::{Encryption, Integrity, Mode};
 use serde_json::{Value, json};
 
 use crate::support::{Case, SPI, all_cases, arrived, open, protect};
@@ -77,6 +77,7 @@ pub(crate) fn send(case: &Case) -> (Value, Vec<u8>) {
         "spi": SPI,
         "encryption": encryption,
         "encryption_key": hex::encode(&*keys.encryption),
+        "encryption_icv": combined_icv_len(case.protocol),
         "integrity": integrity,
         "integrity_key": hex::encode(&*keys.integrity),
         "tunnel": case.tunnel,
@@ -94,6 +95,14 @@ pub(crate) fn send(case: &Case) -> (Value, Vec<u8>) {
     (case, outer)
 }
 
+/// Bytes of integrity value of a cipher that authenticates by itself.
+const fn combined_icv_len(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::Esp(suite) => suite.encryption().icv_len(),
+        Protocol::Ah(_) => 0,
+    }
+}
+
 pub(crate) fn receiver(case: &Case) -> ipsec::dataplane::DataPlane {
     let options = InboundOptions {
         selectors: vec![case.selector()],
@@ -107,15 +116,18 @@ pub(crate) fn receiver(case: &Case) -> ipsec::dataplane::DataPlane {
 }
 
 const fn encryption_name(encryption: Encryption) -> &'static str {
-    match encryption {
-        Encryption::Null => "NULL",
-        Encryption::AesCbc128 | Encryption::AesCbc256 => "AES-CBC",
-        Encryption::AesGcm128 | Encryption::AesGcm256 => "AES-GCM",
-        Encryption::ChaCha20Poly1305 => "CHACHA20-POLY1305",
+    match encryption.mode() {
+        Mode::Null => "NULL",
+        Mode::AesCbc => "AES-CBC",
+        Mode::AesCtr => "AES-CTR",
+        Mode::AesCcm => "AES-CCM",
+        Mode::AesGcm => "AES-GCM",
+        Mode::AesGmac => "AES-NULL-GMAC",
+        Mode::ChaCha20Poly1305 => "CHACHA20-POLY1305",
         #[cfg(feature = "legacy-algorithms")]
-        Encryption::DesCbc => "DES",
+        Mode::LegacyCbc if encryption.key_len() == 8 => "DES",
         #[cfg(feature = "legacy-algorithms")]
-        Encryption::TripleDesCbc => "3DES",
+        Mode::LegacyCbc => "3DES",
     }
 }
 

@@ -23,6 +23,7 @@ def association(case):
         spi=case["spi"],
         crypt_algo=case["encryption"],
         crypt_key=bytes.fromhex(case["encryption_key"]) or None,
+        crypt_icv_size=case["encryption_icv"] or None,
         auth_algo=case["integrity"],
         auth_key=bytes.fromhex(case["integrity_key"]) or None,
         tunnel_header=tunnel if case["tunnel"] else None,

@@ -35,11 +35,14 @@ pub(crate) fn all_cases() -> Vec<Case> {
     use Integrity::*;
     let macs = [HmacSha1_96, HmacSha256_128, HmacSha384_192, HmacSha512_256];
     let mut protocols = Vec::new();
-    for encryption in [AesGcm128, AesGcm256, ChaCha20Poly1305] {
-        protocols.push(Protocol::Esp(Suite::new(encryption, None).unwrap()));
-    }
+    let combined = Encryption::ALL.iter().filter(|one| one.is_combined());
+    protocols.extend(combined.map(|one| Protocol::Esp(Suite::new(*one, None).unwrap())));
     for encryption in [Null, AesCbc128, AesCbc256] {
         protocols.extend(macs.map(|mac| Protocol::Esp(Suite::new(encryption, Some(mac)).unwrap())));
+    }
+    for encryption in [AesCbc192, AesCtr128, AesCtr192, AesCtr256] {
+        let suite = Suite::new(encryption, Some(HmacSha256_128)).unwrap();
+        protocols.push(Protocol::Esp(suite));
     }
     protocols.extend(macs.map(Protocol::Ah));
     #[cfg(feature = "legacy-algorithms")]

@@ -59,6 +59,27 @@ fn compare(suite: Suite, texts: &[usize], extended: bool, random: &mut Random) {
     }
 }
 
+/// What several packets share is no part of what is made of each: sequence numbers, lanes and rests
+/// of the batch.
+#[test]
+fn a_batch_is_as_each_packet_alone() {
+    let mut random = Random(9);
+    for suite in all_suites() {
+        let step = suite.encryption().alignment();
+        let texts: Vec<_> = (0..21).map(|_| step * (1 + random.below(90))).collect();
+        let seed = random.number();
+        let (plain, slots) = packets(suite, &texts, &mut random);
+        let seal = transform(suite, seed, true, Direction::Seal, Engine::Fastest);
+        let (mut together, mut asked) = (plain.clone(), slots.clone());
+        seal.seal(&mut together, &mut asked);
+        let mut alone = plain;
+        for slot in slots {
+            seal.seal(&mut alone, &mut [slot]);
+        }
+        assert!(together == alone, "{suite:?}");
+    }
+}
+
 /// Whether there is anything to compare with the library.
 fn has_vector_code(suite: &Suite) -> bool {
     let fastest = transform(*suite, 1, false, Direction::Seal, Engine::Fastest);
@@ -112,7 +133,11 @@ fn random_lengths_up_to_the_largest_packet() {
 #[test]
 fn combined_modes_at_every_length_and_additional_data() {
     let mut random = Random(4);
-    for encryption in [Encryption::AesGcm128, Encryption::AesGcm256] {
+    for encryption in [
+        Encryption::AesGcm128,
+        Encryption::AesGcm192,
+        Encryption::AesGcm256,
+    ] {
         let key = random.bytes(encryption.key_len() - 4);
         let engines = [Engine::Library, Engine::Fastest]
             .map(|engine| Aead::new(encryption, &key, engine).unwrap());

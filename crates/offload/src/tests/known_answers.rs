@@ -3,6 +3,8 @@
 
 use super::{ENGINES, cbc, hmac};
 use crate::aead::Aead;
+use crate::ccm::Ccm;
+use crate::ctr::Ctr;
 use crate::suite::{Encryption, Integrity};
 use crate::transform::Direction;
 
@@ -197,6 +199,133 @@ fn mcgrew_viega() {
          8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662",
         "76fc6ece0f4e1768cddf8853bb2d551b",
     );
+}
+
+/// RFC 3686 §6, test vectors 1 to 9: key, nonce (which is the salt) and initialisation vector.
+#[test]
+fn rfc_3686() {
+    let single = b"Single block msg";
+    for (key, salt, iv, plain, cipher) in [
+        (
+            "ae6852f8121067cc4bf7a5765577f39e",
+            "00000030",
+            "0000000000000000",
+            single.to_vec(),
+            "e4095d4fb7a7b3792d6175a3261311b8",
+        ),
+        (
+            "7e24067817fae0d743d6ce1f32539163",
+            "006cb6db",
+            "c0543b59da48d90b",
+            counting(0, 32),
+            "5104a106168a72d9790d41ee8edad388eb2e1efc46da57c8fce630df9141be28",
+        ),
+        (
+            "7691be035e5020a8ac6e618529f9a0dc",
+            "00e0017b",
+            "27777f3f4a1786f0",
+            counting(0, 36),
+            "c1cf48a89f2ffdd9cf4652e9efdb72d74540a42bde6d7836d59a5ceaaef3105325b2072f",
+        ),
+        (
+            "16af5b145fc9f579c175f93e3bfb0eed863d06ccfdb78515",
+            "00000048",
+            "36733c147d6d93cb",
+            single.to_vec(),
+            "4b55384fe259c9c84e7935a003cbe928",
+        ),
+        (
+            "7c5cb2401b3dc33c19e7340819e0f69c678c3db8e6f6a91a",
+            "0096b03b",
+            "020c6eadc2cb500d",
+            counting(0, 32),
+            "453243fc609b23327edfaafa7131cd9f8490701c5ad4a79cfc1fe0ff42f4fb00",
+        ),
+        (
+            "02bf391ee8ecb159b959617b0965279bf59b60a786d3e0fe",
+            "0007bdfd",
+            "5cbd60278dcc0912",
+            counting(0, 36),
+            "96893fc55e5c722f540b7dd1ddf7e758d288bc95c69165884536c811662f2188abee0935",
+        ),
+        (
+            "776beff2851db06f4c8a0542c8696f6c6a81af1eec96b4d37fc1d689e6c1c104",
+            "00000060",
+            "db5672c97aa8f0b2",
+            single.to_vec(),
+            "145ad01dbf824ec7560863dc71e3e0c0",
+        ),
+        (
+            "f6d66d6bd52d59bb0796365879eff886c66dd51a5b6a99744b50590c87a23884",
+            "00faac24",
+            "c1585ef15a43d875",
+            counting(0, 32),
+            "f05e231b3894612c49ee000b804eb2a9b8306b508f839d6a5530831d9344af1c",
+        ),
+        (
+            "ff7a617ce69148e4f1726e2f43581de2aa62d9f805532edff1eed687fb54153d",
+            "001cc5b7",
+            "51a51d70a1c11148",
+            counting(0, 36),
+            "eb6c52821d0bbbf7ce7594462aca4faab407df866569fd07f48cc0b583d6071f1ec0e6b8",
+        ),
+    ] {
+        let encryption = match key.len() / 2 {
+            16 => Encryption::AesCtr128,
+            24 => Encryption::AesCtr192,
+            _ => Encryption::AesCtr256,
+        };
+        let ctr = Ctr::new(encryption, &bytes(&[key, salt].concat())).unwrap();
+        let iv = bytes(iv).try_into().unwrap();
+        let mut text = plain.clone();
+        ctr.apply(iv, &mut text).unwrap();
+        assert_eq!(hex::encode(&text), cipher);
+        ctr.apply(iv, &mut text).unwrap();
+        assert_eq!(text, plain);
+    }
+}
+
+/// RFC 3610 §8, packet vectors 1 to 4: nonces of 13 bytes, integrity values of 8.
+#[test]
+fn rfc_3610() {
+    let key = "c0c1c2c3c4c5c6c7c8c9cacbcccdcecf";
+    let ccm = Ccm::new(Encryption::AesCcm128Icv8, &bytes(&[key, "000000"].concat())).unwrap();
+    for (nonce, aad, len, sealed) in [
+        (
+            "00000003020100a0a1a2a3a4a5",
+            8,
+            31,
+            "588c979a61c663d2f066d0c2c0f989806d5f6b61dac38417e8d12cfdf926e0",
+        ),
+        (
+            "00000004030201a0a1a2a3a4a5",
+            8,
+            32,
+            "72c91a36e135f8cf291ca894085c87e3cc15c439c9e43a3ba091d56e10400916",
+        ),
+        (
+            "00000005040302a0a1a2a3a4a5",
+            8,
+            33,
+            "51b1e5f44a197d1da46b0f8e2d282ae871e838bb64da8596574adaa76fbd9fb0c5",
+        ),
+        (
+            "00000006050403a0a1a2a3a4a5",
+            12,
+            31,
+            "a28c6865939a9a79faaa5c4c2a9d4a91cdac8c96c861b9c9e61ef1",
+        ),
+    ] {
+        let message = counting(0, len);
+        let (aad, plain) = message.split_at(aad);
+        let (nonce, mut text, mut tag) = (bytes(nonce), plain.to_vec(), [0; 8]);
+        ccm.seal_with(&nonce, aad, &mut text, &mut tag).unwrap();
+        assert_eq!(hex::encode([&text[..], &tag].concat()), sealed);
+        ccm.open_with(&nonce, aad, &mut text, &tag).unwrap();
+        assert_eq!(text, plain);
+        tag[7] ^= 1;
+        assert!(ccm.open_with(&nonce, aad, &mut text, &tag).is_none());
+    }
 }
 
 fn check_hmac(integrity: Integrity, key: &[u8], message: &[u8], value: &str) {

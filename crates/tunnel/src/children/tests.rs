@@ -76,6 +76,7 @@ impl Bench {
             },
             order: 0,
             path_mtu: 1500,
+            tfc_padding: None,
             send_now,
         };
         let installs = Install::for_workers(&child, self.now, NonZeroUsize::MIN).unwrap();

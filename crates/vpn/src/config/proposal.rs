@@ -98,7 +98,7 @@ impl IkeProposalConfig {
     pub(crate) fn proposal(&self) -> Result<IkeProposal, &'static str> {
         let (encryption, integrity) = (Named::all(&self.encryption), Named::all(&self.integrity));
         check_suite(&encryption, &integrity)?;
-        if encryption.contains(&Encryption::Null) {
+        if !encryption.iter().all(|cipher| cipher.encrypts()) {
             return Err("IKE needs encryption");
         }
         let groups = Named::all(&self.groups);

@@ -51,6 +51,7 @@ impl Control {
             next_hop,
             order: child.order,
             path_mtu: path.mtu,
+            tfc_padding: child.tfc_padding.filter(|_| up.tfc_padding),
             send_now: up.send_now,
         };
         self.plane.prepare(&child, now.instant)
@@ -101,6 +102,17 @@ impl Control {
                 return;
             }
         };
+        let padded = self
+            .resolved(&up.connection)
+            .and_then(|resolved| resolved.child(&up.child)?.tfc_padding);
+        // The tunnel is up all the same: RFC 7296 §3.10.1 leaves no other choice but to have none.
+        if padded.is_some() && !up.tfc_padding {
+            tracing::warn!(
+                conn = %up.connection,
+                child = %up.child,
+                "the peer takes no traffic-flow padding: sizes of packets are visible"
+            );
+        }
         self.set_path(up.ike, up.path);
         self.effects.push_back(Effect::Install(made));
         for route in &routes {

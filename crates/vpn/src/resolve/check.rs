@@ -5,7 +5,10 @@ use std::time::Duration;
 use tunnel::config::{BackendConfig, ModeConfig};
 
 use super::{CHILDREN, Reader, ResolveError, wrong};
-use crate::config::{Carrier, ConnectionConfig, DaemonConfig, PskProves, Start, TransportConfig};
+use crate::config::{
+    Carrier, ChildConfig, ConnectionConfig, DaemonConfig, PskProves, Start, TfcPadding,
+    TransportConfig,
+};
 
 /// Refuses settings of the whole file that do not go together.
 pub(super) fn whole(config: &DaemonConfig) -> Result<(), ResolveError> {
@@ -51,6 +54,15 @@ fn unfit_for_tcp(config: &DaemonConfig) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+// The data plane would pad to what the path takes, and nobody would know that it is less.
+const fn larger(padding: TfcPadding, mtu: u16) -> bool {
+    matches!(padding, TfcPadding::Bytes(size) if size > mtu)
+}
+
+fn pads_without_tunnel(child: &ChildConfig) -> bool {
+    child.mode == ModeConfig::Transport && child.tfc_padding != TfcPadding::Off
 }
 
 impl Reader<'_> {
@@ -143,6 +155,16 @@ impl Reader<'_> {
                 "transport mode has no addresses inside the tunnel"
             }
             _ if config.lifetime < Duration::from_secs(1) => "`lifetime` is below one second",
+            _ if config.child.iter().any(pads_without_tunnel) => {
+                "`tfc_padding` is for tunnel mode: in transport mode no packet says where it ends"
+            }
+            _ if config
+                .child
+                .iter()
+                .any(|c| larger(c.tfc_padding, self.all.path.mtu)) =>
+            {
+                "`tfc_padding` is more than `mtu` of [path]"
+            }
             _ => return Ok(()),
         };
         Err(self.wrong(what))

@@ -6,6 +6,7 @@ use pki::cert::CertificateChain;
 use super::*;
 
 mod mistakes;
+mod times_and_sizes;
 
 const FILE: &str = r#"
 status = "control.sock"

@@ -164,6 +164,7 @@ fn kernel_child(
         },
         order: 0,
         path_mtu: 1500,
+        tfc_padding: None,
         send_now,
     })
 }

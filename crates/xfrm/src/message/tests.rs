@@ -27,6 +27,7 @@ pub(crate) fn sa() -> Sa {
         extended_sequence: true,
         window: 40,
         copy_dscp: false,
+        tfc_padding: None,
         hard_seconds: None,
         encryption_key: key(20),
         integrity_key: key(0),
@@ -126,6 +127,71 @@ fn hard_lifetime_of_an_association_has_the_kernels_offset() {
         (&with[..at], &with[at + 8..]),
         (&without[..at], &without[at + 8..])
     );
+}
+
+/// What stands between name and key: bits of the key, salt included, and of the integrity value.
+#[test]
+fn ciphers_have_the_kernels_names_and_sizes() {
+    use Encryption::{AesCcm128Icv8, AesCcm256Icv16, AesCtr192, AesGcm192, AesGmac256};
+    let hmac = Some(Integrity::HmacSha256_128);
+    for (encryption, integrity, kind, name, sizes) in [
+        (
+            AesCcm128Icv8,
+            None,
+            18_u16,
+            "rfc4309(ccm(aes))",
+            vec![19 * 8, 64],
+        ),
+        (
+            AesCcm256Icv16,
+            None,
+            18,
+            "rfc4309(ccm(aes))",
+            vec![35 * 8, 128],
+        ),
+        (AesGcm192, None, 18, "rfc4106(gcm(aes))", vec![28 * 8, 128]),
+        (AesGmac256, None, 18, "rfc4543(gcm(aes))", vec![36 * 8, 128]),
+        (AesCtr192, hmac, 2, "rfc3686(ctr(aes))", vec![28 * 8]),
+    ] {
+        let key_len = u8::try_from(encryption.key_len()).unwrap();
+        let sa = Sa {
+            protocol: esp(encryption, integrity),
+            encryption_key: key(key_len),
+            integrity_key: key(if integrity.is_some() { 32 } else { 0 }),
+            ..sa()
+        };
+        let message = new_sa(&sa, None, 1).finish();
+        let attribute = find(&message[HEADER_LEN + SA_INFO_LEN..], kind).unwrap();
+        let (found, rest) = attribute.split_at(NAME_LEN);
+        assert_eq!(
+            found,
+            [name.as_bytes(), &vec![0; NAME_LEN - name.len()]].concat()
+        );
+        let bits: Vec<u32> = (0..sizes.len())
+            .map(|n| u32_at(rest, 4 * n).unwrap())
+            .collect();
+        assert_eq!(bits, sizes);
+        assert_eq!(rest[4 * sizes.len()..], **key(key_len));
+    }
+}
+
+#[test]
+fn traffic_flow_padding_is_an_attribute() {
+    let of = |tfc_padding| {
+        let message = new_sa(
+            &Sa {
+                tfc_padding,
+                ..sa()
+            },
+            None,
+            1,
+        )
+        .finish();
+        let attributes = message.get(HEADER_LEN + SA_INFO_LEN..).unwrap();
+        find(attributes, 22).and_then(|value| u32_at(value, 0))
+    };
+    assert_eq!(of(None), None);
+    assert_eq!(of(Some(1300)), Some(1300));
 }
 
 #[test]

@@ -99,6 +99,7 @@ pub(super) fn connection(side: usize, eap: bool) -> Connection {
         }],
         rekey_after: None,
         liveness: None,
+        retransmission: None,
         unique: crate::config::Unique::Replace,
     }
 }

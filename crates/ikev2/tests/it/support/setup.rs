@@ -71,6 +71,7 @@ pub(crate) fn connection(me: usize) -> Connection {
         }],
         rekey_after: None,
         liveness: None,
+        retransmission: None,
         unique: ikev2::Unique::Replace,
     }
 }
