@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use const_oid::db::rfc8410::ID_ED_25519;
+
 use super::*;
 
 fn keys() -> Vec<PrivateKey> {
