@@ -184,7 +184,7 @@ def over_tcp(suite, lab):
             lab.stream(2, "server", "client")
             equal((one.counter("established"), other.counter("established")), established, "IKE SAs that came up")
             assert one.ike()["counters"]["tcp"]["reopened"] >= 3, one.ike()["counters"]
-            equal(other.ike()["counters"]["tcp"]["open"], 1, "connections at the gateway")
+            wait_for(lambda: other.ike()["counters"]["tcp"]["open"] == 1, lambda: f"one connection: {other.ike()['counters']}", 60)
             metrics = one.tell("status", "--format", "prometheus").stdout
             assert re.search(r"^cordon_vpn_tcp_reopened_total [3-9]", metrics, re.MULTILINE), metrics
         with suite.case("a tunnel over TCP is closed on both sides with its connection, and comes again"):
@@ -262,6 +262,7 @@ def strangers(suite, lab):
                 time.sleep(3)
                 with pings(lab.network.command("client"), 1.0):
                     lab.stream(3)
+                    time.sleep(2)
                 for _ in range(2):
                     one.tell("down", "peer")
                     wait_for(lambda: not one.sas(), "closed")

@@ -3,7 +3,10 @@
 //! Every packet of a tunnel is summed twice, once on each side, so this is among the dearest things a
 //! gateway does besides the cipher. The code is the same for every processor; only the instructions
 //! that the compiler may use for it differ.
-#![expect(unsafe_code, reason = "a function compiled for newer processors")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "a function compiled for newer processors")
+)]
 
 /// The sum of `bytes` as big-endian words of 16 bits, added to `sum`: 16 bits, not complemented. An
 /// odd last byte counts as if a zero followed.

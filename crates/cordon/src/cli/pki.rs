@@ -57,15 +57,15 @@ pub(crate) enum Pki {
     /// In an empty data folder this makes the authorities' keys, and `cordon up` waits for their certificates instead of
     /// making a root of its own. Of a site that has its authorities, their keys are requested once more, to renew them.
     #[command(after_help = "Example:
-  cordon pki request-authorities --data /var/lib/cordon --out /media/stick
+  cordon pki request-authorities --data /var/lib/cordon --out requests
 Then hold a ceremony with these requests, and `cordon pki install-authorities`.")]
     RequestAuthorities(RequestAuthorities),
     /// Install what a ceremony made: certificates of the issuing authorities, and the root's revocation list.
     ///
     /// The ceremony's record is checked first. Takes effect at the next start of the site.
     #[command(after_help = "Examples:
-  cordon pki install-authorities /media/stick/0001 --data /var/lib/cordon --root-sha256 3f0c…
-  cordon pki install-authorities /media/stick/0002 --data /var/lib/cordon")]
+  cordon pki install-authorities stick/0001 --data /var/lib/cordon --root-sha256 3f0c…
+  cordon pki install-authorities stick/0002 --data /var/lib/cordon")]
     InstallAuthorities(InstallAuthorities),
     /// Renew a certificate of this host over EST, with a new key, when two thirds of its life are over.
     #[command(after_help = "Examples:

@@ -42,7 +42,7 @@ key stays on the device's token, which made the request. Carry the files that th
     /// Admit devices to an OpenVPN server, and end the sessions of those that are revoked or suspended.
     #[command(after_help = "Examples:
   cordon vpn openvpn-guard --config /etc/openvpn/server/server.conf --data /var/lib/cordon
-  cordon vpn openvpn-guard --config /etc/openvpn/server/server.conf --crl-url http://pki.example.org/crl
+  cordon vpn openvpn-guard --config server.conf --crl-url http://pki.example.org/crl
 It runs beside OpenVPN, as root. Without it nobody gets in, and when it ends, everybody is out until it is back. It keeps
 crl.pem current. Suspensions count with --data only.")]
     #[command(name = "openvpn-guard")]
