@@ -16,15 +16,15 @@ pub(crate) enum Ceremony {
     ///
     /// Nothing is signed before all of it is confirmed, and nothing stays of a ceremony that does not end.
     #[command(after_help = "Examples:
-  cordon pki ceremony run first.toml --root /media/root --passphrase-file /media/paper/passphrase
-  cordon pki ceremony run first.toml --root /media/root --passphrase-file /media/paper/passphrase --yes --json
+  cordon pki ceremony run first.toml --root root --passphrase-file passphrase
+  cordon pki ceremony run first.toml --root root --passphrase-file passphrase --yes --json
 Files that the script names lie beside it. What is to be carried to the site, and shown to auditors, lies in
-/media/root/ceremonies/0001 afterwards; it has no secret.")]
+root/ceremonies/0001 afterwards; it has no secret.")]
     Run(CeremonyRun),
     /// Check the records of ceremonies: signatures, files, and that none is missing between two.
     #[command(after_help = "Examples:
-  cordon pki ceremony check /media/root --root-sha256 3f0c…
-  cordon pki ceremony check /media/root/ceremonies/0002 --root-sha256 3f0c…
+  cordon pki ceremony check root --root-sha256 3f0c…
+  cordon pki ceremony check root/ceremonies/0002 --root-sha256 3f0c…
 The first checks all ceremonies of a root's folder, the second one alone, as a site or an auditor has it.")]
     Check {
         /// A root's folder, or that of one ceremony.

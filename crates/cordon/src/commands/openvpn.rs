@@ -29,11 +29,13 @@ pub(crate) enum Openvpn {
   cordon vpn openvpn-profile --data /var/lib/cordon --server vpn.example.org \\
     --device camera-17 --out tunnel
   cordon vpn openvpn-profile --data /var/lib/cordon --device camera-18 --out tunnel
-  cordon vpn openvpn-profile --data /var/lib/cordon --server vpn.example.org --transport tcp --port 443 \\
-    --dev tap --network 192.0.2.0/24 --bridge-gateway 192.0.2.1 --bridge-pool 192.0.2.128-192.0.2.191 \\
+  cordon vpn openvpn-profile --data /var/lib/cordon --server vpn.example.org \\
+    --transport tcp --port 443 --dev tap --network 192.0.2.0/24 \\
+    --bridge-gateway 192.0.2.1 --bridge-pool 192.0.2.128-192.0.2.191 \\
     --device camera-17 --out bridged
   cordon vpn openvpn-profile --data /var/lib/cordon --device camera-19 --csr camera-19.csr \\
-    --pkcs11-provider /usr/lib/softhsm/libsofthsm2.so --pkcs11-id 'SoftHSM\\x20project/SoftHSM\\x20v2/04b1/cameras/01' --out tunnel
+    --pkcs11-provider /usr/lib/softhsm/libsofthsm2.so \\
+    --pkcs11-id 'SoftHSM\\x20project/SoftHSM\\x20v2/04b1/cameras/01' --out tunnel
 The first makes the folder, the second adds a device to it; the third is a folder for Ethernet over TCP. In the last the
 key stays on the device's token, which made the request. Carry the files that the command names to the server, which needs
 `cordon` as well, each .ovpn file to its device, and keep the folder to yourself: it holds private keys.")]
