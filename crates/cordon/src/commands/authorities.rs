@@ -89,8 +89,8 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
 /// Where there is no site yet that could be asked.
 fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outcome<Value> {
     if root.is_none() {
-        return Err(Failure::usage(
-            "this site has no root yet",
+        return Err(Failure::new(
+            anyhow::anyhow!("this site has no root yet"),
             "name the root with --root-sha256, as people wrote it down at the ceremony",
         ));
     }
