@@ -208,7 +208,7 @@ def revocation(lab):
         equal(server.text().count("Peer Connection Initiated"), accepted, "connections after the revocation")
         client.end()
         stop(server)
-    with lab.case("a revoked device that does not obey is cut off within 5 s"):
+    with lab.case("a revoked device that does not leave is cut off within 5 s"):
         out, server, guard, client = guarded(lab)
         # It hears nothing of the server any more, and goes on sending.
         deaf = ["add table inet deaf", "add chain inet deaf in { type filter hook input priority 0; }", "add rule inet deaf in iif cable drop"]

@@ -43,7 +43,7 @@ pub struct Certificates<'a> {
     pub chain_pem: &'a str,
 }
 
-/// What a device proves itself with.
+/// A device's proof of who it is.
 #[derive(Clone, Copy)]
 pub enum Proof<'a> {
     /// A key (PEM).
@@ -112,7 +112,7 @@ pub fn server(
     text
 }
 
-/// How the server is reached, and what is inside of the tunnel.
+/// Outside and inside of the tunnel: the server's address and transport, and the layer that is carried.
 fn network(text: &mut String, settings: &Settings) {
     let protocol = match (settings.transport, settings.ipv6) {
         (Transport::Udp, false) => "udp",
@@ -198,7 +198,7 @@ pub fn device(
     text
 }
 
-/// What both sides have in common.
+/// Lines that both sides have in common.
 fn complete(text: &mut String, settings: &Settings) {
     let cipher = settings.cipher.name();
     let _ = write!(

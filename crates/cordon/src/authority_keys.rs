@@ -58,7 +58,8 @@ impl AuthorityKeys for TokenKeys {
             loaded: Mutex::new(None),
         };
         // Now rather than when the first certificate is wanted: the PIN may be wrong.
-        key.sign(b"Cordon: is this key there?")?;
+        let loaded = key.load()?;
+        *key.lock() = Some(loaded);
         Ok(Some(key.into()))
     }
 }
@@ -110,6 +111,10 @@ struct TokenKey {
 }
 
 impl TokenKey {
+    fn lock(&self) -> MutexGuard<'_, Option<keyhost::Key>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn load(&self) -> Result<keyhost::Key, KeyError> {
         let public = self.spki.to_der().map_err(|_| KeyError::Malformed)?;
         let pin: &Path = &self.pin;
@@ -136,7 +141,7 @@ impl Signer for TokenKey {
                 SignatureScheme::RsaPkcs1Sha256
             }
         };
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.lock();
         if let Some(key) = &*loaded
             && let Ok(signature) = key.sign(scheme, message)
         {

@@ -30,12 +30,14 @@ pub mod transcript;
 use std::path::{Path, PathBuf};
 
 use evidence::cms::CmsError;
+use keyhost::secret_file;
 use pki::cert::CertError;
 use pki::crl::CrlError;
 use pki::csr::CsrError;
 use pki::file::FileError;
 use pki::issue::IssueError;
 use pki::key::KeyError;
+use zeroize::Zeroizing;
 
 use self::script::ScriptError;
 
@@ -65,8 +67,9 @@ pub enum CeremonyError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{} is longer than {MAX_FILE} bytes", .0.display())]
-    TooLong(PathBuf),
+    /// A file that came from elsewhere is not there, or not of a kind that is read.
+    #[error("{0}")]
+    Unreadable(String),
     /// A ceremony was interrupted, or is going on.
     #[error("{} is left of a ceremony that did not end", .0.display())]
     Unfinished(PathBuf),
@@ -96,24 +99,8 @@ pub enum CeremonyError {
 }
 
 /// Reads a file that came from somewhere else, and may be anything.
-fn read(path: &Path) -> Result<Vec<u8>, CeremonyError> {
-    use std::io::Read as _;
-    let failed = |source| CeremonyError::Io {
-        operation: "read",
-        path: path.to_owned(),
-        source,
-    };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(refused(path, "no regular file"));
-    }
-    let mut bytes = Vec::new();
-    let mut bounded = file.take(MAX_FILE.saturating_add(1));
-    bounded.read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(CeremonyError::TooLong(path.to_owned()));
-    }
-    Ok(bytes)
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CeremonyError> {
+    secret_file::read_public(path, MAX_FILE).map_err(CeremonyError::Unreadable)
 }
 
 fn refused(path: &Path, reason: impl Into<String>) -> CeremonyError {

@@ -404,7 +404,11 @@ impl Registry {
             self.record(event.with_reason(e.to_string())).await?;
             return Err(e);
         }
-        let outcome = authority.issue(&request, now);
+        // Not in this task: a key on a token may take its time.
+        let (registry, wanted) = (self.clone(), request.clone());
+        let signing = move || Ok::<_, RegistryError>(registry.authority(kind)?.issue(&wanted, now));
+        let signed = self.inner.pool.run(signing).await;
+        let outcome = signed.map_err(|_| RegistryError::Interrupted)??;
         let certificate = match outcome {
             Ok(certificate) => certificate,
             Err(e) => {

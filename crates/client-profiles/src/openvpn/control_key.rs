@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 pub const SERVER_KEY_LEN: usize = 128;
 /// Bytes of a device's key before it is wrapped (from the format).
 pub const DEVICE_KEY_LEN: usize = 256;
-/// Where Ka begins in a server's key, and how much of Ke and Ka is in use (from the format).
+/// Offset of Ka in a server's key, and the bytes of Ke and Ka that are in use (from the format).
 const KA_AT: usize = 64;
 const HALF_LEN: usize = 32;
 /// Bytes of the tag T, and of the part of it that is the counter's start (from the format).
@@ -32,7 +32,7 @@ const USER_METADATA: u8 = 0;
 
 const SERVER_LABEL: &str = "OpenVPN tls-crypt-v2 server key";
 const DEVICE_LABEL: &str = "OpenVPN tls-crypt-v2 client key";
-/// What the metadata of our keys says.
+/// Content of our keys' metadata.
 const DEVICE: &str = "device=";
 
 /// Why a key cannot be made or read.
@@ -46,7 +46,7 @@ pub enum ControlKeyError {
     Library,
 }
 
-/// What a server unwraps devices' keys with. Who has it can make keys for devices.
+/// A server's key, with which it unwraps those of devices. Who has it can make keys for devices.
 pub struct ServerKey(Zeroizing<[u8; SERVER_KEY_LEN]>);
 
 impl ServerKey {

@@ -1,4 +1,4 @@
-//! What a server and its devices have in common.
+//! Settings that a server and its devices have in common.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const RESEARCH: [&str; 5] = [
 pub struct DataCipher(String);
 
 impl DataCipher {
-    /// Whether it is one of the IBC ciphers.
+    /// Tells the IBC ciphers from the others.
     pub fn is_research(&self) -> bool {
         RESEARCH.contains(&self.0.as_str())
     }
@@ -146,7 +146,7 @@ impl FromStr for Device {
     }
 }
 
-/// What carries the tunnel.
+/// Protocol that carries the tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -225,7 +225,7 @@ pub struct Bridge {
     pub pool: AddressRange,
 }
 
-/// What server and devices have in common; kept in the folder of the profiles.
+/// Settings that server and devices have in common; kept in the folder of the profiles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 
+use keyhost::secret_file;
 use pki::key::Passphrase;
 use pki::oid::ExtensionArc;
 use registry::ceremony::CeremonyError;
@@ -232,19 +233,7 @@ fn passphrase(file: &Path) -> Outcome<Passphrase> {
 }
 
 fn read(path: &Path, most: u64, hint: &str) -> Outcome<Zeroizing<Vec<u8>>> {
-    let failed = format!("cannot read {}", path.display());
-    let file = std::fs::File::open(path).or_hint(failed.clone(), hint.to_owned())?;
-    let mut bytes = Zeroizing::new(Vec::new());
-    let mut bounded = file.take(most.saturating_add(1));
-    let read = bounded.read_to_end(&mut bytes);
-    read.or_hint(failed.clone(), hint.to_owned())?;
-    if bytes.len() as u64 > most {
-        return Err(Failure::usage(
-            format!("{} is longer than {most} bytes", path.display()),
-            hint.to_owned(),
-        ));
-    }
-    Ok(bytes)
+    secret_file::read_public(path, most).map_err(|what| Failure::new(anyhow::anyhow!(what), hint))
 }
 
 fn failure(error: CeremonyError) -> Failure {

@@ -98,7 +98,11 @@ pub(super) fn trust_in(authorities: &str) -> Outcome<TrustStore> {
 /// Verifies the lists of a file (PEM) and puts them into force.
 pub(super) fn take_lists(trust: &TrustStore, lists: &str, now: OffsetDateTime) -> Outcome {
     let hint = "write them anew with `cordon vpn openvpn-crl`";
-    for list in lists.split_inclusive(CRL_END).take(MAX_LISTS) {
+    if lists.matches(CRL_END).count() > MAX_LISTS {
+        let error = anyhow::anyhow!("there are more than {MAX_LISTS} revocation lists");
+        return Err(Failure::new(error, hint));
+    }
+    for list in lists.split_inclusive(CRL_END) {
         let Some(start) = list.find("-----BEGIN X509 CRL-----") else {
             continue;
         };

@@ -206,5 +206,5 @@ fn list(folder: &Path, root: &Certificate) -> Result<Vec<u8>, CeremonyError> {
     // At its own date: whether it is still fresh is for who uses it to ask.
     let issued = pki::crl::parse(&der)?.tbs_cert_list.this_update;
     pki::crl::verify(&der, root, OffsetDateTime::from(issued.to_system_time()))?;
-    Ok(der)
+    Ok(der.to_vec())
 }

@@ -244,26 +244,40 @@ impl<'a> Ceremony<'a> {
                 Ok((Prepared::CreateRoot(*algorithm, *years), String::new()))
             }
             Act::IssueList {} => Ok((Prepared::IssueList, String::new())),
-            Act::CertifyAuthority { request, .. } => {
-                let path = self.setting.inputs.join(request);
+            Act::CertifyAuthority {
+                kind,
+                request: file,
+                highest_clearance,
+                years,
+            } => {
+                let path = self.setting.inputs.join(file);
                 let text = read(&path)?;
                 let text = std::str::from_utf8(&text).map_err(|_| refused(&path, "not in PEM"))?;
                 let der = csr::from_pem(text)?;
-                let certificate = self.wanted(act, &path, &der, now)?;
-                let key = certificate.spki.to_der();
+                let asked = csr::parse_and_verify(&der)?;
+                let script = self.setting.script;
+                let name =
+                    CertifiedName::new(&script.organisation, script.country.as_deref(), *kind);
+                name.check(&asked.subject)
+                    .map_err(|reason| refused(&path, reason))?;
+                let key = asked.spki.to_der();
                 let key = key.map_err(|_| refused(&path, "the key cannot be encoded"))?;
                 let details = format!(
                     "\n  name        {}\n  public key  SHA-256 {}",
-                    certificate.subject.common_name,
+                    asked.subject.common_name,
                     digest(&key)
                 );
-                let kind = match act {
-                    Act::CertifyAuthority { kind, .. } => *kind,
-                    _ => return Err(refused(&path, "no request")),
-                };
+                let validity = Validity::starting(now, lifetime(*years));
+                let profile = Profile::IssuingCa(*kind);
+                let mut certificate =
+                    CertificateRequest::new(profile, asked.subject, asked.spki, validity);
+                certificate.clearance = Some(*highest_clearance);
+                let base = script.crl_base_url.as_deref();
+                certificate.crl_url =
+                    base.map(|base| format!("{}/root.crl", base.trim_end_matches('/')));
                 let request = Request {
-                    kind,
-                    file: request,
+                    kind: *kind,
+                    file,
                     // Encoded anew, without whatever else is in the file: this becomes public.
                     pem: csr::to_pem(&der)?,
                     certificate,
@@ -297,37 +311,6 @@ impl<'a> Ceremony<'a> {
                 Ok((Prepared::Revoke(file, pem, entry), details))
             }
         }
-    }
-
-    /// The certificate that a request gets, if it gets one.
-    fn wanted(
-        &self,
-        act: &Act,
-        path: &Path,
-        der: &[u8],
-        now: OffsetDateTime,
-    ) -> Result<CertificateRequest, CeremonyError> {
-        let Act::CertifyAuthority {
-            kind,
-            highest_clearance,
-            years,
-            ..
-        } = act
-        else {
-            return Err(refused(path, "no request"));
-        };
-        let asked = csr::parse_and_verify(der)?;
-        let script = self.setting.script;
-        let name = CertifiedName::new(&script.organisation, script.country.as_deref(), *kind);
-        name.check(&asked.subject)
-            .map_err(|reason| refused(path, reason))?;
-        let validity = Validity::starting(now, lifetime(*years));
-        let profile = Profile::IssuingCa(*kind);
-        let mut request = CertificateRequest::new(profile, asked.subject, asked.spki, validity);
-        request.clearance = Some(*highest_clearance);
-        let base = script.crl_base_url.as_deref();
-        request.crl_url = base.map(|base| format!("{}/root.crl", base.trim_end_matches('/')));
-        Ok(request)
     }
 
     /// Does what was agreed upon; what was used and made comes back.
