@@ -21,7 +21,6 @@ use pkcs8::pkcs5::{self, EncryptionScheme, pbes2};
 use pkcs12::authenticated_safe::AuthenticatedSafe;
 use pkcs12::cert_type::CertBag;
 use pkcs12::digest_info::DigestInfo;
-use pkcs12::kdf::{Pkcs12KeyType, derive_key_utf8};
 use pkcs12::mac_data::MacData;
 use pkcs12::pfx::{Pfx, Version};
 use pkcs12::safe_bag::{SafeBag, SafeContents};
@@ -222,33 +221,53 @@ fn authenticated(safe: &[u8], password: &str) -> Result<MacData, Pkcs12Error> {
     })
 }
 
-/// The key of the MAC (RFC 7292, appendix B).
 fn mac_key(
     hash: ObjectIdentifier,
     password: &str,
     salt: &[u8],
     rounds: i32,
 ) -> Result<hmac::Key, Pkcs12Error> {
-    if !u32::try_from(rounds).is_ok_and(|n| (1..=MAX_ROUNDS).contains(&n)) {
-        return Err(Pkcs12Error::Rounds(rounds.into()));
-    }
-    let use_of_it = Pkcs12KeyType::Mac;
-    let (algorithm, key) = match hash {
-        ID_SHA_256 => (
-            hmac::HMAC_SHA256,
-            derive_key_utf8::<sha2::Sha256>(password, salt, use_of_it, rounds, 32)?,
-        ),
-        ID_SHA_384 => (
-            hmac::HMAC_SHA384,
-            derive_key_utf8::<sha2::Sha384>(password, salt, use_of_it, rounds, 48)?,
-        ),
-        ID_SHA_512 => (
-            hmac::HMAC_SHA512,
-            derive_key_utf8::<sha2::Sha512>(password, salt, use_of_it, rounds, 64)?,
-        ),
+    let rounds = u32::try_from(rounds)
+        .ok()
+        .filter(|rounds| (1..=MAX_ROUNDS).contains(rounds))
+        .ok_or(Pkcs12Error::Rounds(rounds.into()))?;
+    let (algorithm, hash) = match hash {
+        ID_SHA_256 => (hmac::HMAC_SHA256, &digest::SHA256),
+        ID_SHA_384 => (hmac::HMAC_SHA384, &digest::SHA384),
+        ID_SHA_512 => (hmac::HMAC_SHA512, &digest::SHA512),
         other => return Err(Pkcs12Error::Unsupported(other)),
     };
-    Ok(hmac::Key::new(algorithm, &Zeroizing::new(key)))
+    let key = derive_mac_key(hash, password, salt, rounds)?;
+    Ok(hmac::Key::new(algorithm, &key))
+}
+
+/// Derives a MAC's key of the length of the hash (RFC 7292, appendix B.2), for which one block of output is enough.
+fn derive_mac_key(
+    hash: &'static digest::Algorithm,
+    password: &str,
+    salt: &[u8],
+    rounds: u32,
+) -> Result<Zeroizing<Vec<u8>>, Pkcs12Error> {
+    // The identifier of keys for MACs.
+    const MAC: u8 = 3;
+    let block = hash.block_len();
+    let mut text = Zeroizing::new(BmpString::from_utf8(password)?.into_bytes().to_vec());
+    text.extend([0, 0]);
+    // Each part fills whole blocks.
+    let repeated = |part: &[u8]| -> Zeroizing<Vec<u8>> {
+        let length = part.len().next_multiple_of(block);
+        Zeroizing::new(part.iter().copied().cycle().take(length).collect())
+    };
+    let mut first = digest::Context::new(hash);
+    first.update(&vec![MAC; block]);
+    first.update(&repeated(salt));
+    first.update(&repeated(&text));
+    let mut key = Zeroizing::new(first.finish().as_ref().to_vec());
+    for _ in 1..rounds {
+        let next = digest::digest(hash, &key);
+        key.copy_from_slice(next.as_ref());
+    }
+    Ok(key)
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Pkcs12Error> {
