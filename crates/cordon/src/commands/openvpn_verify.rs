@@ -147,7 +147,7 @@ mod ocsp_site;
 
 #[cfg(test)]
 #[path = "../../../pki/tests/it/wrong_chains.rs"]
-mod wrong_chains;
+pub(super) mod wrong_chains;
 
 #[cfg(test)]
 mod tests {

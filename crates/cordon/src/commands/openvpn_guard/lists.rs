@@ -163,18 +163,11 @@ async fn step(
 }
 
 #[cfg(test)]
-#[path = "../../../../pki/tests/it/ocsp_site.rs"]
-mod ocsp_site;
-
-#[cfg(test)]
-#[path = "../../../../pki/tests/it/wrong_chains.rs"]
-mod wrong_chains;
-
-#[cfg(test)]
 mod tests {
     use der::pem::{LineEnding, encode_string};
     use pki::profile::{CaKind, Profile};
 
+    use super::super::super::openvpn_verify::wrong_chains;
     use super::*;
 
     fn pem(label: &str, der: &[u8]) -> String {
@@ -199,7 +192,7 @@ mod tests {
         let [first, second] = [first, second].map(|der| pem("X509 CRL", der));
         let mut lists = Lists::new(&authorities, file.clone()).unwrap();
         for less in [
-            String::new(),
+            "\n".to_owned(),
             first.clone(),
             second.clone(),
             // As somebody on the way would answer: one list in the place of the other.
