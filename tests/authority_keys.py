@@ -1,9 +1,11 @@
 """Issuing authorities whose keys are on a token: SoftHSM in the place of a security module."""
 
 import concurrent.futures
+import glob
 import json
 import os
 import shutil
+import signal
 import socket
 import time
 
@@ -94,6 +96,60 @@ def many(suite, site, number):
     site.verify_audit()
 
 
+def signers(site):
+    """The processes with private keys of the running site."""
+    parent = site.process.child.pid
+    found = []
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            stat = open(f"{folder}/stat").read().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(stat[1]) == parent and stat[0] != "Z":
+            found.append(int(folder.rsplit("/", 1)[1]))
+    return found
+
+
+def hangs(suite, site):
+    """A process that is stopped is what a token's library is that waits for its token: it answers nothing, and ends by itself no more."""
+    issued = suite.folder / "before.p12"
+    site.ask("pki", "issue-user", "--uid", "officer-2", "--out", issued)
+    stopped = signers(site)
+    with suite.case("while a token does not answer, suspensions go on, and who wants a certificate is told after ten seconds"):
+        equal(len(stopped), len(KINDS), "processes with keys")
+        for process in stopped:
+            os.kill(process, signal.SIGSTOP)
+        started = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            waiting = [
+                pool.submit(
+                    cordon, "pki", "issue-user", "--uid", "officer-2", "--out", suite.folder / f"hung-{n}.p12", *site.arguments(), code=1
+                )
+                for n in range(6)
+            ]
+            time.sleep(1)
+            for act in ("suspend", "resume"):
+                before = time.monotonic()
+                site.ask("registry", act, "--device", "device-1", timeout=60)
+                assert time.monotonic() - before < 5, (act, time.monotonic() - before)
+            said = {one.result().stderr for one in waiting}
+        assert time.monotonic() - started < 30, time.monotonic() - started
+        for text in said:
+            contains(text, "did not answer in time")
+    with suite.case("the processes that did not answer are gone, and certificates are issued again"):
+        wait_for(lambda: set(stopped) - set(signers(site)), "the end of one that did not answer", 30)
+        # Those that nobody asked.
+        for process in set(stopped) & set(signers(site)):
+            os.kill(process, signal.SIGCONT)
+
+        def again():
+            out = suite.folder / f"after-{time.monotonic()}.p12"
+            return cordon("pki", "issue-user", "--uid", "officer-2", "--out", out, *site.arguments(), code=None).returncode == 0
+
+        wait_for(again, "a certificate", 60, pause=1)
+    site.verify_audit()
+
+
 def away(suite, site, folder, pin):
     gone = folder.with_name("gone")
     with suite.case("while the token is away the site runs on, and says what it cannot do"):
@@ -137,6 +193,20 @@ def away(suite, site, folder, pin):
         site.stop()
 
 
+def swapped(suite, site):
+    with suite.case("another key under the same name, while the site runs, certifies nothing"):
+        site.start()
+        for kind in ("privkey", "pubkey"):
+            tool("--login", "--pin", PIN, "--delete-object", "--type", kind, "--label", "users-ca")
+        tool("--login", "--pin", PIN, "--keypairgen", "--key-type", "EC:secp384r1", "--label", "users-ca", "--id", "a0")
+        out = suite.folder / "other-key.p12"
+        said = cordon("pki", "issue-user", "--uid", "officer-2", "--out", out, *site.arguments(), code=1).stderr
+        contains(said, "the key's holder does not sign")
+        assert not out.exists()
+        site.verify_audit()
+        site.stop()
+
+
 def requested(suite, settings):
     """The same keys for a site whose root is elsewhere."""
     site = Site(suite, "elsewhere", settings)
@@ -158,4 +228,6 @@ def run(suite):
     checked_by_openssl(suite, site)
     used(suite, site)
     many(suite, site, 200)
+    hangs(suite, site)
     away(suite, site, folder, pin)
+    swapped(suite, site)

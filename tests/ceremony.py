@@ -4,8 +4,10 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import shutil
+import signal
 import subprocess
 import time
 
@@ -107,11 +109,14 @@ def scripts(suite, root):
         contains(cordon(*arguments, code=2, stdin=subprocess.DEVNULL).stderr, "nobody is there to confirm")
 
 
-def on_a_terminal(root, answers):
-    """Holds a ceremony on a terminal; what was shown, and the exit code."""
+def on_a_terminal(root, answers, ahead=""):
+    """Holds a ceremony on a terminal; what was shown, and how it ended."""
     process, terminal = pty.fork()
     if process == 0:
+        os.chdir(root.home)
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
         os.execv(CORDON, [CORDON, *map(str, root.arguments())])
+    os.write(terminal, ahead.encode())
     shown, answers, end = b"", list(answers), time.monotonic() + 60
     while time.monotonic() < end:
         ready, _, _ = select.select([terminal], [], [], 1)
@@ -124,19 +129,31 @@ def on_a_terminal(root, answers):
             os.write(terminal, answers.pop(0).encode() + b"\n")
     _, status = os.waitpid(process, 0)
     os.close(terminal)
+    assert not os.WCOREDUMP(status), "the memory of the ceremony was dumped"
     return shown.decode(errors="replace"), os.waitstatus_to_exitcode(status)
 
 
 def people(suite, root):
     root.script.write_text(root.first)
     with suite.case("who does not agree ends the ceremony, and nothing was signed"):
-        shown, code = on_a_terminal(root, ["yes", "yes", "yes", "no"])
+        shown, code = on_a_terminal(root, ["yes"] * 5 + ["no"])
         equal(code, 1, shown)
         contains(shown, "step 2: B. Example did not confirm")
-        contains(shown, "SHA-256")
+        for word in ["LEA-EU", "400 days", "this clock says", "SHA-256", "until"]:
+            contains(shown, word)
         equal(files(root.folder), [])
+    with suite.case("what was typed before a question is no answer to it"):
+        shown, code = on_a_terminal(root, ["no"], ahead="yes\n" * 20)
+        equal(code, 1, shown)
+        contains(shown, "step 0: A. Example did not confirm")
+        equal(files(root.folder), [])
+    with suite.case("the key on the terminal that has a core dumped leaves no memory behind"):
+        # Control-backslash: the root's passphrase is in memory by then.
+        shown, code = on_a_terminal(root, ["\x1c"])
+        equal(code, -signal.SIGQUIT, shown)
+        shutil.rmtree(root.folder)
     with suite.case("everybody confirms every act, and the record has their names"):
-        shown, code = on_a_terminal(root, ["yes"] * 8)
+        shown, code = on_a_terminal(root, ["yes"] * 10)
         equal(code, 0, shown)
         transcript = json.loads((root.number(1) / "transcript.json").read_text())
         asked = [step["confirmed_by"] for step in transcript["steps"]]

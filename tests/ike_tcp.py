@@ -16,6 +16,8 @@ from tests.ike_check import check, has
 from tests.ike_lab import INSIDE, OURS, THEIRS, Daemon, Lab, connection, mirrored
 from tests.ike_recovery import pings
 
+# Below all others in order, as an attacker may choose.
+CROWDED = "1.*.1"
 ATTACKER, MOVED = "10.207.0.66", "10.207.0.9"
 LISTEN = "[path]\ntcp_port = 4500"
 TCP = 'transport = "tcp"'
@@ -90,7 +92,8 @@ with connect() as stream:
 print(json.dumps(found))
 """
 
-# A thousand connections at once, again and again: silent, garbage, half frames, first messages.
+# A thousand connections at once, again and again: silent, garbage, half frames, first messages. A star in the own address is
+# another network for each.
 CROWD = """
 import os, socket, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -103,7 +106,7 @@ print("ready", flush=True)
 while time.monotonic() < end:
     number += 1
     stream = socket.socket()
-    stream.bind((own, 0))
+    stream.bind((own.replace("*", f"{number // 256 % 4}.{number % 256}"), 0))
     stream.setblocking(False)
     try:
         stream.connect((server, 4500))
@@ -122,6 +125,26 @@ while time.monotonic() < end:
         held.pop(0).close()
     time.sleep(0.001)
 print(number, flush=True)
+"""
+
+# Says something five times, and whether its connection lasts as long as a handshake takes.
+SPEAKER = """
+import select, socket, sys, time
+sys.path.insert(0, sys.argv[1])
+from tests.spoof import first_message
+for number in range(5):
+    with socket.create_connection((sys.argv[2], 4500), 5) as stream:
+        message = first_message(number)
+        stream.sendall(b"IKETCP" + (6 + len(message)).to_bytes(2, "big") + bytes(4) + message)
+        end, state = time.monotonic() + 0.3, "open"
+        while (left := end - time.monotonic()) > 0:
+            try:
+                if select.select([stream], [], [], left)[0] and not stream.recv(4096):
+                    raise ConnectionResetError
+            except ConnectionError:
+                state = "closed"
+                break
+        print(state)
 """
 
 
@@ -281,6 +304,27 @@ def strangers(suite, lab):
                 assert counted["open"] <= 34, counted
 
 
+def many_networks(suite, lab):
+    ours, theirs = connection(suite=None, extra=TCP), mirrored(suite=None)
+    with suite.case("connections of more networks than there are places hinder no honest peer"):
+        lab.network.run("client", "ip", "route", "add", "local", "1.0.0.0/14", "dev", "lo")
+        lab.network.run("server", "ip", "route", "add", "1.0.0.0/14", "via", OURS)
+        with Daemon(lab, "server", theirs, LISTEN) as other:
+            line = lab.network.command("client", sys.executable, "-c", CROWD, ROOT, THEIRS, CROWDED, "20")
+            crowd = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+            suite.finally_do(crowd.kill)
+            equal(crowd.stdout.readline(), "ready\n", "the crowd")
+            time.sleep(2)
+            line = [sys.executable, "-c", SPEAKER, ROOT, THEIRS]
+            equal(lab.network.run("client", *line, timeout=60).stdout.split(), ["open"] * 5, "who began a handshake")
+            with Daemon(lab, "client", ours) as one:
+                one.up(seconds=15)
+            counted = other.ike()["counters"]["tcp"]
+            assert counted["displaced"] > 100, counted
+            crowd.kill()
+            crowd.wait()
+
+
 def initiator(suite, lab):
     with suite.case("an initiator begins each connection with the prefix and a first message"):
         program = """
@@ -347,3 +391,4 @@ def run(suite):
     ipv6(suite, lab)
     moves(suite, lab)
     strangers(suite, lab)
+    many_networks(suite, lab)

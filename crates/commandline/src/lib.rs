@@ -39,7 +39,10 @@ pub fn main<C>(
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match run(cli) {
+    // Most commands have passphrases or keys in memory, and a key on the terminal is enough to have a core dumped.
+    let hint = "check that the system lets programs give up core dumps (prctl, setrlimit)";
+    let closed = sys::privileges::forbid_dumps().or_hint("cannot keep keys from core dumps", hint);
+    match closed.and_then(|()| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(program),
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use der::{Decode as _, Encode as _};
 use keyhost::{KeyHost, KeyHostError, SignatureScheme};
@@ -15,46 +16,50 @@ use registry::AuthorityKeys;
 use crate::config::Keys;
 use crate::key_process;
 
+/// How long a token that did not answer is not asked again: whoever wants a signature meanwhile is refused at once, rather
+/// than that all wait for it one after the other.
+const PAUSE: Duration = Duration::from_secs(10);
+
 /// Where the settings say that keys are; they are reached when they are asked for.
 pub(crate) struct TokenKeys {
-    names: BTreeMap<CaKind, PathBuf>,
+    keys: BTreeMap<CaKind, (PathBuf, Arc<Host>)>,
     pin: PathBuf,
-    host: Arc<Host>,
 }
 
 impl fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(&self.names).finish()
+        let names = self.keys.iter().map(|(kind, (name, _))| (kind, name));
+        f.debug_map().entries(names).finish()
     }
 }
 
 impl TokenKeys {
     pub(crate) fn new(settings: &Keys) -> Self {
-        let names = CaKind::ALL.into_iter().filter_map(|kind| {
+        let keys = CaKind::ALL.into_iter().filter_map(|kind| {
             let name = settings.token_of(kind)?;
-            Some((kind, PathBuf::from(name)))
+            // A process for each: one that waits for its token keeps no other authority waiting.
+            Some((kind, (PathBuf::from(name), Arc::default())))
         });
         Self {
-            names: names.collect(),
+            keys: keys.collect(),
             pin: settings.pin_file.clone(),
-            host: Arc::new(Host::default()),
         }
     }
 }
 
 impl AuthorityKeys for TokenKeys {
     fn key(&self, kind: CaKind) -> Result<Option<AuthorityKey>, KeyError> {
-        let Some(name) = self.names.get(&kind) else {
+        let Some((name, host)) = self.keys.get(&kind) else {
             return Ok(None);
         };
-        let public = self.host.with(|host| host.public_key(name))?;
+        let public = host.with(|host| host.public_key(name))?;
         let spki = SubjectPublicKeyInfoOwned::from_der(&public).map_err(|_| KeyError::Malformed)?;
         let key = TokenKey {
             algorithm: KeyAlgorithm::of_spki(&spki)?,
             spki,
             name: name.clone(),
             pin: self.pin.clone(),
-            host: self.host.clone(),
+            host: host.clone(),
             loaded: Mutex::new(None),
         };
         // Now rather than when the first certificate is wanted: the PIN may be wrong.
@@ -64,34 +69,55 @@ impl AuthorityKeys for TokenKeys {
     }
 }
 
-/// The process with the private keys, started when it is needed, and once more when it is gone.
+/// The process with a private key, started when it is needed, and once more when it is gone.
 #[derive(Default)]
 struct Host {
     running: Mutex<Option<KeyHost>>,
+    /// When the token did not answer.
+    silent_at: Mutex<Option<Instant>>,
 }
 
 impl Host {
     fn with<T>(&self, ask: impl Fn(&KeyHost) -> Result<T, KeyHostError>) -> Result<T, KeyError> {
-        if let Ok(done) = ask(&self.get()?) {
-            return Ok(done);
+        self.check_pause()?;
+        match ask(&self.get()?) {
+            Ok(done) => return Ok(done),
+            Err(KeyHostError::Silent) => return Err(self.failed(KeyHostError::Silent)),
+            Err(_) => {}
         }
         // It is gone, or its library still sees the tokens of when it was loaded: once more with another.
-        *self.lock() = None;
-        ask(&self.get()?).map_err(elsewhere)
+        *lock(&self.running) = None;
+        ask(&self.get()?).map_err(|error| self.failed(error))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<KeyHost>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Refuses while the token is not asked.
+    fn check_pause(&self) -> Result<(), KeyError> {
+        match *lock(&self.silent_at) {
+            Some(at) if at.elapsed() < PAUSE => Err(elsewhere(KeyHostError::Silent)),
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(&self, error: KeyHostError) -> KeyError {
+        if error == KeyHostError::Silent {
+            *lock(&self.silent_at) = Some(Instant::now());
+            *lock(&self.running) = None;
+        }
+        elsewhere(error)
     }
 
     fn get(&self) -> Result<KeyHost, KeyError> {
-        let mut running = self.lock();
+        let mut running = lock(&self.running);
         if let Some(host) = &*running {
             return Ok(host.clone());
         }
         let host = key_process::start().map_err(|_| elsewhere("its process does not start"))?;
         Ok(running.insert(host).clone())
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn elsewhere(reason: impl fmt::Display) -> KeyError {
@@ -112,7 +138,7 @@ struct TokenKey {
 
 impl TokenKey {
     fn lock(&self) -> MutexGuard<'_, Option<keyhost::Key>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.loaded)
     }
 
     fn load(&self) -> Result<keyhost::Key, KeyError> {
@@ -142,14 +168,19 @@ impl Signer for TokenKey {
             }
         };
         let mut loaded = self.lock();
-        if let Some(key) = &*loaded
-            && let Ok(signature) = key.sign(scheme, message)
-        {
-            return Ok(signature);
+        // Whoever had the turn before may have waited for a token that does not answer.
+        self.host.check_pause()?;
+        match loaded.as_ref().map(|key| key.sign(scheme, message)) {
+            Some(Ok(signature)) => return Ok(signature),
+            Some(Err(KeyHostError::Silent)) => {
+                *loaded = None;
+                return Err(self.host.failed(KeyHostError::Silent));
+            }
+            // The process that had it is gone, or the token was away.
+            _ => *loaded = None,
         }
-        // The process that had it is gone, or the token was away.
-        *loaded = None;
         let key = loaded.insert(self.load()?);
-        key.sign(scheme, message).map_err(elsewhere)
+        let signed = key.sign(scheme, message);
+        signed.map_err(|error| self.host.failed(error))
     }
 }

@@ -10,15 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::algorithm::{KeyKind, SignatureScheme};
 use crate::message::{MAX_MESSAGE, Request, Response};
 use crate::uri::Uri;
 
-/// Longest wait for an answer: passphrases are slow on purpose, and so are smart cards.
+/// Longest wait for a key from a file: passphrases are slow on purpose.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for a token or a signature: the slowest smart cards take some seconds for one.
+pub const TOKEN_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a process that is no longer needed may take to end.
+const END_WAIT: Duration = Duration::from_secs(1);
 
 /// Why there is no signature or no key. Says nothing about keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,8 +36,11 @@ pub enum KeyHostError {
     #[error("the message is too long to be signed")]
     TooLong,
     /// It is gone, or talks nonsense.
-    #[error("the process with the private keys does not answer")]
+    #[error("the process with the private keys is gone")]
     Gone,
+    /// It was killed for that: a token's library waits for a token that does not answer.
+    #[error("the holder of the key did not answer in time")]
+    Silent,
 }
 
 /// Whether the name of a key or certificate is that of an object on a token.
@@ -55,6 +64,8 @@ struct Inner {
     /// One request and its answer at a time.
     socket: Mutex<OwnedFd>,
     child: Mutex<Option<Child>>,
+    /// The same for signals, whoever waits for it.
+    process: Option<OwnedFd>,
     /// Numbers of keys that nobody uses any more; said with the next request.
     unused: Mutex<Vec<u32>>,
     closed: AtomicBool,
@@ -71,9 +82,7 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    for direction in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&ours, direction, Some(PATIENCE))?;
-    }
+    set_socket_timeout(&ours, Timeout::Send, Some(PATIENCE))?;
     Ok((ours, theirs))
 }
 
@@ -91,9 +100,14 @@ impl KeyHost {
     }
 
     pub(crate) fn over(socket: OwnedFd, child: Option<Child>) -> Self {
+        let process = child.as_ref().and_then(|child| {
+            let id = rustix::process::Pid::from_child(child);
+            pidfd_open(id, PidfdFlags::empty()).ok()
+        });
         Self(Arc::new(Inner {
             socket: Mutex::new(socket),
             child: Mutex::new(child),
+            process,
             unused: Mutex::default(),
             closed: AtomicBool::new(false),
         }))
@@ -187,13 +201,25 @@ impl KeyHost {
 
     /// Sends a request and waits for its response.
     fn request(&self, request: &Request) -> Result<Response, KeyHostError> {
+        self.request_within(request, patience(request))
+    }
+
+    pub(crate) fn request_within(
+        &self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<Response, KeyHostError> {
         let bytes = request.encode().ok_or(KeyHostError::TooLong)?;
         let socket = lock(&self.0.socket);
-        for number in std::mem::take(&mut *lock(&self.0.unused)) {
-            let forget = Request::Forget { number }.encode();
-            exchange(&socket, &forget.unwrap_or_default())?;
-        }
-        exchange(&socket, &bytes)
+        let talk = || {
+            for number in std::mem::take(&mut *lock(&self.0.unused)) {
+                let forget = Request::Forget { number }.encode();
+                exchange(&socket, &forget.unwrap_or_default(), patience)?;
+            }
+            exchange(&socket, &bytes, patience)
+        };
+        // It may be in a library that will never return, and end by itself no more.
+        talk().inspect_err(|_| self.0.kill())
     }
 
     fn unexpected(&self, response: Response) -> KeyHostError {
@@ -205,10 +231,23 @@ impl KeyHost {
     }
 }
 
+/// How long to wait for the answer to this.
+fn patience(request: &Request) -> Duration {
+    match request {
+        Request::Load { key, .. } if !Uri::is_one(key) => PATIENCE,
+        _ => TOKEN_PATIENCE,
+    }
+}
+
 /// One request and its answer. After a failure nobody knows what the next answer would be about, so there
 /// is none: the process ends, and [`KeyHost::watch`] says so.
-pub(crate) fn exchange(socket: &OwnedFd, request: &[u8]) -> Result<Response, KeyHostError> {
+pub(crate) fn exchange(
+    socket: &OwnedFd,
+    request: &[u8],
+    patience: Duration,
+) -> Result<Response, KeyHostError> {
     let talk = || -> io::Result<Option<Response>> {
+        set_socket_timeout(socket, Timeout::Recv, Some(patience))?;
         rustix::net::send(socket, request, SendFlags::NOSIGNAL)?;
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
@@ -222,11 +261,15 @@ pub(crate) fn exchange(socket: &OwnedFd, request: &[u8]) -> Result<Response, Key
     match talk() {
         Ok(Some(response)) => Ok(response),
         failed => {
-            if let Err(error) = failed {
-                tracing::error!(%error, "asking the process with the private keys");
-            }
             hang_up(socket);
-            Err(KeyHostError::Gone)
+            let Err(error) = failed else {
+                return Err(KeyHostError::Gone);
+            };
+            tracing::error!(%error, "asking the process with the private keys");
+            match error.kind() {
+                io::ErrorKind::WouldBlock => Err(KeyHostError::Silent),
+                _ => Err(KeyHostError::Gone),
+            }
         }
     }
 }
@@ -236,13 +279,32 @@ fn hang_up(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
+impl Inner {
+    fn kill(&self) {
+        if let Some(process) = &self.process {
+            // It may have ended, or belong to another user by now.
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         hang_up(&lock(&self.socket));
-        if let Some(mut child) = lock(&self.child).take() {
-            // It ends with the socket; nobody is left to be told how.
-            let _ = child.wait();
+        let Some(mut child) = lock(&self.child).take() else {
+            return;
+        };
+        // It ends with the socket, unless a token's library does not let it.
+        if let Some(process) = &self.process {
+            let mut ended = [PollFd::new(process, PollFlags::IN)];
+            let wait = Timespec::try_from(END_WAIT).ok();
+            if !matches!(poll(&mut ended, wait.as_ref()), Ok(1)) {
+                self.kill();
+            }
         }
+        // Elsewhere: what waits inside of the kernel ends when that lets it, and nobody is left to be told how.
+        let reaper = std::thread::Builder::new().name("key-host-end".into());
+        let _ = reaper.spawn(move || child.wait());
     }
 }
 

@@ -151,23 +151,32 @@ struct Keys {
 /// Place of a key.
 enum Held {
     File(SigningKey),
-    Token(Box<TokenKey>),
+    Token {
+        key: Box<TokenKey>,
+        /// DER SubjectPublicKeyInfo.
+        public: Vec<u8>,
+    },
 }
 
 impl Held {
     fn kind(&self) -> KeyKind {
         match self {
             Self::File(key) => key.kind(),
-            Self::Token(key) => key.kind(),
+            Self::Token { key, .. } => key.kind(),
         }
     }
 
     fn sign(&mut self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, String> {
         match self {
             Self::File(key) => key.sign(scheme, message).map_err(|error| error.to_string()),
-            Self::Token(key) => {
+            Self::Token { key, public } => {
                 let wrong = || Err(SignError::Scheme(scheme).to_string());
-                key.sign(scheme, message).unwrap_or_else(wrong)
+                let signature = key.sign(scheme, message).unwrap_or_else(wrong)?;
+                // A token may be another one by now, or be broken: a wrong signature can give an RSA key away.
+                match scheme.verifies(public, message, &signature) {
+                    true => Ok(signature),
+                    false => Err("the token's signature is wrong: not of this key".into()),
+                }
             }
         }
     }
@@ -216,7 +225,10 @@ impl Keys {
             if !matches(&mut key, public)? {
                 return Err(other());
             }
-            Held::Token(Box::new(key))
+            Held::Token {
+                key: Box::new(key),
+                public: public.to_vec(),
+            }
         } else {
             let key = SigningKey::new(read_key(path(name), passphrase)?);
             if key.public() != public {
@@ -272,27 +284,16 @@ fn uri(name: &[u8]) -> Result<Uri, String> {
 /// Whether a token's key belongs to a public one. Tokens show the public half of a private key or do not,
 /// each in its own way; so it signs something.
 fn matches(key: &mut TokenKey, public: &[u8]) -> Result<bool, String> {
-    use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
-    let (scheme, verifier): (_, &dyn VerificationAlgorithm) = match key.kind() {
-        KeyKind::Rsa => (
-            SignatureScheme::RsaPssSha256,
-            &signature::RSA_PSS_2048_8192_SHA256,
-        ),
-        KeyKind::EcdsaP256 => (
-            SignatureScheme::EcdsaP256,
-            &signature::ECDSA_P256_SHA256_ASN1,
-        ),
-        KeyKind::EcdsaP384 => (
-            SignatureScheme::EcdsaP384,
-            &signature::ECDSA_P384_SHA384_ASN1,
-        ),
-        KeyKind::Ed25519 => (SignatureScheme::Ed25519, &signature::ED25519),
+    let scheme = match key.kind() {
+        KeyKind::Rsa => SignatureScheme::RsaPssSha256,
+        KeyKind::EcdsaP256 => SignatureScheme::EcdsaP256,
+        KeyKind::EcdsaP384 => SignatureScheme::EcdsaP384,
+        KeyKind::Ed25519 => SignatureScheme::Ed25519,
     };
     const PROBE: &[u8] = b"Cordon: does this key belong to its certificate?";
     let signed = key.sign(scheme, PROBE);
     let signature = signed.unwrap_or_else(|| Err("the key has no scheme".into()))?;
-    let public = UnparsedPublicKey::new(verifier, public);
-    Ok(public.verify(PROBE, &signature).is_ok())
+    Ok(scheme.verifies(public, PROBE, &signature))
 }
 
 /// Reads a key (PEM, PKCS#8). What it says on failure contains nothing of the files.

@@ -1,6 +1,7 @@
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use pki::{KeyAlgorithm, PrivateKey};
@@ -9,6 +10,8 @@ use crate::algorithm::{KeyKind, SignatureScheme};
 use crate::host::{Key, KeyHost, KeyHostError, exchange, pair};
 use crate::message::{MAX_MESSAGE, Request, Response};
 use crate::process;
+
+const SOON: Duration = Duration::from_secs(30);
 
 /// A folder with a key and its passphrase.
 struct Folder {
@@ -120,10 +123,10 @@ fn malformed_request_is_refused_and_the_next_is_answered() {
     wrong.extend((1..right.len()).map(|len| right[..len].to_vec()));
     for request in wrong {
         let expected = Response::Refused("unreadable request".into());
-        assert_eq!(exchange(&ours, &request), Ok(expected));
+        assert_eq!(exchange(&ours, &request, SOON), Ok(expected));
     }
     let expected = Response::Refused("there is no such key".into());
-    assert_eq!(exchange(&ours, &right), Ok(expected));
+    assert_eq!(exchange(&ours, &right, SOON), Ok(expected));
     // Its end is ours.
     drop(ours);
     served.join().unwrap().unwrap();
@@ -161,4 +164,24 @@ fn process_exit_is_an_error_unless_it_was_closed() {
     let wanted = KeyHost::start(command()).unwrap();
     wanted.close();
     assert!(wanted.watch().is_ok());
+}
+
+#[test]
+fn process_that_does_not_answer_is_killed_and_keeps_nobody_waiting() {
+    // As a token's library that waits for its token: it does not look at the socket any more.
+    let hangs = || {
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        command
+    };
+    let request = Request::PublicKey { uri: vec![] };
+    let started = Instant::now();
+    let host = KeyHost::start(hangs()).unwrap();
+    let said = host.request_within(&request, Duration::from_millis(100));
+    assert_eq!(said, Err(KeyHostError::Silent));
+    let ended = host.watch().unwrap_err();
+    assert!(ended.to_string().contains("signal: 9"), "{ended}");
+    // Nor does whoever lets it go wait for it.
+    drop(KeyHost::start(hangs()).unwrap());
+    assert!(started.elapsed() < Duration::from_secs(20));
 }

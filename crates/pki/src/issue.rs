@@ -59,7 +59,7 @@ impl Validity {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest {
     pub profile: Profile,
     /// Whom it is about. An e-mail address is repeated in subjectAltName, a UID in an extension.

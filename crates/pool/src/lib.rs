@@ -34,6 +34,8 @@ pub enum Share {
     Intake,
     /// Enrolment, renewal and revocation, with their events.
     Registry,
+    /// Signatures of one issuing authority, whose key may be on a token that does not answer.
+    Signing,
     /// Events about people, refusals by the listeners, and orders from the command line.
     Audit,
     /// Media, thumbnails and packages for people.
@@ -43,9 +45,13 @@ pub enum Share {
 }
 
 impl Share {
-    const ALL: [Self; 5] = [
+    /// Signing once for each authority of a site.
+    const ALL: [Self; 8] = [
         Self::Intake,
         Self::Registry,
+        Self::Signing,
+        Self::Signing,
+        Self::Signing,
         Self::Audit,
         Self::Media,
         Self::Passwords,
@@ -62,6 +68,8 @@ impl Share {
             Self::Media => 16,
             // Each takes 19 MiB and some 20 ms of processor time.
             Self::Passwords => 4,
+            // A token signs one after the other.
+            Self::Signing => 4,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Issuing authorities under a root that is elsewhere: what the site asks of it, and what comes back of a
 //! [ceremony](crate::ceremony).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -172,12 +173,17 @@ impl Checked {
         let present = files::crl_path(directory, CrlName::Root);
         let der = std::fs::read(&present).map_err(files::io("read", &present))?;
         let present = files::verified_list(&der, &self.ceremony.root)?;
-        if files::list_number(&list)? < files::list_number(&present)? {
-            return refused(
-                "a later ceremony is installed: its revocation list has a higher number",
-            );
+        match files::list_number(&list)?.cmp(&files::list_number(&present)?) {
+            Ordering::Less => {
+                refused("a later ceremony is installed: its revocation list has a higher number")
+            }
+            // Of two copies of the root's folder each had a ceremony of this number: what the one revoked, the other's
+            // list would bring back.
+            Ordering::Equal if der != self.ceremony.list => {
+                refused("another ceremony with a revocation list of the same number is installed")
+            }
+            Ordering::Equal | Ordering::Greater => Ok(()),
         }
-        Ok(())
     }
 
     fn take(

@@ -16,6 +16,7 @@ use crate::admission::authority_of;
 use crate::codes::Grant;
 use crate::error::noun;
 use crate::issue::Origin;
+use crate::signing::Signing;
 use crate::{
     AdmissionError, Admitted, EnrolError, Issued, Order, Registry, RegistryError, holders,
 };
@@ -56,38 +57,38 @@ impl Registry {
         csr: &[u8],
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        let mut tx = self.inner.sql.write().await?;
-        let grant = Self::check_code(&mut tx, device, code, now).await?;
-        let csr = csr::parse_and_verify(csr)?;
-        check_subject(&csr, device)?;
-        let spki = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
-        check_key(&mut tx, &spki, Some((CaKind::Devices, device))).await?;
-        if let Grant {
-            used: Some((used_spki, serial)),
-            ..
-        } = grant
-        {
-            if used_spki != spki {
-                return Err(EnrolError::Unauthorised);
+        let (actor, mut signing) = (Actor::device(device), Signing::default());
+        loop {
+            let mut tx = self.inner.sql.write().await?;
+            let grant = Self::check_code(&mut tx, device, code, now).await?;
+            let csr = csr::parse_and_verify(csr)?;
+            check_subject(&csr, device)?;
+            let spki = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
+            check_key(&mut tx, &spki, Some((CaKind::Devices, device))).await?;
+            if let Grant {
+                used: Some((used_spki, serial)),
+                ..
+            } = grant
+            {
+                if used_spki != spki {
+                    return Err(EnrolError::Unauthorised);
+                }
+                holders::admit_issuing(&mut tx, Profile::Device, device, now).await?;
+                let again = self.issued(CaKind::Devices, &serial).await?;
+                return Ok(again.into_issued(self)?);
             }
-            holders::admit_issuing(&mut tx, Profile::Device, device, now).await?;
-            let again = self.issued(CaKind::Devices, &serial).await?;
-            return Ok(again.into_issued(self)?);
+            let order = Order::new(Profile::Device, Subject::new(device), csr.spki)
+                .with_clearance(grant.clearance);
+            let origin = Origin::Enrolment;
+            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
+            if let Some(issued) = issued.await? {
+                Self::mark_used(&mut tx, device, &spki, &issued.serial).await?;
+                tx.commit().await?;
+                return Ok(issued);
+            }
+            tx.rollback().await?;
+            self.sign_outside(&mut signing, &actor, now).await?;
         }
-        let order = Order::new(Profile::Device, Subject::new(device), csr.spki)
-            .with_clearance(grant.clearance);
-        let issued = self
-            .issue_in(
-                &mut tx,
-                order,
-                Origin::Enrolment,
-                Actor::device(device),
-                now,
-            )
-            .await?;
-        Self::mark_used(&mut tx, device, &spki, &issued.serial).await?;
-        tx.commit().await?;
-        Ok(issued)
     }
 
     /// Certifies a new key of a device, gateway or person that showed `peer` (leaf first) in the TLS handshake.
@@ -176,36 +177,7 @@ impl Registry {
             lineage: present.lineage(),
             profile,
         };
-        let mut tx = self.inner.sql.write().await?;
-        // Once more, inside of the transaction that issues: whoever was revoked since then gets
-        // nothing, and whoever is revoked from now on loses what is issued here as well.
-        if !line.is_valid(&mut tx, &identity.serial_hex).await? {
-            return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
-                serial: identity.serial_hex.clone(),
-            }));
-        }
         let expired = identity.not_after < now;
-        if expired && !line.is_newest(&mut tx, &identity.serial_hex).await? {
-            return Err(EnrolError::NotNewest {
-                serial: identity.serial_hex.clone(),
-            });
-        }
-        holders::admit_issuing(&mut tx, profile, name, now).await?;
-        if let Some(serial) = line.unused(&mut tx, &spki).await? {
-            drop(tx);
-            let again = self.issued(line.authority, &serial).await?;
-            return Ok(again.into_issued(self)?);
-        }
-        check_key(&mut tx, &spki, Some((line.authority, name))).await?;
-        if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
-            return Err(EnrolError::TooManyRenewals {
-                limit: MAX_RENEWALS,
-            });
-        }
-        if expired {
-            self.record(expired_renewal(&line, identity, &actor, now))
-                .await?;
-        }
         let order = Order::new(profile, Subject::new(name), csr.spki).with_alt_names(names);
         let order = match profile {
             Profile::Device | Profile::VpnDevice => order.with_clearance(identity.clearance),
@@ -216,9 +188,45 @@ impl Registry {
             renews: identity.serial_hex.clone(),
             invited: None,
         };
-        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
-        tx.commit().await?;
-        Ok(issued)
+        let mut signing = Signing::default();
+        loop {
+            let mut tx = self.inner.sql.write().await?;
+            // Once more, inside of the transaction that issues: whoever was revoked since then gets
+            // nothing, and whoever is revoked from now on loses what is issued here as well.
+            if !line.is_valid(&mut tx, &identity.serial_hex).await? {
+                return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
+                    serial: identity.serial_hex.clone(),
+                }));
+            }
+            if expired && !line.is_newest(&mut tx, &identity.serial_hex).await? {
+                return Err(EnrolError::NotNewest {
+                    serial: identity.serial_hex.clone(),
+                });
+            }
+            holders::admit_issuing(&mut tx, profile, name, now).await?;
+            if let Some(serial) = line.unused(&mut tx, &spki).await? {
+                drop(tx);
+                let again = self.issued(line.authority, &serial).await?;
+                return Ok(again.into_issued(self)?);
+            }
+            check_key(&mut tx, &spki, Some((line.authority, name))).await?;
+            if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
+                return Err(EnrolError::TooManyRenewals {
+                    limit: MAX_RENEWALS,
+                });
+            }
+            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
+            if let Some(issued) = issued.await? {
+                if expired {
+                    self.record(expired_renewal(&line, identity, &actor, now))
+                        .await?;
+                }
+                tx.commit().await?;
+                return Ok(issued);
+            }
+            tx.rollback().await?;
+            self.sign_outside(&mut signing, &actor, now).await?;
+        }
     }
 
     pub(crate) async fn record_refusal(

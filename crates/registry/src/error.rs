@@ -150,6 +150,9 @@ pub enum RegistryError {
     /// The process is shutting down.
     #[error("interrupted by shutdown")]
     Interrupted,
+    /// What was signed was another thing than what was to be recorded, several times over.
+    #[error("names or clearance changed while the certificate was signed: ask again")]
+    Changing,
     /// The system's random generator failed.
     #[error("no randomness")]
     Random,

@@ -21,6 +21,7 @@ use crate::error::noun;
 use crate::invitations::{self, Stored};
 use crate::issue::{Invited, Origin};
 use crate::requests::ENROL;
+use crate::signing::Signing;
 use crate::{
     ATTEMPTS, AdmissionError, Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry,
     RegistryError, holders,
@@ -256,25 +257,31 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
         let id = &checked.id;
-        let mut tx = self.inner.sql.write().await?;
-        // Once more, inside of the transaction that issues: somebody may have been quicker, or have voided it.
-        let invitation = invitations::by_id(&mut tx, id).await?;
-        let invitation = invitation.ok_or(EnrolError::WrongCode)?;
-        if invitation.used.is_some() {
-            return Err(EnrolError::CodeUsed);
-        }
-        if invitation != *checked {
-            return Err(EnrolError::WrongCode);
-        }
-        check_key(&mut tx, spki, None).await?;
-        let origin = Origin::Invitation(invited_by(&invitation));
         let order =
-            Order::new(invitation.profile, subject, csr.spki).with_clearance(invitation.clearance);
-        let actor = actor(&invitation);
-        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
-        invitations::mark_used(&mut tx, id, spki, &issued.serial).await?;
-        tx.commit().await?;
-        Ok(issued)
+            Order::new(checked.profile, subject, csr.spki).with_clearance(checked.clearance);
+        let origin = Origin::Invitation(invited_by(checked));
+        let (actor, mut signing) = (actor(checked), Signing::default());
+        loop {
+            let mut tx = self.inner.sql.write().await?;
+            // Once more, inside of the transaction that issues: somebody may have been quicker, or have voided it.
+            let invitation = invitations::by_id(&mut tx, id).await?;
+            let invitation = invitation.ok_or(EnrolError::WrongCode)?;
+            if invitation.used.is_some() {
+                return Err(EnrolError::CodeUsed);
+            }
+            if invitation != *checked {
+                return Err(EnrolError::WrongCode);
+            }
+            check_key(&mut tx, spki, None).await?;
+            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
+            if let Some(issued) = issued.await? {
+                invitations::mark_used(&mut tx, id, spki, &issued.serial).await?;
+                tx.commit().await?;
+                return Ok(issued);
+            }
+            tx.rollback().await?;
+            self.sign_outside(&mut signing, &actor, now).await?;
+        }
     }
 
     /// Certifies a new key of a person by her present certificate.
@@ -306,28 +313,6 @@ impl Registry {
             lineage: present.lineage(),
             profile: invitation.profile,
         };
-        let mut tx = self.inner.sql.write().await?;
-        if !line.is_valid(&mut tx, &identity.serial_hex).await? {
-            return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
-                serial: identity.serial_hex.clone(),
-            }));
-        }
-        holders::admit_issuing(&mut tx, invitation.profile, &invitation.holder, now).await?;
-        if let Some(serial) = line.unused(&mut tx, &spki).await? {
-            drop(tx);
-            let again = self.issued(CaKind::Users, &serial).await?;
-            return Ok(again.into_issued(self)?);
-        }
-        if line.used_renewals(&mut tx).await? >= i64::from(invitation.renewals) {
-            let renewals = invitation.renewals;
-            return Err(EnrolError::NoRenewalsLeft { renewals });
-        }
-        if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
-            return Err(EnrolError::TooManyRenewals {
-                limit: MAX_RENEWALS,
-            });
-        }
-        check_key(&mut tx, &spki, Some((CaKind::Users, &invitation.holder))).await?;
         let order =
             Order::new(invitation.profile, subject, csr.spki).with_clearance(invitation.clearance);
         let origin = Origin::Renewal {
@@ -335,10 +320,38 @@ impl Registry {
             renews: identity.serial_hex.clone(),
             invited: Some(invited_by(&invitation)),
         };
-        let actor = actor(&invitation);
-        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
-        tx.commit().await?;
-        Ok(issued)
+        let (actor, mut signing) = (actor(&invitation), Signing::default());
+        loop {
+            let mut tx = self.inner.sql.write().await?;
+            if !line.is_valid(&mut tx, &identity.serial_hex).await? {
+                return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
+                    serial: identity.serial_hex.clone(),
+                }));
+            }
+            holders::admit_issuing(&mut tx, invitation.profile, &invitation.holder, now).await?;
+            if let Some(serial) = line.unused(&mut tx, &spki).await? {
+                drop(tx);
+                let again = self.issued(CaKind::Users, &serial).await?;
+                return Ok(again.into_issued(self)?);
+            }
+            if line.used_renewals(&mut tx).await? >= i64::from(invitation.renewals) {
+                let renewals = invitation.renewals;
+                return Err(EnrolError::NoRenewalsLeft { renewals });
+            }
+            if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
+                return Err(EnrolError::TooManyRenewals {
+                    limit: MAX_RENEWALS,
+                });
+            }
+            check_key(&mut tx, &spki, Some((CaKind::Users, &invitation.holder))).await?;
+            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
+            if let Some(issued) = issued.await? {
+                tx.commit().await?;
+                return Ok(issued);
+            }
+            tx.rollback().await?;
+            self.sign_outside(&mut signing, &actor, now).await?;
+        }
     }
 
     /// Makes sure that a person may have by now what the invitation says, and gives the certificate's names as they are

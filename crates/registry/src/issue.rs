@@ -15,6 +15,7 @@ use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
 use crate::lists::OwnShard;
+use crate::signing::Signing;
 use crate::{Registry, RegistryError, Warrant, holders};
 
 /// Lineage of the certificates that a device got with one-time codes; serial numbers are
@@ -62,27 +63,27 @@ impl Origin {
     }
 
     /// Adds to the event of the certificate what it rests on.
-    fn explained(self, event: Event) -> Event {
+    fn explained(&self, event: Event) -> Event {
         let (event, invited, request) = match self {
-            Self::Order { request } => (event, None, request),
+            Self::Order { request } => (event, None, request.as_ref()),
             Self::Own | Self::Enrolment => (event, None, None),
-            Self::Invitation(invited) => (event, Some(invited.id), invited.request),
+            Self::Invitation(invited) => (event, Some(&invited.id), invited.request.as_ref()),
             Self::Renewal {
                 renews, invited, ..
             } => {
-                let event = event.with_detail("renews", renews);
+                let event = event.with_detail("renews", renews.clone());
                 match invited {
-                    Some(invited) => (event, Some(invited.id), invited.request),
+                    Some(invited) => (event, Some(&invited.id), invited.request.as_ref()),
                     None => (event, None, None),
                 }
             }
         };
         let event = match invited {
-            Some(id) => event.with_detail("invitation", id),
+            Some(id) => event.with_detail("invitation", id.clone()),
             None => event,
         };
         match request {
-            Some(id) => event.with_detail("request", id),
+            Some(id) => event.with_detail("request", id.clone()),
             None => event,
         }
     }
@@ -201,24 +202,31 @@ impl Registry {
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
-        let mut tx = self.inner.sql.write().await?;
-        // Nobody else writes now: of two approved requests for one key, only the first is carried out.
-        if let Some(Act::Issue {
-            spki_sha256: key, ..
-        }) = warrant.approved().map(|approved| approved.act())
-        {
-            self.check_new_key(key).await?;
-        }
         let actor = warrant.by().clone();
         let request = warrant.approved().map(|approved| approved.request());
         let origin = Origin::Order {
             request: request.map(|request| request.id().0.clone()),
         };
-        let issued = self.issue_in(&mut tx, order, origin, actor, now).await?;
-        self.finish_in(&mut tx, warrant, &issued.serial, now)
-            .await?;
-        tx.commit().await?;
-        Ok(issued)
+        let mut signing = Signing::default();
+        loop {
+            let mut tx = self.inner.sql.write().await?;
+            // Nobody else writes now: of two approved requests for one key, only the first is carried out.
+            if let Some(Act::Issue {
+                spki_sha256: key, ..
+            }) = warrant.approved().map(|approved| approved.act())
+            {
+                self.check_new_key(key).await?;
+            }
+            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
+            if let Some(issued) = issued.await? {
+                self.finish_in(&mut tx, warrant, &issued.serial, now)
+                    .await?;
+                tx.commit().await?;
+                return Ok(issued);
+            }
+            tx.rollback().await?;
+            self.sign_outside(&mut signing, &actor, now).await?;
+        }
     }
 
     /// Issues a certificate for a service of this site, which has it made for itself.
@@ -234,12 +242,17 @@ impl Registry {
         if holders::has_state(order.profile).is_some() {
             return Err(RegistryError::NotCovered("profile"));
         }
-        let mut tx = self.inner.sql.write().await?;
-        let issued = self
-            .issue_in(&mut tx, order, Origin::Own, actor, now)
-            .await?;
-        tx.commit().await?;
-        Ok(issued)
+        let mut signing = Signing::default();
+        loop {
+            let mut tx = self.inner.sql.write().await?;
+            let issued = self.issue_in(&mut tx, &order, &Origin::Own, &actor, &mut signing, now);
+            if let Some(issued) = issued.await? {
+                tx.commit().await?;
+                return Ok(issued);
+            }
+            tx.rollback().await?;
+            self.sign_outside(&mut signing, &actor, now).await?;
+        }
     }
 
     /// Issues a certificate for a person.
@@ -376,51 +389,44 @@ impl Registry {
             .await
     }
 
-    /// Issues inside a transaction that the caller commits; the state of the holder is read in it.
+    /// Issues inside a transaction that the caller commits; the state of the holder is read in it. `None` if the
+    /// certificate is to be [signed](Self::sign_outside) first, outside of the transaction, which then begins anew.
     pub(crate) async fn issue_in(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
-        order: Order,
-        origin: Origin,
-        actor: Actor,
+        order: &Order,
+        origin: &Origin,
+        actor: &Actor,
+        signing: &mut Signing,
         now: OffsetDateTime,
-    ) -> Result<Issued, RegistryError> {
+    ) -> Result<Option<Issued>, RegistryError> {
         self.inner.config.clock.check(now)?;
         let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
         let authority = self.authority(kind)?;
         let end = authority.certificate().tbs_certificate.validity.not_after;
         let end = OffsetDateTime::from(end.to_system_time());
-        let mut request = self.complete(&order, end, now);
-        let shard = self.choose_shard(kind)?;
-        request.crl_url = shard.as_ref().map(|shard| shard.crl_url.clone());
-        request.freshest_crl_url = shard.as_ref().map(|shard| shard.delta_url.clone());
+        let mut request = self.complete(order, end, now);
+        let shard = self.shard_of(signing, kind)?;
+        request.crl_url = shard.map(|shard| shard.crl_url.clone());
+        request.freshest_crl_url = shard.map(|shard| shard.delta_url.clone());
         let subject = &request.subject;
         let holder = match (kind, &subject.uid) {
             (CaKind::Users, Some(uid)) => uid.clone(),
             _ => subject.common_name.clone(),
         };
         if let Err(e) = holders::admit_issuing(tx, order.profile, &holder, now).await {
-            let event = event(&request, kind, actor, Outcome::Deny, now);
+            let event = event(&request, kind, actor.clone(), Outcome::Deny, now);
             self.record(event.with_reason(e.to_string())).await?;
             return Err(e);
         }
-        // Not in this task: a key on a token may take its time.
-        let (registry, wanted) = (self.clone(), request.clone());
-        let signing = move || Ok::<_, RegistryError>(registry.authority(kind)?.issue(&wanted, now));
-        let signed = self.inner.pool.run(signing).await;
-        let outcome = signed.map_err(|_| RegistryError::Interrupted)??;
-        let certificate = match outcome {
-            Ok(certificate) => certificate,
-            Err(e) => {
-                let event = event(&request, kind, actor, Outcome::Fail, now);
-                self.record(event.with_reason(e.to_string())).await?;
-                return Err(e.into());
-            }
+        let Some(certificate) = signing.take(kind, &request) else {
+            return Ok(None);
         };
+        let shard = signing.shard();
         let chain = CertificateChain::new(vec![certificate, authority.certificate().clone()])?;
         let serial = cert::serial_hex(chain.leaf());
         let spki = spki_sha256(&order.spki).map_err(|_| KeyError::Malformed)?;
-        let lineage = match &origin {
+        let lineage = match origin {
             Origin::Order { .. } | Origin::Own => serial.clone(),
             Origin::Enrolment => ENROLMENT.to_owned(),
             Origin::Invitation(invited) => invited.id.clone(),
@@ -456,14 +462,14 @@ impl Registry {
         .bind(&holder)
         .bind(lineage)
         .bind(matches!(origin, Origin::Renewal { .. }))
-        .bind(shard.as_ref().map(OwnShard::number))
+        .bind(shard.map(OwnShard::number))
         .execute(&mut **tx)
         .await?;
-        if let Some(shard) = &shard {
+        if let Some(shard) = shard {
             shard.note(tx, kind).await?;
         }
-        let mut events = superseded_events(kind, &holder, &actor, &replaced, &serial, now);
-        let issued_event = event(&request, kind, actor, Outcome::Ok, now)
+        let mut events = superseded_events(kind, &holder, actor, &replaced, &serial, now);
+        let issued_event = event(&request, kind, actor.clone(), Outcome::Ok, now)
             .with_detail("serial", serial.clone())
             .with_detail("other_valid_certificates", others)
             .with_detail("fingerprint", chain.leaf_fingerprint())
@@ -471,12 +477,12 @@ impl Registry {
             .with_detail("origin", origin.kind().name());
         events.push(origin.explained(issued_event));
         self.record_all(events).await?;
-        Ok(Issued {
+        Ok(Some(Issued {
             chain,
             authority: kind,
             serial,
             not_after: request.validity.not_after,
-        })
+        }))
     }
 
     fn complete(
@@ -514,7 +520,7 @@ fn host(names: &[AltName]) -> String {
     }
 }
 
-fn event(
+pub(crate) fn event(
     request: &CertificateRequest,
     kind: CaKind,
     actor: Actor,

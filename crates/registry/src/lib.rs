@@ -78,6 +78,7 @@ mod records;
 mod requests;
 mod revoke;
 mod schema;
+mod signing;
 mod validated;
 mod warrant;
 
@@ -178,6 +179,8 @@ struct Inner {
     overdue: std::sync::atomic::AtomicI64,
     audit: Arc<dyn AuditSink>,
     pool: Pool,
+    /// For signatures of each authority.
+    signers: BTreeMap<CaKind, Pool>,
     /// Refused enrolments by action and network.
     refusals: std::sync::Mutex<audit::Repeats>,
     /// Wrong codes, by name and host.
@@ -361,6 +364,9 @@ impl Registry {
                 overdue: std::sync::atomic::AtomicI64::default(),
                 audit,
                 pool: Pool::new(Share::Registry),
+                signers: CaKind::ALL
+                    .map(|kind| (kind, Pool::new(Share::Signing)))
+                    .into(),
                 refusals: std::sync::Mutex::new(audit::Repeats::new(REFUSALS)),
                 attempts: std::sync::Mutex::new(audit::Repeats::new(ATTEMPTS)),
             }),

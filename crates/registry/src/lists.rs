@@ -50,8 +50,26 @@ pub(crate) struct Lists {
     whole_to: Mutex<BTreeMap<CaKind, i64>>,
     /// When lists of an authority could not be made for somebody who asked.
     failed_at: Mutex<BTreeMap<CaKind, OffsetDateTime>>,
-    /// Held while a list is made, so that numbers, files and memory advance together.
-    turn: tokio::sync::Mutex<()>,
+    turns: Turns,
+}
+
+/// Each is held while a list of that authority is made, so that numbers, files and memory advance together. An authority
+/// whose key does not answer keeps no other one's lists.
+#[derive(Default)]
+struct Turns {
+    users: tokio::sync::Mutex<()>,
+    devices: tokio::sync::Mutex<()>,
+    services: tokio::sync::Mutex<()>,
+}
+
+impl Turns {
+    const fn of(&self, kind: CaKind) -> &tokio::sync::Mutex<()> {
+        match kind {
+            CaKind::Users => &self.users,
+            CaKind::Devices => &self.devices,
+            CaKind::Services => &self.services,
+        }
+    }
 }
 
 impl Lists {
@@ -196,10 +214,12 @@ impl Registry {
     /// [`RegistryError`]; lists not reached remain as they are.
     pub async fn refresh_crls(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         self.list_superseded(now).await?;
+        let mut outcome = Ok(());
         for kind in CaKind::ALL {
-            self.renew_crl(kind, now).await?;
+            // One whose key is away must not keep the others' lists back.
+            outcome = outcome.and(self.renew_crl(kind, now).await);
         }
-        Ok(())
+        outcome
     }
 
     /// Makes, stores and publishes the lists of an authority that are due.
@@ -209,7 +229,7 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
         let lists = &self.inner.lists;
-        let _turn = lists.turn.lock().await;
+        let _turn = lists.turns.of(kind).lock().await;
         if self.due(kind, now).await?.is_empty() {
             return Ok(());
         }
@@ -342,7 +362,7 @@ impl Registry {
 
     /// Signs, stores and publishes a list.
     async fn sign_list(&self, draft: Draft, now: OffsetDateTime) -> Result<(), RegistryError> {
-        let name = draft.name;
+        let (name, kind) = (draft.name, draft.kind);
         let inner = Arc::clone(&self.inner);
         let path = files::crl_path(&inner.directory, name);
         let work = move || -> Result<Arc<[u8]>, RegistryError> {
@@ -369,7 +389,7 @@ impl Registry {
             file::write_atomic_on(&*inner.config.disk, &path, &der, PUBLIC_MODE)?;
             Ok(der.into())
         };
-        let der = self.inner.pool.run(work).await;
+        let der = self.signers(kind)?.run(work).await;
         let der = der.map_err(|_| RegistryError::Interrupted)??;
         self.publish(name, der, now)
     }

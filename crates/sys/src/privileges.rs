@@ -1,5 +1,6 @@
 //! Giving up what only set-up needs.
 
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 /// Takes all capabilities from the calling thread, for ever. The thread that handles what comes from
@@ -33,6 +34,20 @@ pub fn keep(kept: CapabilitySet) -> std::io::Result<()> {
             inheritable: CapabilitySet::empty(),
         },
     )?;
+    Ok(())
+}
+
+/// Leaves no memory behind for others to read: no core dumps, no debuggers of the same user.
+///
+/// # Errors
+/// Those of `prctl` and `setrlimit`.
+pub fn forbid_dumps() -> std::io::Result<()> {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 

@@ -3,7 +3,6 @@
 //!
 //! The kernel enforces it (Landlock for files, seccomp for system calls), and nothing takes it back.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -11,7 +10,6 @@ use landlock::{
     RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
 };
 use nix::libc;
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 /// Folders of the system that programs read: libraries, names of hosts, time zones, trusted roots.
@@ -35,8 +33,6 @@ pub enum ConfinementError {
     /// The filter of system calls.
     #[error("confining to system calls: {0}")]
     Calls(String),
-    #[error("forbidding core dumps: {0}")]
-    Dumps(#[from] io::Error),
 }
 
 /// Files that a process may reach.
@@ -51,20 +47,6 @@ pub struct Files {
     /// Also what a daemon takes: the system's folders to read and to start programs from, the devices for
     /// tunnels, the kernel's settings of the network.
     pub system: bool,
-}
-
-/// Leaves no memory behind for others to read: no core dumps, no debuggers of the same user.
-///
-/// # Errors
-/// Those of `prctl` and `setrlimit`.
-pub fn forbid_dumps() -> Result<(), ConfinementError> {
-    let none = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
-    setrlimit(Resource::Core, none).map_err(io::Error::from)?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
-    Ok(())
 }
 
 /// Confines the calling thread, and all threads and processes that it starts, to files. Folders that do
@@ -314,6 +296,8 @@ const OF_ARCHITECTURE: &[libc::c_long] = &[];
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -261,6 +261,7 @@ impl Protocol {
             Effect::Open(way) => way.open(self.keys.sender(), Arc::clone(&self.shared)),
             Effect::SetTrust(trust) => {
                 let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+                trust.inherit(&shared);
                 *shared = trust;
             }
             Effect::Install(child) => child.install(),

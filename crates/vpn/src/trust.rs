@@ -8,17 +8,19 @@
 mod authorities;
 mod pinned;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use der::Encode as _;
 use ikev2::diagnosis::{AuthenticationFailure, Difference, Setting};
 use ikev2::wire::{IdType, Identification};
-use pki::crl::CrlError;
+use pki::crl::{CrlError, CrlScope};
 use pki::ocsp::Query;
 use pki::path::{
     AuthorityKinds, OcspPolicy, PathError, PathPolicy, PathRecord, Purpose, RevocationPolicy,
     TrustError, TrustStore, ValidatedChain, is_issued,
 };
+use pki::status::IssuerId;
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 use x509_cert::Certificate;
@@ -232,7 +234,11 @@ pub(super) struct Trust {
     /// Anchors and other known authorities.
     authorities: Vec<Certificate>,
     responders: Vec<String>,
+    lists: Mutex<AcceptedLists>,
 }
+
+/// The newest revocation lists that were accepted (DER), complete ones and deltas, and when.
+type AcceptedLists = BTreeMap<(IssuerId, CrlScope, bool), (Vec<u8>, OffsetDateTime)>;
 
 impl Trust {
     /// Accepts what leads to `anchors`.
@@ -256,6 +262,7 @@ impl Trust {
                 .with_revocation(crl, OcspPolicy::Off),
             authorities: anchors.iter().chain(intermediates).cloned().collect(),
             responders: Vec::new(),
+            lists: Mutex::default(),
         })
     }
 
@@ -310,7 +317,17 @@ impl Trust {
     /// # Errors
     /// [`CrlError`].
     pub(super) fn accept_crl(&self, der: &[u8], now: OffsetDateTime) -> Result<(), CrlError> {
-        self.store.accept_crl(der, now).map(drop)
+        let list = self.store.accept_crl(der, now)?;
+        let key = (list.issuer, list.scope.clone(), list.is_delta());
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.insert(key, (der.to_vec(), now));
+        Ok(())
+    }
+
+    /// The newest lists that were accepted.
+    fn lists(&self) -> AcceptedLists {
+        let lists = self.lists.lock();
+        lists.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Decides about a chain (DER, the peer's own first) and whether it speaks for `id`. `ocsp` are

@@ -1,6 +1,6 @@
 //! `cordon pki ceremony`: the root's key, on a machine of its own.
 
-use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 
 use keyhost::secret_file;
@@ -11,6 +11,7 @@ use registry::ceremony::check::{self, Checked};
 use registry::ceremony::perform::{Attendance, Setting, perform};
 use registry::ceremony::script::{Participant, Script};
 use registry::ceremony::transcript::{Program, Transcript};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -22,7 +23,7 @@ use crate::site::private;
 /// Bytes of a script, of a passphrase and of an answer at most.
 const MAX_SCRIPT: u64 = 64 << 10;
 const MAX_PASSPHRASE: u64 = 1024;
-const MAX_ANSWER: u64 = 256;
+const MAX_ANSWER: usize = 256;
 /// Bytes of the root's passphrase at least: what protects the key when its medium is stolen.
 const MIN_PASSPHRASE: usize = 12;
 
@@ -75,9 +76,6 @@ fn hold(args: &CeremonyRun, json: bool) -> Outcome {
         asks: !args.yes,
         acts: script.acts.len(),
     };
-    if room.asks {
-        eprintln!("{}\n", script.title);
-    }
     let performed = perform(&setting, &mut room).map_err(failure)?;
     let transcript = &performed.transcript;
     let value = json!({
@@ -113,7 +111,10 @@ impl Attendance for Room {
         if !self.asks {
             return Ok(Vec::new());
         }
-        eprintln!("step {step} of {}: {act}", self.acts);
+        match step {
+            0 => eprintln!("{act}"),
+            step => eprintln!("step {step} of {}: {act}", self.acts),
+        }
         for participant in participants {
             let Participant { name, duty } = participant;
             let answer = ask(&format!("  {name} ({duty}), do you agree? [yes/no] "))
@@ -131,15 +132,23 @@ impl Attendance for Room {
     }
 }
 
+/// Asks whoever sits at the terminal; only a whole line that was typed after the question counts.
 fn ask(question: &str) -> std::io::Result<String> {
+    let terminal = std::io::stdin();
+    let mut line = [0_u8; MAX_ANSWER];
+    // What was typed before is no answer to what nobody had seen yet.
+    while is_ready(&terminal)? && rustix::io::read(&terminal, &mut line)? > 0 {}
     eprint!("{question}");
     std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin()
-        .lock()
-        .take(MAX_ANSWER)
-        .read_line(&mut answer)?;
+    let len = rustix::io::retry_on_intr(|| rustix::io::read(&terminal, &mut line))?;
+    let answer = line.get(..len).and_then(|line| line.strip_suffix(b"\n"));
+    let answer = answer.map(String::from_utf8_lossy).unwrap_or_default();
     Ok(answer.trim().to_ascii_lowercase())
+}
+
+fn is_ready(terminal: &std::io::Stdin) -> std::io::Result<bool> {
+    let mut waits = [PollFd::new(terminal, PollFlags::IN)];
+    Ok(rustix::event::poll(&mut waits, Some(&Timespec::default()))? > 0)
 }
 
 fn check(folder: &Path, root: &str, json: bool) -> Outcome {

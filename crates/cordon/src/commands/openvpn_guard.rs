@@ -247,7 +247,11 @@ impl Watch {
             return vec![format!("client-deny {client} {key} \"nobody\"")];
         };
         let serials = BTreeSet::from([peer.serial.clone()]);
-        let refusals = self.refusals(&serials).await;
+        // Of a site that did not answer, nobody waits for what it does not say: the next look asks again.
+        let refusals = match self.source {
+            Source::Site { silent: true, .. } => self.refused_by_lists(&serials),
+            _ => self.refusals(&serials).await,
+        };
         let refusal = refusals.get(&peer.serial).cloned();
         let (device, serial) = (peer.name.clone(), peer.serial.clone());
         let refusal = match refusal {
@@ -297,12 +301,7 @@ impl Watch {
 
     /// Why certificates are refused, of those that are. A site that does not answer is no reason: then the lists count.
     async fn refusals(&mut self, serials: &BTreeSet<String>) -> BTreeMap<String, String> {
-        let mut refused: BTreeMap<String, String> = BTreeMap::new();
-        for serial in serials {
-            if let Some(reason) = self.lists.refusal(serial) {
-                refused.insert(serial.clone(), reason);
-            }
-        }
+        let mut refused = self.refused_by_lists(serials);
         if let Source::Site { data, silent, .. } = &mut self.source {
             match standings(data, serials).await {
                 Ok(by_site) => {
@@ -322,17 +321,17 @@ impl Watch {
         refused
     }
 
+    fn refused_by_lists(&self, serials: &BTreeSet<String>) -> BTreeMap<String, String> {
+        let refusal = |serial: &String| Some((serial.clone(), self.lists.refusal(serial)?));
+        serials.iter().filter_map(refusal).collect()
+    }
+
     /// Takes lists of the publisher over, and ends whose sessions they end.
     fn take(&mut self, lists: &str) -> Vec<String> {
         if let Err(failure) = self.lists.take(lists) {
             tracing::warn!(what = %failure.message(), "revocation lists are not taken over");
         }
-        let mut refusals = BTreeMap::new();
-        for serial in self.sessions.serials() {
-            if let Some(reason) = self.lists.refusal(&serial) {
-                refusals.insert(serial, reason);
-            }
-        }
+        let refusals = self.refused_by_lists(&self.sessions.serials());
         self.refuse(refusals)
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use pki::cert::{self, CertificateChain};
-use pki::crl::CrlError;
+use pki::crl::{CrlError, VerifiedCrl};
 use pki::path::{
     OcspPolicy, PathError, PathPolicy, Purpose, RevocationPolicy, TrustStore, ValidatedChain,
 };
@@ -95,8 +95,13 @@ pub(super) fn trust_in(authorities: &str) -> Outcome<TrustStore> {
     TrustStore::new(&roots, &others).or_hint("unusable authorities", hint)
 }
 
-/// Verifies the lists of a file (PEM) and puts them into force.
-pub(super) fn take_lists(trust: &TrustStore, lists: &str, now: OffsetDateTime) -> Outcome {
+/// Verifies the lists of a file (PEM) and puts them into force; gives those that are of an authority of `trust`.
+pub(super) fn take_lists(
+    trust: &TrustStore,
+    lists: &str,
+    now: OffsetDateTime,
+) -> Outcome<Vec<VerifiedCrl>> {
+    let mut taken = Vec::new();
     let hint = "write them anew with `cordon vpn openvpn-crl`";
     if lists.matches(CRL_END).count() > MAX_LISTS {
         let error = anyhow::anyhow!("there are more than {MAX_LISTS} revocation lists");
@@ -116,11 +121,12 @@ pub(super) fn take_lists(trust: &TrustStore, lists: &str, now: OffsetDateTime) -
         })?;
         match trust.accept_crl(&der, now) {
             // The file has the lists of every authority of the site.
-            Ok(_) | Err(CrlError::UnknownIssuer { .. }) => {}
+            Ok(list) => taken.push(list),
+            Err(CrlError::UnknownIssuer { .. }) => {}
             Err(error) => return Err(error).or_hint("unusable revocation list", hint),
         }
     }
-    Ok(())
+    Ok(taken)
 }
 
 /// The authorities above a certificate and the root, for [`Verify::authorities`].
@@ -141,7 +147,7 @@ mod ocsp_site;
 
 #[cfg(test)]
 #[path = "../../../pki/tests/it/wrong_chains.rs"]
-mod wrong_chains;
+pub(super) mod wrong_chains;
 
 #[cfg(test)]
 mod tests {

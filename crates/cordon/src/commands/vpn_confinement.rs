@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use keyhost::KeyHost;
+use sys::privileges;
 use toml::{Table, Value};
 use vpn::confinement::{self, ConfinementError, Files};
 
@@ -21,7 +22,7 @@ const OF_SERVICE: [&str; 2] = ["STATE_DIRECTORY", "RUNTIME_DIRECTORY"];
 /// What the kernel refuses. One without Landlock is no error: the log says so.
 pub(crate) fn begin(config: &Path) -> Outcome<KeyHost> {
     let hint = "see docs/tunnels/security.md, \"What the daemon cannot do\"";
-    confinement::forbid_dumps().or_hint("the tunnels cannot start", hint)?;
+    privileges::forbid_dumps().or_hint("the tunnels cannot start", hint)?;
     let signer = key_process::start()?;
     let text = read_settings(config)?;
     let table: Table = toml::from_str(&text).map_err(|error| {

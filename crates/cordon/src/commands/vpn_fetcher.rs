@@ -112,7 +112,7 @@ pub(crate) fn run() -> Outcome {
     let hint = "it is not for people to start";
     let give_up = || -> anyhow::Result<Pair> {
         let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-        confinement::forbid_dumps()?;
+        privileges::forbid_dumps()?;
         privileges::drop_all()?;
         let files = Files {
             read: FILES.map(PathBuf::from).to_vec(),

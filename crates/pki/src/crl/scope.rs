@@ -56,7 +56,8 @@ struct IssuingDistributionPoint {
 
 impl CrlScope {
     /// Every certificate of the issuer.
-    pub(crate) const fn complete() -> Self {
+    #[must_use]
+    pub const fn complete() -> Self {
         Self {
             points: BTreeSet::new(),
             only_end_entities: false,

@@ -115,12 +115,13 @@ pub fn one(folder: &Path, root: Option<&str>) -> Result<Checked, CeremonyError> 
     if let Some((_, reason)) = wrong.iter().find(|(wrong, _)| *wrong) {
         return Err(refused(&path, *reason));
     }
+    let made = files(folder, &transcript, &certificate)?;
     Ok(Checked {
-        certificates: files(folder, &transcript, &certificate)?,
+        certificates: made.certificates,
         folder: folder.to_owned(),
         ended,
         digest: digest(&bytes),
-        list: list(folder, &certificate)?,
+        list: list(folder, &made.list, &certificate)?,
         transcript,
         root: certificate,
         root_digest,
@@ -157,14 +158,21 @@ fn signed_at(
     Ok(verified.signing_time)
 }
 
-/// Holds each file against the transcript; there is none that it does not know. The certificates that were made come back, as
-/// another look at a medium may show another file.
+/// What a ceremony made, as it was held against the transcript: another look at a medium may show another file.
+#[derive(Default)]
+struct Made {
+    certificates: BTreeMap<String, Certificate>,
+    /// The root's revocation list (DER).
+    list: Vec<u8>,
+}
+
+/// Holds each file against the transcript; there is none that it does not know.
 fn files(
     folder: &Path,
     transcript: &Transcript,
     root: &Certificate,
-) -> Result<BTreeMap<String, Certificate>, CeremonyError> {
-    let mut certificates = BTreeMap::new();
+) -> Result<Made, CeremonyError> {
+    let mut made = Made::default();
     let mut known: BTreeSet<String> = [ROOT_CERTIFICATE, TRANSCRIPT, SIGNATURE, SCRIPT]
         .map(str::to_owned)
         .into();
@@ -183,12 +191,15 @@ fn files(
                 return Err(refused(&path, "not what the ceremony used or made"));
             }
             known.insert(record.file.clone());
+            if step.made.contains(record) && record.file == ROOT_LIST {
+                made.list = bytes.to_vec();
+            }
             if step.made.contains(record) && record.file.ends_with(".pem") {
                 let certificate = one_certificate(&path, &bytes)?;
                 if certificate != *root && !pki::path::is_issued(&certificate, root) {
                     return Err(refused(&path, "not certified by the root"));
                 }
-                certificates.insert(record.file.clone(), certificate);
+                made.certificates.insert(record.file.clone(), certificate);
             }
         }
     }
@@ -197,14 +208,16 @@ fn files(
             &folder.join(other),
             "the transcript does not know it",
         )),
-        None => Ok(certificates),
+        None => Ok(made),
     }
 }
 
-fn list(folder: &Path, root: &Certificate) -> Result<Vec<u8>, CeremonyError> {
-    let der = read(&folder.join(ROOT_LIST))?;
+fn list(folder: &Path, der: &[u8], root: &Certificate) -> Result<Vec<u8>, CeremonyError> {
+    if der.is_empty() {
+        return Err(refused(&folder.join(ROOT_LIST), "the ceremony made none"));
+    }
     // At its own date: whether it is still fresh is for who uses it to ask.
-    let issued = pki::crl::parse(&der)?.tbs_cert_list.this_update;
-    pki::crl::verify(&der, root, OffsetDateTime::from(issued.to_system_time()))?;
+    let issued = pki::crl::parse(der)?.tbs_cert_list.this_update;
+    pki::crl::verify(der, root, OffsetDateTime::from(issued.to_system_time()))?;
     Ok(der.to_vec())
 }

@@ -52,7 +52,8 @@ pub struct Setting<'a> {
 
 /// Those who are present, and the clock on the wall.
 pub trait Attendance {
-    /// Shows what is to be done, and gives the names of those who agreed.
+    /// Shows what is to be done, and gives the names of those who agreed. Step 0 is what holds for all acts, the acts
+    /// are from 1 on.
     ///
     /// # Errors
     /// [`CeremonyError::NotConfirmed`] or [`CeremonyError::Attendance`]: nothing of the ceremony stays.
@@ -161,7 +162,8 @@ impl<'a> Ceremony<'a> {
         }
         self.put(SCRIPT, self.setting.script_text)?;
         self.open_root(&script.acts)?;
-        // Nothing is signed before everybody has agreed to everything.
+        // Nothing is signed before everybody has agreed to everything. What holds for all acts comes first.
+        attendance.confirm(0, &self.head(began), &script.participants)?;
         let mut agreed = Vec::new();
         for (step, act) in (1..).zip(&script.acts) {
             let (prepared, details) = self.prepare(act, attendance.now())?;
@@ -206,6 +208,22 @@ impl<'a> Ceremony<'a> {
         Ok(transcript)
     }
 
+    /// What a script says of everything that is signed, and the clock by which it is.
+    fn head(&self, now: OffsetDateTime) -> String {
+        let script = self.setting.script;
+        let none = "none";
+        format!(
+            "{}\n  organisation      {}\n  country           {}\n  lists are at      {}\n  \
+             next list within  {} days\n  this clock says   {}",
+            script.title,
+            script.organisation,
+            script.country.as_deref().unwrap_or(none),
+            script.crl_base_url.as_deref().unwrap_or(none),
+            script.list_days,
+            rfc3339(now),
+        )
+    }
+
     /// Opens the root's key, unless it is made today.
     fn open_root(&mut self, acts: &[Act]) -> Result<(), CeremonyError> {
         let creates = matches!(acts.first(), Some(Act::CreateRoot { .. }));
@@ -241,7 +259,8 @@ impl<'a> Ceremony<'a> {
     ) -> Result<(Prepared<'s>, String), CeremonyError> {
         match act {
             Act::CreateRoot { algorithm, years } => {
-                Ok((Prepared::CreateRoot(*algorithm, *years), String::new()))
+                let details = until(now.saturating_add(lifetime(*years)));
+                Ok((Prepared::CreateRoot(*algorithm, *years), details))
             }
             Act::IssueList {} => Ok((Prepared::IssueList, String::new())),
             Act::CertifyAuthority {
@@ -262,12 +281,16 @@ impl<'a> Ceremony<'a> {
                     .map_err(|reason| refused(&path, reason))?;
                 let key = asked.spki.to_der();
                 let key = key.map_err(|_| refused(&path, "the key cannot be encoded"))?;
+                let mut validity = Validity::starting(now, lifetime(*years));
+                if let Some(root) = &self.root {
+                    validity.not_after = validity.not_after.min(root.validity().not_after);
+                }
                 let details = format!(
-                    "\n  name        {}\n  public key  SHA-256 {}",
+                    "{}\n  name        {}\n  public key  SHA-256 {}",
+                    until(validity.not_after),
                     asked.subject.common_name,
                     digest(&key)
                 );
-                let validity = Validity::starting(now, lifetime(*years));
                 let profile = Profile::IssuingCa(*kind);
                 let mut certificate =
                     CertificateRequest::new(profile, asked.subject, asked.spki, validity);
@@ -422,13 +445,18 @@ impl<'a> Ceremony<'a> {
             let written = disk.write_new(&path, pem.as_bytes(), PRIVATE_MODE);
             written.map_err(io("write", &path))?;
         }
-        let named = disk.rename(&self.folder, target);
-        let synced = named.and_then(|()| disk.sync_parent(target));
-        if synced.is_err() && self.created.is_some() {
-            // A key without a certificate would be in the way of the next attempt.
+        let mut stays = false;
+        let named = disk.rename(&self.folder, target).and_then(|()| {
+            let synced = disk.sync_parent(target);
+            // What may be on the disk or not is taken back.
+            synced.inspect_err(|_| stays = disk.rename(target, &self.folder).is_err())
+        });
+        // A key without a certificate would be in the way of the next attempt, and a certificate without its key a root
+        // that nobody can use any more.
+        if named.is_err() && !stays && self.created.is_some() {
             let _ = disk.remove_file(&self.setting.folder.join(ROOT_KEY));
         }
-        synced.map_err(io("name", target))
+        named.map_err(io("name", target))
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), CeremonyError> {
@@ -466,6 +494,11 @@ pub(super) fn one_certificate(path: &Path, bytes: &[u8]) -> Result<Certificate, 
         [one] => Ok(one.clone()),
         _ => Err(refused(path, "not one certificate")),
     }
+}
+
+/// How the end of a certificate is shown.
+fn until(end: OffsetDateTime) -> String {
+    format!("\n  until       {}", rfc3339(end))
 }
 
 fn lifetime(years: u32) -> Duration {

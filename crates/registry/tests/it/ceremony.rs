@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use audit::MemorySink;
 use durable::SharedDisk;
-use durable::testing::{RecordingDisk, Tree};
+use durable::testing::{FailingDisk, Fault, RecordingDisk, Tree};
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::key::KeyAlgorithm;
@@ -211,4 +211,162 @@ fn what_else_is_in_a_file_does_not_become_public() {
     let held = hold(&revoke, folder.path(), inputs.path(), NOW, durable::real()).unwrap();
     let kept = std::fs::read_to_string(held.folder.join("both.pem")).unwrap();
     assert!(kept.contains("BEGIN CERTIFICATE") && !kept.contains("PRIVATE"));
+}
+
+#[test]
+fn disk_that_fails_when_a_ceremony_gets_its_name_leaves_no_root_without_its_key() {
+    let inputs = quick_folder();
+    request(inputs.path());
+    let hold =
+        |script: &Script, folder: &Path, disk| hold(script, folder, inputs.path(), NOW, disk);
+    let failing = |after, times| {
+        let disk = Arc::new(FailingDisk::default());
+        let errno = 5;
+        disk.fail(Fault {
+            after,
+            times,
+            errno,
+        });
+        disk
+    };
+    const ALL: u32 = 100_000;
+    let counting = failing(ALL, 1);
+    let folder = quick_folder();
+    hold(&first(), folder.path(), counting.clone()).unwrap();
+    let operations = ALL - counting.fault().unwrap().after;
+    assert!(operations > 20, "{operations}");
+    // From the key's file to the end, and beyond what is done then to take it back.
+    for (after, times) in (operations - 6..operations).flat_map(|after| [(after, 1), (after, 2)]) {
+        let folder = quick_folder();
+        let held = hold(&first(), folder.path(), failing(after, times));
+        let key = folder.path().join("root.key");
+        match check::all(folder.path()) {
+            Ok(all) if all.is_empty() => {
+                assert!(held.is_err());
+                if !key.exists() {
+                    hold(&first(), folder.path(), durable::real()).unwrap();
+                }
+            }
+            Ok(_) => {
+                let next = script(vec![Act::IssueList {}]);
+                let next = hold(&next, folder.path(), durable::real());
+                next.unwrap_or_else(|error| panic!("{after} {times}: {error:?}"));
+            }
+            Err(CeremonyError::Unfinished(_)) => assert!(held.is_err()),
+            Err(error) => panic!("{after} {times}: {error:?}"),
+        }
+    }
+}
+
+#[test]
+fn ceremonies_of_two_copies_of_a_root_are_not_installed_over_one_another() {
+    let site = quick_folder();
+    request(site.path());
+    let root = quick_folder();
+    let hold = |script: &Script, root: &Path| hold(script, root, site.path(), NOW, durable::real());
+    let held = hold(&first(), root.path()).unwrap();
+    let install = |folder: &Path| {
+        let delivery = Delivery {
+            folder,
+            root: Some(&held.transcript.root),
+        };
+        let sink = MemorySink::default();
+        let record = (&sink as &dyn audit::AuditSink, registrar());
+        Registry::install_authorities(
+            site.path(),
+            &config(),
+            &SECRETS.issuing,
+            &delivery,
+            record,
+            NOW,
+        )
+    };
+    let copy = quick_folder();
+    let there = Tree::read_settled(root.path()).unwrap();
+    there.write(copy.path()).unwrap();
+    install(&held.folder).unwrap();
+    let certificate = held.folder.join("devices-ca.pem");
+    std::fs::copy(certificate, site.path().join("devices-ca.pem")).unwrap();
+    let revoke = script(vec![Act::RevokeAuthority {
+        certificate: "devices-ca.pem".into(),
+        reason: RevocationReason::CaCompromise,
+    }]);
+    let revoked = hold(&revoke, root.path()).unwrap();
+    let other = hold(&script(vec![Act::IssueList {}]), copy.path()).unwrap();
+    install(&revoked.folder).unwrap();
+    let refused = install(&other.folder).unwrap_err();
+    assert!(
+        refused.to_string().contains("of the same number"),
+        "{refused}"
+    );
+    // The same once more changes nothing.
+    install(&revoked.folder).unwrap();
+}
+
+/// Notes what is shown.
+struct Shown(Vec<String>);
+
+impl Attendance for Shown {
+    fn confirm(
+        &mut self,
+        step: usize,
+        act: &str,
+        _: &[Participant],
+    ) -> Result<Vec<String>, CeremonyError> {
+        self.0.push(format!("{step} {act}"));
+        Ok(Vec::new())
+    }
+
+    fn now(&self) -> OffsetDateTime {
+        NOW
+    }
+}
+
+#[test]
+fn people_see_everything_that_a_script_has_signed() {
+    let (inputs, folder) = (quick_folder(), quick_folder());
+    request(inputs.path());
+    let script = Script {
+        crl_base_url: Some("http://elsewhere.example".into()),
+        list_days: 3650,
+        ..first()
+    };
+    let mut shown = Shown(Vec::new());
+    let setting = Setting {
+        folder: folder.path(),
+        script: &script,
+        script_text: b"as agreed",
+        inputs: inputs.path(),
+        passphrase: &SECRETS.root,
+        program: Program {
+            version: "0".into(),
+            digest: String::new(),
+        },
+        arc: ExtensionArc::default(),
+        disk: durable::real(),
+    };
+    perform(&setting, &mut shown).unwrap();
+    assert_eq!(shown.0.len(), 5);
+    let expected = [
+        ["0 ", "Test", "LEA-EU", "EU"],
+        [
+            "http://elsewhere.example",
+            "3650 days",
+            "this clock says",
+            "2026-11-21T12:00:00Z",
+        ],
+    ];
+    for word in expected.concat() {
+        assert!(shown.0[0].contains(word), "{word}: {}", shown.0[0]);
+    }
+    assert!(
+        shown.0[1].contains("until       2046-11-16T12:00:00Z"),
+        "{}",
+        shown.0[1]
+    );
+    assert!(
+        shown.0[2].contains("until       2036-11-18T12:00:00Z"),
+        "{}",
+        shown.0[2]
+    );
 }

@@ -24,6 +24,7 @@ mod request_lists;
 mod request_steps;
 mod requests;
 mod revocation;
+mod signing;
 mod staff;
 mod standing;
 mod steps;

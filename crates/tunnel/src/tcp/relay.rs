@@ -177,7 +177,10 @@ impl Relay {
     fn end(&mut self, id: u64) {
         self.strangers.remove(id);
         if let Some(connection) = self.connections.remove(&id) {
-            self.by_name.remove(&connection.name);
+            // Its name may be another one's by now: a peer may come again from the same port.
+            if self.by_name.get(&connection.name) == Some(&id) {
+                self.by_name.remove(&connection.name);
+            }
             if connection.is_known_peers() {
                 (self.shared.sink)(TcpEvent::Ended(connection.name));
             }
@@ -217,6 +220,10 @@ impl Relay {
             };
             count(&self.shared.counters.accepted);
             let (id, name) = (self.next(), (local, remote));
+            // The kernel has ended the one of this name, or there could be no other.
+            if let Some(ended) = self.by_name.get(&name).copied() {
+                self.end(ended);
+            }
             if let Some(displaced) = self.strangers.add(id, remote.ip(), now) {
                 count(&self.shared.counters.displaced);
                 self.end(displaced);

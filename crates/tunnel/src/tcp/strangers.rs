@@ -1,7 +1,7 @@
 //! Connections whose peers have not proved who they are: how many there may be, and which one makes room.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -49,11 +49,13 @@ impl Strangers {
         let network = Network::of(from);
         let own = self.counts.get(&network).copied().unwrap_or(0);
         let displaced = match (own >= OF_NETWORK, self.all.len() >= STRANGERS) {
-            (true, _) => self.first_of(network),
-            // The network with most gives, so that whoever holds many places holds up itself.
+            (true, _) => self.first_of(&BTreeSet::from([network])),
+            // The networks with most give, so that whoever holds many places holds up itself. Where many have as many, what
+            // was said and the age decide between them, never the address.
             (false, true) => {
-                let most = self.counts.iter().max_by_key(|(_, count)| **count);
-                most.and_then(|(network, _)| self.first_of(*network))
+                let most = self.counts.values().max();
+                let have = self.counts.iter().filter(|(_, count)| Some(*count) == most);
+                self.first_of(&have.map(|(network, _)| *network).collect())
             }
             (false, false) => None,
         };
@@ -71,9 +73,12 @@ impl Strangers {
         displaced
     }
 
-    /// The one of a network that goes first: who has said nothing, then the address with most, then the oldest.
-    fn first_of(&self, network: Network) -> Option<u64> {
-        let of = || self.all.iter().filter(|(_, one)| one.network == network);
+    /// The one of these networks that goes first: who has said nothing, then the address with most, then the oldest.
+    fn first_of(&self, networks: &BTreeSet<Network>) -> Option<u64> {
+        let of = || {
+            let all = self.all.iter();
+            all.filter(|(_, one)| networks.contains(&one.network))
+        };
         let mut addresses: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for (_, one) in of() {
             *addresses.entry(one.address).or_default() += 1;
@@ -175,6 +180,26 @@ mod tests {
         assert!(displaced.is_some_and(|gone| gone < id));
         assert_eq!(strangers.all.len(), STRANGERS);
         assert_eq!(strangers.counts.values().sum::<usize>(), STRANGERS);
+    }
+
+    #[test]
+    fn who_speaks_stays_beside_silent_ones_of_as_many_networks_as_there_are_places() {
+        for honest in ["10.0.0.1", "10.0.255.1", "203.0.113.1", "2001:db8:ffff::1"] {
+            let (mut strangers, now) = (Strangers::default(), Instant::now());
+            let silent =
+                |network: u64| IpAddr::from([10, 1, u8::try_from(network % 256).unwrap(), 1]);
+            for id in 0..STRANGERS as u64 - 1 {
+                assert_eq!(strangers.add(id, silent(id), now), None);
+            }
+            strangers.add(9999, address(honest), now);
+            strangers.speaks(9999);
+            for id in 1000..2000_u64 {
+                let later = now + Duration::from_millis(id);
+                // Those of before have gone: nothing else than one of theirs makes room.
+                let displaced = strangers.add(id, silent(id), later);
+                assert!(displaced.is_some_and(|gone| gone != 9999), "{honest}");
+            }
+        }
     }
 
     #[test]

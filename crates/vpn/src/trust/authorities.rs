@@ -60,6 +60,17 @@ impl Authorities {
         }
     }
 
+    /// Takes the revocation lists over that were accepted before the configuration changed: what is fetched anew may be older,
+    /// as whoever is on the way repeats what was signed once.
+    pub(crate) fn inherit(&self, old: &Self) {
+        for (list, at) in old.all().flat_map(|trust| trust.lists().into_values()) {
+            for trust in self.all() {
+                // Of authorities that are not trusted any more, or older than what is known.
+                let _ = trust.accept_crl(&list, at);
+            }
+        }
+    }
+
     /// Checks that a certificate that a connection accepted still is. Costs no signature.
     ///
     /// # Errors

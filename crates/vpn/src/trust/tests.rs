@@ -263,6 +263,42 @@ fn revocation_reaches_accepted_certificates() {
     );
 }
 
+#[test]
+fn older_list_that_is_fetched_before_a_reload_does_not_count_after_it() {
+    let site = Site::new("Root");
+    let camera = site.camera(30);
+    let next = NOW + time::Duration::HOUR;
+    let entry = RevokedEntry {
+        serial: camera.tbs_certificate.serial_number.as_bytes().to_vec(),
+        revocation: Revocation {
+            at: NOW,
+            reason: RevocationReason::KeyCompromise,
+        },
+    };
+    let older = site.devices.crl(1, &[], NOW, next).unwrap();
+    let newer = site.devices.crl(2, &[entry], NOW, next).unwrap();
+    let trust = || {
+        let trust = Trust::new(&[site.devices.certificate().clone()], &[], true).unwrap();
+        Authorities::new(Some(trust))
+    };
+    let is_revoked = |authorities: &Authorities| {
+        let trust = authorities.of("peer").unwrap();
+        let chain = [der(&camera)];
+        let verified = trust.verify(&chain, &[], &name(), &Requirement::default(), NOW);
+        matches!(verified, Err(PeerError::Path(PathError::Revoked { .. })))
+    };
+    let before = trust();
+    before.accept_crls(&[older.clone(), newer], NOW);
+    assert!(is_revoked(&before));
+    // Whoever is on the way repeats the older one, and the configuration is read again.
+    before.accept_crls(std::slice::from_ref(&older), NOW);
+    let after = trust();
+    after.accept_crls(&[older], NOW);
+    assert!(!is_revoked(&after));
+    after.inherit(&before);
+    assert!(is_revoked(&after));
+}
+
 /// Builds the demand on a peer in the wrong chains.
 fn demand(kind: CaKind) -> Requirement {
     Requirement {

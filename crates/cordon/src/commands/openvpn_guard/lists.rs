@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use error_report::Report;
 use pki::cert::CertificateChain;
+use pki::crl::{CrlScope, VerifiedCrl};
 use pki::path::TrustStore;
 use pki::status::IssuerId;
 use time::OffsetDateTime;
@@ -13,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::super::openvpn_verify;
 use super::super::vpn_fetcher::{Fetcher, MAX_BODY};
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,6 +26,8 @@ pub(super) struct Lists {
     trust: TrustStore,
     /// Authorities of devices.
     issuers: Vec<IssuerId>,
+    /// The same and the root.
+    all: Vec<IssuerId>,
     file: PathBuf,
     written: String,
 }
@@ -36,12 +39,14 @@ impl Lists {
         let text = super::super::read_text(authorities)?;
         let trust = openvpn_verify::trust_in(&text)?;
         let chain = CertificateChain::from_pem(&text).or_hint("unusable authorities", hint)?;
-        let subjects = chain.certificates().iter().map(|one| &one.tbs_certificate);
-        let below = subjects.filter(|one| one.subject != one.issuer);
+        let subjects = || chain.certificates().iter().map(|one| &one.tbs_certificate);
+        let below = subjects().filter(|one| one.subject != one.issuer);
         let issuers = below.map(|one| IssuerId::of(&one.subject)).collect();
+        let all = subjects().map(|one| IssuerId::of(&one.subject)).collect();
         let mut lists = Self {
             trust,
             issuers,
+            all,
             file,
             written: String::new(),
         };
@@ -61,13 +66,30 @@ impl Lists {
         if pem == self.written {
             return Ok(false);
         }
-        openvpn_verify::take_lists(&self.trust, pem, OffsetDateTime::now_utc())?;
+        let taken = openvpn_verify::take_lists(&self.trust, pem, OffsetDateTime::now_utc())?;
+        self.check_complete(&taken)?;
         durable::write_atomic(&self.file, pem.as_bytes(), 0o644).or_hint(
             format!("cannot write {}", self.file.display()),
             "check the folder's rights",
         )?;
         pem.clone_into(&mut self.written);
         Ok(true)
+    }
+
+    /// Makes sure that each authority's whole list is there. Whoever is on the way of plain HTTP may show another list of ours in
+    /// the place of one; the file would lose what it has, and with it what was known before a restart.
+    fn check_complete(&self, taken: &[VerifiedCrl]) -> Outcome {
+        let whole = |issuer: &IssuerId| {
+            let mut of = taken.iter().filter(|list| list.issuer == *issuer);
+            of.any(|list| !list.is_delta() && list.scope == CrlScope::complete())
+        };
+        if self.all.iter().all(whole) {
+            return Ok(());
+        }
+        Err(Failure::new(
+            anyhow::anyhow!("the complete list of an authority is not among them"),
+            "see what answers at the address of the lists",
+        ))
     }
 
     /// Why a certificate is refused by the lists.
@@ -138,4 +160,52 @@ async fn step(
     }
     (*changes, *complete_at) = (new, Some(tokio::time::Instant::now()));
     Ok(Some(lists))
+}
+
+#[cfg(test)]
+mod tests {
+    use der::pem::{LineEnding, encode_string};
+    use pki::profile::{CaKind, Profile};
+
+    use super::super::super::openvpn_verify::wrong_chains;
+    use super::*;
+
+    fn pem(label: &str, der: &[u8]) -> String {
+        encode_string(label, LineEnding::LF, der).unwrap()
+    }
+
+    #[test]
+    fn lists_without_that_of_an_authority_replace_none() {
+        let now = OffsetDateTime::now_utc();
+        let case = wrong_chains::good(CaKind::Devices, Profile::Device, now);
+        let folder = tempfile::tempdir().unwrap();
+        let (authorities, file) = (
+            folder.path().join("authorities.pem"),
+            folder.path().join("crl.pem"),
+        );
+        let mut text = pki::cert::to_pem(&case.root).unwrap();
+        text.extend(case.chain[1..].iter().map(|der| pem("CERTIFICATE", der)));
+        std::fs::write(&authorities, text).unwrap();
+        let [first, second] = case.lists.as_slice() else {
+            panic!("a list of the root, and one of the authority");
+        };
+        let [first, second] = [first, second].map(|der| pem("X509 CRL", der));
+        let mut lists = Lists::new(&authorities, file.clone()).unwrap();
+        for less in [
+            "\n".to_owned(),
+            first.clone(),
+            second.clone(),
+            // As somebody on the way would answer: one list in the place of the other.
+            first.clone() + &first,
+            second.clone() + &second,
+        ] {
+            assert!(lists.take(&less).is_err());
+            assert!(!file.exists());
+        }
+        let both = first.clone() + &second;
+        assert!(lists.take(&both).unwrap());
+        assert!(lists.take(&(first.clone() + &first)).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), both);
+        assert!(!lists.take(&both).unwrap());
+    }
 }
