@@ -1,4 +1,4 @@
-"""`cordon vpn up` beside strongSwan: ciphers that are in no default, padding, and times of retransmission."""
+"""`cordon vpn up` beside strongSwan: ciphers that are in no default, those that are not here, padding, times of retransmission."""
 
 import subprocess
 
@@ -104,8 +104,57 @@ def own_times(suite, lab):
             ours.says("IKE SA down", "does not answer", seconds=15)
 
 
+def explained(ours):
+    """The newest failure, once there is one."""
+    failed = lambda: ours.ask("explain")["failed"]
+    wait_for(failed, ours.log)
+    return failed()[0]
+
+
+def retired(suite, lab):
+    """What is not here by intention, and what either side says of it."""
+    text = connection(start="none")
+    knock = ("--initiate", "--child", "net", "--timeout", "3")
+    cases = [
+        ("IKEv1", {"version": "1"}, (None, "IKEv1", "IKEv2"), None),
+        # Its OpenSSL has both; the registry of IANA names them.
+        ("3DES for IKE", {"ike": "3des-sha256-x25519"}, ("`ike`", "IKE:3DES", "AES_GCM_16_128"), "NO_PROP"),
+        ("Camellia for IKE", {"ike": "camellia256-sha256-x25519"}, ("`ike`", "CAMELLIA_CBC", "AES_GCM_16_128"), "NO_PROP"),
+        ("MODP of 1024 bits", {"ike": "aes128gcm16-prfsha256-modp1024"}, ("`ike`", "1024", "CURVE25519"), "NO_PROP"),
+        ("HMAC-MD5 for ESP", {"esp": "aes128-md5-x25519"}, ("`esp`", "MD5", "AES_GCM_16_128"), "NO_PROP"),
+        ("an address that is not of the pool", {"local": "10.8.0.5/32", "addresses": "vips = 10.8.0.5"},
+         ("`local` and `remote`", "10.8.0.5", "10.9.0."), "TS_UNACCEPT"),
+    ]
+    for title, options, (setting, theirs, ours_is), told in cases:
+        with suite.case(f"strongSwan comes with {title}: named on either side"):
+            pool = '[[pool]]\nname = "inside"\naddresses = ["10.9.0.0/24"]\n' + connection(
+                extra='pool = "inside"', start="none", remote=None, other=None)
+            wanted = pool if "addresses" in options else text
+            with lab.charon(**options) as charon, Daemon(lab, "client", wanted) as ours:
+                charon.control(*knock, code=None)
+                found = explained(ours)
+                for part, key in ((setting, "setting"), (theirs, "theirs"), (ours_is, "ours")):
+                    assert part is None or part in (found[key] or ""), f"{part} in {key} of {found}"
+                assert told is None or told in charon.log(), charon.log()[-2000:]
+                equal(ours.children(), [], "children")
+
+
+def childless(suite, lab):
+    with suite.case("strongSwan makes an IKE SA without Child SA first (RFC 6023)"):
+        with lab.charon(ppk="childless = force") as charon, Daemon(lab, "client", connection(start="none")) as ours:
+            charon.control("--initiate", "--ike", "peer", "--timeout", "10")
+            wait_for(lambda: len(ours.sas()) == 1, ours.log)
+            equal(ours.children(), [], "children")
+            charon.control("--initiate", "--child", "net", "--timeout", "10")
+            ours.up()
+            lab.ping()
+            equal(ours.counter("established"), 1, "IKE SAs that came up")
+
+
 def run(suite):
     lab = Lab(suite)
+    childless(suite, lab)
+    retired(suite, lab)
     suites(suite, lab)
     padding(suite, lab)
     own_times(suite, lab)

@@ -50,7 +50,7 @@ def run(suite):
     for size in PATHS:
         resize(lab, size)
         for by in ("ours", "theirs"):
-            with suite.case(f"RSA-4096 over {size} bytes, no fragments of IKE, started by {by}"):
+            with suite.case(f"RSA-4096 with three levels over {size} bytes, no fragments of IKE, started by {by}"):
                 text = connection(auth=certificate_auth(folder), start="start" if by == "ours" else "none")
                 charon = lab.charon(pki=folder, fragmentation="no")
                 with charon as theirs, Daemon(lab, "client", text, top) as ours:

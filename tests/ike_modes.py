@@ -1,6 +1,7 @@
-"""`cordon vpn up` in transport mode and with ESP as an IP protocol of its own, between two of ours.
+"""`cordon vpn up` in transport mode and with ESP as an IP protocol of its own, between two of ours; and a gateway whose peers come
+by IPv4 and by IPv6.
 
-strongSwan's ESP in user space has neither; `tests/kernel/ike.py` has it with that of Linux.
+strongSwan's ESP in user space has neither of the first two; `tests/kernel/ike.py` has it with that of Linux.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import os
 import re
 
 from tests.harness import equal, run as execute, wait_for
+from tests.ike_check import check, has
 from tests.ike_lab import INSIDE, OURS, THEIRS, Daemon, Lab, connection, mirrored, pair
 
 LISTEN = {"client": OURS, "server": THEIRS}
@@ -132,6 +134,76 @@ def automatic(suite, lab):
             lab.stream(2)
 
 
+BOTH = '[path]\nlisten = "::"\ndual_stack = true'
+# Outside by IPv6; inside, networks of the second peer.
+OUTSIDE_V6 = {"client": "fd07::2", "server": "fd07::1"}
+SECOND = {"local": "10.6.1.0/24", "other": "10.6.2.0/24"}
+
+
+def over_ipv6(text):
+    return text.replace(f'"{THEIRS}"', f'"{OUTSIDE_V6["server"]}"')
+
+
+def both_families(suite, lab):
+    for side, address in OUTSIDE_V6.items():
+        lab.network.run(side, "ip", "address", "add", f"{address}/64", "dev", "cable", "nodad")
+    mirror = {"local": SECOND["other"], "other": SECOND["local"], "remote_id": "second.example.org"}
+    theirs = mirrored(suite=None) + mirrored(name="second", suite=None, **mirror)
+    gateway = Daemon(lab, "server", theirs, f"{BOTH}\ntcp_port = 4500", 'addresses = ["10.5.2.1/32", "10.6.2.1/32"]\nworkers = 2')
+    second = {"name": "second", "local_id": "second.example.org", "suite": None, "extra": "lifetime = 8", "child": "lifetime = 4"}
+    inside = {"client": ["10.5.1.1", "10.6.1.1"], "server": ["10.5.2.1", "10.6.2.1"]}
+
+    def passes(ours):
+        ours.up(2)
+        # The kernel would take the first address of the interface for both.
+        for side, source, network in (("client", "10.6.1.1", SECOND["other"]), ("server", "10.6.2.1", SECOND["local"])):
+            lab.network.run(side, "ip", "route", "replace", network, "dev", "tunnel0", "src", source)
+        for near, far in zip(inside["client"], inside["server"]):
+            lab.ping(address=far, source=near)
+            lab.stream(2, address=far)
+            lab.stream(2, "server", "client", address=near)
+
+    # One daemon of ours is both peers.
+    text = connection(suite=None) + over_ipv6(connection(**second, **SECOND))
+    addresses = f'addresses = ["{inside["client"][0]}/32", "{inside["client"][1]}/32"]'
+    with gateway as other:
+        with suite.case("one gateway, one peer by IPv4 and one by IPv6 at once, streams both ways while keys change"):
+            with Daemon(lab, "client", text, BOTH, addresses) as ours:
+                passes(ours)
+                equal(sorted(sa["remote"] for sa in other.sas()), [f"{OURS}:4500", "[fd07::2]:4500"], "peers")
+                wait_for(lambda: ours.counter("ike_rekeys") > 0 and ours.counter("child_rekeys") > 0, ours.log)
+                passes(ours)
+                drops = [drop for drop in other.ask("status").get("inbound_drops", []) if drop["packets"]]
+                equal(drops, [], "drops")
+        with suite.case("and one over TCP of each family"):
+            over_tcp = text.replace('start = "start"', 'start = "start"\ntransport = "tcp"')
+            with Daemon(lab, "client", over_tcp, BOTH, addresses) as ours:
+                passes(ours)
+                equal([sa["transport"] for sa in other.sas()], ["tcp", "tcp"], "transports")
+    with suite.case("a tunnel goes on by IPv6 where IPv4 fails (MOBIKE)"):
+        further = lambda side: f'further_addresses = ["{OUTSIDE_V6[side]}"]'
+        text = connection(suite=None, extra=f"liveness = 1\n{further('client')}")
+        theirs = mirrored(suite=None, extra=further("server"))
+        with Daemon(lab, "server", theirs, BOTH) as other, Daemon(lab, "client", text, BOTH) as ours:
+            ours.up()
+            lab.network.run("client", "nft", "add table ip m; add chain ip m o { type filter hook output priority 0; };"
+                            f" add rule ip m o ip daddr {THEIRS} drop")
+            try:
+                wait_for(lambda: [sa["remote"] for sa in ours.sas()] == ["[fd07::1]:4500"], lambda: ours.sas(), 60)
+                lab.ping()
+                lab.stream(2, "server", "client")
+                equal((ours.counter("established"), other.counter("established")), (1, 1), "IKE SAs that came up")
+            finally:
+                lab.network.run("client", "nft", "delete table ip m")
+    with suite.case("mistakes about both families are named"):
+        for path_lines, words in (
+            ('listen = "0.0.0.0"', 'needs `listen = "::"`'), ('listen = "::"\nencapsulation = "auto"', 'encapsulation = "udp"'),
+        ):
+            has(check(Daemon(lab, "client", connection(), f"[path]\ndual_stack = true\n{path_lines}"), 1), words)
+        plain = Daemon(lab, "client", over_ipv6(connection()))
+        has(check(plain, 1), "`dual_stack`")
+
+
 def run(suite):
     lab = Lab(suite)
     # Ours has its address on the tunnel's interface, and so has the other one here.
@@ -139,4 +211,5 @@ def run(suite):
     modes(suite, lab)
     refused_transport(suite, lab)
     automatic(suite, lab)
+    both_families(suite, lab)
     translated(suite, lab)

@@ -51,7 +51,7 @@ charon {
 CONNECTION = """
 connections {
   peer {
-    version = 2
+    version = %(version)s
     local_addrs = %(theirs)s
     remote_addrs = %(ours)s
     proposals = %(ike)s
@@ -103,8 +103,9 @@ secrets {
 class Charon:
     """One strongSwan daemon with ESP in user space."""
 
-    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, profile=None, root=None, settings="", **options):
-        options = {"addresses": "", "mobike": "no", "ppk": "", "fragmentation": "yes"} | options
+    def __init__(self, lab, ike, esp, pki, level=1, secret=SECRET, profile=None, root=None, settings="",
+                 side="server", names=f"{OURS} ours.example.org", **options):
+        options = {"version": "2", "addresses": "", "mobike": "no", "ppk": "", "fragmentation": "yes"} | options
         options = {"local": NETS["theirs"], "remote": NETS["ours"]} | options
         lab.count += 1
         # Sockets have short names.
@@ -122,15 +123,16 @@ class Charon:
         else:
             self.configure(swanctl, pki, {"ike": ike, "esp": esp, "secret": secret} | options)
         hosts = self.folder / "hosts"
-        hosts.write_text(f"127.0.0.1 localhost\n{OURS} ours.example.org\n")
+        hosts.write_text(f"127.0.0.1 localhost\n{names}\n")
         command = f"mount -t tmpfs tmpfs /run; mount --bind {hosts} /etc/hosts; STRONGSWAN_CONF={config} exec {CHARON}"
         if root:
             # Its folder is at the same place inside.
             inside = f"{root}{self.folder}"
             Path(inside).mkdir(parents=True)
-            command = f"mount --bind {self.folder} {inside}; mount --bind /dev {root}/dev; mount -t proc proc {root}/proc; "
+            Path(f"{root}/etc/hosts").touch()
+            command = f"mount --bind {hosts} {root}/etc/hosts; mount --rbind /dev {root}/dev; mount --bind {self.folder} {inside}; mount -t proc proc {root}/proc; "
             command += f"mount -t tmpfs tmpfs {root}/run; STRONGSWAN_CONF={config} exec chroot {root} {CHARON}"
-        line = lab.network.command("server", "unshare", "-m", "sh", "-c", command)
+        line = lab.network.command(side, "unshare", "-m", "sh", "-c", command)
         self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.uri = f"unix://{self.folder}/vici.sock"
         wait_for((self.folder / "vici.sock").exists, "charon's socket")
@@ -150,7 +152,8 @@ class Charon:
         names |= {"cert": "certs = theirs.pem" if pki else ""} | options
         (swanctl / "swanctl.conf").write_text(CONNECTION % names)
         if pki:
-            for source, target in [("ca.pem", "x509ca"), ("theirs.pem", "x509"), ("theirs.key", "private")]:
+            between = [("issuing.pem", "x509ca")] if (pki / "issuing.pem").exists() else []
+            for source, target in [("ca.pem", "x509ca"), *between, ("theirs.pem", "x509"), ("theirs.key", "private")]:
                 (swanctl / target / source).write_bytes((pki / source).read_bytes())
 
     def control(self, *arguments, code=0):
@@ -229,7 +232,7 @@ class Lab:
             self.network.run(side, "ip", "address", "add", address, "dev", "lo")
 
     def pki(self, kind):
-        """A CA and two certificates, made for this run at the first call."""
+        """A CA and two certificates, made for this run at the first call; of 4096 bits with an authority between."""
         folder = self.suite.folder / f"pki-{kind}"
         if folder.exists():
             return folder
@@ -241,22 +244,34 @@ class Lab:
             "ed25519": ["-algorithm", "ED25519"],
         }[kind]
         inside = {"cwd": folder}
-        for name in ["ca", "ours", "theirs"]:
+        issuer = "issuing" if kind == "rsa4096" else "ca"
+        for name in dict.fromkeys(["ca", issuer, "ours", "theirs"]):
             execute("openssl", "genpkey", *options, "-out", f"{name}.key", **inside)
         execute(
             *"openssl req -x509 -new -key ca.key -days 2 -out ca.pem -subj /CN=CA".split(),
             *"-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign".split(),
             **inside,
         )
+        if issuer != "ca":
+            (folder / "ext").write_text("basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n")
+            execute("openssl", "req", "-new", "-key", f"{issuer}.key", "-subj", "/CN=Issuing", "-out", "csr", **inside)
+            execute(
+                *"openssl x509 -req -in csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext".split(),
+                *["-out", f"{issuer}.pem"],
+                **inside,
+            )
         for name in ["ours", "theirs"]:
             host = f"{name}.example.org"
             (folder / "ext").write_text(f"subjectAltName=DNS:{host}\nextendedKeyUsage=serverAuth,clientAuth\n")
             execute("openssl", "req", "-new", "-key", f"{name}.key", "-subj", f"/CN={host}", "-out", "csr", **inside)
             execute(
-                *"openssl x509 -req -in csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2".split(),
+                *f"openssl x509 -req -in csr -CA {issuer}.pem -CAkey {issuer}.key -CAcreateserial -days 2".split(),
                 *["-extfile", "ext", "-out", f"{name}.pem"],
                 **inside,
             )
+        if issuer != "ca":
+            with open(folder / "ours.pem", "a") as chain:
+                chain.write((folder / f"{issuer}.pem").read_text())
         return folder
 
     def loss(self, percent):

@@ -1,4 +1,4 @@
-"""How soon a tunnel carries packets again: after a crash, and after a NAT in front of the peer forgot it."""
+"""How soon a tunnel carries packets again: after a crash, after a NAT in front of the peer forgot it, and with new keys."""
 
 import contextlib
 import re
@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 from tests.harness import equal, run as execute, wait_for
-from tests.ike_lab import INSIDE, Daemon, Lab, connection, mirrored
+from tests.ike_lab import ESP, IKE, INSIDE, Daemon, Lab, connection, mirrored
+from tests.ike_pair import NETS, OURS, THEIRS, Charon
 from tests.namespaces import OUTSIDE
 
 # Nobody asks whether the other is alive in the time that these tests take.
@@ -145,7 +146,61 @@ def translated(suite, lab):
                 equal(where(other), before, "where packets go")
 
 
+# Times that keys are replaced, with so many seconds between, and seconds between two echo requests.
+TURNS, BETWEEN, EVERY = 6, 0.7, 0.005
+
+
+def lost(lab, rekey):
+    """Echo requests without an answer while keys are replaced: of the Child SA, of the IKE SA, and so on."""
+    count = int((TURNS + 1) * BETWEEN / EVERY)
+    line = lab.network.command("client", *f"ping -n -q -i {EVERY} -c {count} -W 2 {INSIDE['server']}".split())
+    flow = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    for turn in range(TURNS):
+        execute("sleep", str(BETWEEN))
+        rekey("ike" if turn % 2 else "child")
+    text = flow.communicate(timeout=60)[0]
+    sent, received = map(int, re.search(r"(\d+) packets transmitted, (\d+) received", text).groups())
+    assert sent == count, text
+    return sent - received
+
+
+def by_charon(charon):
+    return lambda what: charon.control("--rekey", *{"child": ["--child", "net"], "ike": ["--ike", "peer"]}[what])
+
+
+def new_keys(suite, lab):
+    found = {}
+    with suite.case("new keys lose no packet between two daemons of ours"):
+        with Daemon(lab, "server", mirrored(suite=None)), Daemon(lab, "client", connection(suite=None)) as ours:
+            ours.up()
+            found["two of ours"] = lost(lab, lambda _: ours.tell("rekey", "peer"))
+            assert ours.counter("child_rekeys") >= TURNS - 1, ours.ike()["counters"]
+            equal(found["two of ours"], 0, "lost packets")
+    lab.network.run("server", "ip", "address", "add", f"{INSIDE['server']}/32", "dev", "lo")
+    with suite.case("beside strongSwan new keys lose not more packets than between two strongSwans"):
+        with lab.charon() as charon, Daemon(lab, "client", connection()) as ours:
+            ours.up()
+            found["ours, replaced by us"] = lost(lab, lambda _: ours.tell("rekey", "peer"))
+            found["ours, replaced by strongSwan"] = lost(lab, by_charon(charon))
+        lab.network.run("client", "ip", "address", "add", f"{INSIDE['client']}/32", "dev", "lo")
+        names = {"local_id": "ours.example.org", "remote_id": "theirs.example.org", "theirs": OURS, "ours": THEIRS}
+        with lab.charon() as charon:
+            other = Charon(lab, IKE, ESP, None, side="client", local=NETS["ours"], remote=NETS["theirs"], **names)
+            try:
+                other.control("--initiate", "--child", "net", "--timeout", "20")
+                found["two strongSwans"] = lost(lab, by_charon(charon))
+            finally:
+                other.stop()
+        lab.network.run("client", "ip", "address", "delete", f"{INSIDE['client']}/32", "dev", "lo")
+        print(f"      lost packets: {found}")
+        for who in ("ours, replaced by us", "ours, replaced by strongSwan"):
+            assert found[who] <= found["two strongSwans"], found
+    lab.network.run("server", "ip", "address", "delete", f"{INSIDE['server']}/32", "dev", "lo")
+
+
 def run(suite):
     lab = Lab(suite)
+    lab.network.run("server", "ip", "address", "delete", f"{INSIDE['server']}/32", "dev", "lo")
+    new_keys(suite, lab)
     translated(suite, lab)
     crashes(suite, lab)

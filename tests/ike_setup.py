@@ -9,8 +9,10 @@ import shlex
 import signal
 import subprocess
 import time
+from types import SimpleNamespace
 
 from tests.harness import CORDON, Camera, Process, Site, contains, equal, run as execute, wait_for
+from tests.ike_pair import CHARON6_ROOT, Charon
 from tests.namespaces import OUTSIDE, Network
 
 # Networks behind the gateways; .1 is the gateway's own address, .9 a host behind it.
@@ -224,6 +226,79 @@ def site_to_site(suite, hosts):
         hosts.run(side, "nft", "flush", "ruleset")
 
 
+# Outside and behind the gateways by IPv6.
+OUTSIDE_V6 = {"server": "fd07::1", "client": "fd07::2"}
+LAN_V6 = {"client": "fd01:0:0:1", "server": "fd02:0:0:2"}
+
+
+def named(hosts, side, line, *command, **options):
+    """A command on a host that knows this line of names."""
+    file = hosts.suite.folder / "hosts"
+    file.write_text(f"127.0.0.1 localhost\n{line}\n")
+    shell = 'mount --bind "$0" /etc/hosts && exec "$@"'
+    return hosts.run(side, "unshare", "-m", "sh", "-c", shell, file, CORDON, *command, **options)
+
+
+def over_ipv6(suite, hosts):
+    for side, address in OUTSIDE_V6.items():
+        for place, link in ((address, "cable"), (f"{LAN_V6[side]}::1", "lan")):
+            hosts.run(side, "ip", "address", "add", f"{place}/64", "dev", link, "nodad")
+        behind = f"{LAN_V6[side]}::9"
+        hosts.run(f"{side}-behind", "ip", "address", "add", f"{behind}/64", "dev", "lan", "nodad")
+        hosts.run(f"{side}-behind", "ip", "route", "add", "default", "via", f"{LAN_V6[side]}::1")
+    with suite.case("site to site by IPv6, the other gateway by its name: files alone, then both hosts answer each other"):
+        folder = suite.folder / "v6"
+        made = ["vpn", "init", "site-to-site", "--local-network", f"{LAN_V6['client']}::1/64", "--remote-network",
+                f"{LAN_V6['server']}::1/64", "--out", folder, "--files-only", "--yes", "--interface", "cordon0"]
+        before = [hosts.run("client", *command).stdout for command in (["nft", "list", "ruleset"], ["sysctl", "-a", "--pattern", "forward"])]
+        names = f"{OUTSIDE_V6['server']} gw.example.org"
+        said = named(hosts, "client", names, *made, "--remote", "gw.example.org").stdout
+        contains(said, f"gw.example.org ({OUTSIDE_V6['server']})")
+        after = [hosts.run("client", *command).stdout for command in (["nft", "list", "ruleset"], ["sysctl", "-a", "--pattern", "forward"])]
+        equal(after, before, "the host after --files-only")
+        contains(named(hosts, "client", names, *made, "--remote", "none.example.org", code=2).stderr, "has no address")
+        here, there = folder / "here/vpn.toml", folder / "there/vpn.toml"
+        contains(here.read_text(), "# The address of gw.example.org")
+        for side, file in (("client", here), ("server", there)):
+            hosts.cordon(side, "vpn", "prepare", "--config", file)
+        with hosts.daemon("client", here), hosts.daemon("server", there):
+            contains(hosts.ping("client", here).stdout, "3 of 3")
+            answer = json.loads(hosts.ping("server", there, "--json").stdout)
+            equal((answer["source"], answer["target"]), (f"{LAN_V6['server']}::1", f"{LAN_V6['client']}::1"), "source and target")
+            hosts.run("client-behind", "ping", "-c", 2, "-i", "0.2", "-W", 2, f"{LAN_V6['server']}::9")
+            hosts.run("server", "nft", "add table inet shut; add chain inet shut i { type filter hook input priority 1; };"
+                      " add rule inet shut i icmpv6 type echo-request drop")
+            contains(hosts.ping("client", here, code=1).stderr, "none come back")
+            hosts.run("server", "nft", "delete table inet shut")
+    for side in LAN:
+        hosts.run(side, "nft", "flush", "ruleset")
+
+
+def strongswan_with_profile(suite, hosts, site, gateway, root=None):
+    """A telephone's program, as far as one runs here: strongSwan with what `profile` wrote."""
+    name = "phone-6" if root else "phone-5"
+    out = suite.folder / name
+    made = ["vpn", "profile", "--device", name, "--gateway", "gateway.example.org", "--network", "10.2.0.0/24"]
+    site.ask(*made, "--network", f"{LAN_V6['server']}::/64", "--out", out)
+    profile = out / "swanctl"
+    if root:
+        (profile / "swanctl-6.conf").replace(profile / "swanctl.conf")
+    lab = SimpleNamespace(suite=suite, network=hosts.network, count=60 if root else 50)
+    names = f"{OUTSIDE['server']} gateway.example.org"
+    with hosts.daemon("server", gateway / "vpn.toml"):
+        charon = Charon(lab, "", "", None, profile=profile, root=root, side="client", names=names)
+        try:
+            charon.control("--initiate", "--child", "tunnel", "--timeout", "30")
+            equal("KE1_ML_KEM_768" in charon.log(), bool(root), "ML-KEM")
+            for address in ("10.2.0.9", f"{LAN_V6['server']}::9"):
+                hosts.run("client", "ping", "-c", 2, "-i", "0.2", "-W", 2, address)
+        except BaseException:
+            print(charon.log()[-5000:])
+            raise
+        finally:
+            charon.stop()
+
+
 def gateway_and_devices(suite, hosts):
     site = Site(suite).start()
     gateway, laptop = suite.folder / "gateway", suite.folder / "laptop-7"
@@ -267,21 +342,24 @@ def gateway_and_devices(suite, hosts):
         equal([path.name for path in lost.iterdir()], ["gateway.pem"], "what is left: the other file")
 
     with suite.case("gateway and road warrior: certificates of the site, a pool, a tunnel that answers"):
-        made = ["vpn", "init", "gateway", *of_site, "--name", "gateway.example.org", "--network", "10.2.0.1/24", "--out", gateway]
+        made = ["vpn", "init", "gateway", *of_site, "--name", "gateway.example.org", "--network", "10.2.0.1/24"]
+        made += ["--network", f"{LAN_V6['server']}::1/64", "--out", gateway]
         said = hosts.cordon("server", *made).stdout
-        for part in ("roadwarrior", "name    gateway.example.org", "reach   10.2.0.0/24"):
+        for part in ("roadwarrior", "name    gateway.example.org", "has no address yet", "reach   10.2.0.0/24", f"{LAN_V6['server'][:-2]}:ffff::/64"):
             contains(said, part)
         own = (gateway / "gateway.pem").read_bytes()
         hosts.cordon("server", *made)
         equal((gateway / "gateway.pem").read_bytes(), own, "the certificate after the same call")
-        made = ["vpn", "init", "roadwarrior", *of_site, "--gateway", gateway / "vpn.toml", "--address", OUTSIDE["server"], "--device", "laptop-7"]
+        made = ["vpn", "init", "roadwarrior", *of_site, "--gateway", gateway / "vpn.toml", "--address", OUTSIDE_V6["server"], "--device", "laptop-7"]
         hosts.cordon("client", *made, "--out", laptop)
         equal({path.name: path.stat().st_mode & 0o777 for path in laptop.iterdir()},
               {"vpn.toml": 0o600, "device.pem": 0o600, "services-ca.pem": 0o600}, "files")
         hosts.cordon("client", "vpn", "prepare", "--config", laptop / "vpn.toml")
         with hosts.daemon("server", gateway / "vpn.toml"), hosts.daemon("client", laptop / "vpn.toml"):
             contains(hosts.ping("client", laptop / "vpn.toml").stdout, "3 of 3")
-            hosts.run("client", "ping", "-c", 2, "-i", "0.2", "-W", 2, "10.2.0.9")
+            for address in ("10.2.0.9", f"{LAN_V6['server']}::9"):
+                hosts.run("client", "ping", "-c", 2, "-i", "0.2", "-W", 2, address)
+            contains(hosts.ping("client", laptop / "vpn.toml", "--target", f"{LAN_V6['server']}::1").stdout, "3 of 3")
             contains(hosts.ping("server", gateway / "vpn.toml").stdout, "3 of 3")
 
     with suite.case("gateway and camera: with the certificate that its agent keeps"):
@@ -294,6 +372,12 @@ def gateway_and_devices(suite, hosts):
         hosts.cordon("client", "vpn", "prepare", "--config", file)
         with hosts.daemon("server", gateway / "vpn.toml"), hosts.daemon("client", file):
             contains(hosts.ping("client", file).stdout, "3 of 3")
+
+    with suite.case("gateway and telephone: strongSwan 5.9 with its profile reaches both families"):
+        strongswan_with_profile(suite, hosts, site, gateway)
+    if CHARON6_ROOT:
+        with suite.case("gateway and telephone: strongSwan 6 with its profile, by ML-KEM"):
+            strongswan_with_profile(suite, hosts, site, gateway, CHARON6_ROOT)
 
     with suite.case("what is not a gateway's file, and a site that does not answer, are refused without a trace"):
         made = ["vpn", "init", "roadwarrior", *of_site, "--gateway", laptop / "vpn.toml", "--address", OUTSIDE["server"], "--device", "x"]
@@ -313,4 +397,5 @@ def gateway_and_devices(suite, hosts):
 def run(suite):
     hosts = Hosts(suite)
     site_to_site(suite, hosts)
+    over_ipv6(suite, hosts)
     gateway_and_devices(suite, hosts)

@@ -1,7 +1,7 @@
 """IKE and ESP over TCP (RFC 9329) where UDP is dropped: fallback, new keys, broken connections, hostile clients.
 
-No foreign peer: strongSwan has no TCP encapsulation, and libreswan takes ESP out of TCP by the kernel, which Debian's has not. So
-two daemons of ours, and the framing once more below, apart from ours.
+strongSwan has no TCP encapsulation, and libreswan takes ESP out of TCP by the kernel, which Debian's has not (`ike_kernel` has one that does). So
+two daemons of ours here, and the framing once more below, apart from ours.
 """
 
 import contextlib

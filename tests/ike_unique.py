@@ -2,11 +2,14 @@
 
 import collections
 import contextlib
+import functools
+import itertools
 import re
 import threading
 
 from tests.harness import equal, run as execute, wait_for
 from tests.ike_lab import ESP, INSIDE, Daemon, Lab, connection, mirrored
+from tests.ike_pair import CHARON6_ROOT
 from tests.ike_recovery import pings
 from tests.namespaces import OUTSIDE
 
@@ -16,6 +19,8 @@ SETTLED = 12
 GAP = 0.5
 # strongSwan's identity is theirs.example.org: one is lower, one is higher.
 LOWER, HIGHER = "ours.example.org", "zone.example.org"
+# Releases of strongSwan, with the root of each that is not the host's own.
+RELEASES = {"5.9": None} | ({"6": CHARON6_ROOT} if CHARON6_ROOT else {})
 AUTHENTICATIONS = {"make before break": "yes", "break before make": "no"}
 
 
@@ -65,8 +70,11 @@ def two_of_ours(suite, lab, *starts):
     for one, two, name in starts:
         with suite.case(f"two daemons, start = {one} and {two}, as {name}: one IKE SA and one Child SA stay"):
             with both(lab, (one, two), (name, "theirs.example.org")) as (ours, other):
-                if (one, two) == ("trap", "trap"):
-                    lab.network.run("client", "ping", "-c", "3", "-i", "0.5", INSIDE["server"], code=None)
+                sides = [side for side, start in (("client", one), ("server", two)) if start == "trap"]
+                for side in sides if "start" not in (one, two) else ():
+                    # A packet of either side, or of both at once, brings it up.
+                    other_side = {"client": "server", "server": "client"}[side]
+                    lab.network.run(side, "ping", "-c", "3", "-i", "0.5", INSIDE[other_side], code=None)
                 wait_for_one(ours, other)
                 with pings(lab.network.command("client"), GAP):
                     execute("sleep", str(SETTLED))
@@ -111,35 +119,40 @@ def wait_for_one_with(ours, charon):
     wait_for(lambda: is_one_with(ours, charon), lambda: f"{ours.sas()}\n{charon.sas()}\n{ours.log()[-3000:]}", 40)
 
 
-def with_strongswan(suite, lab, name):
-    for first in ("ours", "strongSwan"):
-        for unique in ("no", "keep"):
-            title = f"strongSwan starts as well, unique = {unique}, {first} first, we are {name}"
-            with suite.case(f"{title}: one IKE SA and one Child SA stay"):
-                ours = Daemon(lab, "client", connection(local_id=name))
-                options = {"esp": f"{ESP}\n        start_action = start", "ppk": f"unique = {unique}", "remote_id": name}
-                with contextlib.ExitStack() as stack:
-                    if first == "ours":
-                        stack.enter_context(ours)
-                    charon = stack.enter_context(lab.charon(**options))
-                    if first != "ours":
-                        stack.enter_context(ours)
-                    wait_for(ours.children, ours.log)
-                    with pings(lab.network.command("client"), GAP):
-                        execute("sleep", str(SETTLED))
-                    wait_for_one_with(ours, charon)
-                    count = ours.counter("established")
-                    assert count <= 2, count
-                    execute("sleep", "3")
-                    equal(ours.counter("established"), count, "IKE SAs that came up")
-                    equal(repeated(ours.log()), {}, "lines that come again and again")
+def with_strongswan(suite, lab, name, release="5.9", starts=(("start", "start"),)):
+    """`starts` are ours and strongSwan's; its ESP in user space sets no traps."""
+    for first, unique, (start, theirs) in itertools.product(("ours", "strongSwan"), ("no", "keep"), starts):
+        if (start, theirs) != ("start", "start") and (first, unique) != ("ours", "no"):
+            continue
+        title = f"strongSwan {release} has start = {theirs} and we {start}, unique = {unique}, {first} first, we are {name}"
+        with suite.case(f"{title}: one IKE SA and one Child SA stay"):
+            ours = Daemon(lab, "client", connection(local_id=name, start=start))
+            options = {"esp": f"{ESP}\n        start_action = {theirs}", "ppk": f"unique = {unique}", "remote_id": name}
+            options["root"] = RELEASES[release]
+            with contextlib.ExitStack() as stack:
+                if first == "ours":
+                    stack.enter_context(ours)
+                charon = stack.enter_context(lab.charon(**options))
+                if first != "ours":
+                    stack.enter_context(ours)
+                if "start" not in (start, theirs):
+                    lab.network.run("client", "ping", "-c", "3", "-i", "0.5", INSIDE["server"], code=None)
+                wait_for(ours.children, ours.log)
+                with pings(lab.network.command("client"), GAP):
+                    execute("sleep", str(SETTLED))
+                wait_for_one_with(ours, charon)
+                count = ours.counter("established")
+                assert count <= 2, count
+                execute("sleep", "3")
+                equal(ours.counter("established"), count, "IKE SAs that came up")
+                equal(repeated(ours.log()), {}, "lines that come again and again")
 
 
 def authenticating_anew(suite, lab, by):
-    for title, setting in AUTHENTICATIONS.items():
-        with suite.case(f"strongSwan authenticates anew every 4 s, {title}, started by {by}: one tunnel stays"):
+    for release, (title, setting) in itertools.product(RELEASES, AUTHENTICATIONS.items()):
+        with suite.case(f"strongSwan {release} authenticates anew every 4 s, {title}, started by {by}: one tunnel stays"):
             text = connection(start="start" if by == "ours" else "none")
-            options = {"ppk": "reauth_time = 4s\n    over_time = 4s\n    rand_time = 0s"}
+            options = {"root": RELEASES[release], "ppk": "reauth_time = 4s\n    over_time = 4s\n    rand_time = 0s"}
             with lab.charon(settings=f"make_before_break = {setting}", **options) as charon:
                 with Daemon(lab, "client", text) as ours:
                     if by == "theirs":
@@ -154,6 +167,9 @@ def authenticating_anew(suite, lab, by):
                     assert most <= 2 * ours.counter("established"), most
 
 
+# Only ours starts, only strongSwan, or a packet of ours.
+ONE_SIDE = (("start", "none"), ("none", "start"), ("trap", "start"), ("trap", "none"))
+
 # Each waits most of its time.
 PARTS = {
     "starts": lambda suite, lab: two_of_ours(
@@ -162,12 +178,23 @@ PARTS = {
     "traps": lambda suite, lab: two_of_ours(
         suite, lab, ("none", "start", LOWER), ("trap", "start", LOWER), ("trap", "trap", LOWER),
     ),
+    "other traps": lambda suite, lab: two_of_ours(
+        suite, lab, ("start", "trap", LOWER), ("none", "trap", LOWER), ("trap", "none", LOWER),
+    ),
     "deaths": deaths,
     "anew by ours": lambda suite, lab: authenticating_anew(suite, lab, "ours"),
     "anew by theirs": lambda suite, lab: authenticating_anew(suite, lab, "theirs"),
     "strongSwan, lower": lambda suite, lab: with_strongswan(suite, lab, LOWER),
     "strongSwan, higher": lambda suite, lab: with_strongswan(suite, lab, HIGHER),
+    "strongSwan, one side": lambda suite, lab: with_strongswan(suite, lab, LOWER, starts=ONE_SIDE),
 }
+if CHARON6_ROOT:
+    PARTS |= {
+        f"strongSwan 6, {title}": functools.partial(with_strongswan, name=name, release="6", starts=starts)
+        for title, name, starts in (
+            ("lower", LOWER, (("start", "start"), *ONE_SIDE)), ("higher", HIGHER, (("start", "start"),)),
+        )
+    }
 
 
 def run(suite):

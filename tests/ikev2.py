@@ -195,7 +195,7 @@ def profiles(suite, lab):
         out = suite.folder / "officer"
         site.ask("vpn", "profile", "--user", "officer-4711", *common, "--out", out)
         names = sorted(file.name for file in out.rglob("*") if file.is_file())
-        equal(names, ["officer-4711.mobileconfig", "officer-4711.ps1", "officer-4711.sswan", "root.pem", "swanctl.conf"])
+        equal(names, ["officer-4711.mobileconfig", "officer-4711.ps1", "officer-4711.sswan", "root.pem", "swanctl-6.conf", "swanctl.conf"])
         equal(json.loads((out / "officer-4711.sswan").read_text())["type"], "ikev2-eap")
         plist = plistlib.loads((out / "officer-4711.mobileconfig").read_bytes())
         equal(plist["PayloadContent"][-1]["IKEv2"]["AuthName"], "officer-4711")

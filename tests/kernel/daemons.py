@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import vpn
+from authority import execute
 from vpn import inside, output, shell, stream, wait_for
 
 CORDON = Path(sys.argv[1]).resolve()
@@ -75,10 +76,11 @@ class Daemon:
     """One `cordon vpn up`."""
 
     def __init__(self, side, folder, mode="tunnel", encapsulation="udp", esp="", starts=False, ike=GCM,
-                 auth='psk_file = "psk"', top="", extra="", child="", backend="user"):
+                 auth='psk_file = "psk"', top="", extra="", child="", backend="user", path="", ids=None):
         self.side, self.folder = side, folder / side
         self.folder.mkdir()
         other = LINUX if side == OURS else OURS
+        ids = ids or NAMES
         secret = self.folder / "psk"
         secret.touch(mode=0o600)
         secret.write_text(SECRET)
@@ -92,6 +94,7 @@ status = "control.sock"
 [path]
 listen = "{OUTSIDE[side]}"
 encapsulation = "{encapsulation}"
+{path}
 [firewall]
 enforce = "off"
 [interface]
@@ -100,8 +103,8 @@ addresses = [{"" if transport else f'"{INSIDE[side]}/32"'}]
 [[connection]]
 name = "peer"
 remote = "{OUTSIDE[other]}"
-local_id = "{NAMES[side]}"
-remote_id = "{NAMES[other]}"
+local_id = "{ids[side]}"
+remote_id = "{ids[other]}"
 {auth}
 ike = [{{ {ike} }}]
 start = "{"start" if starts else "none"}"
@@ -292,7 +295,8 @@ class Libreswan:
     """libreswan, in the root of guest.py."""
 
     def __init__(self, folder, ike="aes_gcm128-sha2_256-dh31", esp="aes_gcm128-null", auth="secret", pki=None,
-                 encapsulation="auto", extra=""):
+                 encapsulation="auto", extra="", setup="", ids=None):
+        ids = ids or {side: f"@{name}" for side, name in NAMES.items()}
         self.folder = folder / "libreswan"
         self.folder.mkdir()
         self.nss = self.folder / "nss"
@@ -309,15 +313,16 @@ config setup
     nssdir={self.nss}
     plutodebug=none
     ikev1-policy=drop
+    {setup}
 conn net
     left={OUTSIDE[LINUX]}
-    leftid=@{NAMES[LINUX]}
+    leftid="{ids[LINUX]}"
     leftsubnet={NETS[LINUX]}
     {certificates}
     right={OUTSIDE[OURS]}
-    rightid=@{NAMES[OURS]}
+    rightid="{ids[OURS]}"
     rightsubnet={NETS[OURS]}
-    authby={auth}
+    {auth if '=' in auth else f'authby={auth}'}
     keyexchange=ikev2
     ike={ike}
     esp={esp}
@@ -327,7 +332,8 @@ conn net
 """)
         secrets = self.folder / "ipsec.secrets"
         secrets.touch(mode=0o600)
-        secrets.write_text(f'@{NAMES[LINUX]} @{NAMES[OURS]} : PSK "{SECRET}"\n')
+        # Distinguished names are no index of it.
+        secrets.write_text(f': PSK "{SECRET}"\n')
         self.secrets = secrets
 
     def run_peer(self, *command, code=0):
@@ -387,7 +393,8 @@ class Iked:
     """OpenIKED, in the root of guest.py."""
 
     def __init__(self, folder, ike="enc aes-128-gcm prf hmac-sha2-256 group curve25519", auth=None, pki=None,
-                 active=False, extra="", top=""):
+                 active=False, extra="", top="", ids=None):
+        ids = ids or NAMES
         self.folder = folder / "iked"
         self.folder.mkdir()
         self.config, self.socket = self.folder / "iked.conf", self.folder / "iked.sock"
@@ -396,7 +403,7 @@ class Iked:
         self.config.write_text(
             f'{top}\nikev2 "net" {"active" if active else "passive"} esp '
             f"from {NETS[LINUX]} to {NETS[OURS]} local {OUTSIDE[LINUX]} peer {OUTSIDE[OURS]} "
-            f"ikesa {ike} srcid {NAMES[LINUX]} dstid {NAMES[OURS]} {extra} {auth}\n"
+            f"{f'ikesa {ike}' if ike else ''} srcid \"{ids[LINUX]}\" dstid \"{ids[OURS]}\" {extra} {auth}\n"
         )
         home = PEERS / "etc/iked"
         for old in [*home.glob("ca/*"), *home.glob("certs/*"), *home.glob("private/*")]:
@@ -404,7 +411,8 @@ class Iked:
         key = home / "private/local.key"
         key.touch(mode=0o600)
         if pki:
-            for place, name in [("ca", "ca.pem"), ("certs", "theirs.pem"), ("private", "theirs.key")]:
+            authorities = [("ca", name) for name in ("ca.pem", "issuing.pem") if (pki / name).exists()]
+            for place, name in [*authorities, ("certs", "theirs.pem"), ("private", "theirs.key")]:
                 target = key if place == "private" else home / place / name
                 target.write_bytes((pki / name).read_bytes())
         else:
@@ -440,36 +448,6 @@ class Iked:
         if kind:
             print(f"--- iked\n{self.log()[-7000:]}")
         self.program.end()
-
-
-def execute(*command, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
-    assert done.returncode == 0, done
-    return done.stdout
-
-
-def authority(folder, kind):
-    """A CA and the certificates `ours` and `theirs`."""
-    options = {
-        "rsa": "-algorithm RSA -pkeyopt rsa_keygen_bits:2048",
-        "ecdsa": "-algorithm EC -pkeyopt ec_paramgen_curve:P-256",
-    }[kind].split()
-    pki = folder / "pki"
-    pki.mkdir()
-    inside_it = {"cwd": pki}
-    for name in ["ca", "ours", "theirs"]:
-        (pki / f"{name}.key").touch(mode=0o600)
-        execute("openssl", "genpkey", *options, "-out", f"{name}.key", **inside_it)
-    execute(*"openssl req -x509 -new -key ca.key -days 2 -out ca.pem -subj /CN=CA -addext".split(),
-            *"basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign".split(), **inside_it)
-    for name in ["ours", "theirs"]:
-        host = f"{name}.example.org"
-        (pki / "ext").write_text(f"subjectAltName=DNS:{host}\nextendedKeyUsage=serverAuth,clientAuth\n"
-                                 "keyUsage=critical,digitalSignature\n")
-        execute("openssl", "req", "-new", "-key", f"{name}.key", "-subj", f"/CN={host}", "-out", "csr", **inside_it)
-        execute(*"openssl x509 -req -in csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2".split(),
-                "-extfile", "ext", "-out", f"{name}.pem", **inside_it)
-    return pki
 
 
 def with_certificate(pki):

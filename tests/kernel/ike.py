@@ -26,6 +26,9 @@ ALGORITHMS = {
     "AES-CCM": ("aes256ccm16-x25519", GCM.replace("aes-128-gcm", "aes-256-ccm")),
     "AES-CTR": ("aes256ctr-sha256-x25519", CBC.replace("aes-256-cbc", "aes-256-ctr")),
     "AES-GMAC": ("aes256gmac-x25519", GCM.replace("aes-128-gcm", "aes-256-gmac")),
+    "NULL with SHA-2": ("null-sha256-x25519", CBC.replace("aes-256-cbc", "null")),
+    "AES-CBC with SHA-512": ("aes128-sha512-x25519", CBC.replace("aes-256-cbc", "aes-128-cbc").replace("256-128", "512-256")),
+    "AES-CBC with SHA-1": ("aes256-sha1-x25519", CBC.replace("hmac-sha2-256-128", "hmac-sha1-96")),
     "AES-GCM with 192 bits": ("aes192gcm16-x25519", GCM.replace("aes-128-gcm", "aes-192-gcm")),
 }
 CASES = [
@@ -40,6 +43,9 @@ CASES = [
     ("tunnel", "udp", "AES-GMAC", True, OURS),
     ("transport", "native", "AES-GMAC", False, LINUX),
     ("tunnel", "udp", "AES-GCM with 192 bits", False, LINUX),
+    ("tunnel", "udp", "NULL with SHA-2", True, OURS),
+    ("tunnel", "native", "AES-CBC with SHA-512", True, LINUX),
+    ("transport", "native", "AES-CBC with SHA-1", False, OURS),
 ]
 
 

@@ -25,6 +25,10 @@ const IKE: [&str; 3] = [
 /// The same for ESP. The group is for replacing: without it the first rekeying would fail (`docs/ikev2.md`).
 const ESP: [&str; 2] = ["aes256gcm16-x25519", "aes256gcm16-ecp256"];
 
+/// What comes behind the first proposal where ML-KEM-768 is wanted on top (RFC 9370). A proposal without it stays as well: the
+/// gateway may be an older one.
+const ML_KEM: &str = "-ke1_mlkem768";
+
 /// Longest name that goes into a profile, in characters.
 const MAX_NAME: usize = 128;
 
@@ -136,7 +140,12 @@ impl<'a> Profile<'a> {
     /// `swanctl.conf` for strongSwan on Linux. It names `x509/NAME.pem`, `private/NAME.key` and
     /// `x509ca/`, which the caller puts beside it.
     pub fn swanctl(&self) -> String {
-        swanctl::render(self)
+        swanctl::render(self, false)
+    }
+
+    /// The same for strongSwan 6 and later, with ML-KEM; earlier ones refuse a file with algorithms that they do not know.
+    pub fn swanctl_6(&self) -> String {
+        swanctl::render(self, true)
     }
 
     /// A `.sswan` file for strongSwan's Android app.

@@ -16,7 +16,7 @@ use crate::config::{Encapsulation, StaticConfig};
 use crate::error::StartError;
 use crate::link::{self, Link, LinkError, Peer};
 use crate::outer::udp::bind_each;
-use crate::outer::{Outer, PathMtu};
+use crate::outer::{Families, Outer, PathMtu};
 use crate::worker::{Path, Worker, WorkerParts};
 use crate::workers::{GSO_MAX_SIZE, Workers, WorkersHandle, queues};
 
@@ -33,7 +33,7 @@ fn outers(config: &StaticConfig) -> Result<Vec<Outer>, StartError> {
     };
     let (kind, protocol) = match (config.encapsulation(), config.protocol()?) {
         (Encapsulation::Udp, _) => {
-            let sockets = bind_each(local, config.interface.workers)?.into_iter();
+            let sockets = bind_each(local, config.interface.workers, Families::One)?.into_iter();
             return sockets
                 .map(|socket| {
                     Outer::udp(socket, mark, config.is_transport()).map_err(failed("UDP"))

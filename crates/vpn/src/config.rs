@@ -20,6 +20,7 @@ use tunnel::config::{
     BackendConfig, DebugConfig, DscpConfig, EngineConfig, FirewallConfig, InterfaceConfig,
     MetricsConfig, ModeConfig, Prefix, ethernet, mark, seconds, yes,
 };
+use tunnel::outer::Families;
 
 /// UDP port of IKE (RFC 7296 §2).
 pub(super) const IKE_PORT: u16 = 500;
@@ -101,6 +102,8 @@ impl DaemonConfig {
 pub struct OuterConfig {
     /// Address on which UDP ports 500 and 4500 are opened; all IPv4 addresses unless given.
     pub listen: IpAddr,
+    /// With `listen = "::"`: the same ports serve IPv4 as well.
+    pub dual_stack: bool,
     /// Bytes of the largest outer packet.
     pub mtu: u16,
     /// DSCP of outer packets.
@@ -128,10 +131,26 @@ pub enum Carrier {
     Native,
 }
 
+impl OuterConfig {
+    /// Address families that its sockets serve.
+    pub(super) const fn families(&self) -> Families {
+        match self.dual_stack {
+            true => Families::Both,
+            false => Families::One,
+        }
+    }
+
+    /// Whether packets go to an address of this family.
+    pub(super) const fn reaches(&self, remote: IpAddr) -> bool {
+        self.dual_stack || remote.is_ipv4() == self.listen.is_ipv4()
+    }
+}
+
 impl Default for OuterConfig {
     fn default() -> Self {
         Self {
             listen: Ipv4Addr::UNSPECIFIED.into(),
+            dual_stack: false,
             mtu: ethernet(),
             dscp: DscpConfig::default(),
             encapsulation: Carrier::default(),

@@ -216,20 +216,25 @@ pub async fn start(
     seed: u64,
 ) -> Result<(Vec<Thread>, DaemonHandle), StartError> {
     let config = &loaded.config;
-    let listen = config.path.listen;
+    let (listen, families) = (config.path.listen, config.path.families());
     let failed = |source| StartError::Interface {
         name: config.interface.name.clone(),
         source,
     };
     let mark = outer_mark(&loaded);
     // Sockets before threads: a port that is taken is said before anything is changed.
-    let esp = bind_each(SocketAddr::new(listen, NAT_PORT), config.interface.workers)?;
-    let ike = bind(SocketAddr::new(listen, IKE_PORT), false)?;
+    let esp = bind_each(
+        SocketAddr::new(listen, NAT_PORT),
+        config.interface.workers,
+        families,
+    )?;
+    let ike = bind(SocketAddr::new(listen, IKE_PORT), false, families)?;
     let tcp_address = config
         .path
         .tcp_port
         .map(|port| SocketAddr::new(listen, port.get()));
-    let listener = tcp_address.map(tunnel::tcp::listen).transpose()?;
+    let listener = tcp_address.map(|address| tunnel::tcp::listen(address, families));
+    let listener = listener.transpose()?;
     if let Some(mark) = mark {
         SockRef::from(&ike).set_mark(mark).map_err(failed)?;
     }

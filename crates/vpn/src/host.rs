@@ -118,14 +118,14 @@ impl Host {
             let text = std::fs::read_to_string(path).ok()?;
             text.trim().parse().ok()
         };
-        let mut ports = Vec::new();
+        let (mut ports, families) = (Vec::new(), config.path.families());
         for port in [IKE_PORT, NAT_PORT].into_iter().filter(|_| !is_serving) {
-            let opened = bind(SocketAddr::new(config.path.listen, port), false);
+            let opened = bind(SocketAddr::new(config.path.listen, port), false, families);
             ports.extend(opened.err().map(|error| refused("UDP", port, &error)));
         }
         let tcp_port = config.path.tcp_port.filter(|_| !is_serving);
         if let Some(port) = tcp_port.map(NonZeroU16::get) {
-            let opened = tunnel::tcp::listen(SocketAddr::new(config.path.listen, port));
+            let opened = tunnel::tcp::listen(SocketAddr::new(config.path.listen, port), families);
             ports.extend(opened.err().map(|error| refused("TCP", port, &error)));
         }
         let all = nix::ifaddrs::getifaddrs().into_iter().flatten();

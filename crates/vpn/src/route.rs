@@ -5,7 +5,7 @@
 //! alone: a more specific route draws traffic away from where it goes now.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use tunnel::config::Prefix;
 
@@ -189,7 +189,11 @@ pub(super) fn source_of(listen: IpAddr, remote: IpAddr) -> Option<IpAddr> {
     if !listen.is_unspecified() {
         return Some(listen);
     }
-    let probe = UdpSocket::bind(SocketAddr::new(listen, 0)).ok()?;
+    let any: IpAddr = match remote {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let probe = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
     // Connecting sends nothing.
     probe.connect(SocketAddr::new(remote, IKE_PORT)).ok()?;
     Some(probe.local_addr().ok()?.ip())

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::SockRef;
 use tunnel::child_sa::ChildEvent;
 use tunnel::outer::udp::KEEPALIVE;
-use tunnel::outer::{enlarge_receive, would_block};
+use tunnel::outer::{canonical, enlarge_receive, would_block};
 
 use super::command::{Command, Reply};
 use super::config::NAT_PORT;
@@ -254,11 +254,12 @@ pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -
             Ok(count) => {
                 for (buffer, meta) in buffers.iter().zip(&meta).take(count) {
                     // Answers must leave from the address to which the peer sent, of which the host may have several.
-                    let to = SocketAddr::new(meta.dst_ip.unwrap_or(local.ip()), local.port());
+                    let to = meta.dst_ip.unwrap_or(local.ip()).to_canonical();
+                    let to = SocketAddr::new(to, local.port());
                     let bytes = buffer.get(..meta.len).unwrap_or_default();
                     let datagrams = bytes.chunks(meta.stride.max(1));
                     for datagram in datagrams.filter(|datagram| *datagram != KEEPALIVE) {
-                        inbox.datagram(to, meta.addr, datagram);
+                        inbox.datagram(to, canonical(meta.addr), datagram);
                     }
                 }
             }

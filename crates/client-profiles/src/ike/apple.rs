@@ -38,11 +38,16 @@ fn data(key: &str, bytes: &[u8]) -> Zeroizing<String> {
     Zeroizing::new(format!("<key>{key}</key><data>{}</data>\n", text.as_str()))
 }
 
+/// ML-KEM-768 on top (IANA's number of it), from iOS and macOS 26 on; earlier ones pass over the key. For the IKE SA alone: keys of
+/// Child SAs derive from its own.
+const ML_KEM: &str =
+    "<key>PostQuantumKeyExchangeMethods</key><array><integer>36</integer></array>\n";
+
 /// Algorithms of an SA. The integrity algorithm of AES-GCM names the pseudorandom function, group 19 is
 /// P-256.
-fn algorithms(key: &str, minutes: u32) -> String {
+fn algorithms(key: &str, minutes: u32, more: &str) -> String {
     format!(
-        "<key>{key}</key><dict>\n{}{}{}{}</dict>\n",
+        "<key>{key}</key><dict>\n{}{}{}{}{more}</dict>\n",
         string("EncryptionAlgorithm", "AES-256-GCM"),
         string("IntegrityAlgorithm", "SHA2-256"),
         integer("DiffieHellmanGroup", 19),
@@ -67,8 +72,10 @@ pub(super) fn render(profile: &Profile<'_>) -> Zeroizing<String> {
         string("DeadPeerDetectionRate", "Medium"),
         integer("EnablePFS", 1),
         integer("UseConfigurationAttributeInternalIPSubnet", 0),
-        algorithms("IKESecurityAssociationParameters", 240),
-        algorithms("ChildSecurityAssociationParameters", 60),
+        algorithms("IKESecurityAssociationParameters", 240, ML_KEM),
+        algorithms("ChildSecurityAssociationParameters", 60, ""),
+        // A gateway without ML-KEM is taken all the same.
+        integer("AllowPostQuantumKeyExchangeFallback", 1),
     ]
     .concat();
     match &profile.credential {

@@ -89,6 +89,40 @@ fn profile_brackets_and_quotes_are_balanced() {
 }
 
 #[test]
+fn ml_kem_is_offered_to_clients_that_have_it() {
+    let networks = networks();
+    let profile = profile(&networks, CERTIFICATE);
+    let (plain, with) = (profile.swanctl(), profile.swanctl_6());
+    assert!(!plain.contains("mlkem"));
+    for proposals in [
+        "proposals = aes256gcm16-prfsha256-x25519-ke1_mlkem768,aes256gcm16-prfsha256-x25519,",
+        "esp_proposals = aes256gcm16-x25519-ke1_mlkem768,aes256gcm16-x25519,",
+    ] {
+        assert!(with.contains(proposals), "{with}");
+    }
+    let apple = profile.apple();
+    assert_eq!(apple.matches("<integer>36</integer>").count(), 1);
+    assert!(apple.contains("<key>AllowPostQuantumKeyExchangeFallback</key><integer>1</integer>"));
+    assert!(!profile.windows().to_lowercase().contains("mlkem"));
+}
+
+#[test]
+fn client_asks_for_addresses_of_the_families_that_it_is_to_reach() {
+    let asked = |networks: &[&str]| {
+        let networks: Vec<String> = networks.iter().map(|&text| text.to_owned()).collect();
+        let text = profile(&networks, CERTIFICATE).swanctl();
+        let line = text.lines().find(|line| line.contains("vips = "));
+        line.unwrap().trim().to_owned()
+    };
+    assert_eq!(asked(&["10.2.0.0/16"]), "vips = 0.0.0.0");
+    assert_eq!(asked(&["2001:db8:2::/48"]), "vips = ::");
+    assert_eq!(
+        asked(&["2001:db8:2::/48", "10.2.0.0/16"]),
+        "vips = 0.0.0.0,::"
+    );
+}
+
+#[test]
 fn password_profile_has_no_key_and_no_password() {
     let networks = networks();
     let profile = profile(&networks, Credential::Password);

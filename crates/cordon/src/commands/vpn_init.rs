@@ -3,6 +3,8 @@
 pub(super) mod files;
 pub(super) mod issued;
 mod local;
+mod outside;
+mod pools;
 mod questions;
 mod refused;
 mod tar;
@@ -20,6 +22,7 @@ use zeroize::Zeroizing;
 
 use self::files::Files;
 use self::issued::Issued;
+use self::outside::Outside;
 use self::questions::Questions;
 use self::task::Task;
 use self::text::{Client, Gateway, GatewayFile, Side};
@@ -101,9 +104,9 @@ pub(crate) struct SiteToSite {
     /// Address of this host outside; that of its default route unless given.
     #[arg(long, value_name = "ADDRESS")]
     local: Option<IpAddr>,
-    /// Address of the other gateway outside.
+    /// Address of the other gateway outside, or a name that has one now.
     #[arg(long, value_name = "ADDRESS")]
-    remote: Option<IpAddr>,
+    remote: Option<Outside>,
     /// A network here; may be given several times. The one beside this host unless given.
     #[arg(long, value_name = "NETWORK")]
     local_network: Vec<Prefix>,
@@ -139,9 +142,9 @@ pub(crate) struct GatewayArgs {
     /// A network that peers reach; may be given several times. Those beside this host unless given.
     #[arg(long, value_name = "NETWORK")]
     network: Vec<Prefix>,
-    /// Network of which peers get their addresses.
+    /// Network of which peers get their addresses; one of IPv4 and one of IPv6 at most. A free one for each family of the networks unless given.
     #[arg(long, value_name = "NETWORK")]
-    pool: Option<Prefix>,
+    pool: Vec<Prefix>,
     /// Folder for the files; `gateway` unless given.
     #[arg(
         long,
@@ -207,9 +210,9 @@ pub(crate) struct Roadwarrior {
     /// The gateway's settings, for its name and networks.
     #[arg(long, value_name = "FILE")]
     gateway: Option<PathBuf>,
-    /// The gateway's address outside.
+    /// The gateway's address outside, or a name that has one now.
     #[arg(long, value_name = "ADDRESS")]
-    address: Option<IpAddr>,
+    address: Option<Outside>,
     /// Name of the computer; the site certifies it.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -231,9 +234,9 @@ pub(crate) struct CameraArgs {
     /// The gateway's settings, for its name and networks.
     #[arg(long, value_name = "FILE")]
     gateway: Option<PathBuf>,
-    /// The gateway's address outside.
+    /// The gateway's address outside, or a name that has one now.
     #[arg(long, value_name = "ADDRESS")]
-    address: Option<IpAddr>,
+    address: Option<Outside>,
     /// The camera's folder, with camera.toml.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -251,7 +254,7 @@ pub(crate) async fn run(command: Init, json: bool) -> Outcome {
 async fn site_to_site(args: SiteToSite, json: bool) -> Outcome {
     let mut ask = Questions::new(&args.common);
     let remote = ask.one("Address of the other gateway outside", args.remote, None)?;
-    let own = local::address_towards(remote);
+    let own = local::address_towards(remote.address);
     let local = ask.one("Address of this host outside", args.local, own)?;
     let beside = local::networks_beside(local);
     let here = ask.networks("Networks here", args.local_network, &beside)?;
@@ -261,7 +264,7 @@ async fn site_to_site(args: SiteToSite, json: bool) -> Outcome {
         &[],
     )?;
     refused::common_networks(&here, &there)?;
-    refused::unfit_addresses(local, remote, !args.files_only)?;
+    refused::unfit_addresses(local, remote.address, !args.files_only)?;
     for networks in [&here, &there] {
         refused::unfit_networks(networks)?;
         refused::everything(networks)?;
@@ -277,16 +280,17 @@ async fn site_to_site(args: SiteToSite, json: bool) -> Outcome {
     };
     let own_file = format!("here/{SETTINGS}");
     let interface = args.common.interface(&files, &own_file, !args.files_only)?;
-    let side = |interface, ours: (IpAddr, &[Prefix]), theirs: (IpAddr, &[Prefix])| {
+    let side = |interface, ours: (&Outside, &[Prefix]), theirs: (&Outside, &[Prefix])| {
         let side = Side {
             interface,
-            ours,
+            ours: (ours.0.address, ours.1),
             theirs,
             own: ours.1.iter().filter_map(text::host_of).collect(),
         };
         side.settings()
     };
-    let (mine, other) = ((local, &*here), (remote, &*there));
+    let own = Outside::from(local);
+    let (mine, other) = ((&own, &*here), (&remote, &*there));
     files.add(&own_file, side(&interface, mine, other).into_bytes());
     files.add("here/secret", secret.to_vec());
     let carried = [
@@ -345,20 +349,10 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
         args.network.clone(),
         &local::networks(),
     )?;
-    let free = text::free_pool(&networks);
-    let given = args.pool.into_iter().collect();
-    let pools = ask.networks(
-        "Network of which peers get addresses",
-        given,
-        free.as_slice(),
-    )?;
-    let [pool] = *pools else {
-        let what = "peers get addresses of one network";
-        return Err(Failure::usage(what, "name one with --pool"));
-    };
-    refused::common_networks(&networks, &[pool])?;
+    let free = pools::free(&networks);
+    let pools = ask.networks("Networks of which peers get addresses", args.pool, &free)?;
+    refused::unfit_pools(&networks, &pools)?;
     refused::unfit_networks(&networks)?;
-    refused::unfit_networks(&[pool])?;
     let mut files = Files::new(&args.out);
     let interface = args.common.interface(&files, SETTINGS, !args.files_only)?;
     let lists = match args.site.list("devices")? {
@@ -372,7 +366,8 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
         interface: &interface,
         name: &name,
         networks: &networks,
-        pool,
+        pools: &pools,
+        both_families: !args.files_only && local::has_both_families(),
         lists: (lists.0, &lists.1),
     };
     files.add(SETTINGS, made.settings().into_bytes());
@@ -396,14 +391,15 @@ async fn gateway(args: GatewayArgs, json: bool) -> Outcome {
          `cordon pki renew --file {}/gateway.pem … --watch` keeps the certificate valid",
         args.out.display()
     );
-    let facts = vec![
+    let mut facts = vec![
         format!("name    {}", all.join(", ")),
         format!(
             "reach   {} through interface {interface}",
             text::shown(&networks)
         ),
-        format!("peers   get addresses of {}", text::network(&pool)),
+        format!("peers   get addresses of {}", text::shown(&pools)),
     ];
+    facts.extend(local::unknown_names(&all, !args.files_only));
     let mut task = Task {
         common: &args.common,
         ask,
@@ -439,7 +435,7 @@ async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
     let file = ask.path("The gateway's settings (vpn.toml)", args.gateway)?;
     let gateway = GatewayFile::read(&read_settings(&file)?, &file)?;
     let address = ask.one("Address of the gateway outside", args.address, None)?;
-    refused::unfit_gateway(address, &gateway)?;
+    refused::unfit_gateway(address.address, &gateway)?;
     let device: String = ask.one("Name of the computer", args.device, None)?;
     refused::unfit_device(&device)?;
     let out = args.out.unwrap_or_else(|| PathBuf::from(&device));
@@ -448,7 +444,7 @@ async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
     let client = Client {
         interface: &interface,
         gateway: &gateway,
-        address,
+        address: &address,
         identity: "device.pem",
         passphrase: None,
         list: args.site.list("services")?,
@@ -477,7 +473,7 @@ async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
         out.display()
     );
     let mut facts = vec![format!("device  {device}")];
-    facts.extend(of_gateway(&gateway, address));
+    facts.extend(of_gateway(&gateway, &address));
     let mut task = Task {
         common: &args.common,
         ask,
@@ -517,7 +513,7 @@ async fn roadwarrior(args: Roadwarrior, json: bool) -> Outcome {
 }
 
 /// Says which gateway is meant, as its settings have it.
-fn of_gateway(gateway: &GatewayFile, address: IpAddr) -> [String; 2] {
+fn of_gateway(gateway: &GatewayFile, address: &Outside) -> [String; 2] {
     [
         format!("gateway {} at {address}", gateway.name),
         format!("reach   {}", text::shown(&gateway.networks)),
@@ -530,7 +526,7 @@ async fn camera(args: CameraArgs, json: bool) -> Outcome {
     let file = ask.path("The gateway's settings (vpn.toml)", args.gateway)?;
     let gateway = GatewayFile::read(&read_settings(&file)?, &file)?;
     let address = ask.one("Address of the gateway outside", args.address, None)?;
-    refused::unfit_gateway(address, &gateway)?;
+    refused::unfit_gateway(address.address, &gateway)?;
     let folder = ask.path("The camera's folder", args.folder)?;
     let agent = folder.join("camera.toml");
     if let Err(error) = std::fs::metadata(&agent) {
@@ -545,7 +541,7 @@ async fn camera(args: CameraArgs, json: bool) -> Outcome {
     let client = Client {
         interface: &interface,
         gateway: &gateway,
-        address,
+        address: &address,
         // Both are the agent's, which renews them.
         identity: "identity.pem",
         passphrase: Some("passphrase"),
@@ -564,7 +560,7 @@ async fn camera(args: CameraArgs, json: bool) -> Outcome {
         files,
         settings: "",
         files_only: true,
-        facts: of_gateway(&gateway, address).into(),
+        facts: of_gateway(&gateway, &address).into(),
         next,
         json,
     };

@@ -167,6 +167,10 @@ fn write(
     let mut files: Vec<(PathBuf, Zeroizing<Vec<u8>>)> = Vec::new();
     let mut add = |path: PathBuf, bytes: &[u8]| files.push((path, Zeroizing::new(bytes.to_vec())));
     add(swanctl.join("swanctl.conf"), profile.swanctl().as_bytes());
+    add(
+        swanctl.join("swanctl-6.conf"),
+        profile.swanctl_6().as_bytes(),
+    );
     add(swanctl.join("x509ca/root.pem"), root_pem.as_bytes());
     if let Some(identity) = identity {
         // strongSwan reads one certificate of a file: ours, then the issuers.

@@ -5,7 +5,7 @@
 use std::fmt;
 
 macro_rules! registry {
-    ($(#[$doc:meta])* $name:ident($int:ty) { $($value:ident = $number:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident($int:ty) { $($value:ident $(($shown:literal))? = $number:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub $int);
@@ -19,7 +19,7 @@ macro_rules! registry {
             /// The registered name, if we know it.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
-                    $($number => Some(stringify!($value)),)*
+                    $($number => Some(registry!(@name $value $($shown)?)),)*
                     _ => None,
                 }
             }
@@ -39,6 +39,13 @@ macro_rules! registry {
                 }
             }
         }
+    };
+    (@name $value:ident) => {
+        stringify!($value)
+    };
+    // Registered names may begin with a digit.
+    (@name $value:ident $shown:literal) => {
+        $shown
     };
 }
 
@@ -113,7 +120,7 @@ registry! {
     EncrId(u16) {
         DES_IV64 = 1,
         DES = 2,
-        DES_3 = 3,
+        DES_3("3DES") = 3,
         RC5 = 4,
         IDEA = 5,
         CAST = 6,

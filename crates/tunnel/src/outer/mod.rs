@@ -6,6 +6,7 @@
 //! - [`both`]: ESP in UDP for some peers, without for others.
 
 pub(crate) mod both;
+mod family;
 pub(crate) mod raw;
 mod socket;
 pub mod udp;
@@ -18,6 +19,7 @@ use ipsec::batch::{InboundPacket, OutboundBatch};
 use ipsec::sa::SaHandle;
 
 use crate::counters::IoCounters;
+pub use family::{Families, canonical};
 pub use socket::{IkeSink, NextHop, PathMtu, enlarge_receive, is_too_large, would_block};
 
 use both::BothOuter;

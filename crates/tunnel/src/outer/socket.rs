@@ -1,7 +1,7 @@
 //! What the kinds of sockets have in common.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -85,6 +85,8 @@ pub(super) fn wait_writable(socket: BorrowedFd<'_>) -> bool {
 pub struct PathMtu {
     /// Connected anew for each question, because only connecting looks the route up.
     probe: UdpSocket,
+    /// For paths of IPv4, where the other one is for all of IPv6.
+    probe_v4: Option<UdpSocket>,
     remote: SocketAddr,
 }
 
@@ -95,11 +97,20 @@ impl PathMtu {
     /// Those of the system calls.
     pub fn new(local: SocketAddr, remote: SocketAddr, mark: Option<u32>) -> io::Result<Self> {
         // Port 0: the ports of the tunnel are taken, and nothing is ever sent.
-        let probe = UdpSocket::bind(SocketAddr::new(local.ip(), 0))?;
-        if let Some(mark) = mark {
-            SockRef::from(&probe).set_mark(mark)?;
-        }
-        Ok(Self { probe, remote })
+        let bound = |ip: IpAddr| {
+            let probe = UdpSocket::bind(SocketAddr::new(ip, 0))?;
+            if let Some(mark) = mark {
+                SockRef::from(&probe).set_mark(mark)?;
+            }
+            Ok::<_, io::Error>(probe)
+        };
+        let both = local.is_ipv6() && local.ip().is_unspecified();
+        let probe_v4 = both.then(|| bound(Ipv4Addr::UNSPECIFIED.into()));
+        Ok(Self {
+            probe: bound(local.ip())?,
+            probe_v4: probe_v4.transpose()?,
+            remote,
+        })
     }
 
     /// Bytes of the largest outer packet; none where there is no way at all.
@@ -109,11 +120,13 @@ impl PathMtu {
 
     /// The same for a path to elsewhere.
     pub fn ask_about(&self, remote: SocketAddr) -> Option<u16> {
-        self.probe.connect(remote).ok()?;
+        let v4 = self.probe_v4.as_ref().filter(|_| remote.is_ipv4());
+        let probe = v4.unwrap_or(&self.probe);
+        probe.connect(remote).ok()?;
         let mtu = if remote.is_ipv4() {
-            rustix::net::sockopt::ip_mtu(&self.probe)
+            rustix::net::sockopt::ip_mtu(probe)
         } else {
-            rustix::net::sockopt::ipv6_mtu(&self.probe)
+            rustix::net::sockopt::ipv6_mtu(probe)
         };
         // Loopback has more than fits.
         Some(u16::try_from(mtu.ok()?).unwrap_or(u16::MAX))
@@ -145,5 +158,17 @@ mod tests {
         let path = PathMtu::new(local, "127.0.0.1:4500".parse().unwrap(), None).unwrap();
         assert!(path.ask().is_some_and(|mtu| mtu >= 1500));
         assert_eq!(path.ask(), path.ask());
+    }
+
+    #[test]
+    fn path_mtu_is_known_for_either_family() {
+        let any = "[::]:0".parse().unwrap();
+        let path = PathMtu::new(any, any, None).unwrap();
+        for _ in 0..2 {
+            for remote in ["127.0.0.1:4500", "[::1]:4500"] {
+                let mtu = path.ask_about(remote.parse().unwrap());
+                assert!(mtu.is_some_and(|mtu| mtu >= 1500), "{remote}: {mtu:?}");
+            }
+        }
     }
 }

@@ -16,6 +16,7 @@ use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use super::family::{Families, canonical, on_socket, serves_both};
 use super::socket::{
     IkeSink, NextHop, Sent, enlarge_buffers, is_broken, is_too_large, wait_writable, would_block,
 };
@@ -40,19 +41,32 @@ pub const KEEPALIVE: [u8; 1] = [0xFF];
 ///
 /// # Errors
 /// [`StartError::Socket`], naming the address.
-pub fn bind_each(address: SocketAddr, count: NonZeroUsize) -> Result<Vec<UdpSocket>, StartError> {
+pub fn bind_each(
+    address: SocketAddr,
+    count: NonZeroUsize,
+    families: Families,
+) -> Result<Vec<UdpSocket>, StartError> {
     let shared = count.get() > 1;
-    (0..count.get()).map(|_| bind(address, shared)).collect()
+    (0..count.get())
+        .map(|_| bind(address, shared, families))
+        .collect()
 }
 
 /// A socket; with `shared`, others may have the same address and port.
-pub fn bind(address: SocketAddr, shared: bool) -> Result<UdpSocket, StartError> {
+///
+/// # Errors
+/// [`StartError::Socket`], naming the address.
+pub fn bind(
+    address: SocketAddr,
+    shared: bool,
+    families: Families,
+) -> Result<UdpSocket, StartError> {
     let open = || {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
         if address.is_ipv6() {
-            // Else it would take IPv4 as well, where another socket may have that port already.
-            socket.set_only_v6(true)?;
+            // Where it takes IPv4 as well, no other socket may have that port.
+            socket.set_only_v6(families == Families::One)?;
         }
         // Only where workers share it: otherwise a second daemon of the same user could take part in the traffic.
         socket.set_reuse_port(shared)?;
@@ -86,6 +100,7 @@ struct Target {
 pub struct UdpOuter {
     socket: UdpSocket,
     state: UdpSocketState,
+    serves_both: bool,
     /// Destinations of associations' packets.
     next_hops: HashMap<SaHandle, Target>,
     /// Datagrams of one send; 1 where the kernel cannot cut.
@@ -109,16 +124,20 @@ impl UdpOuter {
         let state = UdpSocketState::new((&socket).into())?;
         // Not more than the path is known to take, so that what is too large is an error here and the
         // association learns of it.
-        if socket.local_addr()?.is_ipv4() {
-            rustix::net::sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
-        } else {
+        let serves_both = serves_both(&socket)?;
+        let is_v6 = socket.local_addr()?.is_ipv6();
+        if is_v6 {
             rustix::net::sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+        }
+        if serves_both || !is_v6 {
+            rustix::net::sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
         }
         enlarge_buffers(&options);
         Ok(Self {
             segments: state.max_gso_segments().clamp(1, MAX_SEGMENTS),
             socket,
             state,
+            serves_both,
             next_hops: HashMap::new(),
             ike: None,
             received: vec![0; RECEIVE_BUFFERS * RECEIVE_SIZE],
@@ -229,7 +248,7 @@ impl UdpOuter {
             .filter_map(|range| batch.buffer.get(range.clone()));
         // Neighbours are one piece: each datagram but the last has the first one's length.
         let datagrams = pieces.flat_map(|piece| piece.chunks(len));
-        without_path_mtu(&self.socket, || {
+        without_path_mtu(&self.socket, next_hop.remote, || {
             datagrams.into_iter().try_for_each(|datagram| {
                 self.send_message(&[IoSlice::new(datagram)], None, first.class, next_hop)
             })
@@ -322,7 +341,7 @@ impl UdpOuter {
             }
         }
         let control = control.get(..count).unwrap_or_default();
-        let address = SockaddrStorage::from(next_hop.remote);
+        let address = SockaddrStorage::from(on_socket(next_hop.remote, self.serves_both));
         let (socket, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
         sendmsg(socket, pieces, control, flags, Some(&address))?;
         Ok(())
@@ -366,10 +385,12 @@ impl UdpOuter {
         arrived: &mut Vec<InboundPacket>,
         io: &mut IoCounters,
     ) {
+        let remote = canonical(meta.addr);
+        let destination = meta.dst_ip.map(|ip| ip.to_canonical());
         let arrival = Arrival {
-            source: meta.addr.ip(),
-            source_port: meta.addr.port(),
-            destination: meta.dst_ip.unwrap_or(meta.addr.ip()),
+            source: remote.ip(),
+            source_port: remote.port(),
+            destination: destination.unwrap_or(remote.ip()),
             traffic_class: meta.ecn.map_or(0, |ecn: EcnCodepoint| ecn as u8),
             in_udp: true,
         };
@@ -383,7 +404,7 @@ impl UdpOuter {
             } else if datagram.starts_with(&NON_ESP_MARKER) {
                 io.ike += 1;
                 if let Some(ike) = &mut self.ike {
-                    ike(arrival.destination, meta.addr, datagram);
+                    ike(arrival.destination, remote, datagram);
                 }
             } else {
                 let (start, room_before) = match &mut self.apart {
@@ -455,7 +476,7 @@ pub fn send_from(
 ) -> io::Result<()> {
     let source = (!source.is_unspecified()).then(|| Source::new(source));
     let control: Vec<_> = source.iter().map(Source::message).collect();
-    let address = SockaddrStorage::from(remote);
+    let address = SockaddrStorage::from(on_socket(remote, serves_both(socket)?));
     let pieces = [IoSlice::new(payload)];
     let flags = MsgFlags::empty();
     sendmsg(socket.as_raw_fd(), &pieces, &control, flags, Some(&address))?;
@@ -476,13 +497,19 @@ pub fn send_in_fragments(
     remote: SocketAddr,
     payload: &[u8],
 ) -> io::Result<()> {
-    without_path_mtu(socket, || send_from(socket, source, remote, payload))
+    without_path_mtu(socket, remote, || {
+        send_from(socket, source, remote, payload)
+    })
 }
 
-/// Lets the kernel cut what `send` sends.
-fn without_path_mtu(socket: &UdpSocket, send: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Lets the kernel cut what `send` sends to `remote`.
+fn without_path_mtu(
+    socket: &UdpSocket,
+    remote: SocketAddr,
+    send: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     use rustix::net::sockopt;
-    if socket.local_addr()?.is_ipv4() {
+    if remote.is_ipv4() {
         let before = sockopt::ip_mtu_discover(socket)?;
         sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT)?;
         let sent = send();

@@ -32,7 +32,7 @@ use std::sync::mpsc::{self, Sender};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::error::StartError;
-use crate::outer::NextHop;
+use crate::outer::{Families, NextHop};
 pub use relay::Relay;
 
 /// Connections that wait to be accepted at most.
@@ -162,12 +162,12 @@ fn bound(local: IpAddr) -> io::Result<Socket> {
 ///
 /// # Errors
 /// [`StartError::Socket`], naming the address.
-pub fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+pub fn listen(address: SocketAddr, families: Families) -> Result<TcpListener, StartError> {
     let open = || {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
-            socket.set_only_v6(true)?;
+            socket.set_only_v6(families == Families::One)?;
         }
         // Connections of a daemon before this one may linger there.
         socket.set_reuse_address(true)?;

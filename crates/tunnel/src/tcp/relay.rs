@@ -15,7 +15,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::connection::{Connection, Kept, Shared};
 use super::strangers::Strangers;
 use super::{Command, ConnectionName, TcpCounters, TcpEvent, TcpSink, count};
-use crate::outer::would_block;
+use crate::outer::{canonical, would_block};
 
 /// What wakes the thread besides connections, whose numbers begin above.
 const WAKE: u64 = 0;
@@ -218,6 +218,7 @@ impl Relay {
             let Ok(local) = stream.local_addr() else {
                 continue;
             };
+            let (local, remote) = (canonical(local), canonical(remote));
             count(&self.shared.counters.accepted);
             let (id, name) = (self.next(), (local, remote));
             // The kernel has ended the one of this name, or there could be no other.

@@ -35,7 +35,7 @@ impl World {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let worker = UdpSocket::bind(any).unwrap();
         worker.set_read_timeout(Some(SOON)).unwrap();
-        let listener = listen(any).unwrap();
+        let listener = listen(any, Families::One).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, seen) = mpsc::channel();
         let sink: TcpSink = Box::new(move |event| {

@@ -21,6 +21,9 @@ pub(super) fn whole(config: &DaemonConfig) -> Result<(), ResolveError> {
         let one = config.interface.one_worker(why);
         one.map_err(|error| wrong("the file", error.to_string()))?;
     }
+    if let Some(why) = unfit_for_dual_stack(config) {
+        return Err(wrong("[path] dual_stack", why));
+    }
     if let Some(why) = unfit_for_tcp(config) {
         return Err(wrong("the file", why));
     }
@@ -31,6 +34,22 @@ pub(super) fn whole(config: &DaemonConfig) -> Result<(), ResolveError> {
             Err(wrong("backend = \"kernel\"", what))
         }
         _ => Ok(()),
+    }
+}
+
+/// Why one socket does not serve both address families, where it is to.
+fn unfit_for_dual_stack(config: &DaemonConfig) -> Option<&'static str> {
+    let path = &config.path;
+    match path.dual_stack {
+        false => None,
+        true if !(path.listen.is_ipv6() && path.listen.is_unspecified()) => {
+            Some("needs `listen = \"::\"`: all addresses of this host, of both families")
+        }
+        true if path.encapsulation != Carrier::Udp => {
+            Some("needs `encapsulation = \"udp\"`: ESP without UDP is of one family")
+        }
+        true if config.backend == BackendConfig::Kernel => Some("is for backend = \"user\""),
+        true => None,
     }
 }
 
@@ -113,7 +132,7 @@ impl Reader<'_> {
             _ if config
                 .further_addresses
                 .iter()
-                .any(|address| address.is_ipv4() != listen.is_ipv4()) =>
+                .any(|address| !self.all.path.reaches(*address)) =>
             {
                 "`further_addresses` are of another address family than `listen` of [path]"
             }
@@ -123,9 +142,9 @@ impl Reader<'_> {
             _ if starts && config.remote.is_none() => "it can only be started with `remote`",
             _ if config
                 .remote
-                .is_some_and(|r| r.is_ipv4() != listen.is_ipv4()) =>
+                .is_some_and(|remote| !self.all.path.reaches(remote)) =>
             {
-                "`remote` is of another address family than `listen` of [path]"
+                "`remote` is of another address family than `listen` of [path]; for both see `dual_stack`"
             }
             _ if config.transport != TransportConfig::Udp && config.remote.is_none() => {
                 "`transport` is for a connection that is started here, with `remote`"

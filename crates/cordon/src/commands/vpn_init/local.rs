@@ -1,6 +1,6 @@
 //! Facts about this host from which defaults follow.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use tunnel::config::Prefix;
@@ -36,6 +36,35 @@ pub(super) fn networks() -> Vec<Prefix> {
     let all = vpn::host::own_networks().into_iter();
     all.filter(|network| is_private(network) && *network != Prefix::host(network.address))
         .collect()
+}
+
+/// Whether this host has addresses of both families that are reached from elsewhere.
+pub(super) fn has_both_families() -> bool {
+    let own = vpn::host::own_networks();
+    let is_reached = |network: &&Prefix| match network.address {
+        IpAddr::V4(address) => !address.is_loopback(),
+        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+    };
+    let mut reached = own.iter().filter(is_reached);
+    reached.clone().any(|one| one.address.is_ipv4()) && reached.any(|one| one.address.is_ipv6())
+}
+
+/// Lines about names of this gateway under which its peers would not find it.
+pub(super) fn unknown_names(names: &[String], is_here: bool) -> Vec<String> {
+    let own = vpn::host::own_networks();
+    let is_own = |address: IpAddr| own.iter().any(|network| network.address == address);
+    let names = names.iter().filter(|name| name.parse::<IpAddr>().is_err());
+    let told = names.filter_map(|name| match (name.as_str(), 500).to_socket_addrs() {
+        Err(_) => Some(format!(
+            "name    {name} has no address yet: telephones and strongSwan look it up"
+        )),
+        Ok(mut found) if is_here && !found.clone().any(|at| is_own(at.ip())) => Some(format!(
+            "name    {name} is {}, which is no address of this host: right only behind address translation",
+            found.next()?.ip()
+        )),
+        Ok(_) => None,
+    });
+    told.collect()
 }
 
 /// The host's name, where it is a full one.

@@ -29,6 +29,23 @@ pub(super) fn common_networks(ours: &[Prefix], theirs: &[Prefix]) -> Outcome {
     Ok(())
 }
 
+/// Refuses networks for peers' addresses of which the daemon could give none, or those of others.
+pub(super) fn unfit_pools(networks: &[Prefix], pools: &[Prefix]) -> Outcome {
+    let of = |v4: bool| {
+        pools
+            .iter()
+            .filter(move |pool| pool.address.is_ipv4() == v4)
+    };
+    if of(true).count() > 1 || of(false).count() > 1 {
+        return Err(Failure::usage(
+            "peers get addresses of one network of each family",
+            "name one of IPv4 and one of IPv6 with --pool",
+        ));
+    }
+    common_networks(networks, pools)?;
+    unfit_networks(pools)
+}
+
 /// Refuses addresses of two gateways that cannot speak with each other.
 pub(super) fn unfit_addresses(local: IpAddr, remote: IpAddr, is_here: bool) -> Outcome {
     unfit_address(local)?;

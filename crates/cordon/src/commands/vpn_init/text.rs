@@ -7,6 +7,8 @@ use std::path::Path;
 use tunnel::config::Prefix;
 use vpn::config::DaemonConfig;
 
+use super::outside::Outside;
+
 use crate::failure::{Failure, OrHint as _, Outcome};
 
 /// One of two gateways.
@@ -14,14 +16,14 @@ pub(super) struct Side<'a> {
     pub(super) interface: &'a str,
     /// Address outside, and networks.
     pub(super) ours: (IpAddr, &'a [Prefix]),
-    pub(super) theirs: (IpAddr, &'a [Prefix]),
+    pub(super) theirs: (&'a Outside, &'a [Prefix]),
     /// Addresses of the gateway in its networks.
     pub(super) own: Vec<IpAddr>,
 }
 
 impl Side<'_> {
     pub(super) fn settings(&self) -> String {
-        let (ours, theirs) = (self.ours.0, self.theirs.0);
+        let (ours, theirs) = (self.ours.0, self.theirs.0.address);
         let mut text = head(&[
             "audit = { folder = \"journal\" }",
             "crash_secret = \"crash.secret\"",
@@ -33,7 +35,7 @@ impl Side<'_> {
             r#"
 [[connection]]
 name = "site-to-site"
-remote = "{theirs}"
+{}remote = "{theirs}"
 local_id = "{ours}"
 remote_id = "{theirs}"
 psk_file = "secret"
@@ -44,6 +46,7 @@ name = "net"
 local = {}
 remote = {}
 "#,
+            self.theirs.0.comment(),
             networks(self.ours.1),
             networks(self.theirs.1),
         );
@@ -56,7 +59,9 @@ pub(super) struct Gateway<'a> {
     pub(super) interface: &'a str,
     pub(super) name: &'a str,
     pub(super) networks: &'a [Prefix],
-    pub(super) pool: Prefix,
+    pub(super) pools: &'a [Prefix],
+    /// Whether peers may come by IPv4 and by IPv6.
+    pub(super) both_families: bool,
     /// Setting and value that say where the revocation list of devices is.
     pub(super) lists: (&'a str, &'a str),
 }
@@ -68,6 +73,11 @@ impl Gateway<'_> {
             "crash_secret = \"crash.secret\"",
         ]);
         let own: Vec<IpAddr> = self.networks.iter().filter_map(host_of).collect();
+        if self.both_families {
+            text.push_str(
+                "\n[path]\n# Peers come by IPv6 and by IPv4.\nlisten = \"::\"\ndual_stack = true\n",
+            );
+        }
         interface(&mut text, self.interface, &own);
         let (setting, list) = self.lists;
         let _ = write!(
@@ -97,7 +107,7 @@ name = "net"
 local = {}
 "#,
             quoted(list),
-            networks(&[self.pool]),
+            networks(self.pools),
             quoted(self.name),
             networks(self.networks),
         );
@@ -144,7 +154,7 @@ impl GatewayFile {
 pub(super) struct Client<'a> {
     pub(super) interface: &'a str,
     pub(super) gateway: &'a GatewayFile,
-    pub(super) address: IpAddr,
+    pub(super) address: &'a Outside,
     /// File with key and certificates.
     pub(super) identity: &'a str,
     /// File with the passphrase of the key.
@@ -156,7 +166,7 @@ pub(super) struct Client<'a> {
 impl Client<'_> {
     pub(super) fn settings(&self) -> String {
         let mut text = head(&[]);
-        if self.address.is_ipv6() {
+        if self.address.address.is_ipv6() {
             text.push_str("\n[path]\nlisten = \"::\"\n");
         }
         interface(&mut text, self.interface, &[]);
@@ -169,12 +179,13 @@ impl Client<'_> {
             r#"
 [[connection]]
 name = "gateway"
-remote = "{}"
+{}remote = "{}"
 remote_id = {}
 certificate = {identity}
 key = {identity}
 "#,
-            self.address,
+            self.address.comment(),
+            self.address.address,
             quoted(&self.gateway.name),
             identity = quoted(self.identity),
         );
@@ -276,17 +287,6 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// A network for peers' addresses that has nothing in common with others.
-pub(super) fn free_pool(taken: &[Prefix]) -> Option<Prefix> {
-    let candidates = (0..=255_u8).map(|number| Prefix {
-        address: IpAddr::from([10, 9, number, 0]),
-        bits: 24,
-    });
-    let mut free =
-        candidates.filter(|pool| !taken.iter().any(|network| vpn::host::common(pool, network)));
-    free.next()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,7 +301,7 @@ mod tests {
         let side = Side {
             interface: "cordon0",
             ours: ("2001:db8::1".parse().unwrap(), &ours),
-            theirs: ("2001:db8::2".parse().unwrap(), &theirs),
+            theirs: (&"2001:db8::2".parse().unwrap(), &theirs),
             own: ours.iter().filter_map(host_of).collect(),
         };
         let config: DaemonConfig = toml::from_str(&side.settings()).unwrap();
@@ -321,13 +321,16 @@ mod tests {
             interface: "cordon0",
             name: "a\"\nremote_id = \"b",
             networks: &networks,
-            pool: "10.9.0.0/24".parse().unwrap(),
+            pools: &nets(&["10.9.0.0/24", "fd09::/64"]),
+            both_families: true,
             lists: ("crls", "/a \"b\"/devices.crl"),
         };
         let text = gateway.settings();
         let config: DaemonConfig = toml::from_str(&text).unwrap();
         assert_eq!(config.connection[0].local_id.as_deref(), Some(gateway.name));
         assert_eq!(config.connection[0].remote_id, "any");
+        assert!(config.path.dual_stack && config.path.listen.is_ipv6());
+        assert_eq!(config.pool[0].addresses.len(), 2);
         let known = GatewayFile {
             name: gateway.name.to_owned(),
             networks: networks.clone(),
@@ -335,7 +338,7 @@ mod tests {
         let client = Client {
             interface: "cordon0",
             gateway: &known,
-            address: "192.0.2.1".parse().unwrap(),
+            address: &"192.0.2.1".parse().unwrap(),
             identity: "device.pem",
             passphrase: None,
             list: Some("http://pki.example.org/crl/services.crl".into()),
@@ -362,22 +365,12 @@ mod tests {
                 interface: "cordon0",
                 name,
                 networks: &networks,
-                pool: "10.9.0.0/24".parse().unwrap(),
+                pools: &nets(&["10.9.0.0/24"]),
+                both_families: false,
                 lists: ("crls", "/devices.crl"),
             };
             let read = GatewayFile::read(&gateway.settings(), Path::new("vpn.toml"));
             assert!(read.is_err(), "{name}");
         }
-    }
-
-    #[test]
-    fn pool_has_nothing_in_common_with_the_networks() {
-        let free = |taken: &[&str]| free_pool(&nets(taken)).map(|pool| prefix(&pool));
-        assert_eq!(free(&["10.2.0.0/16"]).unwrap(), "10.9.0.0/24");
-        assert_eq!(
-            free(&["10.9.0.0/23", "10.9.2.7/32"]).unwrap(),
-            "10.9.3.0/24"
-        );
-        assert_eq!(free(&["10.0.0.0/8"]), None);
     }
 }
