@@ -79,6 +79,10 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             common_name: format!("OCSP signer of {kind}"),
             ..base
         },
+        Profile::CmpSigner => Subject {
+            common_name: "CMP signer".into(),
+            ..base
+        },
         Profile::ServiceRecipient => Subject {
             common_name: "centre intake".into(),
             ..base
