@@ -5,7 +5,7 @@ import sqlite3
 import time
 
 from tests.cmp_message import (CERT_CONF, PKI_CONF, P10CR, Answer, Secret, explicit, integer, message, octets, oid, post, read, sequence)
-from tests.harness import ROOT, Site, contains, cordon, equal, free_port
+from tests.harness import ROOT, Site, contains, cordon, cordon_json, equal, free_port
 from tests.harness import run as execute
 from tests.requests import enrol, make_csr, openssl
 
@@ -69,8 +69,8 @@ def sealed(site):
 
 
 def events(site):
-    lines = [line for file in sorted((site.data / "audit").rglob("*.jsonl")) for line in file.read_text().splitlines()]
-    return [json.loads(line) for line in lines]
+    shown = cordon_json("audit", "show", site.data / "audit" / "log", "--last", 1_000_000)
+    return [entry["leaf"]["event"] for entry in shown["entries"]]
 
 
 def run(suite):
@@ -237,14 +237,14 @@ def run(suite):
         site.ask("registry", "suspend", "--device", "phone-1")
         client.refused("notAuthorized", "kur", *both, "-newkey", client.key("phone-third"), part="is suspended")
         site.ask("registry", "resume", "--device", "phone-1")
-        client.refused("badRequest", "rr", *both, "-revreason", "6")
-        client.ask("rr", *both, "-revreason", "1")
+        client.refused("badRequest", "rr", *both, "-oldcert", newer, "-revreason", "6")
+        client.ask("rr", *both, "-oldcert", newer, "-revreason", "1")
         crl = site.folder / "devices.crl"
         execute("curl", "--silent", "--fail", "--output", crl, f"http://127.0.0.1:{public}/crl/devices.crl")
         serial = openssl("x509", "-in", newer, "-noout", "-serial").strip().split("=")[1]
         contains(openssl("crl", "-inform", "DER", "-in", crl, "-noout", "-text"), serial)
         for command in ("kur", "rr"):
-            given = ("-newkey", client.key("phone-third")) if command == "kur" else ()
+            given = ("-newkey", client.key("phone-third")) if command == "kur" else ("-oldcert", newer)
             client.refused("certRevoked", command, *both, *given)
 
     with suite.case("where approvals are required, an approved invitation enrols, and nobody revokes by message alone"):
@@ -263,7 +263,7 @@ def run(suite):
         fifth = client.key("fifth")
         mine = client.ask("ir", *by_code("clerk-5", out.read_text().strip()), "-newkey", fifth, "-subject", "/CN=x")
         contains(subject(mine), "UID=clerk-5")
-        client.refused("notAuthorized", "rr", *by_certificate(mine, fifth), part="on approved requests only")
+        client.refused("notAuthorized", "rr", *by_certificate(mine, fifth), "-oldcert", mine, part="on approved requests only")
 
     with suite.case("the log has every act and every refusal, as for EST"):
         site.stop()
