@@ -468,7 +468,10 @@ mod tests {
                 "[enrolment]\ncmp = \"http\"\n",
                 "cordon.toml:2: enrolment.cmp is \"http\", which takes",
             ),
-            ("[enrolment]\ncmp = true\n", "cordon.toml:2:7: invalid type"),
+            (
+                "[enrolment]\ncmp = true\n",
+                "cordon.toml:2:7: wanted string",
+            ),
             (
                 "[revocation]\nshards = 257\n",
                 "cordon.toml:2: revocation.shards must be at most 256",

@@ -18,9 +18,8 @@ use store::{ClockBehind, StoreError};
 use time::OffsetDateTime;
 
 use crate::ceremony::CeremonyError;
-use crate::cmp::CmpRefusal;
 use crate::holders::{HolderRefused, HolderState};
-use crate::{MAX_INVITATION_HOURS, RequestError};
+use crate::{CmpRefusal, MAX_INVITATION_HOURS, RequestError};
 
 /// Why the registry could not do what it was told.
 #[derive(Debug, thiserror::Error)]

@@ -9,11 +9,11 @@ use pki::profile::{CaKind, Profile};
 use store::sqlx::{self, FromRow, Row as _, Sqlite, SqlitePool, Transaction, sqlite::SqliteRow};
 use time::{Duration, OffsetDateTime};
 
-use crate::cmp::SealingKey;
 use crate::codes::{OneTimeCode, check_device_name, verifier};
 use crate::error::noun;
 use crate::holders::{self, HolderRefused, HolderState};
 use crate::requests::{check_invitation, profile};
+use crate::sealing::SealingKey;
 use crate::{Registry, RegistryError, Warrant};
 
 /// Random bytes in the identifier of an invitation.

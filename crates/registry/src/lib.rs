@@ -80,6 +80,7 @@ mod records;
 mod requests;
 mod revoke;
 mod schema;
+mod sealing;
 mod validated;
 mod warrant;
 
@@ -110,6 +111,7 @@ use crate::validated::ValidatedPaths;
 
 pub use self::admission::Admitted;
 pub use self::authorities::{Delivery, Installed};
+pub use self::cmp::CmpRefusal;
 pub use self::codes::OneTimeCode;
 pub use self::completeness::{Completeness, CompletenessReport, Gap};
 pub use self::config::{

@@ -12,8 +12,8 @@ use x509_cert::Certificate;
 use x509_cert::ext::Extensions;
 use x509_cert::ext::pkix::CrlReason;
 
+use super::message::{BodyKind, Message, MessageError};
 use super::wire::{CertStatus, RevDetails};
-use super::{BodyKind, Message, MessageError};
 use crate::crl::RevocationReason;
 use crate::crmf::{self, CertificateId};
 use crate::csr::CsrError;

@@ -4,8 +4,9 @@ use const_oid::ObjectIdentifier;
 use der::{Decode, Encode};
 use x509_cert::Certificate;
 
-use super::mac::{ID_PBM, ID_PBMAC1};
-use super::{FailureInfo, Mac, MacError, Message};
+use super::failure::FailureInfo;
+use super::mac::{ID_PBM, ID_PBMAC1, Mac, MacError};
+use super::message::Message;
 use crate::key::{self, VerifyError};
 
 /// Protection of a message.

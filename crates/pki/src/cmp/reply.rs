@@ -7,8 +7,10 @@ use x509_cert::Certificate;
 use x509_cert::ext::pkix::SubjectKeyIdentifier;
 use x509_cert::ext::pkix::name::GeneralName;
 
+use super::failure::FailureInfo;
+use super::mac::Mac;
+use super::message::{BodyKind, Message};
 use super::wire::{Header, ID_IMPLICIT_CONFIRM, InfoTypeAndValue, StatusInfo, explicit, sequence};
-use super::{BodyKind, FailureInfo, Mac, Message, nobody};
 use crate::key::{KeyError, Signer};
 
 const ACCEPTED: u8 = 0;
@@ -181,4 +183,9 @@ fn certificates(all: &[Certificate]) -> der::Result<Vec<u8>> {
     let all: Vec<Vec<u8>> = all.iter().map(Encode::to_der).collect::<Result<_, _>>()?;
     let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
     sequence(&all)
+}
+
+/// The name of somebody without one: an empty directory name.
+fn nobody() -> GeneralName {
+    GeneralName::DirectoryName(x509_cert::name::RdnSequence::default())
 }

@@ -1,13 +1,14 @@
 //! Who has sent a message: by the code of an invitation, or by a certificate.
 
-use pki::cmp::{BodyKind, Envelope, Mac, Message, Protection, ProtectionError, SecretProtection};
+use pki::cmp::{BodyKind, Envelope, Message, Protection, ProtectionError, SecretProtection};
 use pki::path::Purpose;
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::transactions::Waiting;
-use super::{CLOCK_WINDOW, CmpRefusal};
+use super::bounds::CLOCK_WINDOW;
+use super::refusal::CmpRefusal;
+use super::transactions::{Kept, Waiting};
 use crate::admission::{Admitted, authority_of};
 use crate::invitations::{self, Stored};
 use crate::{EnrolError, Registry, RegistryError};
@@ -19,13 +20,6 @@ const CANDIDATES: u8 = 2;
 const NOBODY: &str = "no code has such letters";
 /// Names of senders at most, in bytes.
 const MAX_NAME: usize = 64;
-
-/// With what the answer is protected.
-#[derive(Clone)]
-pub(super) enum Kept {
-    Secret { mac: Mac, secret: Zeroizing<String> },
-    Signature,
-}
 
 /// The sender of a message that holds.
 pub(super) struct Peer {

@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use pki::cmp::MAX_MESSAGE;
 
-use super::CmpError;
+use super::respond::CmpError;
 use crate::Registry;
 use crate::est::Clock;
 

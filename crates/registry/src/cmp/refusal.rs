@@ -3,7 +3,7 @@
 use pki::cmp::{FailureInfo, MessageError, ProtectionError};
 use pki::csr::CsrError;
 
-use super::CLOCK_WINDOW;
+use super::bounds::{CLOCK_WINDOW, KEPT};
 use crate::{AdmissionError, EnrolError};
 
 /// Why a CMP message is not taken, whatever it asks for.
@@ -41,7 +41,7 @@ pub enum CmpRefusal {
         "this site revokes on approved requests only; hand one in with `cordon registry request new revoke`"
     )]
     ApprovalRequired,
-    #[error("{limit} messages were taken in {} minutes; try again later", super::transactions::KEPT.whole_minutes())]
+    #[error("{limit} messages were taken in {} minutes; try again later", KEPT.whole_minutes())]
     TooMany { limit: i64 },
 }
 

@@ -11,8 +11,10 @@ use store::sqlx;
 use time::OffsetDateTime;
 
 use super::authenticate::{Peer, Who, action};
+use super::bounds::random;
+use super::refusal::CmpRefusal;
 use super::transactions::Waiting;
-use super::{CmpRefusal, random};
+
 use crate::admission::{Admitted, authority_of, supersede_unused};
 use crate::invitations::{self, Forget};
 use crate::{EnrolError, Issued, Registry, RegistryError};
@@ -108,7 +110,7 @@ impl Registry {
             }
             Who::Confirming => return Err(CmpRefusal::Unsupported.into()),
         };
-        let nonce = random().map_err(|_| RegistryError::Random)?;
+        let nonce = random()?;
         let confirmed = message.wants_implicit_confirm();
         let invitation = match &peer.who {
             Who::Invited(invitation) => Some(invitation.id.clone()),

@@ -4,24 +4,22 @@ use std::collections::VecDeque;
 
 use audit::Actor;
 use pki::Certificate;
+use pki::cmp::Mac;
 use pki::profile::CaKind;
 use store::sqlx;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
-use super::CmpRefusal;
-use super::authenticate::Kept;
+use super::bounds::{CONFIRM_WITHIN, KEPT, MOST_KEPT, MOST_WAITING, MOST_WAITING_OF_ONE};
+use super::refusal::CmpRefusal;
 use crate::{EnrolError, Registry};
 
-/// How long a message is remembered: one that is ahead of our clock may come again until twice the window is over.
-pub(super) const KEPT: Duration = Duration::minutes(15);
-/// Transactions of one certificate or invitation in that time. Our choice: a device that loses every answer asks once a
-/// minute and gets through.
-const MOST_KEPT: i64 = 20;
-/// How long a certificate waits to be confirmed; it is good without.
-const CONFIRM_WITHIN: Duration = Duration::minutes(5);
-/// Transactions that wait, of all and of one sender; the oldest gives way.
-const MOST_WAITING: usize = 2048;
-const MOST_WAITING_OF_ONE: usize = 4;
+/// With what the answer is protected.
+#[derive(Clone)]
+pub(super) enum Kept {
+    Secret { mac: Mac, secret: Zeroizing<String> },
+    Signature,
+}
 
 /// A certificate that its holder has not confirmed.
 pub(super) struct Waiting {
@@ -139,6 +137,7 @@ mod tests {
     use pki::key::{KeyAlgorithm, PrivateKey};
     use pki::name::Subject;
     use pki::profile::Profile;
+    use time::Duration;
 
     use super::*;
 

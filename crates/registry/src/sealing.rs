@@ -24,7 +24,7 @@ pub(crate) struct SealingKey(LessSafeKey);
 
 impl SealingKey {
     /// Reads the key's file; makes it where there is none. Blocks for key derivation.
-    pub(super) fn open(
+    pub(crate) fn open(
         directory: &Path,
         config: &Config,
         passphrase: &Passphrase,
@@ -72,7 +72,7 @@ impl SealingKey {
     }
 
     /// The code that [`Self::seal`] took.
-    pub(super) fn unseal(
+    pub(crate) fn unseal(
         &self,
         sealed: &[u8],
         id: &str,
