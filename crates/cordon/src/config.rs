@@ -137,7 +137,7 @@ pub(crate) struct Listen {
     /// The portal and the people's HTTP interface.
     pub(crate) portal: SocketAddr,
     pub(crate) intake: SocketAddr,
-    /// Enrolment (EST) and revocation lists.
+    /// Enrolment (EST, CMP) and revocation lists.
     pub(crate) enrolment: SocketAddr,
     /// Revocation lists and OCSP by plain HTTP, for those outside; they are signed. Without it nothing listens.
     pub(crate) public: Option<SocketAddr>,
@@ -174,6 +174,20 @@ pub(crate) struct Intake {
 pub(crate) struct Enrolment {
     /// Days after its end in which a certificate still renews itself, if it is the newest of its device.
     pub(crate) expired_grace_days: u32,
+    /// Whether devices and people enrol over CMP too, and by which listeners.
+    pub(crate) cmp: Cmp,
+}
+
+/// Where CMP is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cmp {
+    #[default]
+    Off,
+    /// By the enrolment listener.
+    Https,
+    /// By the public listener, too, without TLS: messages are protected by themselves, and can be read on the way.
+    Http,
 }
 
 /// Revocation lists for others.
@@ -240,6 +254,7 @@ impl Default for Enrolment {
         let days = registry::RENEWAL_GRACE.whole_days();
         Self {
             expired_grace_days: u32::try_from(days).unwrap_or(0),
+            cmp: Cmp::Off,
         }
     }
 }
@@ -338,6 +353,10 @@ impl Config {
         if self.enrolment.expired_grace_days > MAX_GRACE_DAYS {
             let problem = format!("must be at most {MAX_GRACE_DAYS}, a certificate's life");
             return Some(("enrolment.expired_grace_days", problem));
+        }
+        if self.enrolment.cmp == Cmp::Http && self.listen.public.is_none() {
+            let problem = "is \"http\", which takes an address in listen.public".to_owned();
+            return Some(("enrolment.cmp", problem));
         }
         if self.revocation.shards.get() > registry::MAX_CRL_SHARDS {
             let problem = format!("must be at most {}", registry::MAX_CRL_SHARDS);
@@ -444,6 +463,14 @@ mod tests {
             (
                 "[registration]\nconfirm_hours = 0\n",
                 "cordon.toml:2: registration.confirm_hours makes no sense",
+            ),
+            (
+                "[enrolment]\ncmp = \"http\"\n",
+                "cordon.toml:2: enrolment.cmp is \"http\", which takes",
+            ),
+            (
+                "[enrolment]\ncmp = true\n",
+                "cordon.toml:2:7: wanted string",
             ),
             (
                 "[revocation]\nshards = 257\n",

@@ -254,7 +254,7 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
             clearance,
             hours,
         } => code(site, &device, clearance, hours, who, now).await,
-        Request::Invite(order) => registration::invite(site, order, who, now).await,
+        Request::Invite { order, cmp } => registration::invite(site, order, cmp, who, now).await,
         Request::Import { people, enable } => {
             let imported = administration::import(site, &people, enable, who.clone(), now).await?;
             Ok(json!({

@@ -28,6 +28,8 @@ struct Held {
     bundle: KeyPair,
     /// Certificates of those who sign OCSP responses.
     ocsp: BTreeMap<CaKind, Certificate>,
+    /// Certificate of whoever signs CMP answers, where CMP is on.
+    cmp: Option<Certificate>,
     /// What the server hands out about its certificate.
     staple: Option<Arc<[u8]>>,
     /// Newest first.
@@ -71,6 +73,10 @@ impl Credentials {
         for kind in CaKind::ALL {
             ocsp.insert(kind, sign_ocsp(registry, kind, keys.ocsp(kind).await?)?);
         }
+        let cmp = match registry.speaks_cmp() {
+            true => Some(sign_cmp(registry, keys.cmp().await?)),
+            false => None,
+        };
         let identity = ServerIdentity::new(&server.chain, &server.key).or_hint(
             "cannot use the server's certificate",
             "remove keys/server.* and restart",
@@ -80,6 +86,7 @@ impl Credentials {
             receipts: receipts.chain.clone(),
             bundle,
             ocsp,
+            cmp,
             staple: None,
             sealing: certificates(&sealing),
         };
@@ -183,6 +190,7 @@ impl Credentials {
             all.extend(held.sealing.first().map(|c| ("sealing", c.clone())));
             let ocsp = held.ocsp.iter();
             all.extend(ocsp.map(|(kind, c)| (ocsp_name(*kind), c.clone())));
+            all.extend(held.cmp.iter().map(|c| ("cmp", c.clone())));
             all
         })
     }
@@ -237,6 +245,10 @@ impl Credentials {
                         self.write(|held| held.ocsp.insert(kind, signer));
                     }
                 }
+                "cmp" => {
+                    let signer = sign_cmp(registry, keys.cmp().await?);
+                    self.write(|held| held.cmp = Some(signer));
+                }
                 _ => {
                     let sealing = keys.sealing().await?;
                     let certificates = certificates(&sealing);
@@ -265,6 +277,13 @@ fn sign_ocsp(registry: &Registry, kind: CaKind, pair: KeyPair) -> Outcome<Certif
         .set_ocsp_signer(kind, pair.key, &pair.chain)
         .or_hint("cannot use the key for OCSP responses", HINT)?;
     Ok(certificate)
+}
+
+/// Has the registry sign CMP answers with this pair; gives its certificate.
+fn sign_cmp(registry: &Registry, pair: KeyPair) -> Certificate {
+    let certificate = pair.chain.leaf().clone();
+    registry.set_cmp_signer(pair.key, pair.chain);
+    certificate
 }
 
 fn signer(pair: KeyPair) -> Signer {

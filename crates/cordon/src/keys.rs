@@ -87,6 +87,13 @@ impl KeyFolder<'_> {
             .await
     }
 
+    /// The pair that signs CMP answers.
+    pub(crate) async fn cmp(&self) -> Outcome<KeyPair> {
+        let subject = Subject::new("CMP responder");
+        self.pair("cmp", Profile::CmpSigner, subject, &[], true)
+            .await
+    }
+
     /// The pairs that blocks are sealed to, the newest first.
     pub(crate) async fn sealing(&self) -> Outcome<Vec<RecipientKey>> {
         let mut number = 1;

@@ -58,6 +58,9 @@ pub(crate) enum RequestOrder {
     CarryOut {
         id: String,
         seen: u64,
+        /// The code of an invitation is also for CMP.
+        #[serde(default)]
+        cmp: bool,
     },
 }
 

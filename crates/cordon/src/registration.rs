@@ -57,8 +57,8 @@ pub(crate) async fn carry_out(
             make(site, giver, (&id, seen), step, now).await?;
             show(site, &id).await
         }
-        RequestOrder::CarryOut { id, seen } => {
-            let carried = carry(site, giver, (&id, seen), now).await?;
+        RequestOrder::CarryOut { id, seen, cmp } => {
+            let carried = carry(site, giver, (&id, seen), cmp, now).await?;
             let mut value = show(site, &id).await?;
             let Some(fields) = value.as_object_mut() else {
                 return Ok(value);

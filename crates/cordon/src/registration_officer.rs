@@ -174,7 +174,7 @@ impl RegistrationOfficer {
                         "use `cordon registry request carry-out ID --seen VERSION --out FILE`";
                     return self.outcome(Err(Failure::new(what, hint))).await;
                 }
-                let issued = registration::carry(site, giver, seen, now).await;
+                let issued = registration::carry(site, giver, seen, false, now).await;
                 return self.outcome(issued.map(drop)).await;
             }
             RequestStep::Submit => StepOrder::Submit,

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::backend::PortalBackend;
+use crate::config::Cmp;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
 use crate::listener::{self, DEVICES, Listener, PEOPLE};
@@ -93,11 +94,7 @@ impl Running {
                 name: "enrolment",
                 socket: enrolment,
                 tls: Some(enrolment_tls(site)?),
-                router: registry::est::router(
-                    site.registry.with_people(people(site)),
-                    Arc::new(OffsetDateTime::now_utc),
-                )
-                .layer(timeout()),
+                router: enrolment_router(site),
                 bounds,
                 deadlines: DEVICES,
                 metrics: counters.clone(),
@@ -112,20 +109,14 @@ impl Running {
                 metrics: counters.clone(),
             },
         ];
-        listeners.extend(public.map(|socket| {
-            Listener {
-                name: "public",
-                socket,
-                tls: None,
-                router: registry::est::public_router(
-                    site.registry.clone(),
-                    Arc::new(OffsetDateTime::now_utc),
-                )
-                .layer(timeout()),
-                bounds,
-                deadlines: PEOPLE,
-                metrics: counters,
-            }
+        listeners.extend(public.map(|socket| Listener {
+            name: "public",
+            socket,
+            tls: None,
+            router: public_router(site),
+            bounds,
+            deadlines: PEOPLE,
+            metrics: counters,
         }));
         let mut tasks = JoinSet::new();
         for listener in listeners {
@@ -251,6 +242,33 @@ fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
         .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
+/// EST, lists and OCSP; CMP where it is on.
+fn enrolment_router(site: &Site) -> Router {
+    let registry = site.registry.with_people(people(site));
+    let est = registry::est::router(registry, Arc::new(OffsetDateTime::now_utc));
+    match site.config.enrolment.cmp {
+        Cmp::Off => est,
+        Cmp::Https | Cmp::Http => est.merge(cmp_router(site)),
+    }
+    .layer(timeout())
+}
+
+/// Lists and OCSP; CMP where it is answered without TLS.
+fn public_router(site: &Site) -> Router {
+    let registry = site.registry.clone();
+    let lists = registry::est::public_router(registry, Arc::new(OffsetDateTime::now_utc));
+    match site.config.enrolment.cmp {
+        Cmp::Off | Cmp::Https => lists,
+        Cmp::Http => lists.merge(cmp_router(site)),
+    }
+    .layer(timeout())
+}
+
+fn cmp_router(site: &Site) -> Router {
+    let registry = site.registry.with_people(people(site));
+    registry::cmp::router(registry, Arc::new(OffsetDateTime::now_utc))
+}
+
 /// The directory, for people who enrol: who is disabled there, or has fewer rights, gets nothing.
 fn people(site: &Site) -> registry::PersonLookup {
     let site = site.clone();
@@ -330,6 +348,9 @@ async fn housekeeping(site: Site, gate: Arc<Gate>, stop: CancellationToken) -> O
         site.centre.intake().record_counted_refusals().await;
         if let Err(error) = site.registry.record_counted_refusals(now).await {
             tracing::error!(%error, "refused enrolments are not recorded");
+        }
+        if let Err(error) = site.registry.forget_codes(now).await {
+            tracing::error!(%error, "codes that are over are not deleted");
         }
         match site.centre.intake().sweep(now).await {
             Ok(0) => {}

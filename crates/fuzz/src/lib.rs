@@ -20,6 +20,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("accelerator", targets::accelerator::run),
     ("block", targets::block::run),
     ("certificates", targets::certificates::run),
+    ("cmp_message", targets::cmp_message::run),
     ("cms", targets::cms::run),
     ("ibc_container", targets::ibc_container::run),
     ("ike_daemon", targets::ike_daemon::run),

@@ -3,6 +3,7 @@
 pub mod accelerator;
 pub mod block;
 pub mod certificates;
+pub mod cmp_message;
 pub mod cms;
 pub mod ibc_container;
 pub mod ike_daemon;

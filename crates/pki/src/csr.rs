@@ -14,6 +14,7 @@ use const_oid::db::rfc5912::{
     ECDSA_WITH_SHA_256, ID_CE_SUBJECT_ALT_NAME, ID_EC_PUBLIC_KEY, ID_EXTENSION_REQ, SECP_256_R_1,
 };
 
+use crate::crmf;
 use crate::extension::{extension, find};
 use crate::key::{self, KeyAlgorithm, KeyError, Signer};
 use crate::name::{AltName, NameError, Subject};
@@ -56,9 +57,36 @@ pub enum CsrError {
     /// The request is not signed with the key it names.
     #[error("certification request does not prove possession of the key")]
     NotProven(#[source] key::VerifyError),
+    /// No signature with the key is there at all.
+    #[error("certification request is not signed with its key")]
+    NoProof,
+    /// Key or subject is missing.
+    #[error("certification request names no key or no subject")]
+    Incomplete,
     /// The private key could not sign.
     #[error("cannot sign the certification request")]
     Sign(#[source] KeyError),
+}
+
+/// A request in one of its formats, whose proof of possession is not verified yet.
+#[derive(Clone, Copy)]
+pub enum CertificationRequest<'a> {
+    /// PKCS#10, in DER.
+    Pkcs10(&'a [u8]),
+    Crmf(&'a crmf::Request<'a>),
+}
+
+impl CertificationRequest<'_> {
+    /// Verifies that the request is signed with its key.
+    ///
+    /// # Errors
+    /// [`CsrError`], one variant per reason.
+    pub fn verify(self) -> Result<Csr, CsrError> {
+        match self {
+            Self::Pkcs10(der) => parse_and_verify(der),
+            Self::Crmf(request) => request.verify(),
+        }
+    }
 }
 
 /// Builds a request in DER, signed with `key`.

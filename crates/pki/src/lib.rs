@@ -6,7 +6,7 @@
 //! profiles of the two-level hierarchy ([`profile`], [`issue`]), revocation lists ([`crl`]) and the
 //! shared revocation status ([`status`]), OCSP responses and a client for them ([`ocsp`]), validation of a peer's chain down to an
 //! [`path::Identity`] with its clearance ([`path`]), TLS configurations built on that ([`tls`]), and
-//! the formats in which keys and certificates travel ([`csr`], [`pkcs7`], [`pkcs12`], [`file`]).
+//! the formats in which keys and certificates travel ([`csr`], [`crmf`], [`cmp`], [`pkcs7`], [`pkcs12`], [`file`]).
 //!
 //! It is *not* a registration authority: who gets which certificate, and the memory of what was
 //! issued, is the business of the crate `registry`. Nothing here opens a socket, starts a thread or
@@ -70,7 +70,9 @@
 
 pub mod cert;
 pub mod clearance;
+pub mod cmp;
 pub mod crl;
+pub mod crmf;
 pub mod csr;
 mod extension;
 pub mod file;

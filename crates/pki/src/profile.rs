@@ -93,13 +93,15 @@ pub enum Profile {
     ServiceRecipient,
     /// Whoever signs OCSP responses for this authority (RFC 6960, section 4.2.2.2).
     OcspSigner(CaKind),
+    /// Whoever signs CMP answers (RFC 9810, section 4.5).
+    CmpSigner,
     /// Whoever signs the transcript of a ceremony: certified by the root, with a key of that day.
     CeremonySigner,
 }
 
 impl Profile {
     /// Every profile, for tests and listings.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Root,
         Self::IssuingCa(CaKind::Users),
         Self::IssuingCa(CaKind::Devices),
@@ -120,6 +122,7 @@ impl Profile {
         Self::OcspSigner(CaKind::Users),
         Self::OcspSigner(CaKind::Devices),
         Self::OcspSigner(CaKind::Services),
+        Self::CmpSigner,
         Self::CeremonySigner,
     ];
 
@@ -140,6 +143,7 @@ impl Profile {
             | Self::Gateway
             | Self::ServiceSigner
             | Self::TrustBundleSigner
+            | Self::CmpSigner
             | Self::ServiceRecipient => Some(CaKind::Services),
             Self::OcspSigner(kind) => Some(kind),
         }
@@ -186,9 +190,11 @@ impl Profile {
             Self::Server | Self::Gateway | Self::VpnDevice if key.is_rsa() => {
                 DigitalSignature | KeyEncipherment
             }
-            Self::Server | Self::Gateway | Self::VpnDevice | Self::OcspSigner(_) => {
-                DigitalSignature.into()
-            }
+            Self::Server
+            | Self::Gateway
+            | Self::VpnDevice
+            | Self::OcspSigner(_)
+            | Self::CmpSigner => DigitalSignature.into(),
             Self::ServiceRecipient if key.is_rsa() => KeyEncipherment.into(),
             Self::ServiceRecipient if key.is_ecdh() => KeyAgreement.into(),
             Self::ServiceRecipient => return None,
@@ -224,6 +230,7 @@ impl Profile {
             Self::Server => vec![eku::SERVER_AUTH],
             Self::Gateway => vec![eku::SERVER_AUTH, eku::CLIENT_AUTH],
             Self::OcspSigner(_) => vec![eku::OCSP_SIGNING],
+            Self::CmpSigner => vec![eku::CMC_CA],
             Self::CeremonySigner => vec![eku::DOCUMENT_SIGNING],
             Self::ServiceSigner => vec![eku::EMAIL_PROTECTION, eku::RECEIPT_SIGNING],
             Self::TrustBundleSigner => vec![eku::EMAIL_PROTECTION, eku::TRUST_BUNDLE_SIGNING],
@@ -248,6 +255,7 @@ impl fmt::Display for Profile {
             Self::Server => f.write_str("server"),
             Self::Gateway => f.write_str("gateway"),
             Self::OcspSigner(kind) => write!(f, "{kind} OCSP signer"),
+            Self::CmpSigner => f.write_str("CMP signer"),
             Self::CeremonySigner => f.write_str("ceremony signer"),
             Self::ServiceSigner => f.write_str("service signer"),
             Self::TrustBundleSigner => f.write_str("trust bundle signer"),

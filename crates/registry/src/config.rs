@@ -75,6 +75,7 @@ impl Lifetimes {
             | Profile::Gateway
             | Profile::ServiceSigner
             | Profile::TrustBundleSigner
+            | Profile::CmpSigner
             | Profile::ServiceRecipient => self.service,
             Profile::OcspSigner(_) => self.ocsp_signer,
             // Not issued here: ceremonies have a time of their own.
@@ -131,6 +132,9 @@ pub struct Config {
     /// How long after its end a device's or gateway's certificate still renews itself over EST, if it is
     /// its newest. Zero: never.
     pub renewal_grace: Duration,
+    /// Whether CMP is spoken: [`Registry::cmp_response`](crate::Registry::cmp_response) answers, and invitations may keep
+    /// their secret for it. Off unless it is switched on.
+    pub cmp: bool,
     /// Whether acts need approvals, and how many.
     pub registration: Registration,
     /// Bound of the users authority, fixed when the hierarchy is created.
@@ -159,6 +163,7 @@ impl Config {
             clock: ClockFloor::default(),
             disk: durable::real(),
             renewal_grace: RENEWAL_GRACE,
+            cmp: false,
             registration: Registration::default(),
             highest_user_clearance: Clearance::TopSecret,
             // What a device in the field can be stolen with.

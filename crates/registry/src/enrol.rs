@@ -3,7 +3,7 @@
 use audit::{Actor, Event, Outcome};
 use pki::cert;
 use pki::crl::RevocationReason;
-use pki::csr::{self, Csr};
+use pki::csr::{self, CertificationRequest, Csr};
 use pki::name::{AltName, Subject};
 use pki::path::Identity;
 use pki::profile::{CaKind, Profile, signs_evidence};
@@ -114,28 +114,48 @@ impl Registry {
         }
         let present = match self.admit_renewal(peer, now).await {
             Ok(present) => present,
-            Err(e) => {
-                let (kind, name) = match &e {
-                    AdmissionError::Holder(refused) => {
-                        (noun(refused.authority), refused.holder.clone())
-                    }
-                    _ => ("device", "unknown".to_owned()),
-                };
-                let e = EnrolError::from(e);
-                self.record_refusal("enrolment.renew", (kind, &name), &e, now)
-                    .await?;
-                return Err(e);
-            }
+            Err(e) => return Err(self.not_admitted("enrolment.renew", e, now).await),
         };
+        let csr = CertificationRequest::Pkcs10(csr);
+        self.renew_admitted(&present, peer, csr, now).await
+    }
+
+    /// Records that whoever showed a certificate is not let in.
+    pub(crate) async fn not_admitted(
+        &self,
+        action: &str,
+        e: AdmissionError,
+        now: OffsetDateTime,
+    ) -> EnrolError {
+        let (kind, name) = match &e {
+            AdmissionError::Holder(refused) => (noun(refused.authority), refused.holder.clone()),
+            _ => ("device", "unknown".to_owned()),
+        };
+        let e = EnrolError::from(e);
+        match self.record_refusal(action, (kind, &name), &e, now).await {
+            Ok(()) => e,
+            Err(fault) => fault.into(),
+        }
+    }
+
+    /// Certifies a new key of whoever was admitted with `peer`, as [`Self::reenrol`] says: the one place where renewals are
+    /// decided, whatever protocol they came by.
+    pub(crate) async fn renew_admitted(
+        &self,
+        present: &Admitted,
+        peer: &[CertificateDer<'_>],
+        csr: CertificationRequest<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
         let identity = present.identity();
         let authority = authority_of(identity);
         let (name, outcome) = match authority {
             CaKind::Users => {
-                let outcome = self.try_renew_invited(&present, csr, now).await;
+                let outcome = self.try_renew_invited(present, csr, now).await;
                 (identity.uid.clone().unwrap_or_default(), outcome)
             }
             _ => {
-                let outcome = self.try_reenrol(&present, peer, csr, now).await;
+                let outcome = self.try_reenrol(present, peer, csr, now).await;
                 (identity.common_name.clone(), outcome)
             }
         };
@@ -151,10 +171,10 @@ impl Registry {
         &self,
         present: &Admitted,
         peer: &[CertificateDer<'_>],
-        csr: &[u8],
+        csr: CertificationRequest<'_>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        let csr = csr::parse_and_verify(csr)?;
+        let csr = csr.verify()?;
         let identity = present.identity();
         let name = &identity.common_name;
         check_subject(&csr, name)?;

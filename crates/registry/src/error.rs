@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 
 use crate::ceremony::CeremonyError;
 use crate::holders::{HolderRefused, HolderState};
-use crate::{MAX_INVITATION_HOURS, RequestError};
+use crate::{CmpRefusal, MAX_INVITATION_HOURS, RequestError};
 
 /// Why the registry could not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -141,6 +141,12 @@ pub enum RegistryError {
     /// The configuration asks for a request with approvals.
     #[error("this site does nothing of the kind without approvals")]
     ApprovalRequired,
+    /// The configuration does not switch CMP on.
+    #[error("this site does not speak CMP")]
+    CmpOff,
+    /// The key that codes for CMP are kept under does not open one.
+    #[error("an invitation's code cannot be opened")]
+    Sealed,
     /// The act is not the one that was approved.
     #[error("the {0} is not what was approved")]
     NotCovered(&'static str),
@@ -278,6 +284,9 @@ pub enum EnrolError {
         /// How many are allowed.
         limit: u32,
     },
+    /// The CMP message is not taken.
+    #[error(transparent)]
+    Cmp(#[from] CmpRefusal),
     /// A fault on our side.
     #[error("registry failed")]
     Registry(#[source] RegistryError),
@@ -397,7 +406,7 @@ impl EnrolError {
             Self::NoRenewalsLeft { .. } => "no-renewals-left",
             Self::ServerKey(_) => "server-key",
             Self::KeyEncryption => "key-encryption",
-            Self::Csr(CsrError::NotProven(_)) => "not-proven",
+            Self::Csr(CsrError::NotProven(_) | CsrError::NoProof) => "not-proven",
             Self::Csr(CsrError::Key(_)) => "weak-key",
             Self::Csr(_) => "csr-refused",
             Self::OtherNames => "other-names",
@@ -408,6 +417,7 @@ impl EnrolError {
             Self::NotAdmitted(e) => e.code(),
             Self::Holder(refused) => refused.code(),
             Self::TooManyRenewals { .. } => "too-many-renewals",
+            Self::Cmp(refusal) => refusal.code(),
             Self::Registry(_) => "registry-failed",
         }
     }

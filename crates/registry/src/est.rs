@@ -367,6 +367,7 @@ fn enrol_refusal(e: &EnrolError) -> Response {
         | EnrolError::OtherNames
         | EnrolError::KeyInUse
         | EnrolError::ServerKey(_)
+        | EnrolError::Cmp(_)
         | EnrolError::KeyEncryption => StatusCode::BAD_REQUEST,
         EnrolError::NoCertificate
         | EnrolError::BadCertificate(_)

@@ -376,6 +376,7 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
         | Profile::TrustBundleSigner
         | Profile::ServiceRecipient
         | Profile::OcspSigner(_)
+        | Profile::CmpSigner
         | Profile::CeremonySigner => None,
     }
 }

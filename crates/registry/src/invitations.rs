@@ -13,6 +13,7 @@ use crate::codes::{OneTimeCode, check_device_name, verifier};
 use crate::error::noun;
 use crate::holders::{self, HolderRefused, HolderState};
 use crate::requests::{check_invitation, profile};
+use crate::sealing::SealingKey;
 use crate::{Registry, RegistryError, Warrant};
 
 /// Random bytes in the identifier of an invitation.
@@ -116,17 +117,44 @@ impl Registry {
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Invited, RegistryError> {
+        self.invite_with(invitation, None, warrant, now).await
+    }
+
+    /// The same for CMP: the code is also kept, encrypted, until it was used or is over, because a message authentication code
+    /// is verified with the secret itself and not with a digest of it.
+    ///
+    /// # Errors
+    /// As [`Self::invite`], and [`RegistryError::CmpOff`].
+    pub async fn invite_for_cmp(
+        &self,
+        invitation: &Invitation,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Invited, RegistryError> {
+        let sealing = self.inner.cmp.sealing().ok_or(RegistryError::CmpOff)?;
+        self.invite_with(invitation, Some(sealing), warrant, now)
+            .await
+    }
+
+    async fn invite_with(
+        &self,
+        invitation: &Invitation,
+        sealing: Option<&SealingKey>,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Invited, RegistryError> {
         invitation.check(&warrant)?;
         check_invitation(invitation.profile, invitation.hours, invitation.renewals)?;
         let turn = self.begin_warrant(&warrant, now).await?;
         let registry = self.on_behalf(&warrant);
-        let outcome = registry.invite_by(invitation, warrant, now).await;
-        self.end_warrant(turn, outcome).await
+        let outcome = registry.invite_by(invitation, sealing, warrant, now);
+        self.end_warrant(turn, outcome.await).await
     }
 
     async fn invite_by(
         &self,
         invitation: &Invitation,
+        sealing: Option<&SealingKey>,
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Invited, RegistryError> {
@@ -146,6 +174,10 @@ impl Registry {
         let id = hex::encode(bytes);
         let hours = Duration::hours(i64::from(invitation.hours));
         let expires_at = now.saturating_add(hours);
+        let sealed = match sealing {
+            Some(key) => Some(key.seal(code.as_str(), &id, &holder)?),
+            None => None,
+        };
         let request = warrant.approved().map(|approved| approved.request());
         let request = request.map(|request| request.id().0.clone());
         let mut tx = self.inner.sql.write().await?;
@@ -168,7 +200,7 @@ impl Registry {
         .await?;
         sqlx::query(
             "INSERT INTO invitations (id, authority, holder_id, verifier, profile, subject, clearance,
-                 renewals, request, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 renewals, request, expires_at, sealed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(&id)
         .bind(authority.name())
@@ -180,6 +212,7 @@ impl Registry {
         .bind(i64::from(invitation.renewals))
         .bind(request)
         .bind(expires_at.unix_timestamp())
+        .bind(sealed)
         .execute(&mut *tx)
         .await?;
         let resource = format!("{}/{holder}", noun(authority));
@@ -190,6 +223,9 @@ impl Registry {
             .with_detail("clearance", invitation.clearance.level())
             .with_detail("renewals", invitation.renewals)
             .with_detail("expires_at", expires_at.unix_timestamp());
+        if sealing.is_some() {
+            event = event.with_detail("cmp", true);
+        }
         if let Some(unit) = &invitation.subject.unit {
             event = event.with_detail("unit", unit.clone());
         }
@@ -232,6 +268,58 @@ pub(crate) async fn by_code(
         .bind(verifier(holder, code).as_ref())
         .fetch_optional(readers)
         .await?)
+}
+
+/// Invitations of this name whose codes are kept for CMP, with these: of a person and of a device, as names of both may be
+/// the same.
+pub(crate) async fn sealed(
+    readers: &SqlitePool,
+    holder: &str,
+    most: u8,
+) -> Result<Vec<(Stored, Vec<u8>)>, RegistryError> {
+    let query = "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
+        expires_at, used_spki, used_serial, sealed FROM invitations
+        WHERE holder_id = ? AND sealed IS NOT NULL ORDER BY rowid DESC LIMIT ?";
+    let rows: Vec<SqliteRow> = sqlx::query(query)
+        .bind(holder)
+        .bind(most)
+        .fetch_all(readers)
+        .await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        found.push((Stored::from_row(&row)?, row.try_get("sealed")?));
+    }
+    Ok(found)
+}
+
+/// Deletes the code that was kept for CMP: of one invitation, or of all that are over at `now`.
+pub(crate) async fn forget_sealed(
+    tx: &mut Transaction<'static, Sqlite>,
+    which: Forget<'_>,
+) -> Result<(), RegistryError> {
+    let (id, over) = match which {
+        Forget::Of(id) => (Some(id), None),
+        Forget::Over(now) => (None, Some(now.unix_timestamp())),
+    };
+    // First with zeros of the same length in its place, so that the page does not keep it.
+    for value in ["zeroblob(length(sealed))", "NULL"] {
+        let update = format!(
+            "UPDATE invitations SET sealed = {value}
+             WHERE sealed IS NOT NULL AND (id = ?1 OR expires_at <= ?2)"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(update))
+            .bind(id)
+            .bind(over)
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+/// See [`forget_sealed`].
+pub(crate) enum Forget<'a> {
+    Of(&'a str),
+    Over(OffsetDateTime),
 }
 
 pub(crate) async fn by_id(

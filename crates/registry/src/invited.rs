@@ -8,7 +8,7 @@
 
 use access::Role;
 use audit::{Actor, Event, Outcome};
-use pki::csr::{self, Csr, CsrError};
+use pki::csr::{self, CertificationRequest, Csr, CsrError};
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
@@ -57,15 +57,27 @@ impl Registry {
                 Err(e)
             }
             Ok(Presented::Invitation(invitation)) => {
-                let outcome = self.try_enrol_invited(&invitation, csr, now).await;
-                if let Err(e) = &outcome {
-                    let resource = (noun(invitation.authority), name);
-                    self.record_refusal("enrolment.enrol", resource, e, now)
-                        .await?;
-                }
-                outcome
+                let csr = CertificationRequest::Pkcs10(csr);
+                self.enrol_invited(&invitation, csr, now).await
             }
         }
+    }
+
+    /// Certifies the key of whoever has shown the code of `invitation`: the one place where that is decided, whatever
+    /// protocol it came by.
+    pub(crate) async fn enrol_invited(
+        &self,
+        invitation: &Stored,
+        csr: CertificationRequest<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        let outcome = self.try_enrol_invited(invitation, csr, now).await;
+        if let Err(e) = &outcome {
+            let resource = (noun(invitation.authority), invitation.holder.as_str());
+            self.record_refusal("enrolment.enrol", resource, e, now)
+                .await?;
+        }
+        outcome
     }
 
     /// Makes a key and certifies it, for whoever presents the name and code of an invitation that allows it. The key
@@ -151,7 +163,7 @@ impl Registry {
         })
     }
 
-    fn count_wrong_code(&self, name: &str) -> Result<(), EnrolError> {
+    pub(crate) fn count_wrong_code(&self, name: &str) -> Result<(), EnrolError> {
         let from = self
             .address
             .map_or_else(String::new, |address| audit::host_of(address).to_string());
@@ -174,11 +186,11 @@ impl Registry {
     async fn try_enrol_invited(
         &self,
         invitation: &Stored,
-        csr: &[u8],
+        csr: CertificationRequest<'_>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
         let subject = self.check_usable(invitation, now).await?;
-        let csr = csr::parse_and_verify(csr)?;
+        let csr = csr.verify()?;
         let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
         if let Some((used_spki, serial)) = &invitation.used {
             if *used_spki != spki {
@@ -288,10 +300,10 @@ impl Registry {
     pub(crate) async fn try_renew_invited(
         &self,
         present: &Admitted,
-        csr: &[u8],
+        csr: CertificationRequest<'_>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        let csr = csr::parse_and_verify(csr)?;
+        let csr = csr.verify()?;
         let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
         let identity = present.identity();
         let mut tx = self.inner.sql.write().await?;
@@ -406,7 +418,7 @@ impl Registry {
 
 impl EnrolError {
     /// What somebody with a wrong code is called in events: nobody knows who it is.
-    const fn claimed(&self) -> &'static str {
+    pub(crate) const fn claimed(&self) -> &'static str {
         match self {
             Self::Unauthorised => "device",
             _ => "person",
@@ -421,7 +433,7 @@ fn invited_by(invitation: &Stored) -> Invited {
     }
 }
 
-fn actor(invitation: &Stored) -> Actor {
+pub(crate) fn actor(invitation: &Stored) -> Actor {
     match invitation.authority {
         CaKind::Users => Actor::user(&invitation.holder, &invitation.subject.common_name),
         _ => Actor::device(&invitation.holder),

@@ -26,9 +26,10 @@
 //! |---|---|
 //! | `pki/root.pem`, `pki/root.key` | root certificate; its key, encrypted |
 //! | `pki/users-ca.pem`, `pki/users-ca.key`, … | issuing authorities; their keys, encrypted |
+//! | `pki/cmp.key` | key for the codes of invitations for CMP; encrypted |
 //! | `pki/crl/root.crl`, `pki/crl/users.crl`, … | newest revocation lists, DER |
 //! | `pki/crl/users-017.crl`, `…-delta.crl`, … | those of shards, and delta lists |
-//! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed), requests with their approvals |
+//! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed; those for CMP encrypted), requests with their approvals |
 //!
 //! # Example
 //!
@@ -61,6 +62,7 @@
 mod admission;
 mod authorities;
 pub mod ceremony;
+pub mod cmp;
 mod codes;
 mod completeness;
 mod config;
@@ -78,6 +80,7 @@ mod records;
 mod requests;
 mod revoke;
 mod schema;
+mod sealing;
 mod signing;
 mod validated;
 mod warrant;
@@ -102,12 +105,14 @@ use pool::{Pool, Share};
 use store::Sql;
 use time::OffsetDateTime;
 
+use crate::cmp::Cmp;
 use crate::lists::Lists;
 use crate::ocsp::Ocsp;
 use crate::validated::ValidatedPaths;
 
 pub use self::admission::Admitted;
 pub use self::authorities::{Delivery, Installed};
+pub use self::cmp::CmpRefusal;
 pub use self::codes::OneTimeCode;
 pub use self::completeness::{Completeness, CompletenessReport, Gap};
 pub use self::config::{
@@ -140,6 +145,8 @@ pub struct Registry {
     request: Option<String>,
     /// The directory, where people enrol.
     people: Option<PersonLookup>,
+    /// The protocol of the request that this clone serves, where events name it.
+    protocol: Option<&'static str>,
 }
 
 /// A person as the directory has her now.
@@ -172,6 +179,7 @@ struct Inner {
     validated: ValidatedPaths,
     status: StatusCache,
     ocsp: Ocsp,
+    cmp: Cmp,
     lists: Lists,
     /// Held while a step of a request is made.
     request_turn: tokio::sync::Mutex<()>,
@@ -344,6 +352,10 @@ impl Registry {
         let trust = TrustStore::new(std::slice::from_ref(&loaded.root), &intermediates)?
             .with_status(status.clone())
             .with_arc(config.arc);
+        let cmp = match config.cmp {
+            true => Cmp::open(directory, &config, issuing_passphrase)?,
+            false => Cmp::default(),
+        };
         let file = directory.join("registry.sqlite");
         let sql = Sql::open(&file, schema::MIGRATIONS).await?;
         let people = sql.with_own_readers(&file).await?;
@@ -359,6 +371,7 @@ impl Registry {
                 validated: ValidatedPaths::default(),
                 status,
                 ocsp: Ocsp::default(),
+                cmp,
                 lists: Lists::default(),
                 request_turn: tokio::sync::Mutex::default(),
                 overdue: std::sync::atomic::AtomicI64::default(),
@@ -373,6 +386,7 @@ impl Registry {
             address: None,
             request: None,
             people: None,
+            protocol: None,
         };
         registry.load_root_crl(now)?;
         // Steps of requests that the last run began and did not end.
@@ -395,6 +409,7 @@ impl Registry {
             address,
             request: None,
             people: self.people.clone(),
+            protocol: self.protocol,
         }
     }
 
@@ -494,6 +509,9 @@ impl Registry {
         let told = |mut event: Event| {
             if let Some(address) = self.address {
                 event = event.with_detail("address", address.to_string());
+            }
+            if let Some(protocol) = self.protocol {
+                event = event.with_detail("protocol", protocol);
             }
             match &self.request {
                 Some(request) => event.with_detail("request", request.clone()),

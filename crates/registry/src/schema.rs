@@ -27,6 +27,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 6,
         sql: V6,
     },
+    Migration {
+        version: 7,
+        sql: V7,
+    },
 ];
 
 const V1: &str = "
@@ -222,4 +226,22 @@ CREATE TABLE crl_bases (
     issued_at    INTEGER NOT NULL,
     PRIMARY KEY (authority, shard, number)
 ) STRICT;
+";
+
+/// Enrolment over CMP.
+const V7: &str = "
+-- The code of an invitation for CMP, encrypted; NULL for others, and once it was used or is over.
+ALTER TABLE invitations ADD COLUMN sealed BLOB;
+CREATE INDEX invitations_sealed ON invitations (holder_id) WHERE sealed IS NOT NULL;
+
+-- Messages that were taken, until their time is over: none is taken twice, also not after a restart.
+CREATE TABLE cmp_transactions (
+    sender       TEXT NOT NULL,        -- invitation or certificate
+    transaction_id BLOB NOT NULL,
+    nonce        BLOB NOT NULL,
+    seen_at      INTEGER NOT NULL,
+    PRIMARY KEY (sender, transaction_id)
+) STRICT;
+CREATE UNIQUE INDEX cmp_transactions_nonce ON cmp_transactions (sender, nonce);
+CREATE INDEX cmp_transactions_seen ON cmp_transactions (seen_at);
 ";

@@ -38,6 +38,9 @@ commands with which she uses it.")]
     Invite {
         #[command(flatten)]
         invited: Invited,
+        /// Also keep the code, encrypted, until it was used or is over: enrolment over CMP needs that.
+        #[arg(long)]
+        cmp: bool,
         #[command(flatten)]
         site: SiteArgs,
         /// File for the code; must not exist.

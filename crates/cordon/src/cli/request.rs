@@ -81,6 +81,9 @@ pub(crate) enum RequestCommand {
         /// File for the certificate and its issuer (PEM) or the code, of an act that gives one; must not exist.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Also keep the code of an invitation, encrypted, until it was used or is over: enrolment over CMP needs that.
+        #[arg(long, requires = "out")]
+        cmp: bool,
     },
     /// Write a request with its approvals and certificates, for others to check.
     #[command(after_help = "Example:

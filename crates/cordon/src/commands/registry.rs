@@ -29,11 +29,16 @@ pub(crate) async fn run(command: Registry, json: bool) -> Outcome {
             );
             super::print(json, &value, &summary)
         }
-        Registry::Invite { invited, site, out } => {
+        Registry::Invite {
+            invited,
+            cmp,
+            site,
+            out,
+        } => {
             let order = super::request::invite(invited)?;
             // Before the order, which voids the code that the person may have.
             let place = reserve(&out)?;
-            let mut value = ask(&site, Request::Invite(order)).await?;
+            let mut value = ask(&site, Request::Invite { order, cmp }).await?;
             let code = super::request::take_code(&mut value);
             super::request::write_code(place, &code.unwrap_or_default())?;
             let summary = format!(

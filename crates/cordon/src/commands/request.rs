@@ -58,7 +58,9 @@ pub(crate) async fn run(command: RequestCommand, json: bool) -> Outcome {
             step(objection.seen, StepOrder::Refuse { reason }, json).await
         }
         RequestCommand::Approve(seen) => approve(seen, json).await,
-        RequestCommand::CarryOut { seen, out } => carry_out(seen, out.as_deref(), json).await,
+        RequestCommand::CarryOut { seen, out, cmp } => {
+            carry_out(seen, out.as_deref(), cmp, json).await
+        }
         RequestCommand::Export { id, site, out } => {
             let value = show(&site, &id).await?;
             request_export::write(&value, &out)?;
@@ -181,7 +183,7 @@ pub(crate) fn request_of(value: &Value) -> Outcome<Request> {
     )
 }
 
-async fn carry_out(seen: Seen, out: Option<&Path>, json: bool) -> Outcome {
+async fn carry_out(seen: Seen, out: Option<&Path>, cmp: bool, json: bool) -> Outcome {
     let Seen { id, seen, site } = seen;
     if out.is_none() && text(&show(&site, &id).await?, "act") == "invite" {
         return Err(Failure::usage(
@@ -192,7 +194,7 @@ async fn carry_out(seen: Seen, out: Option<&Path>, json: bool) -> Outcome {
     // Before the order, which uses the approvals up.
     let place = out.map(|out| control::reserve(out).map(|place| (out, place)));
     let place = place.transpose()?;
-    let mut value = ask_for(&site, RequestOrder::CarryOut { id, seen }).await?;
+    let mut value = ask_for(&site, RequestOrder::CarryOut { id, seen, cmp }).await?;
     let mut summary = line(&value);
     let code = take_code(&mut value);
     if let Some((out, place)) = place {

@@ -37,7 +37,12 @@ pub(crate) enum Request {
         hours: u32,
     },
     /// Code by which somebody has a key of their own certified.
-    Invite(InviteOrder),
+    Invite {
+        order: InviteOrder,
+        /// Also for CMP.
+        #[serde(default)]
+        cmp: bool,
+    },
     /// Add or update people, one JSON object a line.
     Import {
         people: Zeroizing<String>,
@@ -169,14 +174,18 @@ impl Request {
                 ..
             }
             | Self::Code { .. }
-            | Self::Invite(InviteOrder {
-                holder: Holder::Device(_),
+            | Self::Invite {
+                order:
+                    InviteOrder {
+                        holder: Holder::Device(_),
+                        ..
+                    },
                 ..
-            })
+            }
             | Self::Openvpn(_) => Need::Registrar,
             // Who has a person's key made, or keeps persons out, can act as them or remove who watches.
             Self::IssueUser { .. }
-            | Self::Invite(_)
+            | Self::Invite { .. }
             | Self::Revoke { .. }
             | Self::Change { .. }
             | Self::Import { .. }
@@ -199,7 +208,7 @@ impl Request {
             Self::ListHolders => "list-holders",
             Self::ListCertificates => "list-certificates",
             Self::Code { .. } => "code",
-            Self::Invite(_) => "invite",
+            Self::Invite { .. } => "invite",
             Self::Import { .. } => "import",
             Self::ListPeople => "list-people",
             Self::Password { .. } => "password",

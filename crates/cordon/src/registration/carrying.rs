@@ -11,7 +11,7 @@ use registry::{Invited, Issued, Order, RegistryError, RequestError, RequestRecor
 use time::OffsetDateTime;
 
 use super::acts::{authority_of, certificate, entry, rights_of, subject_of};
-use super::inviting::approved;
+use super::inviting::{approved, invite_with};
 use super::person;
 use super::refusal::{LOOK, told};
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -62,11 +62,12 @@ pub(crate) enum Carried {
     Done,
 }
 
-/// Carries out what was approved, of which `giver` saw the version of `seen`.
+/// Carries out what was approved, of which `giver` saw the version of `seen`; with `cmp`, an invitation's code is for CMP, too.
 pub(crate) async fn carry(
     site: &Site,
     giver: &Giver,
     (id, seen): (&str, u64),
+    cmp: bool,
     now: OffsetDateTime,
 ) -> Outcome<Carried> {
     let (by, _) = person(giver)?;
@@ -89,7 +90,8 @@ pub(crate) async fn carry(
         }
         Act::Invite { .. } => {
             let invitation = approved(site, record.request.act()).await?;
-            let invited = done(registry.invite(&invitation, warrant, now).await)?;
+            let invited = invite_with(site, &invitation, cmp, warrant, now).await;
+            let invited = done(invited)?;
             return Ok(Carried::Invited(invited));
         }
         Act::Renew { .. } => {

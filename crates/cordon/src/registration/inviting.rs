@@ -6,7 +6,7 @@ use audit::Actor;
 use pki::clearance::Clearance;
 use pki::name::Subject;
 use pki::profile::Profile;
-use registry::{Invitation, Invited, RequestError};
+use registry::{Invitation, Invited, RegistryError, RequestError, Warrant};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -99,20 +99,36 @@ pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
     })
 }
 
+/// Makes an invitation; with `cmp`, its code is for CMP, too.
+pub(super) async fn invite_with(
+    site: &Site,
+    invitation: &Invitation,
+    cmp: bool,
+    warrant: Warrant,
+    now: OffsetDateTime,
+) -> Result<Invited, RegistryError> {
+    match cmp {
+        true => site.registry.invite_for_cmp(invitation, warrant, now).await,
+        false => site.registry.invite(invitation, warrant, now).await,
+    }
+}
+
 /// Gives an invitation on an order of `who`.
 pub(crate) async fn invite(
     site: &Site,
     order: InviteOrder,
+    cmp: bool,
     who: &Actor,
     now: OffsetDateTime,
 ) -> Outcome<Value> {
     let warrant = direct(site, who, "invite --uid UID")?;
     let invitation = look_up(site, order).await?;
-    let invited = site.registry.invite(&invitation, warrant, now).await;
-    let invited = invited.or_hint(
-        "cannot make an invitation",
-        "`cordon registry list` shows devices and people with their states",
-    )?;
+    let invited = invite_with(site, &invitation, cmp, warrant, now).await;
+    let hint = match invited {
+        Err(RegistryError::CmpOff) => "set enrolment.cmp in the configuration, and restart",
+        _ => "`cordon registry list` shows devices and people with their states",
+    };
+    let invited = invited.or_hint("cannot make an invitation", hint)?;
     let subject = invitation.subject;
     let mut fields = Map::new();
     fields.insert(

@@ -69,7 +69,7 @@ impl RevocationReason {
     }
 
     /// `None` for `removeFromCRL`, which only a delta CRL may hold.
-    pub(super) const fn from_code(code: CrlReason) -> Option<Self> {
+    pub(crate) const fn from_code(code: CrlReason) -> Option<Self> {
         Some(match code {
             CrlReason::Unspecified => Self::Unspecified,
             CrlReason::KeyCompromise => Self::KeyCompromise,

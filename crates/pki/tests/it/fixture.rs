@@ -79,6 +79,10 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             common_name: format!("OCSP signer of {kind}"),
             ..base
         },
+        Profile::CmpSigner => Subject {
+            common_name: "CMP signer".into(),
+            ..base
+        },
         Profile::ServiceRecipient => Subject {
             common_name: "centre intake".into(),
             ..base
@@ -99,7 +103,7 @@ pub(crate) fn request(profile: Profile, key: &PrivateKey) -> CertificateRequest 
         Profile::Root => None,
         Profile::IssuingCa(CaKind::Users) => Some(Clearance::TopSecret),
         Profile::IssuingCa(_) => Some(Clearance::Secret),
-        Profile::Server | Profile::Gateway | Profile::OcspSigner(_) => None,
+        Profile::Server | Profile::Gateway | Profile::OcspSigner(_) | Profile::CmpSigner => None,
         _ => Some(Clearance::Secret),
     };
     if matches!(profile, Profile::Server | Profile::Gateway) {

@@ -81,7 +81,7 @@ fn no_profile_has_a_finding() {
             }
         }
     }
-    assert_eq!(files.len(), 6 + (6 * 16 - 1) + 5 * 16);
+    assert_eq!(files.len(), 6 + (6 * 17 - 1) + 5 * 17);
     lint("lint_pkix_cert", &[], &files);
 }
 

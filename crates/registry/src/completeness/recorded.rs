@@ -184,6 +184,7 @@ fn comes_by(origin: OriginKind, profile: &str) -> bool {
                 Profile::Server,
                 Profile::ServiceSigner,
                 Profile::TrustBundleSigner,
+                Profile::CmpSigner,
                 Profile::ServiceRecipient,
             ];
             let signers = CaKind::ALL.map(Profile::OcspSigner);
