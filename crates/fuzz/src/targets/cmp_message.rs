@@ -37,7 +37,7 @@ fn read(der: &[u8]) {
     let Ok(message) = Message::parse(der) else {
         return;
     };
-    drop(message.envelope());
+    let _ = message.envelope();
     if let Ok(Protection::Secret(protection)) = message.protection() {
         let _ = protection.verify(b"another");
     }

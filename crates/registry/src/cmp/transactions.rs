@@ -172,20 +172,20 @@ mod tests {
     #[test]
     fn one_sender_takes_nobody_elses_place_and_all_have_a_bound() {
         let one = certificate();
-        let waiting = |sender: &str, number: usize| super::tests::waiting(&one, sender, number);
+        let of_one = |sender: &str, number: usize| waiting(&one, sender, number);
         let mut all = Transactions::default();
-        all.add(waiting("camera-17", 0), NOW);
+        all.add(of_one("camera-17", 0), NOW);
         for number in 1..100 {
-            all.add(waiting("flood", number), NOW);
+            all.add(of_one("flood", number), NOW);
         }
         assert_eq!(all.0.len(), 1 + MOST_WAITING_OF_ONE);
         assert!(all.take("camera-17", &0_usize.to_be_bytes()).is_some());
         assert!(all.take("camera-17", &0_usize.to_be_bytes()).is_none());
         for number in 0..2 * MOST_WAITING {
-            all.add(waiting(&number.to_string(), number), NOW);
+            all.add(of_one(&number.to_string(), number), NOW);
         }
         assert_eq!(all.0.len(), MOST_WAITING);
-        all.add(waiting("later", 0), NOW + CONFIRM_WITHIN);
+        all.add(of_one("later", 0), NOW + CONFIRM_WITHIN);
         assert_eq!(all.0.len(), 1);
     }
 }
