@@ -114,6 +114,8 @@ def on_a_terminal(root, answers, ahead=""):
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(root.home)
+        # Whoever runs this in the background may have it ignored.
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
         os.execv(CORDON, [CORDON, *map(str, root.arguments())])
     os.write(terminal, ahead.encode())

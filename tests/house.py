@@ -23,7 +23,7 @@ MIN_REASONS = 0.025
 # Words after the mark of a block in a document's comment that make it an example which is compiled.
 EXAMPLES = {"", "rust", "should_panic", "no_run", "compile_fail"}
 # Libraries that switch features of others on, without a line of code.
-FOR_FEATURES = {"getrandom", "zerocopy"}
+FOR_FEATURES = {"digest", "getrandom", "sha2", "zerocopy"}
 # Names in code that are not those of the package.
 CODE_NAMES = {"kamadak-exif": "exif", "md-5": "md5", "rustls-webpki": "webpki"}
 # Lines of a source file at most: beyond that a newcomer does not find their room.

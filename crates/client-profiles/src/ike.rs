@@ -25,7 +25,7 @@ const IKE: [&str; 3] = [
 /// The same for ESP. The group is for replacing: without it the first rekeying would fail (`docs/ikev2.md`).
 const ESP: [&str; 2] = ["aes256gcm16-x25519", "aes256gcm16-ecp256"];
 
-/// What comes behind the first proposal where ML-KEM-768 is wanted on top (RFC 9370). A proposal without it stays as well: the
+/// The tail of the first proposal where ML-KEM-768 is wanted on top (RFC 9370). A proposal without it stays as well: the
 /// gateway may be an older one.
 const ML_KEM: &str = "-ke1_mlkem768";
 

@@ -16,7 +16,7 @@ use registry::AuthorityKeys;
 use crate::config::Keys;
 use crate::key_process;
 
-/// How long a token that did not answer is not asked again: whoever wants a signature meanwhile is refused at once, rather
+/// Time for which a token that did not answer is not asked again: whoever wants a signature meanwhile is refused at once, rather
 /// than that all wait for it one after the other.
 const PAUSE: Duration = Duration::from_secs(10);
 

@@ -178,7 +178,7 @@ pub(crate) struct Enrolment {
     pub(crate) cmp: Cmp,
 }
 
-/// Where CMP is answered.
+/// Transports over which CMP is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Cmp {

@@ -23,7 +23,7 @@ use crate::uri::Uri;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for a token or a signature: the slowest smart cards take some seconds for one.
 pub const TOKEN_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a process that is no longer needed may take to end.
+/// Time that a process that is no longer needed may take to end.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// Why there is no signature or no key. Says nothing about keys.
@@ -231,7 +231,7 @@ impl KeyHost {
     }
 }
 
-/// How long to wait for the answer to this.
+/// Time to wait for the answer to this.
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Load { key, .. } if !Uri::is_one(key) => PATIENCE,

@@ -47,7 +47,7 @@ pub enum MacError {
     Iterations,
 }
 
-/// How a key is derived from a secret, and what is computed with it.
+/// Derivation of a key from a secret, and the MAC computed with it.
 #[derive(Clone, Debug)]
 pub struct Mac {
     derivation: Derivation,

@@ -17,7 +17,7 @@ const IDENTIFIER_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
 /// Versions of the protocol: RFC 4210, and RFC 9480 with its successors.
 const VERSIONS: std::ops::RangeInclusive<u8> = 2..=3;
 
-/// What a message asks for, by the tag of its body (RFC 9810, section 5.1.2).
+/// The kind of a message, by the tag of its body (RFC 9810, section 5.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
     /// `ir`: a first certificate.
@@ -94,7 +94,7 @@ pub struct Message<'a> {
     extra_certificates: Vec<CertificateDer<'a>>,
 }
 
-/// What a message with a sound header says there.
+/// The contents of a sound header.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope<'a> {
     pub transaction_id: &'a [u8],

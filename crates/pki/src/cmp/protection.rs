@@ -67,7 +67,7 @@ impl ProtectionError {
 }
 
 impl Message<'_> {
-    /// How the message is protected; whether that holds is not said yet.
+    /// The protection of the message; whether that holds is not said yet.
     ///
     /// # Errors
     /// [`ProtectionError::Missing`] or [`ProtectionError::Secret`].

@@ -27,7 +27,7 @@ pub enum ReplyError {
     Sign(#[from] KeyError),
 }
 
-/// What an answer says.
+/// The body of an answer.
 pub enum ReplyBody<'a> {
     /// The certificate that was asked for.
     Certificate {
@@ -49,7 +49,7 @@ pub enum ReplyBody<'a> {
     },
 }
 
-/// How an answer is protected.
+/// The protection of an answer.
 pub enum Protect<'a> {
     Secret { mac: &'a Mac, secret: &'a [u8] },
     Signature(&'a dyn Signer),

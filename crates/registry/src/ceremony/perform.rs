@@ -496,7 +496,7 @@ pub(super) fn one_certificate(path: &Path, bytes: &[u8]) -> Result<Certificate, 
     }
 }
 
-/// How the end of a certificate is shown.
+/// The end of a certificate as it is shown.
 fn until(end: OffsetDateTime) -> String {
     format!("\n  until       {}", rfc3339(end))
 }

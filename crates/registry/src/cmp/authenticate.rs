@@ -245,7 +245,7 @@ impl Registry {
     }
 }
 
-/// What protects the confirmation that a transaction waits for.
+/// Protection of the confirmation that a transaction waits for.
 struct Awaited {
     sender: String,
     kept: Kept,
@@ -282,7 +282,7 @@ impl Who {
     }
 }
 
-/// What events call it.
+/// Its name in events.
 pub(super) fn action(message: &Message<'_>) -> &'static str {
     let by_secret = matches!(message.protection(), Ok(Protection::Secret(_)));
     match message.kind() {

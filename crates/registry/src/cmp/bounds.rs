@@ -4,15 +4,15 @@ use time::Duration;
 
 use crate::RegistryError;
 
-/// How far the time of a message may be from ours. Our choice: what a device's clock drifts in months without setting.
+/// Distance at most between the time of a message and ours. Our choice: what a device's clock drifts in months without setting.
 pub const CLOCK_WINDOW: Duration = Duration::minutes(5);
 
-/// How long a message is remembered: one that is ahead of our clock may come again until twice the window is over.
+/// Time for which a message is remembered: one that is ahead of our clock may come again until twice the window is over.
 pub(super) const KEPT: Duration = Duration::minutes(15);
 /// Transactions of one certificate or invitation in that time. Our choice: a device that loses every answer asks once a
 /// minute and gets through.
 pub(super) const MOST_KEPT: i64 = 20;
-/// How long a certificate waits to be confirmed; it is good without.
+/// Time for which a certificate waits to be confirmed; it is good without.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::minutes(5);
 /// Transactions that wait, of all and of one sender; the oldest gives way.
 pub(super) const MOST_WAITING: usize = 2048;

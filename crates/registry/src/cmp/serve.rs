@@ -24,7 +24,7 @@ const REQUEST_ID: i64 = 0;
 /// That of a `p10cr`, which has none (RFC 9483, section 4.1.4).
 const NO_REQUEST_ID: i64 = -1;
 
-/// What comes of a message.
+/// The outcome of a message.
 pub(super) enum Answer {
     Certificate {
         issued: Box<Issued>,

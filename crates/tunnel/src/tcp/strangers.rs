@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 pub(super) const STRANGERS: usize = 256;
 /// The same of one network (/24 or /56): as many devices behind one translator that come at the same moment.
 pub(super) const OF_NETWORK: usize = 32;
+/// Silent ones keep their places until they hold one in this many (our choice).
+const SILENT_SHARE: usize = 4;
 /// Time in which the stream's prefix and a first message must be there (our choice).
 pub(super) const FIRST_MESSAGE: Duration = Duration::from_secs(5);
 /// Time in which the peer must have proved who it is: a handshake of IKE ends after 30 seconds.
@@ -73,7 +75,8 @@ impl Strangers {
         displaced
     }
 
-    /// The one of these networks that goes first: who has said nothing, then the address with most, then the oldest.
+    /// The one of these networks that goes first: who has said nothing, while those are many, then the address with most,
+    /// then the oldest.
     fn first_of(&self, networks: &BTreeSet<Network>) -> Option<u64> {
         let of = || {
             let all = self.all.iter();
@@ -84,7 +87,12 @@ impl Strangers {
             *addresses.entry(one.address).or_default() += 1;
         }
         let many = |one: &Stranger| Reverse(addresses.get(&one.address).copied());
-        let first = of().min_by_key(|(id, one)| (one.speaks, many(one), one.opened, **id));
+        // Everybody is silent at first: where nearly all others speak, whoever was just accepted is spared, or the next one
+        // would displace it before its first message can be read.
+        let silent = of().filter(|(_, one)| !one.speaks).count();
+        let silent_first = silent.saturating_mul(SILENT_SHARE) >= of().count();
+        let stays = |one: &Stranger| one.speaks == silent_first;
+        let first = of().min_by_key(|(id, one)| (stays(one), many(one), one.opened, **id));
         first.map(|(id, _)| *id)
     }
 
@@ -149,6 +157,21 @@ mod tests {
             strangers.add(id, address("192.0.2.2"), now);
         }
         assert!(strangers.all.contains_key(&0));
+    }
+
+    #[test]
+    fn newcomer_is_spared_where_all_others_speak() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        let from = |network: u64| IpAddr::from([10, 1, u8::try_from(network % 256).unwrap(), 1]);
+        for id in 0..STRANGERS as u64 {
+            strangers.add(id, from(id), now);
+            strangers.speaks(id);
+        }
+        strangers.add(9999, address("203.0.113.1"), now + Duration::from_millis(1));
+        for id in 1000..1050 {
+            strangers.add(id, from(id), now + Duration::from_millis(id));
+        }
+        assert!(strangers.all.contains_key(&9999));
     }
 
     #[test]
