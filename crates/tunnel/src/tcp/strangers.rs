@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 pub(super) const STRANGERS: usize = 256;
 /// The same of one network (/24 or /56): as many devices behind one translator that come at the same moment.
 pub(super) const OF_NETWORK: usize = 32;
+/// Places of a network or an address that are not held against it (our choice): two devices behind one translator, or one that comes back
+/// before its former connection has ended.
+const FEW: usize = 4;
 /// Silent ones keep their places until they hold one in this many (our choice).
 const SILENT_SHARE: usize = 4;
 /// Time in which the stream's prefix and a first message must be there (our choice).
@@ -52,11 +55,12 @@ impl Strangers {
         let own = self.counts.get(&network).copied().unwrap_or(0);
         let displaced = match (own >= OF_NETWORK, self.all.len() >= STRANGERS) {
             (true, _) => self.first_of(&BTreeSet::from([network])),
-            // The networks with most give, so that whoever holds many places holds up itself. Where many have as many, what
-            // was said and the age decide between them, never the address.
+            // The networks with most give, so that whoever holds many places holds up itself. Where many have as many, or none
+            // has more than a few, what was said and the age decide between them, never the address.
             (false, true) => {
-                let most = self.counts.values().max();
-                let have = self.counts.iter().filter(|(_, count)| Some(*count) == most);
+                let most = self.counts.values().max().copied().unwrap_or(0);
+                let given = if most > FEW { most } else { 0 };
+                let have = self.counts.iter().filter(|(_, count)| **count >= given);
                 self.first_of(&have.map(|(network, _)| *network).collect())
             }
             (false, false) => None,
@@ -75,8 +79,8 @@ impl Strangers {
         displaced
     }
 
-    /// The one of these networks that goes first: who has said nothing, while those are many, then the address with most,
-    /// then the oldest.
+    /// The one of these networks that goes first: who has said nothing, while those are many, then the address with more than
+    /// a few, then the oldest.
     fn first_of(&self, networks: &BTreeSet<Network>) -> Option<u64> {
         let of = || {
             let all = self.all.iter();
@@ -86,7 +90,10 @@ impl Strangers {
         for (_, one) in of() {
             *addresses.entry(one.address).or_default() += 1;
         }
-        let many = |one: &Stranger| Reverse(addresses.get(&one.address).copied());
+        let many = |one: &Stranger| {
+            let count = addresses.get(&one.address).copied();
+            Reverse(count.filter(|count| *count > FEW))
+        };
         // Everybody is silent at first: where nearly all others speak, whoever was just accepted is spared, or the next one
         // would displace it before its first message can be read.
         let silent = of().filter(|(_, one)| !one.speaks).count();
@@ -172,6 +179,38 @@ mod tests {
             strangers.add(id, from(id), now + Duration::from_millis(id));
         }
         assert!(strangers.all.contains_key(&9999));
+    }
+
+    #[test]
+    fn second_connection_of_a_network_is_not_the_first_to_go() {
+        let (mut strangers, now) = (Strangers::default(), Instant::now());
+        let from = |id: u64| {
+            IpAddr::from([
+                10,
+                u8::try_from(id / 256).unwrap(),
+                u8::try_from(id % 256).unwrap(),
+                1,
+            ])
+        };
+        for id in 0..STRANGERS as u64 {
+            strangers.add(id, from(id), now);
+        }
+        // The second one is silent yet when others follow.
+        for id in [8888, 9999] {
+            strangers.add(id, address("203.0.113.1"), now + Duration::from_millis(1));
+            for other in 0..9 {
+                strangers.add(
+                    2000 + id + other,
+                    from(other + id),
+                    now + Duration::from_millis(1),
+                );
+            }
+            strangers.speaks(id);
+        }
+        for id in 1000..1500 {
+            strangers.add(id, from(id), now + Duration::from_millis(id));
+        }
+        assert!(strangers.all.contains_key(&8888) && strangers.all.contains_key(&9999));
     }
 
     #[test]
