@@ -3,7 +3,8 @@
     python -m tests.beside [--samples N] [--only NAME]
 
 Every attacker runs in a process of its own at the lowest priority, as its processor would be elsewhere. The quiet value is
-measured again before each attack. Beside the times: what the site's memory grows by.
+measured again before each attack. Beside the times: what the site's memory grows by. With TMPDIR in memory the pauses of
+a disk are not in the 99th percentiles.
 """
 
 import argparse
