@@ -1,4 +1,4 @@
-//! What messages ask for.
+//! Contents of messages: revocation requests, confirmations.
 
 use aws_lc_rs::digest;
 use const_oid::ObjectIdentifier;
@@ -28,7 +28,7 @@ pub struct Revocation {
     pub reason: RevocationReason,
 }
 
-/// What the holder says of a certificate just issued.
+/// The holder's statement about a certificate just issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateConfirmation {
     /// The request's number in its transaction.
@@ -52,7 +52,7 @@ impl<'a> Message<'a> {
         self.content
     }
 
-    /// What an `rr` asks for: one certificate, by issuer and number (RFC 9483, section 4.2).
+    /// The request of an `rr`: one certificate, by issuer and number (RFC 9483, section 4.2).
     ///
     /// # Errors
     /// [`MessageError::Malformed`], also for several certificates in one message and for reasons that end a hold.
@@ -75,7 +75,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// What a `certConf` says of the certificate of its transaction.
+    /// The statement of a `certConf` about the certificate of its transaction.
     ///
     /// # Errors
     /// [`MessageError::Malformed`], also for several certificates in one message.

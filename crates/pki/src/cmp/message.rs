@@ -87,7 +87,7 @@ pub struct Message<'a> {
     pub(super) kind: BodyKind,
     /// Content of the body's tag, in DER.
     pub(super) content: &'a [u8],
-    /// What the protection is over (RFC 9810, section 5.1.3).
+    /// The bytes that the protection is over (RFC 9810, section 5.1.3).
     pub(super) protected: Vec<u8>,
     pub(super) protection: Option<BitString>,
     /// The signer's certificate, and those above it.

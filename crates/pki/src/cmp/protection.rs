@@ -18,7 +18,7 @@ pub enum Protection {
     Signature,
 }
 
-/// What there is to verify of a message that is protected by a secret.
+/// The part of a message protected by a secret that is to be verified.
 #[derive(Clone, Debug)]
 pub struct SecretProtection {
     mac: Mac,

@@ -87,7 +87,7 @@ impl CmpRefusal {
     }
 }
 
-/// What the sender of a refused message is told.
+/// The answer to the sender of a refused message.
 pub(super) fn failure(error: &EnrolError) -> FailureInfo {
     match error {
         EnrolError::Cmp(refusal) => refusal.failure(),

@@ -16,7 +16,7 @@ pub(super) struct Signer {
     pub(super) chain: CertificateChain,
 }
 
-/// What the protocol needs beside the registry.
+/// State of the protocol beside the registry's.
 #[derive(Default)]
 pub(crate) struct Cmp {
     pub(super) signer: RwLock<Option<Arc<Signer>>>,

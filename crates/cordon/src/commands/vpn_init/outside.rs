@@ -1,4 +1,4 @@
-//! Where a gateway is outside: an address, or a name that has one.
+//! Place of a gateway outside: an address, or a name that has one.
 
 use std::fmt;
 use std::net::{IpAddr, ToSocketAddrs as _};
