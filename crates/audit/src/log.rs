@@ -12,7 +12,7 @@
 //! leaves beyond the checkpoint is removed by the next [`Log::open`]; nobody was told about it.
 //! The folder can be served as it is, and read by any tlog-tiles client.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,10 @@ pub use view::View;
 pub const MAX_BATCH: usize = 4096;
 /// Longest entry in bytes (tlog-tiles: the length is a u16).
 pub const MAX_ENTRY_BYTES: usize = 65535;
+
+/// Partial versions of full tiles that a commit removes (our choice). A commit writes three as a rule, so they become fewer;
+/// all 510 of a full tile and its bundle at once would keep those who wait for the next commit waiting for a twentieth of a second.
+const REMOVED_AT_ONCE: usize = 8;
 
 /// Entries in a full bundle (tlog-tiles).
 pub const BUNDLE_ENTRIES: u64 = TILE_WIDTH;
@@ -105,6 +109,8 @@ pub struct Log {
     checkpoint: String,
     /// Folders whose own directory entry is durable.
     durable_dirs: HashSet<PathBuf>,
+    /// Folders of partial versions of full tiles, to be removed.
+    superseded: VecDeque<PathBuf>,
     stopped: bool,
 }
 
@@ -131,6 +137,7 @@ impl Log {
             bundle: Vec::new(),
             checkpoint: String::new(),
             durable_dirs: HashSet::from([dir.to_owned()]),
+            superseded: VecDeque::new(),
             stopped: false,
         };
         // A checkpoint whose renaming was cut short is seen, but a power cut could still undo it.
@@ -160,6 +167,7 @@ impl Log {
         self.edge.clear();
         self.bundle.clear();
         self.durable_dirs = HashSet::from([self.dir.clone()]);
+        self.superseded.clear();
         self.disk.sync_dir(&self.dir).map_err(at(&self.dir))?;
         let path = self.checkpoint_path();
         let note = fs::read(&path).map_err(at(&path))?;
@@ -230,7 +238,13 @@ impl Log {
             self.disk.sync_dir(dir).map_err(at(dir))?;
         }
         self.publish()?;
-        self.remove_partials(&writes.finished)
+        for (row, index) in writes.finished {
+            let dir = row.partials(&self.dir, index);
+            if self.durable_dirs.remove(&dir) || dir.try_exists().map_err(at(&dir))? {
+                self.superseded.push_back(dir);
+            }
+        }
+        self.remove_superseded()
     }
 
     /// Adds a leaf hash; writes the tiles that it completes, from the entries upwards.
@@ -352,18 +366,21 @@ impl Log {
         self.dir.join("checkpoint")
     }
 
-    /// Removes the partial versions of finished tiles; readers fall back to the full ones.
-    fn remove_partials(&mut self, finished: &[(Row, u64)]) -> Result<(), LogError> {
-        for &(row, index) in finished {
-            let dir = row.partials(&self.dir, index);
-            if !self.durable_dirs.remove(&dir) && !dir.try_exists().map_err(at(&dir))? {
-                continue;
-            }
-            for file in fs::read_dir(&dir).map_err(at(&dir))? {
-                let path = file.map_err(at(&dir))?.path();
+    /// Removes some partial versions of full tiles; readers fall back to the full ones. What a crash leaves of them the next
+    /// opening removes.
+    fn remove_superseded(&mut self) -> Result<(), LogError> {
+        let mut left = REMOVED_AT_ONCE;
+        while let Some(dir) = self.superseded.front() {
+            for file in fs::read_dir(dir).map_err(at(dir))? {
+                if left == 0 {
+                    return Ok(());
+                }
+                let path = file.map_err(at(dir))?.path();
                 self.disk.remove_file(&path).map_err(at(&path))?;
+                left -= 1;
             }
-            self.disk.remove_dir(&dir).map_err(at(&dir))?;
+            self.disk.remove_dir(dir).map_err(at(dir))?;
+            self.superseded.pop_front();
         }
         Ok(())
     }

@@ -221,23 +221,17 @@ impl Transform {
         self.check(buffer, slots, Direction::Seal);
         match &self.protection {
             Protection::Combined { cipher, salt } => {
-                for slot in slots.iter_mut().filter(|slot| slot.valid) {
-                    let packet = buffer.get_mut(slot.range());
-                    slot.valid = packet
-                        .and_then(|packet| self.seal_combined(cipher, *salt, packet, slot.sequence))
-                        .is_some();
-                }
+                each_valid(buffer, slots, |packet, sequence| {
+                    self.seal_combined(cipher, *salt, packet, sequence)
+                });
             }
             Protection::Ccm(cipher) => {
                 cipher.seal_packets(buffer, slots, self.extended);
             }
             Protection::Gmac { cipher, salt } => {
-                for slot in slots.iter_mut().filter(|slot| slot.valid) {
-                    let packet = buffer.get_mut(slot.range());
-                    slot.valid = packet
-                        .and_then(|packet| self.seal_gmac(cipher, *salt, packet, slot.sequence))
-                        .is_some();
-                }
+                each_valid(buffer, slots, |packet, sequence| {
+                    self.seal_gmac(cipher, *salt, packet, sequence)
+                });
             }
             Protection::Separate { cipher, mac } => {
                 if let Some(cipher) = cipher {
@@ -256,23 +250,17 @@ impl Transform {
         self.check(buffer, slots, Direction::Open);
         match &self.protection {
             Protection::Combined { cipher, salt } => {
-                for slot in slots.iter_mut().filter(|slot| slot.valid) {
-                    let packet = buffer.get_mut(slot.range());
-                    slot.valid = packet
-                        .and_then(|packet| self.open_combined(cipher, *salt, packet, slot.sequence))
-                        .is_some();
-                }
+                each_valid(buffer, slots, |packet, sequence| {
+                    self.open_combined(cipher, *salt, packet, sequence)
+                });
             }
             Protection::Ccm(cipher) => {
                 cipher.open_packets(buffer, slots, self.extended);
             }
             Protection::Gmac { cipher, salt } => {
-                for slot in slots.iter_mut().filter(|slot| slot.valid) {
-                    let packet = buffer.get_mut(slot.range());
-                    slot.valid = packet
-                        .and_then(|packet| self.open_gmac(cipher, *salt, packet, slot.sequence))
-                        .is_some();
-                }
+                each_valid(buffer, slots, |packet, sequence| {
+                    self.open_gmac(cipher, *salt, packet, sequence)
+                });
             }
             Protection::Separate { cipher, mac } => {
                 mac.verify_esp(buffer, slots);
@@ -388,6 +376,20 @@ impl Transform {
         let done = work(packet.get(..moved)?);
         packet.copy_within(SPI + upper.len()..moved, SPI);
         done
+    }
+}
+
+/// Hands each valid packet and its sequence number to `act`; one for which it returns nothing is marked as invalid.
+fn each_valid(
+    buffer: &mut [u8],
+    slots: &mut [Slot],
+    mut act: impl FnMut(&mut [u8], u64) -> Option<()>,
+) {
+    for slot in slots.iter_mut().filter(|slot| slot.valid) {
+        let packet = buffer.get_mut(slot.range());
+        slot.valid = packet
+            .and_then(|packet| act(packet, slot.sequence))
+            .is_some();
     }
 }
 

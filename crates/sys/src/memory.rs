@@ -44,7 +44,7 @@ fn code_mapping(line: &str, program: &str) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{Read, Seek, SeekFrom, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -91,11 +91,25 @@ mod tests {
         while input.read(&mut octet).unwrap() == 1 && octet != *b"\n" {}
     }
 
+    /// Brings all code of this program into its memory. How much of it a fresh process has depends on
+    /// what was in the page cache when it started: pages that are there are mapped with their neighbours.
+    fn touch_code() {
+        let program = std::fs::read_link("/proc/self/exe").unwrap();
+        let mut memory = std::fs::File::open("/proc/self/mem").unwrap();
+        for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+            if let Some((start, len)) = code_mapping(line, &program.to_string_lossy()) {
+                memory.seek(SeekFrom::Start(start as u64)).unwrap();
+                memory.read_exact(&mut vec![0; len]).unwrap();
+            }
+        }
+    }
+
     /// Another process is looked at, which does nothing meanwhile: in this one the other tests' threads
     /// bring pages back at once.
     #[test]
     fn the_program_goes_on_without_the_pages() {
         if std::env::var_os(RELEASES).is_some() {
+            touch_code();
             io::stderr().write_all(b"before\n").unwrap();
             wait_for_line(io::stdin());
             assert!(release_code().unwrap() > 0);

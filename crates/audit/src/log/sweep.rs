@@ -39,6 +39,10 @@ pub(super) fn sweep(disk: &dyn Disk, dir: &Path, size: u64) -> Result<(), LogErr
     }
     for dir in dirs {
         disk.sync_dir(&dir).map_err(at(&dir))?;
+        // Partial versions were in it; whoever writes the next makes it again.
+        if dir.extension().is_some() && fs::read_dir(&dir).map_err(at(&dir))?.next().is_none() {
+            disk.remove_dir(&dir).map_err(at(&dir))?;
+        }
     }
     Ok(())
 }

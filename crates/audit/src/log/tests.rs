@@ -66,7 +66,7 @@ fn an_old_view_survives_appends() {
     log.append_batch(&entries(0..10)).unwrap();
     let view = log.view().unwrap();
     log.append_batch(&entries(10..700)).unwrap();
-    assert!(!folder.path().join("tile/0/000.p").exists());
+    assert!(!folder.path().join("tile/0/000.p/10").exists());
     assert_eq!(view.entry(9).unwrap(), b"entry 9");
     assert!(view.entry(10).is_err());
     let leaf = leaf_hash(b"entry 9");
@@ -78,6 +78,50 @@ fn an_old_view_survives_appends() {
         &proof,
         &view.checkpoint().root
     ));
+}
+
+/// Files below the folders of partial versions, of which those of full tiles are to go.
+fn partials(folder: &Path) -> usize {
+    let folders = ["entries", "0", "1"].map(|row| folder.join("tile").join(row));
+    let tiles = folders.iter().filter_map(|row| fs::read_dir(row).ok());
+    let tiles = tiles.flatten().map(|tile| tile.unwrap().path());
+    let partials = tiles.filter(|tile| tile.extension().is_some());
+    partials
+        .map(|tile| fs::read_dir(tile).unwrap().count())
+        .sum()
+}
+
+#[test]
+fn partial_versions_of_full_tiles_go_a_few_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    let mut before = 0;
+    for i in 0..2000 {
+        log.append_batch(&entries(i..i + 1)).unwrap();
+        let now = partials(folder.path());
+        assert!(before < now + REMOVED_AT_ONCE, "{before} became {now}");
+        before = now;
+        // Two for each entry since the tile began, and those that are left of the tile before.
+        assert!(now <= 2 * 256 + 8, "{now} after {i}");
+    }
+    assert!(!folder.path().join("tile/0/006.p").exists());
+    assert!(!folder.path().join("tile/entries/006.p").exists());
+}
+
+#[test]
+fn opening_removes_partial_versions_that_were_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    for i in 0..256 {
+        log.append_batch(&entries(i..i + 1)).unwrap();
+    }
+    assert!(partials(folder.path()) > 400);
+    drop(log);
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    // The hash of the full tile, in the tile above.
+    assert_eq!(partials(folder.path()), 1);
+    assert!(!folder.path().join("tile/0/000.p").exists());
+    log.append_batch(&entries(256..600)).unwrap();
 }
 
 #[test]
