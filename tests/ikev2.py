@@ -50,6 +50,7 @@ def suites(suite, lab):
         ("aes128ctr-sha256-prfsha256-x25519", "aes128ctr-sha256-x25519"),
         ("aes192-sha256-prfsha256-x25519", "aes192-sha256-x25519"),
         ("aes128-sha1-prfsha1-ecp256", "aes128-sha1-ecp256"),
+        ("aes128-aesxcbc-prfaesxcbc-x25519", "aes128-aesxcbc-x25519"),
         ("aes256-sha512-prfsha512-modp3072", "aes256-sha512-modp3072"),
         ("aes256gcm16-prfsha384-ecp384", "aes256gcm16-ecp384"),
         ("chacha20poly1305-prfsha512-x25519", "chacha20poly1305"),

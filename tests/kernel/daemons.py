@@ -192,7 +192,7 @@ class Charon:
 
     CONFIG = """
 charon {
-  load = random drbg nonce aes sha1 sha2 md5 hmac kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey kernel-netlink socket-default vici
+  load = random drbg nonce aes sha1 sha2 md5 hmac xcbc kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey kernel-netlink socket-default vici
   delete_rekeyed_delay = 1
   filelog {
     log {

@@ -62,6 +62,11 @@ MORE_OF_LIBRESWAN = {
         'encryption = ["aes-128-gcm"], prf = ["hmac-sha2-256"], groups = ["x25519"]',
         'encryption = ["aes-128-ccm-8"], groups = ["x25519"]',
     ),
+    "AES-XCBC for all": (
+        "aes128-aes_xcbc-dh31", "aes128-aes_xcbc",
+        'encryption = ["aes-128-cbc"], integrity = ["aes-xcbc-96"], prf = ["aes-128-xcbc"], groups = ["x25519"]',
+        'encryption = ["aes-128-cbc"], integrity = ["aes-xcbc-96"], groups = ["x25519"]',
+    ),
     "NULL with SHA-2": (
         "aes_gcm128-sha2_256-dh31", "null-sha2_256",
         'encryption = ["aes-128-gcm"], prf = ["hmac-sha2-256"], groups = ["x25519"]',
