@@ -12,10 +12,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from authority import authority
 from daemons import (
-    LINUX, NAMES, OURS, Daemon, Iked, Libreswan, address_on_loopback, carries, nothing_is_left, run_cases, stopped,
-    with_certificate,
+    LINUX, NAMES, OURS, OUTSIDE, OUTSIDE_V6, Daemon, Iked, Libreswan, address_on_loopback, carries, nothing_is_left,
+    run_cases, stopped, with_certificate,
 )
-from vpn import OUTSIDE, network, output, wait_for
+from vpn import network, output, wait_for
 
 # Theirs and ours, for the IKE SA and the Child SA.
 LIBRESWAN = {
@@ -75,7 +75,7 @@ MORE_OF_LIBRESWAN = {
 }
 # Title, whether there are certificates, identities as we write them, as libreswan and as OpenIKED do, and whom we want.
 MAILS = {OURS: "ours@example.org", LINUX: "theirs@example.org"}
-ADDRESSES = OUTSIDE[4]
+ADDRESSES = OUTSIDE
 SUBJECTS = {side: f"CN={name}" for side, name in NAMES.items()}
 SLASHED = {side: f"/CN={name}" for side, name in NAMES.items()}
 KEY_IDS = {OURS: "station-7", LINUX: "headquarters"}
@@ -128,6 +128,28 @@ def libreswan(algorithm, by, carrier, folder, kind=None):
         ours = Daemon(OURS, folder, encapsulation=carrier, ike=our_ike, esp=esp(our_esp), starts=by == OURS, **options)
         with ours:
             life_of_a_tunnel(ours, theirs, by, carrier)
+    nothing_is_left(OURS)
+
+
+def over_ipv6(peer, by, carrier, folder):
+    """IPv6 outside and nothing else, IPv4 inside."""
+    if peer == "libreswan":
+        ike, child, our_ike, our_esp = LIBRESWAN["AES-GCM"]
+        encapsulation = "yes" if carrier == "udp" else "no"
+        theirs = Libreswan(folder, ike, child, encapsulation=encapsulation, outside=OUTSIDE_V6)
+    else:
+        ike, our_ike, our_esp = next(iter(IKED.values()))
+        theirs = Iked(folder, ike, active=by == LINUX, outside=OUTSIDE_V6)
+    ours = Daemon(OURS, folder, "tunnel", carrier, esp(our_esp), by == OURS, our_ike, outside=OUTSIDE_V6)
+    with address_on_loopback(), theirs, ours:
+        if by == LINUX and peer == "libreswan":
+            theirs.initiate()
+        child = ours.up()
+        assert child["in_udp"] == (carrier == "udp"), child
+        carries()
+        assert "2001:db8::1" in output(LINUX, "ip", "xfrm", "state")
+        theirs.close()
+        ours.says("IKE SA down", "closed by the peer")
     nothing_is_left(OURS)
 
 
@@ -335,6 +357,9 @@ def main():
                       partial(libreswan, algorithm, OURS, "udp")))
     for by in (OURS, LINUX):
         cases.append((f"libreswan, over TCP, started by {by}", partial(libreswan_over_tcp, by)))
+    for peer, by, carrier in (("libreswan", OURS, "udp"), ("libreswan", LINUX, "native"), ("OpenIKED", OURS, "native"),
+                              ("OpenIKED", LINUX, "native")):
+        cases.append((f"{peer}, over IPv6, {carrier}, started by {by}", partial(over_ipv6, peer, by, carrier)))
     for row in IDENTITIES:
         proof = "certificates" if row[1] else "a secret"
         for peer, theirs in (("libreswan", row[3]), ("OpenIKED", row[4])):
