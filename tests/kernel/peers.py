@@ -131,25 +131,14 @@ def libreswan(algorithm, by, carrier, folder, kind=None):
     nothing_is_left(OURS)
 
 
-def over_ipv6(peer, by, carrier, folder):
-    """IPv6 outside and nothing else, IPv4 inside."""
-    if peer == "libreswan":
-        ike, child, our_ike, our_esp = LIBRESWAN["AES-GCM"]
-        encapsulation = "yes" if carrier == "udp" else "no"
-        theirs = Libreswan(folder, ike, child, encapsulation=encapsulation, outside=OUTSIDE_V6)
-    else:
-        ike, our_ike, our_esp = next(iter(IKED.values()))
-        theirs = Iked(folder, ike, active=by == LINUX, outside=OUTSIDE_V6)
+def libreswan_over_ipv6(by, carrier, folder):
+    """IPv6 outside and nothing else, IPv4 inside. OpenIKED's interface to Linux (PF_KEY) has no associations for that:
+    packets come to XfrmInStateMismatch."""
+    ike, child, our_ike, our_esp = LIBRESWAN["AES-GCM"]
+    theirs = Libreswan(folder, ike, child, encapsulation="yes" if carrier == "udp" else "no", outside=OUTSIDE_V6)
     ours = Daemon(OURS, folder, "tunnel", carrier, esp(our_esp), by == OURS, our_ike, outside=OUTSIDE_V6)
     with address_on_loopback(), theirs, ours:
-        if by == LINUX and peer == "libreswan":
-            theirs.initiate()
-        child = ours.up()
-        assert child["in_udp"] == (carrier == "udp"), child
-        carries()
-        assert "2001:db8::1" in output(LINUX, "ip", "xfrm", "state")
-        theirs.close()
-        ours.says("IKE SA down", "closed by the peer")
+        life_of_a_tunnel(ours, theirs, by, carrier)
     nothing_is_left(OURS)
 
 
@@ -203,7 +192,7 @@ def one_way_secret(proved, folder):
     secret = f'psk_file = "psk"\npsk_proves = "{"us" if proved == OURS else "peer"}"'
     options = with_certificate(pki)
     options["auth"] = secret if proved == OURS else f"{options['auth']}\n{secret}"
-    auth = {OURS: "leftauth=rsa-sha2\n    rightauth=secret", LINUX: "leftauth=secret\n    rightauth=rsa-sha2"}[proved]
+    auth = {OURS: "leftauth=rsasig\n    rightauth=secret", LINUX: "leftauth=secret\n    rightauth=rsasig"}[proved]
     theirs = Libreswan(folder, ike, child, auth, pki)
     ours = Daemon(OURS, folder, ike=our_ike, esp=esp(our_esp), starts=True, **options)
     with address_on_loopback(), theirs, ours:
@@ -357,9 +346,8 @@ def main():
                       partial(libreswan, algorithm, OURS, "udp")))
     for by in (OURS, LINUX):
         cases.append((f"libreswan, over TCP, started by {by}", partial(libreswan_over_tcp, by)))
-    for peer, by, carrier in (("libreswan", OURS, "udp"), ("libreswan", LINUX, "native"), ("OpenIKED", OURS, "native"),
-                              ("OpenIKED", LINUX, "native")):
-        cases.append((f"{peer}, over IPv6, {carrier}, started by {by}", partial(over_ipv6, peer, by, carrier)))
+    for by, carrier in [(OURS, "udp"), (LINUX, "native")]:
+        cases.append((f"libreswan, over IPv6, {carrier}, started by {by}", partial(libreswan_over_ipv6, by, carrier)))
     for row in IDENTITIES:
         proof = "certificates" if row[1] else "a secret"
         for peer, theirs in (("libreswan", row[3]), ("OpenIKED", row[4])):

@@ -120,8 +120,8 @@ impl Control {
         })
     }
 
-    /// Begins another IKE SA beside one that is up and that we want; the former ends when that is up.
-    pub(super) fn reauthenticate(&mut self, name: &str, now: Now) {
+    /// Begins another IKE SA beside one that we started and that is up; the former ends when that is up.
+    fn reauthenticate(&mut self, name: &str, now: Now) {
         let Some(desired) = self.desired.get_mut(name).filter(|desired| !desired.held) else {
             return;
         };

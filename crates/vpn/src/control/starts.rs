@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ikev2::{IkeId, Path};
+use ikev2::Path;
 use ikev2::config::PeerId;
 
 use super::super::config::Start;
@@ -50,7 +50,6 @@ impl Control {
             let timer = Timer::Child(newest, child);
             self.at(now.stamp.after(RETRY_REFUSED), timer);
         }
-        self.at(now.stamp.after(LOOK_AT_PATHS), Timer::Paths);
         true
     }
 
@@ -142,39 +141,26 @@ impl Control {
         }
     }
 
-    /// Moves tunnels that we started when our address towards the peer is another one now; those that the peer started
-    /// and that we want as well are made anew from there.
+    /// Moves tunnels that we started when our address towards the peer is another one now.
     pub(super) fn look_at_paths(&mut self, now: Now) {
-        let is_wanted = |ike: &IkeId, state: &IkeState| {
-            let desired = self.desired.get(&state.connection);
-            desired.is_some_and(|desired| desired.ike == Some(*ike))
-        };
         let ours: Vec<_> = self
             .ikes
             .iter()
-            .filter(|(ike, state)| state.initiator || is_wanted(ike, state))
-            .map(|(ike, state)| {
-                let adopted = (!state.initiator).then(|| state.connection.clone());
-                (*ike, adopted, state.path())
-            })
+            .filter(|(_, state)| state.initiator)
+            .map(|(ike, state)| (*ike, state.path()))
             .collect();
         if ours.is_empty() {
             return;
         }
         // Set again before the work, so that no way out of it stops the looking.
         self.at(now.stamp.after(LOOK_AT_PATHS), Timer::Paths);
-        for (ike, adopted, path) in ours {
+        for (ike, path) in ours {
             let Path { local, remote, .. } = path;
             let Some(source) = (self.source_of)(remote.ip()).filter(|ip| *ip != local.ip()) else {
                 continue;
             };
             let new = SocketAddr::new(source, NAT_PORT);
             tracing::info!(from = %local, to = %new, "our address has changed");
-            if let Some(name) = adopted {
-                // Only who started an IKE SA moves it (RFC 4555 §3.5), and the peer would miss us in a minute or more.
-                self.reauthenticate(&name, now);
-                continue;
-            }
             if path.is_tcp() {
                 // Without a connection this one is tried again at the next look.
                 self.redial(ike, source, path, now);

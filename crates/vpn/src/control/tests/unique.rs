@@ -55,28 +55,6 @@ fn tunnel_of_the_peer_is_adopted_instead_of_another_start() {
 }
 
 #[test]
-fn side_that_moves_and_did_not_start_the_tunnel_makes_it_anew() {
-    let waiting = CAMERA.replace("\"start\"", "\"none\"");
-    let mut world = World::new(&waiting, &starting_gateway());
-    world.run(Duration::from_secs(2));
-    world.check_up();
-    // From now on this side wants it as well.
-    world.command(0, Command::Connect("headquarters".into()));
-    world.run(Duration::from_secs(2));
-    assert_eq!(established(&mut world), [1, 1], "it has what it wants");
-    for (count, last) in [(2, 8), (3, 9)] {
-        let other: IpAddr = [192, 0, 2, last].into();
-        world.sides[0].control.source_of = Box::new(move |_| Some(other));
-        world.run(Duration::from_secs(3));
-        world.check_up();
-        assert_eq!(world.status(0).sas[0].local, format!("192.0.2.{last}:4500"));
-        world.run(Duration::from_secs(60));
-        world.check_up();
-        assert!(world.status(0).counters.established <= count);
-    }
-}
-
-#[test]
 fn both_sides_restart_at_once_and_one_ike_sa_stays() {
     let gateway = starting_gateway();
     let mut world = World::new(CAMERA, &gateway);
