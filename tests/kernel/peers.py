@@ -105,6 +105,24 @@ IKED = {
     ),
 }
 
+# The rest of what it has for IKE, and of what it proposes for ESP.
+MORE_OF_IKED = {
+    "AES-GCM with 256 bits, AES-CBC with SHA-1": (
+        "enc aes-256-gcm prf hmac-sha2-384 group ecp384",
+        'encryption = ["aes-256-gcm"], prf = ["hmac-sha2-384"], groups = ["p384"]',
+        'encryption = ["aes-256-cbc"], integrity = ["hmac-sha1-96"], groups = ["p384"]',
+    ),
+    "AES-CBC with SHA-512, AES-CBC with 192 bits": (
+        "enc aes-128 auth hmac-sha2-512 prf hmac-sha2-512 group modp2048",
+        'encryption = ["aes-128-cbc"], integrity = ["hmac-sha2-512-256"], prf = ["hmac-sha2-512"], groups = ["modp2048"]',
+        'encryption = ["aes-192-cbc"], integrity = ["hmac-sha2-512-256"], groups = ["modp2048"]',
+    ),
+    "AES-CBC with SHA-1 for all": (
+        "enc aes-256 auth hmac-sha1 prf hmac-sha1 group modp4096",
+        'encryption = ["aes-256-cbc"], integrity = ["hmac-sha1-96"], prf = ["hmac-sha1"], groups = ["modp4096"]',
+        'encryption = ["aes-128-cbc"], integrity = ["hmac-sha1-96"], groups = ["modp4096"]',
+    ),
+}
 
 # Of what OpenIKED proposes and takes where its file names nothing.
 IKED_DEFAULT = (
@@ -297,7 +315,7 @@ def libreswan_and_silence(folder):
 
 
 def iked(algorithm, by, carrier, folder, kind=None):
-    ike, our_ike, our_esp = IKED[algorithm]
+    ike, our_ike, our_esp = (IKED | MORE_OF_IKED)[algorithm]
     pki = authority(folder, kind) if kind else None
     options = with_certificate(pki) if kind else {}
     auth = {"rsa": "rfc7427", "ecdsa": "rfc7427", None: None}[kind]
@@ -367,6 +385,8 @@ def main():
         for by, carrier in [(OURS, "native"), (LINUX, "udp")]:
             cases.append((f"OpenIKED, secret, {algorithm}, {carrier}, started by {by}",
                           partial(iked, algorithm, by, carrier)))
+    for algorithm in MORE_OF_IKED:
+        cases.append((f"OpenIKED, secret, {algorithm}, udp, started by {OURS}", partial(iked, algorithm, OURS, "udp")))
     for kind in ["rsa", "ecdsa"]:
         for by, carrier in [(OURS, "udp"), (LINUX, "native")]:
             cases.append((f"OpenIKED, {kind} certificates, {carrier}, started by {by}",
