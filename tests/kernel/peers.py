@@ -35,7 +35,8 @@ LIBRESWAN = {
         'encryption = ["chacha20-poly1305"], groups = ["modp2048"]',
     ),
 }
-# The rest of what RFC 8221 and RFC 8247 speak of, as libreswan has it; the cipher of IKE is the same where that has it.
+# The rest of what RFC 8221 and RFC 8247 speak of, as libreswan has it; the cipher of IKE is the same where that has it. With AES-CCM it
+# gives Linux 64-bit sequence numbers without a window, which Linux refuses.
 MORE_OF_LIBRESWAN = {
     "AES-CBC with 128 bits and SHA-512": (
         "aes128-sha2_512-dh14", "aes128-sha2_512",
@@ -55,12 +56,12 @@ MORE_OF_LIBRESWAN = {
     "AES-GCM with 256 bits, AES-CCM": (
         "aes_gcm256-sha2_384-dh20", "aes_ccm_c256-null",
         'encryption = ["aes-256-gcm"], prf = ["hmac-sha2-384"], groups = ["p384"]',
-        'encryption = ["aes-256-ccm"], groups = ["p384"]',
+        'encryption = ["aes-256-ccm"], groups = ["p384"], extended_sequence = false',
     ),
     "AES-CCM-8": (
         "aes_gcm128-sha2_256-dh31", "aes_ccm_a128-null",
         'encryption = ["aes-128-gcm"], prf = ["hmac-sha2-256"], groups = ["x25519"]',
-        'encryption = ["aes-128-ccm-8"], groups = ["x25519"]',
+        'encryption = ["aes-128-ccm-8"], groups = ["x25519"], extended_sequence = false',
     ),
     "AES-XCBC for all": (
         "aes128-aes_xcbc-dh31", "aes128-aes_xcbc",

@@ -75,13 +75,7 @@ impl Cookies {
     }
 
     /// The bits of the puzzle that came with a cookie of ours; none if it is not one.
-    pub(crate) fn check(
-        &self,
-        cookie: &[u8],
-        nonce: &[u8],
-        path: Path,
-        spi_i: u64,
-    ) -> Option<u8> {
+    pub(crate) fn check(&self, cookie: &[u8], nonce: &[u8], path: Path, spi_i: u64) -> Option<u8> {
         let head = *cookie.first_chunk::<2>()?;
         let expected = self.make(head, nonce, path, spi_i)?;
         let [_, bits] = head;

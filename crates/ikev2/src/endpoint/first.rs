@@ -130,8 +130,7 @@ impl Endpoint {
         // A cookie proves the address, so from here on the limit per network hits whom it should.
         let busy = self.half_open.len() >= limits.cookie_threshold
             || network >= limits.half_open_per_network / 2;
-        let shown =
-            cookie.and_then(|c| Some((c, self.cookies.check(c, nonce, path, spi_i)?)));
+        let shown = cookie.and_then(|c| Some((c, self.cookies.check(c, nonce, path, spi_i)?)));
         let solved = shown.is_some_and(|(cookie, bits)| {
             bits > 0 && puzzle::is_solved(&datagram.clear, cookie, bits)
         });
