@@ -24,7 +24,7 @@ ESP = "aes128gcm16-x25519"
 
 STRONGSWAN = """
 charon {
-  load = random drbg nonce aes sha1 sha2 md5 hmac kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey eap-identity eap-mschapv2 eap-tls kernel-libipsec kernel-netlink socket-default vici
+  load = random drbg nonce aes sha1 sha2 md5 hmac xcbc kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey eap-identity eap-mschapv2 eap-tls kernel-libipsec kernel-netlink socket-default vici
   delete_rekeyed_delay = 1
   retransmit_timeout = 1.0
   retransmit_base = 1.3

@@ -65,7 +65,7 @@ for name, pieces in (("at once", 10000), ("byte by byte", 1)):
     with connect() as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.settimeout(5)
-        sent = b"IKETCP" + frame(bytes([255])) + frame(bytes(4) + message)
+        sent = b"IKETCP" + frame(b"") + frame(bytes([255])) + frame(bytes(4) + message)
         for at in range(0, len(sent), pieces):
             stream.sendall(sent[at:at + pieces])
         reply = answer(stream)

@@ -17,6 +17,8 @@ from tests.namespaces import OUTSIDE
 SETTLED = 12
 # Longest time without an answer while an IKE SA takes the place of another.
 GAP = 0.5
+# Seconds for all parts one after the other, with two releases of strongSwan.
+LIMIT = 1500
 # strongSwan's identity is theirs.example.org: one is lower, one is higher.
 LOWER, HIGHER = "ours.example.org", "zone.example.org"
 # Releases of strongSwan, with the root of each that is not the host's own.

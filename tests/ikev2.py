@@ -48,7 +48,7 @@ def suites(suite, lab):
         ("aes128ccm8-prfsha256-x25519", "aes128ccm8-x25519"),
         ("aes256ccm16-prfsha256-x25519", "aes256ccm16-x25519"),
         ("aes128ctr-sha256-prfsha256-x25519", "aes128ctr-sha256-x25519"),
-        ("aes192-sha256-prfsha256-x25519", "aes192-sha256-x25519"),
+        ("aes192-aesxcbc-prfaesxcbc-x25519", "aes192-aesxcbc-x25519"),
         ("aes128-sha1-prfsha1-ecp256", "aes128-sha1-ecp256"),
         ("aes256-sha512-prfsha512-modp3072", "aes256-sha512-modp3072"),
         ("aes256gcm16-prfsha384-ecp384", "aes256gcm16-ecp384"),

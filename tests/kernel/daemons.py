@@ -20,7 +20,7 @@ CORDON = Path(sys.argv[1]).resolve()
 OURS, LINUX = "ours", "linux"
 # An emulator is slow, above all beside other work.
 SECONDS = vpn.SECONDS = 120
-OUTSIDE = vpn.OUTSIDE[4]
+OUTSIDE, OUTSIDE_V6 = vpn.OUTSIDE[4], vpn.OUTSIDE[6]
 INSIDE = {OURS: "10.5.1.1", LINUX: "10.5.2.1"}
 NETS = {OURS: "10.5.1.0/24", LINUX: "10.5.2.0/24"}
 NAMES = {OURS: "ours.example.org", LINUX: "theirs.example.org"}
@@ -76,7 +76,7 @@ class Daemon:
     """One `cordon vpn up`."""
 
     def __init__(self, side, folder, mode="tunnel", encapsulation="udp", esp="", starts=False, ike=GCM,
-                 auth='psk_file = "psk"', top="", extra="", child="", backend="user", path="", ids=None):
+                 auth='psk_file = "psk"', top="", extra="", child="", backend="user", path="", ids=None, outside=OUTSIDE):
         self.side, self.folder = side, folder / side
         self.folder.mkdir()
         other = LINUX if side == OURS else OURS
@@ -92,7 +92,7 @@ backend = "{backend}"
 status = "control.sock"
 {top}
 [path]
-listen = "{OUTSIDE[side]}"
+listen = "{outside[side]}"
 encapsulation = "{encapsulation}"
 {path}
 [firewall]
@@ -102,7 +102,7 @@ name = "tunnel0"
 addresses = [{"" if transport else f'"{INSIDE[side]}/32"'}]
 [[connection]]
 name = "peer"
-remote = "{OUTSIDE[other]}"
+remote = "{outside[other]}"
 local_id = "{ids[side]}"
 remote_id = "{ids[other]}"
 {auth}
@@ -192,7 +192,7 @@ class Charon:
 
     CONFIG = """
 charon {
-  load = random drbg nonce aes sha1 sha2 md5 hmac kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey kernel-netlink socket-default vici
+  load = random drbg nonce aes sha1 sha2 md5 hmac xcbc kdf gcm ctr ccm chapoly curve25519 openssl pem pkcs1 pkcs8 x509 constraints pubkey kernel-netlink socket-default vici
   delete_rekeyed_delay = 1
   filelog {
     log {
@@ -295,7 +295,7 @@ class Libreswan:
     """libreswan, in the root of guest.py."""
 
     def __init__(self, folder, ike="aes_gcm128-sha2_256-dh31", esp="aes_gcm128-null", auth="secret", pki=None,
-                 encapsulation="auto", extra="", setup="", ids=None):
+                 encapsulation="auto", extra="", setup="", ids=None, outside=OUTSIDE):
         ids = ids or {side: f"@{name}" for side, name in NAMES.items()}
         self.folder = folder / "libreswan"
         self.folder.mkdir()
@@ -315,11 +315,11 @@ config setup
     ikev1-policy=drop
     {setup}
 conn net
-    left={OUTSIDE[LINUX]}
+    left={outside[LINUX]}
     leftid="{ids[LINUX]}"
     leftsubnet={NETS[LINUX]}
     {certificates}
-    right={OUTSIDE[OURS]}
+    right={outside[OURS]}
     rightid="{ids[OURS]}"
     rightsubnet={NETS[OURS]}
     {auth if '=' in auth else f'authby={auth}'}
@@ -393,7 +393,7 @@ class Iked:
     """OpenIKED, in the root of guest.py."""
 
     def __init__(self, folder, ike="enc aes-128-gcm prf hmac-sha2-256 group curve25519", auth=None, pki=None,
-                 active=False, extra="", top="", ids=None):
+                 active=False, extra="", top="", ids=None, outside=OUTSIDE):
         ids = ids or NAMES
         self.folder = folder / "iked"
         self.folder.mkdir()
@@ -402,7 +402,7 @@ class Iked:
         self.config.touch(mode=0o600)
         self.config.write_text(
             f'{top}\nikev2 "net" {"active" if active else "passive"} esp '
-            f"from {NETS[LINUX]} to {NETS[OURS]} local {OUTSIDE[LINUX]} peer {OUTSIDE[OURS]} "
+            f"from {NETS[LINUX]} to {NETS[OURS]} local {outside[LINUX]} peer {outside[OURS]} "
             f"{f'ikesa {ike}' if ike else ''} srcid \"{ids[LINUX]}\" dstid \"{ids[OURS]}\" {extra} {auth}\n"
         )
         home = PEERS / "etc/iked"
@@ -501,7 +501,7 @@ def pings(side, address, lost=0):
 def nothing_is_left(side):
     for table in ("state", "policy"):
         left = output(side, "ip", "xfrm", table)
-        assert "192.0.2" not in left, left
+        assert not any(network in left for network in ("192.0.2", "2001:db8")), left
     assert "tunnel0" not in output(side, "ip", "link")
     assert "1723" not in output(side, "ip", "rule")
 

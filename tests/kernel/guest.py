@@ -64,6 +64,7 @@ exec timeout "$3" chroot "$1" /usr/bin/linux-ipsec "mem=$4M" root=/dev/root root
 def boot(root, folder, command, seconds):
     """Runs a command under the kernel of `root`; returns what the console said."""
     root, folder = Path(root).resolve(), Path(folder).resolve()
+    assert folder.parts[1] not in ("dev", "proc", "sys"), f"the guest has one of its own: {folder}"
     first = folder / ".first"
     first.write_text(FIRST_PROCESS.replace("FOLDER", str(folder)))
     first.chmod(0o755)

@@ -29,6 +29,7 @@ ALGORITHMS = {
     "NULL with SHA-2": ("null-sha256-x25519", CBC.replace("aes-256-cbc", "null")),
     "AES-CBC with SHA-512": ("aes128-sha512-x25519", CBC.replace("aes-256-cbc", "aes-128-cbc").replace("256-128", "512-256")),
     "AES-CBC with SHA-1": ("aes256-sha1-x25519", CBC.replace("hmac-sha2-256-128", "hmac-sha1-96")),
+    "AES-XCBC": ("aes128-aesxcbc-x25519", CBC.replace("aes-256-cbc", "aes-128-cbc").replace("hmac-sha2-256-128", "aes-xcbc-96")),
     "AES-GCM with 192 bits": ("aes192gcm16-x25519", GCM.replace("aes-128-gcm", "aes-192-gcm")),
 }
 CASES = [
@@ -46,6 +47,8 @@ CASES = [
     ("tunnel", "udp", "NULL with SHA-2", True, OURS),
     ("tunnel", "native", "AES-CBC with SHA-512", True, LINUX),
     ("transport", "native", "AES-CBC with SHA-1", False, OURS),
+    ("tunnel", "udp", "AES-XCBC", True, OURS),
+    ("transport", "native", "AES-XCBC", False, LINUX),
 ]
 
 

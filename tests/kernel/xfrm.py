@@ -40,6 +40,7 @@ INTEGRITY = {
     "SHA2-256-128": "hmac(sha256) {key} 128",
     "SHA2-384-192": "hmac(sha384) {key} 192",
     "SHA2-512-256": "hmac(sha512) {key} 256",
+    "AES-XCBC-96": "xcbc(aes) {key} 96",
 }
 SECONDS = 5
 

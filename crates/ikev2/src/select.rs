@@ -140,6 +140,7 @@ const fn integrity_id(integrity: Integrity) -> IntegId {
         Integrity::HmacSha256_128 => IntegId::HMAC_SHA2_256_128,
         Integrity::HmacSha384_192 => IntegId::HMAC_SHA2_384_192,
         Integrity::HmacSha512_256 => IntegId::HMAC_SHA2_512_256,
+        Integrity::AesXcbc96 => IntegId::AES_XCBC_96,
         #[cfg(feature = "legacy-algorithms")]
         Integrity::HmacMd5_96 => IntegId(1),
     }
@@ -151,6 +152,7 @@ fn integrity_from_id(id: u16) -> Option<Integrity> {
         Integrity::HmacSha256_128,
         Integrity::HmacSha384_192,
         Integrity::HmacSha512_256,
+        Integrity::AesXcbc96,
     ]
     .into_iter()
     .find(|integrity| integrity_id(*integrity).0 == id)
@@ -162,6 +164,7 @@ const fn prf_id(prf: Prf) -> PrfId {
         Prf::HmacSha256 => PrfId::HMAC_SHA2_256,
         Prf::HmacSha384 => PrfId::HMAC_SHA2_384,
         Prf::HmacSha512 => PrfId::HMAC_SHA2_512,
+        Prf::Aes128Xcbc => PrfId::AES128_XCBC,
     }
 }
 
@@ -171,6 +174,7 @@ pub(crate) fn prf_from_id(id: u16) -> Option<Prf> {
         Prf::HmacSha256,
         Prf::HmacSha384,
         Prf::HmacSha512,
+        Prf::Aes128Xcbc,
     ]
     .into_iter()
     .find(|prf| prf_id(*prf).0 == id)

@@ -9,7 +9,7 @@
 //! - [`transform`] protects and opens ESP packets: [`transform::Transform`].
 //! - [`mac`] makes and checks the integrity value of AH packets: [`mac::Authenticator`].
 //! - [`Aead`] and [`Ccm`] protect messages of any kind, with a nonce and associated data of the caller's;
-//!   [`Ctr`] encrypts them.
+//!   [`Ctr`] encrypts them, [`Xcbc`] authenticates them.
 //!
 //! What this crate is not: it knows where a packet's header, initialisation vector and integrity
 //! value lie, and nothing else of IPsec: no addresses, no windows, no policies.
@@ -17,7 +17,7 @@
 //! Two engines do the work, chosen when keys are set up ([`engine::Engine`]): on processors with
 //! AVX-512 and its AES instructions our own vector code for AES-GCM, AES-CBC, HMAC-SHA1 and
 //! HMAC-SHA2-256, with keys of 128 and 256 bits; for the rest and elsewhere a library (aws-lc-rs; AES in
-//! CBC, CTR and CCM mode from the `aes` and `cbc` crates), packet by packet but for CCM. Both give the same bytes. All `unsafe` is in the vector code.
+//! CBC, CTR, CCM and XCBC-MAC mode from the `aes` and `cbc` crates), packet by packet but for CCM. Both give the same bytes. All `unsafe` is in the vector code.
 
 mod aead;
 mod block;
@@ -36,6 +36,7 @@ pub mod suite;
 #[cfg(test)]
 mod tests;
 pub mod transform;
+mod xcbc;
 
 pub use aead::Aead;
 pub use ccm::Ccm;
@@ -46,3 +47,4 @@ pub use mac::Authenticator;
 pub use slot::Slot;
 pub use suite::{Encryption, Integrity, KeyMaterial, Mode, Suite, SuiteError};
 pub use transform::{Direction, Transform};
+pub use xcbc::Xcbc;

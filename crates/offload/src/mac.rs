@@ -1,4 +1,4 @@
-//! Integrity values: HMAC over packets, made and checked in place.
+//! Integrity values: HMAC and AES-XCBC-MAC over packets, made and checked in place.
 
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ use crate::kernels::HmacKernel;
 use crate::slot::Slot;
 pub use crate::suite::MAX_ICV;
 use crate::suite::{Integrity, SuiteError, check_len};
+use crate::xcbc::Xcbc;
 
 /// Place of the integrity value in an AH packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,7 @@ impl Authenticator {
             Integrity::HmacSha256_128 => Key::library(hmac::HMAC_SHA256, key),
             Integrity::HmacSha384_192 => Key::library(hmac::HMAC_SHA384, key),
             Integrity::HmacSha512_256 => Key::library(hmac::HMAC_SHA512, key),
+            Integrity::AesXcbc96 => Key::Xcbc(Xcbc::new(key)?),
             #[cfg(feature = "legacy-algorithms")]
             Integrity::HmacMd5_96 => Key::md5(key)?,
         };
@@ -146,15 +148,13 @@ impl Authenticator {
 }
 
 /// A key of the library that does one message after the other.
-#[cfg_attr(
-    feature = "legacy-algorithms",
-    allow(
-        clippy::large_enum_variant,
-        reason = "the common one is the large one, and every packet would follow the box"
-    )
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the common one is the large one, and every packet would follow the box"
 )]
 enum Key {
     Library(hmac::Key),
+    Xcbc(Xcbc),
     #[cfg(feature = "legacy-algorithms")]
     Md5(Box<::hmac::Hmac<md5::Md5>>),
 }
@@ -180,13 +180,14 @@ impl Key {
                 context.update(suffix);
                 Tag::Library(context.sign())
             }
+            Self::Xcbc(key) => Tag::Short(key.compute(&[message, suffix])),
             #[cfg(feature = "legacy-algorithms")]
             Self::Md5(key) => {
                 use ::hmac::Mac;
                 let mut context = (**key).clone();
                 context.update(message);
                 context.update(suffix);
-                Tag::Md5(context.finalize().into_bytes().into())
+                Tag::Short(context.finalize().into_bytes().into())
             }
         }
     }
@@ -194,16 +195,14 @@ impl Key {
 
 enum Tag {
     Library(hmac::Tag),
-    #[cfg(feature = "legacy-algorithms")]
-    Md5([u8; 16]),
+    Short([u8; 16]),
 }
 
 impl AsRef<[u8]> for Tag {
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Library(tag) => tag.as_ref(),
-            #[cfg(feature = "legacy-algorithms")]
-            Self::Md5(tag) => tag,
+            Self::Short(tag) => tag,
         }
     }
 }

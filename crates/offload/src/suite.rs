@@ -252,6 +252,8 @@ pub enum Integrity {
     HmacSha384_192,
     /// HMAC-SHA2-512-256 (RFC 4868).
     HmacSha512_256,
+    /// AES-XCBC-MAC-96 (RFC 3566): for devices that have AES and no hash.
+    AesXcbc96,
     /// HMAC-MD5-96 (RFC 2403): worn out; with the feature `legacy-algorithms` only.
     #[cfg(feature = "legacy-algorithms")]
     HmacMd5_96,
@@ -264,6 +266,7 @@ impl Integrity {
         Self::HmacSha256_128,
         Self::HmacSha384_192,
         Self::HmacSha512_256,
+        Self::AesXcbc96,
         #[cfg(feature = "legacy-algorithms")]
         Self::HmacMd5_96,
     ];
@@ -275,6 +278,7 @@ impl Integrity {
             Self::HmacSha256_128 => 32,
             Self::HmacSha384_192 => 48,
             Self::HmacSha512_256 => 64,
+            Self::AesXcbc96 => 16,
             #[cfg(feature = "legacy-algorithms")]
             Self::HmacMd5_96 => 16,
         }
@@ -283,7 +287,7 @@ impl Integrity {
     /// Bytes of the truncated integrity value.
     pub const fn icv_len(self) -> usize {
         match self {
-            Self::HmacSha1_96 => 12,
+            Self::HmacSha1_96 | Self::AesXcbc96 => 12,
             Self::HmacSha256_128 => 16,
             Self::HmacSha384_192 => 24,
             Self::HmacSha512_256 => 32,

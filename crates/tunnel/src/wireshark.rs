@@ -82,6 +82,8 @@ const fn integrity_name(integrity: Integrity) -> &'static str {
         Integrity::HmacSha256_128 => "HMAC-SHA-256-128 [RFC4868]",
         Integrity::HmacSha384_192 => "HMAC-SHA-384-192 [RFC4868]",
         Integrity::HmacSha512_256 => "HMAC-SHA-512-256 [RFC4868]",
+        // It has no AES-XCBC-MAC.
+        Integrity::AesXcbc96 => "ANY 96 bit authentication [no checking]",
     }
 }
 

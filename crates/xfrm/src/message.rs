@@ -347,6 +347,7 @@ const fn mac_name(integrity: Integrity) -> &'static str {
         Integrity::HmacSha256_128 => "hmac(sha256)",
         Integrity::HmacSha384_192 => "hmac(sha384)",
         Integrity::HmacSha512_256 => "hmac(sha512)",
+        Integrity::AesXcbc96 => "xcbc(aes)",
         #[cfg(feature = "lab")]
         Integrity::HmacMd5_96 => "hmac(md5)",
     }

@@ -35,7 +35,8 @@ impl IkeKeys {
         nonces: &Nonces,
         spis: SpiPair,
     ) -> Option<Self> {
-        let key = Zeroizing::new([&nonces.initiator[..], &nonces.responder].concat());
+        let halves = [&nonces.initiator, &nonces.responder].map(|nonce| suite.prf.of_nonce(nonce));
+        let key = Zeroizing::new(halves.concat());
         let skeyseed = suite.prf.compute(&key, &[shared]);
         Self::expand(suite, &skeyseed, nonces, spis)
     }

@@ -1,9 +1,10 @@
 //! Pseudorandom functions and prf+ (RFC 7296 §2.13).
 
 use aws_lc_rs::hmac;
+use offload::Xcbc;
 use zeroize::Zeroizing;
 
-/// A pseudorandom function built on HMAC.
+/// A pseudorandom function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Prf {
     /// PRF_HMAC_SHA1 (RFC 2104): only for old peers.
@@ -14,6 +15,8 @@ pub enum Prf {
     HmacSha384,
     /// PRF_HMAC_SHA2_512 (RFC 4868).
     HmacSha512,
+    /// PRF_AES128_XCBC (RFC 4434).
+    Aes128Xcbc,
 }
 
 impl Prf {
@@ -24,21 +27,30 @@ impl Prf {
             Self::HmacSha256 => 32,
             Self::HmacSha384 => 48,
             Self::HmacSha512 => 64,
+            Self::Aes128Xcbc => 16,
         }
     }
 
-    const fn algorithm(self) -> hmac::Algorithm {
+    /// What it takes of each nonce for SKEYSEED: all, but for AES-XCBC the first 64 bits (RFC 7296 §2.14).
+    pub(super) fn of_nonce(self, nonce: &[u8]) -> &[u8] {
         match self {
-            Self::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Self::HmacSha256 => hmac::HMAC_SHA256,
-            Self::HmacSha384 => hmac::HMAC_SHA384,
-            Self::HmacSha512 => hmac::HMAC_SHA512,
+            Self::Aes128Xcbc => nonce.get(..8).unwrap_or(nonce),
+            _ => nonce,
         }
     }
 
     /// prf(key, parts one after the other).
     pub fn compute(self, key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
-        let mut context = hmac::Context::with_key(&hmac::Key::new(self.algorithm(), key));
+        let algorithm = match self {
+            Self::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            Self::HmacSha256 => hmac::HMAC_SHA256,
+            Self::HmacSha384 => hmac::HMAC_SHA384,
+            Self::HmacSha512 => hmac::HMAC_SHA512,
+            Self::Aes128Xcbc => {
+                return Zeroizing::new(Xcbc::with_any_key(key).compute(parts).to_vec());
+            }
+        };
+        let mut context = hmac::Context::with_key(&hmac::Key::new(algorithm, key));
         for part in parts {
             context.update(part);
         }
@@ -48,7 +60,7 @@ impl Prf {
     /// The first `len` bytes of prf+(key, seed parts one after the other).
     ///
     /// The counter is one byte, so there are at most 255 blocks; all our keys together take fewer
-    /// than 20. Beyond that the result is short, and whoever splits it into keys notices.
+    /// than 30. Beyond that the result is short, and whoever splits it into keys notices.
     pub fn plus(self, key: &[u8], seed: &[&[u8]], len: usize) -> Zeroizing<Vec<u8>> {
         let mut out = Zeroizing::new(Vec::with_capacity(len.saturating_add(self.output_len())));
         let mut block = Zeroizing::new(Vec::new());

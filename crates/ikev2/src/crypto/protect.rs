@@ -3,7 +3,7 @@
 
 use aes::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit, block_padding::NoPadding};
 use aws_lc_rs::{aead, hmac};
-use offload::{Ccm, Ctr, Encryption, Integrity, KeyMaterial, Mode};
+use offload::{Ccm, Ctr, Encryption, Integrity, KeyMaterial, Mode, Xcbc};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -27,7 +27,7 @@ enum Cipher {
     /// Encrypt, then authenticate.
     Separate {
         key: Separate,
-        mac: Box<hmac::Key>,
+        mac: Mac,
         icv_len: usize,
     },
 }
@@ -44,6 +44,35 @@ enum Combined {
 enum Separate {
     Cbc(Zeroizing<Vec<u8>>),
     Ctr(Box<Ctr>),
+}
+
+/// A key of an integrity algorithm.
+enum Mac {
+    Hmac(Box<hmac::Key>),
+    Xcbc(Xcbc),
+}
+
+impl Mac {
+    fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
+        let algorithm = match integrity {
+            Integrity::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            Integrity::HmacSha256_128 => hmac::HMAC_SHA256,
+            Integrity::HmacSha384_192 => hmac::HMAC_SHA384,
+            Integrity::HmacSha512_256 => hmac::HMAC_SHA512,
+            Integrity::AesXcbc96 => return Xcbc::new(key).ok().map(Self::Xcbc),
+            #[cfg(feature = "legacy-algorithms")]
+            Integrity::HmacMd5_96 => return None,
+        };
+        Some(Self::Hmac(Box::new(hmac::Key::new(algorithm, key))))
+    }
+
+    /// The first `icv_len` bytes of the value over `covered`.
+    fn tag(&self, covered: &[u8], icv_len: usize) -> Option<Vec<u8>> {
+        match self {
+            Self::Hmac(key) => Some(hmac::sign(key, covered).as_ref().get(..icv_len)?.to_vec()),
+            Self::Xcbc(key) => Some(key.compute(&[covered]).get(..icv_len)?.to_vec()),
+        }
+    }
 }
 
 impl Combined {
@@ -154,14 +183,6 @@ impl Cipher {
 
     fn separate(suite: &IkeSuite, keys: &KeyMaterial) -> Option<Self> {
         let integrity = suite.integrity?;
-        let algorithm = match integrity {
-            Integrity::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Integrity::HmacSha256_128 => hmac::HMAC_SHA256,
-            Integrity::HmacSha384_192 => hmac::HMAC_SHA384,
-            Integrity::HmacSha512_256 => hmac::HMAC_SHA512,
-            #[cfg(feature = "legacy-algorithms")]
-            Integrity::HmacMd5_96 => return None,
-        };
         let key = match suite.encryption.mode() {
             Mode::AesCbc => Separate::Cbc(keys.encryption.clone()),
             Mode::AesCtr => {
@@ -171,7 +192,7 @@ impl Cipher {
         };
         Some(Self::Separate {
             key,
-            mac: Box::new(hmac::Key::new(algorithm, &keys.integrity)),
+            mac: Mac::new(integrity, &keys.integrity)?,
             icv_len: integrity.icv_len(),
         })
     }
@@ -306,8 +327,8 @@ impl SealingKey {
                 let iv = key.encrypt(counter, random, &mut text)?;
                 out.extend(iv);
                 out.extend(text.iter());
-                let tag = hmac::sign(mac, &out);
-                out.extend(tag.as_ref().get(..*icv_len)?);
+                let tag = mac.tag(&out, *icv_len)?;
+                out.extend(tag);
             }
         }
         Some(out)
@@ -349,8 +370,8 @@ impl OpeningKey {
             Cipher::Separate { key, mac, icv_len } => {
                 let covered = message.len().checked_sub(*icv_len)?;
                 let (covered, icv) = message.split_at_checked(covered)?;
-                let tag = hmac::sign(mac, covered);
-                if !bool::from(tag.as_ref().get(..*icv_len)?.ct_eq(icv)) {
+                let tag = mac.tag(covered, *icv_len)?;
+                if !bool::from(tag.ct_eq(icv)) {
                     return None;
                 }
                 key.decrypt(sealed)?

@@ -130,8 +130,7 @@ impl Endpoint {
         // A cookie proves the address, so from here on the limit per network hits whom it should.
         let busy = self.half_open.len() >= limits.cookie_threshold
             || network >= limits.half_open_per_network / 2;
-        let shown =
-            cookie.and_then(|c| Some((c, self.cookies.check(c, nonce, path.remote, spi_i)?)));
+        let shown = cookie.and_then(|c| Some((c, self.cookies.check(c, nonce, path, spi_i)?)));
         let solved = shown.is_some_and(|(cookie, bits)| {
             bits > 0 && puzzle::is_solved(&datagram.clear, cookie, bits)
         });
@@ -194,7 +193,7 @@ impl Endpoint {
         let bits = puzzle.map_or(0, |(_, bits)| bits);
         let cookie = self
             .cookies
-            .current(bits, nonce, path.remote, request.header.spi_i);
+            .current(bits, nonce, path, request.header.spi_i);
         let Some(cookie) = cookie else { return };
         self.counters.cookies_sent = self.counters.cookies_sent.saturating_add(1);
         let cookie = Notify::new(NotifyType::COOKIE).with_data(cookie);

@@ -141,15 +141,19 @@ impl Established {
                 return vec![Payload::Notify(notify)];
             }
             sa.channel.path = path;
-            if old != path {
+            // Who has opened a TCP connection has shown that it is there (RFC 9329 §7.1).
+            let to_check = old != path && !path.is_tcp();
+            if to_check {
                 self.enqueue(core, Intent::CheckPath, core.now);
+            }
+            if old != path {
                 // What is out would not be heard at the old address, and holds up the check.
                 sa.channel.retransmit_now(core);
             }
             let (always_udp, spis) = (core.limits.always_udp, sa.channel.spis);
             sa.nat = Nat::from_payloads(always_udp, payloads, spis, path);
             answer.extend(nat::notifies(always_udp, spis, path));
-            if old == path {
+            if !to_check {
                 sa.announce_path(core);
             }
         }

@@ -52,6 +52,53 @@ fn prf_rfc4231_case_2() {
 }
 
 #[test]
+fn prf_rfc4434_takes_keys_of_any_length() {
+    let message: Vec<u8> = (0..20).collect();
+    let (head, tail) = message.split_at(5);
+    let known = [
+        (&message[..16], "47f51b4564966215b8985c63055ed308"),
+        (&message[..10], "0fa087af7d866e7653434e602fdde835"),
+    ];
+    for (key, expected) in known {
+        assert_eq!(*Prf::Aes128Xcbc.compute(key, &[head, tail]), hex(expected));
+    }
+    assert_eq!(Prf::Aes128Xcbc.output_len(), 16);
+}
+
+/// Of each nonce only the first 64 bits go into SKEYSEED, and all into what expands it.
+#[test]
+fn keys_with_xcbc_take_half_of_each_nonce() {
+    let suite = IkeSuite {
+        encryption: Encryption::AesCbc128,
+        integrity: Some(Integrity::AesXcbc96),
+        prf: Prf::Aes128Xcbc,
+        group: Group::X25519,
+        additional: vec![],
+    };
+    let nonces = Nonces {
+        initiator: (0..32).collect(),
+        responder: (100..132).collect(),
+    };
+    let spis = SpiPair {
+        initiator: 1,
+        responder: 2,
+    };
+    let keys = IkeKeys::initial(&suite, b"shared", &nonces, spis).unwrap();
+    let seed = [
+        &nonces.initiator[..],
+        &nonces.responder[..],
+        &1_u64.to_be_bytes(),
+        &2_u64.to_be_bytes(),
+    ];
+    let key = [&nonces.initiator[..8], &nonces.responder[..8]].concat();
+    let skeyseed = suite.prf.compute(&key, &[b"shared"]);
+    let stream = suite.prf.plus(&skeyseed, &seed, 7 * 16);
+    assert_eq!(*keys.sk_d, stream[..16]);
+    assert_eq!(*keys.initiator.integrity, stream[16..32]);
+    assert_eq!(*keys.sk_pr, stream[96..]);
+}
+
+#[test]
 fn prf_plus_chains_blocks_and_ends_at_255() {
     let prf = Prf::HmacSha256;
     let (key, seed): (&[u8], &[u8]) = (b"key", b"seed");
@@ -240,7 +287,12 @@ fn suites() -> Vec<IkeSuite> {
         Encryption::AesCtr192,
         Encryption::AesCtr256,
     ];
-    let integrities = [Integrity::HmacSha256_128, Integrity::HmacSha512_256].map(Some);
+    let integrities = [
+        Integrity::HmacSha256_128,
+        Integrity::HmacSha512_256,
+        Integrity::AesXcbc96,
+    ]
+    .map(Some);
     let mut suites = vec![suite(Encryption::AesGcm128, None)];
     suites.extend(combined.map(|one| suite(*one, None)));
     for integrity in integrities {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ikev2::config::{KeyKind, LocalAuth, PeerId, Psk, RemoteAuth, Retransmission};
-use ikev2::crypto::Group;
+use ikev2::crypto::{Group, Prf};
 use ikev2::select::{EspProposal, IkeProposal};
 use ikev2::wire::Identification;
 use ikev2::{Connection, EventName, Limits, StateName, WrongState};
@@ -62,10 +62,16 @@ fn every_suite_comes_up() {
         Integrity::HmacSha256_128,
         Integrity::HmacSha384_192,
         Integrity::HmacSha512_256,
+        Integrity::AesXcbc96,
     ];
     let separate = integrities.map(|i| cbc_ike(i, Group::P256));
     let groups = [Group::P384, Group::Modp2048].map(|g| cbc_ike(Integrity::HmacSha256_128, g));
-    for ike in combined.chain(ciphers).chain(separate).chain(groups) {
+    let small = IkeProposal {
+        prf: vec![Prf::Aes128Xcbc],
+        ..cbc_ike(Integrity::AesXcbc96, Group::X25519)
+    };
+    let all = combined.chain(ciphers).chain(separate).chain(groups);
+    for ike in all.chain([small]) {
         let world = run(both(|connection| connection.ike = vec![ike.clone()]));
         world.assert_settled();
     }

@@ -118,8 +118,11 @@ fn ike_sa_goes_on_over_a_connection_opened_anew() {
         let ikes = [0, 1].map(|side| world.sides[side].ike());
         break_off(&mut world);
         world.run(Duration::from_secs(2));
+        let before = world.frames[1].len();
         reconnect(&mut world, "192.0.2.1:40001");
         world.run(Duration::from_secs(1));
+        let said = world.frames[1].len() - before;
+        assert_eq!(said, 1, "a response, and no question whether it is there");
         assert_eq!([0, 1].map(|side| world.sides[side].ike()), ikes);
         assert_eq!(world.sides[1].saw("path 192.0.2.1:40001"), 1, "{mobility}");
         // The responder speaks there as well.

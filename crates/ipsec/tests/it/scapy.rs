@@ -19,7 +19,8 @@ const LOWER: u64 = 7;
 
 #[test]
 fn scapy_and_we_agree_byte_for_byte() {
-    let cases: Vec<Case> = all_cases();
+    let known = |case: &Case| case.integrity() != Some(Integrity::AesXcbc96);
+    let cases: Vec<Case> = all_cases().into_iter().filter(known).collect();
     let sent: Vec<(Value, Vec<u8>)> = cases.iter().map(send).collect();
     let answers = ask(&Value::Array(
         sent.iter().map(|(case, _)| case.clone()).collect(),
@@ -62,14 +63,13 @@ pub(crate) fn send(case: &Case) -> (Value, Vec<u8>) {
     let inner = case.inner(37);
     let outer = protect(&mut plane, &inner).unwrap();
     let esp = arrived(&outer, 0, outer.len()).start;
-    let (protocol, encryption, integrity, iv_len) = match case.protocol {
+    let (protocol, encryption, iv_len) = match case.protocol {
         Protocol::Esp(suite) => (
             "esp",
             Some(encryption_name(suite.encryption())),
-            suite.integrity().map(integrity_name),
             suite.encryption().iv_len(),
         ),
-        Protocol::Ah(integrity) => ("ah", None, Some(integrity_name(integrity)), 0),
+        Protocol::Ah(_) => ("ah", None, 0),
     };
     let (keys, (source, destination)) = (case.keys(), case.ends());
     let case = json!({
@@ -78,7 +78,7 @@ pub(crate) fn send(case: &Case) -> (Value, Vec<u8>) {
         "encryption": encryption,
         "encryption_key": hex::encode(&*keys.encryption),
         "encryption_icv": combined_icv_len(case.protocol),
-        "integrity": integrity,
+        "integrity": case.integrity().map(integrity_name),
         "integrity_key": hex::encode(&*keys.integrity),
         "tunnel": case.tunnel,
         "udp": case.udp,
@@ -137,6 +137,8 @@ const fn integrity_name(integrity: Integrity) -> &'static str {
         Integrity::HmacSha256_128 => "SHA2-256-128",
         Integrity::HmacSha384_192 => "SHA2-384-192",
         Integrity::HmacSha512_256 => "SHA2-512-256",
+        // Of Linux alone: scapy has none.
+        Integrity::AesXcbc96 => "AES-XCBC-96",
         #[cfg(feature = "legacy-algorithms")]
         Integrity::HmacMd5_96 => "HMAC-MD5-96",
     }

@@ -44,7 +44,11 @@ pub(crate) fn all_cases() -> Vec<Case> {
         let suite = Suite::new(encryption, Some(HmacSha256_128)).unwrap();
         protocols.push(Protocol::Esp(suite));
     }
+    protocols.push(Protocol::Esp(
+        Suite::new(AesCbc128, Some(AesXcbc96)).unwrap(),
+    ));
     protocols.extend(macs.map(Protocol::Ah));
+    protocols.push(Protocol::Ah(AesXcbc96));
     #[cfg(feature = "legacy-algorithms")]
     {
         for encryption in [DesCbc, TripleDesCbc, AesCbc128] {
@@ -73,12 +77,19 @@ pub(crate) fn all_cases() -> Vec<Case> {
 }
 
 impl Case {
+    pub(crate) fn integrity(&self) -> Option<Integrity> {
+        match self.protocol {
+            Protocol::Esp(suite) => suite.integrity(),
+            Protocol::Ah(integrity) => Some(integrity),
+        }
+    }
+
     pub(crate) fn keys(&self) -> KeyMaterial {
         let bytes: Vec<u8> = (1..=128).collect();
         match self.protocol {
             Protocol::Esp(suite) => KeyMaterial::new(
                 &bytes[..suite.encryption().key_len()],
-                &bytes[40..][..suite.integrity().map_or(0, Integrity::key_len)],
+                &bytes[40..][..self.integrity().map_or(0, Integrity::key_len)],
             ),
             Protocol::Ah(integrity) => KeyMaterial::new(&[], &bytes[40..][..integrity.key_len()]),
         }

@@ -5,8 +5,9 @@ use super::{ENGINES, cbc, hmac};
 use crate::aead::Aead;
 use crate::ccm::Ccm;
 use crate::ctr::Ctr;
-use crate::suite::{Encryption, Integrity};
+use crate::suite::{Encryption, Integrity, SuiteError};
 use crate::transform::Direction;
+use crate::xcbc::Xcbc;
 
 fn bytes(text: &str) -> Vec<u8> {
     hex::decode(text).unwrap()
@@ -359,6 +360,46 @@ fn rfc_2202() {
         b"Test Using Larger Than Block-Size Key - Hash Key First",
         "aa4ae5e15272d00e95705637ce8a3b55ed402112",
     );
+}
+
+/// RFC 3566 §4.6, all seven, and RFC 4434 §2, keys of other lengths.
+#[test]
+fn rfc_3566() {
+    let count: Vec<u8> = (0..34).collect();
+    let zeros = [0; 1000];
+    let key: &[u8] = &count[..16];
+    let cases: [(&[u8], &str); 7] = [
+        (&[], "75f0251d528ac01c4573dfd584d79f29"),
+        (&count[..3], "5b376580ae2f19afe7219ceef172756f"),
+        (&count[..16], "d2a246fa349b68a79998a4394ff7a263"),
+        (&count[..20], "47f51b4564966215b8985c63055ed308"),
+        (&count[..32], "f54f0ec8d2b9f3d36807734bd5283fd4"),
+        (&count, "becbb3bccdb518a30677d5481fb6b4d8"),
+        (&zeros, "f0dafee895db30253761103b5d84528f"),
+    ];
+    for (message, value) in cases {
+        check_hmac(Integrity::AesXcbc96, key, message, value);
+        // However it is cut.
+        let xcbc = Xcbc::new(key).unwrap();
+        for at in 0..message.len().min(40) {
+            let (head, tail) = message.split_at(at);
+            assert_eq!(hex::encode(xcbc.compute(&[head, &[], tail])), value);
+        }
+    }
+    let long = [key, &[0xED, 0xCB]].concat();
+    let cases: [(&[u8], &str); 3] = [
+        (key, "47f51b4564966215b8985c63055ed308"),
+        (&count[..10], "0fa087af7d866e7653434e602fdde835"),
+        (&long, "8cd3c93ae598a9803006ffb67c40e9e4"),
+    ];
+    for (key, value) in cases {
+        let made = Xcbc::with_any_key(key).compute(&[&count[..20]]);
+        assert_eq!(hex::encode(made), value);
+    }
+    assert!(matches!(
+        Xcbc::new(&long),
+        Err(SuiteError::KeyLength { actual: 18, .. })
+    ));
 }
 
 /// RFC 4231 §4.2 and §4.3.

@@ -41,6 +41,7 @@ pub const INTEGRITY: &[(&str, Integrity)] = &[
     ("hmac-sha2-384-192", Integrity::HmacSha384_192),
     ("hmac-sha2-512-256", Integrity::HmacSha512_256),
     ("hmac-sha1-96", Integrity::HmacSha1_96),
+    ("aes-xcbc-96", Integrity::AesXcbc96),
     #[cfg(feature = "lab")]
     ("hmac-md5-96", Integrity::HmacMd5_96),
 ];

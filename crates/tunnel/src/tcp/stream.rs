@@ -10,9 +10,10 @@
 pub const PREFIX: [u8; 6] = *b"IKETCP";
 /// Bytes of the length field.
 const LENGTH: usize = 2;
-/// The first bytes of an IKE message; an SPI is never zero (RFC 9329 §3.1).
+/// The first bytes of an IKE message; an SPI is never zero (RFC 9329 §3.2).
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
-/// Content that keeps address translation alive over UDP. Nobody need send it over TCP; whoever does is not wrong.
+/// Content that keeps address translation alive over UDP. Nobody need send it over TCP; whoever does is not wrong
+/// (RFC 9329 §6.6).
 const KEEPALIVE: [u8; 1] = [0xFF];
 /// Capacity up to which the buffer of an incomplete message is kept (our choice): what packets of a path take.
 const KEPT: usize = 4096;
@@ -133,7 +134,7 @@ fn total(bytes: &[u8]) -> Result<Option<usize>, StreamError> {
     };
     let length = u16::from_be_bytes(*length);
     match usize::from(length) {
-        total if total > LENGTH => Ok(Some(total)),
+        total if total >= LENGTH => Ok(Some(total)),
         _ => Err(StreamError::Length(length)),
     }
 }
@@ -152,6 +153,8 @@ fn split(bytes: &[u8]) -> Result<Option<Parts<'_>>, StreamError> {
 
 fn deliver(content: &[u8], each: &mut dyn FnMut(Frame<'_>)) -> Result<(), StreamError> {
     match content {
+        // Empty ones are ignored (RFC 9329 §3).
+        [] => {}
         _ if content == KEEPALIVE => {}
         _ if content.len() < NON_ESP_MARKER.len() => {
             let length = content.len().saturating_add(LENGTH);
@@ -296,7 +299,7 @@ mod tests {
 
     #[test]
     fn lengths_that_neither_ike_nor_esp_has_end_the_stream() {
-        for length in [0, 1, 2, 4, 5] {
+        for length in [0, 1, 4, 5] {
             let bad = [
                 &[0, length][..],
                 &[9; 3][..usize::from(length).saturating_sub(2)],
@@ -309,10 +312,13 @@ mod tests {
             let bytes: Vec<&[u8]> = stream.chunks(1).collect();
             assert_eq!(decoded(Decoder::of_acceptor(), &bytes), (out, done));
         }
-        // A keepalive of UDP is no error (length 3), and says nothing.
-        let stream = [frame(&KEEPALIVE), frame(&ESP)].concat();
-        let (out, done) = decoded(Decoder::of_acceptor(), &[&stream]);
-        assert_eq!((out.len(), done), (1, Ok(())));
+        // An empty message (length 2) and a keepalive of UDP (length 3) are no errors, and say nothing.
+        let stream = [frame(&[]), frame(&KEEPALIVE), frame(&[]), frame(&ESP)].concat();
+        for size in 1..=stream.len() {
+            let pieces: Vec<&[u8]> = stream.chunks(size).collect();
+            let (out, done) = decoded(Decoder::of_acceptor(), &pieces);
+            assert_eq!((out.len(), done), (1, Ok(())), "{size}");
+        }
     }
 
     #[test]

@@ -53,6 +53,7 @@ const PRF: &[(&str, Prf)] = &[
     ("hmac-sha2-384", Prf::HmacSha384),
     ("hmac-sha2-512", Prf::HmacSha512),
     ("hmac-sha1", Prf::HmacSha1),
+    ("aes-128-xcbc", Prf::Aes128Xcbc),
 ];
 
 const GROUP: &[(&str, Group)] = &[

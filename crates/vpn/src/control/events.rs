@@ -7,7 +7,7 @@ use std::time::Duration;
 use ikev2::config::{RemoteAuth, Unique};
 use ikev2::event::{Event, Reason, Request};
 use ikev2::wire::Identification;
-use ikev2::{Authorization, IkeId, Path, RequestId, Response, Transport};
+use ikev2::{Authorization, IkeId, Path, RequestId, Response};
 use tunnel::child_sa::ChildCommand;
 
 use super::children::RETRY_REFUSED;
@@ -64,6 +64,9 @@ impl Control {
                         tracing::info!(conn = %connection, ?dns, "name servers inside the tunnel");
                     }
                 }
+                // One that is gone already has none.
+                let path = self.endpoint.path(ike);
+                let path = path.unwrap_or_else(|| Path::udp(any_address(), any_address()));
                 let state = IkeState {
                     accepted: None,
                     connection,
@@ -73,10 +76,9 @@ impl Control {
                     rekeyed: now.stamp,
                     initiator,
                     addresses,
-                    local: any_address(),
-                    // The path follows with the first Child SA; until then the sender is all that is known.
-                    remote: self.sender.unwrap_or_else(any_address),
-                    transport: Transport::Udp,
+                    local: path.local,
+                    remote: path.remote,
+                    transport: path.transport,
                 };
                 self.ike_up(ike, state, now);
             }

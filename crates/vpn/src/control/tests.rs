@@ -260,6 +260,26 @@ fn new_local_address_moves_the_tunnel() {
 }
 
 #[test]
+fn ike_sa_without_its_child_is_where_it_is_and_stays() {
+    for mobike in [true, false] {
+        let camera = CAMERA.replace("start = ", &format!("mobike = {mobike}\nstart = "));
+        let gateway = GATEWAY.replace("10.5.2.0/24", "10.6.2.0/24");
+        let mut world = World::new(&camera, &gateway);
+        world.run(Duration::from_secs(60));
+        for (at, local) in [(0, "192.0.2.7"), (1, "192.0.2.1")] {
+            let status = world.status(at);
+            let counters = status.counters;
+            assert_eq!((counters.established, counters.moves), (1, 0), "{mobike}");
+            assert!(
+                status.sas[0].local.starts_with(local),
+                "{}",
+                status.sas[0].local
+            );
+        }
+    }
+}
+
+#[test]
 fn new_local_address_without_mobike_makes_a_new_tunnel() {
     let camera = CAMERA.replace("start = ", "mobike = false\nstart = ");
     let mut world = World::new(&camera, GATEWAY);

@@ -55,6 +55,27 @@ fn tunnel_of_the_peer_is_adopted_instead_of_another_start() {
 }
 
 #[test]
+fn both_sides_restart_at_once_and_one_ike_sa_stays() {
+    let gateway = starting_gateway();
+    let mut world = World::new(CAMERA, &gateway);
+    world.run(Duration::from_secs(30));
+    for pause in [0, 300, 1000, 2500] {
+        // Neither knows anything of the other, and what was on its way is lost.
+        let (start, seed) = (world.start, 100 + pause);
+        world.sides[0] = Side::with_seed(CAMERA, world.folder.path(), 0, seed, start);
+        world.run(Duration::from_millis(pause));
+        world.sides[1] = Side::with_seed(&gateway, world.folder.path(), 1, seed + 1, start);
+        world.run(Duration::from_secs(30));
+        world.check_up();
+        let before = established(&mut world);
+        assert!(before.iter().all(|count| *count <= 3), "{before:?}");
+        world.run(Duration::from_secs(300));
+        world.check_up();
+        assert_eq!(established(&mut world), before, "nobody starts again");
+    }
+}
+
+#[test]
 fn both_start_and_either_may_close_and_open() {
     let mut world = World::new(CAMERA, &starting_gateway());
     world.run(Duration::from_secs(30));

@@ -121,6 +121,17 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn new(text: &str, folder: &std::path::Path, number: usize, start: Instant) -> Self {
+        Self::with_seed(text, folder, number, number as u64, start)
+    }
+
+    /// One that is started again chooses other numbers than before.
+    pub(super) fn with_seed(
+        text: &str,
+        folder: &std::path::Path,
+        number: usize,
+        seed: u64,
+        start: Instant,
+    ) -> Self {
         let mut loaded =
             ResolvedConfig::read(text, folder, &KeyHost::in_thread().unwrap()).unwrap();
         let trust = std::mem::take(&mut loaded.trust);
@@ -129,7 +140,7 @@ impl Side {
             other => [192, 0, 2, u8::try_from(other).unwrap()].into(),
         };
         let now = Now::since(start, start);
-        let random = Box::new(Seeded(number as u64));
+        let random = Box::new(Seeded(seed));
         let host = Host {
             source_of: Box::new(move |_| Some(own)),
             connected: Box::new(|| Ok(vec!["10.6.0.1/16".parse().unwrap()])),
