@@ -35,8 +35,8 @@ TIMED = {"ike_unique", "ike_recovery", "ike_tcp"}
 # Suites whose time is that of what they measure, or that need tools which CI does not install: only when named, and in
 # `scripts/test --full`.
 WHEN_NAMED = {"slow_link", "hw"}
-# A suite that is beyond the limit of tests.runner and of its own clean-up hangs.
-LIMIT = 900
+# A suite that is beyond the limit of tests.runner, or its own, and of its own clean-up hangs.
+LIMIT, CLEAN_UP = 900, 300
 
 
 def load(name):
@@ -58,11 +58,12 @@ def one(name, part, lock):
     if part:
         command += ["--part", part]
     title = f"{name}, {part}" if part else name
+    limit = max(LIMIT, getattr(load(name), "LIMIT", 0) + CLEAN_UP)
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit)
         text, code = done.stdout, done.returncode
     except subprocess.TimeoutExpired as error:
-        text, code = (error.stdout or b"").decode(errors="replace") + f"\n{title}: not done after {LIMIT} s", 1
+        text, code = (error.stdout or b"").decode(errors="replace") + f"\n{title}: not done after {limit} s", 1
     counts = re.search(r"^(\d+) passed, (\d+) failed", text, re.MULTILINE)
     passed, failed = map(int, counts.groups()) if counts else (0, 1)
     if code != 0 and failed == 0:
