@@ -197,7 +197,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn new(world: Arc<World>, rows: usize) -> Asked {
+    async fn new(world: Arc<World>, rows: usize) -> Self {
         let site = filled(world, rows).await;
         let who = site.world.reviewer(Clearance::Secret);
         let review = site.centre.review();
@@ -214,7 +214,7 @@ impl Asked {
         pages.push(("cameras", Page::Cameras));
         pages.push(("detail", Page::Detail(newest.rows[0].id.clone())));
         let costs = vec![Duration::MAX; pages.len()];
-        let mut asked = Asked {
+        let mut asked = Self {
             site,
             who,
             rows,
@@ -235,12 +235,10 @@ impl Asked {
             match &self.pages[page].1 {
                 Page::List(filter) => drop(review.list(&self.who, filter).await.unwrap()),
                 Page::Overview => {
-                    drop(
-                        review
-                            .overview(&self.who, OffsetDateTime::now_utc())
-                            .await
-                            .unwrap(),
-                    );
+                    review
+                        .overview(&self.who, OffsetDateTime::now_utc())
+                        .await
+                        .unwrap();
                 }
                 Page::Cameras => drop(review.cameras(&self.who).await.unwrap()),
                 Page::Detail(id) => drop(review.get(&self.who, id).await.unwrap()),
