@@ -29,8 +29,11 @@ pub enum Act {
         unit: Option<String>,
         /// Time for which the code is good once it is given.
         hours: u32,
-        /// Number of times that a person renews the certificate with it before somebody has to approve again.
+        /// Number of times that a person or server renews the certificate with it before somebody has to approve again.
         renewals: u8,
+        /// Names by which a server is reached; nobody else has any.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        names: Vec<String>,
     },
     /// Issues a certificate for the same key anew.
     Renew {
@@ -80,7 +83,7 @@ pub enum Act {
         /// SHA-256 of the profile's file in hexadecimal.
         sha256: String,
     },
-    /// Changes the state of a device, person or gateway, with all its certificates.
+    /// Changes the state of a device, person, gateway or server, with all its certificates.
     ChangeHolder {
         subject: String,
         holder: HolderKind,
@@ -117,6 +120,8 @@ pub enum HolderKind {
     Person,
     Device,
     Gateway,
+    /// A server of the network that enrols over ACME.
+    Server,
 }
 
 /// Change of a holder's state.

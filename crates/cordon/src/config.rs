@@ -176,6 +176,8 @@ pub(crate) struct Enrolment {
     pub(crate) expired_grace_days: u32,
     /// Whether devices and people enrol over CMP too, and by which listeners.
     pub(crate) cmp: Cmp,
+    /// Whether the enrolment listener answers ACME too, over which servers of the network enrol.
+    pub(crate) acme: bool,
 }
 
 /// Transports over which CMP is answered.
@@ -255,6 +257,7 @@ impl Default for Enrolment {
         Self {
             expired_grace_days: u32::try_from(days).unwrap_or(0),
             cmp: Cmp::Off,
+            acme: false,
         }
     }
 }
@@ -471,6 +474,10 @@ mod tests {
             (
                 "[enrolment]\ncmp = true\n",
                 "cordon.toml:2:7: wanted string",
+            ),
+            (
+                "[enrolment]\nacme = \"https\"\n",
+                "cordon.toml:2:8: invalid type: string \"https\", expected a boolean",
             ),
             (
                 "[revocation]\nshards = 257\n",

@@ -476,6 +476,7 @@ async fn revoke(
         Whose::Uid(uid) => Holder::Uid(uid.clone()),
         Whose::Device(device) => Holder::Device(device.clone()),
         Whose::Gateway(gateway) => Holder::Gateway(gateway.clone()),
+        Whose::Server(server) => Holder::Server(server.clone()),
         Whose::Serial(serial) => return revoke_one(site, serial, reason, who, now).await,
     };
     change_holder(site, &holder, HolderChange::Revoke(reason), who, now).await
@@ -518,7 +519,7 @@ async fn change_holder(
     let (kind, name) = match holder {
         Holder::Uid(uid) => (CaKind::Users, uid),
         Holder::Device(device) => (CaKind::Devices, device),
-        Holder::Gateway(gateway) => (CaKind::Services, gateway),
+        Holder::Gateway(name) | Holder::Server(name) => (CaKind::Services, name),
     };
     let warrant = direct(site, who, "holder --change CHANGE")?;
     let changed = site

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A device, a person or a gateway.
+/// A device, a person, a gateway or a server of the network.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Holder {
@@ -12,6 +12,8 @@ pub(crate) enum Holder {
     Device(String),
     /// A gateway, by its first name.
     Gateway(String),
+    /// A server of the network, by its first name.
+    Server(String),
 }
 
 /// What an invitation is to give.
@@ -24,6 +26,9 @@ pub(crate) struct InviteOrder {
     pub(crate) unit: Option<String>,
     pub(crate) hours: u32,
     pub(crate) renewals: u8,
+    /// Further names of a server.
+    #[serde(default)]
+    pub(crate) names: Vec<String>,
 }
 
 /// What to do with requests.

@@ -70,7 +70,7 @@ pub(crate) async fn carry_out(
                     fields.insert("serial".to_owned(), issued.serial.into());
                     fields.insert("chain_pem".to_owned(), chain.into());
                 }
-                Carried::Invited(invited) => inviting::tell(fields, &invited),
+                Carried::Invited(invited) => inviting::tell(site, fields, &invited)?,
                 Carried::Done => {}
             }
             Ok(value)

@@ -205,6 +205,7 @@ pub(crate) fn registry_settings(config: &Config) -> registry::Config {
         crl_shards: config.revocation.shards,
         ocsp_url: public("ocsp"),
         cmp: config.enrolment.cmp != Cmp::Off,
+        acme: config.enrolment.acme,
         renewal_grace: time::Duration::days(i64::from(config.enrolment.expired_grace_days)),
         registration: registry::Registration {
             approvals: match config.registration.approvals {

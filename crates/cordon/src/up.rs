@@ -242,13 +242,17 @@ fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
         .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
-/// EST, lists and OCSP; CMP where it is on.
+/// EST, lists and OCSP; CMP and ACME where they are on.
 fn enrolment_router(site: &Site) -> Router {
     let registry = site.registry.with_people(people(site));
     let est = registry::est::router(registry, Arc::new(OffsetDateTime::now_utc));
-    match site.config.enrolment.cmp {
+    let router = match site.config.enrolment.cmp {
         Cmp::Off => est,
         Cmp::Https | Cmp::Http => est.merge(cmp_router(site)),
+    };
+    match site.config.enrolment.acme {
+        false => router,
+        true => router.merge(acme_router(site)),
     }
     .layer(timeout())
 }
@@ -267,6 +271,12 @@ fn public_router(site: &Site) -> Router {
 fn cmp_router(site: &Site) -> Router {
     let registry = site.registry.with_people(people(site));
     registry::cmp::router(registry, Arc::new(OffsetDateTime::now_utc))
+}
+
+fn acme_router(site: &Site) -> Router {
+    let registry = site.registry.with_people(people(site));
+    let hosts = site.config.site.names.clone();
+    registry::acme::router(registry, Arc::new(OffsetDateTime::now_utc), hosts)
 }
 
 /// The directory, for people who enrol: who is disabled there, or has fewer rights, gets nothing.

@@ -18,6 +18,7 @@ pub type Target = fn(&[u8]);
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("accelerator", targets::accelerator::run),
+    ("acme_request", targets::acme_request::run),
     ("block", targets::block::run),
     ("certificates", targets::certificates::run),
     ("cmp_message", targets::cmp_message::run),

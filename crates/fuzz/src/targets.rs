@@ -1,6 +1,7 @@
 //! The targets, a module each: a function of any bytes that panics when a property does not hold.
 
 pub mod accelerator;
+pub mod acme_request;
 pub mod block;
 pub mod certificates;
 pub mod cmp_message;

@@ -109,6 +109,11 @@ fn accelerator_holds_on_corpus_and_mutations() {
 }
 
 #[test]
+fn acme_request_holds_on_corpus_and_mutations() {
+    smoke("acme_request");
+}
+
+#[test]
 fn block_holds_on_corpus_and_mutations() {
     smoke("block");
 }
@@ -116,6 +121,11 @@ fn block_holds_on_corpus_and_mutations() {
 #[test]
 fn certificates_holds_on_corpus_and_mutations() {
     smoke("certificates");
+}
+
+#[test]
+fn cmp_message_holds_on_corpus_and_mutations() {
+    smoke("cmp_message");
 }
 
 #[test]

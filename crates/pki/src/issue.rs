@@ -497,7 +497,10 @@ fn push_alt_names(
         }
     }
     let is_host = |n: &AltName| matches!(n, AltName::Dns(_) | AltName::Ip(_));
-    let is_server = matches!(request.profile, Profile::Server | Profile::Gateway);
+    let is_server = matches!(
+        request.profile,
+        Profile::Server | Profile::NetworkServer | Profile::Gateway
+    );
     if is_server && !names.iter().any(is_host) {
         return Err(IssueError::ServerWithoutName);
     }

@@ -68,6 +68,7 @@
 //! # }
 //! ```
 
+pub mod acme;
 pub mod cert;
 pub mod clearance;
 pub mod cmp;

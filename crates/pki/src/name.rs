@@ -19,7 +19,7 @@ use x509_cert::ext::pkix::name::{GeneralName, OtherName};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 
 pub use self::pattern::{ComparedName, NamePattern, NameTextError};
-pub use self::plain::{is_mailbox, is_plain, is_user_id};
+pub use self::plain::{is_host_name, is_mailbox, is_plain, is_user_id};
 use crate::oid;
 
 /// Upper bound of most attributes, in characters (RFC 5280, appendix A: `ub-common-name`, ...).

@@ -83,6 +83,8 @@ pub enum Profile {
     /// A device that only opens tunnels: TLS client and IKE peer, no signer of evidence.
     VpnDevice,
     Server,
+    /// A server of the network that is none of the site's, as a web server or database: enrols over ACME.
+    NetworkServer,
     /// A gateway of tunnels, which renews its certificate over EST: a server, and a client there.
     Gateway,
     /// The central role that signs receipts and custody packages.
@@ -101,7 +103,7 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile, for tests and listings.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Root,
         Self::IssuingCa(CaKind::Users),
         Self::IssuingCa(CaKind::Devices),
@@ -115,6 +117,7 @@ impl Profile {
         Self::Device,
         Self::VpnDevice,
         Self::Server,
+        Self::NetworkServer,
         Self::Gateway,
         Self::ServiceSigner,
         Self::TrustBundleSigner,
@@ -140,6 +143,7 @@ impl Profile {
             Self::User { .. } => Some(CaKind::Users),
             Self::Device | Self::VpnDevice => Some(CaKind::Devices),
             Self::Server
+            | Self::NetworkServer
             | Self::Gateway
             | Self::ServiceSigner
             | Self::TrustBundleSigner
@@ -187,10 +191,13 @@ impl Profile {
             | Self::ServiceSigner
             | Self::TrustBundleSigner
             | Self::CeremonySigner => DigitalSignature | NonRepudiation,
-            Self::Server | Self::Gateway | Self::VpnDevice if key.is_rsa() => {
+            Self::Server | Self::NetworkServer | Self::Gateway | Self::VpnDevice
+                if key.is_rsa() =>
+            {
                 DigitalSignature | KeyEncipherment
             }
             Self::Server
+            | Self::NetworkServer
             | Self::Gateway
             | Self::VpnDevice
             | Self::OcspSigner(_)
@@ -227,7 +234,7 @@ impl Profile {
             // no registered purpose for "signs evidence".
             Self::Device => vec![eku::CLIENT_AUTH, eku::IPSEC_IKE, eku::EMAIL_PROTECTION],
             Self::VpnDevice => vec![eku::CLIENT_AUTH, eku::IPSEC_IKE],
-            Self::Server => vec![eku::SERVER_AUTH],
+            Self::Server | Self::NetworkServer => vec![eku::SERVER_AUTH],
             Self::Gateway => vec![eku::SERVER_AUTH, eku::CLIENT_AUTH],
             Self::OcspSigner(_) => vec![eku::OCSP_SIGNING],
             Self::CmpSigner => vec![eku::CMC_CA],
@@ -253,6 +260,7 @@ impl fmt::Display for Profile {
             Self::Device => f.write_str("device"),
             Self::VpnDevice => f.write_str("vpn device"),
             Self::Server => f.write_str("server"),
+            Self::NetworkServer => f.write_str("network server"),
             Self::Gateway => f.write_str("gateway"),
             Self::OcspSigner(kind) => write!(f, "{kind} OCSP signer"),
             Self::CmpSigner => f.write_str("CMP signer"),

@@ -35,6 +35,13 @@ impl Admitted {
         self.profile == Profile::Gateway.to_string()
     }
 
+    /// Whether it is one of the site's own, whose holder has no state.
+    fn is_own(&self) -> bool {
+        let of_holders = [Profile::Gateway, Profile::NetworkServer];
+        authority_of(&self.identity) == CaKind::Services
+            && !of_holders.iter().any(|one| one.to_string() == self.profile)
+    }
+
     /// The certificate and its renewals, as the database names them.
     pub(crate) fn lineage(&self) -> &str {
         &self.lineage
@@ -135,7 +142,7 @@ impl Registry {
             lineage: entry.lineage,
             profile: entry.profile,
         };
-        if authority != CaKind::Services || admitted.is_gateway() {
+        if !admitted.is_own() {
             check_state(authority, &admitted.identity, entry.state)?;
         }
         if !entry.used {
@@ -235,7 +242,7 @@ impl Registry {
         let mut tx = self.inner.sql.write().await?;
         // The answer was read before this transaction: the holder may be revoked by now.
         let state = state_in(&mut tx, authority, holder_id(authority, identity)).await?;
-        if authority != CaKind::Services || admitted.is_gateway() {
+        if !admitted.is_own() {
             check_state(authority, identity, state)?;
         }
         let first = sqlx::query(

@@ -72,6 +72,7 @@ impl Lifetimes {
             Profile::User { .. } => self.user,
             Profile::Device | Profile::VpnDevice => self.device,
             Profile::Server
+            | Profile::NetworkServer
             | Profile::Gateway
             | Profile::ServiceSigner
             | Profile::TrustBundleSigner
@@ -135,6 +136,8 @@ pub struct Config {
     /// Whether CMP is spoken: [`Registry::cmp_response`](crate::Registry::cmp_response) answers, and invitations may keep
     /// their secret for it. Off unless it is switched on.
     pub cmp: bool,
+    /// Whether ACME is spoken, and servers may be invited. Off unless it is switched on.
+    pub acme: bool,
     /// Whether acts need approvals, and how many.
     pub registration: Registration,
     /// Bound of the users authority, fixed when the hierarchy is created.
@@ -164,6 +167,7 @@ impl Config {
             disk: durable::real(),
             renewal_grace: RENEWAL_GRACE,
             cmp: false,
+            acme: false,
             registration: Registration::default(),
             highest_user_clearance: Clearance::TopSecret,
             // What a device in the field can be stolen with.

@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 
 use crate::ceremony::CeremonyError;
 use crate::holders::{HolderRefused, HolderState};
-use crate::{CmpRefusal, MAX_INVITATION_HOURS, RequestError};
+use crate::{AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, RequestError};
 
 /// Why the registry could not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +39,10 @@ pub enum RegistryError {
     /// The directory does not answer.
     #[error("cannot ask the directory")]
     Directory(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A gateway must not have a pattern or a name of the site's own servers: it could answer in their place.
-    #[error("{0} is no name for a gateway: it is one of the site's own servers, or has a pattern")]
+    /// A gateway must not have a pattern or a name of somebody else's: it could answer in their place.
+    #[error(
+        "{0} is no name for a gateway: it is one of the site's own servers or of the network's, or has a pattern"
+    )]
     NameOfTheSite(String),
     /// The site waits for certificates of a root that is elsewhere, and makes none of its own.
     #[error("{} has requested its authorities from a root elsewhere", .0.display())]
@@ -99,7 +101,7 @@ pub enum RegistryError {
         serial: String,
     },
     /// Neither a certificate nor an invitation of this device or person is known.
-    #[error("no {} is known by the name {holder}", noun(*.authority))]
+    #[error("no {} is known by the name {holder}", called(*.authority))]
     UnknownHolder {
         /// Whose certificates the holder would have.
         authority: CaKind,
@@ -110,7 +112,7 @@ pub enum RegistryError {
     #[error(transparent)]
     Holder(#[from] HolderRefused),
     /// The state cannot be changed like this.
-    #[error("cannot {change} {} {holder}: it is {from}", noun(*.authority))]
+    #[error("cannot {change} {} {holder}: it is {from}", called(*.authority))]
     Transition {
         /// Whose certificates the holder has.
         authority: CaKind,
@@ -144,7 +146,19 @@ pub enum RegistryError {
     /// The configuration does not switch CMP on.
     #[error("this site does not speak CMP")]
     CmpOff,
-    /// The key that codes for CMP are kept under does not open one.
+    /// The configuration does not switch ACME on, over which servers enrol.
+    #[error("this site does not speak ACME, over which servers enrol")]
+    AcmeOff,
+    /// A server cannot be invited by these names.
+    #[error("no server is invited by these names: {0}")]
+    ServerNames(String),
+    /// What a server may read is no business of its certificate.
+    #[error("a server's certificate has no clearance, and not {0}")]
+    ServerClearance(Clearance),
+    /// The code of a server's invitation is good for ACME alone.
+    #[error("a server enrols over ACME, and not over CMP: leave --cmp out")]
+    NotForCmp,
+    /// The key that codes are kept under does not open one.
     #[error("an invitation's code cannot be opened")]
     Sealed,
     /// The act is not the one that was approved.
@@ -164,12 +178,30 @@ pub enum RegistryError {
     Random,
 }
 
-/// What holders of an authority's certificates are called; of services only gateways have a state.
+/// What holders of an authority's certificates are called in events; a server has a [noun](noun_of) of its own.
 pub(crate) const fn noun(authority: CaKind) -> &'static str {
     match authority {
         CaKind::Users => "person",
         CaKind::Devices => "device",
         CaKind::Services => "gateway",
+    }
+}
+
+/// What holders of certificates of this profile are called in events.
+pub(crate) const fn noun_of(profile: Profile) -> &'static str {
+    match profile {
+        Profile::NetworkServer => "server",
+        Profile::User { .. } => noun(CaKind::Users),
+        Profile::Device | Profile::VpnDevice => noun(CaKind::Devices),
+        _ => noun(CaKind::Services),
+    }
+}
+
+/// What holders of an authority's certificates are called where it is not known of which kind they are.
+pub(crate) const fn called(authority: CaKind) -> &'static str {
+    match authority {
+        CaKind::Services => "gateway or server",
+        other => noun(other),
     }
 }
 
@@ -287,6 +319,9 @@ pub enum EnrolError {
     /// The CMP message is not taken.
     #[error(transparent)]
     Cmp(#[from] CmpRefusal),
+    /// The ACME request is not taken.
+    #[error(transparent)]
+    Acme(#[from] AcmeRefusal),
     /// A fault on our side.
     #[error("registry failed")]
     Registry(#[source] RegistryError),
@@ -418,6 +453,7 @@ impl EnrolError {
             Self::Holder(refused) => refused.code(),
             Self::TooManyRenewals { .. } => "too-many-renewals",
             Self::Cmp(refusal) => refusal.code(),
+            Self::Acme(refusal) => refusal.code(),
             Self::Registry(_) => "registry-failed",
         }
     }

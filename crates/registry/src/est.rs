@@ -368,6 +368,7 @@ fn enrol_refusal(e: &EnrolError) -> Response {
         | EnrolError::KeyInUse
         | EnrolError::ServerKey(_)
         | EnrolError::Cmp(_)
+        | EnrolError::Acme(_)
         | EnrolError::KeyEncryption => StatusCode::BAD_REQUEST,
         EnrolError::NoCertificate
         | EnrolError::BadCertificate(_)

@@ -25,7 +25,7 @@ use serde::Serialize;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
-use crate::error::noun;
+use crate::error::{called, noun, noun_of};
 use crate::warrant::check_change;
 use crate::{Registry, RegistryError, Warrant};
 
@@ -89,11 +89,11 @@ impl FromStr for HolderState {
 
 /// A holder that is not enrolled. Fit to be shown to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the {} {holder} is {state}", noun(*.authority))]
+#[error("the {} {holder} is {state}", called(*.authority))]
 pub struct HolderRefused {
     /// Whose certificates the holder has.
     pub authority: CaKind,
-    /// Device name or user id.
+    /// User id, or name of a device, gateway or server.
     pub holder: String,
     pub state: HolderState,
 }
@@ -240,6 +240,10 @@ impl Registry {
                 from,
                 change: change.name(),
             })?;
+        let noun = match is_network_server(&mut tx, authority, holder).await? {
+            true => noun_of(Profile::NetworkServer),
+            false => noun(authority),
+        };
         set_state(&mut tx, authority, holder, to, now).await?;
         // Whole seconds, as in lists.
         let at = now.replace_nanosecond(0).unwrap_or(now);
@@ -251,7 +255,6 @@ impl Registry {
         let event = |action: String, resource: String| {
             Event::new(now, warrant.by().clone(), action, resource, Outcome::Ok)
         };
-        let noun = noun(authority);
         let mut state_event = event(
             format!("{noun}.{}", change.name()),
             format!("{noun}/{holder}"),
@@ -368,7 +371,7 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
     match profile {
         Profile::User { .. } => Some(CaKind::Users),
         Profile::Device | Profile::VpnDevice => Some(CaKind::Devices),
-        Profile::Gateway => Some(CaKind::Services),
+        Profile::Gateway | Profile::NetworkServer => Some(CaKind::Services),
         Profile::Root
         | Profile::IssuingCa(_)
         | Profile::Server
@@ -443,7 +446,7 @@ async fn revoke_all(
     let serials: Vec<String> = sqlx::query_scalar(
         "INSERT INTO revoked (authority, serial, at, reason)
          SELECT i.authority, i.serial, ?3, ?4 FROM issued i
-         WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile = ?6) AND NOT EXISTS (
+         WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile IN (?6, ?7)) AND NOT EXISTS (
              SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
          RETURNING serial",
     )
@@ -451,9 +454,11 @@ async fn revoke_all(
     .bind(holder)
     .bind(revocation.at.unix_timestamp())
     .bind(revocation.reason.name())
-    // Of the services only gateways are holders; the site's own certificates may have the same name.
+    // Of the services only gateways and servers of the network are holders; the site's own certificates may have the
+    // same name.
     .bind(CaKind::Services.name())
     .bind(Profile::Gateway.to_string())
+    .bind(Profile::NetworkServer.to_string())
     .fetch_all(&mut **tx)
     .await?;
     Ok(serials)
@@ -471,13 +476,40 @@ async fn void_codes(
     .bind(holder)
     .execute(&mut **tx)
     .await?;
-    if authority == CaKind::Devices {
-        sqlx::query("DELETE FROM one_time_codes WHERE device = ?")
-            .bind(holder)
-            .execute(&mut **tx)
-            .await?;
+    match authority {
+        CaKind::Devices => {
+            sqlx::query("DELETE FROM one_time_codes WHERE device = ?")
+                .bind(holder)
+                .execute(&mut **tx)
+                .await?;
+        }
+        // Whoever has the key of the certificate may have that of the account, too.
+        CaKind::Services => {
+            sqlx::query("UPDATE acme_accounts SET state = 'revoked' WHERE holder = ?")
+                .bind(holder)
+                .execute(&mut **tx)
+                .await?;
+        }
+        CaKind::Users => {}
     }
     Ok(())
+}
+
+/// Whether the holder is a server of the network: no gateway has its name.
+async fn is_network_server(
+    tx: &mut Transaction<'static, Sqlite>,
+    authority: CaKind,
+    holder: &str,
+) -> Result<bool, RegistryError> {
+    Ok(sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM invitations WHERE authority = ?1 AND holder_id = ?2 AND profile = ?3)
+             OR EXISTS (SELECT 1 FROM issued WHERE authority = ?1 AND holder_id = ?2 AND profile = ?3)",
+    )
+    .bind(authority.name())
+    .bind(holder)
+    .bind(Profile::NetworkServer.to_string())
+    .fetch_one(&mut **tx)
+    .await?)
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use store::sqlx::{self, FromRow, Row as _, Sqlite, SqlitePool, Transaction, sqli
 use time::{Duration, OffsetDateTime};
 
 use crate::codes::{OneTimeCode, check_device_name, verifier};
-use crate::error::noun;
+use crate::error::noun_of;
 use crate::holders::{self, HolderRefused, HolderState};
-use crate::requests::{check_invitation, profile};
+use crate::names::{self, check_names};
+use crate::requests::{check_invitation, invited_profile};
 use crate::sealing::SealingKey;
 use crate::{Registry, RegistryError, Warrant};
 
@@ -28,8 +29,10 @@ pub struct Invitation {
     pub clearance: Clearance,
     /// How long the code is good for.
     pub hours: u32,
-    /// How often a person renews the certificate with it.
+    /// How often a person or server renews the certificate with it.
     pub renewals: u8,
+    /// By which a server is reached, its own first; nobody else has any.
+    pub names: Vec<String>,
 }
 
 /// An invitation with its code, which is stored nowhere.
@@ -38,10 +41,12 @@ pub struct Invited {
     pub id: String,
     pub code: OneTimeCode,
     pub expires_at: OffsetDateTime,
+    /// Names of the server that was invited.
+    pub names: Vec<String>,
 }
 
 /// An invitation in the database.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) id: String,
     pub(crate) authority: CaKind,
@@ -55,6 +60,8 @@ pub(crate) struct Stored {
     pub(crate) expires_at: i64,
     /// For which key it was used, and the certificate issued then.
     pub(crate) used: Option<(String, String)>,
+    /// Names of a server.
+    pub(crate) names: Vec<String>,
 }
 
 impl Invitation {
@@ -82,6 +89,7 @@ impl Invitation {
             unit,
             hours,
             renewals,
+            names,
         } = authorized.act()
         else {
             return Err(RegistryError::NotCovered("act"));
@@ -93,6 +101,7 @@ impl Invitation {
             (self.subject.unit != *unit, "unit"),
             (self.hours != *hours, "time"),
             (self.renewals != *renewals, "number of renewals"),
+            (self.names != *names, "list of names"),
         ];
         match differs.into_iter().find(|(differs, _)| *differs) {
             Some((_, what)) => Err(RegistryError::NotCovered(what)),
@@ -109,6 +118,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::NotInvited`], [`RegistryError::InvitationTime`], [`RegistryError::InvitationRenewals`],
+    /// [`RegistryError::ServerNames`] and [`RegistryError::AcmeOff`] of a server, whose code is kept for ACME,
     /// [`RegistryError::NotCovered`] for something else than was approved, [`RegistryError::Issue`] for a
     /// clearance above the authority's bound, [`RegistryError::Holder`]; or as [`Self::issue`].
     pub async fn invite(
@@ -117,20 +127,29 @@ impl Registry {
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Invited, RegistryError> {
-        self.invite_with(invitation, None, warrant, now).await
+        let sealing = match invitation.profile {
+            Profile::NetworkServer => {
+                Some(self.inner.acme.sealing().ok_or(RegistryError::AcmeOff)?)
+            }
+            _ => None,
+        };
+        self.invite_with(invitation, sealing, warrant, now).await
     }
 
     /// The same for CMP: the code is also kept, encrypted, until it was used or is over, because a message authentication code
     /// is verified with the secret itself and not with a digest of it.
     ///
     /// # Errors
-    /// As [`Self::invite`], and [`RegistryError::CmpOff`].
+    /// As [`Self::invite`], [`RegistryError::CmpOff`] and [`RegistryError::NotForCmp`].
     pub async fn invite_for_cmp(
         &self,
         invitation: &Invitation,
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Invited, RegistryError> {
+        if invitation.profile == Profile::NetworkServer {
+            return Err(RegistryError::NotForCmp);
+        }
         let sealing = self.inner.cmp.sealing().ok_or(RegistryError::CmpOff)?;
         self.invite_with(invitation, Some(sealing), warrant, now)
             .await
@@ -162,6 +181,9 @@ impl Registry {
         if authority == CaKind::Devices {
             check_device_name(&holder)?;
         }
+        let (profile, names) = (invitation.profile, &invitation.names);
+        check_names(profile, &holder, names, invitation.clearance)?;
+        self.check_not_of_site(names).await?;
         let requested = invitation.clearance;
         if let Some(allowed) = self.authority(authority)?.max_clearance()
             && requested > allowed
@@ -191,6 +213,9 @@ impl Registry {
             }
             .into());
         }
+        if profile == Profile::NetworkServer {
+            names::check_free(&mut tx, &holder, names, now).await?;
+        }
         sqlx::query(
             "DELETE FROM invitations WHERE authority = ? AND holder_id = ? AND used_serial IS NULL",
         )
@@ -200,7 +225,7 @@ impl Registry {
         .await?;
         sqlx::query(
             "INSERT INTO invitations (id, authority, holder_id, verifier, profile, subject, clearance,
-                 renewals, request, expires_at, sealed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 renewals, request, expires_at, sealed, names) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(&id)
         .bind(authority.name())
@@ -213,9 +238,10 @@ impl Registry {
         .bind(request)
         .bind(expires_at.unix_timestamp())
         .bind(sealed)
+        .bind(names::to_row(names))
         .execute(&mut *tx)
         .await?;
-        let resource = format!("{}/{holder}", noun(authority));
+        let resource = format!("{}/{holder}", noun_of(profile));
         let actor: Actor = warrant.by().clone();
         let mut event = Event::new(now, actor, "enrolment.invite", resource, Outcome::Ok)
             .with_detail("invitation", id.clone())
@@ -223,8 +249,10 @@ impl Registry {
             .with_detail("clearance", invitation.clearance.level())
             .with_detail("renewals", invitation.renewals)
             .with_detail("expires_at", expires_at.unix_timestamp());
-        if sealing.is_some() {
-            event = event.with_detail("cmp", true);
+        match profile {
+            Profile::NetworkServer => event = event.with_detail("names", names.join(" ")),
+            _ if sealing.is_some() => event = event.with_detail("cmp", true),
+            _ => {}
         }
         if let Some(unit) = &invitation.subject.unit {
             event = event.with_detail("unit", unit.clone());
@@ -236,6 +264,7 @@ impl Registry {
             id,
             code,
             expires_at,
+            names: names.clone(),
         })
     }
 }
@@ -247,7 +276,7 @@ pub(crate) fn encoded(subject: &Subject) -> Result<Vec<u8>, RegistryError> {
 
 const SELECT: &str =
     "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
-    expires_at, used_spki, used_serial FROM invitations ";
+    expires_at, used_spki, used_serial, names FROM invitations ";
 
 /// Whether anybody of this name was ever invited.
 pub(crate) async fn any(readers: &SqlitePool, holder: &str) -> Result<bool, RegistryError> {
@@ -278,8 +307,8 @@ pub(crate) async fn sealed(
     most: u8,
 ) -> Result<Vec<(Stored, Vec<u8>)>, RegistryError> {
     let query = "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
-        expires_at, used_spki, used_serial, sealed FROM invitations
-        WHERE holder_id = ? AND sealed IS NOT NULL ORDER BY rowid DESC LIMIT ?";
+        expires_at, used_spki, used_serial, names, sealed FROM invitations
+        WHERE holder_id = ? AND sealed IS NOT NULL AND names IS NULL ORDER BY rowid DESC LIMIT ?";
     let rows: Vec<SqliteRow> = sqlx::query(query)
         .bind(holder)
         .bind(most)
@@ -292,7 +321,22 @@ pub(crate) async fn sealed(
     Ok(found)
 }
 
-/// Deletes the code that was kept for CMP: of one invitation, or of all that are over at `now`.
+/// The invitation of a server whose code is kept for ACME, with that.
+pub(crate) async fn sealed_of_server(
+    readers: &SqlitePool,
+    id: &str,
+) -> Result<Option<(Stored, Vec<u8>)>, RegistryError> {
+    let query = "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
+        expires_at, used_spki, used_serial, names, sealed FROM invitations
+        WHERE id = ? AND sealed IS NOT NULL AND names IS NOT NULL";
+    let row: Option<SqliteRow> = sqlx::query(query).bind(id).fetch_optional(readers).await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    Ok(Some((Stored::from_row(&row)?, row.try_get("sealed")?)))
+}
+
+/// Deletes the code that was kept for CMP or ACME: of one invitation, or of all that are over at `now`.
 pub(crate) async fn forget_sealed(
     tx: &mut Transaction<'static, Sqlite>,
     which: Forget<'_>,
@@ -367,13 +411,14 @@ impl FromRow<'_, SqliteRow> for Stored {
             id: row.try_get("id")?,
             authority: authority.parse().map_err(|_| unreadable("authority"))?,
             holder: row.try_get("holder_id")?,
-            profile: profile(&name).ok_or_else(|| unreadable("profile"))?,
+            profile: invited_profile(&name).ok_or_else(|| unreadable("profile"))?,
             subject: Subject::from_der(&subject).map_err(|_| unreadable("subject"))?,
             clearance: clearance.ok_or_else(|| unreadable("clearance"))?,
             renewals: u8::try_from(renewals).map_err(|_| unreadable("renewals"))?,
             request: row.try_get("request")?,
             expires_at: row.try_get("expires_at")?,
             used: spki.zip(serial),
+            names: names::from_row(row.try_get("names")?),
         })
     }
 }

@@ -20,6 +20,7 @@ use crate::enrol::{Line, check_key};
 use crate::error::noun;
 use crate::invitations::{self, Stored};
 use crate::issue::{Invited, Origin};
+use crate::orders::{self, ServerOrder};
 use crate::requests::ENROL;
 use crate::signing::Signing;
 use crate::{
@@ -71,7 +72,7 @@ impl Registry {
         csr: CertificationRequest<'_>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        let outcome = self.try_enrol_invited(invitation, csr, now).await;
+        let outcome = self.try_enrol_invited(invitation, csr, None, now).await;
         if let Err(e) = &outcome {
             let resource = (noun(invitation.authority), invitation.holder.as_str());
             self.record_refusal("enrolment.enrol", resource, e, now)
@@ -137,7 +138,7 @@ impl Registry {
             algorithm,
         };
         let issued = self
-            .use_invitation(&invitation, subject, csr, &spki, now)
+            .use_invitation(&invitation, subject, csr, &spki, None, now)
             .await?;
         Ok((issued, key))
     }
@@ -183,14 +184,20 @@ impl Registry {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    async fn try_enrol_invited(
+    /// Certifies the key of whoever has shown the code of `invitation`: of a server, for the names of its order.
+    pub(crate) async fn try_enrol_invited(
         &self,
         invitation: &Stored,
         csr: CertificationRequest<'_>,
+        order: Option<&ServerOrder>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
         let subject = self.check_usable(invitation, now).await?;
         let csr = csr.verify()?;
+        if let Some(order) = order {
+            order.check_names(&csr)?;
+            self.check_not_of_site(&order.names).await?;
+        }
         let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
         if let Some((used_spki, serial)) = &invitation.used {
             if *used_spki != spki {
@@ -198,7 +205,7 @@ impl Registry {
             }
             return self.issued_before(invitation, serial, now).await;
         }
-        self.use_invitation(invitation, subject, csr, &spki, now)
+        self.use_invitation(invitation, subject, csr, &spki, order, now)
             .await
     }
 
@@ -242,6 +249,7 @@ impl Registry {
         subject: Subject,
         csr: Csr,
         spki: &str,
+        order: Option<&ServerOrder>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
         let id = &invitation.id;
@@ -250,7 +258,7 @@ impl Registry {
         // certificate for each invitation.
         self.note_step(id, 0, ENROL).await?;
         let outcome = self
-            .issue_invited(invitation, subject, csr, spki, now)
+            .issue_invited(invitation, subject, csr, spki, order, now)
             .await;
         match &outcome {
             Err(e) if e.is_uncertain() => {}
@@ -266,11 +274,15 @@ impl Registry {
         subject: Subject,
         csr: Csr,
         spki: &str,
+        of_server: Option<&ServerOrder>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
         let id = &checked.id;
-        let order =
-            Order::new(checked.profile, subject, csr.spki).with_clearance(checked.clearance);
+        let order = Order::new(checked.profile, subject, csr.spki);
+        let order = match of_server {
+            Some(of_server) => order.with_alt_names(of_server.alt_names()),
+            None => order.with_clearance(checked.clearance),
+        };
         let origin = Origin::Invitation(invited_by(checked));
         let (actor, mut signing) = (actor(checked), Signing::default());
         loop {
@@ -285,9 +297,15 @@ impl Registry {
                 return Err(EnrolError::WrongCode);
             }
             check_key(&mut tx, spki, None).await?;
+            if let Some(of_server) = of_server {
+                orders::check_ready(&mut tx, of_server, spki, now).await?;
+            }
             let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
             if let Some(issued) = issued.await? {
                 invitations::mark_used(&mut tx, id, spki, &issued.serial).await?;
+                if let Some(of_server) = of_server {
+                    orders::fulfil(&mut tx, of_server, &issued.serial).await?;
+                }
                 tx.commit().await?;
                 return Ok(issued);
             }
@@ -426,7 +444,7 @@ impl EnrolError {
     }
 }
 
-fn invited_by(invitation: &Stored) -> Invited {
+pub(crate) fn invited_by(invitation: &Stored) -> Invited {
     Invited {
         id: invitation.id.clone(),
         request: invitation.request.clone(),
@@ -436,6 +454,7 @@ fn invited_by(invitation: &Stored) -> Invited {
 pub(crate) fn actor(invitation: &Stored) -> Actor {
     match invitation.authority {
         CaKind::Users => Actor::user(&invitation.holder, &invitation.subject.common_name),
-        _ => Actor::device(&invitation.holder),
+        CaKind::Devices => Actor::device(&invitation.holder),
+        CaKind::Services => Actor::service(&invitation.holder),
     }
 }

@@ -182,7 +182,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::NotALeaf`], [`RegistryError::Issue`] with the authority's reason,
-    /// [`RegistryError::NotCovered`] for something else than was approved,
+    /// [`RegistryError::NotCovered`] for something else than was approved, or a server of the network, which is invited;
     /// [`RegistryError::Audit`] or [`RegistryError::Store`]; then nothing was issued.
     pub async fn issue(
         &self,
@@ -190,6 +190,9 @@ impl Registry {
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
+        if order.profile == Profile::NetworkServer {
+            return Err(RegistryError::NotCovered("profile"));
+        }
         self.check_order(&warrant, &order).await?;
         let turn = self.begin_warrant(&warrant, now).await?;
         let outcome = self.on_behalf(&warrant).issue_by(order, warrant, now).await;
@@ -343,33 +346,6 @@ impl Registry {
         }
         let order = Order::new(Profile::Gateway, Subject::new(name), spki);
         self.issue(order.with_alt_names(names), warrant, now).await
-    }
-
-    /// The first of the names that a gateway must not have: with a pattern, or a name of the site's own servers, it
-    /// could answer in their place.
-    async fn not_for_gateways(&self, names: &[AltName]) -> Result<Option<String>, RegistryError> {
-        let of_servers: Vec<Vec<u8>> = sqlx::query_scalar(
-            "SELECT certificate FROM issued WHERE authority = ? AND profile = ?",
-        )
-        .bind(CaKind::Services.name())
-        .bind(Profile::Server.to_string())
-        .fetch_all(self.inner.sql.read())
-        .await?;
-        let spelled = |name: &AltName| match name {
-            AltName::Dns(text) | AltName::Email(text) | AltName::Upn(text) => {
-                text.to_ascii_lowercase()
-            }
-            AltName::Ip(address) => address.to_string(),
-        };
-        let mut taken = std::collections::BTreeSet::new();
-        for der in of_servers {
-            let corrupt = |_| RegistryError::Corrupt("certificate");
-            let server = cert::from_der(&der).map_err(|_| RegistryError::Corrupt("certificate"))?;
-            let names = cert::alt_names(&server).map_err(corrupt)?;
-            taken.extend(names.iter().map(spelled));
-        }
-        let mut names = names.iter().map(spelled);
-        Ok(names.find(|name| name.contains('*') || taken.contains(name)))
     }
 
     /// Issues a certificate for a central role: [`Profile::ServiceSigner`] or
@@ -538,6 +514,13 @@ pub(crate) fn event(
     }
     if let Some(unit) = &request.subject.unit {
         event = event.with_detail("unit", unit.clone());
+    }
+    if request.profile == Profile::NetworkServer {
+        let names = request.alt_names.iter().filter_map(|name| match name {
+            AltName::Dns(host) => Some(host.as_str()),
+            _ => None,
+        });
+        event = event.with_detail("names", names.collect::<Vec<&str>>().join(" "));
     }
     event
 }

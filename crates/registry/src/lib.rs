@@ -26,10 +26,10 @@
 //! |---|---|
 //! | `pki/root.pem`, `pki/root.key` | root certificate; its key, encrypted |
 //! | `pki/users-ca.pem`, `pki/users-ca.key`, … | issuing authorities; their keys, encrypted |
-//! | `pki/cmp.key` | key for the codes of invitations for CMP; encrypted |
+//! | `pki/cmp.key`, `pki/acme.key` | keys for the codes of invitations for CMP and ACME; encrypted |
 //! | `pki/crl/root.crl`, `pki/crl/users.crl`, … | newest revocation lists, DER |
 //! | `pki/crl/users-017.crl`, `…-delta.crl`, … | those of shards, and delta lists |
-//! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed; those for CMP encrypted), requests with their approvals |
+//! | `registry.sqlite` | what was issued and revoked, one-time codes (hashed; those for CMP and ACME encrypted), requests with their approvals |
 //!
 //! # Example
 //!
@@ -59,6 +59,7 @@
 //! # });
 //! ```
 
+pub mod acme;
 mod admission;
 mod authorities;
 pub mod ceremony;
@@ -75,7 +76,9 @@ mod invitations;
 mod invited;
 mod issue;
 mod lists;
+mod names;
 mod ocsp;
+mod orders;
 mod records;
 mod requests;
 mod revoke;
@@ -105,11 +108,13 @@ use pool::{Pool, Share};
 use store::Sql;
 use time::OffsetDateTime;
 
+use crate::acme::Acme;
 use crate::cmp::Cmp;
 use crate::lists::Lists;
 use crate::ocsp::Ocsp;
 use crate::validated::ValidatedPaths;
 
+pub use self::acme::{AcmeRefusal, binding_key};
 pub use self::admission::Admitted;
 pub use self::authorities::{Delivery, Installed};
 pub use self::cmp::CmpRefusal;
@@ -124,13 +129,14 @@ pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused
 pub use self::invitations::{Invitation, Invited};
 pub use self::issue::{Issued, Order};
 pub use self::lists::{CrlName, UnknownCrl};
+pub use self::names::MAX_SERVER_NAMES;
 pub use self::ocsp::OcspAnswer;
 pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
     CarryError, MAX_BEGUN_PER_DAY, MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, MAX_OPEN,
     MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange, PROFILES, RequestChange, RequestContent,
     RequestCursor, RequestError, RequestFilter, RequestPage, RequestRecord, RequestSummary, Step,
-    Wanted, profile,
+    Wanted, invited_profile, profile,
 };
 pub use self::revoke::Revoked;
 pub use self::warrant::{Approvals, Registration, Warrant};
@@ -180,6 +186,7 @@ struct Inner {
     status: StatusCache,
     ocsp: Ocsp,
     cmp: Cmp,
+    acme: Acme,
     lists: Lists,
     /// Held while a step of a request is made.
     request_turn: tokio::sync::Mutex<()>,
@@ -356,6 +363,10 @@ impl Registry {
             true => Cmp::open(directory, &config, issuing_passphrase)?,
             false => Cmp::default(),
         };
+        let acme = match config.acme {
+            true => Acme::open(directory, &config, issuing_passphrase)?,
+            false => Acme::default(),
+        };
         let file = directory.join("registry.sqlite");
         let sql = Sql::open(&file, schema::MIGRATIONS).await?;
         let people = sql.with_own_readers(&file).await?;
@@ -372,6 +383,7 @@ impl Registry {
                 status,
                 ocsp: Ocsp::default(),
                 cmp,
+                acme,
                 lists: Lists::default(),
                 request_turn: tokio::sync::Mutex::default(),
                 overdue: std::sync::atomic::AtomicI64::default(),

@@ -31,6 +31,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 7,
         sql: V7,
     },
+    Migration {
+        version: 8,
+        sql: V8,
+    },
 ];
 
 const V1: &str = "
@@ -244,4 +248,34 @@ CREATE TABLE cmp_transactions (
 ) STRICT;
 CREATE UNIQUE INDEX cmp_transactions_nonce ON cmp_transactions (sender, nonce);
 CREATE INDEX cmp_transactions_seen ON cmp_transactions (seen_at);
+";
+
+/// Servers of the network, and enrolment over ACME.
+const V8: &str = "
+-- Names of a server, with spaces between; NULL for anybody else.
+ALTER TABLE invitations ADD COLUMN names TEXT;
+CREATE INDEX invitations_named ON invitations (holder_id) WHERE names IS NOT NULL;
+
+-- Accounts, each bound to the invitation of a server. One that has ended stays, so that its key gets no other.
+CREATE TABLE acme_accounts (
+    id           TEXT PRIMARY KEY,
+    invitation   TEXT NOT NULL UNIQUE,
+    holder       TEXT NOT NULL,
+    jwk          TEXT NOT NULL,        -- as RFC 7638 writes it
+    thumbprint   TEXT NOT NULL UNIQUE,
+    spki_sha256  TEXT NOT NULL UNIQUE,
+    state        TEXT NOT NULL CHECK (state IN ('valid', 'deactivated', 'revoked')),
+    created_at   INTEGER NOT NULL
+) STRICT;
+CREATE INDEX acme_accounts_by_holder ON acme_accounts (holder);
+
+CREATE TABLE acme_orders (
+    id           TEXT PRIMARY KEY,
+    account      TEXT NOT NULL,
+    names        TEXT NOT NULL,        -- sorted, with spaces between
+    serial       TEXT,                 -- of the certificate; NULL: not asked for yet
+    created_at   INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL
+) STRICT;
+CREATE INDEX acme_orders_by_account ON acme_orders (account, created_at);
 ";

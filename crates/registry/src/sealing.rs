@@ -1,8 +1,9 @@
-//! Codes of invitations for CMP, encrypted under a key of the registry.
+//! Codes of invitations for CMP and ACME, encrypted under keys of the registry.
 //!
 //! Everywhere else the database has digests of codes. CMP protects a message with a key that is derived from the code and
-//! from numbers that the sender chooses, so whoever verifies it needs the code. It is encrypted (AES-256-GCM) with a key that
-//! follows from the file `pki/cmp.key`, which the passphrase of the authorities opens: the database alone gives no code away.
+//! from numbers that the sender chooses, and ACME the binding of an account with one that follows from the code, so whoever
+//! verifies it needs the code. It is encrypted (AES-256-GCM) with a key that follows from a file, which the passphrase of the
+//! authorities opens: the database alone gives no code away.
 
 use std::path::Path;
 
@@ -15,9 +16,29 @@ use zeroize::Zeroizing;
 use crate::files::io;
 use crate::{Config, RegistryError};
 
-const FILE: &str = "pki/cmp.key";
-/// What the derived key is for.
-const USE: &[&[u8]] = &[b"codes of invitations for CMP"];
+/// Protocols for which codes are kept.
+#[derive(Clone, Copy)]
+pub(crate) enum SealedFor {
+    Cmp,
+    Acme,
+}
+
+impl SealedFor {
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Cmp => "pki/cmp.key",
+            Self::Acme => "pki/acme.key",
+        }
+    }
+
+    /// The derived key's purpose.
+    const fn purpose(self) -> &'static [u8] {
+        match self {
+            Self::Cmp => b"codes of invitations for CMP",
+            Self::Acme => b"codes of invitations for ACME",
+        }
+    }
+}
 
 /// The key under which codes are kept.
 pub(crate) struct SealingKey(LessSafeKey);
@@ -25,11 +46,12 @@ pub(crate) struct SealingKey(LessSafeKey);
 impl SealingKey {
     /// Reads the key's file; makes it where there is none. Blocks for key derivation.
     pub(crate) fn open(
+        protocol: SealedFor,
         directory: &Path,
         config: &Config,
         passphrase: &Passphrase,
     ) -> Result<Self, RegistryError> {
-        let path = directory.join(FILE);
+        let path = directory.join(protocol.file());
         let key = match path.try_exists().map_err(io("look at", &path))? {
             true => file::load_private(&path, passphrase)?,
             false => {
@@ -38,13 +60,14 @@ impl SealingKey {
                 key
             }
         };
-        Self::derived(&key.to_pkcs8_der())
+        Self::derived(protocol, &key.to_pkcs8_der())
     }
 
     /// A key file holds a private key, as the others beside it do; it signs nothing, and only its bytes count.
-    fn derived(bytes: &[u8]) -> Result<Self, RegistryError> {
+    fn derived(protocol: SealedFor, bytes: &[u8]) -> Result<Self, RegistryError> {
         let secret = Salt::new(HKDF_SHA256, b"cordon").extract(bytes);
-        let key = secret.expand(USE, &AES_256_GCM);
+        let purpose = [protocol.purpose()];
+        let key = secret.expand(&purpose, &AES_256_GCM);
         let key = key.map_err(|_| RegistryError::Sealed)?;
         Ok(Self(LessSafeKey::new(UnboundKey::from(key))))
     }
@@ -97,12 +120,13 @@ mod tests {
 
     #[test]
     fn code_opens_in_its_own_row_only() {
-        let key = SealingKey::derived(b"bytes of a key").unwrap();
+        let key = SealingKey::derived(SealedFor::Cmp, b"bytes of a key").unwrap();
         let sealed = key.seal("a code", "0123", "officer-9").unwrap();
         assert!(!sealed.windows(6).any(|part| part == b"a code"));
         let opened = key.unseal(&sealed, "0123", "officer-9").unwrap();
         assert_eq!(&*opened, "a code");
-        let other = SealingKey::derived(b"bytes of another").unwrap();
+        let other = SealingKey::derived(SealedFor::Cmp, b"bytes of another").unwrap();
+        let acme = SealingKey::derived(SealedFor::Acme, b"bytes of a key").unwrap();
         let mut changed = sealed.clone();
         changed[NONCE_LEN] ^= 1;
         for outcome in [
@@ -111,6 +135,7 @@ mod tests {
             key.unseal(&changed, "0123", "officer-9"),
             key.unseal(&sealed[..5], "0123", "officer-9"),
             other.unseal(&sealed, "0123", "officer-9"),
+            acme.unseal(&sealed, "0123", "officer-9"),
         ] {
             assert!(matches!(outcome, Err(RegistryError::Sealed)));
         }

@@ -111,7 +111,7 @@ pub(crate) const fn authority_of(holder: HolderKind) -> CaKind {
     match holder {
         HolderKind::Person => CaKind::Users,
         HolderKind::Device => CaKind::Devices,
-        HolderKind::Gateway => CaKind::Services,
+        HolderKind::Gateway | HolderKind::Server => CaKind::Services,
     }
 }
 

@@ -60,6 +60,7 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             unit: None,
             hours: 24,
             renewals: 1,
+            names: Vec::new(),
         },
         _ => issue(&subject, clearance),
     }

@@ -107,6 +107,9 @@ pub(crate) struct RevokeWhose {
     /// This gateway, with all certificates; the first name in its certificate.
     #[arg(long, value_name = "HOST")]
     pub(crate) gateway: Option<String>,
+    /// This server of the network, with all certificates; the first name in its certificate.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) server: Option<String>,
     /// The certificate with this serial number.
     #[arg(long, value_name = "HEX")]
     pub(crate) serial: Option<String>,

@@ -30,16 +30,18 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
         #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
         hours: u32,
     },
-    /// Make a code by which a person has a key of her own certified over EST, or a device one for tunnels.
+    /// Make a code by which a person has a key of her own certified over EST, a device one for tunnels, or a server of the
+    /// network its own over ACME.
     #[command(after_help = "Example:
   cordon registry invite --data /var/lib/cordon --uid officer-9 --renewals 2 --out officer-9.code
+  cordon registry invite --data /var/lib/cordon --server web-1.example.org --renewals 10 --out web-1.ini
 Hand the file to the person alone: until it is used, whoever has it can become her. docs/enrolment.md has the
-commands with which she uses it.")]
+commands with which she uses it. A server's file is a configuration for certbot: docs/acme.md.")]
     Invite {
         #[command(flatten)]
         invited: Invited,
         /// Also keep the code, encrypted, until it was used or is over: enrolment over CMP needs that.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "server")]
         cmp: bool,
         #[command(flatten)]
         site: SiteArgs,
@@ -89,7 +91,7 @@ pub(crate) struct Invited {
     #[command(flatten)]
     pub(crate) holder: HolderName,
     /// Level of the certificate; without it, the person's in the directory, and 0 for a device.
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=4))]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=4), conflicts_with = "server")]
     pub(crate) clearance: Option<u8>,
     /// Unit in the certificate's name, one of the person's.
     #[arg(long, requires = "uid")]
@@ -97,12 +99,15 @@ pub(crate) struct Invited {
     /// Hours that the code is good for.
     #[arg(long, default_value_t = 72, value_parser = clap::value_parser!(u32).range(1..=720))]
     pub(crate) hours: u32,
-    /// How often the person renews the certificate with it before somebody has to agree again.
+    /// How often the person or server renews the certificate with it before somebody has to agree again.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub(crate) renewals: u8,
+    /// A further name by which the server is reached; may be given several times.
+    #[arg(long, value_name = "HOST", requires = "server")]
+    pub(crate) name: Vec<String>,
 }
 
-/// A device, a person or a gateway.
+/// A device, a person, a gateway or a server.
 #[derive(Debug, Args)]
 #[group(id = "holder", required = true, multiple = false)]
 pub(crate) struct HolderName {
@@ -115,4 +120,7 @@ pub(crate) struct HolderName {
     /// The gateway, by the first name in its certificate.
     #[arg(long, value_name = "HOST")]
     pub(crate) gateway: Option<String>,
+    /// The server of the network, by the first name in its certificate.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) server: Option<String>,
 }

@@ -156,7 +156,8 @@ pub(crate) enum NewAct {
         #[command(flatten)]
         asking: Asking,
     },
-    /// A code by which a person has a key of her own certified over EST, or a device one for tunnels.
+    /// A code by which a person has a key of her own certified over EST, a device one for tunnels, or a server its own over
+    /// ACME.
     #[command(after_help = "Example:
   cordon registry request new invite --uid officer-9 --renewals 2 --reason 'new officer' --submit \\
     --data /var/lib/cordon --as me.p12 --as-password-file secret")]
@@ -194,7 +195,7 @@ pub(crate) enum NewAct {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Another state of a device, person or gateway, with all certificates.
+    /// Another state of a device, person, gateway or server, with all certificates.
     #[command(after_help = "Example:
   cordon registry request new holder --device camera-17 --change retire --reason 'scrapped' \\
     --submit --data /var/lib/cordon --as me.p12 --as-password-file secret")]

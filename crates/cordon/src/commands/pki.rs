@@ -72,18 +72,17 @@ pub(crate) fn new_password() -> Outcome<Zeroizing<String>> {
 
 async fn revoke(args: Revoke, json: bool) -> Outcome {
     let named = args.whose;
-    let whose = match (named.uid, named.device, named.gateway, named.serial) {
-        (Some(uid), ..) => Whose::Uid(uid),
-        (_, Some(device), ..) => Whose::Device(device),
-        (_, _, Some(gateway), _) => Whose::Gateway(gateway),
-        (.., Some(serial)) => Whose::Serial(serial),
-        (None, None, None, None) => {
-            return Err(Failure::usage(
-                "nobody is named",
-                "use --uid, --device, --gateway or --serial",
-            ));
-        }
-    };
+    let by_name = [
+        named.uid.map(Whose::Uid),
+        named.device.map(Whose::Device),
+        named.gateway.map(Whose::Gateway),
+        named.server.map(Whose::Server),
+        named.serial.map(Whose::Serial),
+    ];
+    let whose = by_name.into_iter().flatten().next().ok_or_else(|| {
+        let hint = "use --uid, --device, --gateway, --server or --serial";
+        Failure::usage("nobody is named", hint)
+    })?;
     let value = ask(
         &args.site,
         Request::Revoke {

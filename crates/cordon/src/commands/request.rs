@@ -292,6 +292,7 @@ pub(crate) fn invite(invited: Invited) -> Outcome<InviteOrder> {
         unit,
         hours,
         renewals,
+        name,
     } = invited;
     Ok(InviteOrder {
         holder: named(holder)?,
@@ -299,16 +300,18 @@ pub(crate) fn invite(invited: Invited) -> Outcome<InviteOrder> {
         unit,
         hours,
         renewals,
+        names: name,
     })
 }
 
 pub(crate) fn named(named: HolderName) -> Outcome<Holder> {
-    match (named.device, named.uid, named.gateway) {
+    match (named.device, named.uid, named.gateway, named.server) {
         (Some(device), ..) => Ok(Holder::Device(device)),
-        (_, Some(uid), _) => Ok(Holder::Uid(uid)),
-        (.., Some(gateway)) => Ok(Holder::Gateway(gateway)),
-        (None, None, None) => {
-            let hint = "use --device, --uid or --gateway";
+        (_, Some(uid), ..) => Ok(Holder::Uid(uid)),
+        (_, _, Some(gateway), _) => Ok(Holder::Gateway(gateway)),
+        (.., Some(server)) => Ok(Holder::Server(server)),
+        (None, None, None, None) => {
+            let hint = "use --device, --uid, --gateway or --server";
             Err(Failure::usage("nobody is named", hint))
         }
     }

@@ -110,6 +110,8 @@ pub(crate) enum Whose {
     Device(String),
     /// All of a gateway.
     Gateway(String),
+    /// All of a server of the network.
+    Server(String),
     Serial(String),
 }
 
@@ -166,18 +168,18 @@ impl Request {
             | Self::Journal { .. } => Need::Nothing,
             Self::Registration(_) => Need::Person,
             Self::Revoke {
-                whose: Whose::Device(_) | Whose::Gateway(_),
+                whose: Whose::Device(_) | Whose::Gateway(_) | Whose::Server(_),
                 ..
             }
             | Self::Change {
-                holder: Holder::Device(_) | Holder::Gateway(_),
+                holder: Holder::Device(_) | Holder::Gateway(_) | Holder::Server(_),
                 ..
             }
             | Self::Code { .. }
             | Self::Invite {
                 order:
                     InviteOrder {
-                        holder: Holder::Device(_),
+                        holder: Holder::Device(_) | Holder::Server(_),
                         ..
                     },
                 ..

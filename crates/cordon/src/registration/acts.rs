@@ -79,6 +79,7 @@ impl ActOrder {
                     Holder::Uid(uid) => (HolderKind::Person, uid),
                     Holder::Device(device) => (HolderKind::Device, device),
                     Holder::Gateway(gateway) => (HolderKind::Gateway, gateway),
+                    Holder::Server(server) => (HolderKind::Server, server),
                 };
                 let clearance = site
                     .registry
@@ -164,6 +165,10 @@ async fn issue(
             let what = "a certificate of a gateway on request".to_owned();
             return told(Err(RequestError::NotAvailable(what)));
         }
+        Holder::Server(_) => {
+            let what = "a certificate of a server without an invitation".to_owned();
+            return told(Err(RequestError::NotAvailable(what)));
+        }
     };
     let der =
         hex::decode(csr).or_hint("certification request", "use the same version of cordon")?;
@@ -228,6 +233,6 @@ pub(crate) const fn authority_of(holder: HolderKind) -> CaKind {
     match holder {
         HolderKind::Person => CaKind::Users,
         HolderKind::Device => CaKind::Devices,
-        HolderKind::Gateway => CaKind::Services,
+        HolderKind::Gateway | HolderKind::Server => CaKind::Services,
     }
 }

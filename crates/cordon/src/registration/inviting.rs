@@ -10,6 +10,7 @@ use registry::{Invitation, Invited, RegistryError, RequestError, Warrant};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use zeroize::Zeroizing;
 
 use super::acts::{entry, level, subject_of};
 use super::refusal::{direct, told};
@@ -22,6 +23,7 @@ pub(super) async fn act(site: &Site, order: InviteOrder) -> Outcome<Act> {
     let invitation = look_up(site, order).await?;
     let subject = invitation.subject;
     Ok(Act::Invite {
+        names: invitation.names,
         profile: invitation.profile.to_string(),
         clearance: invitation.clearance,
         unit: subject.unit,
@@ -32,6 +34,7 @@ pub(super) async fn act(site: &Site, order: InviteOrder) -> Outcome<Act> {
 }
 
 async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
+    let mut names = Vec::new();
     let (subject, profile, otherwise) = match order.holder {
         Holder::Uid(uid) => {
             let person = entry(site, &uid).await?;
@@ -57,6 +60,12 @@ async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
             let what = "an invitation of a gateway".to_owned();
             return told(Err(RequestError::NotAvailable(what)));
         }
+        Holder::Server(name) => {
+            let all = std::iter::once(&name).chain(&order.names);
+            names.extend(all.map(|name| name.to_ascii_lowercase()));
+            let subject = Subject::new(name.to_ascii_lowercase());
+            (subject, Profile::NetworkServer, Clearance::Unclassified)
+        }
     };
     Ok(Invitation {
         profile,
@@ -64,6 +73,7 @@ async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
         clearance: level(order.clearance, otherwise)?,
         hours: order.hours,
         renewals: order.renewals,
+        names,
     })
 }
 
@@ -76,11 +86,12 @@ pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
         unit,
         hours,
         renewals,
+        names,
     } = act
     else {
         return told(Err(RequestError::NotAvailable(act.name().to_owned())));
     };
-    let Some(profile) = registry::profile(profile) else {
+    let Some(profile) = registry::invited_profile(profile) else {
         return told(Err(RequestError::NotAvailable(profile.clone())));
     };
     let subject = match profile {
@@ -96,6 +107,7 @@ pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
         clearance: *clearance,
         hours: *hours,
         renewals: *renewals,
+        names: names.clone(),
     })
 }
 
@@ -126,6 +138,7 @@ pub(crate) async fn invite(
     let invited = invite_with(site, &invitation, cmp, warrant, now).await;
     let hint = match invited {
         Err(RegistryError::CmpOff) => "set enrolment.cmp in the configuration, and restart",
+        Err(RegistryError::AcmeOff) => "set enrolment.acme in the configuration, and restart",
         _ => "`cordon registry list` shows devices and people with their states",
     };
     let invited = invited.or_hint("cannot make an invitation", hint)?;
@@ -135,14 +148,50 @@ pub(crate) async fn invite(
         "holder".to_owned(),
         subject.uid.unwrap_or(subject.common_name).into(),
     );
-    tell(&mut fields, &invited);
+    tell(site, &mut fields, &invited)?;
     Ok(Value::Object(fields))
 }
 
-/// Adds an invitation to an answer, with its code.
-pub(super) fn tell(fields: &mut Map<String, Value>, invited: &Invited) {
+/// Adds an invitation to an answer, with its code, or for a server what certbot takes in place of it.
+pub(super) fn tell(site: &Site, fields: &mut Map<String, Value>, invited: &Invited) -> Outcome {
+    let code = match invited.names.is_empty() {
+        true => Zeroizing::new(invited.code.as_str().to_owned()),
+        false => certbot_settings(site, invited)?,
+    };
     let expires = invited.expires_at.format(&Rfc3339).unwrap_or_default();
     fields.insert("invitation".to_owned(), invited.id.clone().into());
-    fields.insert("code".to_owned(), invited.code.as_str().into());
+    fields.insert("code".to_owned(), code.as_str().into());
     fields.insert("expires".to_owned(), expires.into());
+    Ok(())
+}
+
+/// Settings with which certbot enrols a server; any client takes the two `eab` values.
+fn certbot_settings(site: &Site, invited: &Invited) -> Outcome<Zeroizing<String>> {
+    let key = registry::binding_key(invited.code.as_str());
+    let key = key.or_hint("cannot derive the key of the binding", "report this")?;
+    let config = &site.config;
+    let host = config
+        .site
+        .names
+        .first()
+        .map_or("localhost", String::as_str);
+    // An address of IPv6 stands in brackets (RFC 3986, section 3.2.2).
+    let host = match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    };
+    let first = invited.names.first().map_or("", String::as_str);
+    Ok(Zeroizing::new(format!(
+        "# For certbot; see docs/acme.md. The key is good once.\n\
+         server = https://{host}:{port}/acme/directory\n\
+         eab-kid = {kid}\n\
+         eab-hmac-key = {key}\n\
+         cert-name = {first}\n\
+         domains = {names}\n\
+         key-type = ecdsa",
+        port = config.listen.enrolment.port(),
+        kid = invited.id,
+        key = key.as_str(),
+        names = invited.names.join(","),
+    )))
 }

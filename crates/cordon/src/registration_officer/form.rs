@@ -63,6 +63,7 @@ fn holder(form: &RequestForm) -> Result<Holder, String> {
         "person" => Ok(Holder::Uid(name)),
         "device" => Ok(Holder::Device(name)),
         "gateway" => Ok(Holder::Gateway(name)),
+        "server" => Ok(Holder::Server(name)),
         other => Err(format!("{other:?} is no kind of holder")),
     }
 }
@@ -147,6 +148,7 @@ pub(super) fn filled(record: &RequestRecord) -> RequestForm {
                 HolderKind::Person => "person",
                 HolderKind::Device => "device",
                 HolderKind::Gateway => "gateway",
+                HolderKind::Server => "server",
             };
             RequestForm {
                 act: "holder".to_owned(),

@@ -16,6 +16,9 @@ use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use super::error::KeyError;
 use super::roca;
 
+/// The smallest public exponent of RSA that is taken, in bytes: 65537, which is what everyone makes.
+const LEAST_EXPONENT: &[u8] = &[1, 0, 1];
+
 /// Key types that Cordon generates and accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyAlgorithm {
@@ -106,8 +109,9 @@ impl KeyAlgorithm {
                     reason: "its modulus is of the form that CVE-2017-15361 factors",
                 });
             }
-            // Tiny exponents are a known source of forged signatures; 65537 is what everyone makes.
-            if key.exponent.as_bytes() < [1_u8, 0, 1].as_slice() {
+            // Tiny exponents are a known source of forged signatures.
+            let exponent = key.exponent.as_bytes();
+            if (exponent.len(), exponent) < (LEAST_EXPONENT.len(), LEAST_EXPONENT) {
                 return Err(KeyError::Unsupported { oid });
             }
             return Self::of_rsa_len(key.modulus.as_bytes().len());

@@ -3,6 +3,8 @@
 
 /// Longest mail address, in bytes. Our choice: two of them fit into a line of a mail's header.
 const MAX_MAILBOX: usize = 128;
+/// Longest name of a host (RFC 1035, section 2.3.4, without the bytes that only the wire has).
+const MAX_HOST: usize = 253;
 
 /// Characters of the general categories Cf, Zl and Zp of Unicode 16.0: they are not seen, and change the order or the
 /// place of what is.
@@ -58,14 +60,6 @@ pub fn is_mailbox(text: &str) -> bool {
         let letter = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b);
         !part.is_empty() && part.bytes().all(letter)
     };
-    let label = |part: &str| {
-        let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-        let edge = |at: Option<u8>| at.is_some_and(|b| b != b'-');
-        part.len() <= 63
-            && part.bytes().all(letter)
-            && edge(part.bytes().next())
-            && edge(part.bytes().next_back())
-    };
     let Some((local, domain)) = text.split_once('@') else {
         return false;
     };
@@ -74,7 +68,28 @@ pub fn is_mailbox(text: &str) -> bool {
         && is_plain(local)
         && local.split('.').all(atom)
         && domain.contains('.')
-        && domain.split('.').all(label)
+        && domain.split('.').all(is_label)
+}
+
+/// Whether `text` is the name of one host in lower case: labels of letters, digits and hyphens (RFC 1123, section 2.1), no
+/// pattern, no address, no dot at the end.
+#[must_use]
+pub fn is_host_name(text: &str) -> bool {
+    // The last label of an address in dots is a number, of a name it never is (RFC 3696, section 2).
+    let number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
+    text.len() <= MAX_HOST
+        && !text.bytes().any(|b| b.is_ascii_uppercase())
+        && text.split('.').all(is_label)
+        && !text.rsplit('.').next().is_none_or(number)
+}
+
+fn is_label(part: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    let edge = |at: Option<u8>| at.is_some_and(|b| b != b'-');
+    part.len() <= 63
+        && part.bytes().all(letter)
+        && edge(part.bytes().next())
+        && edge(part.bytes().next_back())
 }
 
 #[cfg(test)]
@@ -104,6 +119,36 @@ mod tests {
         }
         let sorted = INVISIBLE.windows(2).all(|pair| pair[0].1 < pair[1].0);
         assert!(sorted && INVISIBLE.iter().all(|(from, to)| from <= to));
+    }
+
+    #[test]
+    fn host_names_are_of_one_host_each() {
+        let longest = format!("{}.example", "x".repeat(63));
+        for good in ["db", "web-1.police.example", "1a.2b", "9.example", &longest] {
+            assert!(is_host_name(good), "{good:?}");
+        }
+        for bad in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a..b",
+            "*.example",
+            "Web.example",
+            "a_b.example",
+            "-a.example",
+            "a-.example",
+            "192.0.2.1",
+            "a.1",
+            "::1",
+            "a b",
+            "a\0.example",
+            "č.example",
+            &format!("{}.example", "x".repeat(64)),
+            &["x".repeat(63).as_str(); 4].join("."),
+        ] {
+            assert!(!is_host_name(bad), "{bad:?}");
+        }
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             common_name: "camera-17".into(),
             ..base
         },
-        Profile::Server | Profile::Gateway => Subject {
+        Profile::Server | Profile::NetworkServer | Profile::Gateway => Subject {
             common_name: "portal.example.org".into(),
             ..base
         },
@@ -103,10 +103,17 @@ pub(crate) fn request(profile: Profile, key: &PrivateKey) -> CertificateRequest 
         Profile::Root => None,
         Profile::IssuingCa(CaKind::Users) => Some(Clearance::TopSecret),
         Profile::IssuingCa(_) => Some(Clearance::Secret),
-        Profile::Server | Profile::Gateway | Profile::OcspSigner(_) | Profile::CmpSigner => None,
+        Profile::Server
+        | Profile::NetworkServer
+        | Profile::Gateway
+        | Profile::OcspSigner(_)
+        | Profile::CmpSigner => None,
         _ => Some(Clearance::Secret),
     };
-    if matches!(profile, Profile::Server | Profile::Gateway) {
+    if matches!(
+        profile,
+        Profile::Server | Profile::NetworkServer | Profile::Gateway
+    ) {
         request.alt_names = vec![
             AltName::Dns("portal.example.org".into()),
             AltName::Ip("127.0.0.1".parse().unwrap()),

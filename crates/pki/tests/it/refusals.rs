@@ -80,6 +80,7 @@ fn each_kind_is_accepted_for_its_purposes_and_for_no_other() {
             ],
         ),
         (Profile::Server, &[Purpose::Server]),
+        (Profile::NetworkServer, &[Purpose::Server]),
         (
             Profile::ServiceSigner,
             &[Purpose::Signer, Purpose::ServiceSigner],
@@ -493,10 +494,12 @@ fn wrong_requests_are_refused_each_for_its_reason() {
         change(&mut request);
         world.authority(profile).issue(&request, NOW).unwrap_err()
     };
-    assert!(matches!(
-        refuse(&|r| r.alt_names.clear(), Profile::Server),
-        IssueError::ServerWithoutName
-    ));
+    for server in [Profile::Server, Profile::NetworkServer] {
+        assert!(matches!(
+            refuse(&|r| r.alt_names.clear(), server),
+            IssueError::ServerWithoutName
+        ));
+    }
     assert!(matches!(
         refuse(&|r| r.subject = Subject::new(""), USER),
         IssueError::Name(_)

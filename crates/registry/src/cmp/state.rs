@@ -7,7 +7,7 @@ use pki::CertificateChain;
 use pki::key::{Passphrase, PrivateKey};
 
 use super::transactions::Transactions;
-use crate::sealing::SealingKey;
+use crate::sealing::{SealedFor, SealingKey};
 use crate::{Config, RegistryError};
 
 /// Whoever signs answers.
@@ -32,7 +32,12 @@ impl Cmp {
         passphrase: &Passphrase,
     ) -> Result<Self, RegistryError> {
         Ok(Self {
-            sealing: Some(SealingKey::open(directory, config, passphrase)?),
+            sealing: Some(SealingKey::open(
+                SealedFor::Cmp,
+                directory,
+                config,
+                passphrase,
+            )?),
             ..Self::default()
         })
     }

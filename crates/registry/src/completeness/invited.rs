@@ -7,7 +7,7 @@ use audit::Event;
 use pki::Clearance;
 use serde_json::Value;
 
-use super::recorded::Recorded;
+use super::recorded::{Recorded, names_of};
 use super::{CarriedOut, Tracked};
 use crate::issue::OriginKind;
 
@@ -20,6 +20,8 @@ pub(super) struct Offered {
     clearance: Clearance,
     unit: Option<String>,
     renewals: u64,
+    /// Names of a server.
+    names: Vec<String>,
 }
 
 impl Offered {
@@ -40,6 +42,7 @@ impl Offered {
             clearance: Clearance::try_from(level).ok()?,
             unit: text("unit"),
             renewals: number("renewals")?,
+            names: names_of(event),
         };
         Some((text("invitation")?, offered))
     }
@@ -52,6 +55,10 @@ impl Offered {
             (one.clearance != self.clearance, "clearance"),
             (one.unit != self.unit, "unit"),
             (one.request != self.request, "request"),
+            (
+                !one.names.iter().all(|name| self.names.contains(name)),
+                "name",
+            ),
         ]
         .into_iter()
         .find_map(|(differs, what)| differs.then_some(what))
@@ -65,6 +72,7 @@ impl Offered {
             clearance,
             unit,
             renewals,
+            names,
             ..
         } = act
         else {
@@ -75,6 +83,7 @@ impl Offered {
             || *clearance != self.clearance
             || *unit != self.unit
             || u64::from(*renewals) != self.renewals
+            || *names != self.names
     }
 }
 

@@ -2,12 +2,13 @@
 
 use approval::Act;
 use audit::Event;
+use pki::Certificate;
 use pki::Clearance;
 use pki::cert;
+use pki::name::{AltName, Subject};
 use pki::path::{Purpose, TrustStore};
 use pki::profile::{CaKind, Profile};
 use pki::spki::spki_sha256;
-use pki::{Certificate, name::Subject};
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -33,6 +34,8 @@ pub(super) struct Recorded {
     pub(super) profile: String,
     pub(super) clearance: Clearance,
     pub(super) unit: Option<String>,
+    /// Names of a server.
+    pub(super) names: Vec<String>,
     spki_sha256: Option<String>,
     by: String,
 }
@@ -61,6 +64,7 @@ impl Recorded {
             invitation: text("invitation"),
             renews: text("renews"),
             unit: text("unit"),
+            names: names_of(event),
             in_book: false,
             prepared: true,
             profile: text("profile").unwrap_or_default(),
@@ -71,11 +75,14 @@ impl Recorded {
         Some((text("fingerprint")?, one))
     }
 
-    /// Whether an invitation has to explain it: people have no other way round a request of their own.
+    /// Whether an invitation has to explain it: people and servers have no other way round a request of their own.
     pub(super) fn is_invited(&self) -> bool {
         match self.origin {
             Some(OriginKind::Invitation) => true,
-            Some(OriginKind::Renewal) => self.authority == CaKind::Users.name(),
+            Some(OriginKind::Renewal) => {
+                self.authority == CaKind::Users.name()
+                    || self.profile == Profile::NetworkServer.to_string()
+            }
             _ => false,
         }
     }
@@ -156,6 +163,12 @@ impl Recorded {
         if subject.uid.unwrap_or(subject.common_name) != self.holder {
             return Some("holder");
         }
+        if self.profile == Profile::NetworkServer.to_string() {
+            let wanted: Vec<AltName> = self.names.iter().cloned().map(AltName::Dns).collect();
+            if !cert::alt_names(certificate).is_ok_and(|names| names == wanted) {
+                return Some("list of names");
+            }
+        }
         let chain = [CertificateDer::from(der)];
         let begin = OffsetDateTime::from(tbs.validity.not_before.to_system_time());
         let purposes = [Purpose::ClientUser, Purpose::ClientDevice];
@@ -169,6 +182,13 @@ impl Recorded {
             _ => None,
         }
     }
+}
+
+/// The names of a server in an event about it.
+pub(super) fn names_of(event: &Event) -> Vec<String> {
+    let names = event.details.get("names").and_then(Value::as_str);
+    let names = names.unwrap_or_default().split_ascii_whitespace();
+    names.map(str::to_owned).collect()
 }
 
 /// Whether certificates of this profile, by its name, come about without a request in this way.

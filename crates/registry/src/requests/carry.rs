@@ -12,7 +12,7 @@ use rustls_pki_types::CertificateDer;
 use store::sqlx::{Sqlite, Transaction};
 use time::OffsetDateTime;
 
-use super::checks::{PROFILES, profile};
+use super::checks::{PROFILES, invited_profile};
 use super::error::RequestError;
 use super::records::Wanted;
 use super::steps::Turn;
@@ -99,7 +99,7 @@ impl Registry {
     pub(super) fn bound(&self, act: &Act) -> Result<Clearance, RegistryError> {
         let kind = match act {
             Act::Issue { profile: name, .. } | Act::Invite { profile: name, .. } => {
-                profile(name).and_then(pki::profile::Profile::issued_by)
+                invited_profile(name).and_then(pki::profile::Profile::issued_by)
             }
             Act::ChangeHolder { holder, .. } => Some(authority_of(*holder)),
             _ => None,

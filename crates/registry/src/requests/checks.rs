@@ -10,6 +10,7 @@ use store::sqlx;
 use super::error::RequestError;
 use super::records::Wanted;
 use crate::codes::check_device_name;
+use crate::names::check_names;
 use crate::warrant::authority_of;
 use crate::{Registry, RegistryError};
 
@@ -37,6 +38,15 @@ pub fn profile(name: &str) -> Option<Profile> {
         .find(|profile| profile.to_string() == name)
 }
 
+/// The profile of this name, if somebody may be invited to such a certificate.
+#[must_use]
+pub fn invited_profile(name: &str) -> Option<Profile> {
+    match name == Profile::NetworkServer.to_string() {
+        true => Some(Profile::NetworkServer),
+        false => profile(name),
+    }
+}
+
 /// Refuses what no invitation may say.
 pub(crate) fn check_invitation(
     profile: Profile,
@@ -45,7 +55,7 @@ pub(crate) fn check_invitation(
 ) -> Result<(), RegistryError> {
     // Devices renew by themselves as long as they are enrolled.
     let most = match profile {
-        Profile::User { .. } => MAX_INVITED_RENEWALS,
+        Profile::User { .. } | Profile::NetworkServer => MAX_INVITED_RENEWALS,
         Profile::VpnDevice => 0,
         _ => return Err(RegistryError::NotInvited(profile)),
     };
@@ -80,13 +90,17 @@ impl Registry {
                 clearance,
                 hours,
                 renewals,
+                names,
                 ..
             } => {
                 let unknown = || RequestError::NotAvailable(format!("profile {name:?}"));
-                let profile = profile(name).ok_or_else(unknown)?;
+                let profile = invited_profile(name).ok_or_else(unknown)?;
                 check_invitation(profile, *hours, *renewals)?;
-                if !matches!(profile, Profile::User { .. }) {
-                    check_device_name(subject)?;
+                check_names(profile, subject, names, *clearance)?;
+                match profile {
+                    Profile::User { .. } => {}
+                    Profile::NetworkServer => self.check_not_of_site(names).await?,
+                    _ => check_device_name(subject)?,
                 }
                 self.check_bound(profile, *clearance)
             }

@@ -24,7 +24,9 @@ mod taken_up;
 pub use self::carry::CarryError;
 pub use self::changes::NumberedChange;
 pub(crate) use self::checks::check_invitation;
-pub use self::checks::{MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, PROFILES, profile};
+pub use self::checks::{
+    MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, PROFILES, invited_profile, profile,
+};
 pub use self::error::RequestError;
 pub use self::records::{
     MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, RequestChange, RequestContent,

@@ -79,6 +79,7 @@ impl Registry {
             unit,
             hours,
             renewals,
+            names,
         } = &act
         else {
             return Err(gone("the request is for something else"));
@@ -97,6 +98,7 @@ impl Registry {
             (invitation.clearance != *clearance, "clearance"),
             (invitation.subject.unit != *unit, "unit"),
             (invitation.renewals != *renewals, "number of renewals"),
+            (invitation.names != *names, "list of names"),
             (end.is_none_or(|end| invitation.expires_at > end), "time"),
         ];
         match differs.into_iter().find(|(differs, _)| *differs) {

@@ -72,6 +72,7 @@ fn invitation(renewals: u8) -> Invitation {
         clearance: Clearance::Confidential,
         hours: 24,
         renewals,
+        names: Vec::new(),
     }
 }
 
@@ -354,6 +355,7 @@ async fn invitations_stay_within_their_bounds() {
         clearance: Clearance::TopSecret,
         renewals: 0,
         hours: 1,
+        names: Vec::new(),
     };
     let outcome = registry.invite(&above, an_order(), NOW).await;
     assert!(matches!(outcome, Err(RegistryError::Issue(_))));
@@ -459,6 +461,7 @@ fn wanted(renewals: u8) -> Wanted {
             unit: Some("traffic".to_owned()),
             hours: 24,
             renewals,
+            names: Vec::new(),
         },
         csr: None,
     }
@@ -572,6 +575,7 @@ async fn key_made_here_is_for_tunnels_alone_and_recorded() {
         clearance: Clearance::Unclassified,
         hours: 1,
         renewals: 0,
+        names: Vec::new(),
     };
     let code = registry.invite(&phone, an_order(), NOW).await.unwrap().code;
     let csr = csr("phone-1", &key());

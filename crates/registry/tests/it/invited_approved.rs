@@ -54,6 +54,7 @@ fn wanted(uid: &str) -> Wanted {
             unit: Some("traffic".to_owned()),
             hours: 24,
             renewals: 1,
+            names: Vec::new(),
         },
         csr: None,
     }
@@ -72,6 +73,7 @@ fn invitation(uid: &str, name: &str) -> Invitation {
         clearance: Clearance::Confidential,
         hours: 24,
         renewals: 1,
+        names: Vec::new(),
     }
 }
 

@@ -21,7 +21,7 @@ const ACTS: [(&str, &str); 5] = [
     ("revoke", "The revocation of one certificate"),
     (
         "holder",
-        "Suspension, its end, revocation, retirement or readmission of a person, device or gateway",
+        "Suspension, its end, revocation, retirement or readmission of a person, device, gateway or server",
     ),
     ("person", "Other clearance, roles or units of a person"),
 ];

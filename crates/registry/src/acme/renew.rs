@@ -1,0 +1,169 @@
+//! Renewals of servers, as many as their invitations cover.
+//!
+//! ```text
+//! c1 ─ downloaded ─► in use;  c2 issued ─ downloaded ─► both are good, the server changes over when it likes
+//!                             c3 issued ────────────────► c1 is superseded
+//! ```
+//!
+//! A server shows its certificate to its clients and not to the site, which knows only what was downloaded. So the former
+//! certificate ends with the renewal after the next: no more than two are good at a time, and one that waits.
+
+use pki::csr::{CertificationRequest, CsrError};
+use pki::name::Subject;
+use pki::profile::CaKind;
+use pki::spki::spki_sha256;
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+
+use crate::admission::superseded_events;
+use crate::enrol::{Line, check_key};
+use crate::invitations::{self, Stored};
+use crate::invited::{actor, invited_by};
+use crate::issue::Origin;
+use crate::orders::{self, ServerOrder};
+use crate::signing::Signing;
+use crate::{Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry, RegistryError, holders};
+
+const SERVICES: CaKind = CaKind::Services;
+
+impl Registry {
+    /// Certifies a key of a server whose invitation gave a certificate before.
+    pub(super) async fn renew_server(
+        &self,
+        invitation: &Stored,
+        order: &ServerOrder,
+        csr: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
+        let csr = CertificationRequest::Pkcs10(csr).verify()?;
+        order.check_names(&csr)?;
+        let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
+        // Who approved it need not be there any more: renewals are what was agreed to for years.
+        if self.inner.config.registration.approvals == Approvals::Required {
+            self.act_of_invitation(invitation).await?;
+        }
+        self.check_not_of_site(&order.names).await?;
+        let holder = &invitation.holder;
+        let line = Line {
+            authority: SERVICES,
+            holder,
+            lineage: &invitation.id,
+            profile: invitation.profile,
+        };
+        let wanted = Order::new(invitation.profile, Subject::new(holder), csr.spki)
+            .with_alt_names(order.alt_names());
+        let (actor, mut signing) = (actor(invitation), Signing::default());
+        loop {
+            let mut tx = self.inner.sql.write().await?;
+            let again = invitations::by_id(&mut tx, &invitation.id).await?;
+            if again.as_ref() != Some(invitation) {
+                return Err(EnrolError::WrongCode);
+            }
+            holders::admit_issuing(&mut tx, invitation.profile, holder, now).await?;
+            orders::check_ready(&mut tx, order, &spki, now).await?;
+            check_key(&mut tx, &spki, Some((SERVICES, holder))).await?;
+            if line.used_renewals(&mut tx).await? >= i64::from(invitation.renewals) {
+                let renewals = invitation.renewals;
+                return Err(EnrolError::NoRenewalsLeft { renewals });
+            }
+            if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
+                return Err(EnrolError::TooManyRenewals {
+                    limit: MAX_RENEWALS,
+                });
+            }
+            let origin = Origin::Renewal {
+                lineage: invitation.id.clone(),
+                renews: newest(&mut tx, invitation).await?,
+                invited: Some(invited_by(invitation)),
+            };
+            let issued = self.issue_in(&mut tx, &wanted, &origin, &actor, &mut signing, now);
+            if let Some(issued) = issued.await? {
+                orders::fulfil(&mut tx, order, &issued.serial).await?;
+                if let Some((by, older)) = supersede_older(&mut tx, invitation, now).await? {
+                    let events = superseded_events(SERVICES, holder, &actor, &older, &by, now);
+                    self.record_all(events).await?;
+                }
+                tx.commit().await?;
+                return Ok(issued);
+            }
+            tx.rollback().await?;
+            self.sign_outside(&mut signing, &actor, now).await?;
+        }
+    }
+
+    /// Notes that a server has its certificate, which counts as a renewal then.
+    pub(super) async fn note_download(
+        &self,
+        serial: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        sqlx::query(
+            "UPDATE issued SET first_used_at = ? WHERE authority = ? AND serial = ?
+             AND first_used_at IS NULL AND superseded_at IS NULL",
+        )
+        .bind(now.unix_timestamp())
+        .bind(SERVICES.name())
+        .bind(serial)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+/// The certificate that a renewal comes after: the newest that the server has, or the first.
+async fn newest(
+    tx: &mut Transaction<'static, Sqlite>,
+    invitation: &Stored,
+) -> Result<String, RegistryError> {
+    let downloaded: Option<String> = sqlx::query_scalar(
+        "SELECT serial FROM issued WHERE authority = ? AND holder_id = ? AND lineage = ?
+         AND first_used_at IS NOT NULL ORDER BY rowid DESC LIMIT 1",
+    )
+    .bind(SERVICES.name())
+    .bind(&invitation.holder)
+    .bind(&invitation.id)
+    .fetch_optional(&mut **tx)
+    .await?;
+    let first = || invitation.used.as_ref().map(|(_, serial)| serial.clone());
+    let serial = downloaded.or_else(first);
+    serial.ok_or(RegistryError::Corrupt("invitation"))
+}
+
+/// Ends what is older than the newest certificate that the server has and that is good; gives that, too.
+async fn supersede_older(
+    tx: &mut Transaction<'static, Sqlite>,
+    invitation: &Stored,
+    now: OffsetDateTime,
+) -> Result<Option<(String, Vec<String>)>, RegistryError> {
+    let newest: Option<(i64, String)> = sqlx::query_as(
+        "SELECT i.rowid, i.serial FROM issued i WHERE i.authority = ? AND i.holder_id = ? AND i.lineage = ?
+         AND i.first_used_at IS NOT NULL AND NOT EXISTS (
+             SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
+         ORDER BY i.rowid DESC LIMIT 1",
+    )
+    .bind(SERVICES.name())
+    .bind(&invitation.holder)
+    .bind(&invitation.id)
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some((row, serial)) = newest else {
+        return Ok(None);
+    };
+    let older: Vec<String> = sqlx::query_scalar(
+        "UPDATE issued SET superseded_at = ?5, unlisted = 1
+         WHERE authority = ?1 AND holder_id = ?2 AND lineage = ?3 AND rowid < ?4
+         AND superseded_at IS NULL AND NOT EXISTS (
+             SELECT 1 FROM revoked r WHERE r.authority = issued.authority AND r.serial = issued.serial)
+         RETURNING serial",
+    )
+    .bind(SERVICES.name())
+    .bind(&invitation.holder)
+    .bind(&invitation.id)
+    .bind(row)
+    .bind(now.unix_timestamp())
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(Some((serial, older)))
+}
