@@ -132,13 +132,15 @@ def killed(folder):
 
 
 def second(daemon, folder):
-    """Another daemon does not take what is a living one's."""
+    """Another daemon does not take what is a living one's: its interface, or its number under another name."""
     text = daemon.file.read_text().replace(OUTSIDE[OURS], "10.5.1.1").replace("control.sock", "second.sock")
     file = daemon.folder / "second.toml"
-    file.write_text(text)
     before = output(OURS, "ip", "xfrm", "state")
-    done = subprocess.run(inside(OURS, CORDON, "vpn", "up", "--config", file), capture_output=True, text=True)
-    assert done.returncode == 1 and "another daemon has XFRM interface number 17232" in done.stderr, done
+    for name, refusal in (("tunnel0", "tunnel0 belongs to a tunnel that runs"),
+                          ("tunnel1", "another daemon has XFRM interface number 17232")):
+        file.write_text(text.replace("tunnel0", name))
+        done = subprocess.run(inside(OURS, CORDON, "vpn", "up", "--config", file), capture_output=True, text=True)
+        assert done.returncode == 1 and refusal in done.stderr, done
     assert before == output(OURS, "ip", "xfrm", "state")
 
 
@@ -208,6 +210,7 @@ def main():
             (OURS, "native", "AES-CCM", True),
             (OURS, "udp", "AES-CTR", True),
             (LINUX, "native", "AES-GMAC", True),
+            (OURS, "udp", "AES-XCBC", True),
         ]
     ]
     for by, carrier in [(OURS, "udp"), (LINUX, "native")]:
