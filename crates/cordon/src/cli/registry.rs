@@ -34,7 +34,7 @@ Carry the folder to the camera and start `cordon camera run --config camera.toml
     /// network its own over ACME.
     #[command(after_help = "Example:
   cordon registry invite --data /var/lib/cordon --uid officer-9 --renewals 2 --out officer-9.code
-  cordon registry invite --data /var/lib/cordon --server web-1.example.org --renewals 10 --out web-1.ini
+  cordon registry invite --data /var/lib/cordon --server db.example.org --renewals 10 --out db.ini
 Hand the file to the person alone: until it is used, whoever has it can become her. docs/enrolment.md has the
 commands with which she uses it. A server's file is a configuration for certbot: docs/acme.md.")]
     Invite {
