@@ -20,7 +20,8 @@ const PIECE: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
     /// From accepting a connection to its first complete request: TLS handshake, HTTP/2 preface
-    /// and headers included.
+    /// and headers included. Up to half as long again, differently for each connection: those that came together
+    /// do not end together, and come again together, each time.
     pub(crate) first_request: Duration,
     /// Without any request, between requests.
     pub(crate) idle: Duration,
@@ -42,6 +43,8 @@ pub(crate) enum Overdue {
 #[derive(Debug)]
 struct State {
     accepted: Instant,
+    /// 256ths of a half by which the first deadline is longer.
+    patience: u32,
     requested: bool,
     idle_since: Instant,
     /// Requests under way: for each whose answer waits for its reader, since when.
@@ -62,6 +65,7 @@ impl Activity {
         Self {
             state: Arc::new(Mutex::new(State {
                 accepted: now,
+                patience: u32::from(spread(id)),
                 requested: false,
                 idle_since: now,
                 requests: BTreeMap::new(),
@@ -107,7 +111,8 @@ impl Activity {
     fn next_deadline(&self, deadlines: Deadlines) -> (Overdue, Instant) {
         let state = self.lock();
         if !state.requested {
-            let at = state.accepted + deadlines.first_request;
+            let longer = deadlines.first_request * state.patience / 512;
+            let at = state.accepted + deadlines.first_request + longer;
             return (Overdue::FirstRequest, at);
         }
         if state.requests.is_empty() {
@@ -122,6 +127,12 @@ impl Activity {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A number that differs between successive connections, evenly distributed (Fibonacci hashing).
+const fn spread(id: Id) -> u8 {
+    let [top, ..] = id.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    top
 }
 
 /// A request under way.
