@@ -176,7 +176,7 @@ pub(crate) struct Enrolment {
     pub(crate) expired_grace_days: u32,
     /// Whether devices and people enrol over CMP too, and by which listeners.
     pub(crate) cmp: Cmp,
-    /// Whether the enrolment listener answers ACME too, over which servers of the network enrol.
+    /// Switches on ACME at the enrolment listener, over which servers of the network enrol.
     pub(crate) acme: bool,
 }
 

@@ -353,15 +353,27 @@ pub(crate) async fn admit_issuing(
     let Some(authority) = has_state(profile) else {
         return Ok(());
     };
-    match state_in(tx, authority, holder).await? {
+    let state = state_in(tx, authority, holder).await?;
+    check_enrolled(authority, holder, state)?;
+    match state {
         None => set_state(tx, authority, holder, HolderState::Enrolled, now).await,
-        Some(HolderState::Enrolled) => Ok(()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Refuses a holder whose state is another than enrolled; one that got nothing yet has none.
+pub(crate) fn check_enrolled(
+    authority: CaKind,
+    holder: &str,
+    state: Option<HolderState>,
+) -> Result<(), HolderRefused> {
+    match state {
+        None | Some(HolderState::Enrolled) => Ok(()),
         Some(state) => Err(HolderRefused {
             authority,
             holder: holder.to_owned(),
             state,
-        }
-        .into()),
+        }),
     }
 }
 

@@ -367,13 +367,13 @@ pub(crate) enum Forget<'a> {
 }
 
 pub(crate) async fn by_id(
-    tx: &mut Transaction<'static, Sqlite>,
+    database: impl sqlx::SqliteExecutor<'_>,
     id: &str,
 ) -> Result<Option<Stored>, RegistryError> {
     let query = format!("{SELECT} WHERE id = ?");
     Ok(sqlx::query_as(sqlx::AssertSqlSafe(query))
         .bind(id)
-        .fetch_optional(&mut **tx)
+        .fetch_optional(database)
         .await?)
 }
 

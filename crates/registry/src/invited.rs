@@ -288,7 +288,7 @@ impl Registry {
         loop {
             let mut tx = self.inner.sql.write().await?;
             // Once more, inside of the transaction that issues: somebody may have been quicker, or have voided it.
-            let invitation = invitations::by_id(&mut tx, id).await?;
+            let invitation = invitations::by_id(&mut *tx, id).await?;
             let invitation = invitation.ok_or(EnrolError::WrongCode)?;
             if invitation.used.is_some() {
                 return Err(EnrolError::CodeUsed);
@@ -325,7 +325,7 @@ impl Registry {
         let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
         let identity = present.identity();
         let mut tx = self.inner.sql.write().await?;
-        let invitation = invitations::by_id(&mut tx, present.lineage()).await?;
+        let invitation = invitations::by_id(&mut *tx, present.lineage()).await?;
         drop(tx);
         let invitation = invitation
             .filter(|one| {

@@ -178,7 +178,7 @@ fn questions() -> Vec<Question> {
     ]
 }
 
-/// What a person can ask for.
+/// A page as a person asks for it.
 enum Page {
     List(Filter),
     Overview,

@@ -31,7 +31,7 @@ impl Prf {
         }
     }
 
-    /// What it takes of each nonce for SKEYSEED: all, but for AES-XCBC the first 64 bits (RFC 7296 §2.14).
+    /// The part of each nonce that SKEYSEED is made of: all, but for AES-XCBC the first 64 bits (RFC 7296 §2.14).
     pub(super) fn of_nonce(self, nonce: &[u8]) -> &[u8] {
         match self {
             Self::Aes128Xcbc => nonce.get(..8).unwrap_or(nonce),

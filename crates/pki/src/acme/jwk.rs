@@ -210,7 +210,7 @@ impl Jwk {
         }
     }
 
-    /// Whether `signature` is this key's over `message`, in the form of RFC 7518, section 3.
+    /// Verifies that `signature` is this key's over `message`, in the form of RFC 7518, section 3.
     pub(super) fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         let method: &'static dyn VerificationAlgorithm = match self.algorithm {
             KeyAlgorithm::EcdsaP256 => &ECDSA_P256_SHA256_FIXED,

@@ -169,7 +169,7 @@ impl SignedRequest {
         &self.signed.key
     }
 
-    /// What is asked for, as JSON; nothing in a request that only reads (RFC 8555, section 6.3).
+    /// The payload, which is JSON; empty in a request that only reads (RFC 8555, section 6.3).
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.signed.payload
@@ -271,7 +271,7 @@ impl Binding {
         })
     }
 
-    /// Whether it was made with this secret; takes the same time whatever the code is.
+    /// Verifies that it was made with this secret; takes the same time whatever the code is.
     #[must_use]
     pub fn verify(&self, secret: &[u8]) -> bool {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret);

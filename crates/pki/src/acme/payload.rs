@@ -1,4 +1,4 @@
-//! What requests ask for. Members that are unknown are left out of account (RFC 8555, section 7).
+//! Payloads of requests. Members that are unknown are left out of account (RFC 8555, section 7).
 
 use serde::Deserialize;
 

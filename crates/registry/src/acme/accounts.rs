@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::refusal::AcmeRefusal;
 use super::state::binding_key;
-use crate::holders::{self, HolderRefused, HolderState};
+use crate::holders;
 use crate::invitations::{self, Forget, Stored};
 use crate::{EnrolError, Registry, RegistryError};
 
@@ -161,13 +161,8 @@ impl Registry {
         };
         let mut tx = self.inner.sql.write().await?;
         let state = holders::state_in(&mut tx, invitation.authority, &invitation.holder).await?;
-        if let Some(state) = state.filter(|state| *state != HolderState::Enrolled) {
-            return Err(EnrolError::Holder(HolderRefused {
-                authority: invitation.authority,
-                holder: invitation.holder.clone(),
-                state,
-            }));
-        }
+        holders::check_enrolled(invitation.authority, &invitation.holder, state)
+            .map_err(EnrolError::Holder)?;
         // Somebody may have been quicker, or have voided it.
         let kept: bool = sqlx::query_scalar(
             "SELECT EXISTS (SELECT 1 FROM invitations WHERE id = ? AND sealed IS NOT NULL)",

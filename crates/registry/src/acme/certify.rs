@@ -11,7 +11,6 @@ use time::OffsetDateTime;
 
 use super::accounts::Account;
 use super::refusal::AcmeRefusal;
-use crate::holders::{self, HolderRefused, HolderState};
 use crate::invitations::{self, Stored};
 use crate::orders::{self, ServerOrder};
 use crate::{EnrolError, Registry};
@@ -19,9 +18,8 @@ use crate::{EnrolError, Registry};
 impl Registry {
     /// The invitation of an account, whose names are all that it may order.
     pub(super) async fn invitation_of(&self, account: &Account) -> Result<Stored, EnrolError> {
-        let mut tx = self.inner.sql.write().await?;
-        let invitation = invitations::by_id(&mut tx, &account.invitation).await?;
-        drop(tx);
+        let readers = self.inner.sql.read();
+        let invitation = invitations::by_id(readers, &account.invitation).await?;
         let gone = || AcmeRefusal::AccountEnded("revoked".to_owned());
         Ok(invitation.ok_or_else(gone)?)
     }
@@ -36,14 +34,6 @@ impl Registry {
         let invitation = self.invitation_of(account).await?;
         let wanted = allowed(&asked.identifiers, &invitation.names)?;
         let mut tx = self.inner.sql.write().await?;
-        let state = holders::state_in(&mut tx, invitation.authority, &account.holder).await?;
-        if let Some(state) = state.filter(|state| *state != HolderState::Enrolled) {
-            return Err(EnrolError::Holder(HolderRefused {
-                authority: invitation.authority,
-                holder: account.holder.clone(),
-                state,
-            }));
-        }
         let taken = orders::take(&mut tx, &account.id, &wanted, now).await?;
         tx.commit().await?;
         Ok(taken)

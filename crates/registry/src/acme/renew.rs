@@ -55,7 +55,7 @@ impl Registry {
         let (actor, mut signing) = (actor(invitation), Signing::default());
         loop {
             let mut tx = self.inner.sql.write().await?;
-            let again = invitations::by_id(&mut tx, &invitation.id).await?;
+            let again = invitations::by_id(&mut *tx, &invitation.id).await?;
             if again.as_ref() != Some(invitation) {
                 return Err(EnrolError::WrongCode);
             }

@@ -16,7 +16,7 @@ use super::nonces::User;
 use super::refusal::{AcmeRefusal, Problem};
 use super::revoke::By;
 use crate::orders::{self, ServerOrder};
-use crate::{EnrolError, Registry, RegistryError};
+use crate::{EnrolError, Registry, RegistryError, holders};
 use pki::profile::CaKind;
 
 /// Whatever requests are sent to, by the path after `/acme/`.
@@ -239,6 +239,13 @@ impl Registry {
         about: &mut About,
         now: OffsetDateTime,
     ) -> Result<Answer, EnrolError> {
+        // A suspended server has nothing but the way to revoke what it has.
+        if call.resource != Resource::RevokeCert {
+            let state = self.holder_state(CaKind::Services, &account.holder).await?;
+            let state = state.map(|(state, _)| state);
+            holders::check_enrolled(CaKind::Services, &account.holder, state)
+                .map_err(EnrolError::Holder)?;
+        }
         let (base, payload) = (call.base, request.payload());
         let own = |id: &String| *id == account.id;
         match &call.resource {

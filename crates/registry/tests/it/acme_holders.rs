@@ -65,11 +65,14 @@ async fn suspended_server_gets_nothing_and_a_revoked_one_loses_its_account() {
     let finalized = client
         .post(url, &json!({ "csr": csr_for(&[WEB], &key()) }))
         .await;
-    assert_eq!(
-        finalized.problem().0,
-        "orderNotReady",
-        "it was used for the certificate"
-    );
+    assert_eq!(finalized.problem(), owned(FORBIDDEN));
+    // Nor does it read what it has ordered, or end its account.
+    let certificate = url.replace("finalize", "certificate");
+    let deactivate = json!({ "status": "deactivated" });
+    for (url, payload) in [(&certificate, &Value::Null), (&client.kid, &deactivate)] {
+        let answer = client.post(url, payload).await;
+        assert_eq!(answer.problem(), owned(FORBIDDEN), "{url}");
+    }
     change(&world, HolderChange::Resume).await;
     let pem = client.certificate(&[WEB], &key()).await.unwrap();
     change(
