@@ -19,7 +19,7 @@ from scripts.vpn_peers import PEERS, versions  # noqa: E402
 from tests.namespaces import Network  # noqa: E402
 
 DATAGRAMS = ROOT / "target/release/examples/datagrams"
-OURS, OTHERS = "cordon-aes256gcm", ["wireguard-go", "openvpn", "strongswan"]
+OURS, OTHERS = "cordon-aes256gcm", ["wireguard-go", "gotatun", "boringtun", "fastd", "openvpn", "strongswan"]
 PING_SIZES = [56, 512, 1400]
 LOSS = 0.01
 # What is measured: name, unit, whether more is better.

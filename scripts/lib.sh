@@ -89,7 +89,7 @@ need_python() {
   done
   [ ${#missing[@]} = 0 ] && return
   say "installing ${missing[*]} into .venv"
-  .venv/bin/pip install -q --disable-pip-version-check "${missing[@]}"
+  .venv/bin/python -m pip install -q --disable-pip-version-check "${missing[@]}"
 }
 
 need_build_tools() { need_packages build-essential cmake pkg-config git ca-certificates; }

@@ -6,6 +6,7 @@ which processes carry the packets.
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -57,10 +58,10 @@ class Plain:
         self.processes.append(process)
         return process
 
-    def answers(self):
+    def answers(self, seconds=20):
         """Waits until a ping comes back."""
         ping = self.network.command("client", "ping", "-c", "1", "-W", "1", self.address["server"])
-        wait_for(lambda: subprocess.run(ping, capture_output=True).returncode == 0, f"{self.name} to answer", 20)
+        wait_for(lambda: subprocess.run(ping, capture_output=True).returncode == 0, f"{self.name} to answer", seconds)
 
 
 class Cordon(Plain):
@@ -117,15 +118,12 @@ inbound = {entry(other)}
 
 
 class WireGuard(Plain):
-    """wireguard-go: the newest where Go built it, else the distribution's."""
+    """A WireGuard in user space that is configured through its control socket."""
 
-    name = "wireguard-go"
-
-    def __init__(self, network, folder):
+    def __init__(self, network, folder, name, program, *words):
         super().__init__(network, folder)
+        self.name, self.program, self.words = name, program, words
         self.address = INSIDE
-        built = ROOT / "target/peers/wireguard"
-        self.program = str(built) if built.exists() else "wireguard-go"
 
     def start(self):
         private = {side: run("wg", "genkey").stdout.strip() for side in OTHER}
@@ -133,7 +131,7 @@ class WireGuard(Plain):
         for side in OTHER:
             # Each end's control socket has one well-known place; the namespaces do not part files.
             self.spawn(side, "unshare", "-m", "sh", "-c",
-                       f"mount -t tmpfs none /run && exec {self.program} -f wg-{side}")
+                       f"mount -t tmpfs none /run && exec {self.program} {' '.join(self.words)} wg-{side}")
         for side, other in OTHER.items():
             config = self.folder / f"wg-{side}.conf"
             config.touch(mode=0o600)
@@ -143,10 +141,39 @@ class WireGuard(Plain):
             process = self.processes[list(OTHER).index(side)]
             inside = ["nsenter", "-t", process.child.pid, "-m", "-n"]
             wait_for(lambda: run(*inside, "wg", "setconf", f"wg-{side}", config, code=None).returncode == 0,
-                     "the interface of wireguard-go")
+                     f"the interface of {self.name}")
             run(*inside, "ip", "address", "add", f"{INSIDE[side]}/24", "dev", f"wg-{side}")
             run(*inside, "ip", "link", "set", f"wg-{side}", "mtu", "1420", "up")
         self.answers()
+
+
+class Fastd(Plain):
+    """fastd with AES-128-CTR and UMAC, its fastest method where the processor has instructions for AES."""
+
+    name = "fastd"
+
+    def __init__(self, network, folder):
+        super().__init__(network, folder)
+        self.address = INSIDE
+
+    def start(self):
+        keys = {}
+        for side in OTHER:
+            shown = run("fastd", "--generate-key", "--machine-readable").stdout.strip()
+            public = run("fastd", "--config", "-", "--show-key", "--machine-readable", input=f'secret "{shown}";\n').stdout
+            keys[side] = (shown, public.strip())
+        for side, other in OTHER.items():
+            config = self.folder / f"fastd-{side}.conf"
+            config.touch(mode=0o600)
+            config.write_text(f"""
+mode tun; interface "fastd0"; mtu 1420; method "aes128-ctr+umac"; log level warn;
+bind {OUTSIDE[side]}:10000; secret "{keys[side][0]}";
+peer "{other}" {{ key "{keys[other][1]}"; remote {OUTSIDE[other]}:10000; }}
+on up "ip address add {INSIDE[side]}/24 dev $INTERFACE && ip link set $INTERFACE mtu 1420 up";
+""")
+            self.spawn(side, "fastd", "--config", config)
+        # One whose first message came before the other side was there tries again after up to twenty seconds.
+        self.answers(50)
 
 
 class OpenVpnPeer(Plain):
@@ -246,6 +273,12 @@ def reachable(path):
         return probe.connect_ex(str(path)) == 0
 
 
+def built(path):
+    """A peer that was built here, else the distribution's."""
+    program = ROOT / "target/peers" / path
+    return str(program) if program.exists() else {"wireguard": "wireguard-go"}.get(path, program.name)
+
+
 # name -> how to make it
 PEERS = {
     "plain": Plain,
@@ -255,23 +288,34 @@ PEERS = {
     "cordon-aes128cbc-sha256": lambda *at: Cordon(
         *at, "cordon-aes128cbc-sha256", "aes-128-cbc", "hmac-sha2-256-128", (16, 32)),
     "cordon-null": lambda *at: Cordon(*at, "cordon-null", "null", None, (0, 0)),
-    "wireguard-go": WireGuard,
+    "wireguard-go": lambda *at: WireGuard(*at, "wireguard-go", built("wireguard"), "-f"),
+    "gotatun": lambda *at: WireGuard(*at, "gotatun", built("bin/gotatun"), "-f", "--disable-drop-privileges"),
+    "boringtun": lambda *at: WireGuard(*at, "boringtun", built("bin/boringtun-cli"), "-f", "--disable-drop-privileges"),
+    "fastd": Fastd,
     "openvpn": OpenVpnPeer,
     "strongswan": StrongSwan,
 }
 
 
+def version_of(text):
+    """The first word of `text` that begins like a version."""
+    return re.search(r"v?(\d+\.?[\w.-]*)", text).group(1)
+
+
 def versions():
     """What was compared."""
-    built = ROOT / "target/peers/wireguard"
-    if built.exists():
-        shown = run("go", "version", "-m", built).stdout
+    go = built("wireguard")
+    if go.startswith("/"):
+        shown = run("go", "version", "-m", go).stdout
         wireguard = next(line.split()[2] for line in shown.splitlines() if line.split()[:1] == ["mod"])
     else:
         wireguard = run("dpkg-query", "-W", "-f", "${Version}", "wireguard-go").stdout
     return {
         "cordon": run(CORDON, "--version").stdout.split()[-1],
         "wireguard-go": wireguard,
+        "gotatun": version_of(run(built("bin/gotatun"), "--version").stdout),
+        "boringtun": version_of(run(built("bin/boringtun-cli"), "--version").stdout),
+        "fastd": version_of(run("fastd", "--version").stdout),
         "openvpn": run("openvpn", "--version", code=None).stdout.split()[1],
         "strongswan": run("dpkg-query", "-W", "-f", "${Version}", "strongswan-charon").stdout,
     }

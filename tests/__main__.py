@@ -25,7 +25,7 @@ SUITES = [
     "ike_hostile", "ike_identities", "ike_check", "ike_setup", "faults", "requests", "request_pages", "enrolment", "cmp", "acme", "notices", "authorities", "ceremony", "authority_keys",
     "rollback", "upload", "tutorials", "ike_large",
     "scan", "ocsp",
-    "product", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_site", "resumption", "ike_load",
+    "product", "pages", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_site", "resumption", "ike_load",
     "ike_flood", "ike_crash", "slow_link", "hw",
 ]
 # Suites that compare times or load the machine: they run when nothing else does.

@@ -5,12 +5,14 @@ use std::str::FromStr as _;
 
 use cedar_policy::{
     Authorizer, Context as CedarContext, Decision as CedarDecision, Entities, Entity, EntityId,
-    EntityTypeName, EntityUid, PolicyId, PolicySet, Request, RestrictedExpression, Schema,
+    EntityTypeName, EntityUid, Policy, PolicyId, PolicySet, Request, RestrictedExpression, Schema,
     ValidationMode, Validator,
 };
 use error_report::Report;
 
 use access::{Action, Context, Decision, PolicyDecisionPoint, Principal, Resource};
+
+use crate::cache::{DecisionCache, Named, Question};
 
 /// The rules as shipped.
 const POLICIES: &str = include_str!("../policies/cordon.cedar");
@@ -51,6 +53,8 @@ pub struct CedarRules {
     /// Name and reason by Cedar's own id.
     texts: HashMap<PolicyId, (String, Option<String>)>,
     names: Names,
+    named: Named,
+    cache: DecisionCache,
 }
 
 /// Names that every request needs, parsed once.
@@ -83,12 +87,52 @@ impl CedarRules {
         if let Some(problem) = report.validation_errors().next() {
             return Err(PolicyError::Invalid(problem.to_string()));
         }
+        let names = Names::new()?;
         Ok(Self {
             authorizer: Authorizer::new(),
             texts: texts(&policies)?,
+            named: named(&policies, &names),
             policies,
-            names: Names::new()?,
+            names,
+            cache: DecisionCache::default(),
         })
+    }
+
+    /// Evaluates all rules.
+    fn evaluate(&self, who: &Principal, action: Action, resource: &Resource) -> Decision {
+        let Some((request, entities)) = self.request(who, action, resource) else {
+            return refusal(BROKEN_RULE);
+        };
+        let response = self
+            .authorizer
+            .is_authorized(&request, &self.policies, &entities);
+        // Cedar skips a rule that it cannot evaluate. A skipped `forbid` would open the door, so a
+        // permit counts only when every rule was evaluated.
+        let broken = response.diagnostics().errors().next().is_some();
+        if broken && response.decision() == CedarDecision::Allow {
+            return refusal(BROKEN_RULE);
+        }
+        let deciding = response.diagnostics().reason();
+        let deciding = deciding.filter_map(|id| self.texts.get(id));
+        let (mut determining, reasons): (Vec<_>, Vec<_>) = deciding.cloned().unzip();
+        determining.sort_unstable();
+        if response.decision() == CedarDecision::Allow {
+            return Decision {
+                allowed: true,
+                determining,
+                reasons: Vec::new(),
+            };
+        }
+        let mut reasons: Vec<String> = reasons.into_iter().flatten().collect();
+        reasons.sort_unstable();
+        if reasons.is_empty() {
+            reasons.push(NO_RULE.to_owned());
+        }
+        Decision {
+            allowed: false,
+            determining,
+            reasons,
+        }
     }
 
     fn request(
@@ -165,41 +209,11 @@ impl PolicyDecisionPoint for CedarRules {
         who: &Principal,
         action: Action,
         resource: &Resource,
-        _: &Context,
+        context: &Context,
     ) -> Decision {
-        let Some((request, entities)) = self.request(who, action, resource) else {
-            return refusal(BROKEN_RULE);
-        };
-        let response = self
-            .authorizer
-            .is_authorized(&request, &self.policies, &entities);
-        // Cedar skips a rule that it cannot evaluate. A skipped `forbid` would open the door, so a
-        // permit counts only when every rule was evaluated.
-        let broken = response.diagnostics().errors().next().is_some();
-        if broken && response.decision() == CedarDecision::Allow {
-            return refusal(BROKEN_RULE);
-        }
-        let deciding = response.diagnostics().reason();
-        let deciding = deciding.filter_map(|id| self.texts.get(id));
-        let (mut determining, reasons): (Vec<_>, Vec<_>) = deciding.cloned().unzip();
-        determining.sort_unstable();
-        if response.decision() == CedarDecision::Allow {
-            return Decision {
-                allowed: true,
-                determining,
-                reasons: Vec::new(),
-            };
-        }
-        let mut reasons: Vec<String> = reasons.into_iter().flatten().collect();
-        reasons.sort_unstable();
-        if reasons.is_empty() {
-            reasons.push(NO_RULE.to_owned());
-        }
-        Decision {
-            allowed: false,
-            determining,
-            reasons,
-        }
+        let question = Question::new(who, action, resource, *context, self.named);
+        self.cache
+            .get(question, || self.evaluate(who, action, resource))
     }
 }
 
@@ -233,6 +247,18 @@ impl Names {
             ),
             actions: Action::ALL.into_iter().map(action).collect(),
         })
+    }
+}
+
+/// Finds which names the rules spell out. Entities have no other way into a rule: our attributes are numbers and texts.
+fn named(policies: &PolicySet, names: &Names) -> Named {
+    let spelt = |kind: &EntityTypeName| {
+        let mut literals = policies.policies().flat_map(Policy::entity_literals);
+        literals.any(|literal| literal.type_name() == kind)
+    };
+    Named {
+        users: spelt(&names.user),
+        violations: spelt(&names.violation),
     }
 }
 

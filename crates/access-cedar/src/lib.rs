@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have clocks"))]
 
+mod cache;
 mod engine;
 
 pub use engine::{CedarRules, PolicyError};

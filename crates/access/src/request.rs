@@ -127,5 +127,5 @@ impl fmt::Display for Resource {
 }
 
 /// Circumstances of a request; the rules use none so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {}

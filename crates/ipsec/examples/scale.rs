@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, Outcome};
 use ipsec::dataplane::DataPlane;
+use ipsec::ip::IpHeader;
 use ipsec::lifetime::{Lifetime, Limits};
 use ipsec::sa::{
     InboundOptions, InboundSa, Mode, OutboundOptions, OutboundSa, OuterHeaders, Protocol,
@@ -151,16 +152,23 @@ impl World {
         // A walk over all associations that no prefetcher follows.
         let mut at = 0;
         for _ in 0..BATCHES {
+            let now = Instant::now();
             batch.clear();
             at = (at + 7919) % self.count;
+            let mut frame = None;
             for _ in 0..BATCH {
                 if mixed {
                     at = (at + 7919) % self.count;
                 }
                 packet[16..20].copy_from_slice(&host(at).octets());
-                assert!(batch.push(&packet));
+                // As the worker does: asked once for all segments of what the host hands over.
+                if mixed || frame.is_none() {
+                    let header = IpHeader::parse(&packet).unwrap();
+                    frame = self.sender.frame(&header).map(|f| batch.add_frame(f));
+                }
+                let place = batch.place_framed(frame.unwrap(), packet.len());
+                place.unwrap().copy_from_slice(&packet);
             }
-            let now = Instant::now();
             self.sender.outbound(&mut batch, now, &mut events);
             self.sender.poll_expiries(now, &mut events);
             out.push(now.elapsed());

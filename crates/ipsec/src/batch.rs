@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::dataplane::Frame;
 use crate::drops::DropCause;
 use crate::sa::{SaHandle, Spi};
 
@@ -49,7 +50,13 @@ pub struct OutboundPacket {
     pub outcome: Outcome,
     /// The place it may fill.
     place: (usize, usize),
+    /// The frame that it was placed in, by number.
+    frame: Option<FrameIndex>,
 }
+
+/// A frame of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameIndex(usize);
 
 impl OutboundPacket {
     /// The packet's bytes in the buffer.
@@ -66,6 +73,11 @@ impl OutboundPacket {
     pub(crate) const fn room(&self) -> usize {
         self.place.1.saturating_sub(self.start)
     }
+
+    /// The frame that it was placed in, one of `frames`.
+    pub(crate) fn frame<'a>(&self, frames: &'a [Frame]) -> Option<&'a Frame> {
+        frames.get(self.frame?.0)
+    }
 }
 
 /// Packets that go out, one behind the other in one buffer, each with room for headers and trailer.
@@ -74,6 +86,8 @@ pub struct OutboundBatch {
     pub buffer: Vec<u8>,
     /// The packets, in order.
     pub packets: Vec<OutboundPacket>,
+    /// What was asked of the data plane when packets were placed.
+    frames: Vec<Frame>,
     used: usize,
 }
 
@@ -83,6 +97,7 @@ impl OutboundBatch {
         Self {
             buffer: vec![0; capacity * (HEADROOM + largest + TAILROOM)],
             packets: Vec::with_capacity(capacity),
+            frames: Vec::new(),
             used: 0,
         }
     }
@@ -90,6 +105,7 @@ impl OutboundBatch {
     /// Forgets all packets; keeps the memory.
     pub fn clear(&mut self) {
         self.packets.clear();
+        self.frames.clear();
         self.used = 0;
     }
 
@@ -100,10 +116,37 @@ impl OutboundBatch {
 
     /// Adds a packet of `len` bytes with `before` bytes free in front of it and `after` behind, and
     /// returns the packet's bytes, to be written by the caller. None when the buffer is full.
-    ///
-    /// Room of exactly what protection adds ([`Frame`](crate::dataplane::Frame)) puts protected packets
-    /// side by side, as segmentation offload wants them.
     pub fn place(&mut self, before: usize, len: usize, after: usize) -> Option<&mut [u8]> {
+        self.place_at(before, len, after, None)
+    }
+
+    /// Adds a frame for packets that are placed next.
+    ///
+    /// What the data plane said about it is not asked again, so the batch goes to the same data plane before anything
+    /// of that changes.
+    pub fn add_frame(&mut self, frame: Frame) -> FrameIndex {
+        self.frames.push(frame);
+        FrameIndex(self.frames.len() - 1)
+    }
+
+    /// Adds a packet of `len` bytes that is the one the frame was made for, or a segment of it, and returns its bytes, to
+    /// be written by the caller. None when the buffer is full.
+    ///
+    /// It gets the room that protection fills, so that protected packets lie side by side, as segmentation offload
+    /// wants them.
+    pub fn place_framed(&mut self, index: FrameIndex, len: usize) -> Option<&mut [u8]> {
+        let frame = self.frames.get(index.0)?;
+        let (before, after) = (frame.before, frame.after(len));
+        self.place_at(before, len, after, Some(index))
+    }
+
+    fn place_at(
+        &mut self,
+        before: usize,
+        len: usize,
+        after: usize,
+        frame: Option<FrameIndex>,
+    ) -> Option<&mut [u8]> {
         let place = self.used;
         let start = place.checked_add(before)?;
         let end = start.checked_add(len)?;
@@ -116,6 +159,7 @@ impl OutboundBatch {
             len,
             outcome: Outcome::Pending,
             place: (place, place_end),
+            frame,
         });
         self.buffer.get_mut(start..end)
     }
@@ -129,6 +173,11 @@ impl OutboundBatch {
             }
             None => false,
         }
+    }
+
+    /// Buffer, packets and frames.
+    pub(crate) fn parts(&mut self) -> (&mut [u8], &mut [OutboundPacket], &[Frame]) {
+        (&mut self.buffer, &mut self.packets, &self.frames)
     }
 
     /// A packet's bytes.

@@ -446,14 +446,16 @@ impl Worker {
             .split_first_chunk::<HEADER_LEN>()?;
         let segments = Segments::plan(&VnetHeader::parse(header), packet).ok()?;
         let packet = segments.packet();
-        // Asked before it is cut, so that each segment is written where its header and trailer fit around it.
-        let frame = self.plane.frame(packet);
+        // Asked once for all segments, and before they are cut, so that each is written where its header and trailer fit
+        // around it.
+        let frame = self.plane.frame(segments.ip());
         if frame.is_none() && self.path.transport_overhead.is_none() {
             // Nothing protects it; the data plane says why.
             let whole = self.out.place(0, packet.len(), 0)?;
             whole.copy_from_slice(packet);
             return Some(());
         }
+        let frame = frame.map(|frame| self.out.add_frame(frame));
         if let Some(limit) = self.path.transport_limit()
             && segments.len(0) > usize::from(limit)
         {
@@ -467,11 +469,10 @@ impl Worker {
         }
         for index in 0..segments.count() {
             let len = segments.len(index);
-            let (before, after) = match &frame {
-                Some(frame) => (frame.before, frame.after(len)),
-                None => (HEADROOM, TAILROOM),
+            let place = match frame {
+                Some(frame) => self.out.place_framed(frame, len)?,
+                None => self.out.place(HEADROOM, len, TAILROOM)?,
             };
-            let place = self.out.place(before, len, after)?;
             segments.write(index, place)?;
         }
         Some(())

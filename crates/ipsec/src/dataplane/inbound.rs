@@ -232,14 +232,11 @@ fn finish(
     if next_header == protocol::NONE {
         return Err(DropCause::Dummy);
     }
-    match &sa.mode {
+    let header = match &sa.mode {
         Mode::Tunnel(_) => deliver_tunnel(buffer, packet, payload, end, next_header)?,
         Mode::Transport => deliver_transport(sa, buffer, packet, payload, end, next_header)?,
-    }
-    let bytes = buffer
-        .get(packet.range())
-        .ok_or(DropCause::MalformedPacket)?;
-    let flow = Flow::inbound(&IpHeader::parse(bytes)?);
+    };
+    let flow = Flow::inbound(&header);
     if sa
         .options
         .selectors
@@ -264,13 +261,14 @@ fn strip_trailer(text: &[u8]) -> Option<(usize, u8)> {
         .then_some((len, *next_header))
 }
 
+/// Takes the inner packet out; returns its header.
 fn deliver_tunnel(
     buffer: &mut [u8],
     packet: &mut InboundPacket,
     payload: usize,
     end: usize,
     next_header: u8,
-) -> Result<(), DropCause> {
+) -> Result<IpHeader, DropCause> {
     let bytes = buffer
         .get_mut(payload..end)
         .ok_or(DropCause::BadNextHeader)?;
@@ -283,9 +281,10 @@ fn deliver_tunnel(
     packet.start = payload;
     // What follows the inner packet is traffic-flow padding.
     packet.len = inner.total_len;
-    Ok(())
+    Ok(inner)
 }
 
+/// Puts the IP header back in front of the payload; returns it.
 fn deliver_transport(
     sa: &InboundSa,
     buffer: &mut [u8],
@@ -293,22 +292,22 @@ fn deliver_transport(
     payload: usize,
     end: usize,
     next_header: u8,
-) -> Result<(), DropCause> {
+) -> Result<IpHeader, DropCause> {
     let start = match packet.ip_header {
         Some(ip) => move_header(buffer, ip, packet.start, payload, end, next_header)?,
         None => rebuild_header(buffer, packet, payload, end, next_header)?,
     };
     packet.start = start;
     packet.len = end - start;
-    if let Some(original) = &sa.options.original_addresses {
-        let bytes = buffer
-            .get_mut(packet.range())
-            .ok_or(DropCause::MalformedPacket)?;
-        let header = IpHeader::parse(bytes)?;
-        crate::transport::fix_checksum(bytes, &header, original)
-            .ok_or(DropCause::MalformedPacket)?;
-    }
-    Ok(())
+    let bytes = buffer
+        .get_mut(packet.range())
+        .ok_or(DropCause::MalformedPacket)?;
+    let header = IpHeader::parse(bytes)?;
+    let Some(original) = &sa.options.original_addresses else {
+        return Ok(header);
+    };
+    crate::transport::fix_checksum(bytes, &header, original).ok_or(DropCause::MalformedPacket)?;
+    Ok(header)
 }
 
 /// Moves the IP headers up to the payload and makes them name it.

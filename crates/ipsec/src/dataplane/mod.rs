@@ -70,11 +70,15 @@ pub struct Statistics {
     pub inbound_drops: DropCounters,
 }
 
-/// Overhead of protection for packets of some flow.
+/// The association that protects a packet in tunnel mode, and the overhead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The association.
     pub sa: SaHandle,
+    /// Its place.
+    index: SaIndex,
+    /// The packet's header.
+    inner: IpHeader,
     /// Bytes in front of the inner packet.
     pub before: usize,
     /// The largest inner packet that fits the path.

@@ -23,8 +23,13 @@ impl DataPlane {
     pub fn outbound(&mut self, batch: &mut OutboundBatch, now: Instant, events: &mut Vec<Event>) {
         let mut order = std::mem::take(&mut self.scratch.order);
         order.clear();
-        for (index, packet) in batch.packets.iter_mut().enumerate() {
-            match self.classify(&batch.buffer, packet, events) {
+        let (buffer, packets, frames) = batch.parts();
+        for (index, packet) in packets.iter_mut().enumerate() {
+            if let Some(frame) = packet.frame(frames) {
+                order.push((frame.index, index));
+                continue;
+            }
+            match self.classify(buffer, packet, events) {
                 Ok(Some(sa)) => order.push((sa, index)),
                 Ok(None) => {
                     packet.outcome = Outcome::Bypassed;
@@ -54,19 +59,22 @@ impl DataPlane {
         }
     }
 
-    /// Computes the overhead for packets of the flow that `packet` belongs to; none where
+    /// Finds what protects the packet with this header, or each segment of it; none where
     /// [`outbound`](Self::outbound) would not protect it in tunnel mode.
-    pub fn frame(&mut self, packet: &[u8]) -> Option<Frame> {
-        let header = IpHeader::parse(packet).ok()?;
-        let decision = self.spd.decide(&Flow::outbound(&header))?;
-        let sa = self.outbound.get(decision.sa?)?.as_ref()?;
+    pub fn frame(&mut self, inner: &IpHeader) -> Option<Frame> {
+        let decision = self.spd.decide(&Flow::outbound(inner))?;
+        let index = decision
+            .sa
+            .filter(|_| decision.action == Action::Protect)?;
+        let sa = self.outbound.get(index)?.as_ref()?;
         let Mode::Tunnel(tunnel) = &sa.mode else {
             return None;
         };
-        let before = sa.overhead_before(tunnel.local.is_ipv6());
         Some(Frame {
             sa: sa.handle(),
-            before,
+            index,
+            inner: *inner,
+            before: sa.overhead_before(tunnel.local.is_ipv6()),
             inner_mtu: sa.inner_mtu(),
             trailer: sa.trailer(true),
         })
@@ -114,9 +122,7 @@ fn protect(
     group: &[(SaIndex, usize)],
     now: Instant,
 ) {
-    let OutboundBatch {
-        buffer, packets, ..
-    } = batch;
+    let (buffer, packets, frames) = batch.parts();
     scratch.slots.clear();
     sa.begin_group(group.len());
     for (_, index) in group {
@@ -128,7 +134,7 @@ fn protect(
         let slot = if sa.usage.is_expired(now) {
             Err(dropped(DropCause::Expired))
         } else {
-            encapsulate(sa, buffer, packet)
+            encapsulate(sa, buffer, packet, frames)
         };
         match slot {
             Ok(slot) => {
@@ -216,10 +222,20 @@ fn encapsulate(
     sa: &mut OutboundSa,
     buffer: &mut [u8],
     packet: &mut OutboundPacket,
+    frames: &[Frame],
 ) -> Result<Slot, Outcome> {
     let no_room = || dropped(DropCause::NoRoom);
-    let bytes = buffer.get(packet.range()).ok_or_else(no_room)?;
-    let inner = IpHeader::parse(bytes).map_err(|error| dropped(error.into()))?;
+    let inner = match packet.frame(frames) {
+        // Segments of one packet have its header, each with a length of its own.
+        Some(frame) => IpHeader {
+            total_len: packet.len,
+            ..frame.inner
+        },
+        None => {
+            let bytes = buffer.get(packet.range()).ok_or_else(no_room)?;
+            IpHeader::parse(bytes).map_err(|error| dropped(error.into()))?
+        }
+    };
     admit(sa, &inner)?;
     let overhead = sa.overhead_before(is_v6(sa, &inner));
     if packet.room_before() < overhead {

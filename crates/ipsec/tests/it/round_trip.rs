@@ -174,11 +174,14 @@ fn traffic_flow_padding_hides_sizes() {
     let mut sizes = std::collections::BTreeSet::new();
     for payload in [0, 1, 300, 900] {
         let inner = case.inner(payload);
-        let frame = plane.frame(&inner).unwrap();
+        let frame = plane.frame(&IpHeader::parse(&inner).unwrap()).unwrap();
         let mut batch = OutboundBatch::new(1, 1500);
-        // Protection fills exactly the room that the frame asks for.
-        let place = batch.place(frame.before, inner.len(), frame.after(inner.len()));
+        let room = frame.before + inner.len() + frame.after(inner.len());
+        let frame = batch.add_frame(frame);
+        let place = batch.place_framed(frame, inner.len());
         place.unwrap().copy_from_slice(&inner);
+        // Protection fills exactly the room of the frame.
+        assert_eq!(batch.used(), room);
         plane.outbound(&mut batch, Instant::now(), &mut Vec::new());
         let outer = batch.bytes(&batch.packets[0]).to_vec();
         sizes.insert(outer.len());
