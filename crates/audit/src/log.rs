@@ -4,13 +4,15 @@
 //! checkpoint                   signed: origin, size, root
 //! tile/entries/000[.p/<W>]     up to 256 entries, each u16 length (big endian) and bytes
 //! tile/<L>/000[.p/<W>]         up to 256 hashes of level L * 8
+//! ahead                        commits whose tiles are not synced yet (see `ahead`)
 //! lock                         held by the one writer
 //! ```
 //!
-//! [`Log::append_batch`] writes entries, then hashes, syncs files and folders, and only then
-//! replaces the checkpoint: a checkpoint never covers data that are not on disk. Whatever a crash
-//! leaves beyond the checkpoint is removed by the next [`Log::open`]; nobody was told about it.
-//! The folder can be served as it is, and read by any tlog-tiles client.
+//! [`Log::append_batch`] makes entries and the checkpoint after them durable by one record of the write-ahead file, and
+//! then writes tiles and checkpoint without syncing them. Every few hundred commits all is synced at once ([`Log::sync`]). The
+//! next [`Log::open`] makes good what a crash took or damaged; what it left beyond the last record is removed, as
+//! nobody was told about it. While it is written, and after [`Log::sync`], the folder can be served as it is, and read
+//! by any tlog-tiles client.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fs;
@@ -22,15 +24,18 @@ use durable::{FileLock, SharedDisk};
 use crate::FILE_MODE;
 use crate::hash::Hash;
 
+mod ahead;
 pub mod merkle;
 pub mod note;
+mod recover;
 mod sweep;
 mod tiles;
 mod view;
 
+use ahead::Ahead;
 use merkle::{complete_root, empty_root, join_row, leaf_hash};
 use note::{LogKey, NoteError, VerifierKey};
-use tiles::{Row, TILE_WIDTH, push_entry, split_bundle, split_tile};
+use tiles::{Row, TILE_WIDTH, push_entry};
 pub use view::View;
 
 /// Most entries made durable by one checkpoint (our choice: a megabyte or so of events, sixteen
@@ -107,6 +112,9 @@ pub struct Log {
     /// The unfinished entry bundle.
     bundle: Vec<u8>,
     checkpoint: String,
+    /// Commits whose tiles are not synced. None only while a log is opened.
+    ahead: Option<Ahead>,
+    unsynced: Unsynced,
     /// Folders whose own directory entry is durable.
     durable_dirs: HashSet<PathBuf>,
     /// Folders of partial versions of full tiles, to be removed.
@@ -136,23 +144,13 @@ impl Log {
             edge: Vec::new(),
             bundle: Vec::new(),
             checkpoint: String::new(),
+            ahead: None,
+            unsynced: Unsynced::default(),
             durable_dirs: HashSet::from([dir.to_owned()]),
             superseded: VecDeque::new(),
             stopped: false,
         };
-        // A checkpoint whose renaming was cut short is seen, but a power cut could still undo it.
-        log.disk.sync_dir(dir).map_err(at(dir))?;
-        match fs::read(log.checkpoint_path()) {
-            Ok(note) => log.load(&note)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let tiles = dir.join("tile");
-                if tiles.try_exists().map_err(at(&tiles))? {
-                    return Err(LogError::NoCheckpoint(dir.to_owned()));
-                }
-                log.publish()?;
-            }
-            Err(e) => return Err(at(&log.checkpoint_path())(e)),
-        }
+        log.restore(true)?;
         Ok(log)
     }
 
@@ -166,12 +164,11 @@ impl Log {
         self.size = 0;
         self.edge.clear();
         self.bundle.clear();
+        self.ahead = None;
+        self.unsynced = Unsynced::default();
         self.durable_dirs = HashSet::from([self.dir.clone()]);
         self.superseded.clear();
-        self.disk.sync_dir(&self.dir).map_err(at(&self.dir))?;
-        let path = self.checkpoint_path();
-        let note = fs::read(&path).map_err(at(&path))?;
-        self.load(&note)?;
+        self.restore(false)?;
         self.stopped = false;
         Ok(())
     }
@@ -225,31 +222,51 @@ impl Log {
         Ok(first)
     }
 
+    /// Syncs everything, so that the tiles need no write-ahead file.
+    ///
+    /// # Errors
+    /// [`LogError::Io`], [`LogError::Stopped`].
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        if self.stopped {
+            return Err(LogError::Stopped);
+        }
+        if self.ahead.as_ref().is_some_and(Ahead::is_empty) {
+            return Ok(());
+        }
+        self.stopped = true;
+        self.sync_all()?;
+        self.stopped = false;
+        Ok(())
+    }
+
     fn commit<E: AsRef<[u8]>>(&mut self, batch: &[E]) -> Result<(), LogError> {
-        let mut writes = Writes::default();
+        let mut tiles = Vec::new();
+        let mut highest = 0;
         for entry in batch {
-            let entry = entry.as_ref();
-            push_entry(&mut self.bundle, entry).ok_or(LogError::EntryTooLong(entry.len()))?;
-            self.push_hash(leaf_hash(entry), &mut writes)?;
-            self.size += 1;
+            highest = highest.max(self.push(entry.as_ref(), &mut tiles)?);
         }
-        self.write_edge(&mut writes)?;
-        for dir in &writes.dirs {
-            self.disk.sync_dir(dir).map_err(at(dir))?;
+        // Only what changed: a file that readers may have open is never written twice.
+        tiles.extend(self.unfinished().filter(|tile| tile.level() <= highest));
+        let checkpoint = self.key.checkpoint(self.size, &self.root());
+        // From here on it is durable, whatever becomes of the files.
+        let ahead = self.ahead.as_mut().ok_or(LogError::Stopped)?;
+        ahead.append(&*self.disk, &checkpoint, batch)?;
+        let is_due = ahead.is_due();
+        for tile in &tiles {
+            self.write_tile(tile)?;
         }
-        self.publish()?;
-        for (row, index) in writes.finished {
-            let dir = row.partials(&self.dir, index);
-            if self.durable_dirs.remove(&dir) || dir.try_exists().map_err(at(&dir))? {
-                self.superseded.push_back(dir);
-            }
+        self.show(checkpoint)?;
+        if is_due {
+            self.sync_all()?;
         }
         self.remove_superseded()
     }
 
-    /// Adds a leaf hash; writes the tiles that it completes, from the entries upwards.
-    fn push_hash(&mut self, leaf: Hash, writes: &mut Writes) -> Result<(), LogError> {
-        let (mut hash, mut level) = (leaf, 0_u32);
+    /// Adds an entry to the tree; the tiles that it completes come to `tiles`, from the entries upwards. Gives the highest
+    /// level that changed.
+    fn push(&mut self, entry: &[u8], tiles: &mut Vec<Tile>) -> Result<u32, LogError> {
+        push_entry(&mut self.bundle, entry).ok_or(LogError::EntryTooLong(entry.len()))?;
+        let (mut hash, mut level) = (leaf_hash(entry), 0_u32);
         loop {
             let row = self.row_mut(level);
             row.push(hash);
@@ -258,22 +275,23 @@ impl Log {
             }
             let full = std::mem::take(row);
             let index = self.size >> (8 * (level + 1));
+            let mut finished = |row, bytes| {
+                tiles.push(Tile {
+                    row,
+                    index,
+                    width: TILE_WIDTH,
+                    bytes,
+                });
+            };
             if level == 0 {
-                let bundle = std::mem::take(&mut self.bundle);
-                self.write_tile(Row::Entries, index, TILE_WIDTH, &bundle, writes)?;
+                finished(Row::Entries, std::mem::take(&mut self.bundle));
             }
-            self.write_tile(
-                Row::Hashes(level),
-                index,
-                TILE_WIDTH,
-                full.as_flattened(),
-                writes,
-            )?;
+            finished(Row::Hashes(level), full.as_flattened().to_vec());
             hash = complete_root(&full);
             level += 1;
         }
-        writes.highest = writes.highest.max(level);
-        Ok(())
+        self.size += 1;
+        Ok(level)
     }
 
     fn row_mut(&mut self, level: u32) -> &mut Vec<Hash> {
@@ -286,45 +304,70 @@ impl Log {
             .expect("the line above made this level")
     }
 
-    /// Writes the unfinished tiles that changed.
-    fn write_edge(&mut self, writes: &mut Writes) -> Result<(), LogError> {
-        let width = self.size % TILE_WIDTH;
-        if width > 0 {
-            let bundle = std::mem::take(&mut self.bundle);
-            self.write_tile(Row::Entries, self.size / TILE_WIDTH, width, &bundle, writes)?;
-            self.bundle = bundle;
-        }
-        for level in 0..=writes.highest {
-            let row = std::mem::take(self.row_mut(level));
-            if !row.is_empty() {
-                let index = self.size >> (8 * (level + 1));
-                let bytes = row.as_flattened();
-                self.write_tile(Row::Hashes(level), index, row.len() as u64, bytes, writes)?;
-            }
-            *self.row_mut(level) = row;
+    /// The unfinished tiles of the tree.
+    fn unfinished(&self) -> impl Iterator<Item = Tile> {
+        let bundle = (Row::Entries, self.size % TILE_WIDTH, &self.bundle[..]);
+        let rows = (0..).zip(&self.edge);
+        let rows = rows.map(|(level, row)| {
+            let bytes = row.as_flattened();
+            (Row::Hashes(level), row.len() as u64, bytes)
+        });
+        let tiles = std::iter::once(bundle).chain(rows);
+        tiles
+            .filter(|(_, width, _)| *width > 0)
+            .map(|(row, width, bytes)| Tile {
+                row,
+                index: self.size.checked_shr(8 * (row.level() + 1)).unwrap_or(0),
+                width,
+                bytes: bytes.to_vec(),
+            })
+    }
+
+    /// Writes a tile; not durable before [`Self::sync_all`].
+    fn write_tile(&mut self, tile: &Tile) -> Result<(), LogError> {
+        let path = tile.path(&self.dir);
+        let dir = path.parent().unwrap_or(&self.dir).to_owned();
+        self.ensure_dir(&dir)?;
+        self.disk
+            .write_unsynced(&path, &tile.bytes, FILE_MODE)
+            .map_err(at(&path))?;
+        self.unsynced.files.insert(path);
+        self.unsynced.dirs.insert(dir);
+        if tile.width == TILE_WIDTH {
+            self.unsynced.finished.push((tile.row, tile.index));
         }
         Ok(())
     }
 
-    fn write_tile(
-        &mut self,
-        row: Row,
-        index: u64,
-        width: u64,
-        bytes: &[u8],
-        writes: &mut Writes,
-    ) -> Result<(), LogError> {
-        let path = row.tile(&self.dir, index, width);
-        let dir = path.parent().unwrap_or(&self.dir).to_owned();
-        self.ensure_dir(&dir)?;
-        self.disk
-            .write_file(&path, bytes, FILE_MODE)
-            .map_err(at(&path))?;
-        writes.dirs.insert(dir);
-        if width == TILE_WIDTH {
-            writes.finished.push((row, index));
+    /// Syncs tiles and checkpoint, and begins the write-ahead file anew.
+    fn sync_all(&mut self) -> Result<(), LogError> {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let newest: HashSet<PathBuf> = self.unfinished().map(|tile| tile.path(&self.dir)).collect();
+        for path in &unsynced.files {
+            // Earlier versions of an unfinished tile are nobody's to rely on.
+            let is_partial = path.parent().is_some_and(|dir| dir.extension().is_some());
+            if !is_partial || newest.contains(path) {
+                self.sync_file(path)?;
+            }
+        }
+        for dir in &unsynced.dirs {
+            self.disk.sync_dir(dir).map_err(at(dir))?;
+        }
+        self.sync_file(&self.checkpoint_path())?;
+        self.disk.sync_dir(&self.dir).map_err(at(&self.dir))?;
+        self.ahead = Some(Ahead::begin(&*self.disk, &self.dir, &self.checkpoint)?);
+        for (row, index) in unsynced.finished {
+            let dir = row.partials(&self.dir, index);
+            if self.durable_dirs.remove(&dir) || dir.try_exists().map_err(at(&dir))? {
+                self.superseded.push_back(dir);
+            }
         }
         Ok(())
+    }
+
+    fn sync_file(&self, path: &Path) -> Result<(), LogError> {
+        let file = self.disk.open_append(path).map_err(at(path))?;
+        self.disk.sync(&file).map_err(at(path))
     }
 
     /// Creates `dir` and its parents below the log's folder and makes them durable, once.
@@ -340,17 +383,13 @@ impl Log {
         Ok(())
     }
 
-    /// Signs and replaces the checkpoint.
-    fn publish(&mut self) -> Result<(), LogError> {
+    /// Replaces the checkpoint that readers see; not durable before [`Self::sync_all`].
+    fn show(&mut self, checkpoint: String) -> Result<(), LogError> {
         let path = self.checkpoint_path();
-        let checkpoint = self.key.checkpoint(self.size, &self.root());
+        let temporary = path.with_extension("tmp");
         self.disk
-            .replace_by(
-                &path.with_extension("tmp"),
-                &path,
-                checkpoint.as_bytes(),
-                FILE_MODE,
-            )
+            .write_unsynced(&temporary, checkpoint.as_bytes(), FILE_MODE)
+            .and_then(|()| self.disk.rename(&temporary, &path))
             .map_err(at(&path))?;
         self.checkpoint = checkpoint;
         Ok(())
@@ -384,65 +423,6 @@ impl Log {
         }
         Ok(())
     }
-
-    /// Takes over the state that the checkpoint `note` describes and sweeps away what lies beyond.
-    fn load(&mut self, note: &[u8]) -> Result<(), LogError> {
-        let path = self.checkpoint_path();
-        let checkpoint = self.key.verifier().open(note);
-        let checkpoint = checkpoint.map_err(|source| LogError::Checkpoint {
-            path: path.clone(),
-            source,
-        })?;
-        self.size = checkpoint.size;
-        self.load_edge()?;
-        if self.root() != checkpoint.root {
-            return Err(LogError::Damaged {
-                path,
-                reason: "the newest tiles do not give its root",
-            });
-        }
-        self.checkpoint = String::from_utf8_lossy(note).into_owned();
-        sweep::sweep(&*self.disk, &self.dir, self.size)
-    }
-
-    fn load_edge(&mut self) -> Result<(), LogError> {
-        let mut level = 0;
-        while level < 8 && self.size >> (8 * level) > 0 {
-            let width = (self.size >> (8 * level)) % TILE_WIDTH;
-            if width > 0 {
-                // Shifting by 64 or more overflows; a tile of level 7 is always the first.
-                let index = self.size.checked_shr(8 * (level + 1)).unwrap_or(0);
-                let path = Row::Hashes(level).tile(&self.dir, index, width);
-                let bytes = fs::read(&path).map_err(at(&path))?;
-                let hashes = split_tile(&bytes).filter(|hashes| hashes.len() as u64 == width);
-                *self.row_mut(level) = hashes.ok_or(LogError::Damaged {
-                    path,
-                    reason: "wrong length",
-                })?;
-            }
-            level += 1;
-        }
-        self.load_bundle()
-    }
-
-    fn load_bundle(&mut self) -> Result<(), LogError> {
-        let width = self.size % TILE_WIDTH;
-        if width == 0 {
-            return Ok(());
-        }
-        let path = Row::Entries.tile(&self.dir, self.size / TILE_WIDTH, width);
-        let bundle = fs::read(&path).map_err(at(&path))?;
-        let entries = split_bundle(&bundle).unwrap_or_default();
-        let hashes: Vec<Hash> = entries.iter().map(|entry| leaf_hash(entry)).collect();
-        if self.edge.first() != Some(&hashes) {
-            return Err(LogError::Damaged {
-                path,
-                reason: "entries do not fit their hashes",
-            });
-        }
-        self.bundle = bundle;
-        Ok(())
-    }
 }
 
 impl std::fmt::Debug for Log {
@@ -454,15 +434,31 @@ impl std::fmt::Debug for Log {
     }
 }
 
-/// What one commit wrote.
+/// A tile or bundle and what is in it.
+struct Tile {
+    row: Row,
+    index: u64,
+    width: u64,
+    bytes: Vec<u8>,
+}
+
+impl Tile {
+    fn level(&self) -> u32 {
+        self.row.level()
+    }
+
+    fn path(&self, dir: &Path) -> PathBuf {
+        self.row.tile(dir, self.index, self.width)
+    }
+}
+
+/// Files that were written since the last [`Log::sync_all`].
 #[derive(Default)]
-struct Writes {
-    /// Folders to sync.
+struct Unsynced {
+    files: BTreeSet<PathBuf>,
     dirs: BTreeSet<PathBuf>,
-    /// Tiles that became full.
+    /// Tiles that became full; their partial versions stay until they are synced.
     finished: Vec<(Row, u64)>,
-    /// Highest tile level that changed.
-    highest: u32,
 }
 
 /// Names the file in an I/O error.

@@ -186,14 +186,17 @@ impl SharedLog {
         Ok(View::open(&self.log_dir(), &self.inner.verifier)?)
     }
 
-    /// Notes how far each journal was shipped, so that the next start is quick. Call it on a
+    /// Syncs the log and notes how far each journal was shipped, so that the next start is quick. Call it on a
     /// regular end; nothing depends on it.
     ///
     /// # Errors
-    /// What went wrong with a journal.
+    /// What went wrong with the log or a journal.
     pub fn note_shipped(&self) -> Result<(), AuditError> {
         let mut writer = lock(&self.inner.writer);
-        recover::note_all(&mut writer.journals)
+        writer.guarded(|writer| {
+            writer.log.sync()?;
+            recover::note_all(&mut writer.journals)
+        })
     }
 }
 

@@ -320,15 +320,29 @@ impl dyn Disk + '_ {
     /// # Errors
     /// Any I/O error; some of the bytes may then be there.
     pub fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let file = match self.create(path, mode) {
+        let file = self.emptied(path, mode)?;
+        self.append(&file, bytes)
+    }
+
+    /// Writes the file `path` anew and syncs nothing: a power cut may leave any part of it.
+    ///
+    /// # Errors
+    /// Any I/O error; some of the bytes may then be there.
+    pub fn write_unsynced(&self, path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let file = self.emptied(path, mode)?;
+        self.write_all(&file, bytes)
+    }
+
+    /// The file `path`, created or emptied, for writing.
+    fn emptied(&self, path: &Path, mode: u32) -> io::Result<DiskFile> {
+        match self.create(path, mode) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let file = self.open_append(path)?;
                 self.set_len(&file, 0)?;
-                file
+                Ok(file)
             }
-            other => other?,
-        };
-        self.append(&file, bytes)
+            other => other,
+        }
     }
 
     /// The whole file `path`.

@@ -10,17 +10,20 @@ use super::tiles::{Row, TILE_WIDTH};
 use super::{LogError, MAX_BATCH, at};
 
 /// Removes tiles and bundles in `dir` that a tree of `size` leaves does not have: files beyond
-/// it, and partial versions of full tiles. Files that are no tiles are left alone.
+/// it, and partial versions of full tiles. Files that are no tiles are left alone. With `only_newest`, all partial
+/// versions but the newest go: a power cut may have damaged those before it.
 ///
 /// # Errors
 /// [`LogError::SetBack`], before anything is removed, when there is more than one batch beyond.
-pub(super) fn sweep(disk: &dyn Disk, dir: &Path, size: u64) -> Result<(), LogError> {
+pub(super) fn sweep(
+    disk: &dyn Disk,
+    dir: &Path,
+    size: u64,
+    only_newest: bool,
+) -> Result<(), LogError> {
     let mut surplus = Vec::new();
     for (row, folder) in rows(dir)? {
-        let level = match row {
-            Row::Entries => 0,
-            Row::Hashes(level) => level,
-        };
+        let level = row.level();
         let finder = Finder {
             full: size.checked_shr(8 * (level + 1)).unwrap_or(0),
             width: (size >> (8 * level)) % TILE_WIDTH,
@@ -29,6 +32,7 @@ pub(super) fn sweep(disk: &dyn Disk, dir: &Path, size: u64) -> Result<(), LogErr
                 .checked_shr(8 * (level + 1))
                 .unwrap_or(0),
             size,
+            only_newest,
         };
         finder.find(&folder, 0, &mut surplus)?;
     }
@@ -67,6 +71,7 @@ struct Finder {
     width: u64,
     plausible: u64,
     size: u64,
+    only_newest: bool,
 }
 
 impl Finder {
@@ -105,7 +110,9 @@ impl Finder {
             let entry = entry.map_err(at(folder))?;
             let name = entry.file_name();
             let width = name.to_str().and_then(|name| name.parse::<u64>().ok());
-            let wanted = |width| index == self.full && (1..=self.width).contains(&width);
+            let least = if self.only_newest { self.width } else { 1 };
+            let wanted =
+                |width| index == self.full && width > 0 && (least..=self.width).contains(&width);
             if width.is_some_and(|width| !wanted(width)) {
                 self.check_plausible(index, &entry.path())?;
                 surplus.push(entry.path());

@@ -66,6 +66,8 @@ fn an_old_view_survives_appends() {
     log.append_batch(&entries(0..10)).unwrap();
     let view = log.view().unwrap();
     log.append_batch(&entries(10..700)).unwrap();
+    log.sync().unwrap();
+    log.append_batch(&entries(700..701)).unwrap();
     assert!(!folder.path().join("tile/0/000.p/10").exists());
     assert_eq!(view.entry(9).unwrap(), b"entry 9");
     assert!(view.entry(10).is_err());
@@ -174,12 +176,17 @@ fn a_checkpoint_set_far_back_is_refused_and_nothing_is_removed() {
     log.append_batch(&entries(0..256)).unwrap();
     let old = fs::read(folder.path().join("checkpoint")).unwrap();
     log.append_batch(&entries(256..6000)).unwrap();
+    log.sync().unwrap();
     drop(log);
     fs::write(folder.path().join("checkpoint"), old).unwrap();
-    assert!(matches!(
-        Log::open(folder.path(), key()),
-        Err(LogError::SetBack { size: 256, .. })
-    ));
+    for _ in 0..2 {
+        assert!(matches!(
+            Log::open(folder.path(), key()),
+            Err(LogError::SetBack { size: 256, .. })
+        ));
+        // As in a log of an earlier version.
+        let _ = fs::remove_file(folder.path().join("ahead"));
+    }
     assert!(folder.path().join("tile/entries/022").exists());
 }
 
@@ -189,6 +196,7 @@ fn damaged_newest_tiles_are_noticed_on_opening() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Log::open(folder.path(), key()).unwrap();
         log.append_batch(&entries(0..3)).unwrap();
+        log.sync().unwrap();
         drop(log);
         let path = folder.path().join(name);
         let mut bytes = fs::read(&path).unwrap();
@@ -218,6 +226,96 @@ fn after_a_failed_write_the_log_stops() {
     ));
     drop(log);
     fs::remove_dir(folder.path().join("tile/entries/000.p/2")).unwrap();
+    // It was durable before its tile failed.
     let mut log = Log::open(folder.path(), key()).unwrap();
-    assert_eq!(log.append_batch(&entries(1..2)).unwrap(), 1);
+    assert_eq!(log.view().unwrap().entry(1).unwrap(), entries(1..2)[0]);
+    assert_eq!(log.append_batch(&entries(2..3)).unwrap(), 2);
+}
+
+#[test]
+fn what_was_not_synced_is_made_good_on_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..3)).unwrap();
+    log.sync().unwrap();
+    log.append_batch(&entries(3..300)).unwrap();
+    let checkpoint = log.checkpoint().to_owned();
+    drop(log);
+    for (name, bytes) in [
+        ("tile/entries/000", &b""[..]),
+        ("tile/0/000", &[0; 8192]),
+        ("tile/0/001.p/44", b"half"),
+        ("checkpoint", b""),
+    ] {
+        fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    fs::remove_file(folder.path().join("tile/entries/001.p/44")).unwrap();
+    let log = Log::open(folder.path(), key()).unwrap();
+    assert_eq!(log.checkpoint(), checkpoint);
+    let view = log.view().unwrap();
+    assert_eq!(view.bundle(0).unwrap(), entries(0..256));
+    assert_eq!(view.bundle(1).unwrap(), entries(256..300));
+}
+
+#[test]
+fn a_write_ahead_file_that_contradicts_the_log_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..3)).unwrap();
+    let ahead = fs::read(folder.path().join("ahead")).unwrap();
+    log.append_batch(&entries(3..5)).unwrap();
+    drop(log);
+    // Readers have seen more.
+    fs::write(folder.path().join("ahead"), ahead).unwrap();
+    assert!(matches!(
+        Log::open(folder.path(), key()),
+        Err(LogError::Damaged { .. })
+    ));
+    // Another history of the same length.
+    let other = tempfile::tempdir().unwrap();
+    let mut log = Log::open(other.path(), key()).unwrap();
+    log.append_batch(&entries(1..6)).unwrap();
+    drop(log);
+    fs::copy(other.path().join("ahead"), folder.path().join("ahead")).unwrap();
+    assert!(matches!(
+        Log::open(folder.path(), key()),
+        Err(LogError::Damaged { .. })
+    ));
+}
+
+#[test]
+fn a_log_of_an_earlier_version_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..300)).unwrap();
+    log.sync().unwrap();
+    drop(log);
+    fs::remove_file(folder.path().join("ahead")).unwrap();
+    let mut log = Log::open(folder.path(), key()).unwrap();
+    assert_eq!(log.append_batch(&entries(300..301)).unwrap(), 300);
+    drop(log);
+    assert_eq!(Log::open(folder.path(), key()).unwrap().size(), 301);
+}
+
+#[test]
+fn a_commit_costs_one_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = std::sync::Arc::new(durable::testing::RecordingDisk::default());
+    let mut log = Log::open_on(disk.clone(), folder.path(), key()).unwrap();
+    log.append_batch(&entries(0..1)).unwrap();
+    let syncs = || {
+        let ops = disk.ops();
+        let syncs = ops.iter().filter(|op| {
+            matches!(
+                op,
+                durable::testing::Op::Sync { .. } | durable::testing::Op::SyncDir(_)
+            )
+        });
+        syncs.count()
+    };
+    let before = syncs();
+    for i in 1..101 {
+        log.append_batch(&entries(i..i + 1)).unwrap();
+    }
+    assert_eq!(syncs() - before, 100);
 }

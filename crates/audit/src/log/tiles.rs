@@ -17,6 +17,14 @@ pub(crate) enum Row {
 }
 
 impl Row {
+    /// The level of its tiles' hashes; entries lie beside those of the lowest.
+    pub(crate) fn level(self) -> u32 {
+        match self {
+            Self::Entries => 0,
+            Self::Hashes(level) => level,
+        }
+    }
+
     /// The row's folder in the log at `dir`.
     pub(crate) fn folder(self, dir: &Path) -> PathBuf {
         match self {

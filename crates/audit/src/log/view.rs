@@ -158,10 +158,7 @@ impl View {
 
     /// Reads a tile or bundle; when the partial version is gone, the full one stands in for it.
     fn read(&self, row: Row, index: u64) -> Result<(PathBuf, Vec<u8>), LogError> {
-        let level = match row {
-            Row::Entries => 0,
-            Row::Hashes(level) => level,
-        };
+        let level = row.level();
         let path = row.tile(&self.dir, index, self.width(level, index));
         match fs::read(&path) {
             Ok(bytes) => Ok((path, bytes)),

@@ -217,7 +217,7 @@ fn is_needed(path: &Path, size: u64) -> bool {
     let Some(path) = path.to_str() else {
         return false;
     };
-    if path == "checkpoint" || path == "lock" {
+    if ["checkpoint", "lock", "ahead"].contains(&path) {
         return true;
     }
     let mut parts = path.split('/');

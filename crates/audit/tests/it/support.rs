@@ -56,6 +56,21 @@ impl Sample {
         log.note_shipped().unwrap();
     }
 
+    /// The same files in another folder.
+    pub(crate) fn copy(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        for path in files(self.folder.path()) {
+            let place = copy
+                .path()
+                .join(path.strip_prefix(self.folder.path()).unwrap());
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::copy(path, place).unwrap();
+        }
+        let ahead = self.file("ahead");
+        fs::copy(ahead, copy.path().join("log/ahead")).unwrap();
+        copy
+    }
+
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.path().join("log")
     }
@@ -152,7 +167,7 @@ pub(crate) fn falsify(entry: &mut Vec<u8>) {
     *entry = changed.into_bytes();
 }
 
-/// All files below `dir`, relative, sorted.
+/// All files below `dir` but the write-ahead file, from which nobody proves anything; relative, sorted.
 pub(crate) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![dir.to_owned()];
@@ -161,7 +176,7 @@ pub(crate) fn files(dir: &Path) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
+            } else if !path.ends_with("ahead") {
                 found.push(path);
             }
         }

@@ -72,10 +72,10 @@ fn removal_of_any_needed_file_is_found() {
     let sample = Sample::of(600);
     for path in files(&sample.log()) {
         let name = path.strip_prefix(sample.log()).unwrap().to_str().unwrap();
-        let width = name.rsplit_once(".p/").map(|(_, width)| width);
+        let partial = name.rsplit_once(".p/");
         // Old partial versions may go; so may the writer's lock.
-        let needed = match width {
-            Some(width) => width == "88" || (name.starts_with("tile/1/") && width == "2"),
+        let needed = match partial {
+            Some(_) => name.ends_with("/002.p/88") || name == "tile/1/000.p/2",
             None => name != "lock",
         };
         let original = fs::read(&path).unwrap();

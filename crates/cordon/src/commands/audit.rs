@@ -77,7 +77,8 @@ fn beside(dir: &Path) -> PathBuf {
 }
 
 fn verify(args: &AuditVerify, json: bool) -> Outcome {
-    const HINT: &str = "keep the folder as it is; compare it with a copy, and ask who had access";
+    const HINT: &str = "keep a copy of the folder; after a power cut start the site once, which makes good what was not \
+                        written, and try again; else compare it with an older copy, and ask who had access";
     let key = key_text(&args.dir, args.key.as_deref())?;
     let mut verifier = Verifier::new(&key).or_hint(
         "the public key is none",
