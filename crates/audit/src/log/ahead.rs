@@ -11,14 +11,13 @@
 //! before the file begins anew. A record that is not whole ends the file: only the last one can be so, and nobody was
 //! told of its entries.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use durable::{Disk, DiskFile};
 
 use super::tiles::{HASH_BYTES, push_entry, split_bundle};
-use super::{LogError, at};
+use super::{LogError, MAX_BATCH, MAX_ENTRY_BYTES, at};
 use crate::FILE_MODE;
 use crate::hash::sha256;
 
@@ -27,14 +26,16 @@ const MAGIC: &[u8; 8] = b"CORDONW1";
 /// start after a crash reads a megabyte or so.
 const MAX_COMMITS: u64 = 256;
 /// Bytes after which they are (our choice).
-const MAX_BYTES: u64 = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
+/// Bytes of the longest file that is read: those, and one commit of the longest entries.
+const MAX_FILE_BYTES: usize = MAX_BYTES + MAX_BATCH * (MAX_ENTRY_BYTES + 2) + 65536;
 
 /// The write-ahead file of a log that is open.
 pub(super) struct Ahead {
     path: PathBuf,
     file: DiskFile,
     commits: u64,
-    bytes: u64,
+    bytes: usize,
 }
 
 /// One commit, as it was made durable.
@@ -50,6 +51,15 @@ pub(super) struct Contents {
     pub(super) base: Vec<u8>,
     /// Commits since, in order.
     pub(super) commits: Vec<Commit>,
+    /// Whether something follows them that is not a whole record.
+    is_torn: bool,
+}
+
+impl Contents {
+    /// Whether the file says nothing but that all is synced.
+    pub(super) fn is_settled(&self) -> bool {
+        self.commits.is_empty() && !self.is_torn
+    }
 }
 
 pub(super) fn path(dir: &Path) -> PathBuf {
@@ -73,6 +83,17 @@ impl Ahead {
         })
     }
 
+    /// Goes on with a file that has no commits.
+    pub(super) fn resume(disk: &dyn Disk, dir: &Path) -> Result<Self, LogError> {
+        let path = path(dir);
+        Ok(Self {
+            file: disk.open_append(&path).map_err(at(&path))?,
+            path,
+            commits: 0,
+            bytes: 0,
+        })
+    }
+
     /// Adds a commit; durable on return.
     pub(super) fn append<E: AsRef<[u8]>>(
         &mut self,
@@ -84,7 +105,7 @@ impl Ahead {
         push_record(&mut bytes, checkpoint, entries).ok_or_else(|| too_long(&self.path))?;
         disk.append(&self.file, &bytes).map_err(at(&self.path))?;
         self.commits += 1;
-        self.bytes += bytes.len() as u64;
+        self.bytes += bytes.len();
         Ok(())
     }
 
@@ -140,9 +161,9 @@ fn split_record(bytes: &[u8]) -> Option<(Commit, &[u8])> {
 ///
 /// # Errors
 /// [`LogError::Io`], and [`LogError::Damaged`] if it does not even say where it begins.
-pub(super) fn read(dir: &Path) -> Result<Option<Contents>, LogError> {
+pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Contents>, LogError> {
     let path = path(dir);
-    let bytes = match fs::read(&path) {
+    let bytes = match disk.load(&path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(at(&path)(e)),
@@ -160,11 +181,14 @@ pub(super) fn read(dir: &Path) -> Result<Option<Contents>, LogError> {
     Ok(Some(Contents {
         base: base.checkpoint,
         commits,
+        is_torn: !rest.is_empty(),
     }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -181,7 +205,7 @@ mod tests {
             for zeros in [0, 100] {
                 torn.resize(cut + zeros, 0);
                 fs::write(path(folder.path()), &torn).unwrap();
-                let found = read(folder.path()).unwrap().unwrap();
+                let found = read(&*durable::real(), folder.path()).unwrap().unwrap();
                 assert_eq!(found.base, b"base");
                 let [one] = &found.commits[..] else {
                     panic!("{cut} {zeros}");
@@ -191,16 +215,26 @@ mod tests {
             }
         }
         fs::write(path(folder.path()), &bytes).unwrap();
-        assert_eq!(read(folder.path()).unwrap().unwrap().commits.len(), 2);
+        assert_eq!(
+            read(&*durable::real(), folder.path())
+                .unwrap()
+                .unwrap()
+                .commits
+                .len(),
+            2
+        );
     }
 
     #[test]
     fn a_file_without_a_beginning_is_damaged_and_none_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(read(folder.path()).unwrap().is_none());
+        assert!(read(&*durable::real(), folder.path()).unwrap().is_none());
         for bytes in [&b""[..], MAGIC, b"CORDONW1\0\0\0\0", b"something else"] {
             fs::write(path(folder.path()), bytes).unwrap();
-            assert!(matches!(read(folder.path()), Err(LogError::Damaged { .. })));
+            assert!(matches!(
+                read(&*durable::real(), folder.path()),
+                Err(LogError::Damaged { .. })
+            ));
         }
     }
 }

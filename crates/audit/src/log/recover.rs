@@ -23,8 +23,16 @@ impl Log {
             Err(e) if e.kind() == io::ErrorKind::NotFound && may_begin => None,
             Err(e) => return Err(at(&path)(e)),
         };
-        match (shown, ahead::read(&self.dir)?) {
-            (Some(shown), Some(contents)) => self.replay(&shown, contents)?,
+        let contents = ahead::read(&*self.disk, &self.dir)?;
+        let is_settled = contents.as_ref().is_some_and(Contents::is_settled);
+        // Without a write-ahead file a log is of an earlier version, in which all was synced.
+        let only_newest = contents.is_some();
+        let mut is_current = false;
+        match (shown, contents) {
+            (Some(shown), Some(contents)) => {
+                self.replay(&shown, contents)?;
+                is_current = is_settled && shown == self.checkpoint.as_bytes();
+            }
             (Some(shown), None) => self.load(&shown)?,
             (None, contents) => {
                 let tiles = self.dir.join("tile");
@@ -34,8 +42,14 @@ impl Log {
                 self.publish()?;
             }
         }
-        self.ahead = Some(Ahead::begin(&*self.disk, &self.dir, &self.checkpoint)?);
-        Ok(())
+        // Opening what is in order takes no room on a disk that has none.
+        self.ahead = Some(if is_current {
+            Ahead::resume(&*self.disk, &self.dir)?
+        } else {
+            Ahead::begin(&*self.disk, &self.dir, &self.checkpoint)?
+        });
+        // Not before: the file of before rests on partial versions that go now.
+        sweep::sweep(&*self.disk, &self.dir, self.size, only_newest)
     }
 
     /// Signs the checkpoint and replaces the one on disk; durable on return.
@@ -54,7 +68,7 @@ impl Log {
         Ok(())
     }
 
-    /// Takes over the state that the checkpoint `note` describes and sweeps away what lies beyond: all of it is durable.
+    /// Takes over the state that the checkpoint `note` describes: all of it is durable.
     fn load(&mut self, note: &[u8]) -> Result<(), LogError> {
         let path = self.checkpoint_path();
         let checkpoint = self.key.verifier().open(note);
@@ -71,7 +85,7 @@ impl Log {
             });
         }
         self.checkpoint = String::from_utf8_lossy(note).into_owned();
-        sweep::sweep(&*self.disk, &self.dir, self.size, false)
+        Ok(())
     }
 
     /// Takes over the state of which the write-ahead file says that it is durable, repeats its commits, and writes what
@@ -92,10 +106,10 @@ impl Log {
         };
         let base = opened(&contents.base)?;
         // A power cut may have left part of it only; that the key is the log's own, the base has shown.
-        let shown = verifier.open(shown).ok();
-        if let Some(shown) = shown.as_ref().filter(|shown| shown.size < base.size) {
+        let seen = verifier.open(shown).ok();
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.size < base.size) {
             return Err(LogError::SetBack {
-                size: shown.size,
+                size: seen.size,
                 beyond: path.clone(),
             });
         }
@@ -108,9 +122,9 @@ impl Log {
             if self.size != reached.size || self.root() != reached.root {
                 return Err(damaged("its entries do not give its checkpoints"));
             }
-            if shown
+            if seen
                 .as_ref()
-                .is_some_and(|shown| shown.size == reached.size && shown.root != reached.root)
+                .is_some_and(|seen| seen.size == reached.size && seen.root != reached.root)
             {
                 return Err(damaged("it does not continue the checkpoint"));
             }
@@ -120,7 +134,7 @@ impl Log {
             }
             reached = opened(&commit.checkpoint)?;
         }
-        if shown.is_some_and(|shown| shown.size > self.size) {
+        if seen.is_some_and(|seen| seen.size > self.size) {
             return Err(damaged("it lacks entries that the checkpoint has"));
         }
         tiles.extend(self.unfinished());
@@ -141,8 +155,14 @@ impl Log {
         for dir in dirs {
             self.disk.sync_dir(&dir).map_err(at(&dir))?;
         }
-        self.publish()?;
-        sweep::sweep(&*self.disk, &self.dir, self.size, true)
+        self.checkpoint = self.key.checkpoint(self.size, &self.root());
+        if shown == self.checkpoint.as_bytes() {
+            // It may be seen and not durable.
+            self.sync_file(&self.checkpoint_path())?;
+            self.disk.sync_dir(&self.dir).map_err(at(&self.dir))
+        } else {
+            self.publish()
+        }
     }
 
     fn load_edge(&mut self) -> Result<(), LogError> {

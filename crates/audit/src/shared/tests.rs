@@ -386,3 +386,30 @@ fn crash_everywhere(syncs: bool) {
         disk.apply(op);
     }
 }
+
+/// What a crash left is recovered by an opening that crashes itself, at any of its operations.
+#[test]
+fn a_crash_while_recovering_loses_nothing_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ops, acknowledged) = recorded_run(folder.path(), false);
+    let names: Vec<&String> = acknowledged.iter().map(|(_, name)| name).collect();
+    let mut disk = Simulated::new(folder.path(), &Tree::default());
+    ops.iter().for_each(|op| disk.apply(op));
+    let mut states = vec![disk.after_kill()];
+    states.extend(LUCK.map(|luck| disk.after_power_cut(luck)));
+    let mut checked = BTreeSet::new();
+    for (state, left) in states.iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        left.write(folder.path()).unwrap();
+        let disk = Arc::new(RecordingDisk::default());
+        drop(SharedLog::open_on(disk.clone(), folder.path(), key()).unwrap());
+        let crashes = disk.crashes(folder.path(), left);
+        assert!(crashes.len() > 10, "{}", crashes.len());
+        for crash in crashes {
+            if checked.insert(crash.tree.fingerprint()) {
+                let what = format!("state {state}, {}", crash.what);
+                check_recovery(&crash.tree, &names, &what);
+            }
+        }
+    }
+}
