@@ -249,8 +249,12 @@ impl IkeSa {
         if self.common.deadline.is_some_and(due) {
             self.common.deadline = None;
             // A handshake, or the wait for a successor's fate or for the peer to delete what was replaced.
-            let reason = self.common.channel.silence(core.limits.datagram_bytes);
-            self.down(core, reason);
+            let silence = self.common.channel.silence(core.limits.datagram_bytes);
+            let unmet = match &self.state {
+                State::Responder(responder, ResponderStep::InitAnswered) => responder.unmet(),
+                _ => None,
+            };
+            self.down(core, unmet.unwrap_or(silence));
             self.state = State::Gone;
             return;
         }

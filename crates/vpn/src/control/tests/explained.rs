@@ -534,6 +534,21 @@ fn wrong_proof_or_certificate_is_explained_on_both_sides() {
 }
 
 #[test]
+fn ppk_that_only_the_side_that_starts_has_is_explained_when_that_has_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    write_secrets(folder.path());
+    let psk = "psk_file = \"psk\"";
+    let lab = format!("{psk}\nppk = {{ id = \"lab\", secret_file = \"ppk\" }}");
+    let mut world = World::in_folder(folder, &changed(CAMERA, &[(psk, &lab)]), GATEWAY);
+    // A handshake may take 30 seconds.
+    world.run(Duration::from_secs(33));
+    let one = explanations(&mut world, GATEWAY_SIDE).pop().unwrap();
+    assert!(one.setting.as_ref().unwrap().contains("`ppk`"), "{one:?}");
+    let values = (one.theirs.as_deref(), one.ours.as_deref());
+    assert_eq!(values, (Some("wants one"), Some("none")));
+}
+
+#[test]
 fn silent_peer_and_peer_of_version_1_are_explained() {
     let mut world = World::new(CAMERA, GATEWAY);
     world.cut = true;
