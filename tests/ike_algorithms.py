@@ -2,8 +2,8 @@
 
 import subprocess
 
-from tests.harness import equal, wait_for
-from tests.ike_lab import INSIDE, OURS, THEIRS, Daemon, Lab, connection, initiate, mirrored, pair
+from tests.harness import contains, equal, wait_for
+from tests.ike_lab import INSIDE, OURS, THEIRS, Daemon, Lab, certificate_auth, connection, initiate, mirrored, pair
 
 
 def of(ours, theirs, integrity=""):
@@ -151,8 +151,24 @@ def childless(suite, lab):
             equal(ours.counter("established"), 1, "IKE SAs that came up")
 
 
+def proofs_of_old(suite, lab):
+    folder = lab.pki("ecdsa")
+    top = f'trust = {{ anchors = ["{folder}/ca.pem"] }}'
+    for by in ("ours", "theirs"):
+        with suite.case(f"ECDSA by method 9, for a peer without RFC 7427, started by {by}"):
+            text = connection(auth=certificate_auth(folder), start="start" if by == "ours" else "none")
+            charon = lab.charon(pki=folder, settings="signature_authentication = no")
+            with charon as theirs, Daemon(lab, "client", text, top) as ours:
+                initiate(by, ours, theirs)
+                lab.ping()
+                for side in ("ours", "theirs"):
+                    contains(theirs.log(), f"authentication of '{side}.example.org'" + (
+                        " (myself)" if side == "theirs" else "") + " with ECDSA-256 signature successful")
+
+
 def run(suite):
     lab = Lab(suite)
+    proofs_of_old(suite, lab)
     childless(suite, lab)
     retired(suite, lab)
     suites(suite, lab)

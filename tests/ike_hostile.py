@@ -164,8 +164,55 @@ def tickets(suite, lab):
             gateway.up()
 
 
+# Sees the first message of each handshake on the gateway's cable, and refuses at once in the gateway's name.
+FORGER = """
+import select, socket, sys
+cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+cable.bind(("cable", 0))
+print("ready", flush=True)
+count = 0
+while True:
+    ready, _, _ = select.select([cable, sys.stdin], [], [])
+    if sys.stdin in ready:
+        break
+    frame, address = cable.recvfrom(65536)
+    # IPv4 without options, UDP to port 500, IKE_SA_INIT of an initiator.
+    if address[2] == socket.PACKET_OUTGOING or frame[23:24] != b"\\x11" or frame[36:38] != b"\\x01\\xf4" or frame[60:62] != b"\\x22\\x08":
+        continue
+    for kind in (14, 7):
+        # Both SPIs, a notification, version 2, the exchange, a response, number 0: NO_PROPOSAL_CHOSEN or INVALID_SYNTAX.
+        message = frame[42:50] + bytes(8) + bytes([41, 0x20, 34, 0x20]) + bytes(4) + (36).to_bytes(4, "big") + bytes([0, 0, 0, 8, 0, 0, 0, kind])
+        udp = frame[36:38] + frame[34:36] + (8 + len(message)).to_bytes(2, "big") + bytes(2)
+        ip = bytearray(bytes([0x45, 0]) + (28 + len(message)).to_bytes(2, "big") + bytes([0, 0, 0, 0, 64, 17, 0, 0]) + frame[30:34] + frame[26:30])
+        total = sum(int.from_bytes(ip[at:at + 2], "big") for at in range(0, 20, 2))
+        total = (total & 0xffff) + (total >> 16)
+        ip[10:12] = (0xffff - ((total & 0xffff) + (total >> 16))).to_bytes(2, "big")
+        cable.send(frame[6:12] + frame[:6] + frame[12:14] + bytes(ip) + udp + message)
+    count += 1
+print(count, flush=True)
+"""
+
+
+def forged_refusals(suite, lab):
+    with suite.case("who refuses in the gateway's name, and is faster, keeps no tunnel from coming up"):
+        with lab.charon() as charon, Daemon(lab, "client", connection(start="none")) as ours:
+            line = lab.network.command("server", sys.executable, "-c", FORGER)
+            forger = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            suite.finally_do(forger.kill)
+            equal(forger.stdout.readline(), "ready\n", "forger")
+            for count in range(1, 6):
+                ours.tell("connect", "peer")
+                ours.up()
+                equal(ours.counter("established"), count, "IKE SAs that came up")
+                ours.tell("down", "peer")
+                wait_for(lambda: "ESTABLISHED" not in charon.sas() and not ours.sas(), charon.sas)
+            equal(ours.ask("explain")["failed"], [], "failures")
+            equal(forger.communicate("end\n", timeout=10)[0], "5\n", "forged refusals")
+
+
 def run(suite):
     lab = Lab(suite)
+    forged_refusals(suite, lab)
     tickets(suite, lab)
     pool(suite, lab)
     outside(suite, lab)

@@ -2,7 +2,7 @@
 7383), and IPv6 inside of a tunnel, whose packets of 1280 bytes nobody may be told to make smaller."""
 
 from tests.harness import contains, equal, wait_for
-from tests.ike_lab import INSIDE, Daemon, Lab, certificate_auth, connection, initiate, mirrored
+from tests.ike_lab import INSIDE, THEIRS, Daemon, Lab, certificate_auth, connection, initiate, mirrored
 
 # Bytes that the cable takes, and the largest packet of a ping inside the tunnel that fits it.
 PATHS = (1280, 576)
@@ -19,28 +19,28 @@ INSIDE_V6 = {"client": "fd00:5:1::1", "server": "fd00:5:2::1"}
 WHOLE = {4: 1252, 6: 1232}
 
 
-def ipv6_inside(suite, lab):
-    """The path's size is in the file, or is learned from what the kernel says."""
+def both_families_inside(suite, lab, title, size, remote, path):
+    """IPv4 and IPv6 inside; the path's size is in the file, or is learned from what the kernel says."""
     lines = {"suite": None, "local": None, "other": None}
     networks = [f'["10.5.{number}.0/24", "fd00:5:{number}::/64"]' for number in (1, 2)]
     sides = ("client", "server")
-    texts = [connection(child=f"local = {networks[0]}\nremote = {networks[1]}", **lines),
+    texts = [connection(remote=remote, child=f"local = {networks[0]}\nremote = {networks[1]}", **lines),
              mirrored(child=f"local = {networks[1]}\nremote = {networks[0]}", **lines)]
     interfaces = [f'addresses = ["{INSIDE[side]}/32", "{INSIDE_V6[side]}/128"]' for side in sides]
-    for size in PATHS:
-        resize(lab, size)
-        for title, top in (("known", f"path = {{ mtu = {size} }}"), ("learned", "")):
-            with suite.case(f"IPv6 and IPv4 inside over {size} bytes, {title}: packets of 1280 bytes and streams"):
-                daemons = [Daemon(lab, *each) for each in zip(sides, texts, (top, top), interfaces)]
-                with daemons[1], daemons[0] as ours:
-                    ours.up()
-                    for version, inside in ((6, INSIDE_V6), (4, INSIDE)):
-                        ping = ("ping", "-n", "-i", "0.2", "-W", "2", "-s", WHOLE[version], inside["server"])
-                        # The first one may be what the path is learned by.
-                        lab.network.run("client", *ping, "-c", "1", code=None)
-                        lab.network.run("client", *ping, "-c", "3")
-                        lab.stream(1, address=inside["server"])
-                        lab.stream(1, "server", "client", address=inside["client"])
+    resize(lab, size)
+    for known, mtu in (("known", [f"mtu = {size}"]), ("learned", [])):
+        top = f"path = {{ {', '.join([*mtu, *path])} }}" if mtu or path else ""
+        with suite.case(f"IPv6 and IPv4 inside over {size} bytes of {title}, {known}: packets of 1280 bytes and streams"):
+            daemons = [Daemon(lab, *each) for each in zip(sides, texts, (top, top), interfaces)]
+            with daemons[1], daemons[0] as ours:
+                ours.up()
+                for version, inside in ((6, INSIDE_V6), (4, INSIDE)):
+                    ping = ("ping", "-n", "-i", "0.2", "-W", "2", "-s", WHOLE[version], inside["server"])
+                    # The first one may be what the path is learned by.
+                    lab.network.run("client", *ping, "-c", "1", code=None)
+                    lab.network.run("client", *ping, "-c", "3")
+                    lab.stream(1, address=inside["server"])
+                    lab.stream(1, "server", "client", address=inside["client"])
 
 
 def run(suite):
@@ -63,5 +63,12 @@ def run(suite):
                     contains(warning, f"path_mtu={size}")
                     contains(ours.tell("status", "--format", "prometheus").stdout, METRIC)
     lab.network.run("server", "ip", "address", "delete", f"{INSIDE['server']}/32", "dev", "lo")
-    ipv6_inside(suite, lab)
+    for size in PATHS:
+        both_families_inside(suite, lab, "IPv4", size, THEIRS, [])
+    resize(lab, 1500)
+    outside = {"server": "fd07::1", "client": "fd07::2"}
+    for side, address in outside.items():
+        lab.network.run(side, "ip", "address", "add", f"{address}/64", "dev", "cable", "nodad")
+    # No link of IPv6 takes less.
+    both_families_inside(suite, lab, "IPv6", 1280, outside["server"], ['listen = "::"'])
     resize(lab, 1500)

@@ -107,7 +107,7 @@ local_id = "{ids[side]}"
 remote_id = "{ids[other]}"
 {auth}
 ike = [{{ {ike} }}]
-start = "{"start" if starts else "none"}"
+start = "{starts if isinstance(starts, str) else "start" if starts else "none"}"
 {extra}
 [[connection.child]]
 name = "net"

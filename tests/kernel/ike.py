@@ -7,14 +7,15 @@ whose names have one of them.
 """
 
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from daemons import (
-    LINUX, OURS, Charon, Daemon, address_on_loopback, carries, nothing_is_left, padded_sizes, run_cases,
+    INSIDE, LINUX, OURS, Charon, Daemon, Program, address_on_loopback, carries, nothing_is_left, padded_sizes, run_cases,
 )
-from vpn import network, output, wait_for
+from vpn import inside, network, output, wait_for
 
 GCM = 'esp = [{ encryption = ["aes-128-gcm"], groups = ["x25519"], extended_sequence = %s }]'
 CBC = 'esp = [{ encryption = ["aes-256-cbc"], integrity = ["hmac-sha2-256-128"], groups = ["x25519"], extended_sequence = %s }]'
@@ -86,11 +87,41 @@ def padding(folder):
     nothing_is_left(OURS)
 
 
+# Ours and strongSwan's `start`: its traps are the kernel's.
+STARTS = [("none", "trap"), ("trap", "trap"), ("start", "trap"), ("trap", "start"), ("start", "start")]
+# Time after which nothing may change any more: the side that is not to act has waited for the other (10 s).
+SETTLED = 13
+
+
+def starting(ours, theirs, folder):
+    """Packets of both sides at once, and whoever starts: one IKE SA with one Child SA stays."""
+    with address_on_loopback(), Charon(folder, child=f"start_action = {theirs}") as charon:
+        with Daemon(OURS, folder, esp=GCM % "false", starts=ours) as daemon:
+            sides = [(LINUX, OURS), (OURS, LINUX)] if ours != "none" else [(LINUX, OURS)]
+            line = lambda side, other: inside(side, "ping", "-n", "-q", "-c", 5, "-i", "0.3", "-W", 2, INSIDE[other])
+            flows = [Program(line(*ends), folder / f"pings-{ends[0]}") for ends in sides]
+            for flow in flows:
+                flow.process.wait(60)
+            daemon.up()
+            time.sleep(SETTLED)
+            carries()
+            count = daemon.counters()["established"]
+            assert count <= 2, f"{count} IKE SAs came up: {daemon.log()[-3000:]}"
+            time.sleep(3)
+            assert daemon.counters()["established"] == count, daemon.log()[-3000:]
+            table = charon.control("--list-sas")
+            there = (len(daemon.status()["ike"]["sas"]), len(daemon.children()), table.count("ESTABLISHED"), table.count("INSTALLED"))
+            assert there == (1, 1, 1, 1), f"{there}\n{table}\n{daemon.log()[-3000:]}"
+    nothing_is_left(OURS)
+
+
 def main():
     network()
     name = lambda case: "beside charon: " + " ".join(map(str, case))
     cases = [(name(case), partial(beside_charon, *case)) for case in CASES]
     cases.append(("beside charon: traffic-flow padding both ways", padding))
+    for ours, theirs in STARTS:
+        cases.append((f"beside charon: we have start = {ours} and it has {theirs}", partial(starting, ours, theirs)))
     return run_cases(cases)
 
 

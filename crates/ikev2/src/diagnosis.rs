@@ -25,6 +25,8 @@ pub enum Setting {
     PeerCertificate,
     /// Our proof, which the peer did not take.
     OwnProof,
+    /// User, password or method of a login by EAP.
+    Login,
     /// Algorithms of the IKE SA.
     IkeAlgorithms,
     /// Algorithms of the Child SA.

@@ -101,6 +101,8 @@ const fn packet_size(remote: SocketAddr, payload: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tunnel::outer::udp::udp_state;
+
     use super::*;
 
     /// More than loopback takes in one packet, with the headers of IPv6.
@@ -110,6 +112,8 @@ mod tests {
     fn datagram_larger_than_the_path_arrives_and_is_counted() {
         let bound = || UdpSocket::bind("[::1]:0").unwrap();
         let (receiver, sender) = (bound(), bound());
+        // As those of the daemon, which receive as well.
+        udp_state(&sender).unwrap();
         let remote = receiver.local_addr().unwrap();
         let local = sender.local_addr().unwrap();
         rustix::net::sockopt::set_ipv6_mtu_discover(

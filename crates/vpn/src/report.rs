@@ -237,6 +237,7 @@ const fn setting(what: &str, reason: &Reason) -> Option<&'static str> {
         Setting::OwnProof => {
             "`local_id`, `certificate` or `psk_file` here, whom and what the peer wants there"
         }
+        Setting::Login => "`login` of the side that logs in, `eap` of the other",
         Setting::IkeAlgorithms => IKE_ALGORITHMS,
         Setting::ChildAlgorithms => CHILD_ALGORITHMS,
         Setting::Traffic => TRAFFIC,

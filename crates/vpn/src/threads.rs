@@ -13,11 +13,11 @@ use ikev2::eap::TlsStep;
 use ikev2::puzzle::{Puzzle, Solution};
 use ikev2::{Path, RequestId};
 use keyhost::{Key, KeyHost};
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::SockRef;
 use tunnel::child_sa::ChildEvent;
-use tunnel::outer::udp::KEEPALIVE;
+use tunnel::outer::udp::{KEEPALIVE, udp_state};
 use tunnel::outer::{canonical, enlarge_receive, would_block};
 
 use super::command::{Command, Reply};
@@ -227,7 +227,7 @@ pub(super) fn work_slowly(jobs: &Receiver<SlowJob>, inbox: &Inbox) -> io::Result
 
 /// The thread that reads UDP port 500; and port 4500, where the kernel takes ESP out of it.
 pub(super) fn listen_ike(socket: &UdpSocket, inbox: &Inbox, over: &AtomicBool) -> io::Result<()> {
-    let state = UdpSocketState::new(socket.into())?;
+    let state = udp_state(socket)?;
     // Kernels before 6.9 take ESP out of joined datagrams as if they were one.
     sys::option::separate_datagrams(socket)?;
     let local = socket.local_addr()?;

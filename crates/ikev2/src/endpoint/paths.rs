@@ -91,6 +91,11 @@ impl Endpoint {
         self.table.get(&ike).is_some_and(IkeSa::is_unanswered)
     }
 
+    /// Whether the peer has not answered yet that it knows the path to which an IKE SA of ours has moved.
+    pub fn is_moving(&self, ike: IkeId) -> bool {
+        self.table.get(&ike).is_some_and(IkeSa::is_moving)
+    }
+
     /// Tells the peer at which further addresses it can reach us (MOBIKE); those before are forgotten.
     ///
     /// # Errors

@@ -86,13 +86,9 @@ fn retransmission(core: &Core, connection: &Connection) -> Retransmission {
 }
 
 fn digest_of(bytes: &[u8]) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, bytes);
     let mut out = [0; 32];
-    for (place, byte) in out
-        .iter_mut()
-        .zip(digest::digest(&digest::SHA256, bytes).as_ref())
-    {
-        *place = *byte;
-    }
+    out.copy_from_slice(digest.as_ref());
     out
 }
 
@@ -422,6 +418,13 @@ impl Channel {
             in_flight.next = core.now.after(in_flight.wait);
             let datagrams = in_flight.datagrams.clone();
             self.transmit(core, &datagrams);
+        }
+    }
+
+    /// Repeats the request no more, and goes on waiting for its response.
+    pub(crate) const fn stop_repeating(&mut self) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.next = Timestamp::new(Duration::MAX);
         }
     }
 

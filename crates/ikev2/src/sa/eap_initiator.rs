@@ -12,14 +12,15 @@
 
 use super::common::Common;
 use super::core::Core;
-use super::handshake::{error_notify, verification};
+use super::handshake::{error_notify, own_proof, proof_refused, verification};
 use super::initiator::{ClientRun, Initiator, InitiatorNext, InitiatorStep};
 use super::initiator_auth::{authorize_responder, refuse_responder};
 use super::payloads::find;
 use super::state::Failure;
 use crate::auth::{OurProof, PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, Psk, RemoteAuth};
-use crate::eap::{Client, ClientOutput, NtHash};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting};
+use crate::eap::{Client, ClientOutput, EapError, NtHash};
 use crate::event::{Reason, Request};
 use crate::wire::{ExchangeType, Payload};
 
@@ -27,11 +28,26 @@ fn failed(reason: impl ToString) -> Failure {
     Reason::Authentication(reason.to_string().into()).into()
 }
 
-fn refused_or(response: &[Payload], otherwise: &'static str) -> Failure {
-    let error = error_notify(response);
-    error
-        .map_or(Reason::Protocol(otherwise), Reason::Refused)
+fn refused_or(sa: &Common, response: &[Payload], otherwise: &'static str) -> Failure {
+    let refused = |error| proof_refused(&sa.connection, error);
+    error_notify(response)
+        .map_or(Reason::Protocol(otherwise), refused)
         .into()
+}
+
+fn login_failed(sa: &Common, error: &EapError) -> Failure {
+    let failure = match error {
+        EapError::Refused => {
+            let (theirs, ours) = (
+                "refuses user, password or method",
+                own_proof(&sa.connection),
+            );
+            let difference = Difference::new(Setting::Login, theirs, ours);
+            AuthenticationFailure::new(error.to_string(), difference)
+        }
+        other => other.to_string().into(),
+    };
+    Reason::Authentication(failure).into()
 }
 
 impl Initiator {
@@ -105,11 +121,15 @@ impl Initiator {
     ) -> Result<InitiatorNext, Failure> {
         let proof = find!(response, Payload::Auth);
         let Some(id) = find!(response, Payload::IdR).filter(|_| proof.is_some()) else {
-            return Err(refused_or(&response, "no AUTH payload"));
+            return Err(refused_or(sa, &response, "no AUTH payload"));
         };
         // Nobody is told that we refuse it: the responder has not proved itself.
         if !sa.connection.remote_id.accepts(id) {
-            return Err(failed(format!("peer is {id}, which is not whom we want")));
+            let what = format!("peer is {id}, which is not whom we want");
+            let wanted = &sa.connection.remote_id;
+            let difference = Difference::new(Setting::PeerIdentity, id, wanted);
+            let failure = AuthenticationFailure::new(what, difference);
+            return Err(Reason::Authentication(failure).into());
         }
         if !matches!(sa.connection.remote_auth, RemoteAuth::Certificate { .. }) {
             return self.on_eap_responder_key(sa, core, run, &response, None);
@@ -148,9 +168,10 @@ impl Initiator {
         response: &[Payload],
     ) -> Result<InitiatorNext, Failure> {
         let Some(packet) = find!(response, Payload::Eap) else {
-            return Err(refused_or(response, "no EAP payload"));
+            return Err(refused_or(sa, response, "no EAP payload"));
         };
-        let question = match run.client.handle(packet).map_err(failed)? {
+        let output = run.client.handle(packet);
+        let question = match output.map_err(|error| login_failed(sa, &error))? {
             ClientOutput::Send(packet) => return Ok(send_eap(sa, core, run, packet)),
             ClientOutput::Success(key) => {
                 return Ok(self.prove_session_key(sa, core, run, key.into_psk()));
@@ -174,7 +195,8 @@ impl Initiator {
         core: &mut Core,
         mut run: Box<ClientRun>,
     ) -> Result<InitiatorNext, Failure> {
-        let packet = run.client.tls().map_err(failed)?;
+        let packet = run.client.tls();
+        let packet = packet.map_err(|error| login_failed(sa, &error))?;
         Ok(send_eap(sa, core, run, packet))
     }
 
@@ -186,7 +208,7 @@ impl Initiator {
         password: &NtHash,
     ) -> Result<InitiatorNext, Failure> {
         let packet = run.client.password(core.bytes(), password);
-        let packet = packet.map_err(failed)?;
+        let packet = packet.map_err(|error| login_failed(sa, &error))?;
         Ok(send_eap(sa, core, run, packet))
     }
 

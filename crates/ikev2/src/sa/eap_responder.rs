@@ -2,14 +2,15 @@
 
 use super::common::Common;
 use super::core::Core;
-use super::handshake::error_notify;
+use super::handshake::{error_notify, proof_refused};
 use super::payloads::find;
 use super::responder::{Responder, ResponderNext, ResponderStep, ServerRun};
 use super::responder_auth::{authorize_initiator, refuse_initiator};
 use super::state::Failure;
 use crate::auth::{PeerVerified, verify_shared_key};
 use crate::config::{LocalAuth, PeerId, Psk, RemoteAuth};
-use crate::eap::{NtHash, Server, ServerOutput};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting};
+use crate::eap::{EapError, NtHash, Server, ServerOutput};
 use crate::event::{Reason, Request, Response};
 use crate::wire::{Authentication, ExchangeType, IdType, Identification, Payload};
 
@@ -164,11 +165,12 @@ impl Responder {
         sa.channel.respond(core, ExchangeType::INFORMATIONAL, &[]);
         let given_up = || {
             let error = error_notify(payloads);
-            error.map_or(Reason::Protocol("EAP was broken off"), Reason::Refused)
+            let refused = |error| proof_refused(&sa.connection, error);
+            error.map_or(Reason::Protocol("EAP was broken off"), refused)
         };
         // What we have told it already says more than its last word.
         let failure = run.server.failure();
-        let known = failure.map(|error| Reason::Authentication(error.to_string().into()));
+        let known = failure.map(|error| login_failed(sa, &error));
         known.unwrap_or_else(given_up).into()
     }
 
@@ -185,6 +187,18 @@ impl Responder {
         verify_shared_key(self.handshake.keys.prf, key, &octets, proof, who)
             .map_err(|error| error.to_string())
     }
+}
+
+/// The reason why a user does not come in; the user hears none.
+fn login_failed(sa: &Common, error: &EapError) -> Reason {
+    let theirs = match error {
+        EapError::Password(who) => format!("user or password of {who}"),
+        EapError::Method => "no method of ours".to_owned(),
+        other => return Reason::Authentication(other.to_string().into()),
+    };
+    let ours = format!("`eap` of connection {:?}", sa.connection.name);
+    let difference = Difference::new(Setting::Login, theirs, ours);
+    Reason::Authentication(AuthenticationFailure::new(error.to_string(), difference))
 }
 
 /// Sends an EAP request.
@@ -219,7 +233,7 @@ fn on_server_output(
         ServerOutput::Failure(packet, error) => {
             let reply = [Payload::Eap(packet)];
             sa.channel.respond(core, ExchangeType::IKE_AUTH, &reply);
-            return Err(Reason::Authentication(error.to_string().into()).into());
+            return Err(login_failed(sa, &error).into());
         }
         ServerOutput::NeedTls(step) => Request::Tls(step),
         ServerOutput::NeedPassword(user) => Request::Password { connection, user },

@@ -7,7 +7,7 @@ use crate::auth::{AuthError, HASHES, IntermediateAuth, Scheme, SignedOctets};
 use crate::config::{Connection, Credential, LocalAuth, Ppk, RemoteAuth};
 use crate::crypto::{Group, IkeKeys, Unmixed};
 use crate::diagnosis::{AuthenticationFailure, Difference, Setting, proof_name};
-use crate::event::Request;
+use crate::event::{Reason, Request};
 use crate::select::IkeSuite;
 use crate::ticket::TicketId;
 use crate::types::{IkeId, Nonces, SpiPair};
@@ -391,4 +391,22 @@ pub(crate) fn error_notify(payloads: &[Payload]) -> Option<NotifyType> {
         Payload::Notify(notify) if notify.kind.is_error() => Some(notify.kind),
         _ => None,
     })
+}
+
+/// The peer's refusal of what we have shown it.
+pub(super) fn proof_refused(connection: &Connection, error: NotifyType) -> Reason {
+    let theirs = format!("refuses with {error}");
+    let offered = Difference::new(Setting::OwnProof, theirs, own_proof(connection));
+    Reason::RefusedOffer(error, Box::new(offered))
+}
+
+/// Who we say we are, towards whom, and how we prove it.
+pub(super) fn own_proof(connection: &Connection) -> String {
+    let by = match &connection.local_auth {
+        LocalAuth::Psk(_) => "a shared secret".to_owned(),
+        LocalAuth::Certificates(_) => "a certificate".to_owned(),
+        LocalAuth::Eap { identity, .. } => format!("EAP as {identity:?}"),
+    };
+    let (ours, theirs) = (&connection.local_id, &connection.remote_id);
+    format!("{ours} with {by}, towards {theirs}")
 }

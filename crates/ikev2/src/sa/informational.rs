@@ -6,7 +6,7 @@ use super::common::Common;
 use super::core::Core;
 use super::established::{Established, EstablishedState};
 use super::exchange::{DeleteChild, DeleteIke, DeleteUnaccepted, Exchange, Liveness};
-use super::handshake::error_notify;
+use super::handshake::{error_notify, proof_refused};
 use super::intent::Intent;
 use super::state::{EventName, Failure, WrongState};
 use crate::crash::PeerToken;
@@ -217,7 +217,11 @@ impl Established {
         ];
         if let Some(error) = error_notify(payloads).filter(|error| fatal.contains(error)) {
             sa.channel.respond(core, exchange, &[]);
-            return Err(Reason::Refused(error).into());
+            // The peer keeps to itself what it does not believe: what is left to say is what it was shown.
+            return Err(match error {
+                NotifyType::AUTHENTICATION_FAILED => proof_refused(&sa.connection, error).into(),
+                other => Reason::Refused(other).into(),
+            });
         }
         if let Some(token) = PeerToken::find(payloads) {
             self.crash_token = Some(token);

@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::channel::Channel;
 use super::common::Common;
@@ -26,6 +27,7 @@ use crate::event::{Reason, Request, RequestId, Response};
 use crate::puzzle::{self, Puzzle};
 use crate::select::{IkeSuite, check_choice, render_all};
 use crate::ticket::HeldTicket;
+use crate::time::Timestamp;
 use crate::types::{IkeId, Nonces, Path, SpiPair};
 use crate::wire::{
     Datagram, ExchangeType, Flags, Header, KeyExchange, KeyExchangeId, Notify, NotifyType, Payload,
@@ -35,6 +37,8 @@ use crate::wire::{
 /// Cookies and groups that a responder may demand before we give up. Each message to us is
 /// unauthenticated, so there must be an end.
 const MAX_RESTARTS: u8 = 5;
+/// Time in which an honest answer may follow one that ends the attempt (our choice: more than a round trip by satellite).
+const HONEST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Waiting for the response to IKE_SA_INIT.
 pub(crate) struct InitSent {
@@ -48,6 +52,8 @@ pub(crate) struct InitSent {
     pub(super) ticket: Option<Box<HeldTicket>>,
     /// Solution of the puzzle that came with the cookie.
     solution: Option<Vec<u8>>,
+    /// Why the attempt ends, and when, unless another answer comes before.
+    failure: Option<(Box<Reason>, Timestamp)>,
 }
 
 /// Continuation of an IKE SA whose first request is out.
@@ -88,6 +94,7 @@ impl InitSent {
             restarts: 0,
             ticket: ticket.map(Box::new),
             solution: None,
+            failure: None,
         };
         let channel = Channel::new(core, &connection, path, SpiPair::of_initiator(spi), true);
         let mut common = Common {
@@ -191,8 +198,8 @@ impl InitSent {
             self.cookie = Some(cookie.to_vec());
             self.solution = None;
             return match puzzle::demanded(payloads, cookie).filter(|_| self.ticket.is_none()) {
-                Some(puzzle) => Self::solve(sa, core, puzzle),
-                None => self.restart(sa, core),
+                Some(puzzle) => Ok(self.solve(sa, core, puzzle)),
+                None => Ok(self.restart(sa, core)),
             };
         }
         if self.ticket.is_some() {
@@ -201,25 +208,43 @@ impl InitSent {
         if let Some(group) = data_of(NotifyType::INVALID_KE_PAYLOAD) {
             let group = group.try_into().ok();
             let group = group.map(|id| KeyExchangeId(u16::from_be_bytes(id)));
-            return self.change_group(sa, core, group);
+            return Ok(self.change_group(sa, core, group));
         }
         if let Some(error) = error_notify(payloads) {
-            sa.channel.complete_request();
             let ours = render_all(&self.proposals);
             let theirs = format!("refuses with {error}");
             let offered = Difference::new(Setting::IkeAlgorithms, theirs, ours);
-            return Err(Reason::RefusedOffer(error, Box::new(offered)).into());
+            let reason = Reason::RefusedOffer(error, Box::new(offered));
+            return Ok(self.fail_later(sa, core, reason));
         }
-        self.accept(sa, core, header.spi_r, payloads, bytes)
+        Ok(self.accept(sa, core, header.spi_r, payloads, bytes))
+    }
+
+    /// Ends the attempt unless an honest answer comes: who sees the request can forge one that is not, and be first (RFC
+    /// 7296 §2.21.1). Whoever refuses in earnest would refuse a repetition as well, so there is none.
+    fn fail_later(&mut self, sa: &mut Common, core: &Core, reason: Reason) -> InitNext {
+        // What comes first is said, and no number of forged answers makes it later.
+        if self.failure.is_none() {
+            self.failure = Some((Box::new(reason), core.now.after(HONEST_ANSWER)));
+            sa.channel.stop_repeating();
+        }
+        InitNext::Wait
+    }
+
+    /// When the attempt ends, if an answer has ended it.
+    pub(super) fn fails_at(&self) -> Option<Timestamp> {
+        self.failure.as_ref().map(|(_, at)| *at)
+    }
+
+    /// Takes the reason why the attempt ends now.
+    pub(super) fn take_failure(&mut self, now: Timestamp) -> Option<Reason> {
+        let due = self.failure.take_if(|(_, at)| *at <= now);
+        due.map(|(reason, _)| *reason)
     }
 
     /// Goes on with a whole handshake: the responder does not take the ticket. Wherever that came from, it costs
     /// a round trip and no more.
-    pub(super) fn abandon_resumption(
-        &mut self,
-        sa: &mut Common,
-        core: &mut Core,
-    ) -> Result<InitNext, Failure> {
+    pub(super) fn abandon_resumption(&mut self, sa: &mut Common, core: &mut Core) -> InitNext {
         // Each attempt has a nonce of its own (§2.10).
         (self.ticket, self.cookie, self.nonce) = (None, None, core.nonce());
         self.solution = None;
@@ -227,13 +252,14 @@ impl InitSent {
     }
 
     /// Has the caller solve a puzzle (RFC 8019 §7.1). Meanwhile nothing is repeated; the handshake's time goes on.
-    fn solve(sa: &mut Common, core: &mut Core, puzzle: Puzzle) -> Result<InitNext, Failure> {
-        sa.channel.complete_request();
+    fn solve(&mut self, sa: &mut Common, core: &mut Core, puzzle: Puzzle) -> InitNext {
         // Anybody can demand one, so there must be an end to what we work for it.
         if puzzle.bits() > puzzle::MAX_BITS {
-            return Err(Reason::Puzzle(puzzle.bits()).into());
+            return self.fail_later(sa, core, Reason::Puzzle(puzzle.bits()));
         }
-        Ok(InitNext::Solve(core.request(sa.id, Request::Solve(puzzle))))
+        self.failure = None;
+        sa.channel.complete_request();
+        InitNext::Solve(core.request(sa.id, Request::Solve(puzzle)))
     }
 
     /// Takes the caller's solution.
@@ -246,7 +272,7 @@ impl InitSent {
         match answer {
             Response::Solved(solution) => {
                 self.solution = Some(solution.0);
-                self.restart(sa, core)
+                Ok(self.restart(sa, core))
             }
             Response::Refused(_) => Err(Reason::Protocol("a puzzle without solution").into()),
             _ => {
@@ -256,16 +282,16 @@ impl InitSent {
         }
     }
 
-    fn restart(&mut self, sa: &mut Common, core: &mut Core) -> Result<InitNext, Failure> {
-        self.restarts = self.restarts.saturating_add(1);
-        if self.restarts > MAX_RESTARTS {
-            sa.channel.complete_request();
-            return Err(Reason::Protocol("endless demands in IKE_SA_INIT").into());
-        }
+    fn restart(&mut self, sa: &mut Common, core: &mut Core) -> InitNext {
+        let Some(restarts) = self.restarts.checked_add(1).filter(|n| *n <= MAX_RESTARTS) else {
+            let reason = Reason::Protocol("endless demands in IKE_SA_INIT");
+            return self.fail_later(sa, core, reason);
+        };
+        (self.restarts, self.failure) = (restarts, None);
         // The SPI stays the same, and so does the nonce where a cookie was made from it (§2.6).
         sa.channel.restart();
         self.send(sa, core);
-        Ok(InitNext::Wait)
+        InitNext::Wait
     }
 
     /// Tries another group, which the responder wants: only one that we offered, or it could talk us down.
@@ -274,7 +300,7 @@ impl InitSent {
         sa: &mut Common,
         core: &mut Core,
         wanted: Option<KeyExchangeId>,
-    ) -> Result<InitNext, Failure> {
+    ) -> InitNext {
         let mut offered = sa.connection.ike.iter().flat_map(|ike| &ike.groups);
         let group = wanted.and_then(Group::from_id);
         let group = group.filter(|group| {
@@ -284,10 +310,15 @@ impl InitSent {
         let pending = group.and_then(|group| Pending::start(group, &mut *core.random).ok());
         match pending {
             Some(pending) => {
-                self.pending = pending;
-                self.restart(sa, core)
+                let former = std::mem::replace(&mut self.pending, pending);
+                let next = self.restart(sa, core);
+                // Without a new request the answer is to the former.
+                if self.failure.is_some() {
+                    self.pending = former;
+                }
+                next
             }
-            None => Ok(InitNext::Wait),
+            None => InitNext::Wait,
         }
     }
 
@@ -299,22 +330,22 @@ impl InitSent {
         spi_r: u64,
         payloads: &[Payload],
         bytes: &[u8],
-    ) -> Result<InitNext, Failure> {
+    ) -> InitNext {
         let Some(answer) = find!(payloads, Payload::Sa) else {
-            return Ok(InitNext::Wait);
+            return InitNext::Wait;
         };
         let (ke, nonce_r) = (
             find!(payloads, Payload::Ke),
             find!(payloads, Payload::Nonce),
         );
         let (Some(ke), Some(nonce_r)) = (ke, nonce_r) else {
-            return Ok(InitNext::Wait);
+            return InitNext::Wait;
         };
         let chosen = match check_choice(&self.proposals, answer) {
             Ok(chosen) => chosen,
             Err(failure) => {
-                sa.channel.complete_request();
-                return Err(Reason::Negotiation(failure).into());
+                let reason = Reason::Negotiation(failure);
+                return self.fail_later(sa, core, reason);
             }
         };
         let spis = SpiPair {
@@ -325,14 +356,17 @@ impl InitSent {
             initiator: self.nonce.clone(),
             responder: nonce_r.clone(),
         };
-        let derived = self.derive(&chosen, ke, &nonces, spis);
-        let derived = derived.filter(|(suite, keys)| sa.channel.set_keys(suite, keys));
-        let Some((suite, keys)) = derived else {
-            return Ok(InitNext::Wait);
+        let Some((suite, keys)) = self.derive(&chosen, ke, &nonces, spis) else {
+            return InitNext::Wait;
         };
+        if let Some(reason) = lacks(&sa.connection, &suite, payloads) {
+            return self.fail_later(sa, core, reason);
+        }
+        if !sa.channel.set_keys(&suite, &keys) {
+            return InitNext::Wait;
+        }
         sa.channel.spis = spis;
         sa.channel.complete_request();
-        let intermediate = has_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
         let ppk = has_notify(payloads, NotifyType::USE_PPK);
         let additional = suite.additional.clone();
         let mut initiator = Box::new(Initiator::new(Handshake {
@@ -345,7 +379,7 @@ impl InitSent {
                 response: bytes.to_vec(),
             },
             peer_hashes: announced_hashes(payloads),
-            additional: additional.clone().into(),
+            additional: additional.into(),
             intermediate: IntermediateAuth::default(),
             auth_id: None,
             wanted: RequestedCertificates::by(payloads),
@@ -355,19 +389,8 @@ impl InitSent {
         }));
         initiator.childless = has_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED);
         sa.adapt(core, spis, payloads);
-        let required = sa.connection.ppk.as_ref().is_some_and(|ppk| ppk.required);
-        let next = if !additional.is_empty() && !intermediate {
-            let reason = "additional key exchange without IKE_INTERMEDIATE";
-            Err(Reason::Protocol(reason).into())
-        } else if required && !ppk {
-            let ours = sa.connection.ppk.as_ref();
-            let difference = ppk_difference(None, ours);
-            let failure = AuthenticationFailure::new(NO_PPK, difference);
-            Err(Reason::Authentication(failure).into())
-        } else {
-            initiator.next_step(sa, core)
-        };
-        Ok(InitNext::Keyed(initiator, next))
+        let next = initiator.next_step(sa, core);
+        InitNext::Keyed(initiator, next)
     }
 
     /// Keys from the responder's choice; none if it is not what we can have offered.
@@ -384,6 +407,20 @@ impl InitSent {
         let keys = IkeKeys::initial(&suite, &shared?.ok()?, nonces, spis)?;
         Some((suite, keys))
     }
+}
+
+/// What a responder lacks that we cannot do without.
+fn lacks(connection: &Connection, suite: &IkeSuite, payloads: &[Payload]) -> Option<Reason> {
+    let intermediate = has_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED);
+    if !suite.additional.is_empty() && !intermediate {
+        let reason = "additional key exchange without IKE_INTERMEDIATE";
+        return Some(Reason::Protocol(reason));
+    }
+    let required = connection.ppk.as_ref().filter(|ppk| ppk.required);
+    let missing = required.filter(|_| !has_notify(payloads, NotifyType::USE_PPK))?;
+    let difference = ppk_difference(None, Some(missing));
+    let failure = AuthenticationFailure::new(NO_PPK, difference);
+    Some(Reason::Authentication(failure))
 }
 
 impl Common {

@@ -11,8 +11,8 @@ use super::common::Common;
 use super::core::Core;
 use super::established::Established;
 use super::handshake::{
-    NO_PPK, certificate_requests, error_notify, ppk_difference, ppk_identity, verification,
-    wrong_proof,
+    NO_PPK, certificate_requests, error_notify, ppk_difference, ppk_identity, proof_refused,
+    verification, wrong_proof,
 };
 use super::initiator::{Initiator, InitiatorFinish, InitiatorNext, InitiatorStep};
 use super::intent::Intent;
@@ -23,7 +23,7 @@ use super::state::Failure;
 use crate::auth::{
     Authenticated, AuthorizedPeer, OurProof, PeerVerified, verify_shared_key, verify_signature,
 };
-use crate::config::{Connection, LocalAuth, PeerId, RemoteAuth, Unique};
+use crate::config::{LocalAuth, PeerId, RemoteAuth, Unique};
 use crate::crash::PeerToken;
 use crate::diagnosis::{AuthenticationFailure, Difference, Setting, proof_name};
 use crate::event::{Event, Reason, Request, Response};
@@ -263,12 +263,7 @@ impl Initiator {
             find!(response, Payload::Auth),
         ) else {
             let error = error_notify(&response);
-            let refused = |error| {
-                let theirs = format!("refuses with {error}");
-                let ours = own_proof(&sa.connection);
-                let offered = Difference::new(Setting::OwnProof, theirs, ours);
-                Reason::RefusedOffer(error, Box::new(offered))
-            };
+            let refused = |error| proof_refused(&sa.connection, error);
             return Err(error
                 .map_or(Reason::Protocol("no AUTH payload"), refused)
                 .into());
@@ -446,17 +441,6 @@ pub(super) fn refuse_responder(
     sa.channel
         .request(core, ExchangeType::INFORMATIONAL, &[notify]);
     Reason::Authentication(reason.into()).into()
-}
-
-/// Who we say we are, towards whom, and how we prove it.
-fn own_proof(connection: &Connection) -> String {
-    let by = match connection.local_auth {
-        LocalAuth::Psk(_) => "a shared secret",
-        LocalAuth::Certificates(_) => "a certificate",
-        LocalAuth::Eap { .. } => "EAP",
-    };
-    let (ours, theirs) = (&connection.local_id, &connection.remote_id);
-    format!("{ours} with {by}, towards {theirs}")
 }
 
 impl Established {

@@ -252,13 +252,25 @@ impl IkeSa {
                     true => Intent::UpdateAddresses,
                     false => Intent::Liveness,
                 };
+                // Who chose this path knows more than a search from the former one.
+                established.mobility.search = None;
                 established.enqueue(core, intent, core.now);
                 sa.switch_path(core, path);
-                // What is out goes first, and now over the new path: the window is one.
-                sa.channel.retransmit_now(core);
+                // What is out goes first, and now over the new path: the window is one. How often it went over the former one
+                // says nothing of this one.
+                sa.channel.restart_transmissions(core);
                 established.pump(sa, core);
             }
             may
+        })
+    }
+
+    /// Whether the peer has not said yet that it knows the path in use.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.established().is_some_and(|established| {
+            let mut queue = established.queue.iter();
+            matches!(established.exchange, Some(Exchange::UpdateAddresses(_)))
+                || queue.any(|queued| matches!(queued.intent, Intent::UpdateAddresses))
         })
     }
 

@@ -191,8 +191,8 @@ impl IkeSa {
     }
 
     /// Whether the first request is out and has no answer.
-    pub(crate) const fn is_unanswered(&self) -> bool {
-        matches!(self.state, State::InitSent(_))
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(&self.state, State::InitSent(init) if init.fails_at().is_none())
     }
 
     /// The peer, if it is authenticated.
@@ -224,8 +224,13 @@ impl IkeSa {
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let established = self.established();
         let established = established.and_then(|established| established.timeout(&self.common));
+        let failure = match &self.state {
+            State::InitSent(init) => init.fails_at(),
+            _ => None,
+        };
         let common = &self.common;
-        [common.channel.next_timeout(), common.deadline, established]
+        let repeats = common.channel.next_timeout();
+        [repeats, common.deadline, established, failure]
             .into_iter()
             .flatten()
             .min()
@@ -233,12 +238,23 @@ impl IkeSa {
 
     /// Does what is due.
     pub(crate) fn on_timeout(&mut self, core: &mut Core) {
+        if let State::InitSent(init) = &mut self.state
+            && let Some(reason) = init.take_failure(core.now)
+        {
+            self.down(core, reason);
+            self.state = State::Gone;
+            return;
+        }
         let due = |deadline: Timestamp| deadline <= core.now;
         if self.common.deadline.is_some_and(due) {
             self.common.deadline = None;
             // A handshake, or the wait for a successor's fate or for the peer to delete what was replaced.
-            let reason = self.common.channel.silence(core.limits.datagram_bytes);
-            self.down(core, reason);
+            let silence = self.common.channel.silence(core.limits.datagram_bytes);
+            let unmet = match &self.state {
+                State::Responder(responder, ResponderStep::InitAnswered) => responder.unmet(),
+                _ => None,
+            };
+            self.down(core, unmet.unwrap_or(silence));
             self.state = State::Gone;
             return;
         }
@@ -266,7 +282,7 @@ impl IkeSa {
         let wrong = self.wrong_state(EventName::InitResponse);
         if let State::InitSent(mut init) = std::mem::replace(&mut self.state, State::Moving) {
             let next = init.abandon_resumption(&mut self.common, core);
-            let outcome = self.after_init(init, core, next);
+            let outcome = self.after_init(init, core, Ok(next));
             let _ = self.conclude(core, outcome, wrong);
         }
     }

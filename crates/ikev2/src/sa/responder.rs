@@ -23,6 +23,7 @@ use super::state::{Failure, StateName};
 use crate::auth::{AuthorizedPeer, IntermediateAuth, PeerVerified, Scheme};
 use crate::config::{Connection, Psk};
 use crate::crypto::{IkeKeys, respond};
+use crate::diagnosis::{AuthenticationFailure, Difference, Setting};
 use crate::eap::Server;
 use crate::event::{Reason, RequestId};
 use crate::select::NegotiationFailure;
@@ -153,6 +154,17 @@ pub(crate) struct ResponderFinish {
 }
 
 impl Responder {
+    /// Why the peer may have gone after our first answer: it wants a post-quantum preshared key (RFC 8784 §3), and none of
+    /// the connections that it may mean has one.
+    pub(super) fn unmet(&self) -> Option<Reason> {
+        let request = Datagram::parse(&self.handshake.first.request).ok()?;
+        let wants = has_notify(&request.clear, NotifyType::USE_PPK);
+        let has = self.candidates.iter().any(|one| one.ppk.is_some());
+        let difference = Difference::new(Setting::Ppk, "wants one", "none");
+        let failure = AuthenticationFailure::new("peer went without a proof", difference);
+        (wants && !has).then_some(Reason::Authentication(failure))
+    }
+
     /// Answers a first request with an IKE SA, or says why not (RFC 7296 §1.2).
     ///
     /// ```text

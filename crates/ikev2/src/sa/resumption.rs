@@ -357,7 +357,7 @@ impl InitSent {
         };
         let nonce_r = find!(payloads, Payload::Nonce).filter(|_| spis.responder != 0);
         let (Some(nonce_r), Some(held)) = (nonce_r, self.ticket.take()) else {
-            return self.abandon_resumption(sa, core);
+            return Ok(self.abandon_resumption(sa, core));
         };
         let nonces = Nonces {
             initiator: self.nonce.clone(),
@@ -366,7 +366,7 @@ impl InitSent {
         let HeldTicket { session, .. } = *held;
         let keys = IkeKeys::resumed(&session.suite, &session.sk_d, &nonces, spis);
         let Some(keys) = keys else {
-            return self.abandon_resumption(sa, core);
+            return Ok(self.abandon_resumption(sa, core));
         };
         sa.channel.spis = spis;
         // The key of a ticket is made from both nonces, so keys are fresh though there is no key exchange (§5.1).

@@ -17,6 +17,7 @@ mod crypto;
 mod eap;
 mod faults;
 mod flood;
+mod forged;
 mod handshake;
 mod hostile;
 mod mapping;

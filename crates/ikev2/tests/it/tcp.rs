@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ikev2::wire::Datagram;
 use ikev2::{Limits, Path};
 
 use crate::support::{TCP_PORT, TcpConnection, World, connection};
@@ -218,6 +219,60 @@ fn peer_that_changes_transport_by_mobike_is_followed() {
         let there = world.sides[1].endpoint.path(other).unwrap();
         assert_eq!(there.is_tcp(), path.is_tcp());
     }
+    assert_eq!(world.sides[0].ike(), ike);
+}
+
+#[test]
+fn request_over_udp_without_answer_goes_on_over_tcp() {
+    let mut world = over_tcp(true);
+    let (tcp, ike) = (world.tcp.unwrap().name, world.sides[0].ike());
+    let udp = Path::udp(
+        "192.0.2.9:4500".parse().unwrap(),
+        "198.51.100.1:4500".parse().unwrap(),
+    );
+    let ikes = [0, 1].map(|side| world.sides[side].ike());
+    // UDP is tried from the new address, and passes nowhere.
+    assert!(!world.sides[0].endpoint.is_moving(ike));
+    let now = world.now;
+    world.sides[0].endpoint.use_path(now, ike, udp).unwrap();
+    world.collect();
+    world.run(Duration::from_secs(8));
+    assert!(world.sides[0].endpoint.is_moving(ike));
+    let before = world.frames[0].len();
+    let now = world.now;
+    world.sides[0].endpoint.use_path(now, ike, tcp).unwrap();
+    world.collect();
+    world.run(Duration::from_secs(2));
+    assert!(!world.sides[0].endpoint.is_moving(ike));
+    assert_eq!([0, 1].map(|side| world.sides[side].ike()), ikes);
+    world.assert_settled();
+    // The same request, and then what it does not say: the path that is in use now.
+    let sent = &world.frames[0][before..];
+    let numbers = sent
+        .iter()
+        .map(|frame| Datagram::parse(&frame[4..]).unwrap().header.message_id);
+    let numbers: Vec<u32> = numbers.collect();
+    assert_eq!(numbers, [numbers[0], numbers[0] + 1]);
+    assert_eq!(numbers[0], 2, "the first request since the handshake");
+}
+
+#[test]
+fn tunnel_that_moves_after_a_long_silence_has_all_its_transmissions() {
+    let mut world = over_tcp(true);
+    let (tcp, ike) = (world.tcp.unwrap().name, world.sides[0].ike());
+    world.watch = false;
+    break_off(&mut world);
+    world.sides[0].endpoint.probe(world.now, ike).unwrap();
+    world.collect();
+    world.run(Duration::from_secs(75));
+    // As good as given up by now; and the next connection takes its time as well.
+    let now = world.now;
+    world.sides[0].endpoint.use_path(now, ike, tcp).unwrap();
+    world.collect();
+    world.run(Duration::from_secs(60));
+    reconnect(&mut world, "192.0.2.1:40001");
+    world.run(Duration::from_secs(2));
+    world.assert_settled();
     assert_eq!(world.sides[0].ike(), ike);
 }
 

@@ -11,7 +11,8 @@ use ipsec::batch::{Arrival, Arrived, InboundPacket, OutboundBatch, OutboundPacke
 use ipsec::sa::SaHandle;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
+use nix::sys::socket::sockopt::Ipv6DontFrag;
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg, setsockopt};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -121,7 +122,7 @@ impl UdpOuter {
         if let Some(mark) = mark {
             options.set_mark(mark)?;
         }
-        let state = UdpSocketState::new((&socket).into())?;
+        let state = udp_state(&socket)?;
         // Not more than the path is known to take, so that what is too large is an error here and the
         // association learns of it.
         let serves_both = serves_both(&socket)?;
@@ -481,6 +482,19 @@ pub fn send_from(
     let flags = MsgFlags::empty();
     sendmsg(socket.as_raw_fd(), &pieces, &control, flags, Some(&address))?;
     Ok(())
+}
+
+/// Sets a socket up to receive as [`UdpSocketState`] does.
+///
+/// # Errors
+/// Those of the socket's options.
+pub fn udp_state(socket: &UdpSocket) -> io::Result<UdpSocketState> {
+    let state = UdpSocketState::new(socket.into())?;
+    if socket.local_addr()?.is_ipv6() {
+        // It switches this on, and then nothing of IPv6 goes in fragments, whatever is said of the path's MTU.
+        setsockopt(socket, Ipv6DontFrag, &false)?;
+    }
+    Ok(state)
 }
 
 /// As [`send_from`], without regard to what the path takes: the kernel cuts the datagram into IP fragments, and

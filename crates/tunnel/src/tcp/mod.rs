@@ -35,8 +35,9 @@ use crate::error::StartError;
 use crate::outer::{Families, NextHop};
 pub use relay::Relay;
 
-/// Connections that wait to be accepted at most.
-const BACKLOG: i32 = 128;
+/// Connections that wait to be accepted at most, as far as the host permits (`net.core.somaxconn`): a flood of a thousand in a
+/// second while this thread has no processor for some of them. Who finds no place comes again after a second, or three.
+const BACKLOG: i32 = 1024;
 /// Bytes of ESP that wait for a connection in front of its own queue; the kernel drops what comes beyond.
 const ESP_BUFFER: usize = 512 * 1024;
 

@@ -230,7 +230,12 @@ impl Relay {
                 self.end(displaced);
             }
             match Connection::accepted(&self.shared, id, name, stream) {
-                Ok(connection) => self.add(connection),
+                Ok(connection) => {
+                    self.add(connection);
+                    // Its first message may be here already. Read in its turn, it could come after so many newcomers of a flood
+                    // that this one has made room as one that says nothing.
+                    self.on_socket(id << 1, EventFlags::IN, now);
+                }
                 Err(error) => {
                     tracing::debug!(%error, %remote, "TCP connection not taken");
                     self.strangers.remove(id);

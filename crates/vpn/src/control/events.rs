@@ -401,6 +401,7 @@ impl Control {
                 Timer::Child(ike, name) => (at, Timer::Child(follow(ike), name)),
                 Timer::RekeyChild(ike, spi) => (at, Timer::RekeyChild(follow(ike), spi)),
                 Timer::RekeyIke(ike) => (at, Timer::RekeyIke(follow(ike))),
+                Timer::FallBackPath(ike, source) => (at, Timer::FallBackPath(follow(ike), source)),
                 other => (at, other),
             })
             .collect();
@@ -414,7 +415,8 @@ impl Control {
         self.verifying.retain(|_, claim| claim.ike != ike);
         self.timers.retain(|(_, timer)| {
             !matches!(timer,
-                Timer::Child(of, _) | Timer::RekeyChild(of, _) | Timer::RekeyIke(of) if *of == ike)
+                Timer::Child(of, _) | Timer::RekeyChild(of, _) | Timer::RekeyIke(of) | Timer::FallBackPath(of, _)
+                    if *of == ike)
         });
         let expected = matches!(
             reason,
@@ -427,6 +429,10 @@ impl Control {
         if self.ikes.contains_key(&ike) {
             self.audit_ike("tunnel.down", true, ike, Some(reason.to_string()));
             self.stop_children(ike);
+            // Up for us, as the peer had its say last: it did not believe our proof.
+            if matches!(reason, Reason::RefusedOffer(..)) {
+                self.explain("ike", connection.as_deref(), None, reason, now);
+            }
         // It never came up, so there is no tunnel whose end could be written down: the refusal is.
         } else if !expected {
             let name = connection.as_deref();

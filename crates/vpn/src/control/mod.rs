@@ -193,6 +193,8 @@ enum Timer {
     Password(RequestId),
     /// To try TCP where nobody has answered by UDP.
     FallBack(String, IkeId),
+    /// The same for a tunnel that has moved to this address of ours.
+    FallBackPath(IkeId, IpAddr),
 }
 
 pub(super) struct Control {
@@ -500,6 +502,7 @@ impl Control {
                 let _ = self.endpoint.rekey_ike(now.stamp, ike);
             }
             Timer::FallBack(name, ike) => self.fall_back(&name, ike, now),
+            Timer::FallBackPath(ike, source) => self.fall_back_path(ike, source, now),
             Timer::Predecessors(name) => self.end_predecessors(&name, now),
             Timer::Paths => self.look_at_paths(now),
             Timer::Password(pending) => {

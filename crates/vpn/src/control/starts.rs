@@ -1,6 +1,5 @@
 //! Connections that we start: now, again after a failure, and from another address.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ikev2::Path;
@@ -9,7 +8,7 @@ use ikev2::config::PeerId;
 use super::super::config::Start;
 use super::children::RETRY_REFUSED;
 use super::tcp::ResolvedConnectionPath;
-use super::{Control, IkeState, NAT_PORT, Now, Timer};
+use super::{Control, IkeState, Now, Timer};
 
 /// Longest pause between attempts.
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -159,23 +158,9 @@ impl Control {
             let Some(source) = (self.source_of)(remote.ip()).filter(|ip| *ip != local.ip()) else {
                 continue;
             };
-            let new = SocketAddr::new(source, NAT_PORT);
-            tracing::info!(from = %local, to = %new, "our address has changed");
-            if path.is_tcp() {
-                // Without a connection this one is tried again at the next look.
-                self.redial(ike, source, path, now);
-                continue;
-            }
-            if self
-                .endpoint
-                .change_path(now.stamp, ike, new, remote)
-                .is_ok()
-            {
-                self.moved(ike, Path::udp(new, remote), now);
-            } else {
-                // Without MOBIKE the old address is lost and the tunnel with it.
-                let _ = self.endpoint.close(now.stamp, ike);
-            }
+            tracing::info!(from = %local, to = %source, "our address has changed");
+            // Without a connection this one is tried again at the next look.
+            self.relocate(ike, source, path, now);
         }
     }
 }

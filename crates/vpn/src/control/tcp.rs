@@ -7,7 +7,8 @@ use ikev2::{IkeId, Path, Transport};
 use tunnel::outer::NextHop;
 
 use super::super::config::TransportConfig;
-use super::{Control, Effect, IKE_PORT, Now, Timer};
+use super::starts::LOOK_AT_PATHS;
+use super::{Control, Effect, IKE_PORT, NAT_PORT, Now, Timer};
 use crate::resolve::ResolvedConnection;
 
 impl Control {
@@ -152,20 +153,76 @@ impl Control {
         self.endpoint.disconnected(path);
     }
 
-    /// Moves a tunnel over TCP to another address of ours: by another connection.
-    pub(super) fn redial(&mut self, ike: IkeId, source: IpAddr, old: Path, now: Now) {
-        let dialled = self.tcp.as_mut().map(|tcp| tcp.dial(source, old.remote));
-        let Some(Ok(local)) = dialled else {
+    /// Moves a tunnel that we started to another address of ours.
+    pub(super) fn relocate(&mut self, ike: IkeId, source: IpAddr, old: Path, now: Now) {
+        let fallback_after = self
+            .fallback_of(ike)
+            .map(|resolved| resolved.fallback_after);
+        if old.is_tcp() && fallback_after.is_none() {
+            self.redial(ike, source, old.remote, now);
+            return;
+        }
+        // Where both may be used, datagrams first, whatever was in use before (RFC 9329 §7.1).
+        let remote = match old.is_tcp() {
+            true => SocketAddr::new(old.remote.ip(), NAT_PORT),
+            false => old.remote,
+        };
+        let path = Path::udp(SocketAddr::new(source, NAT_PORT), remote);
+        if self.endpoint.use_path(now.stamp, ike, path).is_ok() {
+            self.dialled.remove(&ike);
+            self.moved(ike, path, now);
+            if let Some(after) = fallback_after {
+                self.at(now.stamp.after(after), Timer::FallBackPath(ike, source));
+            }
+        } else if old.is_tcp() {
+            // Without MOBIKE only another connection is followed (RFC 9329 §6.1).
+            self.redial(ike, source, old.remote, now);
+        } else {
+            // Without MOBIKE the old address is lost and the tunnel with it.
+            let _ = self.endpoint.close(now.stamp, ike);
+        }
+    }
+
+    /// Goes on over TCP where nobody has answered by UDP from our new address. The same request is sent there (RFC 9329
+    /// §7.1).
+    pub(super) fn fall_back_path(&mut self, ike: IkeId, source: IpAddr, now: Now) {
+        let path = self.endpoint.path(ike);
+        let path = path.filter(|path| !path.is_tcp() && path.local.ip() == source);
+        let Some(path) = path.filter(|_| self.endpoint.is_moving(ike)) else {
             return;
         };
-        let path = Path::tcp(local, old.remote);
+        let Some(resolved) = self.fallback_of(ike) else {
+            return;
+        };
+        tracing::info!(conn = %resolved.name(), "no answer over UDP, trying TCP");
+        let remote = SocketAddr::new(path.remote.ip(), resolved.tcp_port);
+        if !self.redial(ike, source, remote, now) {
+            let again = now.stamp.after(LOOK_AT_PATHS);
+            self.at(again, Timer::FallBackPath(ike, source));
+        }
+    }
+
+    /// The connection of an IKE SA, if it may go by UDP and by TCP.
+    fn fallback_of(&self, ike: IkeId) -> Option<&ResolvedConnection> {
+        let resolved = self.resolved(&self.ikes.get(&ike)?.connection)?;
+        (resolved.transport == TransportConfig::UdpThenTcp).then_some(resolved)
+    }
+
+    /// Has a tunnel go on over a TCP connection of its own from this address of ours; false if there is none.
+    fn redial(&mut self, ike: IkeId, source: IpAddr, remote: SocketAddr, now: Now) -> bool {
+        let dialled = self.tcp.as_mut().map(|tcp| tcp.dial(source, remote));
+        let Some(Ok(local)) = dialled else {
+            return false;
+        };
+        let path = Path::tcp(local, remote);
         if self.endpoint.use_path(now.stamp, ike, path).is_err() {
             // It is being closed or replaced: its successor is asked at the next look.
             self.close_tcp(path);
-            return;
+            return true;
         }
         self.dialled.insert(ike, path);
         self.moved(ike, path, now);
+        true
     }
 }
 
