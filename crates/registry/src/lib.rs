@@ -187,6 +187,7 @@ struct Inner {
     ocsp: Ocsp,
     cmp: Cmp,
     acme: Acme,
+    known_names: std::sync::Mutex<names::KnownNames>,
     lists: Lists,
     /// Held while a step of a request is made.
     request_turn: tokio::sync::Mutex<()>,
@@ -384,6 +385,7 @@ impl Registry {
                 ocsp: Ocsp::default(),
                 cmp,
                 acme,
+                known_names: std::sync::Mutex::default(),
                 lists: Lists::default(),
                 request_turn: tokio::sync::Mutex::default(),
                 overdue: std::sync::atomic::AtomicI64::default(),
