@@ -480,6 +480,10 @@ mod tests {
                 "cordon.toml:2: enrolment.cmp is \"http\", which takes",
             ),
             (
+                "[enrolment]\nscep = \"http\"\n",
+                "cordon.toml:2: enrolment.scep is \"http\", which takes",
+            ),
+            (
                 "[enrolment]\ncmp = true\n",
                 "cordon.toml:2:7: wanted string",
             ),

@@ -141,24 +141,27 @@ impl Registry {
     async fn learn_names(&self) -> Result<(), RegistryError> {
         let corrupt = || RegistryError::Corrupt("certificate");
         let upto = self.known_names().upto;
+        let readers = self.inner.sql.read();
+        // Rows of other kinds count as well, so that they are not looked at again.
+        let last: Option<i64> = sqlx::query_scalar("SELECT max(rowid) FROM issued")
+            .fetch_one(readers)
+            .await?;
+        let last = last.unwrap_or_default();
         let [server, gateway] = APART.map(|profile| profile.to_string());
         // By rows, and not by the index of the authority, which has all that were looked at before.
-        let rows: Vec<(i64, String, Option<Vec<u8>>)> = sqlx::query_as(
-            "SELECT rowid, profile, CASE WHEN profile IN (?1, ?2) THEN certificate END FROM issued
-             WHERE rowid > ?3 AND +authority = ?4 ORDER BY rowid",
+        let rows: Vec<(String, Vec<u8>)> = sqlx::query_as(
+            "SELECT profile, certificate FROM issued
+             WHERE rowid > ? AND rowid <= ? AND +authority = ? AND profile IN (?, ?)",
         )
+        .bind(upto)
+        .bind(last)
+        .bind(CaKind::Services.name())
         .bind(server)
         .bind(gateway)
-        .bind(upto)
-        .bind(CaKind::Services.name())
-        .fetch_all(self.inner.sql.read())
+        .fetch_all(readers)
         .await?;
         let mut found = Vec::new();
-        let last = rows.last().map_or(upto, |(row, ..)| *row);
-        for (_, profile, certificate) in rows {
-            let Some(der) = certificate else {
-                continue;
-            };
+        for (profile, der) in rows {
             let server = cert::from_der(&der).map_err(|_| corrupt())?;
             let names = cert::alt_names(&server).map_err(|_| corrupt())?;
             found.push((profile, names));

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use time::Duration;
 
 use crate::acme_client::{
-    Client, acme_config, acme_world, at, count, csr_for, invite, jwk, last_code, secret, server,
-    signed, try_invite,
+    Client, acme_config, acme_world, at, count, csr_for, execute, invite, jwk, last_code, secret,
+    server, signed, try_invite,
 };
 use crate::fixture::{Broken, NOW, SECRETS, World, an_order, key, registrar};
 
@@ -482,6 +482,30 @@ async fn names_of_others_are_not_given_to_a_server_nor_its_names_to_others() {
     // The names of a server that is gone are free.
     change(&world, HolderChange::Retire).await;
     invite(&world, &["www.example"], 0).await;
+}
+
+#[tokio::test]
+async fn names_in_a_certificate_are_read_once_in_the_life_of_the_process() {
+    let world = acme_world().await;
+    let gateway = |name: &str| vec![AltName::Dns(name.to_owned())];
+    for name in ["vpn.example", "vpn-2.example"] {
+        let issued = world
+            .registry
+            .issue_gateway(gateway(name), key().spki(), an_order(), NOW);
+        issued.await.unwrap();
+        try_invite(&world, &server(&["web.example"], 0))
+            .await
+            .unwrap();
+        // What is there by now is known, and not looked at for the next order.
+        execute(&world, "UPDATE issued SET certificate = x'00'").await;
+    }
+    for name in ["vpn.example", "vpn-2.example"] {
+        let refused = try_invite(&world, &server(&[name], 0)).await;
+        assert!(matches!(refused, Err(RegistryError::ServerNames(_))));
+    }
+    let world = reopened(world, acme_config()).await;
+    let unreadable = try_invite(&world, &server(&["web.example"], 0)).await;
+    assert!(matches!(unreadable, Err(RegistryError::Corrupt(_))));
 }
 
 #[tokio::test]
