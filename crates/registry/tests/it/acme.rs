@@ -12,8 +12,8 @@ use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
 use crate::acme_client::{
-    Answer, Client, acme_world, at, binding, count, csr_for, events, get, invite, jwk, last_code,
-    secret, send, signed,
+    Answer, Client, acme_world, at, binding, count, csr_for, events, execute, get, invite, jwk,
+    last_code, secret, send, signed,
 };
 use crate::completeness::{book, unordered_gaps};
 use crate::fixture::{NOW, key, registrar};
@@ -179,6 +179,21 @@ async fn time_of_renewal_is_told_of_servers_certificates_and_is_past_for_revoked
     client.post(&at("revoke-cert"), &revoke).await.ok();
     let told = ask(&mine).await.ok();
     assert!(instant(&told, "end") <= NOW);
+}
+
+/// Else a site that is killed between the two would say of a certificate that there is none.
+#[tokio::test]
+async fn step_of_a_first_certificate_ends_in_the_transaction_that_issues_it() {
+    let world = acme_world().await;
+    let client = Client::enrolled(&world.registry, &invite(&world, &[WEB], 1).await).await;
+    let trigger = "CREATE TRIGGER waiting AFTER UPDATE OF used_serial ON invitations
+         WHEN EXISTS (SELECT 1 FROM request_steps WHERE request = NEW.id)
+         BEGIN SELECT RAISE(ABORT, 'the step waits still'); END";
+    execute(&world, trigger).await;
+    client.certificate(&[WEB], &key()).await.unwrap();
+    assert_eq!(count(&world, "request_steps").await, 0);
+    let found = unordered_gaps(&world.registry, &events(&world), &book(&world.folder).await);
+    assert_eq!(found, Vec::<String>::new());
 }
 
 #[tokio::test]
