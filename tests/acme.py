@@ -3,6 +3,7 @@
 import base64
 import concurrent.futures
 import configparser
+import hashlib
 import json
 import os
 import socket
@@ -10,8 +11,11 @@ import sqlite3
 import ssl
 import sys
 import threading
+import time
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tests.acme_client import Attacker, binding, b64, csr, der, encoded, jwk, jws, new_key
@@ -20,6 +24,8 @@ from tests.harness import run as execute
 from tests.requests import enrol, openssl
 
 CERTBOT = Path(sys.executable).with_name("certbot")
+# Moments at which the site is killed while it finalizes an order.
+KILLS = 6
 WEB, ALIAS = "web-1.police.example", "intranet.police.example"
 
 
@@ -45,6 +51,23 @@ class Certbot:
 
     def live(self, name, file="fullchain.pem"):
         return self.folder / "config/live" / name / file
+
+
+class Lego:
+    """lego with a folder of its own: a client that nobody of certbot's makers has written."""
+
+    def __init__(self, site, folder):
+        self.site, self.folder = site, folder
+
+    def run(self, command, name, binding, *options, code=0):
+        kid, secret = binding
+        line = ("lego", "--server", f"https://localhost:{self.site.enrolment}/acme/directory", "--path", self.folder, "--accept-tos",
+                "--email", "web@example.org", "--eab", "--kid", kid, "--hmac", secret, "--http", "--domains", name, command, *options)
+        done = execute(*line, code=code, env={**os.environ, "LEGO_CA_CERTIFICATES": str(self.site.root)}, timeout=90)
+        return done.stdout + done.stderr
+
+    def certificate(self, name):
+        return self.folder / "certificates" / f"{name}.crt"
 
 
 def events(site):
@@ -154,6 +177,24 @@ def run(suite):
                      "--server", f"https://localhost:{site.enrolment}/acme/directory")
         reasons = dict(rows(site, "SELECT serial, reason FROM revoked"))
         equal(reasons[serial(pem)], "unspecified")
+
+    with suite.case("certbot is told to renew what was revoked, without being forced"):
+        revoked = serial(pem)
+        other.run("renew", "--no-random-sleep-on-renew")
+        assert serial(pem) != revoked
+
+    with suite.case("lego enrols, renews and revokes as well"):
+        lego, name = Lego(site, site.folder / "lego"), "lego.police.example"
+        eab = bound(invite(name))
+        lego.run("run", name, eab)
+        pem = lego.certificate(name)
+        first = serial(pem)
+        contains(openssl("verify", "-CAfile", site.root, "-untrusted", pem, "-purpose", "sslserver", "-verify_hostname", name, pem), "OK")
+        lego.run("renew", name, eab, "--days", "5000", "--no-random-sleep")
+        assert serial(pem) != first
+        lego.run("revoke", name, eab, "--keep")
+        equal(rows(site, f"SELECT count(*) FROM revoked WHERE serial = '{serial(pem)}'"), [(1,)])
+        contains(Lego(site, site.folder / "lego-2").run("run", name, eab, code=1), "wrong, used")
 
     with suite.case("certbot changes nothing for a stranger: no account without a binding, by a used one, or for other names"):
         stranger = Certbot(site, site.folder / "certbot-4")
@@ -319,6 +360,38 @@ def run(suite):
             contains(invite(*names, code=1), "no server is invited by these names")
         refused = cordon("vpn", "gateway-certificate", "--name", ALIAS, "--out", site.folder / "posing", *site.arguments(), "--log", "off", code=1)
         contains(refused.stderr, "no name for a gateway")
+
+    with suite.case("a site that is killed while it finalizes a first order has issued once or not at all, and the client goes on"):
+        for n in range(KILLS):
+            name, key = f"kill-{n}.example", new_key()
+            killed = account(name)
+            order = killed.order(name)
+            body = jws(killed.key, killed.header(order.json()["finalize"]), {"csr": csr([name], key)})
+
+            def ask():
+                try:
+                    killed.deliver(order.json()["finalize"], body)
+                except OSError:
+                    pass
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            # Signing and recording take a few milliseconds.
+            time.sleep(n * 0.0015)
+            site.process.kill()
+            thread.join()
+            site.start()
+            done = killed.finalize(order, csr([name], key))
+            equal(done.status, 200, n)
+            chain = killed.post(done.json()["certificate"]).body
+            spki = hashlib.sha256(key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))
+            found = rows(site, f"SELECT serial FROM issued WHERE spki_sha256 = '{spki.hexdigest()}'")
+            equal([number for number, in found], [f"{x509.load_pem_x509_certificate(chain).serial_number:x}".zfill(len(found[0][0]))])
+        site.stop()
+        told = [event["details"]["serial"] for event in events(site) if event["action"] == "certificate.issue"]
+        issued = [number for number, in rows(site, "SELECT serial FROM issued WHERE holder_id LIKE 'kill-%'")]
+        equal([told.count(number) for number in issued], [1] * len(issued))
+        site.start()
 
     with suite.case("floods of nonces, accounts, orders and renewals are bounded in memory, database and log"):
         names = [f"n{n}.example" for n in range(16)]

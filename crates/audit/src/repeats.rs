@@ -54,6 +54,16 @@ impl Repeats {
         }
     }
 
+    /// Whether so many events of `cause` were recorded that another one would only be counted. A cause that was never noted has
+    /// room, however many others there are.
+    #[must_use]
+    pub fn is_full(&self, cause: &str, now: Instant) -> bool {
+        let known = self.causes.get(cause);
+        known.is_some_and(|known| {
+            !known.is_over(self.bounds, now) && known.recorded >= self.bounds.recorded
+        })
+    }
+
     /// Whether an event of `cause` at `now` is to be recorded: then with how many that were not
     /// since the last one; `None` if it is only counted.
     pub fn note(&mut self, cause: &str, now: Instant) -> Option<u64> {
@@ -166,6 +176,21 @@ mod tests {
         assert_eq!(repeats.due(start + MINUTE), [("a".to_owned(), 4)]);
         assert_eq!(repeats.due(start + 2 * MINUTE), vec![]);
         assert!(repeats.causes.is_empty());
+    }
+
+    #[test]
+    fn cause_is_full_after_its_share_and_until_its_interval_is_over_whatever_others_do() {
+        let (mut repeats, start) = (repeats(2, 3), Instant::now());
+        for n in 0..2 {
+            assert!(!repeats.is_full("a", start), "{n}");
+            repeats.note("a", start);
+        }
+        assert!(repeats.is_full("a", start));
+        assert!(!repeats.is_full("a", start + MINUTE));
+        for n in 0..10 {
+            repeats.note(&n.to_string(), start);
+        }
+        assert!(!repeats.is_full("b", start));
     }
 
     #[test]

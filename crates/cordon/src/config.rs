@@ -175,20 +175,22 @@ pub(crate) struct Enrolment {
     /// Days after its end in which a certificate still renews itself, if it is the newest of its device.
     pub(crate) expired_grace_days: u32,
     /// Whether devices and people enrol over CMP too, and by which listeners.
-    pub(crate) cmp: Cmp,
+    pub(crate) cmp: Messages,
+    /// Whether routers and old cameras enrol over SCEP, and by which listeners.
+    pub(crate) scep: Messages,
     /// Switches on ACME at the enrolment listener, over which servers of the network enrol.
     pub(crate) acme: bool,
 }
 
-/// Transports over which CMP is answered.
+/// Transports over which messages are answered that are protected by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Cmp {
+pub(crate) enum Messages {
     #[default]
     Off,
     /// By the enrolment listener.
     Https,
-    /// By the public listener, too, without TLS: messages are protected by themselves, and can be read on the way.
+    /// By the public listener, too, without TLS: those of CMP can be read on the way.
     Http,
 }
 
@@ -256,7 +258,8 @@ impl Default for Enrolment {
         let days = registry::RENEWAL_GRACE.whole_days();
         Self {
             expired_grace_days: u32::try_from(days).unwrap_or(0),
-            cmp: Cmp::Off,
+            cmp: Messages::Off,
+            scep: Messages::Off,
             acme: false,
         }
     }
@@ -357,9 +360,14 @@ impl Config {
             let problem = format!("must be at most {MAX_GRACE_DAYS}, a certificate's life");
             return Some(("enrolment.expired_grace_days", problem));
         }
-        if self.enrolment.cmp == Cmp::Http && self.listen.public.is_none() {
-            let problem = "is \"http\", which takes an address in listen.public".to_owned();
-            return Some(("enrolment.cmp", problem));
+        for (setting, over) in [
+            ("enrolment.cmp", self.enrolment.cmp),
+            ("enrolment.scep", self.enrolment.scep),
+        ] {
+            if over == Messages::Http && self.listen.public.is_none() {
+                let problem = "is \"http\", which takes an address in listen.public".to_owned();
+                return Some((setting, problem));
+            }
         }
         if self.revocation.shards.get() > registry::MAX_CRL_SHARDS {
             let problem = format!("must be at most {}", registry::MAX_CRL_SHARDS);
@@ -470,6 +478,10 @@ mod tests {
             (
                 "[enrolment]\ncmp = \"http\"\n",
                 "cordon.toml:2: enrolment.cmp is \"http\", which takes",
+            ),
+            (
+                "[enrolment]\nscep = \"http\"\n",
+                "cordon.toml:2: enrolment.scep is \"http\", which takes",
             ),
             (
                 "[enrolment]\ncmp = true\n",

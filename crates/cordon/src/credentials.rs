@@ -30,6 +30,8 @@ struct Held {
     ocsp: BTreeMap<CaKind, Certificate>,
     /// Certificate of whoever signs CMP answers, where CMP is on.
     cmp: Option<Certificate>,
+    /// Certificate of the registration authority of SCEP, where that is on.
+    scep: Option<Certificate>,
     /// What the server hands out about its certificate.
     staple: Option<Arc<[u8]>>,
     /// Newest first.
@@ -77,6 +79,10 @@ impl Credentials {
             true => Some(sign_cmp(registry, keys.cmp().await?)),
             false => None,
         };
+        let scep = match registry.speaks_scep() {
+            true => Some(serve_scep(registry, keys.scep().await?)),
+            false => None,
+        };
         let identity = ServerIdentity::new(&server.chain, &server.key).or_hint(
             "cannot use the server's certificate",
             "remove keys/server.* and restart",
@@ -87,6 +93,7 @@ impl Credentials {
             bundle,
             ocsp,
             cmp,
+            scep,
             staple: None,
             sealing: certificates(&sealing),
         };
@@ -191,6 +198,7 @@ impl Credentials {
             let ocsp = held.ocsp.iter();
             all.extend(ocsp.map(|(kind, c)| (ocsp_name(*kind), c.clone())));
             all.extend(held.cmp.iter().map(|c| ("cmp", c.clone())));
+            all.extend(held.scep.iter().map(|c| ("scep", c.clone())));
             all
         })
     }
@@ -249,6 +257,10 @@ impl Credentials {
                     let signer = sign_cmp(registry, keys.cmp().await?);
                     self.write(|held| held.cmp = Some(signer));
                 }
+                "scep" => {
+                    let authority = serve_scep(registry, keys.scep().await?);
+                    self.write(|held| held.scep = Some(authority));
+                }
                 _ => {
                     let sealing = keys.sealing().await?;
                     let certificates = certificates(&sealing);
@@ -283,6 +295,13 @@ fn sign_ocsp(registry: &Registry, kind: CaKind, pair: KeyPair) -> Outcome<Certif
 fn sign_cmp(registry: &Registry, pair: KeyPair) -> Certificate {
     let certificate = pair.chain.leaf().clone();
     registry.set_cmp_signer(pair.key, pair.chain);
+    certificate
+}
+
+/// Has the registry answer SCEP with this pair; gives its certificate.
+fn serve_scep(registry: &Registry, pair: KeyPair) -> Certificate {
+    let certificate = pair.chain.leaf().clone();
+    registry.set_scep_authority(pair.key, pair.chain);
     certificate
 }
 

@@ -94,6 +94,18 @@ impl KeyFolder<'_> {
             .await
     }
 
+    /// The pair that SCEP messages are encrypted to, and that signs answers: RSA, whatever the other keys are.
+    pub(crate) async fn scep(&self) -> Outcome<KeyPair> {
+        let keys = KeyFolder {
+            folder: self.folder.clone(),
+            algorithm: KeyAlgorithm::Rsa3072,
+            ..*self
+        };
+        let subject = Subject::new("SCEP registration authority");
+        keys.pair("scep", Profile::ScepAuthority, subject, &[], true)
+            .await
+    }
+
     /// The pairs that blocks are sealed to, the newest first.
     pub(crate) async fn sealing(&self) -> Outcome<Vec<RecipientKey>> {
         let mut number = 1;

@@ -27,7 +27,7 @@ use store::ClockFloor;
 use time::OffsetDateTime;
 
 use crate::authority_keys::TokenKeys;
-use crate::config::{Approvals, Cmp, Config};
+use crate::config::{Approvals, Config, Messages};
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::log_key;
@@ -204,7 +204,8 @@ pub(crate) fn registry_settings(config: &Config) -> registry::Config {
         crl_base_url: public("crl"),
         crl_shards: config.revocation.shards,
         ocsp_url: public("ocsp"),
-        cmp: config.enrolment.cmp != Cmp::Off,
+        cmp: config.enrolment.cmp != Messages::Off,
+        scep: config.enrolment.scep != Messages::Off,
         acme: config.enrolment.acme,
         renewal_grace: time::Duration::days(i64::from(config.enrolment.expired_grace_days)),
         registration: registry::Registration {

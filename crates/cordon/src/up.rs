@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::backend::PortalBackend;
-use crate::config::Cmp;
+use crate::config::Messages;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::gate::{self, Gate};
 use crate::listener::{self, DEVICES, Listener, PEOPLE};
@@ -242,13 +242,17 @@ fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
         .or_hint("cannot set up TLS", "check keys/server.pem")
 }
 
-/// EST, lists and OCSP; CMP and ACME where they are on.
+/// EST, lists and OCSP; CMP, SCEP and ACME where they are on.
 fn enrolment_router(site: &Site) -> Router {
     let registry = site.registry.with_people(people(site));
     let est = registry::est::router(registry, Arc::new(OffsetDateTime::now_utc));
     let router = match site.config.enrolment.cmp {
-        Cmp::Off => est,
-        Cmp::Https | Cmp::Http => est.merge(cmp_router(site)),
+        Messages::Off => est,
+        Messages::Https | Messages::Http => est.merge(cmp_router(site)),
+    };
+    let router = match site.config.enrolment.scep {
+        Messages::Off => router,
+        Messages::Https | Messages::Http => router.merge(scep_router(site)),
     };
     match site.config.enrolment.acme {
         false => router,
@@ -257,13 +261,17 @@ fn enrolment_router(site: &Site) -> Router {
     .layer(timeout())
 }
 
-/// Lists and OCSP; CMP where it is answered without TLS.
+/// Lists and OCSP; CMP and SCEP where they are answered without TLS.
 fn public_router(site: &Site) -> Router {
     let registry = site.registry.clone();
     let lists = registry::est::public_router(registry, Arc::new(OffsetDateTime::now_utc));
-    match site.config.enrolment.cmp {
-        Cmp::Off | Cmp::Https => lists,
-        Cmp::Http => lists.merge(cmp_router(site)),
+    let lists = match site.config.enrolment.cmp {
+        Messages::Off | Messages::Https => lists,
+        Messages::Http => lists.merge(cmp_router(site)),
+    };
+    match site.config.enrolment.scep {
+        Messages::Off | Messages::Https => lists,
+        Messages::Http => lists.merge(scep_router(site)),
     }
     .layer(timeout())
 }
@@ -271,6 +279,11 @@ fn public_router(site: &Site) -> Router {
 fn cmp_router(site: &Site) -> Router {
     let registry = site.registry.with_people(people(site));
     registry::cmp::router(registry, Arc::new(OffsetDateTime::now_utc))
+}
+
+fn scep_router(site: &Site) -> Router {
+    let registry = site.registry.with_people(people(site));
+    registry::scep::router(registry, Arc::new(OffsetDateTime::now_utc))
 }
 
 fn acme_router(site: &Site) -> Router {

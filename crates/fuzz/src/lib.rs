@@ -34,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("provider", targets::provider::run),
     ("receipt", targets::receipt::run),
     ("replay", targets::replay::run),
+    ("scep_message", targets::scep_message::run),
     ("spd", targets::spd::run),
     ("tiles", targets::tiles::run),
     ("trust_bundle", targets::trust_bundle::run),

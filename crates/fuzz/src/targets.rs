@@ -17,6 +17,7 @@ pub mod packets;
 pub mod provider;
 pub mod receipt;
 pub mod replay;
+pub mod scep_message;
 pub mod spd;
 pub mod tiles;
 pub mod trust_bundle;

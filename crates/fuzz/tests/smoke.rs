@@ -189,6 +189,11 @@ fn replay_holds_on_corpus_and_mutations() {
 }
 
 #[test]
+fn scep_message_holds_on_corpus_and_mutations() {
+    smoke("scep_message");
+}
+
+#[test]
 fn spd_holds_on_corpus_and_mutations() {
     smoke("spd");
 }

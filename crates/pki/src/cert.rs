@@ -8,7 +8,7 @@ use der::pem::{self, LineEnding};
 use der::{Decode, Encode};
 use rustls_pki_types::CertificateDer;
 use spki::SubjectPublicKeyInfoOwned;
-use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::{AuthorityKeyIdentifier, SubjectAltName};
 
 pub use x509_cert::Certificate;
 
@@ -139,6 +139,14 @@ pub fn alt_names(certificate: &Certificate) -> Result<Vec<AltName>, CertError> {
 #[must_use]
 pub fn serial_hex(certificate: &Certificate) -> String {
     serial_to_hex(certificate.tbs_certificate.serial_number.as_bytes())
+}
+
+/// The key identifier of the issuer, if the certificate names it by that.
+#[must_use]
+pub fn authority_key_id(certificate: &Certificate) -> Option<Vec<u8>> {
+    let found = certificate.tbs_certificate.get::<AuthorityKeyIdentifier>();
+    let (_, named) = found.ok().flatten()?;
+    Some(named.key_identifier?.as_bytes().to_vec())
 }
 
 /// Formats a serial number's bytes as [`serial_hex`] does: leading zero bytes are dropped.

@@ -8,6 +8,7 @@ use x509_cert::attr::Attribute;
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
+use zeroize::Zeroizing;
 
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5912::{
@@ -27,6 +28,9 @@ const DECRYPT_KEY_IDENTIFIER: ObjectIdentifier =
 /// RFC 7030, section 4.4.1.2: id-aa-asymmDecryptKeyID.
 const ASYMMETRIC_DECRYPT_KEY_IDENTIFIER: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.16.2.54");
+/// RFC 2985, section 5.4.1.
+const ID_CHALLENGE_PASSWORD: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.7");
 const PEM_LABEL: &str = "CERTIFICATE REQUEST";
 
 /// A request whose signature has been verified: the sender holds the private key.
@@ -174,6 +178,44 @@ pub fn parse_and_verify(der: &[u8]) -> Result<Csr, CsrError> {
         alt_names: requested_names(&request)?,
         spki,
         algorithm,
+    })
+}
+
+/// What a request says of itself beside its names, before its proof of possession is verified.
+pub struct Claims {
+    pub common_name: String,
+    pub spki: SubjectPublicKeyInfoOwned,
+    /// The challenge password (RFC 2985, section 5.4.1).
+    pub challenge: Option<Zeroizing<String>>,
+}
+
+/// Reads what a DER request claims, without its signature.
+///
+/// # Errors
+/// [`CsrError::TooLong`] or [`CsrError::Malformed`]; with two passwords as well.
+pub fn claims(der: &[u8]) -> Result<Claims, CsrError> {
+    if der.len() > MAX_CSR_LEN {
+        return Err(CsrError::TooLong);
+    }
+    let request = CertReq::from_der(der).map_err(|_| CsrError::Malformed)?;
+    let mut challenges = request.info.attributes.iter();
+    let challenge = match challenges.find(|one| one.oid == ID_CHALLENGE_PASSWORD) {
+        None => None,
+        Some(one) => {
+            let [value] = one.values.as_slice() else {
+                return Err(CsrError::Malformed);
+            };
+            let text = std::str::from_utf8(value.value()).map_err(|_| CsrError::Malformed)?;
+            Some(Zeroizing::new(text.to_owned()))
+        }
+    };
+    if challenges.any(|one| one.oid == ID_CHALLENGE_PASSWORD) {
+        return Err(CsrError::Malformed);
+    }
+    Ok(Claims {
+        common_name: Subject::from_name(&request.info.subject)?.common_name,
+        spki: request.info.public_key.clone(),
+        challenge,
     })
 }
 

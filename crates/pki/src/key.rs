@@ -270,6 +270,40 @@ impl PrivateKey {
             .map_err(|_| KeyError::Decrypt)?;
         Ok(Zeroizing::new(plaintext.to_vec()))
     }
+
+    /// Unwraps a key of `len` bytes by RSAES-PKCS1-v1_5 (RFC 8017, section 7.2.2), for protocols that know nothing else.
+    ///
+    /// What does not hold gives a random key (RFC 3218, section 2.3.2): whoever sends it learns from the answer nothing of
+    /// the padding, as the text behind a wrong key cannot be read either.
+    ///
+    /// # Errors
+    /// [`KeyError::WrongKeyType`] unless the key is RSA; [`KeyError::Decrypt`] if nothing can be decrypted at all.
+    pub fn rsa_pkcs1_unwrap(
+        &self,
+        ciphertext: &[u8],
+        len: usize,
+    ) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+        let algorithm = self.inner.algorithm;
+        if !algorithm.is_rsa() {
+            return Err(KeyError::WrongKeyType {
+                algorithm,
+                operation: "decrypt by RSA",
+            });
+        }
+        let key = rsa::PrivateDecryptingKey::from_pkcs8(&self.inner.pkcs8).map_err(|e| {
+            KeyError::Rejected {
+                reason: e.to_string(),
+            }
+        })?;
+        let key = rsa::Pkcs1PrivateDecryptingKey::new(key).map_err(|_| KeyError::Decrypt)?;
+        let mut random = Zeroizing::new(vec![0; len]);
+        aws_lc_rs::rand::fill(&mut random).map_err(|_| KeyError::Decrypt)?;
+        let mut buffer = Zeroizing::new(vec![0; key.min_output_size()]);
+        match key.decrypt(ciphertext, &mut buffer) {
+            Ok(plaintext) if plaintext.len() == len => Ok(Zeroizing::new(plaintext.to_vec())),
+            _ => Ok(random),
+        }
+    }
 }
 
 fn ecdsa_signing(algorithm: KeyAlgorithm) -> &'static EcdsaSigningAlgorithm {

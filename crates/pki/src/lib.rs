@@ -87,6 +87,7 @@ pub mod path;
 pub mod pkcs12;
 pub mod pkcs7;
 pub mod profile;
+pub mod scep;
 pub mod spki;
 pub mod status;
 pub mod tls;

@@ -37,6 +37,8 @@ pub mod eku {
     pub const IPSEC_IKE: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.17");
     /// Signer of CMP messages for an authority (RFC 6402, RFC 9810).
     pub const CMC_CA: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.27");
+    /// Registration authority that answers for an authority (RFC 6402).
+    pub const CMC_RA: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.28");
     /// SSH client (RFC 6187).
     pub const SSH_CLIENT: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.21");
     /// Document signing (RFC 9336).

@@ -97,13 +97,16 @@ pub enum Profile {
     OcspSigner(CaKind),
     /// Whoever signs CMP answers (RFC 9810, section 4.5).
     CmpSigner,
+    /// The registration authority that SCEP messages are encrypted to, and that signs answers (RFC 8894, section 2.1.2): an
+    /// RSA key, as the protocol has no other.
+    ScepAuthority,
     /// Whoever signs the transcript of a ceremony: certified by the root, with a key of that day.
     CeremonySigner,
 }
 
 impl Profile {
     /// Every profile, for tests and listings.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Root,
         Self::IssuingCa(CaKind::Users),
         Self::IssuingCa(CaKind::Devices),
@@ -126,6 +129,7 @@ impl Profile {
         Self::OcspSigner(CaKind::Devices),
         Self::OcspSigner(CaKind::Services),
         Self::CmpSigner,
+        Self::ScepAuthority,
         Self::CeremonySigner,
     ];
 
@@ -148,6 +152,7 @@ impl Profile {
             | Self::ServiceSigner
             | Self::TrustBundleSigner
             | Self::CmpSigner
+            | Self::ScepAuthority
             | Self::ServiceRecipient => Some(CaKind::Services),
             Self::OcspSigner(kind) => Some(kind),
         }
@@ -191,7 +196,11 @@ impl Profile {
             | Self::ServiceSigner
             | Self::TrustBundleSigner
             | Self::CeremonySigner => DigitalSignature | NonRepudiation,
-            Self::Server | Self::NetworkServer | Self::Gateway | Self::VpnDevice
+            Self::Server
+            | Self::NetworkServer
+            | Self::Gateway
+            | Self::VpnDevice
+            | Self::ScepAuthority
                 if key.is_rsa() =>
             {
                 DigitalSignature | KeyEncipherment
@@ -204,7 +213,7 @@ impl Profile {
             | Self::CmpSigner => DigitalSignature.into(),
             Self::ServiceRecipient if key.is_rsa() => KeyEncipherment.into(),
             Self::ServiceRecipient if key.is_ecdh() => KeyAgreement.into(),
-            Self::ServiceRecipient => return None,
+            Self::ServiceRecipient | Self::ScepAuthority => return None,
         };
         Some(KeyUsage(usages))
     }
@@ -238,6 +247,7 @@ impl Profile {
             Self::Gateway => vec![eku::SERVER_AUTH, eku::CLIENT_AUTH],
             Self::OcspSigner(_) => vec![eku::OCSP_SIGNING],
             Self::CmpSigner => vec![eku::CMC_CA],
+            Self::ScepAuthority => vec![eku::CMC_RA],
             Self::CeremonySigner => vec![eku::DOCUMENT_SIGNING],
             Self::ServiceSigner => vec![eku::EMAIL_PROTECTION, eku::RECEIPT_SIGNING],
             Self::TrustBundleSigner => vec![eku::EMAIL_PROTECTION, eku::TRUST_BUNDLE_SIGNING],
@@ -264,6 +274,7 @@ impl fmt::Display for Profile {
             Self::Gateway => f.write_str("gateway"),
             Self::OcspSigner(kind) => write!(f, "{kind} OCSP signer"),
             Self::CmpSigner => f.write_str("CMP signer"),
+            Self::ScepAuthority => f.write_str("SCEP authority"),
             Self::CeremonySigner => f.write_str("ceremony signer"),
             Self::ServiceSigner => f.write_str("service signer"),
             Self::TrustBundleSigner => f.write_str("trust bundle signer"),
@@ -362,10 +373,10 @@ mod tests {
         for profile in Profile::ALL {
             for key in KeyAlgorithm::ALL {
                 let Some(usage) = profile.key_usage(key) else {
-                    assert_eq!(
-                        (profile, key),
-                        (Profile::ServiceRecipient, KeyAlgorithm::Ed25519)
-                    );
+                    let rsa_only = profile == Profile::ScepAuthority && !key.is_rsa();
+                    let signs_only =
+                        (profile, key) == (Profile::ServiceRecipient, KeyAlgorithm::Ed25519);
+                    assert!(rsa_only || signs_only, "{profile} {key}");
                     continue;
                 };
                 assert!(key.is_rsa() || !usage.key_encipherment(), "{profile} {key}");

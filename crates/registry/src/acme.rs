@@ -23,6 +23,7 @@ mod http;
 mod nonces;
 mod refusal;
 mod renew;
+mod renewal_info;
 mod revoke;
 mod serve;
 mod state;

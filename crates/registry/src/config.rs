@@ -77,6 +77,7 @@ impl Lifetimes {
             | Profile::ServiceSigner
             | Profile::TrustBundleSigner
             | Profile::CmpSigner
+            | Profile::ScepAuthority
             | Profile::ServiceRecipient => self.service,
             Profile::OcspSigner(_) => self.ocsp_signer,
             // Not issued here: ceremonies have a time of their own.
@@ -136,6 +137,8 @@ pub struct Config {
     /// Whether CMP is spoken: [`Registry::cmp_response`](crate::Registry::cmp_response) answers, and invitations may keep
     /// their secret for it. Off unless it is switched on.
     pub cmp: bool,
+    /// Whether SCEP is spoken: [`Registry::scep_response`](crate::Registry::scep_response) answers. Off unless it is switched on.
+    pub scep: bool,
     /// Whether ACME is spoken, and servers may be invited. Off unless it is switched on.
     pub acme: bool,
     /// Whether acts need approvals, and how many.
@@ -167,6 +170,7 @@ impl Config {
             disk: durable::real(),
             renewal_grace: RENEWAL_GRACE,
             cmp: false,
+            scep: false,
             acme: false,
             registration: Registration::default(),
             highest_user_clearance: Clearance::TopSecret,

@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 
 use crate::ceremony::CeremonyError;
 use crate::holders::{HolderRefused, HolderState};
-use crate::{AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, RequestError};
+use crate::{AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, RequestError, ScepRefusal};
 
 /// Why the registry could not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -319,6 +319,9 @@ pub enum EnrolError {
     /// The CMP message is not taken.
     #[error(transparent)]
     Cmp(#[from] CmpRefusal),
+    /// The SCEP message is not taken.
+    #[error(transparent)]
+    Scep(#[from] ScepRefusal),
     /// The ACME request is not taken.
     #[error(transparent)]
     Acme(#[from] AcmeRefusal),
@@ -453,6 +456,7 @@ impl EnrolError {
             Self::Holder(refused) => refused.code(),
             Self::TooManyRenewals { .. } => "too-many-renewals",
             Self::Cmp(refusal) => refusal.code(),
+            Self::Scep(refusal) => refusal.code(),
             Self::Acme(refusal) => refusal.code(),
             Self::Registry(_) => "registry-failed",
         }

@@ -369,6 +369,7 @@ fn enrol_refusal(e: &EnrolError) -> Response {
         | EnrolError::ServerKey(_)
         | EnrolError::Cmp(_)
         | EnrolError::Acme(_)
+        | EnrolError::Scep(_)
         | EnrolError::KeyEncryption => StatusCode::BAD_REQUEST,
         EnrolError::NoCertificate
         | EnrolError::BadCertificate(_)

@@ -392,6 +392,7 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
         | Profile::ServiceRecipient
         | Profile::OcspSigner(_)
         | Profile::CmpSigner
+        | Profile::ScepAuthority
         | Profile::CeremonySigner => None,
     }
 }

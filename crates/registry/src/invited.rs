@@ -21,7 +21,7 @@ use crate::error::noun;
 use crate::invitations::{self, Stored};
 use crate::issue::{Invited, Origin};
 use crate::orders::{self, ServerOrder};
-use crate::requests::ENROL;
+use crate::requests::{ENROL, forget_step_in};
 use crate::signing::Signing;
 use crate::{
     ATTEMPTS, AdmissionError, Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry,
@@ -261,8 +261,10 @@ impl Registry {
             .issue_invited(invitation, subject, csr, spki, order, now)
             .await;
         match &outcome {
+            // What is issued has forgotten it.
+            Ok(_) => {}
             Err(e) if e.is_uncertain() => {}
-            _ => self.forget_step(id).await?,
+            Err(_) => self.forget_step(id).await?,
         }
         drop(turn);
         outcome
@@ -302,6 +304,8 @@ impl Registry {
             }
             let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
             if let Some(issued) = issued.await? {
+                // With the certificate: a site that is killed after it must not say that there is none.
+                forget_step_in(&mut tx, id).await?;
                 invitations::mark_used(&mut tx, id, spki, &issued.serial).await?;
                 if let Some(of_server) = of_server {
                     orders::fulfil(&mut tx, of_server, &issued.serial).await?;

@@ -82,6 +82,7 @@ mod orders;
 mod records;
 mod requests;
 mod revoke;
+pub mod scep;
 mod schema;
 mod sealing;
 mod signing;
@@ -112,6 +113,7 @@ use crate::acme::Acme;
 use crate::cmp::Cmp;
 use crate::lists::Lists;
 use crate::ocsp::Ocsp;
+use crate::scep::Scep;
 use crate::validated::ValidatedPaths;
 
 pub use self::acme::{AcmeRefusal, binding_key};
@@ -139,6 +141,7 @@ pub use self::requests::{
     Wanted, invited_profile, profile,
 };
 pub use self::revoke::Revoked;
+pub use self::scep::ScepRefusal;
 pub use self::warrant::{Approvals, Registration, Warrant};
 
 /// The registration and certification authority. Cheap to clone; clones are one registry.
@@ -186,7 +189,9 @@ struct Inner {
     status: StatusCache,
     ocsp: Ocsp,
     cmp: Cmp,
+    scep: Scep,
     acme: Acme,
+    known_names: std::sync::Mutex<names::KnownNames>,
     lists: Lists,
     /// Held while a step of a request is made.
     request_turn: tokio::sync::Mutex<()>,
@@ -383,7 +388,9 @@ impl Registry {
                 status,
                 ocsp: Ocsp::default(),
                 cmp,
+                scep: Scep::default(),
                 acme,
+                known_names: std::sync::Mutex::default(),
                 lists: Lists::default(),
                 request_turn: tokio::sync::Mutex::default(),
                 overdue: std::sync::atomic::AtomicI64::default(),

@@ -1,7 +1,7 @@
 //! Names of servers of the network: no two have one in common, nor with the site's own servers or its gateways, in whose
 //! place they could answer otherwise.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pki::cert;
 use pki::clearance::Clearance;
@@ -89,11 +89,23 @@ pub(crate) async fn check_free(
     Ok(())
 }
 
+/// Names in certificates that were looked at, by profile. Certificates are never deleted, so each is read once in the life of
+/// the process: what an order costs does not grow with what was ever issued.
+#[derive(Default)]
+pub(crate) struct KnownNames {
+    /// The last row that was looked at.
+    upto: i64,
+    of: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Profiles whose names are kept apart.
+const APART: [Profile; 2] = [Profile::Server, Profile::Gateway];
+
 impl Registry {
     /// Refuses names of the site's own servers and of gateways.
     pub(crate) async fn check_not_of_site(&self, names: &[String]) -> Result<(), RegistryError> {
-        let taken = self.names_of(&[Profile::Server, Profile::Gateway]).await?;
-        match names.iter().find(|name| taken.contains(*name)) {
+        self.learn_names().await?;
+        match self.first_known(&APART, names.iter().cloned()) {
             Some(name) => {
                 let why = format!("{name} is a name of the site's own servers or gateways");
                 Err(RegistryError::ServerNames(why))
@@ -108,38 +120,78 @@ impl Registry {
         &self,
         names: &[AltName],
     ) -> Result<Option<String>, RegistryError> {
-        let mut taken = self.names_of(&[Profile::Server]).await?;
+        self.learn_names().await?;
+        let names: Vec<String> = names.iter().map(spelled).collect();
+        if let Some(name) = self.first_known(&[Profile::Server], names.iter().cloned()) {
+            return Ok(Some(name));
+        }
         let invited: Vec<String> =
             sqlx::query_scalar("SELECT names FROM invitations WHERE names IS NOT NULL")
                 .fetch_all(self.inner.sql.read())
                 .await?;
-        let invited = invited
+        let invited: BTreeSet<&str> = invited
             .iter()
-            .flat_map(|names| names.split_ascii_whitespace());
-        taken.extend(invited.map(str::to_owned));
-        let mut names = names.iter().map(spelled);
-        Ok(names.find(|name| name.contains('*') || taken.contains(name)))
+            .flat_map(|names| names.split_ascii_whitespace())
+            .collect();
+        let mut names = names.into_iter();
+        Ok(names.find(|name| name.contains('*') || invited.contains(name.as_str())))
     }
 
-    /// The names in all certificates of these profiles.
-    async fn names_of(&self, profiles: &[Profile]) -> Result<BTreeSet<String>, RegistryError> {
+    /// Reads the names in certificates that were issued since the last time.
+    async fn learn_names(&self) -> Result<(), RegistryError> {
         let corrupt = || RegistryError::Corrupt("certificate");
-        let mut taken = BTreeSet::new();
-        for profile in profiles {
-            let certificates: Vec<Vec<u8>> = sqlx::query_scalar(
-                "SELECT certificate FROM issued WHERE authority = ? AND profile = ?",
-            )
-            .bind(CaKind::Services.name())
-            .bind(profile.to_string())
-            .fetch_all(self.inner.sql.read())
+        let upto = self.known_names().upto;
+        let readers = self.inner.sql.read();
+        // Rows of other kinds count as well, so that they are not looked at again.
+        let last: Option<i64> = sqlx::query_scalar("SELECT max(rowid) FROM issued")
+            .fetch_one(readers)
             .await?;
-            for der in certificates {
-                let server = cert::from_der(&der).map_err(|_| corrupt())?;
-                let names = cert::alt_names(&server).map_err(|_| corrupt())?;
-                taken.extend(names.iter().map(spelled));
-            }
+        let last = last.unwrap_or_default();
+        let [server, gateway] = APART.map(|profile| profile.to_string());
+        // By rows, and not by the index of the authority, which has all that were looked at before.
+        let rows: Vec<(String, Vec<u8>)> = sqlx::query_as(
+            "SELECT profile, certificate FROM issued
+             WHERE rowid > ? AND rowid <= ? AND +authority = ? AND profile IN (?, ?)",
+        )
+        .bind(upto)
+        .bind(last)
+        .bind(CaKind::Services.name())
+        .bind(server)
+        .bind(gateway)
+        .fetch_all(readers)
+        .await?;
+        let mut found = Vec::new();
+        for (profile, der) in rows {
+            let server = cert::from_der(&der).map_err(|_| corrupt())?;
+            let names = cert::alt_names(&server).map_err(|_| corrupt())?;
+            found.push((profile, names));
         }
-        Ok(taken)
+        let mut known = self.known_names();
+        for (profile, names) in found {
+            let of = known.of.entry(profile).or_default();
+            of.extend(names.iter().map(spelled));
+        }
+        known.upto = known.upto.max(last);
+        Ok(())
+    }
+
+    /// The first of the names that a certificate of one of these profiles has.
+    fn first_known(
+        &self,
+        profiles: &[Profile],
+        mut names: impl Iterator<Item = String>,
+    ) -> Option<String> {
+        let known = self.known_names();
+        let of = |profile: &Profile| known.of.get(&profile.to_string());
+        let of: Vec<&BTreeSet<String>> = profiles.iter().filter_map(of).collect();
+        names.find(|name| of.iter().any(|known| known.contains(name)))
+    }
+
+    fn known_names(&self) -> std::sync::MutexGuard<'_, KnownNames> {
+        let known = &self.inner.known_names;
+        known
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -147,6 +147,39 @@ fn oaep_decrypts_what_was_encrypted_and_nothing_else() {
     ));
 }
 
+#[test]
+fn pkcs1_unwraps_keys_of_the_wanted_length_and_gives_random_ones_for_the_rest() {
+    let key = PrivateKey::generate(KeyAlgorithm::Rsa2048).unwrap();
+    let public = rsa::PublicEncryptingKey::from_der(key.public_spki_der()).unwrap();
+    let public = rsa::Pkcs1PublicEncryptingKey::new(public).unwrap();
+    let wrapped = |content: &[u8]| {
+        let mut ciphertext = vec![0; public.ciphertext_size()];
+        public.encrypt(content, &mut ciphertext).unwrap().to_vec()
+    };
+    let right = wrapped(&[7; 32]);
+    assert_eq!(&**key.rsa_pkcs1_unwrap(&right, 32).unwrap(), [7; 32]);
+    let mut changed = right.clone();
+    changed[9] ^= 1;
+    for (ciphertext, len) in [
+        (&right, 16),
+        (&changed, 32),
+        (&wrapped(&[7; 31]), 32),
+        (&wrapped(&[]), 32),
+        (&vec![0; 256], 32),
+        (&vec![0xff; 256], 32),
+        (&vec![1; 255], 32),
+        (&Vec::new(), 32),
+    ] {
+        let one = key.rsa_pkcs1_unwrap(ciphertext, len).unwrap();
+        let two = key.rsa_pkcs1_unwrap(ciphertext, len).unwrap();
+        assert_eq!((one.len(), two.len()), (len, len));
+        assert_ne!(one, two);
+    }
+    let other = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+    let refused = other.rsa_pkcs1_unwrap(&right, 32);
+    assert!(matches!(refused, Err(KeyError::WrongKeyType { .. })));
+}
+
 proptest! {
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {

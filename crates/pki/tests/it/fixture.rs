@@ -83,6 +83,10 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             common_name: "CMP signer".into(),
             ..base
         },
+        Profile::ScepAuthority => Subject {
+            common_name: "SCEP authority".into(),
+            ..base
+        },
         Profile::ServiceRecipient => Subject {
             common_name: "centre intake".into(),
             ..base
@@ -107,7 +111,8 @@ pub(crate) fn request(profile: Profile, key: &PrivateKey) -> CertificateRequest 
         | Profile::NetworkServer
         | Profile::Gateway
         | Profile::OcspSigner(_)
-        | Profile::CmpSigner => None,
+        | Profile::CmpSigner
+        | Profile::ScepAuthority => None,
         _ => Some(Clearance::Secret),
     };
     if matches!(

@@ -81,7 +81,7 @@ fn no_profile_has_a_finding() {
             }
         }
     }
-    assert_eq!(files.len(), 6 + (6 * 18 - 1) + 5 * 18);
+    assert_eq!(files.len(), 6 + (6 * 19 - 4) + 5 * 18);
     lint("lint_pkix_cert", &[], &files);
 }
 

@@ -53,6 +53,8 @@ fn feed(bytes: &[u8]) {
     let trust = &samples().trust;
     let _ = pki::cert::from_der(bytes);
     let _ = pki::csr::parse_and_verify(bytes);
+    let _ = pki::csr::claims(bytes);
+    let _ = pki::scep::Message::parse(bytes);
     let _ = pki::crl::parse(bytes);
     let _ = trust.accept_crl(bytes, NOW);
     let _ = pki::pkcs7::parse_certs_only(bytes);
@@ -107,6 +109,14 @@ fn empty_and_oversized_inputs_have_their_own_errors() {
     assert!(matches!(
         pki::csr::parse_and_verify(&vec![0; 20_000]),
         Err(pki::csr::CsrError::TooLong)
+    ));
+    assert!(matches!(
+        pki::csr::claims(&vec![0; 20_000]),
+        Err(pki::csr::CsrError::TooLong)
+    ));
+    assert!(matches!(
+        pki::scep::Message::parse(&vec![0; 30_000]),
+        Err(pki::scep::MessageError::TooLong)
     ));
     assert!(matches!(
         pki::pkcs7::parse_certs_only(&vec![0; 300_000]),

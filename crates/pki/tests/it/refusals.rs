@@ -464,9 +464,13 @@ fn authority_without_a_kind_is_refused() {
 #[test]
 fn authorities_issue_only_what_they_are_for() {
     let world = World::new();
-    let key = key(KeyAlgorithm::EcdsaP256, 9);
     for authority in [&world.root, &world.users, &world.devices, &world.services] {
         for profile in Profile::ALL {
+            let algorithm = match profile.key_usage(KeyAlgorithm::EcdsaP256) {
+                Some(_) => KeyAlgorithm::EcdsaP256,
+                None => KeyAlgorithm::Rsa2048,
+            };
+            let key = key(algorithm, 9);
             let right = match (authority.kind(), profile) {
                 (_, Profile::Root) => false,
                 (None, profile) => profile.issued_by().is_none(),

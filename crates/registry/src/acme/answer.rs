@@ -8,6 +8,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::accounts::Account;
 use super::refusal::Problem;
+use super::renewal_info::Window;
 use crate::orders::ServerOrder;
 
 /// The last part of types of errors (RFC 8555, section 6.7).
@@ -74,6 +75,7 @@ pub(super) fn directory(base: Base<'_>) -> Value {
         "newOrder": at("new-order"),
         "revokeCert": at("revoke-cert"),
         "keyChange": at("key-change"),
+        "renewalInfo": at("renewal-info"),
         "meta": { "externalAccountRequired": true },
     })
 }
@@ -148,6 +150,12 @@ pub(super) fn problem(problem: &Problem) -> Value {
         fields.insert("algorithms".to_owned(), algorithms.to_vec().into());
     }
     value
+}
+
+/// RFC 9773, section 4.2.
+pub(super) fn renewal_info(window: Window) -> Value {
+    let (start, end) = (window.start.unix_timestamp(), window.end.unix_timestamp());
+    json!({ "suggestedWindow": { "start": instant(start), "end": instant(end) } })
 }
 
 fn instant(at: i64) -> String {

@@ -23,6 +23,9 @@ const JOSE: &str = "application/jose+json";
 const PROBLEM: &str = "application/problem+json";
 const PEM: &str = "application/pem-certificate-chain";
 const REPLAY_NONCE: HeaderName = HeaderName::from_static("replay-nonce");
+/// Seconds after which clients ask for the time of renewal again (RFC 9773, section 4.3): a certificate that is revoked is
+/// replaced by its server in half a day.
+const ASK_AGAIN: u32 = 6 * 3600;
 /// Longest name of a host with port that is read, in bytes.
 const MAX_HOST: usize = 270;
 
@@ -46,6 +49,7 @@ pub fn router(registry: Registry, clock: Clock, hosts: Vec<String>) -> Router {
     Router::new()
         .route("/acme/directory", get(directory))
         .route("/acme/new-nonce", get(nonce).head(nonce))
+        .route("/acme/renewal-info/{id}", get(renewal_info))
         .route("/acme/{*resource}", post(request).fallback(only_post))
         .layer(DefaultBodyLimit::max(MAX_REQUEST))
         .with_state(served)
@@ -99,6 +103,33 @@ async fn directory(State(served): State<Served>, headers: HeaderMap) -> Response
             &answer::directory(Base(&base)),
         ),
         None => misdirected(),
+    }
+}
+
+/// Without a signature, as what it tells is in the certificate or on the lists.
+async fn renewal_info(
+    State(served): State<Served>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if served.base(&headers).is_none() {
+        return misdirected();
+    }
+    match served.registry.renewal_window(&id).await {
+        Ok(Some(window)) => {
+            let value = answer::renewal_info(window);
+            let mut response = json(StatusCode::OK, "application/json", &value);
+            let seconds = HeaderValue::from(ASK_AGAIN);
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+            response
+        }
+        Ok(None) => refusal(AcmeRefusal::Unknown("certificate")),
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(error, "no renewal information");
+            let text = "registry failed".to_owned();
+            malformed(StatusCode::INTERNAL_SERVER_ERROR, text)
+        }
     }
 }
 

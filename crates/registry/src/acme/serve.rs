@@ -136,12 +136,14 @@ impl Registry {
         }
         match (request.key(), &call.resource) {
             (SigningKey::Jwk(key), Resource::NewAccount) => {
-                self.acme_take(&request, key, User::Stranger)?;
+                request.verify(key).map_err(AcmeRefusal::from)?;
+                self.acme_take(&request, User::Stranger)?;
                 self.serve_new_account(call, &request, key, about, now)
                     .await
             }
             (SigningKey::Jwk(key), Resource::RevokeCert) => {
-                self.acme_take(&request, key, User::Stranger)?;
+                request.verify(key).map_err(AcmeRefusal::from)?;
+                self.acme_take(&request, User::Stranger)?;
                 self.serve_revocation(&request, By::Key(key), now).await
             }
             (SigningKey::Jwk(_), _) => Err(AcmeRefusal::AccountNeeded.into()),
@@ -155,10 +157,8 @@ impl Registry {
         }
     }
 
-    /// Verifies signature and nonce.
-    fn acme_take(&self, request: &SignedRequest, key: &Jwk, user: User) -> Result<(), EnrolError> {
-        // The signature first: what nobody signed uses up no nonce.
-        request.verify(key).map_err(AcmeRefusal::from)?;
+    /// Uses the nonce of a request up, whose signature was verified: what nobody signed uses up none.
+    fn acme_take(&self, request: &SignedRequest, user: User) -> Result<(), EnrolError> {
         let mut nonces = self.inner.acme.on()?.nonces();
         match nonces.take(request.nonce(), user, Instant::now()) {
             true => Ok(()),
@@ -180,14 +180,16 @@ impl Registry {
             false => None,
         };
         let account = account.ok_or(AcmeRefusal::NoAccount)?;
-        self.acme_take(request, &account.key, User::Account)?;
+        request.verify(&account.key).map_err(AcmeRefusal::from)?;
         let noted = {
             let mut requests = self.inner.acme.on()?.requests();
             requests.note(&account.id, Instant::now())
         };
+        // Before its nonce is used up: whoever asks too often takes no room from other accounts.
         if noted.is_none() {
             return Err(AcmeRefusal::TooManyRequests.into());
         }
+        self.acme_take(request, User::Account)?;
         match account.state.as_str() {
             "valid" => Ok(account),
             _ => Err(AcmeRefusal::AccountEnded(account.state).into()),

@@ -126,7 +126,7 @@ pub(super) fn failure(error: &EnrolError) -> FailureInfo {
         EnrolError::TooManyAttempts(_) | EnrolError::TooManyRenewals { .. } => {
             FailureInfo::SystemUnavail
         }
-        EnrolError::Acme(_) => FailureInfo::BadRequest,
+        EnrolError::Acme(_) | EnrolError::Scep(_) => FailureInfo::BadRequest,
         EnrolError::Registry(_) => FailureInfo::SystemFailure,
     }
 }

@@ -205,6 +205,7 @@ fn comes_by(origin: OriginKind, profile: &str) -> bool {
                 Profile::ServiceSigner,
                 Profile::TrustBundleSigner,
                 Profile::CmpSigner,
+                Profile::ScepAuthority,
                 Profile::ServiceRecipient,
             ];
             let signers = CaKind::ALL.map(Profile::OcspSigner);

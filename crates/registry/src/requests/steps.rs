@@ -3,7 +3,7 @@
 use access::Principal;
 use approval::{Request, RequestId, Transition};
 use audit::{Actor, Event, Outcome};
-use store::sqlx;
+use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::MutexGuard;
 
@@ -244,10 +244,7 @@ impl Registry {
 
     pub(crate) async fn forget_step(&self, id: &str) -> Result<(), RequestError> {
         let mut tx = self.inner.sql.write().await?;
-        sqlx::query("DELETE FROM request_steps WHERE request = ?")
-            .bind(id)
-            .execute(&mut *tx)
-            .await?;
+        forget_step_in(&mut tx, id).await?;
         tx.commit().await?;
         Ok(())
     }
@@ -295,6 +292,18 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+/// Forgets a step inside of the transaction in which it takes effect.
+pub(crate) async fn forget_step_in(
+    tx: &mut Transaction<'static, Sqlite>,
+    id: &str,
+) -> Result<(), RegistryError> {
+    sqlx::query("DELETE FROM request_steps WHERE request = ?")
+        .bind(id)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
 }
 
 /// Says, of a step that was interrupted, what of it may have taken effect. All but the change of a person, which the

@@ -8,13 +8,15 @@ use pki::name::{AltName, Subject};
 use pki::path::Purpose;
 use pki::profile::CaKind;
 use serde_json::{Value, json};
-use time::Duration;
+use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime};
 
 use crate::acme_client::{
-    Client, acme_world, at, binding, count, csr_for, events, invite, jwk, last_code, secret, signed,
+    Answer, Client, acme_world, at, binding, count, csr_for, events, execute, get, invite, jwk,
+    last_code, secret, send, signed,
 };
 use crate::completeness::{book, unordered_gaps};
-use crate::fixture::{NOW, key};
+use crate::fixture::{NOW, key, registrar};
 
 const WEB: &str = "web-1.police.example";
 const ALIAS: &str = "intranet.police.example";
@@ -123,6 +125,73 @@ async fn server_enrols_renews_and_revokes_by_its_account() {
         .unwrap();
     assert_eq!(listed.revoked.unwrap().reason, "key-compromise");
     // The log alone shows that each has the invitation's names.
+    let found = unordered_gaps(&world.registry, &events(&world), &book(&world.folder).await);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn time_of_renewal_is_told_of_servers_certificates_and_is_past_for_revoked_ones() {
+    let world = acme_world().await;
+    let client = Client::enrolled(&world.registry, &invite(&world, &[WEB], 1).await).await;
+    let issued = chain(&client.certificate(&[WEB], &key()).await.unwrap());
+    let id = |certificate: &pki::Certificate, authority: Option<&[u8]>| {
+        let own = pki::cert::authority_key_id(certificate).unwrap();
+        let number = certificate.tbs_certificate.serial_number.as_bytes();
+        let authority = authority.unwrap_or(&own);
+        format!("{}.{}", to_base64url(authority), to_base64url(number))
+    };
+    let ask = async |id: &str| {
+        let path = format!("/acme/renewal-info/{id}");
+        send(&client.router, get(&path)).await
+    };
+    let mine = id(issued.leaf(), None);
+    let told = ask(&mine).await.ok();
+    assert_eq!(told.header("retry-after"), "21600");
+    let instant = |answer: &Answer, name: &str| {
+        let text = answer.json()["suggestedWindow"][name]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        OffsetDateTime::parse(&text, &Rfc3339).unwrap()
+    };
+    let end = issued.leaf().tbs_certificate.validity.not_after;
+    let end = OffsetDateTime::from(end.to_system_time());
+    assert!(NOW < instant(&told, "start") && instant(&told, "start") < instant(&told, "end"));
+    assert!(instant(&told, "end") < end);
+    let site = vec![AltName::Dns("portal.example".to_owned())];
+    let site = world
+        .registry
+        .issue_server(site, key().spki(), registrar(), NOW)
+        .await
+        .unwrap();
+    let [first, _] = mine.split('.').collect::<Vec<_>>().try_into().unwrap();
+    for other in [
+        id(issued.leaf(), Some(&[7; 20])),
+        id(site.chain.leaf(), None),
+        format!("{first}.AQ"),
+        format!("{first}.="),
+        first.to_owned(),
+        "A".repeat(65),
+    ] {
+        assert_eq!(ask(&other).await.status.as_u16(), 404, "{other}");
+    }
+    let revoke = json!({ "certificate": to_base64url(&pki::cert::to_der(issued.leaf()).unwrap()) });
+    client.post(&at("revoke-cert"), &revoke).await.ok();
+    let told = ask(&mine).await.ok();
+    assert!(instant(&told, "end") <= NOW);
+}
+
+/// Else a site that is killed between the two would say of a certificate that there is none.
+#[tokio::test]
+async fn step_of_a_first_certificate_ends_in_the_transaction_that_issues_it() {
+    let world = acme_world().await;
+    let client = Client::enrolled(&world.registry, &invite(&world, &[WEB], 1).await).await;
+    let trigger = "CREATE TRIGGER waiting AFTER UPDATE OF used_serial ON invitations
+         WHEN EXISTS (SELECT 1 FROM request_steps WHERE request = NEW.id)
+         BEGIN SELECT RAISE(ABORT, 'the step waits still'); END";
+    execute(&world, trigger).await;
+    client.certificate(&[WEB], &key()).await.unwrap();
+    assert_eq!(count(&world, "request_steps").await, 0);
     let found = unordered_gaps(&world.registry, &events(&world), &book(&world.folder).await);
     assert_eq!(found, Vec::<String>::new());
 }

@@ -294,6 +294,13 @@ pub(crate) fn last_code(world: &World) -> String {
         .to_owned()
 }
 
+/// Changes the registry's database behind its back.
+pub(crate) async fn execute(world: &World, statement: &'static str) {
+    let file = SqliteConnectOptions::new().filename(world.folder.path().join("registry.sqlite"));
+    let mut sql = SqliteConnection::connect_with(&file).await.unwrap();
+    sqlx::query(statement).execute(&mut sql).await.unwrap();
+}
+
 /// Rows of a table of the registry.
 pub(crate) async fn count(world: &World, table: &str) -> i64 {
     let file = SqliteConnectOptions::new().filename(world.folder.path().join("registry.sqlite"));

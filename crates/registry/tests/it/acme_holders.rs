@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use time::Duration;
 
 use crate::acme_client::{
-    Client, acme_config, acme_world, at, count, csr_for, invite, jwk, last_code, secret, server,
-    signed, try_invite,
+    Client, acme_config, acme_world, at, count, csr_for, execute, invite, jwk, last_code, secret,
+    server, signed, try_invite,
 };
 use crate::fixture::{Broken, NOW, SECRETS, World, an_order, key, registrar};
 
@@ -322,6 +322,13 @@ async fn floods_of_orders_requests_and_renewals_have_their_bounds() {
         }
     }
     assert_eq!(last.problem(), owned(("rateLimited", 429)));
+    // What is refused for that uses up no nonce: the memory of those is of all accounts.
+    let header = json!({ "alg": "ES256", "nonce": client.nonce().await, "url": client.kid, "kid": client.kid });
+    let again = signed(&client.key, &header, &Value::Null);
+    for _ in 0..2 {
+        let refused = client.deliver(&client.kid, &again).await;
+        assert_eq!(refused.problem(), owned(("rateLimited", 429)));
+    }
     // Nobody else is kept out by it, and nothing is recorded without end.
     let other = Client::enrolled(&world.registry, &invite(&world, &[WEB], 0).await).await;
     other.certificate(&[WEB], &key()).await.unwrap();
@@ -463,9 +470,42 @@ async fn names_of_others_are_not_given_to_a_server_nor_its_names_to_others() {
         .unwrap();
     let refused = client.certificate(&["late.example"], &key()).await;
     assert_eq!(refused, Err(owned(("rejectedIdentifier", 403))));
+    // What was issued before a restart counts after it.
+    let world = reopened(world, acme_config()).await;
+    for name in ["vpn.example", "portal.example", "late.example"] {
+        let refused = try_invite(&world, &server(&[name], 0)).await;
+        assert!(
+            matches!(refused, Err(RegistryError::ServerNames(_))),
+            "{name}"
+        );
+    }
     // The names of a server that is gone are free.
     change(&world, HolderChange::Retire).await;
     invite(&world, &["www.example"], 0).await;
+}
+
+#[tokio::test]
+async fn names_in_a_certificate_are_read_once_in_the_life_of_the_process() {
+    let world = acme_world().await;
+    let gateway = |name: &str| vec![AltName::Dns(name.to_owned())];
+    for name in ["vpn.example", "vpn-2.example"] {
+        let issued = world
+            .registry
+            .issue_gateway(gateway(name), key().spki(), an_order(), NOW);
+        issued.await.unwrap();
+        try_invite(&world, &server(&["web.example"], 0))
+            .await
+            .unwrap();
+        // What is there by now is known, and not looked at for the next order.
+        execute(&world, "UPDATE issued SET certificate = x'00'").await;
+    }
+    for name in ["vpn.example", "vpn-2.example"] {
+        let refused = try_invite(&world, &server(&[name], 0)).await;
+        assert!(matches!(refused, Err(RegistryError::ServerNames(_))));
+    }
+    let world = reopened(world, acme_config()).await;
+    let unreadable = try_invite(&world, &server(&["web.example"], 0)).await;
+    assert!(matches!(unreadable, Err(RegistryError::Corrupt(_))));
 }
 
 #[tokio::test]

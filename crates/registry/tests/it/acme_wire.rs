@@ -185,6 +185,7 @@ async fn transport_is_as_the_standard_has_it() {
         .ok()
         .json();
     assert_eq!(directory["newOrder"], at("new-order"));
+    assert_eq!(directory["renewalInfo"], at("renewal-info"));
     assert_eq!(directory["meta"]["externalAccountRequired"], true);
     let nonce = send(&client.router, get("/acme/new-nonce")).await;
     assert_eq!(
