@@ -277,6 +277,6 @@ def run(suite):
             assert way in ways, (way, ways)
         codes = {event["details"].get("code") for event in mine if event["outcome"] == "deny"}
         # Of one address ten refusals of an action are recorded in ten minutes.
-        for refused in ("wrong-code", "not-proven", "weak-key", "no-renewals-left", "certificate-superseded", "cmp-other-certificate",
+        for refused in ("wrong-code", "not-proven", "key-size", "no-renewals-left", "certificate-superseded", "cmp-other-certificate",
                         "approval-required"):
             assert refused in codes, (refused, codes)

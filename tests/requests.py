@@ -73,7 +73,7 @@ def run(suite):
         refused = cordon(*REQUEST, *new, *site.arguments(), "--log", "off", code=1).stderr
         contains(refused, "needs a certificate")
         weak = make_csr(site.folder, "weak", "/CN=x", "-newkey", "rsa:1024")
-        contains(give(*new[:5], weak, *new[6:], by="clerk", code=1).stderr, "csr-refused")
+        contains(give(*new[:5], weak, *new[6:], by="clerk", code=1).stderr, "refused (key-size)")
         forged = site.folder / "forged.csr"
         openssl("req", "-in", csr, "-outform", "DER", "-out", forged)
         content = bytearray(forged.read_bytes())

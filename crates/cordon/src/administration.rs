@@ -163,6 +163,12 @@ pub(crate) async fn install_authorities(
             "cannot install the authorities",
             "check the ceremony's folder with `cordon pki ceremony check`",
         )?;
+    // An authority that the list revokes is out from now on; certificates wait for the next start.
+    site.registry.take_root_list(now).or_hint(
+        "the root's list is installed, but not in force",
+        "restart the site",
+    )?;
+    site.credentials.announce_renewal();
     Ok(describe(&installed))
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Registration {
     pub(crate) approvers: [u8; 5],
     /// Hours for the second approval of an emergency.
     pub(crate) confirm_hours: u32,
+    /// Files with fingerprints of keys that nobody gets a certificate for.
+    pub(crate) weak_keys: Vec<PathBuf>,
 }
 
 /// Basis on which certificates and rights are given: an order or a request.
@@ -81,6 +83,7 @@ impl Default for Registration {
             approvals: Approvals::Direct,
             approvers: [1, 1, 1, 2, 2],
             confirm_hours: 24,
+            weak_keys: Vec::new(),
         }
     }
 }

@@ -42,8 +42,9 @@ pub(crate) use request::{Change, Need, Request, Whose};
 
 /// Longest request or answer; an import of some thousand people fits.
 const MAX_MESSAGE: u64 = 16 << 20;
-/// Requests under way at once; more wait for their turn in the kernel.
-const AT_ONCE: usize = 16;
+/// Requests under way at once; more wait for their turn in the kernel. Orders for certificates share the syncs of the disk
+/// with those that are under way beside them.
+const AT_ONCE: usize = 64;
 /// Longest time that a request or its answer takes on its way: who stops in the middle gives up the place.
 const ON_ITS_WAY: std::time::Duration = std::time::Duration::from_secs(30);
 /// Pause after a failed accept: without descriptors the next one fails at once, too.

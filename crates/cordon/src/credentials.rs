@@ -16,6 +16,7 @@ use pki::profile::CaKind;
 use pki::tls::ServerIdentity;
 use registry::Registry;
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
 use crate::failure::{OrHint as _, Outcome};
 use crate::keys::{KeyFolder, KeyPair, is_due, ocsp_name, validity};
@@ -48,6 +49,7 @@ pub(crate) struct Credentials {
     server: Arc<ServerIdentity>,
     centre: Keys,
     held: RwLock<Held>,
+    renewals: watch::Sender<()>,
 }
 
 impl Credentials {
@@ -105,6 +107,7 @@ impl Credentials {
             server: identity,
             centre: Keys::new(sealing, signer(receipts)),
             held: RwLock::new(held),
+            renewals: watch::Sender::new(()),
         };
         credentials.staple(registry, now).await;
         Ok(credentials)
@@ -139,6 +142,17 @@ impl Credentials {
             responses.extend(response.await.map(|response| response.der));
         }
         responses
+    }
+
+    /// Changes when cameras are to connect anew.
+    pub(crate) fn renewals(&self) -> watch::Receiver<()> {
+        self.renewals.subscribe()
+    }
+
+    /// Has cameras connect anew: with each connection they learn of revocations, and what is replaced may have been
+    /// revoked.
+    pub(crate) fn announce_renewal(&self) {
+        self.renewals.send_replace(());
     }
 
     /// Returns the identity of the listeners.

@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(60);
 /// A leaf that ends within this time was due a third of its life ago: renewing fails.
 const LEAF_MARGIN: time::Duration = time::Duration::days(30);
+/// The same for signers of OCSP responses, which live for a week and were due after two thirds of it.
+const OCSP_MARGIN: time::Duration = time::Duration::days(1);
 /// Time for people to come together, before the root's list ends.
 const ROOT_LIST_WARNING: time::Duration = time::Duration::days(60);
 /// An authority within this time of its end needs the root's key, and a person who fetches it.
@@ -31,6 +33,7 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
     // After a suspend of the machine one look is enough.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut paused_until: Option<Instant> = None;
+    let mut renewed_own = false;
     loop {
         tokio::select! {
             _ = tick.tick() => {}
@@ -47,9 +50,13 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
         }
         match site.credentials.renew(&site.registry, now).await {
             Ok(renewed) => {
-                for name in renewed {
+                for name in &renewed {
                     tracing::info!(certificate = name, "certificate renewed");
                 }
+                // After its OCSP response is there to be stapled, below, so at the next connection all of it is new.
+                renewed_own |= renewed
+                    .iter()
+                    .any(|name| ["server", "receipts"].contains(name));
             }
             Err(failure) => {
                 tracing::error!(
@@ -67,6 +74,9 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
         if let Err(error) = site.registry.refresh_crls(now).await {
             tracing::error!(%error, "revocation lists could not be renewed; trying again");
             paused_until = Some(Instant::now() + PAUSE);
+        }
+        if std::mem::take(&mut renewed_own) {
+            site.credentials.announce_renewal();
         }
     }
 }
@@ -162,10 +172,14 @@ fn assess(
     let mut health = Health::default();
     for (name, end) in certificates {
         let authority = name.ends_with("-ca");
+        let margin = match name.starts_with("ocsp-") {
+            true => OCSP_MARGIN,
+            false => LEAF_MARGIN,
+        };
         if *end < now {
             let what = format!("certificate {name} expired on {}", end.date());
             health.problems.push(what);
-        } else if *end - now < LEAF_MARGIN {
+        } else if *end - now < margin {
             let what = format!("certificate {name} expires on {}", end.date());
             health.problems.push(what);
         } else if authority && *end - now < AUTHORITY_WARNING {

@@ -80,6 +80,7 @@ impl Running {
                 bounds,
                 deadlines: PEOPLE,
                 metrics: counters.clone(),
+                anew: None,
             },
             Listener {
                 name: "intake",
@@ -89,6 +90,7 @@ impl Running {
                 bounds,
                 deadlines: DEVICES,
                 metrics: counters.clone(),
+                anew: Some(site.credentials.renewals()),
             },
             Listener {
                 name: "enrolment",
@@ -98,6 +100,7 @@ impl Running {
                 bounds,
                 deadlines: DEVICES,
                 metrics: counters.clone(),
+                anew: None,
             },
             Listener {
                 name: "metrics",
@@ -107,6 +110,7 @@ impl Running {
                 bounds,
                 deadlines: PEOPLE,
                 metrics: counters.clone(),
+                anew: None,
             },
         ];
         listeners.extend(public.map(|socket| Listener {
@@ -117,6 +121,7 @@ impl Running {
             bounds,
             deadlines: PEOPLE,
             metrics: counters,
+            anew: None,
         }));
         let mut tasks = JoinSet::new();
         for listener in listeners {

@@ -6,6 +6,7 @@
 mod algorithm;
 mod encrypted;
 mod error;
+mod listed;
 mod passphrase;
 mod roca;
 mod signer;
@@ -29,6 +30,7 @@ use zeroize::Zeroizing;
 
 pub use self::algorithm::{KeyAlgorithm, UnknownKeyAlgorithm};
 pub use self::error::KeyError;
+pub use self::listed::{KeyList, KeyListError};
 pub use self::passphrase::Passphrase;
 pub use self::signer::{AuthorityKey, Signer};
 pub use self::verify::{VerifyError, verify};

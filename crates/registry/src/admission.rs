@@ -162,6 +162,9 @@ impl Registry {
         serial: &str,
     ) -> Result<(), AdmissionError> {
         type Row = (String, Option<String>, Option<String>);
+        if self.authority_revoked(authority)?.is_some() {
+            return Err(AdmissionError::AuthorityRevoked { authority });
+        }
         let row: Option<Row> = sqlx::query_as(
             "SELECT i.holder_id, r.reason, h.state
              FROM issued i

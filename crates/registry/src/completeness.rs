@@ -23,7 +23,7 @@ use time::OffsetDateTime;
 
 use self::invited::{Offered, Offers};
 use self::recorded::Recorded;
-use crate::issue::OriginKind;
+use crate::origin::OriginKind;
 
 /// Something that the rules do not explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use pki::clearance::Clearance;
-use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, Passphrase};
+use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, KeyList, Passphrase};
 use pki::oid::ExtensionArc;
 use pki::profile::{CaKind, Profile};
 use store::ClockFloor;
@@ -35,7 +35,8 @@ pub struct Lifetimes {
     pub device: Duration,
     /// Servers and central roles.
     pub service: Duration,
-    /// Signers of OCSP responses. Nobody asks whether they are revoked, so they live for months.
+    /// Signers of OCSP responses. Nobody outside asks whether they are revoked (RFC 6960, section 4.2.2.2.1), so this is how
+    /// long others may go on trusting one whose key was stolen.
     pub ocsp_signer: Duration,
     /// OCSP responses, which are signed anew at half of it.
     pub ocsp_response: Duration,
@@ -54,7 +55,7 @@ impl Default for Lifetimes {
             user: Duration::days(365),
             device: Duration::days(365),
             service: Duration::days(365),
-            ocsp_signer: Duration::days(90),
+            ocsp_signer: Duration::days(7),
             ocsp_response: Duration::hours(12),
             crl: Duration::days(1),
             delta_crl: Duration::hours(6),
@@ -143,6 +144,8 @@ pub struct Config {
     pub acme: bool,
     /// Whether acts need approvals, and how many.
     pub registration: Registration,
+    /// Keys that nobody gets a certificate for.
+    pub weak_keys: Arc<KeyList>,
     /// Bound of the users authority, fixed when the hierarchy is created.
     pub highest_user_clearance: Clearance,
     /// Bound of the devices authority, likewise.
@@ -173,6 +176,7 @@ impl Config {
             scep: false,
             acme: false,
             registration: Registration::default(),
+            weak_keys: Arc::default(),
             highest_user_clearance: Clearance::TopSecret,
             // What a device in the field can be stolen with.
             highest_device_clearance: Clearance::Secret,

@@ -2,7 +2,6 @@
 
 use audit::{Actor, Event, Outcome};
 use pki::cert;
-use pki::crl::RevocationReason;
 use pki::csr::{self, CertificationRequest, Csr};
 use pki::name::{AltName, Subject};
 use pki::path::Identity;
@@ -15,7 +14,8 @@ use time::OffsetDateTime;
 use crate::admission::authority_of;
 use crate::codes::Grant;
 use crate::error::noun;
-use crate::issue::Origin;
+use crate::key_use::check_key;
+use crate::origin::Origin;
 use crate::signing::Signing;
 use crate::{
     AdmissionError, Admitted, EnrolError, Issued, Order, Registry, RegistryError, holders,
@@ -425,31 +425,6 @@ impl Line<'_> {
         .bind(self.profile.to_string())
         .fetch_one(&mut **tx)
         .await?)
-    }
-}
-
-/// Makes sure that a key is nobody else's than the holder's, where there is one, and not a compromised one.
-pub(crate) async fn check_key(
-    tx: &mut Transaction<'static, Sqlite>,
-    spki: &str,
-    holder: Option<(CaKind, &str)>,
-) -> Result<(), EnrolError> {
-    let (authority, name) = holder.map_or(("", ""), |(authority, name)| (authority.name(), name));
-    let taken: bool = sqlx::query_scalar(
-        "SELECT EXISTS (SELECT 1 FROM issued i WHERE i.spki_sha256 = ?1
-             AND (NOT (i.authority = ?2 AND i.holder_id = ?3) OR EXISTS (
-                 SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial
-                 AND r.reason = ?4)))",
-    )
-    .bind(spki)
-    .bind(authority)
-    .bind(name)
-    .bind(RevocationReason::KeyCompromise.name())
-    .fetch_one(&mut **tx)
-    .await?;
-    match taken {
-        true => Err(EnrolError::KeyInUse),
-        false => Ok(()),
     }
 }
 

@@ -161,12 +161,21 @@ pub enum RegistryError {
     /// The key that codes are kept under does not open one.
     #[error("an invitation's code cannot be opened")]
     Sealed,
+    /// A second holder of a key could act as the first; and nobody has one that was compromised.
+    #[error("the key has a certificate already; make another one")]
+    KeyInUse,
+    /// It is one of [`Config::weak_keys`](crate::Config).
+    #[error("{LISTED}; make another one")]
+    KeyListed,
     /// The act is not the one that was approved.
     #[error("the {0} is not what was approved")]
     NotCovered(&'static str),
     /// A step of a request failed.
     #[error(transparent)]
     Request(Box<RequestError>),
+    /// The transaction that an order shared with others, or the record of its events, failed.
+    #[error("not recorded together with other orders: {0}")]
+    Together(String),
     /// The process is shutting down.
     #[error("interrupted by shutdown")]
     Interrupted,
@@ -226,6 +235,9 @@ impl From<sqlx::Error> for RegistryError {
     }
 }
 
+/// Of a key that is refused for what others know of it.
+const LISTED: &str = "the key is on a list of keys that others can have as well, such as those of CVE-2008-0166 (Debian)";
+
 /// To whoever has not shown a right code: which part of it is wrong is not said.
 const UNKNOWN: &str = "unknown device or person, or wrong, used or expired code";
 
@@ -262,6 +274,9 @@ pub enum EnrolError {
     /// A key is certified for one holder only, and not again after it was compromised.
     #[error("the key has a certificate already; make another one")]
     KeyInUse,
+    /// It is one of [`Config::weak_keys`](crate::Config).
+    #[error("{LISTED}; make another one")]
+    KeyListed,
     /// The authority may not grant the level.
     #[error("clearance {requested} is above the authority's {allowed}")]
     AboveAuthority {
@@ -334,6 +349,8 @@ impl From<RegistryError> for EnrolError {
     fn from(e: RegistryError) -> Self {
         match e {
             RegistryError::Holder(refused) => Self::Holder(refused),
+            RegistryError::KeyInUse => Self::KeyInUse,
+            RegistryError::KeyListed => Self::KeyListed,
             RegistryError::Issue(IssueError::ClearanceAboveAuthority { requested, allowed }) => {
                 Self::AboveAuthority { requested, allowed }
             }
@@ -372,6 +389,9 @@ pub enum AdmissionError {
     /// Revoked, and the status cache does not know yet.
     #[error("certificate {serial} was revoked ({reason})")]
     Revoked { serial: String, reason: String },
+    /// The root's list names the authority that issued it, and so all that it issued.
+    #[error("the {authority} authority was revoked")]
+    AuthorityRevoked { authority: CaKind },
     /// Its successor is in use.
     #[error("certificate {serial} was superseded by a newer one of the same holder")]
     Superseded { serial: String },
@@ -391,6 +411,7 @@ impl AdmissionError {
             Self::Path(e) => e.code(),
             Self::NotIssued { .. } => "certificate-not-issued",
             Self::Revoked { .. } => "certificate-revoked",
+            Self::AuthorityRevoked { .. } => "authority-revoked",
             Self::Superseded { .. } => "certificate-superseded",
             Self::Holder(refused) => refused.code(),
             Self::Registry(_) => "registry-failed",
@@ -445,7 +466,8 @@ impl EnrolError {
             Self::ServerKey(_) => "server-key",
             Self::KeyEncryption => "key-encryption",
             Self::Csr(CsrError::NotProven(_) | CsrError::NoProof) => "not-proven",
-            Self::Csr(CsrError::Key(_)) => "weak-key",
+            Self::Csr(CsrError::Key(error)) => error.refusal_code(),
+            Self::KeyListed => "key-listed",
             Self::Csr(_) => "csr-refused",
             Self::OtherNames => "other-names",
             Self::NotNewest { .. } => "not-newest",
@@ -467,7 +489,10 @@ impl EnrolError {
         matches!(
             self,
             Self::Registry(
-                RegistryError::Audit(_) | RegistryError::Store(_) | RegistryError::Interrupted
+                RegistryError::Audit(_)
+                    | RegistryError::Store(_)
+                    | RegistryError::Together(_)
+                    | RegistryError::Interrupted
             )
         )
     }

@@ -27,7 +27,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pki::csr::MAX_CSR_LEN;
 use pki::ocsp::responder::MAX_REQUEST;
@@ -191,14 +193,35 @@ fn address(from: Option<Extension<ConnectInfo<SocketAddr>>>) -> Option<IpAddr> {
     from.map(|Extension(ConnectInfo(peer))| peer.ip())
 }
 
-async fn crl(State(est): State<Est>, Path(file): Path<String>) -> Result<Response, Refusal> {
+async fn crl(
+    State(est): State<Est>,
+    Path(file): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
     let name: CrlName = file
         .strip_suffix(".crl")
         .and_then(|name| name.parse().ok())
         .ok_or(Refusal::NotFound)?;
-    let der = est.registry.crl_for(name, (est.clock)()).await;
-    let der = der.map_err(Refusal::Lists)?.ok_or(Refusal::NotFound)?;
-    Ok(([(CONTENT_TYPE, "application/pkix-crl")], der.to_vec()).into_response())
+    let list = est.registry.crl_for(name, (est.clock)()).await;
+    let list = list.map_err(Refusal::Lists)?.ok_or(Refusal::NotFound)?;
+    let tag = format!("\"{}\"", list.tag);
+    if is_known(&headers, &tag) {
+        return Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag)]).into_response());
+    }
+    let headers = [
+        (CONTENT_TYPE, "application/pkix-crl".to_owned()),
+        (ETAG, tag),
+    ];
+    Ok((headers, list.der.to_vec()).into_response())
+}
+
+/// Whether whoever asks knows what this entity tag stands for (RFC 9110, section 13.1.2).
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let known = headers.get_all(IF_NONE_MATCH).iter();
+    known.filter_map(|known| known.to_str().ok()).any(|known| {
+        let mut tags = known.split(',').map(str::trim);
+        tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
+    })
 }
 
 /// RFC 6960, appendix A.1.
@@ -366,6 +389,7 @@ fn enrol_refusal(e: &EnrolError) -> Response {
         | EnrolError::WrongSubject { .. }
         | EnrolError::OtherNames
         | EnrolError::KeyInUse
+        | EnrolError::KeyListed
         | EnrolError::ServerKey(_)
         | EnrolError::Cmp(_)
         | EnrolError::Acme(_)

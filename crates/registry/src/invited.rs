@@ -16,11 +16,12 @@ use pki::spki::spki_sha256;
 use time::OffsetDateTime;
 
 use crate::admission::Admitted;
-use crate::enrol::{Line, check_key};
+use crate::enrol::Line;
 use crate::error::noun;
 use crate::invitations::{self, Stored};
-use crate::issue::{Invited, Origin};
+use crate::key_use::check_key;
 use crate::orders::{self, ServerOrder};
+use crate::origin::{Invited, Origin};
 use crate::requests::{ENROL, forget_step_in};
 use crate::signing::Signing;
 use crate::{

@@ -2,6 +2,7 @@
 
 use approval::Act;
 use audit::{Actor, Event, Outcome};
+use der::Encode as _;
 use pki::cert::{self, CertificateChain};
 use pki::clearance::Clearance;
 use pki::issue::{CertificateRequest, Validity};
@@ -14,113 +15,16 @@ use time::OffsetDateTime;
 use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
+use crate::batch::Joined;
+use crate::key_use;
 use crate::lists::OwnShard;
+use crate::origin::Origin;
 use crate::signing::Signing;
 use crate::{Registry, RegistryError, Warrant, holders};
 
 /// Lineage of the certificates that a device got with one-time codes; serial numbers are
 /// hexadecimal, so none of them is called like this.
 const ENROLMENT: &str = "enrolment";
-
-/// How a certificate comes about, which decides what it takes the place of.
-pub(crate) enum Origin {
-    /// Ordered, beside whatever the holder has; on an approved request or directly.
-    Order { request: Option<String> },
-    /// For a service of the site itself.
-    Own,
-    /// With a one-time code: takes the place of what earlier codes gave.
-    Enrolment,
-    /// With the code of an invitation, beside whatever the holder has.
-    Invitation(Invited),
-    /// With a certificate, whose place it takes.
-    Renewal {
-        lineage: String,
-        /// Its serial number.
-        renews: String,
-        /// Where the first of the lineage came from one.
-        invited: Option<Invited>,
-    },
-}
-
-/// The invitation that a certificate rests on.
-#[derive(Clone)]
-pub(crate) struct Invited {
-    pub(crate) id: String,
-    /// The request that approved it.
-    pub(crate) request: Option<String>,
-}
-
-impl Origin {
-    const fn kind(&self) -> OriginKind {
-        match self {
-            Self::Order { request: Some(_) } => OriginKind::Request,
-            Self::Order { request: None } => OriginKind::Order,
-            Self::Own => OriginKind::Own,
-            Self::Enrolment => OriginKind::Enrolment,
-            Self::Invitation(_) => OriginKind::Invitation,
-            Self::Renewal { .. } => OriginKind::Renewal,
-        }
-    }
-
-    /// Adds to the event of the certificate what it rests on.
-    fn explained(&self, event: Event) -> Event {
-        let (event, invited, request) = match self {
-            Self::Order { request } => (event, None, request.as_ref()),
-            Self::Own | Self::Enrolment => (event, None, None),
-            Self::Invitation(invited) => (event, Some(&invited.id), invited.request.as_ref()),
-            Self::Renewal {
-                renews, invited, ..
-            } => {
-                let event = event.with_detail("renews", renews.clone());
-                match invited {
-                    Some(invited) => (event, Some(&invited.id), invited.request.as_ref()),
-                    None => (event, None, None),
-                }
-            }
-        };
-        let event = match invited {
-            Some(id) => event.with_detail("invitation", id.clone()),
-            None => event,
-        };
-        match request {
-            Some(id) => event.with_detail("request", id.clone()),
-            None => event,
-        }
-    }
-}
-
-/// An [`Origin`] by the name that it has in events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OriginKind {
-    Request,
-    Order,
-    Own,
-    Enrolment,
-    Invitation,
-    Renewal,
-}
-
-impl OriginKind {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Request,
-        Self::Order,
-        Self::Own,
-        Self::Enrolment,
-        Self::Invitation,
-        Self::Renewal,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Order => "order",
-            Self::Own => "own",
-            Self::Enrolment => "enrolment",
-            Self::Invitation => "invitation",
-            Self::Renewal => "renewal",
-        }
-    }
-}
 
 /// What to certify. The caller answers for its truth and for the right to ask.
 #[derive(Clone, Debug)]
@@ -206,11 +110,13 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
         let actor = warrant.by().clone();
-        let request = warrant.approved().map(|approved| approved.request());
-        let origin = Origin::Order {
-            request: request.map(|request| request.id().0.clone()),
-        };
         let mut signing = Signing::default();
+        let Some(approved) = warrant.approved() else {
+            return self.issue_directly(order, actor, now).await;
+        };
+        let origin = Origin::Order {
+            request: Some(approved.request().id().0.clone()),
+        };
         loop {
             let mut tx = self.inner.sql.write().await?;
             // Nobody else writes now: of two approved requests for one key, only the first is carried out.
@@ -230,6 +136,50 @@ impl Registry {
             tx.rollback().await?;
             self.sign_outside(&mut signing, &actor, now).await?;
         }
+    }
+
+    /// Issues on a direct order. It is signed before anything is looked up, so that it needs the database once.
+    async fn issue_directly(
+        &self,
+        order: Order,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        self.inner.config.clock.check(now)?;
+        let mut signing = Signing::default();
+        let (kind, request) = self.requested(&order, &mut signing, now)?;
+        if let Err(refused) = self.check_key_list(&order.spki) {
+            let event = event(&request, kind, actor, Outcome::Deny, now);
+            self.record(event.with_reason(refused.to_string())).await?;
+            return Err(refused);
+        }
+        loop {
+            self.sign_outside(&mut signing, &actor, now).await?;
+            let joined = self.issue_together(order.clone(), actor.clone(), signing, now);
+            match joined.await? {
+                Joined::Issued(issued) => return Ok(issued),
+                Joined::Unsigned(again) => signing = *again,
+            }
+        }
+    }
+
+    /// Makes the request that an authority is to sign for an order; `signing` knows it from then on.
+    fn requested(
+        &self,
+        order: &Order,
+        signing: &mut Signing,
+        now: OffsetDateTime,
+    ) -> Result<(CaKind, CertificateRequest), RegistryError> {
+        let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
+        let authority = self.authority(kind)?;
+        let end = authority.certificate().tbs_certificate.validity.not_after;
+        let end = OffsetDateTime::from(end.to_system_time());
+        let mut request = self.complete(order, end, now);
+        let shard = self.shard_of(signing, kind)?;
+        request.crl_url = shard.map(|shard| shard.crl_url.clone());
+        request.freshest_crl_url = shard.map(|shard| shard.delta_url.clone());
+        signing.want(kind, &request);
+        Ok((kind, request))
     }
 
     /// Issues a certificate for a service of this site, which has it made for itself.
@@ -376,32 +326,51 @@ impl Registry {
         signing: &mut Signing,
         now: OffsetDateTime,
     ) -> Result<Option<Issued>, RegistryError> {
+        let prepared = self.prepare_in(tx, order, origin, actor, signing, now);
+        let Some((issued, events)) = prepared.await? else {
+            return Ok(None);
+        };
+        self.record_all(events).await?;
+        Ok(Some(issued))
+    }
+
+    /// As [`Self::issue_in`], but gives the events, which are to be recorded before the transaction is committed.
+    pub(crate) async fn prepare_in(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        order: &Order,
+        origin: &Origin,
+        actor: &Actor,
+        signing: &mut Signing,
+        now: OffsetDateTime,
+    ) -> Result<Option<(Issued, Vec<Event>)>, RegistryError> {
         self.inner.config.clock.check(now)?;
-        let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
+        let (kind, request) = self.requested(order, signing, now)?;
         let authority = self.authority(kind)?;
-        let end = authority.certificate().tbs_certificate.validity.not_after;
-        let end = OffsetDateTime::from(end.to_system_time());
-        let mut request = self.complete(order, end, now);
-        let shard = self.shard_of(signing, kind)?;
-        request.crl_url = shard.map(|shard| shard.crl_url.clone());
-        request.freshest_crl_url = shard.map(|shard| shard.delta_url.clone());
         let subject = &request.subject;
         let holder = match (kind, &subject.uid) {
             (CaKind::Users, Some(uid)) => uid.clone(),
             _ => subject.common_name.clone(),
         };
-        if let Err(e) = holders::admit_issuing(tx, order.profile, &holder, now).await {
+        let spki = spki_sha256(&order.spki).map_err(|_| KeyError::Malformed)?;
+        let admitted = match holders::admit_issuing(tx, order.profile, &holder, now).await {
+            Ok(()) => {
+                self.check_key(tx, order, origin, (&spki, kind, &holder))
+                    .await
+            }
+            refused => refused,
+        };
+        if let Err(e) = admitted {
             let event = event(&request, kind, actor.clone(), Outcome::Deny, now);
             self.record(event.with_reason(e.to_string())).await?;
             return Err(e);
         }
-        let Some(certificate) = signing.take(kind, &request) else {
+        let Some(certificate) = signing.take() else {
             return Ok(None);
         };
         let shard = signing.shard();
         let chain = CertificateChain::new(vec![certificate, authority.certificate().clone()])?;
         let serial = cert::serial_hex(chain.leaf());
-        let spki = spki_sha256(&order.spki).map_err(|_| KeyError::Malformed)?;
         let lineage = match origin {
             Origin::Order { .. } | Origin::Own => serial.clone(),
             Origin::Enrolment => ENROLMENT.to_owned(),
@@ -452,13 +421,41 @@ impl Registry {
             .with_detail("spki_sha256", spki)
             .with_detail("origin", origin.kind().name());
         events.push(origin.explained(issued_event));
-        self.record_all(events).await?;
-        Ok(Some(Issued {
+        let issued = Issued {
             chain,
             authority: kind,
             serial,
             not_after: request.validity.not_after,
-        }))
+        };
+        Ok(Some((issued, events)))
+    }
+
+    /// Whether the holder may have a certificate for the key of an order. By enrolment and invitation this was asked before,
+    /// with the words of these.
+    async fn check_key(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        order: &Order,
+        origin: &Origin,
+        (spki, kind, holder): (&str, CaKind, &str),
+    ) -> Result<(), RegistryError> {
+        self.check_key_list(&order.spki)?;
+        match origin {
+            Origin::Order { .. } => key_use::check_key(tx, spki, Some((kind, holder))).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a key of [`Config::weak_keys`](crate::Config).
+    pub(crate) fn check_key_list(
+        &self,
+        spki: &SubjectPublicKeyInfoOwned,
+    ) -> Result<(), RegistryError> {
+        let der = spki.to_der().map_err(|_| KeyError::Malformed)?;
+        match self.inner.config.weak_keys.has(&der) {
+            true => Err(RegistryError::KeyListed),
+            false => Ok(()),
+        }
     }
 
     fn complete(

@@ -62,6 +62,7 @@
 pub mod acme;
 mod admission;
 mod authorities;
+mod batch;
 pub mod ceremony;
 pub mod cmp;
 mod codes;
@@ -75,10 +76,12 @@ mod holders;
 mod invitations;
 mod invited;
 mod issue;
+mod key_use;
 mod lists;
 mod names;
 mod ocsp;
 mod orders;
+mod origin;
 mod records;
 mod requests;
 mod revoke;
@@ -110,6 +113,7 @@ use store::Sql;
 use time::OffsetDateTime;
 
 use crate::acme::Acme;
+use crate::batch::Batches;
 use crate::cmp::Cmp;
 use crate::lists::Lists;
 use crate::ocsp::Ocsp;
@@ -130,7 +134,7 @@ pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::invitations::{Invitation, Invited};
 pub use self::issue::{Issued, Order};
-pub use self::lists::{CrlName, UnknownCrl};
+pub use self::lists::{CrlName, PublishedList, UnknownCrl};
 pub use self::names::MAX_SERVER_NAMES;
 pub use self::ocsp::OcspAnswer;
 pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
@@ -193,6 +197,7 @@ struct Inner {
     acme: Acme,
     known_names: std::sync::Mutex<names::KnownNames>,
     lists: Lists,
+    batches: Batches,
     /// Held while a step of a request is made.
     request_turn: tokio::sync::Mutex<()>,
     /// Emergencies without their second approval, as last counted.
@@ -320,7 +325,8 @@ impl Registry {
     /// Installs a delivery: certificates of issuing authorities, and the
     /// root's list. Where there is no hierarchy yet, the delivery names the root, and all authorities are certified. It is recorded before anything changes.
     ///
-    /// Takes effect when the registry is opened next. Blocks for key derivation.
+    /// Certificates take effect when the registry is opened next; the list in an open one by [`Self::take_root_list`].
+    /// Blocks for key derivation.
     ///
     /// # Errors
     /// [`RegistryError::Ceremony`] if its record does not hold, [`RegistryError::NotInstalled`] if it does not fit, or
@@ -392,6 +398,7 @@ impl Registry {
                 acme,
                 known_names: std::sync::Mutex::default(),
                 lists: Lists::default(),
+                batches: Batches::default(),
                 request_turn: tokio::sync::Mutex::default(),
                 overdue: std::sync::atomic::AtomicI64::default(),
                 audit,
@@ -407,7 +414,7 @@ impl Registry {
             people: None,
             protocol: None,
         };
-        registry.load_root_crl(now)?;
+        registry.take_root_list(now)?;
         // Steps of requests that the last run began and did not end.
         registry.settle_steps(now).await?;
         registry.load_revocations().await?;
@@ -522,9 +529,11 @@ impl Registry {
 
     /// Records `events` in their order; all are durable on return.
     async fn record_all(&self, events: Vec<Event>) -> Result<(), RegistryError> {
-        if events.is_empty() {
-            return Ok(());
-        }
+        self.record_told(self.told(events)).await
+    }
+
+    /// Adds to events what this clone knows of the request that it serves.
+    fn told(&self, events: Vec<Event>) -> Vec<Event> {
         let told = |mut event: Event| {
             if let Some(address) = self.address {
                 event = event.with_detail("address", address.to_string());
@@ -537,7 +546,13 @@ impl Registry {
                 None => event,
             }
         };
-        let events: Vec<Event> = events.into_iter().map(told).collect();
+        events.into_iter().map(told).collect()
+    }
+
+    async fn record_told(&self, events: Vec<Event>) -> Result<(), RegistryError> {
+        if events.is_empty() {
+            return Ok(());
+        }
         let audit = Arc::clone(&self.inner.audit);
         self.inner
             .pool

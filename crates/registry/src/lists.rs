@@ -13,6 +13,7 @@ mod name;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use aws_lc_rs::digest;
 use pki::crl::{CrlForm, CrlRequest, CrlScope, RevokedEntry};
 use pki::file;
 use pki::profile::CaKind;
@@ -35,11 +36,34 @@ const PAUSE: Duration = Duration::minutes(1);
 
 /// A list that is published.
 struct Published {
-    der: Arc<[u8]>,
+    list: PublishedList,
     number: i64,
     this_update: OffsetDateTime,
     next_update: OffsetDateTime,
     scope: CrlScope,
+}
+
+/// A list, and what tells it from others of its name.
+#[derive(Clone, Debug)]
+pub struct PublishedList {
+    /// In DER.
+    pub der: Arc<[u8]>,
+    /// The beginning of its SHA-256 in hexadecimal digits.
+    pub tag: Arc<str>,
+}
+
+/// Octets of a hash that tell two lists of one name apart: nobody chooses their content.
+const TAG: usize = 16;
+
+impl PublishedList {
+    fn new(der: Arc<[u8]>) -> Self {
+        let hash = digest::digest(&digest::SHA256, &der);
+        let tag = hash.as_ref().get(..TAG).map(hex::encode);
+        Self {
+            der,
+            tag: tag.unwrap_or_default().into(),
+        }
+    }
 }
 
 /// The lists that are published.
@@ -149,10 +173,14 @@ impl Registry {
     /// The newest list in DER.
     #[must_use]
     pub fn crl(&self, name: CrlName) -> Option<Arc<[u8]>> {
-        self.inner.lists.with(name, |list| Arc::clone(&list.der))
+        self.published(name).map(|list| list.der)
     }
 
-    /// As [`Self::crl`]; the first list of a shard is made if a certificate names it already.
+    fn published(&self, name: CrlName) -> Option<PublishedList> {
+        self.inner.lists.with(name, |list| list.list.clone())
+    }
+
+    /// As [`Self::crl`], with the list's tag; the first list of a shard is made if a certificate names it already.
     ///
     /// # Errors
     /// [`RegistryError`]: database, file, clock.
@@ -160,8 +188,8 @@ impl Registry {
         &self,
         name: CrlName,
         now: OffsetDateTime,
-    ) -> Result<Option<Arc<[u8]>>, RegistryError> {
-        let known = self.crl(name);
+    ) -> Result<Option<PublishedList>, RegistryError> {
+        let known = self.published(name);
         let (CrlName::Shard(kind, shard) | CrlName::ShardDelta(kind, shard)) = name else {
             return Ok(known);
         };
@@ -175,7 +203,7 @@ impl Registry {
         }
         let made = self.renew_crl(kind, now).await;
         made.inspect_err(|_| self.inner.lists.set_failed_at(kind, now))?;
-        Ok(self.crl(name))
+        Ok(self.published(name))
     }
 
     /// The end of each list.
@@ -394,8 +422,12 @@ impl Registry {
         self.publish(name, der, now)
     }
 
-    /// Reads the root's list, which only the root's key could renew.
-    pub(crate) fn load_root_crl(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+    /// Puts the root's list from its file into force, which only the root's key could renew: when the registry is opened, and
+    /// after [`Self::install_authorities`].
+    ///
+    /// # Errors
+    /// [`RegistryError::Io`], or [`RegistryError::Crl`] for a list that does not verify or is older than the one in force.
+    pub fn take_root_list(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         let path = files::crl_path(&self.inner.directory, CrlName::Root);
         let der = std::fs::read(&path).map_err(|source| RegistryError::Io {
             operation: "read",
@@ -441,7 +473,7 @@ impl Registry {
             n.saturating_mul(256).saturating_add(i64::from(*byte))
         });
         let list = Published {
-            der,
+            list: PublishedList::new(der),
             number,
             this_update: verified.window.this_update,
             next_update: verified.window.next_update,

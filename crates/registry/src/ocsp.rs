@@ -173,9 +173,15 @@ impl Registry {
         // The database, not a list or cache: what another process revoked counts as well.
         let status = self.ocsp_status(kind, &request.serial_hex()).await;
         // RFC 5019, section 2.2.3: a responder says nothing of certificates that it does not know.
-        status
+        let status = status
             .map_err(|error| failed(&error))?
-            .ok_or(Refusal::Unauthorized)
+            .ok_or(Refusal::Unauthorized)?;
+        // RFC 6960, section 2.7: whoever asks about the leaf alone hears of its authority here.
+        let authority = self.authority_revoked(kind).map_err(|e| failed(&e))?;
+        Ok(status.or(authority.map(|revoked| Revocation {
+            reason: RevocationReason::CaCompromise,
+            ..revoked
+        })))
     }
 
     fn sign(

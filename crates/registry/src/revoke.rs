@@ -120,6 +120,16 @@ impl Registry {
         Ok(Some(serials))
     }
 
+    /// The revocation of an issuing authority, if the root's list names it.
+    pub(crate) fn authority_revoked(
+        &self,
+        kind: CaKind,
+    ) -> Result<Option<Revocation>, RegistryError> {
+        let tbs = &self.authority(kind)?.certificate().tbs_certificate;
+        let (issuer, serial) = (IssuerId::of(&tbs.issuer), tbs.serial_number.as_bytes());
+        Ok(self.inner.status.lookup(issuer, serial))
+    }
+
     fn issuer(&self, kind: CaKind) -> Result<IssuerId, RegistryError> {
         let certificate = self.authority(kind)?.certificate();
         Ok(IssuerId::of(&certificate.tbs_certificate.subject))

@@ -29,21 +29,21 @@ pub(crate) struct Signing {
 }
 
 impl Signing {
-    /// The certificate for this request, if it is what was signed; otherwise it is what is to be signed.
-    pub(crate) fn take(
-        &mut self,
-        kind: CaKind,
-        request: &CertificateRequest,
-    ) -> Option<Certificate> {
-        let signed = self.certificate.take();
-        let same = self
+    /// Says what is to be signed; a certificate for anything else is dropped.
+    pub(crate) fn want(&mut self, kind: CaKind, request: &CertificateRequest) {
+        let is_same = self
             .wanted
             .as_ref()
             .is_some_and(|(of, wanted)| *of == kind && wanted == request);
-        if !same {
+        if !is_same {
             self.wanted = Some((kind, request.clone()));
+            self.certificate = None;
         }
-        signed.filter(|_| same)
+    }
+
+    /// The certificate for what is wanted, if it was signed.
+    pub(crate) fn take(&mut self) -> Option<Certificate> {
+        self.certificate.take()
     }
 
     pub(crate) fn shard(&self) -> Option<&OwnShard> {

@@ -179,9 +179,10 @@ pub struct TrustConfig {
     /// Addresses of revocation lists, by plain HTTP: they are signed.
     #[serde(default)]
     pub crl_urls: Vec<String>,
-    /// Seconds between two fetches, at least 1.
-    #[serde(default = "five_minutes", deserialize_with = "pause")]
-    pub crl_refresh: Duration,
+    /// Seconds between two questions whether a list has changed, at least 1. Without it 2, where the publisher marks its lists
+    /// with entity tags (a site does), and 300 where the whole list comes each time.
+    #[serde(default, deserialize_with = "pause")]
+    pub crl_refresh: Option<Duration>,
     /// Whether a peer is refused when an authority above it has no current revocation list.
     #[serde(default)]
     pub require_crl: bool,
@@ -494,12 +495,12 @@ pub struct ChildConfig {
 }
 
 /// From a second up to a day: who asks without a pause asks too often.
-fn pause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+fn pause<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let pause = seconds(deserializer)?;
     if pause < Duration::from_secs(1) {
         return Err(serde::de::Error::custom("a pause of at least 1 second"));
     }
-    Ok(pause)
+    Ok(Some(pause))
 }
 
 fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
@@ -516,10 +517,6 @@ fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
         Addresses::One(address) => vec![address],
         Addresses::More(addresses) => addresses,
     })
-}
-
-const fn five_minutes() -> Duration {
-    Duration::from_secs(300)
 }
 
 const fn four_hours() -> Duration {
@@ -541,8 +538,9 @@ mod tests {
     #[test]
     fn revocation_lists_are_fetched_with_a_pause() {
         let of = |line: &str| toml::from_str::<TrustConfig>(&format!("anchors = []\n{line}"));
-        let pause = |line| of(line).unwrap().crl_refresh.as_secs();
-        assert_eq!((pause(""), pause("crl_refresh = 1")), (300, 1));
+        let pause = |line| of(line).unwrap().crl_refresh;
+        let second = Some(Duration::from_secs(1));
+        assert_eq!((pause(""), pause("crl_refresh = 1")), (None, second));
         for bad in ["0", "0.9", "-1", "86401"] {
             assert!(of(&format!("crl_refresh = {bad}")).is_err(), "{bad}");
         }

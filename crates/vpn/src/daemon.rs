@@ -159,12 +159,9 @@ impl ResolvedConfig {
         trust.map_or(&[], |trust| &trust.ocsp_responder)
     }
 
-    /// Returns the interval at which revocation lists are asked for.
-    pub fn crl_refresh(&self) -> Duration {
-        let trust = self.config.trust.as_ref();
-        trust.map_or(Duration::MAX, |trust| {
-            trust.crl_refresh.max(Duration::from_secs(1))
-        })
+    /// Returns the interval at which revocation lists are asked for, if the configuration says one.
+    pub fn crl_refresh(&self) -> Option<Duration> {
+        self.config.trust.as_ref()?.crl_refresh
     }
 
     /// Takes revocation lists over before the configuration is used.

@@ -62,7 +62,8 @@ Then hold a ceremony with these requests, and `cordon pki install-authorities`."
     RequestAuthorities(RequestAuthorities),
     /// Install what a ceremony made: certificates of the issuing authorities, and the root's revocation list.
     ///
-    /// The ceremony's record is checked first. Takes effect at the next start of the site.
+    /// The ceremony's record is checked first. The list takes effect at once, certificates at
+    /// the next start of the site.
     #[command(after_help = "Examples:
   cordon pki install-authorities stick/0001 --data /var/lib/cordon --root-sha256 3f0c…
   cordon pki install-authorities stick/0002 --data /var/lib/cordon")]

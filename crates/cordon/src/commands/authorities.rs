@@ -77,9 +77,15 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
         [] => "no certificates".to_owned(),
         names => format!("the certificates of {}", names.join(", ")),
     };
-    let next = if established { "restart" } else { "start" };
+    let next = match (established, names.is_empty()) {
+        (false, _) => "start the site for them to take effect",
+        (true, true) => "the list is in force",
+        (true, false) => {
+            "the list is in force; restart the site for the certificates to take effect"
+        }
+    };
     let summary = format!(
-        "installed {certified} and the root's revocation list, of ceremony {} ({})\n{next} the site for them to take effect",
+        "installed {certified} and the root's revocation list, of ceremony {} ({})\n{next}",
         value.get("ceremony").unwrap_or(&Value::Null),
         super::text(&value, "title"),
     );

@@ -91,6 +91,7 @@ pub(crate) async fn serve(args: &PageServer) -> Outcome {
                 bounds: listener::UNSHARED,
                 deadlines: listener::PEOPLE,
                 metrics: listener::Metrics::default(),
+                anew: None,
             }
             .serve(stop.clone()),
         );

@@ -378,6 +378,7 @@ pub(super) fn serve_metrics(
         bounds: listener::BOUNDS,
         deadlines: listener::PEOPLE,
         metrics: listener::Metrics::default(),
+        anew: None,
     };
     tokio::spawn(async move {
         if let Err(error) = listener.serve(stop).await {

@@ -16,6 +16,11 @@ use crate::failure::Outcome;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a failure, at most.
 const SOON: Duration = Duration::from_secs(5);
+/// Pause where none is configured and the publisher marks its list with an entity tag: then the question whether it has
+/// changed costs some hundred bytes, so a revocation can count within five seconds.
+const TAGGED: Duration = Duration::from_secs(2);
+/// Pause where none is configured and the whole list comes each time.
+const UNTAGGED: Duration = Duration::from_secs(300);
 
 /// The newest list (DER) of each address.
 #[derive(Clone, Default)]
@@ -45,7 +50,7 @@ pub(super) fn check(urls: &[String]) -> Outcome {
 /// Asks for each list again and again, and hands changed ones to the daemon.
 pub(super) fn follow(
     urls: Vec<String>,
-    every: Duration,
+    every: Option<Duration>,
     (handle, fetcher): (&DaemonHandle, &Fetcher),
     known: &Known,
     stop: &CancellationToken,
@@ -54,23 +59,31 @@ pub(super) fn follow(
         let (handle, fetcher) = (handle.clone(), fetcher.clone());
         let (known, stop) = (known.clone(), stop.clone());
         tokio::spawn(async move {
+            let mut tag = None::<String>;
             loop {
-                let fetched = tokio::time::timeout(PATIENCE, fetcher.get(&url, MAX_BODY)).await;
+                let asked = fetcher.get_changed(&url, tag.as_deref(), MAX_BODY);
+                let fetched = tokio::time::timeout(PATIENCE, asked).await;
                 let fetched = fetched.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time")));
                 let pause = match fetched {
-                    Ok(list) => {
-                        if known.learn(&url, &list) {
+                    Ok(fetched) => {
+                        tag = match fetched.body {
+                            Some(_) => fetched.tag,
+                            None => tag,
+                        };
+                        if let Some(list) = fetched.body
+                            && known.learn(&url, &list)
+                        {
                             tracing::info!(%url, "a revocation list has changed");
                             let handle = handle.clone();
                             let lists = split_crls(list);
                             // It may wait for the thread that judges.
                             tokio::task::spawn_blocking(move || handle.revocation_lists(lists));
                         }
-                        every
+                        pause(every, tag.is_some())
                     }
                     Err(error) => {
                         tracing::warn!(%url, "a revocation list is not to be had: {}", Report(&*error));
-                        every.min(SOON)
+                        pause(every, tag.is_some()).min(SOON)
                     }
                 };
                 tokio::select! {
@@ -82,9 +95,24 @@ pub(super) fn follow(
     }
 }
 
+/// How long to wait for the next question.
+fn pause(configured: Option<Duration>, is_tagged: bool) -> Duration {
+    configured.unwrap_or(if is_tagged { TAGGED } else { UNTAGGED })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_lists_are_not_fetched_every_two_seconds() {
+        assert_eq!(pause(None, true), TAGGED);
+        assert_eq!(pause(None, false), UNTAGGED);
+        let configured = Duration::from_secs(60);
+        for is_tagged in [true, false] {
+            assert_eq!(pause(Some(configured), is_tagged), configured);
+        }
+    }
 
     #[test]
     fn only_changed_lists_are_handed_over() {

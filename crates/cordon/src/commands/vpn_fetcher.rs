@@ -28,7 +28,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc, oneshot};
 use vpn::confinement::{self, Files};
 
-use super::vpn_http;
+use super::vpn_http::{self, Fetched};
 use crate::failure::{OrHint as _, Outcome};
 
 /// Bytes of a header at most: an address and a few words.
@@ -62,6 +62,8 @@ struct Question {
     most: usize,
     /// Of what is posted; without it something is got.
     content_type: Option<String>,
+    /// Entity tag of what is known.
+    known: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,6 +71,9 @@ struct Answer {
     id: u64,
     /// Why there is no body.
     error: Option<String>,
+    /// Whether it is still what is known.
+    unchanged: bool,
+    tag: Option<String>,
 }
 
 async fn write_frame(
@@ -143,11 +148,18 @@ async fn serve(socket: Pair) -> anyhow::Result<()> {
         let out = Arc::clone(&out);
         tokio::spawn(async move {
             let (id, fetched) = (question.id, fetch(question, body).await);
-            let (error, body) = match fetched {
-                Ok(body) => (None, body),
-                Err(error) => (Some(Report(&*error).to_string()), Vec::new()),
+            let (error, Fetched { body, tag }) = match fetched {
+                Ok(fetched) => (None, fetched),
+                Err(error) => (Some(Report(&*error).to_string()), Fetched::default()),
             };
-            let answer = Answer { id, error };
+            let unchanged = body.is_none();
+            let answer = Answer {
+                id,
+                error,
+                unchanged,
+                tag,
+            };
+            let body = body.unwrap_or_default();
             // Nobody there any more means the end, which the next read finds.
             let _ = write_frame(&mut *out.lock().await, &answer, &body).await;
             drop(place);
@@ -156,12 +168,12 @@ async fn serve(socket: Pair) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn fetch(question: Question, body: Vec<u8>) -> anyhow::Result<Vec<u8>> {
+async fn fetch(question: Question, body: Vec<u8>) -> anyhow::Result<Fetched> {
     let most = question.most.min(MAX_BODY);
     let answer = async {
         match question.content_type {
             Some(kind) => vpn_http::post(&question.url, &kind, body, most).await,
-            None => vpn_http::get(&question.url, most).await,
+            None => vpn_http::get(&question.url, most, question.known.as_deref()).await,
         }
     };
     match tokio::time::timeout(PATIENCE, answer).await {
@@ -171,7 +183,7 @@ async fn fetch(question: Question, body: Vec<u8>) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Who waits for which answer; none once the process has ended.
-type Asked = HashMap<u64, oneshot::Sender<anyhow::Result<Vec<u8>>>>;
+type Asked = HashMap<u64, oneshot::Sender<anyhow::Result<Fetched>>>;
 type Waiting = Arc<Mutex<Option<Asked>>>;
 /// The queue of what is to be written: a question and its body.
 type Questions = mpsc::Sender<(Question, Vec<u8>)>;
@@ -207,7 +219,21 @@ impl Fetcher {
     /// # Errors
     /// Those of the way there and back, and any status but 200.
     pub(super) async fn get(&self, url: &str, most: usize) -> anyhow::Result<Vec<u8>> {
-        self.ask(url, None, &[], most).await
+        let fetched = self.ask(url, None, (&[], None), most).await?;
+        Ok(fetched.body.unwrap_or_default())
+    }
+
+    /// As [`Self::get`], unless it is what the entity tag `known` stands for.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) async fn get_changed(
+        &self,
+        url: &str,
+        known: Option<&str>,
+        most: usize,
+    ) -> anyhow::Result<Fetched> {
+        self.ask(url, None, (&[], known), most).await
     }
 
     /// Posts something of a content type, and gets the answer.
@@ -221,17 +247,18 @@ impl Fetcher {
         body: &[u8],
         most: usize,
     ) -> anyhow::Result<Vec<u8>> {
-        self.ask(url, Some(content_type.to_owned()), body, most)
-            .await
+        let content_type = Some(content_type.to_owned());
+        let fetched = self.ask(url, content_type, (body, None), most).await?;
+        Ok(fetched.body.unwrap_or_default())
     }
 
     async fn ask(
         &self,
         url: &str,
         content_type: Option<String>,
-        body: &[u8],
+        (body, known): (&[u8], Option<&str>),
         most: usize,
-    ) -> anyhow::Result<Vec<u8>> {
+    ) -> anyhow::Result<Fetched> {
         let ended = || anyhow::anyhow!("the process that fetches has ended");
         let (sender, answer) = oneshot::channel();
         let (place, questions) = self.register(sender)?;
@@ -240,6 +267,7 @@ impl Fetcher {
             url: url.to_owned(),
             most,
             content_type,
+            known: known.map(str::to_owned),
         };
         let queued = questions.send((question, body.to_vec())).await;
         queued.map_err(|_| ended())?;
@@ -249,7 +277,7 @@ impl Fetcher {
     /// Finds a place among those who wait, and the queue; starts the process if there is none.
     fn register(
         &self,
-        sender: oneshot::Sender<anyhow::Result<Vec<u8>>>,
+        sender: oneshot::Sender<anyhow::Result<Fetched>>,
     ) -> anyhow::Result<(Place, Questions)> {
         let mut connection = lock(&self.0);
         let alive = |connection: &Connection| lock(&connection.waiting).is_some();
@@ -338,7 +366,10 @@ async fn hand_over(mut from: OwnedReadHalf, waiting: &Waiting) -> anyhow::Result
             .and_then(|all| all.remove(&answer.id));
         let result = match answer.error {
             Some(error) => Err(anyhow::anyhow!(error)),
-            None => Ok(body),
+            None => Ok(Fetched {
+                body: (!answer.unchanged).then_some(body),
+                tag: answer.tag,
+            }),
         };
         // Who does not wait any more is no trouble.
         if let Some(asked) = asked {
@@ -368,7 +399,12 @@ mod tests {
     }
 
     async fn answer(socket: &mut UnixStream, id: u64, body: &[u8]) {
-        let header = Answer { id, error: None };
+        let header = Answer {
+            id,
+            error: None,
+            unchanged: false,
+            tag: None,
+        };
         write_frame(socket, &header, body).await.unwrap();
     }
 

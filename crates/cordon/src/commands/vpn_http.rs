@@ -35,12 +35,28 @@ pub(super) fn check(urls: &[String], setting: &str, example: &str) -> Outcome {
     Ok(())
 }
 
-/// Gets what is at `url`, `most` bytes at most.
+/// Bytes of an entity tag at most; a longer one is as none.
+const MAX_TAG: usize = 256;
+
+/// A server's answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Fetched {
+    /// None if it is still what the entity tag of the question stands for.
+    pub(super) body: Option<Vec<u8>>,
+    /// The entity tag (RFC 9110, section 8.8.3), by which a later question is answered without a body.
+    pub(super) tag: Option<String>,
+}
+
+/// Gets what is at `url`, `most` bytes at most, unless it is what the entity tag `known` stands for.
 ///
 /// # Errors
-/// Those of the way there and back, and any status but 200.
-pub(super) async fn get(url: &str, most: usize) -> anyhow::Result<Vec<u8>> {
-    exchange(url, Request::get("/"), Bytes::new(), most).await
+/// Those of the way there and back, and any status but 200, and 304 where a tag was given.
+pub(super) async fn get(url: &str, most: usize, known: Option<&str>) -> anyhow::Result<Fetched> {
+    let request = match known {
+        Some(tag) => Request::get("/").header(header::IF_NONE_MATCH, tag),
+        None => Request::get("/"),
+    };
+    exchange(url, request, Bytes::new(), most).await
 }
 
 /// Posts something of a content type, and gets the answer.
@@ -52,7 +68,7 @@ pub(super) async fn post(
     content_type: &str,
     body: Vec<u8>,
     most: usize,
-) -> anyhow::Result<Vec<u8>> {
+) -> anyhow::Result<Fetched> {
     let request = Request::post("/").header(header::CONTENT_TYPE, content_type);
     exchange(url, request, body.into(), most).await
 }
@@ -62,13 +78,16 @@ async fn exchange(
     request: http::request::Builder,
     body: Bytes,
     most: usize,
-) -> anyhow::Result<Vec<u8>> {
+) -> anyhow::Result<Fetched> {
     let (host, uri) = target(url)?;
     let stream = TcpStream::connect(&host).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // It ends with this function, also when nobody waits for that any more.
     let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
+    let is_conditional = request
+        .headers_ref()
+        .is_some_and(|headers| headers.contains_key(header::IF_NONE_MATCH));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = request
         .uri(path)
@@ -76,10 +95,17 @@ async fn exchange(
         .body(Full::new(body))?;
     let response = sender.send_request(request).await?;
     let status = response.status();
+    let tag = response.headers().get(header::ETAG);
+    let tag = tag.and_then(|tag| tag.to_str().ok());
+    let tag = tag.filter(|tag| tag.len() <= MAX_TAG).map(str::to_owned);
+    if status == StatusCode::NOT_MODIFIED && is_conditional {
+        return Ok(Fetched { body: None, tag });
+    }
     anyhow::ensure!(status == StatusCode::OK, "the server says {status}");
     let body = Limited::new(response.into_body(), most).collect().await;
     let body = body.map_err(|error| anyhow::anyhow!(error))?;
-    Ok(body.to_bytes().to_vec())
+    let body = Some(body.to_bytes().to_vec());
+    Ok(Fetched { body, tag })
 }
 
 #[cfg(test)]
@@ -140,7 +166,9 @@ mod tests {
     #[tokio::test]
     async fn a_question_is_posted_and_the_answer_has_a_bound() {
         let ask = |url: String, most| async move {
-            post(&url, "application/ocsp-request", b"question".to_vec(), most).await
+            let body = b"question".to_vec();
+            let answer = post(&url, "application/ocsp-request", body, most).await;
+            answer.map(|fetched| fetched.body.unwrap())
         };
         let (url, served) = serve(answer("200 OK", "", b"answer")).await;
         assert_eq!(ask(url, 6).await.unwrap(), b"answer");
@@ -159,9 +187,32 @@ mod tests {
     #[tokio::test]
     async fn a_list_is_got() {
         let (url, served) = serve(answer("200 OK", "", b"list")).await;
-        assert_eq!(get(&url, 100).await.unwrap(), b"list");
+        let fetched = get(&url, 100, None).await.unwrap();
+        assert_eq!(fetched.body.unwrap(), b"list");
+        assert_eq!(fetched.tag, None);
         let asked = served.await.unwrap();
         assert!(asked.starts_with("GET /ocsp?a=b HTTP/1.1\r\n"), "{asked}");
         assert!(!asked.contains("content-length"), "{asked}");
+        assert!(!asked.contains("if-none-match"), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn what_is_known_by_its_entity_tag_is_not_sent_again() {
+        let (url, _) = serve(answer("200 OK", "etag: \"7\"\r\n", b"list")).await;
+        let fetched = get(&url, 100, None).await.unwrap();
+        assert_eq!(fetched.tag.as_deref(), Some("\"7\""));
+        let (url, served) =
+            serve(b"HTTP/1.1 304 Not Modified\r\netag: \"7\"\r\n\r\n".to_vec()).await;
+        let again = get(&url, 100, Some("\"7\"")).await.unwrap();
+        assert_eq!(again.body, None);
+        let asked = served.await.unwrap();
+        assert!(asked.contains("if-none-match: \"7\"\r\n"), "{asked}");
+        // A server that says so to whoever knows nothing gives no list.
+        let (url, _) = serve(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec()).await;
+        let refused = get(&url, 100, None).await.unwrap_err();
+        assert_eq!(refused.to_string(), "the server says 304 Not Modified");
+        let long = format!("etag: \"{}\"\r\n", "7".repeat(MAX_TAG));
+        let (url, _) = serve(answer("200 OK", &long, b"list")).await;
+        assert_eq!(get(&url, 100, None).await.unwrap().tag, None);
     }
 }

@@ -56,7 +56,7 @@ struct Running {
 
 impl Running {
     /// Asks for revocation lists by HTTP from now on.
-    fn fetch(&self, urls: Vec<String>, every: Duration) {
+    fn fetch(&self, urls: Vec<String>, every: Option<Duration>) {
         let ways = (&self.handle, &self.fetcher);
         vpn_crls::follow(urls, every, ways, &self.fetched, &self.fetching);
     }

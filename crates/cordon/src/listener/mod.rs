@@ -32,7 +32,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use pki::tls::PeerCertificates;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -75,18 +75,25 @@ pub(crate) struct Listener {
     pub(crate) bounds: Bounds,
     pub(crate) deadlines: Deadlines,
     pub(crate) metrics: Metrics,
+    /// When it changes, connections end with the requests under way, and the other side connects anew. `None`: never.
+    pub(crate) anew: Option<watch::Receiver<()>>,
 }
 
 impl Listener {
     /// Serves until `stop` is cancelled, then lets requests under way end.
-    pub(crate) async fn serve(self, stop: CancellationToken) -> io::Result<()> {
+    pub(crate) async fn serve(mut self, stop: CancellationToken) -> io::Result<()> {
         let table = Table::new(self.bounds, self.metrics.of(self.name));
-        let graceful = GracefulShutdown::new();
+        let mut graceful = GracefulShutdown::new();
         let acceptor = self.tls.map(TlsAcceptor::from);
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
                 () = stop.cancelled() => break,
+                () = changed(&mut self.anew) => {
+                    let former = std::mem::take(&mut graceful);
+                    tokio::spawn(former.shutdown());
+                    continue;
+                }
             };
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
@@ -128,6 +135,17 @@ impl Listener {
             );
         }
         Ok(())
+    }
+}
+
+/// Waits for the next change.
+async fn changed(anew: &mut Option<watch::Receiver<()>>) {
+    let is_over = match anew {
+        Some(anew) => anew.changed().await.is_err(),
+        None => true,
+    };
+    if is_over {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -24,6 +24,7 @@ struct Server {
     address: SocketAddr,
     metrics: Metrics,
     stop: CancellationToken,
+    anew: watch::Sender<()>,
 }
 
 impl Drop for Server {
@@ -44,6 +45,7 @@ async fn server_of(router: Router, bounds: Bounds, deadlines: Deadlines) -> Serv
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+    let anew = watch::Sender::new(());
     let listener = Listener {
         name: "test",
         socket,
@@ -52,12 +54,34 @@ async fn server_of(router: Router, bounds: Bounds, deadlines: Deadlines) -> Serv
         bounds,
         deadlines,
         metrics: metrics.clone(),
+        anew: Some(anew.subscribe()),
     };
     tokio::spawn(listener.serve(stop.clone()));
     Server {
         address,
         metrics,
         stop,
+        anew,
+    }
+}
+
+#[tokio::test]
+async fn connections_are_made_anew_when_they_are_to_be() {
+    let server = server(BOUNDS, PEOPLE).await;
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    // More than once, and whether anybody is connected or not.
+    for _ in 0..3 {
+        let mut stream = server.connect([127, 0, 0, 1]).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"hello") {
+            assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0);
+        }
+        server.anew.send_replace(());
+        let rest = tokio::time::timeout(Duration::from_secs(5), stream.read_buf(&mut answer));
+        assert_eq!(rest.await.unwrap().unwrap(), 0, "the end of the connection");
+        server.anew.send_replace(());
+        server.honest([127, 0, 0, 1]).await;
     }
 }
 

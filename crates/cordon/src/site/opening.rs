@@ -1,6 +1,6 @@
 //! Opening a site: each role after those that it needs, and the checks between them.
 
-use pki::key::Passphrase;
+use pki::key::{KeyList, Passphrase};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -183,6 +183,15 @@ async fn renew_due_authorities(
     renewed.await.or_hint("certificate authorities", HINT)?
 }
 
+/// The keys of the lists in [`Registration::weak_keys`](crate::config::Registration).
+fn weak_keys(config: &Config) -> Outcome<Arc<KeyList>> {
+    let list = KeyList::read(&config.registration.weak_keys);
+    list.map(Arc::new).or_hint(
+        "registration.weak_keys",
+        "name lists in the format of Debian's openssl-blacklist",
+    )
+}
+
 async fn open_registry(
     data: &Path,
     config: &Config,
@@ -193,6 +202,7 @@ async fn open_registry(
 ) -> Outcome<Registry> {
     let settings = registry::Config {
         clock: clock.clone(),
+        weak_keys: weak_keys(config)?,
         ..registry_settings(config)
     };
     let initialised = Registry::is_initialised(data);

@@ -19,6 +19,13 @@ use super::roca;
 /// The smallest public exponent of RSA that is taken, in bytes: 65537, which is what everyone makes.
 const LEAST_EXPONENT: &[u8] = &[1, 0, 1];
 
+/// RFC 8017, appendix A.1.1.
+#[derive(der::Sequence)]
+pub(super) struct RsaPublicKey<'a> {
+    pub(super) modulus: der::asn1::UintRef<'a>,
+    exponent: der::asn1::UintRef<'a>,
+}
+
 /// Key types that Cordon generates and accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyAlgorithm {
@@ -91,28 +98,21 @@ impl KeyAlgorithm {
     /// Recognises the algorithm of a public key.
     ///
     /// # Errors
-    /// [`KeyError::Weak`] for a key that others can compute;
-    /// [`KeyError::Unsupported`] for any other algorithm, curve or RSA size;
+    /// [`KeyError::Roca`] for a key that others can compute; [`KeyError::SmallExponent`];
+    /// [`KeyError::RsaSize`] for any other size of RSA; [`KeyError::Unsupported`] for any other algorithm or curve;
     /// [`KeyError::Malformed`] if the key bits cannot be read.
     pub fn of_spki(spki: &SubjectPublicKeyInfoOwned) -> Result<Self, KeyError> {
         let oid = spki.algorithm.oid;
         if oid == RSA_ENCRYPTION {
-            #[derive(der::Sequence)]
-            struct RsaPublicKey<'a> {
-                modulus: der::asn1::UintRef<'a>,
-                exponent: der::asn1::UintRef<'a>,
-            }
             let key = RsaPublicKey::from_der(spki.subject_public_key.raw_bytes())
                 .map_err(|_| KeyError::Malformed)?;
             if roca::has_fingerprint(key.modulus.as_bytes()) {
-                return Err(KeyError::Weak {
-                    reason: "its modulus is of the form that CVE-2017-15361 factors",
-                });
+                return Err(KeyError::Roca);
             }
             // Tiny exponents are a known source of forged signatures.
             let exponent = key.exponent.as_bytes();
             if (exponent.len(), exponent) < (LEAST_EXPONENT.len(), LEAST_EXPONENT) {
-                return Err(KeyError::Unsupported { oid });
+                return Err(KeyError::SmallExponent);
             }
             return Self::of_rsa_len(key.modulus.as_bytes().len());
         }

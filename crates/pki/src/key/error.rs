@@ -25,9 +25,12 @@ pub enum KeyError {
     /// An RSA key of a size that is not supported.
     #[error("unsupported RSA modulus of {bits} bits")]
     RsaSize { bits: usize },
-    /// A key that can be computed from its public half.
-    #[error("weak key: {reason}")]
-    Weak { reason: &'static str },
+    /// The private key can be computed from this public one.
+    #[error("weak key: its modulus is of the form that CVE-2017-15361 (ROCA) factors")]
+    Roca,
+    /// With such exponents signatures were forged wherever padding was not checked to the last bit.
+    #[error("RSA exponent below 65537")]
+    SmallExponent,
     /// The crypto library refused the key, for instance because its halves do not match.
     #[error("inconsistent key: {reason}")]
     Rejected {
@@ -65,4 +68,17 @@ pub enum KeyError {
     /// RSA decryption failed; the reason is not given, on purpose.
     #[error("decryption failed")]
     Decrypt,
+}
+
+impl KeyError {
+    /// Stable name, in kebab case, of the reason why somebody's public key is refused.
+    #[must_use]
+    pub const fn refusal_code(&self) -> &'static str {
+        match self {
+            Self::RsaSize { .. } => "key-size",
+            Self::SmallExponent => "key-exponent",
+            Self::Roca => "key-roca",
+            _ => "key-kind",
+        }
+    }
 }

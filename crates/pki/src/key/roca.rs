@@ -68,7 +68,7 @@ mod tests {
     fn request_by_such_a_key_is_refused() {
         let refused = crate::csr::parse_and_verify(WEAK);
         assert!(
-            matches!(refused, Err(CsrError::Key(KeyError::Weak { .. }))),
+            matches!(refused, Err(CsrError::Key(KeyError::Roca))),
             "{refused:?}"
         );
     }

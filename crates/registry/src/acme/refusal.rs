@@ -157,9 +157,10 @@ impl Problem {
     pub(super) fn of(error: &EnrolError) -> Self {
         let (kind, status) = match error {
             EnrolError::Acme(refusal) => refusal.kind(),
-            EnrolError::Csr(_) | EnrolError::KeyInUse | EnrolError::OtherNames => {
-                ("badCSR", StatusCode::BAD_REQUEST)
-            }
+            EnrolError::Csr(_)
+            | EnrolError::KeyInUse
+            | EnrolError::KeyListed
+            | EnrolError::OtherNames => ("badCSR", StatusCode::BAD_REQUEST),
             EnrolError::TooManyAttempts(_) | EnrolError::TooManyRenewals { .. } => {
                 ("rateLimited", StatusCode::TOO_MANY_REQUESTS)
             }

@@ -16,11 +16,12 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use crate::admission::superseded_events;
-use crate::enrol::{Line, check_key};
+use crate::enrol::Line;
 use crate::invitations::{self, Stored};
 use crate::invited::{actor, invited_by};
-use crate::issue::Origin;
+use crate::key_use::check_key;
 use crate::orders::{self, ServerOrder};
+use crate::origin::Origin;
 use crate::signing::Signing;
 use crate::{Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry, RegistryError, holders};
 

@@ -101,6 +101,7 @@ pub(super) fn failure(error: &EnrolError) -> FailureInfo {
         EnrolError::OtherNames
         | EnrolError::WrongSubject { .. }
         | EnrolError::ServerKey(_)
+        | EnrolError::KeyListed
         | EnrolError::KeyEncryption => FailureInfo::BadCertTemplate,
         EnrolError::KeyInUse => FailureInfo::DuplicateCertReq,
         EnrolError::NotAdmitted(AdmissionError::Revoked { .. }) => FailureInfo::CertRevoked,

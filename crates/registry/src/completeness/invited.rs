@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::recorded::{Recorded, names_of};
 use super::{CarriedOut, Tracked};
-use crate::issue::OriginKind;
+use crate::origin::OriginKind;
 
 /// An invitation by its event.
 pub(super) struct Offered {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::CarriedOut;
-use crate::issue::OriginKind;
+use crate::origin::OriginKind;
 
 /// A certificate by its event. What versions before this one did not record is missing.
 pub(super) struct Recorded {

@@ -162,6 +162,7 @@ impl Registry {
         if found != spki {
             return Err(RequestError::OtherKey);
         }
+        self.check_key_list(&csr.spki)?;
         self.check_new_key(spki).await
     }
 

@@ -95,6 +95,7 @@ impl RequestError {
             Self::TooManyVersions => "too-many-versions",
             Self::NotAvailable(_) => "not-available",
             Self::NoCsr => "csr-missing",
+            Self::Csr(CsrError::Key(error)) => error.refusal_code(),
             Self::Csr(_) => "csr-refused",
             Self::OtherSubject { .. } => "other-subject",
             Self::OtherKey => "other-key",
@@ -102,6 +103,7 @@ impl RequestError {
             Self::OtherCertificate { .. } => "other-certificate",
             Self::OtherClearance { .. } => "other-clearance",
             Self::AlreadyRevoked(_) => "already-revoked",
+            Self::Registry(RegistryError::KeyListed) => "key-listed",
             Self::Registry(_) => "registry",
         }
     }

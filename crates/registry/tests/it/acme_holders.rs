@@ -143,7 +143,7 @@ async fn keys_are_strong_the_servers_own_and_no_accounts() {
     *changed.last_mut().unwrap() ^= 1;
     let roca = std::fs::read("../pki/tests/data/roca-2048.csr").unwrap();
     for (csr, code) in [
-        (to_base64url(&roca), "weak-key"),
+        (to_base64url(&roca), "key-roca"),
         (to_base64url(b"no request"), "csr-refused"),
         (to_base64url(&changed), "not-proven"),
     ] {

@@ -18,6 +18,7 @@ use registry::{Issued, est};
 use tower::ServiceExt;
 
 use crate::fixture::{NOW, World, an_order, csr, key, openssl, world};
+use crate::holders::{STOLEN, change, enrolled};
 
 fn router(world: &World) -> Router {
     est::router(world.registry.clone(), Arc::new(|| NOW))
@@ -345,6 +346,27 @@ async fn lists_are_served_to_anybody() {
             pki::crl::parse(&answer.body).unwrap();
         }
     }
+    // Whoever has the list is not sent it again; a revocation makes another one of it.
+    let path = "/crl/devices.crl";
+    let tag = send(public.clone(), get(path))
+        .await
+        .header("etag")
+        .to_owned();
+    let known = |tag: &str| {
+        let request = Request::get(path).header("if-none-match", tag);
+        send(public.clone(), request.body(Body::empty()).unwrap())
+    };
+    for form in [tag.clone(), format!("\"x\", W/{tag}"), "*".to_owned()] {
+        let answer = known(&form).await;
+        assert_eq!(answer.status, StatusCode::NOT_MODIFIED, "{form}");
+        assert_eq!((answer.header("etag"), answer.body.len()), (&*tag, 0));
+    }
+    assert_eq!(known("\"x\"").await.status, StatusCode::OK);
+    enrolled(&world, "camera-17").await;
+    change(&world, STOLEN).await.unwrap();
+    let answer = known(&tag).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_ne!(answer.header("etag"), tag);
     for path in [
         "/crl/other.crl",
         "/crl/users",

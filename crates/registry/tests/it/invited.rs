@@ -244,7 +244,7 @@ async fn weak_reused_and_unproven_keys_are_refused_and_do_not_use_the_code_up() 
     let code = invited.code.as_str();
     let roca = include_bytes!("../../../pki/tests/data/roca-2048.csr");
     let weak = registry.enrol_by_code(UID, code, roca, NOW).await;
-    assert_eq!(refused(&world, weak), "weak-key");
+    assert_eq!(refused(&world, weak), "key-roca");
     let reused = enrol(&registry, code, &taken, NOW).await;
     assert_eq!(refused(&world, reused), "key-in-use");
     let mut unproven = csr("x", &key());

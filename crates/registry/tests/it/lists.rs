@@ -130,7 +130,7 @@ async fn certificate_names_a_shard_whose_list_names_the_same_address() {
     let issued = device(registry, "camera-17").await;
     assert!(registry.crl(shard(&issued)).is_none());
     let der = registry.crl_for(shard(&issued), NOW).await.unwrap();
-    assert_eq!(der, registry.crl(shard(&issued)));
+    assert_eq!(der.map(|list| list.der), registry.crl(shard(&issued)));
     let complete = list(registry, shard(&issued));
     let point = value(complete.crl_extensions.as_ref(), "2.5.29.28").unwrap();
     assert!(point.critical);
@@ -157,7 +157,7 @@ async fn certificate_names_a_shard_whose_list_names_the_same_address() {
         panic!("no shard");
     };
     let other = CrlName::Shard(KIND, (used + 1) % 128);
-    assert_eq!(registry.crl_for(other, NOW).await.unwrap(), None);
+    assert!(registry.crl_for(other, NOW).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -362,7 +362,7 @@ async fn whoever_asks_for_a_list_that_cannot_be_made_has_it_tried_once() {
     let ask = async |at| registry.crl_for(shard(&issued), at).await;
     assert!(matches!(ask(NOW).await, Err(RegistryError::File(_))));
     fs::remove_dir_all(&path).unwrap();
-    assert_eq!(ask(NOW + Duration::seconds(59)).await.unwrap(), None);
+    assert!(ask(NOW + Duration::seconds(59)).await.unwrap().is_none());
     assert!(ask(NOW + Duration::MINUTE).await.unwrap().is_some());
 }
 

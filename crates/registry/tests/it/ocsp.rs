@@ -78,6 +78,29 @@ async fn response_follows_the_database_at_once() {
 }
 
 #[tokio::test]
+async fn certificates_of_a_revoked_authority_are_revoked() {
+    let world = world().await;
+    let registry = &world.registry;
+    with_signer(registry, CaKind::Devices, NOW).await;
+    let query = query(&world, &camera(&world).await);
+    let status = async || {
+        let answer = registry.ocsp_response(query.request(), NOW).await.unwrap();
+        query.status(&answer.der, NOW).unwrap().0
+    };
+    assert_eq!(status().await, CertStatus::Good);
+    let (folder, root) = (world.folder.path(), &SECRETS.root);
+    for (kind, expected) in [
+        (CaKind::Users, CertStatus::Good),
+        (CaKind::Devices, CertStatus::Revoked(NOW)),
+    ] {
+        let reason = RevocationReason::CaCompromise;
+        Registry::revoke_authority(folder, &config(), root, kind, reason, NOW).unwrap();
+        registry.take_root_list(NOW).unwrap();
+        assert_eq!(status().await, expected, "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn response_is_signed_once_in_half_its_time() {
     let world = world().await;
     let registry = &world.registry;

@@ -278,6 +278,38 @@ async fn revoked_authority_takes_all_its_certificates_with_it() {
 }
 
 #[tokio::test]
+async fn root_list_that_revokes_an_authority_counts_in_an_open_registry() {
+    let world = world().await;
+    let camera = device(&world, "camera-17").await;
+    let registry = &world.registry;
+    let (trust, folder) = (registry.trust(), world.folder.path());
+    let validate = || trust.validate(camera.chain.ders(), Purpose::ClientDevice, NOW);
+    let standing = async || {
+        registry
+            .check_standing(CaKind::Devices, &camera.serial)
+            .await
+    };
+    registry.take_root_list(NOW).unwrap();
+    validate().unwrap();
+    standing().await.unwrap();
+    Registry::revoke_authority(
+        folder,
+        &config(),
+        &SECRETS.root,
+        CaKind::Devices,
+        REASON,
+        NOW,
+    )
+    .unwrap();
+    registry.take_root_list(NOW).unwrap();
+    assert!(matches!(validate(), Err(PathError::Revoked { .. })));
+    assert_eq!(standing().await.unwrap_err().code(), "authority-revoked");
+    // Others stand as they did.
+    let nobody = registry.check_standing(CaKind::Users, "00ff").await;
+    assert_eq!(nobody.unwrap_err().code(), "certificate-not-issued");
+}
+
+#[tokio::test]
 async fn revocation_by_another_process_is_taken_over_by_the_next_refresh() {
     let world = world().await;
     let camera = device(&world, "camera-17").await;

@@ -25,11 +25,18 @@ const COMPLETE: Duration = Duration::from_secs(600);
 pub(super) struct Lists {
     trust: TrustStore,
     /// Authorities of devices.
-    issuers: Vec<IssuerId>,
-    /// The same and the root.
-    all: Vec<IssuerId>,
+    authorities: Vec<Authority>,
+    root: Vec<IssuerId>,
     file: PathBuf,
     written: String,
+}
+
+/// An authority of devices.
+struct Authority {
+    id: IssuerId,
+    /// The name of its issuer, and its own number.
+    issuer: IssuerId,
+    serial: Vec<u8>,
 }
 
 impl Lists {
@@ -39,14 +46,17 @@ impl Lists {
         let text = super::super::read_text(authorities)?;
         let trust = openvpn_verify::trust_in(&text)?;
         let chain = CertificateChain::from_pem(&text).or_hint("unusable authorities", hint)?;
-        let subjects = || chain.certificates().iter().map(|one| &one.tbs_certificate);
-        let below = subjects().filter(|one| one.subject != one.issuer);
-        let issuers = below.map(|one| IssuerId::of(&one.subject)).collect();
-        let all = subjects().map(|one| IssuerId::of(&one.subject)).collect();
+        let all = chain.certificates().iter().map(|one| &one.tbs_certificate);
+        let (root, below): (Vec<_>, Vec<_>) = all.partition(|one| one.subject == one.issuer);
+        let authorities = below.iter().map(|one| Authority {
+            id: IssuerId::of(&one.subject),
+            issuer: IssuerId::of(&one.issuer),
+            serial: one.serial_number.as_bytes().to_vec(),
+        });
         let mut lists = Self {
             trust,
-            issuers,
-            all,
+            authorities: authorities.collect(),
+            root: root.iter().map(|one| IssuerId::of(&one.subject)).collect(),
             file,
             written: String::new(),
         };
@@ -83,7 +93,8 @@ impl Lists {
             let mut of = taken.iter().filter(|list| list.issuer == *issuer);
             of.any(|list| !list.is_delta() && list.scope == CrlScope::complete())
         };
-        if self.all.iter().all(whole) {
+        let authorities = self.authorities.iter().map(|one| &one.id);
+        if self.root.iter().chain(authorities).all(whole) {
             return Ok(());
         }
         Err(Failure::new(
@@ -95,23 +106,37 @@ impl Lists {
     /// Why a certificate is refused by the lists.
     pub(super) fn refusal(&self, serial: &str) -> Option<String> {
         let bytes = hex::decode(serial).ok()?;
-        let revoked = |issuer: &IssuerId| self.trust.status().lookup(*issuer, &bytes);
-        let found = self.issuers.iter().find_map(revoked);
-        found.map(|_| "certificate-revoked".to_owned())
+        let is_revoked =
+            |issuer, serial: &[u8]| self.trust.status().lookup(issuer, serial).is_some();
+        let is_gone = |one: &Authority| is_revoked(one.issuer, &one.serial);
+        let code = match () {
+            () if self
+                .authorities
+                .iter()
+                .any(|one| is_revoked(one.id, &bytes)) =>
+            {
+                "certificate-revoked"
+            }
+            // OpenVPN does not say who issued the certificate. All devices of a server have theirs from one authority, so
+            // nobody has a session while it is revoked.
+            () if self.authorities.iter().any(is_gone) => "authority-revoked",
+            () => return None,
+        };
+        Some(code.to_owned())
     }
 }
 
-/// Follows the lists at an address such as `http://pki.example.org/crl`. A short list of changes is asked for again and again; the
-/// complete ones follow when it has changed, as every revocation changes both.
+/// Follows the lists at an address such as `http://pki.example.org/crl`. The root's and the list of changes, which are short, are
+/// asked for again and again; the complete one follows when one of them has changed, as every revocation changes both.
 pub(super) fn follow(base: &str, every: Duration) -> (mpsc::Receiver<String>, AbortHandle) {
     let (sender, receiver) = mpsc::channel(1);
     let base = base.trim_end_matches('/').to_owned();
     let task = tokio::spawn(async move {
         let fetcher = Fetcher::default();
-        let (mut changes, mut complete_at) = (Vec::new(), None::<tokio::time::Instant>);
+        let mut known = Known::default();
         let mut silent = false;
         loop {
-            match step(&fetcher, &base, &mut changes, &mut complete_at).await {
+            match step(&fetcher, &base, &mut known).await {
                 Ok(lists) => {
                     if std::mem::take(&mut silent) {
                         tracing::info!(%base, "revocation lists are to be had again");
@@ -134,31 +159,38 @@ pub(super) fn follow(base: &str, every: Duration) -> (mpsc::Receiver<String>, Ab
     (receiver, task.abort_handle())
 }
 
+/// The lists that were fetched last.
+#[derive(Default)]
+struct Known {
+    changes: Vec<u8>,
+    root: Vec<u8>,
+    complete_at: Option<tokio::time::Instant>,
+}
+
 /// Fetches what has changed; the complete lists (PEM) if anything has.
-async fn step(
-    fetcher: &Fetcher,
-    base: &str,
-    changes: &mut Vec<u8>,
-    complete_at: &mut Option<tokio::time::Instant>,
-) -> anyhow::Result<Option<String>> {
+async fn step(fetcher: &Fetcher, base: &str, known: &mut Known) -> anyhow::Result<Option<String>> {
     let get = async |name: &str| {
         let url = format!("{base}/{name}.crl");
         let got = tokio::time::timeout(PATIENCE, fetcher.get(&url, MAX_BODY)).await;
         got.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time")))
             .map_err(|error| error.context(url))
     };
-    let new = get("devices-delta").await?;
-    let due = complete_at.is_none_or(|at| at.elapsed() > COMPLETE);
-    if new == *changes && !due {
+    let (changes, root) = (get("devices-delta").await?, get("root").await?);
+    let due = known.complete_at.is_none_or(|at| at.elapsed() > COMPLETE);
+    if changes == known.changes && root == known.root && !due {
         return Ok(None);
     }
+    let devices = get("devices").await?;
     let mut lists = String::new();
-    for name in ["root", "devices"] {
-        let der = get(name).await?;
-        let pem = der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, &der);
+    for (name, der) in [("root", &root), ("devices", &devices)] {
+        let pem = der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, der);
         lists.push_str(&pem.map_err(|error| anyhow::anyhow!("{name}.crl: {error}"))?);
     }
-    (*changes, *complete_at) = (new, Some(tokio::time::Instant::now()));
+    *known = Known {
+        changes,
+        root,
+        complete_at: Some(tokio::time::Instant::now()),
+    };
     Ok(Some(lists))
 }
 
@@ -207,5 +239,29 @@ mod tests {
         assert!(lists.take(&(first.clone() + &first)).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), both);
         assert!(!lists.take(&both).unwrap());
+    }
+
+    #[test]
+    fn revoked_authority_refuses_every_device() {
+        let now = OffsetDateTime::now_utc();
+        let (kind, profile) = (CaKind::Devices, Profile::Device);
+        let refusal = |case: &wrong_chains::Case| {
+            let folder = tempfile::tempdir().unwrap();
+            let authorities = folder.path().join("authorities.pem");
+            let mut text = pki::cert::to_pem(&case.root).unwrap();
+            text.extend(case.chain[1..].iter().map(|der| pem("CERTIFICATE", der)));
+            std::fs::write(&authorities, text).unwrap();
+            let mut lists = Lists::new(&authorities, folder.path().join("crl.pem")).unwrap();
+            let all: String = case.lists.iter().map(|der| pem("X509 CRL", der)).collect();
+            assert!(lists.take(&all).unwrap(), "in the file for OpenVPN as well");
+            lists.refusal("0123456789abcdef")
+        };
+        assert_eq!(refusal(&wrong_chains::good(kind, profile, now)), None);
+        let mut cases = wrong_chains::all(kind, profile, now).into_iter();
+        let case = cases.find(|case| case.name == "authority revoked by a list");
+        assert_eq!(
+            refusal(&case.unwrap()).as_deref(),
+            Some("authority-revoked")
+        );
     }
 }

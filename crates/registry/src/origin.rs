@@ -1,0 +1,103 @@
+//! How certificates come about.
+
+use audit::Event;
+
+/// How a certificate comes about, which decides what it takes the place of.
+pub(crate) enum Origin {
+    /// Ordered, beside whatever the holder has; on an approved request or directly.
+    Order { request: Option<String> },
+    /// For a service of the site itself.
+    Own,
+    /// With a one-time code: takes the place of what earlier codes gave.
+    Enrolment,
+    /// With the code of an invitation, beside whatever the holder has.
+    Invitation(Invited),
+    /// With a certificate, whose place it takes.
+    Renewal {
+        lineage: String,
+        /// Its serial number.
+        renews: String,
+        /// Where the first of the lineage came from one.
+        invited: Option<Invited>,
+    },
+}
+
+/// The invitation that a certificate rests on.
+#[derive(Clone)]
+pub(crate) struct Invited {
+    pub(crate) id: String,
+    /// The request that approved it.
+    pub(crate) request: Option<String>,
+}
+
+impl Origin {
+    pub(crate) const fn kind(&self) -> OriginKind {
+        match self {
+            Self::Order { request: Some(_) } => OriginKind::Request,
+            Self::Order { request: None } => OriginKind::Order,
+            Self::Own => OriginKind::Own,
+            Self::Enrolment => OriginKind::Enrolment,
+            Self::Invitation(_) => OriginKind::Invitation,
+            Self::Renewal { .. } => OriginKind::Renewal,
+        }
+    }
+
+    /// Adds to the event of the certificate what it rests on.
+    pub(crate) fn explained(&self, event: Event) -> Event {
+        let (event, invited, request) = match self {
+            Self::Order { request } => (event, None, request.as_ref()),
+            Self::Own | Self::Enrolment => (event, None, None),
+            Self::Invitation(invited) => (event, Some(&invited.id), invited.request.as_ref()),
+            Self::Renewal {
+                renews, invited, ..
+            } => {
+                let event = event.with_detail("renews", renews.clone());
+                match invited {
+                    Some(invited) => (event, Some(&invited.id), invited.request.as_ref()),
+                    None => (event, None, None),
+                }
+            }
+        };
+        let event = match invited {
+            Some(id) => event.with_detail("invitation", id.clone()),
+            None => event,
+        };
+        match request {
+            Some(id) => event.with_detail("request", id.clone()),
+            None => event,
+        }
+    }
+}
+
+/// An [`Origin`] by the name that it has in events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OriginKind {
+    Request,
+    Order,
+    Own,
+    Enrolment,
+    Invitation,
+    Renewal,
+}
+
+impl OriginKind {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Request,
+        Self::Order,
+        Self::Own,
+        Self::Enrolment,
+        Self::Invitation,
+        Self::Renewal,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Order => "order",
+            Self::Own => "own",
+            Self::Enrolment => "enrolment",
+            Self::Invitation => "invitation",
+            Self::Renewal => "renewal",
+        }
+    }
+}
