@@ -63,9 +63,7 @@ impl DataPlane {
     /// [`outbound`](Self::outbound) would not protect it in tunnel mode.
     pub fn frame(&mut self, inner: &IpHeader) -> Option<Frame> {
         let decision = self.spd.decide(&Flow::outbound(inner))?;
-        let index = decision
-            .sa
-            .filter(|_| decision.action == Action::Protect)?;
+        let index = decision.sa.filter(|_| decision.action == Action::Protect)?;
         let sa = self.outbound.get(index)?.as_ref()?;
         let Mode::Tunnel(tunnel) = &sa.mode else {
             return None;
