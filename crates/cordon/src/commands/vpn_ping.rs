@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a tunnel has to come up: a first message is repeated three times in it.
 const COMING_UP: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(200);
+/// How long its address and routes may take after it is up: another thread sets them.
+const ROUTES: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(
     path: &Path,
@@ -54,7 +56,7 @@ pub(crate) async fn run(
             "name an address of the other side with --target; see `cordon vpn status`",
         ));
     }
-    let source = source(target)?;
+    let source = source_in(target, |source| inside("local", source)).await?;
     if !inside("local", source) {
         return Err(Failure::new(
             anyhow::anyhow!(
@@ -253,6 +255,18 @@ fn target_of(connection: &ConnectionConfig, children: &[Value]) -> Option<IpAddr
         IpAddr::V4(address) => IpAddr::from(address.to_bits().saturating_add(1).to_be_bytes()),
         IpAddr::V6(address) => IpAddr::from(address.to_bits().saturating_add(1).to_be_bytes()),
     })
+}
+
+/// As [`source`], after waiting for one that is `carried`.
+async fn source_in(target: IpAddr, carried: impl Fn(IpAddr) -> bool) -> Outcome<IpAddr> {
+    let until = Instant::now() + ROUTES;
+    loop {
+        let found = source(target);
+        if found.as_ref().is_ok_and(|source| carried(*source)) || Instant::now() >= until {
+            return found;
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// Our address towards a target, as the kernel's routes have it. Connecting sends nothing.
