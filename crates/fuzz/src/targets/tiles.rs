@@ -1,5 +1,5 @@
 //! The files of an audit log, one of them edited: the verifier never panics, and it accepts only
-//! what was written.
+//! what was written. An edited write-ahead file, which it does not read, is refused by the writer or changes nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,29 @@ use crate::support::edit;
 use audit::{Actor, AuditSink, Event, LogKey, Outcome, SharedLog};
 use time::OffsetDateTime;
 
+/// Events of the log.
+const EVENTS: u64 = 300;
+
 struct Sample {
     folder: tempfile::TempDir,
     key: String,
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
+fn log_key() -> LogKey {
+    LogKey::from_seed("example.org/log", &[7; 32]).unwrap()
+}
+
 fn sample() -> &'static Sample {
     static SAMPLE: OnceLock<Sample> = OnceLock::new();
     SAMPLE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let key = LogKey::generate("example.org/log").unwrap();
+        let key = log_key();
         let text = key.verifier().to_string();
         let log = SharedLog::open(folder.path(), key).unwrap();
         let role = log.role("centre").unwrap();
-        let events = (0..300).map(|n| {
-            let at = OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(n);
+        let events = (0..EVENTS).map(|n| {
+            let at = OffsetDateTime::UNIX_EPOCH + std::time::Duration::from_secs(n);
             Event::new(at, Actor::device("camera-17"), "a.b", "c", Outcome::Ok)
         });
         // At once, so that no partial tiles of smaller trees stay behind, which prove nothing.
@@ -70,6 +77,10 @@ pub fn run(data: &[u8]) {
     } else {
         edit(original, rest)
     };
+    if path.ends_with("ahead") {
+        open_with(sample, &bytes);
+        return;
+    }
     fs::write(path, &bytes).unwrap();
     let verdict = audit::verify::verify_dir(&sample.folder.path().join("log"), &sample.key, None);
     fs::write(path, original).unwrap();
@@ -83,6 +94,30 @@ pub fn run(data: &[u8]) {
         "{} altered unnoticed",
         path.display()
     );
+}
+
+/// Opens a copy of the log with another write-ahead file.
+fn open_with(sample: &Sample, ahead: &[u8]) {
+    let copy = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    collect(sample.folder.path(), &mut files);
+    for (path, bytes) in files {
+        let place = copy
+            .path()
+            .join(path.strip_prefix(sample.folder.path()).unwrap());
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        let bytes = if path.ends_with("log/ahead") {
+            ahead
+        } else {
+            &bytes[..]
+        };
+        fs::write(place, bytes).unwrap();
+    }
+    let Ok(log) = SharedLog::open(copy.path(), log_key()) else {
+        return;
+    };
+    let report = audit::verify::verify_dir(&log.log_dir(), &sample.key, None).unwrap();
+    assert_eq!(report.size, EVENTS);
 }
 
 /// A checkpoint without its signatures: those of keys unknown to the reader count for nothing.
