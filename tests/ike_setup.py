@@ -326,13 +326,14 @@ def gateway_and_devices(suite, hosts):
     with suite.case("gateway and road warrior: a certificate whose key is lost all the same is named, with the command that revokes it"):
         lost = suite.folder / "lost"
         init = ["vpn", "init", "gateway", *of_site, "--name", "lost.example.org", "--network", "10.2.0.1/24", "--out", lost, "--files-only"]
+        # The site is held, so that room was made and its answer is missing when somebody takes the name.
+        os.kill(site.process.child.pid, signal.SIGSTOP)
         with subprocess.Popen(hosts.network.command("server", CORDON, *init), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
-            # Room was made, and the certificate is being issued, when somebody takes the name.
-            while child.poll() is None and not lost.exists():
-                pass
-            os.kill(child.pid, signal.SIGSTOP)
-            with open(lost / "gateway.pem", "x"):
-                os.kill(child.pid, signal.SIGCONT)
+            try:
+                wait_for(lambda: list(lost.glob(".gateway.pem.*.tmp")), "room to be made for the certificate")
+                (lost / "gateway.pem").touch(exist_ok=False)
+            finally:
+                os.kill(site.process.child.pid, signal.SIGCONT)
             said = child.communicate(timeout=30)[1]
         equal(child.returncode, 1, "exit code")
         serial, command = re.search(r"certificate (\w+) was issued", said)[1], re.search(r"`cordon (pki revoke [^`]*)`", said)[1]

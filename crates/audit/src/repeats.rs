@@ -54,7 +54,7 @@ impl Repeats {
         }
     }
 
-    /// Whether so many events of `cause` were recorded that another one would only be counted. A cause that was never noted has
+    /// Tells that so many events of `cause` were recorded that another one would only be counted. A cause that was never noted has
     /// room, however many others there are.
     #[must_use]
     pub fn is_full(&self, cause: &str, now: Instant) -> bool {

@@ -190,7 +190,7 @@ impl SharedLog {
     /// regular end; nothing depends on it.
     ///
     /// # Errors
-    /// What went wrong with the log or a journal.
+    /// Failures of the log or a journal.
     pub fn note_shipped(&self) -> Result<(), AuditError> {
         let mut writer = lock(&self.inner.writer);
         writer.guarded(|writer| {

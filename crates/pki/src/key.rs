@@ -253,6 +253,16 @@ impl PrivateKey {
         &self,
         ciphertext: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+        let key = rsa::OaepPrivateDecryptingKey::new(self.rsa_decrypting()?)
+            .map_err(|_| KeyError::Decrypt)?;
+        let mut buffer = Zeroizing::new(vec![0; key.min_output_size()]);
+        let plaintext = key
+            .decrypt(&rsa::OAEP_SHA256_MGF1SHA256, ciphertext, &mut buffer, None)
+            .map_err(|_| KeyError::Decrypt)?;
+        Ok(Zeroizing::new(plaintext.to_vec()))
+    }
+
+    fn rsa_decrypting(&self) -> Result<rsa::PrivateDecryptingKey, KeyError> {
         let algorithm = self.inner.algorithm;
         if !algorithm.is_rsa() {
             return Err(KeyError::WrongKeyType {
@@ -260,17 +270,9 @@ impl PrivateKey {
                 operation: "decrypt by RSA",
             });
         }
-        let key = rsa::PrivateDecryptingKey::from_pkcs8(&self.inner.pkcs8).map_err(|e| {
-            KeyError::Rejected {
-                reason: e.to_string(),
-            }
-        })?;
-        let key = rsa::OaepPrivateDecryptingKey::new(key).map_err(|_| KeyError::Decrypt)?;
-        let mut buffer = Zeroizing::new(vec![0; key.min_output_size()]);
-        let plaintext = key
-            .decrypt(&rsa::OAEP_SHA256_MGF1SHA256, ciphertext, &mut buffer, None)
-            .map_err(|_| KeyError::Decrypt)?;
-        Ok(Zeroizing::new(plaintext.to_vec()))
+        rsa::PrivateDecryptingKey::from_pkcs8(&self.inner.pkcs8).map_err(|e| KeyError::Rejected {
+            reason: e.to_string(),
+        })
     }
 
     /// Unwraps a key of `len` bytes by RSAES-PKCS1-v1_5 (RFC 8017, section 7.2.2), for protocols that know nothing else.
@@ -285,19 +287,8 @@ impl PrivateKey {
         ciphertext: &[u8],
         len: usize,
     ) -> Result<Zeroizing<Vec<u8>>, KeyError> {
-        let algorithm = self.inner.algorithm;
-        if !algorithm.is_rsa() {
-            return Err(KeyError::WrongKeyType {
-                algorithm,
-                operation: "decrypt by RSA",
-            });
-        }
-        let key = rsa::PrivateDecryptingKey::from_pkcs8(&self.inner.pkcs8).map_err(|e| {
-            KeyError::Rejected {
-                reason: e.to_string(),
-            }
-        })?;
-        let key = rsa::Pkcs1PrivateDecryptingKey::new(key).map_err(|_| KeyError::Decrypt)?;
+        let key = rsa::Pkcs1PrivateDecryptingKey::new(self.rsa_decrypting()?)
+            .map_err(|_| KeyError::Decrypt)?;
         let mut random = Zeroizing::new(vec![0; len]);
         aws_lc_rs::rand::fill(&mut random).map_err(|_| KeyError::Decrypt)?;
         let mut buffer = Zeroizing::new(vec![0; key.min_output_size()]);

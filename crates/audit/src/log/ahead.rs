@@ -51,12 +51,12 @@ pub(super) struct Contents {
     pub(super) base: Vec<u8>,
     /// Commits since, in order.
     pub(super) commits: Vec<Commit>,
-    /// Whether something follows them that is not a whole record.
+    /// True where something follows them that is not a whole record.
     is_torn: bool,
 }
 
 impl Contents {
-    /// Whether the file says nothing but that all is synced.
+    /// Tells that the file says nothing but that all is synced.
     pub(super) fn is_settled(&self) -> bool {
         self.commits.is_empty() && !self.is_torn
     }
@@ -72,15 +72,9 @@ impl Ahead {
         let path = path(dir);
         let mut bytes = MAGIC.to_vec();
         push_record(&mut bytes, base, &[] as &[&[u8]]).ok_or_else(|| too_long(&path))?;
-        let begun = disk
-            .replace_by(&path.with_extension("tmp"), &path, &bytes, FILE_MODE)
-            .and_then(|()| disk.open_append(&path));
-        Ok(Self {
-            file: begun.map_err(at(&path))?,
-            path,
-            commits: 0,
-            bytes: 0,
-        })
+        disk.replace_by(&path.with_extension("tmp"), &path, &bytes, FILE_MODE)
+            .map_err(at(&path))?;
+        Self::resume(disk, dir)
     }
 
     /// Goes on with a file that has no commits.
@@ -109,12 +103,12 @@ impl Ahead {
         Ok(())
     }
 
-    /// Whether tiles are to be synced, so that it can begin anew.
+    /// Tells that tiles are to be synced, so that it can begin anew.
     pub(super) fn is_due(&self) -> bool {
         self.commits >= MAX_COMMITS || self.bytes >= MAX_BYTES
     }
 
-    /// Whether there are commits in it.
+    /// Tells that there are no commits in it.
     pub(super) fn is_empty(&self) -> bool {
         self.commits == 0
     }

@@ -387,7 +387,7 @@ fn crash_everywhere(syncs: usize) {
     }
 }
 
-/// What a crash left is recovered by an opening that crashes itself, at any of its operations.
+/// Lets the opening that recovers what a crash left crash itself, at any of its operations.
 #[test]
 fn a_crash_while_recovering_loses_nothing_acknowledged() {
     let folder = tempfile::tempdir().unwrap();

@@ -95,7 +95,7 @@ pub(super) fn follow(
     }
 }
 
-/// How long to wait for the next question.
+/// Pause before the next question.
 fn pause(configured: Option<Duration>, is_tagged: bool) -> Duration {
     configured.unwrap_or(if is_tagged { TAGGED } else { UNTAGGED })
 }

@@ -36,7 +36,6 @@ impl Wish {
             self.ike = self.ike.map(|ike| if ike == old { new } else { ike });
         }
         let downs: BTreeSet<IkeId> = std::mem::take(&mut side.downs);
-        let up = side.endpoint.established().next().map(|(ike, _)| ike);
         if self.ike.is_some_and(|ike| downs.contains(&ike)) {
             self.ike = None;
             let pause = Duration::from_secs(1 << self.failures.min(6)).min(PAUSE_MAX);
@@ -47,8 +46,8 @@ impl Wish {
             return;
         }
         // Whoever has a tunnel that the other side started needs no other.
-        if up.is_some() {
-            (self.ike, self.failures) = (up, 0);
+        if let Some((ike, _)) = side.endpoint.established().next() {
+            (self.ike, self.failures) = (Some(ike), 0);
         } else if self.next <= now {
             self.start(world, index);
         }
