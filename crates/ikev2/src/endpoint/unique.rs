@@ -2,12 +2,14 @@
 //!
 //! Two come up where both sides start at once, and where a peer authenticates anew. Which one survives:
 //!
-//! - the later one, if its first message was sent when the other was up;
+//! - of two that one side started, the one that was begun later: which one comes up first depends on what gets lost;
+//! - of two that different sides started, the later one, if its first message was sent when the other was up;
 //! - else, as both were begun before either was up, the one that was started by the side with the lower identity.
 //!
 //! The sides may see the order differently where messages cross, so one of them acts: the side with the lower
 //! identity. The other acts where it has started both, as its peer sees those in the same order, and after
-//! [`crate::Limits::settle`], as not every implementation ends what is surplus.
+//! [`crate::Limits::settle`], as not every implementation ends what is surplus. Should both act and differ, the one
+//! whose survivor is ended by the other gets no answer, and so ends nothing.
 //!
 //! ```text
 //! both up ──► survivor carries the Child SAs ──► HDR, SK {}  -->            (by the survivor)
@@ -95,9 +97,12 @@ fn survivor(rivals: &[Rival], lower: bool) -> Option<usize> {
     let mut best = rest.next()?;
     for next in rest {
         let (one, two) = (best.1.origin, next.1.origin);
-        let at_once = two.begun < one.up;
-        // Started by different sides at once: the earlier one stays if it is of the side with the lower identity.
-        let stays = at_once && one.ours != two.ours && one.ours == lower;
+        let stays = if one.ours == two.ours {
+            two.begun < one.begun
+        } else {
+            // At once: the earlier one stays if it is of the side with the lower identity.
+            two.begun < one.up && one.ours == lower
+        };
         best = if stays { best } else { next };
     }
     Some(best.0)

@@ -67,6 +67,13 @@ impl Liveness {
 }
 
 impl Established {
+    /// Tells that it is to be deleted by us.
+    fn ends(&self) -> bool {
+        let mut queued = self.queue.iter();
+        matches!(self.exchange, Some(Exchange::DeleteIke(_)))
+            || queued.any(|queued| matches!(queued.intent, Intent::DeleteIke(_)))
+    }
+
     fn inform(
         &mut self,
         sa: &mut Common,
@@ -207,6 +214,12 @@ impl Established {
         // Before it is decided which successor lives, nothing is deleted through one. The peer asks
         // again, and by then its deletion of the old IKE SA has decided.
         if self.state == EstablishedState::CollisionPending {
+            sa.channel.leave_unanswered();
+            return Ok(());
+        }
+        // The peer may ask before it ends another IKE SA in favour of this one, which we are about to end: it would
+        // have neither. It asks again, and by then knows.
+        if payloads.is_empty() && self.ends() {
             sa.channel.leave_unanswered();
             return Ok(());
         }

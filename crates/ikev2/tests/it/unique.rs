@@ -195,3 +195,46 @@ fn initial_contact_is_not_said_while_another_connection_to_the_identity_is_up() 
     let all: Vec<_> = world.sides[0].endpoint.established().collect();
     assert!(all.iter().any(|(ike, _)| *ike == first) && all.len() == 2);
 }
+
+#[test]
+fn of_two_that_one_side_began_the_later_one_survives_whichever_comes_up_first() {
+    for starter in [0, 1] {
+        let peer = 1 - starter;
+        let mut world = world(Unique::Replace);
+        // With one that is up nobody says INITIAL_CONTACT, which would decide.
+        initiate(&mut world, 0);
+        world.run(Duration::from_secs(1));
+        world.manual = true;
+        initiate(&mut world, starter);
+        world.pass(peer);
+        world.pass(starter);
+        world.pass(peer);
+        // The peer has the first one; its response to IKE_AUTH is lost.
+        world.lose(starter);
+        let later = initiate(&mut world, starter);
+        world.pass(peer);
+        world.pass(starter);
+        world.pass(peer);
+        world.pass(starter);
+        assert_eq!(count(&world), [[2, 3], [3, 2]][starter]);
+        world.manual = false;
+        world.run(Duration::from_secs(20));
+        world.assert_settled();
+        assert_eq!(world.sides[starter].ike(), later);
+    }
+}
+
+#[test]
+fn what_is_about_to_be_ended_confirms_nothing_to_the_peer() {
+    let mut world = World::up(7);
+    world.manual = true;
+    let [ours, theirs] = [0, 1].map(|side| world.sides[side].ike());
+    let [here, there] = [0, 1].map(|side| world.sides[side].clock.local(world.now));
+    world.sides[0].endpoint.close(here, ours).unwrap();
+    world.collect();
+    world.lose(1);
+    world.sides[1].endpoint.probe(there, theirs).unwrap();
+    world.collect();
+    world.pass(0);
+    assert!(world.wire.is_empty(), "no answer");
+}
