@@ -12,10 +12,10 @@ def cpu(pid):
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
-def resident(pid):
-    """KiB in memory."""
+def resident(pid, what="VmRSS"):
+    """KiB in memory; `RssAnon` is what is no file's, code above all."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+    return int(next(line for line in lines if line.startswith(what)).split()[1])
 
 
 def first_message(number):

@@ -252,7 +252,11 @@ async fn serve(mut running: Running, threads: Vec<Thread>, mut front: Front) -> 
     let stop = CancellationToken::new();
     if let Some(listener) = front.metrics.take() {
         let handle = running.handle.clone();
-        let text = move || openmetrics(handle.status()?).ok();
+        let text = move || {
+            let text = openmetrics(handle.status()?).ok();
+            sys::memory::release_heap();
+            text
+        };
         serve_metrics(listener, text, stop.clone());
     }
     let (requests, mut orders) = mpsc::channel(16);
@@ -335,6 +339,7 @@ async fn listen(listener: UnixListener, requests: mpsc::Sender<Waiting>) {
             if let Err(error) = converse(stream, requests).await {
                 tracing::debug!(%error, "control socket");
             }
+            sys::memory::release_heap();
         });
     }
 }

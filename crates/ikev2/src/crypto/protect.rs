@@ -298,12 +298,13 @@ impl SealingKey {
             PayloadType::SK
         };
         let total = HEADER_LEN.checked_add(payload)?;
-        let mut out = Header {
+        let header = Header {
             first: kind,
             ..header
-        }
-        .encode(total)
-        .to_vec();
+        };
+        // Responses stay as long as they may be asked for again, so no byte more than that.
+        let mut out = Vec::with_capacity(total);
+        out.extend(header.encode(total));
         out.extend([first.0, 0]);
         out.extend(u16::try_from(payload).ok()?.to_be_bytes());
         if let Some((number, count)) = fragment {
