@@ -1,0 +1,93 @@
+"""Many tunnels at one gateway: all at once, what each costs in memory, and new keys for all of them at the same time.
+
+`python -m tests.ike_many --full` has 5000, with release builds in CORDON and CORDON_LAB.
+"""
+
+import argparse
+import sys
+import time
+from typing import NamedTuple
+
+from tests.harness import equal
+from tests.ike_fleet import Fleet, told
+from tests.ike_lab import INSIDE, Daemon, Lab
+from tests.runner import Suite, finish, run_suite
+from tests.spoof import cpu, resident
+
+
+class Scale(NamedTuple):
+    tunnels: int
+    # Seconds of a Child SA's life: less a tenth at random it gets new keys. All begin at once.
+    lifetime: int
+    # Seconds until all have new ones.
+    within: int
+    # How often all get new keys.
+    storms: int
+    # Bytes of memory for a tunnel, with all that belongs to its IKE SA; among few, what is there once counts too much.
+    each: int | None
+
+
+FEW, FULL = Scale(300, 20, 30, 1, None), Scale(5000, 60, 60, 2, 20_000)
+# Seconds until all are up.
+UP = 10
+# Seconds after which a replaced Child SA receives no more, and a little.
+LINGER = 12
+
+
+def held(suite, scale):
+    lab = Lab(suite)
+    # What is inside answers from the tunnel's interface.
+    lab.network.run("server", "ip", "address", "delete", f"{INSIDE['server']}/32", "dev", "lo")
+    fleet = Fleet(lab, scale.tunnels)
+    text, top = fleet.gateway(f"lifetime = {2 * scale.lifetime}", f"lifetime = {scale.lifetime}")
+    gateway = Daemon(lab, "server", text, top).start()
+    suite.finally_do(lambda: gateway.process.kill())
+    pid = gateway.process.child.pid
+    empty = resident(pid, "RssAnon")
+
+    def memory():
+        kib = resident(pid, "RssAnon")
+        each = (kib - empty) * 1024 / scale.tunnels
+        print(f"      the gateway has {kib >> 10} MiB, {empty >> 10} without tunnels: {each:.0f} bytes each", flush=True)
+        assert not scale.each or each <= scale.each, each
+
+    with suite.case(f"{scale.tunnels} tunnels are up within {UP} s"):
+        fleet.start(resume=False)
+        suite.finally_do(fleet.process.kill)
+        times = fleet.times()
+        told("packets both ways after", times)
+        print(f"      processor time of the gateway {cpu(pid):.1f} s", flush=True)
+        memory()
+        assert times[-1] <= UP, times[-1]
+    with suite.case(f"new keys for all of them at once: packets by them within {scale.within} s, and no tunnel is lost"):
+        before = gateway.ike()["counters"]
+        for _ in range(scale.storms):
+            began, used = time.monotonic(), cpu(pid)
+            fleet.tell("storm")
+            told("packets by new keys after", fleet.times())
+            print(f"      processor time of the gateway {cpu(pid) - used:.1f} s", flush=True)
+            assert time.monotonic() - began <= scale.within, time.monotonic() - began
+        counters = gateway.ike()["counters"]
+        equal((counters["ike_sas"], counters["established"]), (scale.tunnels, before["established"]), "IKE SAs, and how many ever came up")
+        print(f"      {counters['child_rekeys'] - before['child_rekeys']} Child SAs replaced", flush=True)
+        if scale.each:
+            time.sleep(LINGER)
+        memory()
+    fleet.stop()
+
+
+def run(suite):
+    held(suite, FEW)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help=f"{FULL.tunnels} tunnels")
+    scale = FULL if parser.parse_args().full else FEW
+    suite = Suite("ike_many")
+    run_suite(suite, lambda suite: held(suite, scale), limit=600)
+    return finish([suite])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
