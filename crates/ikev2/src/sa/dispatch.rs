@@ -336,6 +336,7 @@ impl IkeSa {
     /// Packets came through a Child SA: the peer sends with it, so we may too.
     pub(crate) fn note_inbound(&mut self, core: &mut Core, spi_in: u32) -> Result<(), WrongState> {
         self.established_do(core, EventName::Inbound, |established, sa, core| {
+            established.confirmed = true;
             if let Some(child) = established.children.get_mut(&spi_in) {
                 (child.unconfirmed, child.held) = (None, false);
                 if child.is_live() && !child.sending {

@@ -82,6 +82,8 @@ pub(crate) struct Established {
     pub(crate) origin: Origin,
     /// Whether another IKE SA of the peer takes its place.
     pub(crate) superseded: bool,
+    /// Whether the peer has shown that it has this IKE SA: who started it may have no response to IKE_AUTH.
+    pub(crate) confirmed: bool,
 }
 
 impl Established {
@@ -100,6 +102,7 @@ impl Established {
             rekey_at,
             ends_at,
             origin,
+            confirmed: sa.channel.initiator,
             ..Self::successor_of(auth, keys, Mobility::default())
         }
     }
@@ -129,6 +132,7 @@ impl Established {
                 ours: false,
             },
             superseded: false,
+            confirmed: true,
         }
     }
 
@@ -145,6 +149,7 @@ impl Established {
         (exchange, response, payloads): (ExchangeType, bool, &[Payload]),
     ) -> Result<(), Failure> {
         if response {
+            self.confirmed = true;
             return self.on_response(sa, core, exchange, payloads);
         }
         let may = self.auth.authorization();
@@ -196,6 +201,7 @@ impl Established {
     /// Takes note of a new request of the peer, which shows that it has our last response: it has one request out
     /// at a time.
     pub(crate) fn confirm(&mut self, sa: &Common, core: &mut Core) {
+        self.confirmed = true;
         for child in self.children.values_mut() {
             child.unconfirmed = None;
         }

@@ -40,12 +40,13 @@ impl IkeSa {
         })
     }
 
-    /// Sends by this IKE SA what others of the peer could send as well.
+    /// Sends by this IKE SA what others of the peer could send as well. One that the peer may not have sends nothing.
     pub(crate) fn send_with_all(&mut self, core: &mut Core) -> Result<(), WrongState> {
         self.live_do(core, EventName::Command, |established, sa, core| {
             // Those that wait for the peer are not known there yet.
+            let confirmed = established.confirmed;
             let live = established.children.values();
-            let live = live.filter(|child| child.is_live() && child.sending);
+            let live = live.filter(|child| confirmed && child.is_live() && child.sending);
             for (spi_in, spi_out) in live.map(|child| (child.spi_in, child.spi_out)) {
                 core.event(Event::ChildOutbound {
                     ike: sa.id,
