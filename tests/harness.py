@@ -307,9 +307,9 @@ class Camera:
         if self.process and self.process.running():
             self.process.kill()
 
-    def drop(self, name, picture, **facts):
-        """Puts a picture and its facts into the watched folder as a camera's head does."""
-        for extension, content in (("jpg", picture), ("json", json.dumps(violation(**facts)).encode())):
+    def drop(self, name, picture, kind="jpg", **facts):
+        """Puts a picture, or a film, and its facts into the watched folder as a camera's head does."""
+        for extension, content in ((kind, picture), ("json", json.dumps(violation(**facts)).encode())):
             part = self.folder / f"{name}.{extension}.part"
             part.write_bytes(content)
             part.rename(self.incoming / f"{name}.{extension}")

@@ -71,8 +71,9 @@ const SHORTEST_PART: u32 = 128 * 1024;
 const LONG_PART: u32 = 1024 * 1024;
 /// Longest part on a bearer with a budget, whose room is used up part by part.
 const LONG_PART_OF_BUDGET: u32 = 256 * 1024;
-/// Seconds that a block takes at most that is sent with its announcement: of a cut nothing is kept.
+/// Seconds that a block takes at most that is sent with its announcement, and its bytes: of a cut nothing is kept.
 const AT_ONCE_SECONDS: f64 = 2.0;
+const AT_ONCE_LEN: u32 = 8 * 1024 * 1024;
 /// Seconds that a part takes. What it waits for at its end, its answer and segments that were lost among the last ones, is then a
 /// few hundredths. Of a part that is cut the centre keeps what arrived.
 const PART_SECONDS: f64 = 120.0;
@@ -266,7 +267,7 @@ impl Bearer {
         let Ok(size) = u32::try_from(size) else {
             return false;
         };
-        size <= most.min(self.longest(&health))
+        size <= most.min(AT_ONCE_LEN).min(self.longest(&health))
             && f64::from(size) <= self.share(speed) * AT_ONCE_SECONDS
     }
 

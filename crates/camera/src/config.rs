@@ -10,8 +10,9 @@ use pki::clearance::Clearance;
 use pki::key::KeyAlgorithm;
 use serde::{Deserialize, Serialize};
 
-/// Largest PATCH of an upload, in bytes: what a cut loses at most.
-pub const MAX_CHUNK_LEN: u32 = 8 * 1024 * 1024;
+/// Largest PATCH of an upload, in bytes: over a fast link to a far centre, all of it is sent in the time of some hundred round trips,
+/// of which its answer costs one.
+pub const MAX_CHUNK_LEN: u32 = 64 * 1024 * 1024;
 /// Most uploads at a time; the centre's own limit per camera is higher.
 const MAX_PARALLEL: usize = 16;
 /// Smallest useful monthly budget: a handshake and a picture.
@@ -350,7 +351,7 @@ impl Config {
             return refuse("uplink.parallel", "must be 1 to 16");
         }
         if uplink.chunk_bytes == 0 || uplink.chunk_bytes > MAX_CHUNK_LEN {
-            return refuse("uplink.chunk_bytes", "must be 1 to 8388608");
+            return refuse("uplink.chunk_bytes", "must be 1 to 67108864");
         }
         if uplink.request_timeout_secs == 0 || uplink.connect_timeout_secs == 0 {
             return refuse("uplink.request_timeout_secs", "must not be 0");

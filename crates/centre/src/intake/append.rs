@@ -13,7 +13,7 @@ use super::prefix_hash::{PrefixHash, PrefixHashes};
 use super::quota::{self, Quota};
 use super::upload::{Upload, UploadError};
 
-/// Bytes of a part between two looks at the free space.
+/// Bytes of a part between two looks at the free space, and most that its end waits for.
 const LOOK: u64 = 8 << 20;
 
 /// Uploads that somebody writes to or removes at this moment.
@@ -113,8 +113,10 @@ pub(crate) struct Append {
     superseded: CancellationToken,
     folder: PathBuf,
     quota: Quota,
-    /// Value of `written` when the free space was looked at last.
+    /// Value of `end` when the free space was looked at last.
     looked: u64,
+    /// Value of `end` when the file was synced last.
+    synced: u64,
     file: Growing,
     start: u64,
     end: u64,
@@ -145,6 +147,7 @@ impl Append {
             folder,
             quota,
             looked: offset,
+            synced: offset,
             file,
             start: offset,
             end: offset,
@@ -194,18 +197,34 @@ impl Append {
         Ok(())
     }
 
-    /// Makes the bytes durable and returns the new offset.
+    /// Tells that so much came since the last sync that the end should not have to wait for it.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.end.saturating_sub(self.synced) >= LOOK
+    }
+
+    /// Makes durable what came so far, and goes on; it counts no earlier than the rest.
     ///
     /// # Errors
     /// A failure of the disk; the bytes are then taken back.
-    pub(crate) fn commit(mut self) -> Result<u64, UploadError> {
+    pub(crate) fn sync(mut self) -> Result<Self, UploadError> {
         // After a failed sync the kernel may forget the pages: what came cannot be relied on, and
         // a second sync would claim success.
-        self.on_cut = OnCut::TakeBack;
+        let on_cut = std::mem::replace(&mut self.on_cut, OnCut::TakeBack);
         self.file.sync()?;
-        self.kept = true;
-        self.keep_hash();
-        Ok(self.end)
+        self.on_cut = on_cut;
+        self.synced = self.end;
+        Ok(self)
+    }
+
+    /// Makes the bytes durable and returns the new offset.
+    ///
+    /// # Errors
+    /// As of [`Self::sync`].
+    pub(crate) fn commit(self) -> Result<u64, UploadError> {
+        let mut done = self.sync()?;
+        done.kept = true;
+        done.keep_hash();
+        Ok(done.end)
     }
 
     fn keep_hash(&mut self) {

@@ -249,6 +249,11 @@ async fn receive(
                     taken_back.map_err(|e| Problem::internal(&e))??;
                     return Err(refused(intake, &device, error).await);
                 }
+                if append.is_ahead() {
+                    // The next bytes come meanwhile: at the end nobody would send any while the disk works.
+                    let synced = intake.pool().run(move || append.sync()).await;
+                    append = synced.map_err(|e| Problem::internal(&e))??;
+                }
                 continue;
             }
             Ok(Some(Err(_))) => cut("the connection broke, or another goes on"),
