@@ -9,7 +9,8 @@
 //! The sides may see the order differently where messages cross, so one of them acts: the side with the lower
 //! identity. The other acts where it has started both, as its peer sees those in the same order, and after
 //! [`crate::Limits::settle`], as not every implementation ends what is surplus. Should both act and differ, the one
-//! whose survivor is ended by the other gets no answer, and so ends nothing.
+//! whose survivor is ended by the other gets no answer, and so ends nothing; and the side with the higher identity waits on
+//! while the other asks through what it is about to end, which may be what has that one act.
 //!
 //! ```text
 //! both up ──► survivor carries the Child SAs ──► HDR, SK {}  -->            (by the survivor)
@@ -32,11 +33,16 @@ pub(super) struct Contests {
     timers: BTreeSet<(Timestamp, PeerKey)>,
 }
 
+/// How often the side with the higher identity waits on (our choice: peers also ask whether we are alive).
+const POSTPONED: u8 = 3;
+
 #[derive(Clone, Copy)]
 struct Contest {
     at: Timestamp,
     /// Whether the peer has had its time.
     waited: bool,
+    /// How often we have waited on.
+    postponed: u8,
 }
 
 impl Contests {
@@ -63,6 +69,7 @@ struct Rival {
     origin: Origin,
     /// Child SAs, by their place in the configuration.
     children: BTreeSet<usize>,
+    last_asked: u64,
 }
 
 /// Several IKE SAs with a peer, and the one that survives.
@@ -88,6 +95,12 @@ impl Outcome {
         let others = self.others.iter();
         let others = others.filter(|other| acts(other) && carries(other));
         others.map(|other| other.id).collect()
+    }
+
+    /// Tells that the peer, whose turn it is, may take another one for the survivor and be about to end this one.
+    fn is_contested(&self) -> bool {
+        let came_up = self.survivor.origin.up;
+        !self.ours && self.others.iter().any(|other| other.last_asked > came_up)
     }
 }
 
@@ -121,6 +134,7 @@ impl Endpoint {
                     id,
                     origin,
                     children,
+                    last_asked: sa.last_asked(),
                 })
             })
             .collect();
@@ -143,7 +157,7 @@ impl Endpoint {
     /// An IKE SA has come up: the peer may have others.
     pub(super) fn settle(&mut self, ike: IkeId) {
         if let Some(key) = self.core.sessions.key(ike).cloned() {
-            self.look(&key, false);
+            self.look(&key, false, 0);
         }
     }
 
@@ -153,18 +167,28 @@ impl Endpoint {
             if at > now {
                 return;
             }
+            let postponed = self
+                .contests
+                .of_peer
+                .get(&key)
+                .map_or(0, |contest| contest.postponed);
             self.contests.remove(&key);
-            self.look(&key, true);
+            self.look(&key, true, postponed);
         }
     }
 
     /// Has the survivor ask the peer, if there is something to be ended.
-    fn look(&mut self, key: &PeerKey, waited: bool) {
+    fn look(&mut self, key: &PeerKey, waited: bool, postponed: u8) {
         let Some(outcome) = self.compare(key) else {
             return self.contests.remove(key);
         };
         let at = self.core.now.after(self.core.limits.settle);
-        self.contests.set(key, Contest { at, waited });
+        let contest = Contest {
+            at,
+            waited,
+            postponed,
+        };
+        self.contests.set(key, contest);
         self.mark(&outcome);
         if outcome.surplus(waited).is_empty() {
             return;
@@ -197,7 +221,7 @@ impl Endpoint {
         let Some(key) = self.core.sessions.key(ike).cloned() else {
             return;
         };
-        let contest = self.contests.of_peer.get(&key);
+        let contest = self.contests.of_peer.get(&key).copied();
         let waited = contest.is_some_and(|contest| contest.waited);
         let Some(outcome) = self.compare(&key) else {
             return;
@@ -205,6 +229,19 @@ impl Endpoint {
         let surplus = outcome.surplus(waited);
         if outcome.survivor.id != ike || surplus.is_empty() {
             return;
+        }
+        if let Some(contest) = contest
+            && contest.postponed < POSTPONED
+            && outcome.is_contested()
+        {
+            let at = self.core.now.after(self.core.limits.settle);
+            let postponed = contest.postponed.saturating_add(1);
+            let later = Contest {
+                at,
+                postponed,
+                ..contest
+            };
+            return self.contests.set(&key, later);
         }
         // First what we send, so that nothing goes by an IKE SA that the peer has deleted.
         if let Some(sa) = self.table.remove(&ike) {

@@ -65,6 +65,8 @@ pub(crate) struct Channel {
     pub(crate) fragmentation: bool,
     pub(crate) last_sent: Timestamp,
     pub(crate) last_heard: Timestamp,
+    /// When the peer's last request came, for the first time or again ([`Core::moment`]).
+    pub(crate) last_asked: u64,
     /// Second destination, where the peer may be by now: what waits for an answer goes there as well.
     pub(crate) also_to: Option<SocketAddr>,
     /// Whether the TCP connection has ended: the peer's next one may come from the same port.
@@ -121,6 +123,7 @@ impl Channel {
             fragmentation: false,
             last_sent: core.now,
             last_heard: core.now,
+            last_asked: 0,
             also_to: None,
             disconnected: false,
             keys: None,
@@ -515,6 +518,7 @@ impl Channel {
             }
         } else {
             if self.repeat_answer(core, path, header.message_id, bytes) {
+                self.last_asked = core.moment();
                 return None;
             }
             let busy = self.current.is_some();
@@ -540,6 +544,7 @@ impl Channel {
         // Only what authenticates is a sign of life.
         self.last_heard = core.now;
         if !response {
+            self.last_asked = core.moment();
             self.current = Some((header.message_id, request, path));
         }
         Some(Received {

@@ -73,6 +73,11 @@ impl IkeSa {
         live.map(|child| child.config).collect()
     }
 
+    /// When the peer's last request came ([`Core::moment`]).
+    pub(crate) const fn last_asked(&self) -> u64 {
+        self.common.channel.last_asked
+    }
+
     /// Whether another IKE SA of the peer takes the place of this one.
     pub(crate) fn is_superseded(&self) -> bool {
         self.established()
