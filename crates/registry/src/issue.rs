@@ -19,6 +19,7 @@ use crate::batch::{Decision, Issuance};
 use crate::key_use;
 use crate::lists::OwnShard;
 use crate::origin::Origin;
+use crate::protocol::Protocol;
 use crate::requests::check_new_key;
 use crate::signing::Signing;
 use crate::{Registry, RegistryError, Warrant, holders};
@@ -375,7 +376,14 @@ impl Registry {
             Origin::Invitation(invited) => invited.id.clone(),
             Origin::Renewal { lineage, .. } => lineage.clone(),
         };
-        let replaced = supersede_unused(tx, kind, &holder, &lineage, now).await?;
+        // A renewal that comes late takes the place of nothing: somebody may have kept it on its way, to end by it the
+        // certificate that its sender has got since. The first that is used ends the others.
+        let may_be_late = self.protocol.is_some_and(Protocol::may_come_late)
+            && matches!(origin, Origin::Renewal { .. });
+        let replaced = match may_be_late {
+            true => Vec::new(),
+            false => supersede_unused(tx, kind, &holder, &lineage, now).await?,
+        };
         // A second certificate of a person is no secret: its event says how many there are.
         let others: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM issued i WHERE i.authority = ?1 AND i.holder_id = ?2

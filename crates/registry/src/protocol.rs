@@ -17,4 +17,10 @@ impl Protocol {
             Self::Scep => "scep",
         }
     }
+
+    /// Whether its messages are signed by themselves and travel over plain HTTP, so that whoever is on the way can keep one,
+    /// and deliver it after a later one.
+    pub(crate) const fn may_come_late(self) -> bool {
+        matches!(self, Self::Cmp | Self::Scep)
+    }
 }
