@@ -97,7 +97,7 @@ class Work:
             except LOST as error:
                 with self.lock:
                     self.failures[f"{way.__name__}: {str(error)[:150]}"] += 1
-                time.sleep(0.05)
+                time.sleep(0.2)
 
     def stop(self):
         self.stopping.set()
