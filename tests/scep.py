@@ -108,7 +108,7 @@ def run(suite):
         equal(ask(url, "GetCACert", b"0")[0], 400)
         equal(ask(f"http://127.0.0.1:{public}/cgi-bin/pkiclient.exe", "GetCACaps")[0], 200)
 
-    with suite.case("micromdm's client, which encrypts with DES, is refused for that and reads why"):
+    with suite.case("micromdm's client, which signs with SHA-1 and encrypts with DES, is refused for that and reads why"):
         fingerprint = openssl("x509", "-in", mine, "-noout", "-fingerprint", "-sha256").strip().split("=")[1].replace(":", "").lower()
         code, own = invite("router-1"), site.folder / "micromdm"
         own.mkdir()
@@ -116,6 +116,19 @@ def run(suite):
                         "-keySize", "2048", "-ca-fingerprint", fingerprint, "-challenge", code, code=1, timeout=60, cwd=own)
         contains(shown.stdout + shown.stderr, "badAlg")
         equal(rows(site, "SELECT count(*) FROM issued WHERE holder_id = 'router-1'"), [(0,)])
+
+    with suite.case("the libraries of that client, told SHA-256 and AES, enrol a router and renew by what they got"):
+        name, folder = "router-11", str(own)
+        client = (ROOT / "target/peers/micromdm", url, folder, name, fingerprint)
+        contains(execute(*client, "wrong", code=1, timeout=60).stderr, "refused")
+        serials = []
+        for challenge in ((invite(name),), ()):
+            execute(*client, *challenge, timeout=60)
+            contains(openssl("verify", "-CAfile", site.root, "-untrusted", site.data / "pki/devices-ca.pem", own / f"{name}.pem"), "OK")
+            serials.append(openssl("x509", "-in", own / f"{name}.pem", "-noout", "-serial"))
+        equal(len(set(serials)), 2)
+        site.ask("pki", "revoke", "--serial", serials[1].strip().split("=")[1].lower(), "--reason", "superseded")
+        contains(execute(*client, code=1, timeout=60).stderr, "refused")
 
     def strongswan(folder, name, *options, code=0):
         done = execute("pki", "--scep", "--url", url, "--dn", f"CN={name}", "--cacert-enc", mine, "--cacert-sig", mine,
@@ -250,6 +263,20 @@ def run(suite):
         site.ask("registry", "resume", "--device", "router-6")
         site.ask("pki", "revoke", "--device", "router-6", "--reason", "key-compromise")
         refused(client.renew(), "badCertId", "revoked")
+
+    with suite.case("a renewal that is kept on its way, or sent again, ends nothing that its sender has got since"):
+        client = Client(url, "router-10").enrolled(invite("router-10"))
+        kept = message(encrypt(csr(new_key(), client.name), client.authority), client.key, client.certificate, kind=RENEWAL_REQ)
+        later = new_key()
+        renewed = client.renew(later).certificate
+        numbers = {Answer(ask(url, "PKIOperation", kept)[1], client.key).certificate.serial_number for _ in range(3)}
+        equal(len(numbers), 1)
+        again = client.renew(later).certificate
+        equal(again, renewed, "the certificate of the same key")
+        client.key, client.certificate = later, renewed
+        equal(client.renew().status, "0")
+        equal(rows(site, "SELECT count(*) FROM issued WHERE holder_id = 'router-10' AND superseded_at IS NULL"), [(3,)])
+        refused(Answer(ask(url, "PKIOperation", kept)[1], new_key()), "badRequest", "superseded")
 
     with suite.case("where approvals are required, a router enrols by an approved invitation"):
         staff = enrol(site, ("clerk", "officer", 1), ("registrar-1", "registrar", 4))

@@ -181,6 +181,13 @@ async fn rules_are_named_by_field() {
         ),
         (
             Person {
+                email: String::new(),
+                ..ana()
+            },
+            "email",
+        ),
+        (
+            Person {
                 email: "ana".into(),
                 ..ana()
             },

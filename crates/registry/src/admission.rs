@@ -242,7 +242,7 @@ impl Registry {
     ) -> Result<(), AdmissionError> {
         let identity = &admitted.identity;
         let serial = &identity.serial_hex;
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         // The answer was read before this transaction: the holder may be revoked by now.
         let state = state_in(&mut tx, authority, holder_id(authority, identity)).await?;
         if !admitted.is_own() {
@@ -257,7 +257,7 @@ impl Registry {
         .bind(now.unix_timestamp())
         .bind(authority.name())
         .bind(serial)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         if first.rows_affected() == 0 {
             // Somebody was quicker: with the first use, or with an end to it.
@@ -282,30 +282,17 @@ impl Registry {
         .bind(&admitted.lineage)
         .bind(now.unix_timestamp())
         .bind(serial)
-        .fetch_all(&mut *tx)
+        .fetch_all(&mut **tx)
         .await?;
-        self.record_superseded(authority, identity, &older, serial, now)
-            .await?;
-        tx.commit().await.map_err(RegistryError::from)?;
-        Ok(())
-    }
-
-    async fn record_superseded(
-        &self,
-        authority: CaKind,
-        identity: &Identity,
-        older: &[String],
-        by: &str,
-        now: OffsetDateTime,
-    ) -> Result<(), RegistryError> {
         let holder = holder_id(authority, identity);
         let actor = match authority {
             CaKind::Users => Actor::user(holder, &identity.common_name),
             CaKind::Devices => Actor::device(holder),
             CaKind::Services => Actor::service(holder),
         };
-        self.record_all(superseded_events(authority, holder, &actor, older, by, now))
-            .await
+        let events = superseded_events(authority, holder, &actor, &older, serial, now);
+        tx.record(events).await?;
+        Ok(tx.commit().await?)
     }
 }
 

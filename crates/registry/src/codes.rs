@@ -92,7 +92,7 @@ impl Registry {
         }
         let code = OneTimeCode::generate()?;
         let expires_at = now.saturating_add(valid_for).unix_timestamp();
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         if let Some(state) = holders::state_in(&mut tx, CaKind::Devices, device).await?
             && state != HolderState::Enrolled
         {
@@ -111,7 +111,7 @@ impl Registry {
         .bind(verifier(device, code.as_str()).as_ref())
         .bind(i64::from(clearance.level()))
         .bind(expires_at)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         let event = Event::new(
             now,
@@ -122,7 +122,7 @@ impl Registry {
         )
         .with_detail("clearance", clearance.level())
         .with_detail("expires_at", expires_at);
-        self.record(event).await?;
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(code)
     }

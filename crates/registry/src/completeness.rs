@@ -24,6 +24,7 @@ use time::OffsetDateTime;
 use self::invited::{Offered, Offers};
 use self::recorded::Recorded;
 use crate::origin::OriginKind;
+use crate::writing::{OPEN, TRANSACTION};
 
 /// Something that the rules do not explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -90,8 +91,8 @@ pub struct Completeness {
     invited: BTreeSet<String>,
     /// Holders of a certificate so far, by authority and name.
     holders: BTreeSet<(String, String)>,
-    /// Revoked certificates, by authority and serial number.
-    revoked: BTreeSet<(String, String)>,
+    /// Revoked certificates, by authority and serial number, with the transactions.
+    revoked: BTreeMap<(String, String), u64>,
     last: Option<OffsetDateTime>,
     report: CompletenessReport,
 }
@@ -117,7 +118,7 @@ impl Completeness {
             offered: BTreeMap::new(),
             invited: BTreeSet::new(),
             holders: BTreeSet::new(),
-            revoked: BTreeSet::new(),
+            revoked: BTreeMap::new(),
             last: None,
             report: CompletenessReport::default(),
         })
@@ -131,21 +132,16 @@ impl Completeness {
         }
         match event.action.as_str() {
             "request.interrupted" => self.interrupted(event),
-            "enrolment.interrupted" => {
-                // Its certificate may be recorded; it has none of which this is said.
-                let id = event.resource.strip_prefix("invitation/");
-                self.recorded.retain(|_, one| {
-                    one.origin != Some(OriginKind::Invitation) || one.invitation.as_deref() != id
-                });
-            }
+            OPEN => self.opened(transaction_of(event)),
             _ if event.outcome != Outcome::Ok => {}
             "certificate.issue" => self.issued(entry, event),
             "certificate.revoke" => {
                 let serial = event.details.get("serial").and_then(Value::as_str);
                 let authority = event.resource.split('/').nth(1);
                 let one = authority.zip(serial);
-                self.revoked
-                    .extend(one.map(|(authority, serial)| (authority.into(), serial.into())));
+                let at = transaction_of(event);
+                let one = one.map(|(authority, serial)| ((authority.into(), serial.into()), at));
+                self.revoked.extend(one);
             }
             "enrolment.invite" => match Offered::of_event(event) {
                 Some((id, offered)) => {
@@ -162,6 +158,13 @@ impl Completeness {
                 }
             }
         }
+    }
+
+    /// Of what was recorded so far, transactions after `committed` have no effect.
+    fn opened(&mut self, committed: u64) {
+        self.recorded.retain(|_, one| one.transaction <= committed);
+        self.revoked
+            .retain(|_, transaction| *transaction <= committed);
     }
 
     fn issued(&mut self, entry: u64, event: &Event) {
@@ -233,7 +236,7 @@ impl Completeness {
         } else if !self.recorded.contains_key(&identity.fingerprint) {
             // An authority's key could make an approver whom nobody knows.
             "the certificate is in no event before it"
-        } else if self.revoked.contains(&serial) {
+        } else if self.revoked.contains_key(&serial) {
             "the certificate was revoked before"
         } else if approval.act.granted() > Some(identity.clearance) {
             "the certificate clears for less than was approved"
@@ -403,6 +406,12 @@ impl Completeness {
 fn request_of(event: &Event) -> String {
     let id = event.resource.strip_prefix("request/");
     id.unwrap_or_default().to_owned()
+}
+
+/// The registry's transaction that an event was recorded with; 0 where it names none.
+fn transaction_of(event: &Event) -> u64 {
+    let number = event.details.get(TRANSACTION).and_then(Value::as_u64);
+    number.unwrap_or_default()
 }
 
 /// Version of the request that an event's step makes.

@@ -10,10 +10,12 @@ use pki::spki::spki_sha256;
 use rustls_pki_types::CertificateDer;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
 use crate::admission::authority_of;
-use crate::codes::Grant;
+use crate::batch::{Decision, Issuance};
 use crate::error::noun;
+use crate::invitations::Stored;
 use crate::key_use::check_key;
 use crate::origin::Origin;
 use crate::signing::Signing;
@@ -57,38 +59,15 @@ impl Registry {
         csr: &[u8],
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        let (actor, mut signing) = (Actor::device(device), Signing::default());
-        loop {
-            let mut tx = self.inner.sql.write().await?;
-            let grant = Self::check_code(&mut tx, device, code, now).await?;
-            let csr = csr::parse_and_verify(csr)?;
-            check_subject(&csr, device)?;
-            let spki = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
-            check_key(&mut tx, &spki, Some((CaKind::Devices, device))).await?;
-            if let Grant {
-                used: Some((used_spki, serial)),
-                ..
-            } = grant
-            {
-                if used_spki != spki {
-                    return Err(EnrolError::Unauthorised);
-                }
-                holders::admit_issuing(&mut tx, Profile::Device, device, now).await?;
-                let again = self.issued(CaKind::Devices, &serial).await?;
-                return Ok(again.into_issued(self)?);
-            }
-            let order = Order::new(Profile::Device, Subject::new(device), csr.spki)
-                .with_clearance(grant.clearance);
-            let origin = Origin::Enrolment;
-            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
-            if let Some(issued) = issued.await? {
-                Self::mark_used(&mut tx, device, &spki, &issued.serial).await?;
-                tx.commit().await?;
-                return Ok(issued);
-            }
-            tx.rollback().await?;
-            self.sign_outside(&mut signing, &actor, now).await?;
-        }
+        let actor = Actor::device(device);
+        let enrolment = ByCode {
+            device: device.to_owned(),
+            code: Zeroizing::new(code.to_owned()),
+            csr: csr.to_vec(),
+            now,
+        };
+        self.issue_together(enrolment, Signing::default(), &actor, now)
+            .await
     }
 
     /// Certifies a new key of a device, gateway or person that showed `peer` (leaf first) in the TLS handshake.
@@ -191,62 +170,21 @@ impl Registry {
         if !csr.alt_names.is_empty() && csr.alt_names != names {
             return Err(EnrolError::OtherNames);
         }
-        let line = Line {
-            authority: authority_of(identity),
-            holder: name,
-            lineage: present.lineage(),
-            profile,
-        };
-        let expired = identity.not_after < now;
         let order = Order::new(profile, Subject::new(name), csr.spki).with_alt_names(names);
         let order = match profile {
             Profile::Device | Profile::VpnDevice => order.with_clearance(identity.clearance),
             _ => order,
         };
-        let origin = Origin::Renewal {
+        let renewal = Renewal {
+            peer: identity.clone(),
             lineage: present.lineage().to_owned(),
-            renews: identity.serial_hex.clone(),
-            invited: None,
+            order,
+            spki,
+            actor: actor.clone(),
+            now,
         };
-        let mut signing = Signing::default();
-        loop {
-            let mut tx = self.inner.sql.write().await?;
-            // Once more, inside of the transaction that issues: whoever was revoked since then gets
-            // nothing, and whoever is revoked from now on loses what is issued here as well.
-            if !line.is_valid(&mut tx, &identity.serial_hex).await? {
-                return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
-                    serial: identity.serial_hex.clone(),
-                }));
-            }
-            if expired && !line.is_newest(&mut tx, &identity.serial_hex).await? {
-                return Err(EnrolError::NotNewest {
-                    serial: identity.serial_hex.clone(),
-                });
-            }
-            holders::admit_issuing(&mut tx, profile, name, now).await?;
-            if let Some(serial) = line.unused(&mut tx, &spki).await? {
-                drop(tx);
-                let again = self.issued(line.authority, &serial).await?;
-                return Ok(again.into_issued(self)?);
-            }
-            check_key(&mut tx, &spki, Some((line.authority, name))).await?;
-            if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
-                return Err(EnrolError::TooManyRenewals {
-                    limit: MAX_RENEWALS,
-                });
-            }
-            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
-            if let Some(issued) = issued.await? {
-                if expired {
-                    self.record(expired_renewal(&line, identity, &actor, now))
-                        .await?;
-                }
-                tx.commit().await?;
-                return Ok(issued);
-            }
-            tx.rollback().await?;
-            self.sign_outside(&mut signing, &actor, now).await?;
-        }
+        self.issue_together(renewal, Signing::default(), &actor, now)
+            .await
     }
 
     pub(crate) async fn record_refusal(
@@ -322,6 +260,110 @@ impl Registry {
     }
 }
 
+/// A device with its one-time code.
+struct ByCode {
+    device: String,
+    code: Zeroizing<String>,
+    csr: Vec<u8>,
+    now: OffsetDateTime,
+}
+
+impl Issuance for ByCode {
+    type Error = EnrolError;
+
+    async fn decide(
+        &mut self,
+        registry: &Registry,
+        tx: &mut Transaction<'static, Sqlite>,
+        signing: &mut Signing,
+    ) -> Result<Decision, EnrolError> {
+        let (device, now) = (self.device.as_str(), self.now);
+        let grant = Registry::check_code(tx, device, &self.code, now).await?;
+        let csr = csr::parse_and_verify(&self.csr)?;
+        check_subject(&csr, device)?;
+        let spki = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
+        check_key(tx, &spki, Some((CaKind::Devices, device))).await?;
+        if let Some((used_spki, serial)) = grant.used {
+            if used_spki != spki {
+                return Err(EnrolError::Unauthorised);
+            }
+            holders::admit_issuing(tx, Profile::Device, device, now).await?;
+            return Ok(Decision::Before(CaKind::Devices, serial));
+        }
+        let order = Order::new(Profile::Device, Subject::new(device), csr.spki)
+            .with_clearance(grant.clearance);
+        let (origin, actor) = (Origin::Enrolment, Actor::device(device));
+        let issued = registry.issue_in(tx, &order, &origin, &actor, signing, now);
+        let Some((issued, events)) = issued.await? else {
+            return Ok(Decision::Unsigned);
+        };
+        Registry::mark_used(tx, device, &spki, &issued.serial).await?;
+        Ok(Decision::Issued(Box::new(issued), events))
+    }
+}
+
+/// A device or gateway with the certificate that it has.
+struct Renewal {
+    peer: Identity,
+    lineage: String,
+    order: Order,
+    spki: String,
+    actor: Actor,
+    now: OffsetDateTime,
+}
+
+impl Issuance for Renewal {
+    type Error = EnrolError;
+
+    async fn decide(
+        &mut self,
+        registry: &Registry,
+        tx: &mut Transaction<'static, Sqlite>,
+        signing: &mut Signing,
+    ) -> Result<Decision, EnrolError> {
+        let (name, serial, now) = (&self.peer.common_name, &self.peer.serial_hex, self.now);
+        let profile = self.order.profile;
+        let line = Line {
+            authority: authority_of(&self.peer),
+            holder: name,
+            lineage: &self.lineage,
+            profile,
+        };
+        let expired = self.peer.not_after < now;
+        // Once more, inside of the transaction that issues: whoever was revoked since then gets
+        // nothing, and whoever is revoked from now on loses what is issued here as well.
+        if !line.is_valid(tx, serial).await? {
+            return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
+                serial: serial.clone(),
+            }));
+        }
+        if expired && !line.is_newest(tx, serial).await? {
+            return Err(EnrolError::NotNewest {
+                serial: serial.clone(),
+            });
+        }
+        holders::admit_issuing(tx, profile, name, now).await?;
+        if let Some(serial) = line.unused(tx, &self.spki).await? {
+            return Ok(Decision::Before(line.authority, serial));
+        }
+        check_key(tx, &self.spki, Some((line.authority, name))).await?;
+        line.check_renewals(tx, now).await?;
+        let origin = Origin::Renewal {
+            lineage: self.lineage.clone(),
+            renews: serial.clone(),
+            invited: None,
+        };
+        let issued = registry.issue_in(tx, &self.order, &origin, &self.actor, signing, now);
+        let Some((issued, mut events)) = issued.await? else {
+            return Ok(Decision::Unsigned);
+        };
+        if expired {
+            events.push(expired_renewal(&line, &self.peer, &self.actor, now));
+        }
+        Ok(Decision::Issued(Box::new(issued), events))
+    }
+}
+
 /// A certificate of a holder and its renewals.
 pub(crate) struct Line<'a> {
     pub(crate) authority: CaKind,
@@ -392,8 +434,36 @@ impl Line<'_> {
         .await?)
     }
 
+    /// Refuses renewals beyond what an invitation covers, or a day.
+    pub(crate) async fn check_renewals_of(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        invitation: &Stored,
+        now: OffsetDateTime,
+    ) -> Result<(), EnrolError> {
+        if self.used_renewals(tx).await? >= i64::from(invitation.renewals) {
+            let renewals = invitation.renewals;
+            return Err(EnrolError::NoRenewalsLeft { renewals });
+        }
+        self.check_renewals(tx, now).await
+    }
+
+    /// Refuses renewals beyond [`MAX_RENEWALS`].
+    async fn check_renewals(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        now: OffsetDateTime,
+    ) -> Result<(), EnrolError> {
+        match self.renewals(tx, now).await? >= i64::from(MAX_RENEWALS) {
+            true => Err(EnrolError::TooManyRenewals {
+                limit: MAX_RENEWALS,
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Renewals of the lineage whose owner has them: an answer that got lost is none.
-    pub(crate) async fn used_renewals(
+    async fn used_renewals(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
     ) -> Result<i64, EnrolError> {
@@ -410,7 +480,7 @@ impl Line<'_> {
 
     /// Renewals of the holder within a day around now. After a clock that was far ahead was set back,
     /// what was issued then does not count: it must not lock the holder out until that day comes.
-    pub(crate) async fn renewals(
+    async fn renewals(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         now: OffsetDateTime,

@@ -484,19 +484,6 @@ impl EnrolError {
         }
     }
 
-    /// Whether it is unknown what became of an event.
-    pub(crate) const fn is_uncertain(&self) -> bool {
-        matches!(
-            self,
-            Self::Registry(
-                RegistryError::Audit(_)
-                    | RegistryError::Store(_)
-                    | RegistryError::Together(_)
-                    | RegistryError::Interrupted
-            )
-        )
-    }
-
     /// The error with its causes on one line; of a fault on our side, only that there was one.
     #[must_use]
     pub fn for_peer(&self) -> String {

@@ -220,7 +220,7 @@ impl Registry {
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<HolderChanged, RegistryError> {
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         let from = match state_in(&mut tx, authority, holder).await? {
             Some(state) => state,
             // Invited and not enrolled yet: as good as enrolled, for what may become of it.
@@ -275,8 +275,8 @@ impl Registry {
             }));
         }
         events.insert(0, state_event);
-        self.record_all(events).await?;
-        self.finish_in(&mut tx, warrant, to.name(), now).await?;
+        events.extend(self.finish_in(&mut tx, warrant, to.name(), now).await?);
+        tx.record(events).await?;
         tx.commit().await?;
         Ok(HolderChanged { from, to, revoked })
     }

@@ -202,7 +202,7 @@ impl Registry {
         };
         let request = warrant.approved().map(|approved| approved.request());
         let request = request.map(|request| request.id().0.clone());
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         if let Some(state) = holders::state_in(&mut tx, authority, &holder).await?
             && state != HolderState::Enrolled
         {
@@ -221,7 +221,7 @@ impl Registry {
         )
         .bind(authority.name())
         .bind(&holder)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         sqlx::query(
             "INSERT INTO invitations (id, authority, holder_id, verifier, profile, subject, clearance,
@@ -239,7 +239,7 @@ impl Registry {
         .bind(expires_at.unix_timestamp())
         .bind(sealed)
         .bind(names::to_row(names))
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         let resource = format!("{}/{holder}", noun_of(profile));
         let actor: Actor = warrant.by().clone();
@@ -257,8 +257,9 @@ impl Registry {
         if let Some(unit) = &invitation.subject.unit {
             event = event.with_detail("unit", unit.clone());
         }
-        self.record(event).await?;
-        self.finish_in(&mut tx, warrant, &id, now).await?;
+        let mut events = vec![event];
+        events.extend(self.finish_in(&mut tx, warrant, &id, now).await?);
+        tx.record(events).await?;
         tx.commit().await?;
         Ok(Invited {
             id,

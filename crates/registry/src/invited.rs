@@ -13,20 +13,21 @@ use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use pki::spki::spki_sha256;
+use store::sqlx::{Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use crate::admission::Admitted;
+use crate::batch::{Decision, Issuance};
 use crate::enrol::Line;
 use crate::error::noun;
 use crate::invitations::{self, Stored};
 use crate::key_use::check_key;
 use crate::orders::{self, ServerOrder};
 use crate::origin::{Invited, Origin};
-use crate::requests::{ENROL, forget_step_in};
 use crate::signing::Signing;
 use crate::{
-    ATTEMPTS, AdmissionError, Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry,
-    RegistryError, holders,
+    ATTEMPTS, AdmissionError, Approvals, EnrolError, Issued, Order, Registry, RegistryError,
+    holders,
 };
 
 /// What somebody has the right code of.
@@ -250,73 +251,24 @@ impl Registry {
         subject: Subject,
         csr: Csr,
         spki: &str,
-        order: Option<&ServerOrder>,
-        now: OffsetDateTime,
-    ) -> Result<Issued, EnrolError> {
-        let id = &invitation.id;
-        let turn = self.turn(id, now).await?;
-        // What ends after its event and before the transaction is recorded as interrupted: the log shows one
-        // certificate for each invitation.
-        self.note_step(id, 0, ENROL).await?;
-        let outcome = self
-            .issue_invited(invitation, subject, csr, spki, order, now)
-            .await;
-        match &outcome {
-            // What is issued has forgotten it.
-            Ok(_) => {}
-            Err(e) if e.is_uncertain() => {}
-            Err(_) => self.forget_step(id).await?,
-        }
-        drop(turn);
-        outcome
-    }
-
-    async fn issue_invited(
-        &self,
-        checked: &Stored,
-        subject: Subject,
-        csr: Csr,
-        spki: &str,
         of_server: Option<&ServerOrder>,
         now: OffsetDateTime,
     ) -> Result<Issued, EnrolError> {
-        let id = &checked.id;
-        let order = Order::new(checked.profile, subject, csr.spki);
+        let order = Order::new(invitation.profile, subject, csr.spki);
         let order = match of_server {
             Some(of_server) => order.with_alt_names(of_server.alt_names()),
-            None => order.with_clearance(checked.clearance),
+            None => order.with_clearance(invitation.clearance),
         };
-        let origin = Origin::Invitation(invited_by(checked));
-        let (actor, mut signing) = (actor(checked), Signing::default());
-        loop {
-            let mut tx = self.inner.sql.write().await?;
-            // Once more, inside of the transaction that issues: somebody may have been quicker, or have voided it.
-            let invitation = invitations::by_id(&mut *tx, id).await?;
-            let invitation = invitation.ok_or(EnrolError::WrongCode)?;
-            if invitation.used.is_some() {
-                return Err(EnrolError::CodeUsed);
-            }
-            if invitation != *checked {
-                return Err(EnrolError::WrongCode);
-            }
-            check_key(&mut tx, spki, None).await?;
-            if let Some(of_server) = of_server {
-                orders::check_ready(&mut tx, of_server, spki, now).await?;
-            }
-            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
-            if let Some(issued) = issued.await? {
-                // With the certificate: a site that is killed after it must not say that there is none.
-                forget_step_in(&mut tx, id).await?;
-                invitations::mark_used(&mut tx, id, spki, &issued.serial).await?;
-                if let Some(of_server) = of_server {
-                    orders::fulfil(&mut tx, of_server, &issued.serial).await?;
-                }
-                tx.commit().await?;
-                return Ok(issued);
-            }
-            tx.rollback().await?;
-            self.sign_outside(&mut signing, &actor, now).await?;
-        }
+        let by_invitation = ByInvitation {
+            invitation: invitation.clone(),
+            order,
+            spki: spki.to_owned(),
+            of_server: of_server.cloned(),
+            now,
+        };
+        let actor = actor(invitation);
+        self.issue_together(by_invitation, Signing::default(), &actor, now)
+            .await
     }
 
     /// Certifies a new key of a person by her present certificate.
@@ -329,9 +281,8 @@ impl Registry {
         let csr = csr.verify()?;
         let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
         let identity = present.identity();
-        let mut tx = self.inner.sql.write().await?;
-        let invitation = invitations::by_id(&mut *tx, present.lineage()).await?;
-        drop(tx);
+        let readers = self.inner.people.read();
+        let invitation = invitations::by_id(readers, present.lineage()).await?;
         let invitation = invitation
             .filter(|one| {
                 one.authority == CaKind::Users && identity.uid.as_ref() == Some(&one.holder)
@@ -342,51 +293,18 @@ impl Registry {
             self.act_of_invitation(&invitation).await?;
         }
         let subject = self.names_now(&invitation).await?;
-        let line = Line {
-            authority: CaKind::Users,
-            holder: &invitation.holder,
-            lineage: present.lineage(),
-            profile: invitation.profile,
-        };
         let order =
             Order::new(invitation.profile, subject, csr.spki).with_clearance(invitation.clearance);
-        let origin = Origin::Renewal {
-            lineage: present.lineage().to_owned(),
-            renews: identity.serial_hex.clone(),
-            invited: Some(invited_by(&invitation)),
+        let actor = actor(&invitation);
+        let renewal = PersonsRenewal {
+            serial: identity.serial_hex.clone(),
+            invitation,
+            order,
+            spki,
+            now,
         };
-        let (actor, mut signing) = (actor(&invitation), Signing::default());
-        loop {
-            let mut tx = self.inner.sql.write().await?;
-            if !line.is_valid(&mut tx, &identity.serial_hex).await? {
-                return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
-                    serial: identity.serial_hex.clone(),
-                }));
-            }
-            holders::admit_issuing(&mut tx, invitation.profile, &invitation.holder, now).await?;
-            if let Some(serial) = line.unused(&mut tx, &spki).await? {
-                drop(tx);
-                let again = self.issued(CaKind::Users, &serial).await?;
-                return Ok(again.into_issued(self)?);
-            }
-            if line.used_renewals(&mut tx).await? >= i64::from(invitation.renewals) {
-                let renewals = invitation.renewals;
-                return Err(EnrolError::NoRenewalsLeft { renewals });
-            }
-            if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
-                return Err(EnrolError::TooManyRenewals {
-                    limit: MAX_RENEWALS,
-                });
-            }
-            check_key(&mut tx, &spki, Some((CaKind::Users, &invitation.holder))).await?;
-            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
-            if let Some(issued) = issued.await? {
-                tx.commit().await?;
-                return Ok(issued);
-            }
-            tx.rollback().await?;
-            self.sign_outside(&mut signing, &actor, now).await?;
-        }
+        self.issue_together(renewal, Signing::default(), &actor, now)
+            .await
     }
 
     /// Makes sure that a person may have by now what the invitation says, and gives the certificate's names as they are
@@ -436,6 +354,106 @@ impl Registry {
             return refused("has other names than when the invitation was approved");
         }
         Ok(subject)
+    }
+}
+
+/// Somebody with the code of an invitation.
+struct ByInvitation {
+    /// As it was when its code was checked.
+    invitation: Stored,
+    order: Order,
+    spki: String,
+    /// The order of a server, for which it is.
+    of_server: Option<ServerOrder>,
+    now: OffsetDateTime,
+}
+
+impl Issuance for ByInvitation {
+    type Error = EnrolError;
+
+    async fn decide(
+        &mut self,
+        registry: &Registry,
+        tx: &mut Transaction<'static, Sqlite>,
+        signing: &mut Signing,
+    ) -> Result<Decision, EnrolError> {
+        let (id, now) = (&self.invitation.id, self.now);
+        // Once more, inside of the transaction that issues: somebody may have been quicker, or have voided it.
+        let invitation = invitations::by_id(&mut **tx, id).await?;
+        let invitation = invitation.ok_or(EnrolError::WrongCode)?;
+        if invitation.used.is_some() {
+            return Err(EnrolError::CodeUsed);
+        }
+        if invitation != self.invitation {
+            return Err(EnrolError::WrongCode);
+        }
+        check_key(tx, &self.spki, None).await?;
+        if let Some(of_server) = &self.of_server {
+            orders::check_ready(tx, of_server, &self.spki, now).await?;
+        }
+        let origin = Origin::Invitation(invited_by(&invitation));
+        let actor = actor(&invitation);
+        let issued = registry.issue_in(tx, &self.order, &origin, &actor, signing, now);
+        let Some((issued, events)) = issued.await? else {
+            return Ok(Decision::Unsigned);
+        };
+        invitations::mark_used(tx, id, &self.spki, &issued.serial).await?;
+        if let Some(of_server) = &self.of_server {
+            orders::fulfil(tx, of_server, &issued.serial).await?;
+        }
+        Ok(Decision::Issued(Box::new(issued), events))
+    }
+}
+
+/// A person with the certificate that she has.
+struct PersonsRenewal {
+    /// Of that certificate.
+    serial: String,
+    /// By which she got the first.
+    invitation: Stored,
+    order: Order,
+    spki: String,
+    now: OffsetDateTime,
+}
+
+impl Issuance for PersonsRenewal {
+    type Error = EnrolError;
+
+    async fn decide(
+        &mut self,
+        registry: &Registry,
+        tx: &mut Transaction<'static, Sqlite>,
+        signing: &mut Signing,
+    ) -> Result<Decision, EnrolError> {
+        let (invitation, now) = (&self.invitation, self.now);
+        let line = Line {
+            authority: CaKind::Users,
+            holder: &invitation.holder,
+            lineage: &invitation.id,
+            profile: invitation.profile,
+        };
+        if !line.is_valid(tx, &self.serial).await? {
+            return Err(EnrolError::NotAdmitted(AdmissionError::Superseded {
+                serial: self.serial.clone(),
+            }));
+        }
+        holders::admit_issuing(tx, invitation.profile, &invitation.holder, now).await?;
+        if let Some(serial) = line.unused(tx, &self.spki).await? {
+            return Ok(Decision::Before(CaKind::Users, serial));
+        }
+        line.check_renewals_of(tx, invitation, now).await?;
+        check_key(tx, &self.spki, Some((CaKind::Users, &invitation.holder))).await?;
+        let origin = Origin::Renewal {
+            lineage: invitation.id.clone(),
+            renews: self.serial.clone(),
+            invited: Some(invited_by(invitation)),
+        };
+        let actor = actor(invitation);
+        let issued = registry.issue_in(tx, &self.order, &origin, &actor, signing, now);
+        Ok(match issued.await? {
+            Some((issued, events)) => Decision::Issued(Box::new(issued), events),
+            None => Decision::Unsigned,
+        })
     }
 }
 

@@ -15,10 +15,12 @@ use time::OffsetDateTime;
 use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
-use crate::batch::Joined;
+use crate::batch::{Decision, Issuance};
 use crate::key_use;
 use crate::lists::OwnShard;
 use crate::origin::Origin;
+use crate::protocol::Protocol;
+use crate::requests::check_new_key;
 use crate::signing::Signing;
 use crate::{Registry, RegistryError, Warrant, holders};
 
@@ -81,6 +83,42 @@ pub struct Issued {
     pub not_after: OffsetDateTime,
 }
 
+/// An order, or what the site has made for itself.
+struct Ordered {
+    order: Order,
+    origin: Origin,
+    actor: Actor,
+    /// Of an order; used up by the certificate.
+    warrant: Option<Warrant>,
+    now: OffsetDateTime,
+}
+
+impl Issuance for Ordered {
+    type Error = RegistryError;
+
+    async fn decide(
+        &mut self,
+        registry: &Registry,
+        tx: &mut Transaction<'static, Sqlite>,
+        signing: &mut Signing,
+    ) -> Result<Decision, RegistryError> {
+        let approved = self.warrant.as_ref().and_then(Warrant::approved);
+        // Of two approved requests for one key, only the first is carried out.
+        if let Some(Act::Issue { spki_sha256, .. }) = approved.map(|approved| approved.act()) {
+            check_new_key(&mut **tx, spki_sha256).await?;
+        }
+        let (order, origin, actor, now) = (&self.order, &self.origin, &self.actor, self.now);
+        let issued = registry.issue_in(tx, order, origin, actor, signing, now);
+        let Some((issued, mut events)) = issued.await? else {
+            return Ok(Decision::Unsigned);
+        };
+        if let Some(warrant) = self.warrant.take() {
+            events.extend(registry.finish_in(tx, warrant, &issued.serial, now).await?);
+        }
+        Ok(Decision::Issued(Box::new(issued), events))
+    }
+}
+
 impl Registry {
     /// Issues a certificate; recorded in database and audit log when this returns.
     ///
@@ -109,58 +147,39 @@ impl Registry {
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Issued, RegistryError> {
-        let actor = warrant.by().clone();
-        let mut signing = Signing::default();
-        let Some(approved) = warrant.approved() else {
-            return self.issue_directly(order, actor, now).await;
-        };
-        let origin = Origin::Order {
-            request: Some(approved.request().id().0.clone()),
-        };
-        loop {
-            let mut tx = self.inner.sql.write().await?;
-            // Nobody else writes now: of two approved requests for one key, only the first is carried out.
-            if let Some(Act::Issue {
-                spki_sha256: key, ..
-            }) = warrant.approved().map(|approved| approved.act())
-            {
-                self.check_new_key(key).await?;
-            }
-            let issued = self.issue_in(&mut tx, &order, &origin, &actor, &mut signing, now);
-            if let Some(issued) = issued.await? {
-                self.finish_in(&mut tx, warrant, &issued.serial, now)
-                    .await?;
-                tx.commit().await?;
-                return Ok(issued);
-            }
-            tx.rollback().await?;
-            self.sign_outside(&mut signing, &actor, now).await?;
+        let (actor, mut signing) = (warrant.by().clone(), Signing::default());
+        let request = warrant
+            .approved()
+            .map(|approved| approved.request().id().0.clone());
+        if request.is_none() {
+            self.sign_first(&order, &actor, &mut signing, now).await?;
         }
+        let ordered = Ordered {
+            order,
+            origin: Origin::Order { request },
+            actor: actor.clone(),
+            warrant: Some(warrant),
+            now,
+        };
+        self.issue_together(ordered, signing, &actor, now).await
     }
 
-    /// Issues on a direct order. It is signed before anything is looked up, so that it needs the database once.
-    async fn issue_directly(
+    /// Has the certificate of a direct order signed before anything is looked up, so that it needs the database once.
+    async fn sign_first(
         &self,
-        order: Order,
-        actor: Actor,
+        order: &Order,
+        actor: &Actor,
+        signing: &mut Signing,
         now: OffsetDateTime,
-    ) -> Result<Issued, RegistryError> {
+    ) -> Result<(), RegistryError> {
         self.inner.config.clock.check(now)?;
-        let mut signing = Signing::default();
-        let (kind, request) = self.requested(&order, &mut signing, now)?;
+        let (kind, request) = self.requested(order, signing, now)?;
         if let Err(refused) = self.check_key_list(&order.spki) {
-            let event = event(&request, kind, actor, Outcome::Deny, now);
+            let event = event(&request, kind, actor.clone(), Outcome::Deny, now);
             self.record(event.with_reason(refused.to_string())).await?;
             return Err(refused);
         }
-        loop {
-            self.sign_outside(&mut signing, &actor, now).await?;
-            let joined = self.issue_together(order.clone(), actor.clone(), signing, now);
-            match joined.await? {
-                Joined::Issued(issued) => return Ok(issued),
-                Joined::Unsigned(again) => signing = *again,
-            }
-        }
+        self.sign_outside(signing, actor, now).await
     }
 
     /// Makes the request that an authority is to sign for an order; `signing` knows it from then on.
@@ -195,17 +214,15 @@ impl Registry {
         if holders::has_state(order.profile).is_some() {
             return Err(RegistryError::NotCovered("profile"));
         }
-        let mut signing = Signing::default();
-        loop {
-            let mut tx = self.inner.sql.write().await?;
-            let issued = self.issue_in(&mut tx, &order, &Origin::Own, &actor, &mut signing, now);
-            if let Some(issued) = issued.await? {
-                tx.commit().await?;
-                return Ok(issued);
-            }
-            tx.rollback().await?;
-            self.sign_outside(&mut signing, &actor, now).await?;
-        }
+        let ordered = Ordered {
+            order,
+            origin: Origin::Own,
+            actor: actor.clone(),
+            warrant: None,
+            now,
+        };
+        let signing = Signing::default();
+        self.issue_together(ordered, signing, &actor, now).await
     }
 
     /// Issues a certificate for a person.
@@ -315,27 +332,9 @@ impl Registry {
             .await
     }
 
-    /// Issues inside a transaction that the caller commits; the state of the holder is read in it. `None` if the
-    /// certificate is to be [signed](Self::sign_outside) first, outside of the transaction, which then begins anew.
+    /// Issues inside a transaction, in which the state of the holder is read; gives the events that are to be recorded before
+    /// it is committed. `None` if the certificate is to be [signed](Self::sign_outside) first.
     pub(crate) async fn issue_in(
-        &self,
-        tx: &mut Transaction<'static, Sqlite>,
-        order: &Order,
-        origin: &Origin,
-        actor: &Actor,
-        signing: &mut Signing,
-        now: OffsetDateTime,
-    ) -> Result<Option<Issued>, RegistryError> {
-        let prepared = self.prepare_in(tx, order, origin, actor, signing, now);
-        let Some((issued, events)) = prepared.await? else {
-            return Ok(None);
-        };
-        self.record_all(events).await?;
-        Ok(Some(issued))
-    }
-
-    /// As [`Self::issue_in`], but gives the events, which are to be recorded before the transaction is committed.
-    pub(crate) async fn prepare_in(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         order: &Order,
@@ -377,7 +376,14 @@ impl Registry {
             Origin::Invitation(invited) => invited.id.clone(),
             Origin::Renewal { lineage, .. } => lineage.clone(),
         };
-        let replaced = supersede_unused(tx, kind, &holder, &lineage, now).await?;
+        // A renewal that comes late takes the place of nothing: somebody may have kept it on its way, to end by it the
+        // certificate that its sender has got since. The first that is used ends the others.
+        let may_be_late = self.protocol.is_some_and(Protocol::may_come_late)
+            && matches!(origin, Origin::Renewal { .. });
+        let replaced = match may_be_late {
+            true => Vec::new(),
+            false => supersede_unused(tx, kind, &holder, &lineage, now).await?,
+        };
         // A second certificate of a person is no secret: its event says how many there are.
         let others: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM issued i WHERE i.authority = ?1 AND i.holder_id = ?2

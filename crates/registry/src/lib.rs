@@ -82,6 +82,7 @@ mod names;
 mod ocsp;
 mod orders;
 mod origin;
+mod protocol;
 mod records;
 mod requests;
 mod revoke;
@@ -91,6 +92,7 @@ mod sealing;
 mod signing;
 mod validated;
 mod warrant;
+mod writing;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -117,8 +119,10 @@ use crate::batch::Batches;
 use crate::cmp::Cmp;
 use crate::lists::Lists;
 use crate::ocsp::Ocsp;
+use crate::protocol::Protocol;
 use crate::scep::Scep;
 use crate::validated::ValidatedPaths;
+use crate::writing::WriteTurn;
 
 pub use self::acme::{AcmeRefusal, binding_key};
 pub use self::admission::Admitted;
@@ -158,8 +162,8 @@ pub struct Registry {
     request: Option<String>,
     /// The directory, where people enrol.
     people: Option<PersonLookup>,
-    /// The protocol of the request that this clone serves, where events name it.
-    protocol: Option<&'static str>,
+    /// The protocol of the request that this clone serves; of EST none.
+    protocol: Option<Protocol>,
 }
 
 /// A person as the directory has her now.
@@ -198,6 +202,7 @@ struct Inner {
     known_names: std::sync::Mutex<names::KnownNames>,
     lists: Lists,
     batches: Batches,
+    turn: WriteTurn,
     /// Held while a step of a request is made.
     request_turn: tokio::sync::Mutex<()>,
     /// Emergencies without their second approval, as last counted.
@@ -399,6 +404,7 @@ impl Registry {
                 known_names: std::sync::Mutex::default(),
                 lists: Lists::default(),
                 batches: Batches::default(),
+                turn: WriteTurn::default(),
                 request_turn: tokio::sync::Mutex::default(),
                 overdue: std::sync::atomic::AtomicI64::default(),
                 audit,
@@ -416,6 +422,7 @@ impl Registry {
         };
         registry.take_root_list(now)?;
         // Steps of requests that the last run began and did not end.
+        registry.settle_writing(now).await?;
         registry.settle_steps(now).await?;
         registry.load_revocations().await?;
         registry.load_shards(now).await?;
@@ -503,6 +510,11 @@ impl Registry {
 
     /// Ends all use of the database.
     pub async fn close(&self) {
+        let turn = self.inner.turn.wait().await;
+        // Without this note the next run records which transactions took effect, which holds as well.
+        if let Err(error) = self.end_writing(&turn).await {
+            tracing::debug!(error = %error_report::Report(&error), "the end is not noted");
+        }
         self.inner.people.close().await;
         self.inner.sql.close().await;
     }
@@ -529,7 +541,17 @@ impl Registry {
 
     /// Records `events` in their order; all are durable on return.
     async fn record_all(&self, events: Vec<Event>) -> Result<(), RegistryError> {
-        self.record_told(self.told(events)).await
+        if events.is_empty() {
+            return Ok(());
+        }
+        let (audit, events) = (Arc::clone(&self.inner.audit), self.told(events));
+        self.inner
+            .pool
+            .run(move || audit.record_all(events))
+            .await
+            .map_err(|_| RegistryError::Interrupted)?
+            .map_err(RegistryError::Audit)?;
+        Ok(())
     }
 
     /// Adds to events what this clone knows of the request that it serves.
@@ -539,7 +561,7 @@ impl Registry {
                 event = event.with_detail("address", address.to_string());
             }
             if let Some(protocol) = self.protocol {
-                event = event.with_detail("protocol", protocol);
+                event = event.with_detail("protocol", protocol.name());
             }
             match &self.request {
                 Some(request) => event.with_detail("request", request.clone()),
@@ -547,19 +569,5 @@ impl Registry {
             }
         };
         events.into_iter().map(told).collect()
-    }
-
-    async fn record_told(&self, events: Vec<Event>) -> Result<(), RegistryError> {
-        if events.is_empty() {
-            return Ok(());
-        }
-        let audit = Arc::clone(&self.inner.audit);
-        self.inner
-            .pool
-            .run(move || audit.record_all(events))
-            .await
-            .map_err(|_| RegistryError::Interrupted)?
-            .map_err(RegistryError::Audit)?;
-        Ok(())
     }
 }

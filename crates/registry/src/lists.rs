@@ -263,10 +263,12 @@ impl Registry {
         }
         self.inner.config.clock.check(now)?;
         let number = self.next_crl_number(kind, now).await?;
+        let due = self.due(kind, now).await?;
+        // After that, as a certificate may be the first of its shard at any time; none ever goes.
         let shards = self.shards(kind).await?;
         let (mut completed, mut outcome) = (Vec::new(), Ok(()));
         // The whole list comes first: the listeners of this system and tunnel gateways go by it.
-        for (part, due) in self.due(kind, now).await? {
+        for (part, due) in due {
             let urls = match part {
                 Part::Whole => Vec::new(),
                 Part::Shard(shard) => shards.get(&shard).cloned().unwrap_or_default(),

@@ -76,7 +76,7 @@ impl Registry {
         warrant: Warrant,
         now: OffsetDateTime,
     ) -> Result<Option<Vec<String>>, RegistryError> {
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         let inserted = sqlx::query(
             "INSERT OR IGNORE INTO revoked (authority, serial, at, reason) VALUES (?, ?, ?, ?)",
         )
@@ -84,7 +84,7 @@ impl Registry {
         .bind(serial)
         .bind(at.unix_timestamp())
         .bind(reason.name())
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         if inserted.rows_affected() == 0 {
             return match warrant.approved() {
@@ -98,7 +98,7 @@ impl Registry {
         )
         .bind(authority.name())
         .bind(serial)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         let mut serials = vec![serial.to_owned()];
         serials.extend(revoke_unused_successors(&mut tx, authority, serial, at, reason).await?);
@@ -114,8 +114,9 @@ impl Registry {
             .with_reason(reason.name())
             .with_detail("serial", serial.clone())
         };
-        self.record_all(serials.iter().map(event).collect()).await?;
-        self.finish_in(&mut tx, warrant, serial, now).await?;
+        let mut events: Vec<Event> = serials.iter().map(event).collect();
+        events.extend(self.finish_in(&mut tx, warrant, serial, now).await?);
+        tx.record(events).await?;
         tx.commit().await?;
         Ok(Some(serials))
     }

@@ -35,6 +35,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 8,
         sql: V8,
     },
+    Migration {
+        version: 9,
+        sql: V9,
+    },
 ];
 
 const V1: &str = "
@@ -278,4 +282,15 @@ CREATE TABLE acme_orders (
     expires_at   INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX acme_orders_by_account ON acme_orders (account, created_at);
+";
+
+/// Which recorded transactions took effect.
+const V9: &str = "
+-- One row: the number of the last transaction with events that was committed; and whether some process has begun any since the
+-- last orderly end.
+CREATE TABLE writing (
+    committed    INTEGER NOT NULL,
+    open         INTEGER NOT NULL
+) STRICT;
+INSERT INTO writing VALUES (0, 0);
 ";

@@ -1,8 +1,10 @@
-//! Every profile with every key algorithm, and CRLs, judged by pkilint (RFC 5280 rules).
+//! Every profile with every key algorithm, and CRLs, judged by pkilint and zlint (rules of RFCs).
 //!
-//! The directory of its programs is taken from `CORDON_PKILINT`, else `.venv/bin` at the root of
-//! the workspace: `python3 -m venv .venv && .venv/bin/pip install pkilint`.
+//! The directory of pkilint's programs is taken from `CORDON_PKILINT`, else `.venv/bin` at the root of
+//! the workspace: `python3 -m venv .venv && .venv/bin/pip install pkilint`. zlint is `CORDON_ZLINT`, else
+//! `target/peers/zlint`: `GOBIN=$PWD/target/peers go install github.com/zmap/zlint/v3/cmd/zlint@v3.7.3`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -53,6 +55,62 @@ sys.exit(1 if bad else 0)
     assert!(text.contains(&format!("linted {}", files.len())), "{text}");
 }
 
+/// Findings of zlint that are meant so: beginning of the file's name, and rule.
+const MEANT: &[(&str, &str)] = &[
+    // A client in TLS and IKE only signs; answers of SCEP are encrypted to the RSA key of whoever asks (RFC 8894, section 3.1).
+    (
+        "vpn-device-rsa",
+        "e_key_usage_and_extended_key_usage_inconsistent",
+    ),
+];
+
+/// Findings of zlint for each file, but for those that are [meant so](MEANT); by the rules of RFCs, as those of the
+/// CA/Browser Forum are for public authorities.
+fn zlint(files: &[PathBuf]) -> Vec<String> {
+    let program = std::env::var_os("CORDON_ZLINT").map_or_else(
+        || {
+            PathBuf::from(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../target/peers/zlint"
+            ))
+        },
+        PathBuf::from,
+    );
+    let mut findings = Vec::new();
+    for file in files {
+        let output = Command::new(&program)
+            .args([
+                "-format",
+                "der",
+                "-includeSources",
+                "RFC3279,RFC5280,RFC5480,RFC5891,RFC8813",
+            ])
+            .arg(file)
+            .output()
+            .unwrap_or_else(|e| {
+                panic!("zlint is needed by this test ({}): {e}", program.display())
+            });
+        let results: BTreeMap<String, Finding> = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
+        assert!(results.len() > 100, "{} rules", results.len());
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        for (rule, Finding { result }) in results {
+            let is_meant = MEANT
+                .iter()
+                .any(|(of, meant)| name.starts_with(of) && *meant == rule);
+            if !matches!(result.as_str(), "pass" | "NA" | "NE") && !is_meant {
+                findings.push(format!("{name}: {rule} {result}"));
+            }
+        }
+    }
+    findings
+}
+
+#[derive(serde::Deserialize)]
+struct Finding {
+    result: String,
+}
+
 #[test]
 fn no_profile_has_a_finding() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,6 +141,12 @@ fn no_profile_has_a_finding() {
     }
     assert_eq!(files.len(), 6 + (6 * 19 - 4) + 5 * 18);
     lint("lint_pkix_cert", &[], &files);
+    let findings = zlint(&files);
+    assert!(
+        findings.is_empty(),
+        "findings of zlint:\n{}",
+        findings.join("\n")
+    );
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl Registry {
             key: key.clone(),
             state: "valid".to_owned(),
         };
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         let state = holders::state_in(&mut tx, invitation.authority, &invitation.holder).await?;
         holders::check_enrolled(invitation.authority, &invitation.holder, state)
             .map_err(EnrolError::Holder)?;
@@ -168,7 +168,7 @@ impl Registry {
             "SELECT EXISTS (SELECT 1 FROM invitations WHERE id = ? AND sealed IS NOT NULL)",
         )
         .bind(&invitation.id)
-        .fetch_one(&mut *tx)
+        .fetch_one(&mut **tx)
         .await?;
         if !kept {
             return Err(EnrolError::Unauthorised);
@@ -180,21 +180,21 @@ impl Registry {
                  AND invitation NOT IN (SELECT id FROM invitations))",
         )
         .bind(&account.holder)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         sqlx::query(
             "DELETE FROM acme_accounts WHERE holder = ?1
              AND invitation NOT IN (SELECT id FROM invitations)",
         )
         .bind(&account.holder)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         let former: Vec<String> = sqlx::query_scalar(
             "UPDATE acme_accounts SET state = 'revoked' WHERE holder = ? AND state = 'valid'
              RETURNING id",
         )
         .bind(&account.holder)
-        .fetch_all(&mut *tx)
+        .fetch_all(&mut **tx)
         .await?;
         sqlx::query(
             "INSERT INTO acme_accounts (id, invitation, holder, jwk, thumbprint, spki_sha256, state,
@@ -208,18 +208,18 @@ impl Registry {
         .bind(key.spki_sha256())
         .bind(&account.state)
         .bind(now.unix_timestamp())
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         invitations::forget_sealed(&mut tx, Forget::Of(&invitation.id)).await?;
         let event = account
             .event("enrolment.account", now)
             .with_detail("invitation", invitation.id.clone())
             .with_detail("thumbprint", key.thumbprint());
-        self.record(match former.as_slice() {
+        let event = match former.as_slice() {
             [] => event,
             _ => event.with_detail("ends", former.join(" ")),
-        })
-        .await?;
+        };
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(account)
     }
@@ -230,18 +230,18 @@ impl Registry {
         account: &Account,
         now: OffsetDateTime,
     ) -> Result<Account, EnrolError> {
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         let ended = sqlx::query(
             "UPDATE acme_accounts SET state = 'deactivated' WHERE id = ? AND state = 'valid'",
         )
         .bind(&account.id)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         if ended.rows_affected() == 0 {
             return Err(AcmeRefusal::AccountEnded("ended".to_owned()).into());
         }
-        self.record(account.event("enrolment.account-deactivate", now))
-            .await?;
+        let event = account.event("enrolment.account-deactivate", now);
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         let state = "deactivated".to_owned();
         Ok(Account {
@@ -271,7 +271,7 @@ impl Registry {
         if let Some(other) = find(self.inner.sql.read(), By::Key(new)).await? {
             return Err(AcmeRefusal::KeyOfOther { account: other.id }.into());
         }
-        let mut tx = self.inner.sql.write().await?;
+        let mut tx = self.write(now).await?;
         check_new_key(&mut tx, new).await?;
         let changed = sqlx::query(
             "UPDATE acme_accounts SET jwk = ?, thumbprint = ?, spki_sha256 = ?
@@ -282,7 +282,7 @@ impl Registry {
         .bind(new.spki_sha256())
         .bind(&account.id)
         .bind(account.key.thumbprint())
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await?;
         if changed.rows_affected() == 0 {
             return Err(AcmeRefusal::KeyChange("key").into());
@@ -291,7 +291,7 @@ impl Registry {
             .event("enrolment.account-key", now)
             .with_detail("old", account.key.thumbprint())
             .with_detail("new", new.thumbprint());
-        self.record(event).await?;
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(Account {
             key: new.clone(),

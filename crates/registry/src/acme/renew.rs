@@ -16,6 +16,7 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use crate::admission::superseded_events;
+use crate::batch::{Decision, Issuance};
 use crate::enrol::Line;
 use crate::invitations::{self, Stored};
 use crate::invited::{actor, invited_by};
@@ -23,7 +24,7 @@ use crate::key_use::check_key;
 use crate::orders::{self, ServerOrder};
 use crate::origin::Origin;
 use crate::signing::Signing;
-use crate::{Approvals, EnrolError, Issued, MAX_RENEWALS, Order, Registry, RegistryError, holders};
+use crate::{Approvals, EnrolError, Issued, Order, Registry, RegistryError, holders};
 
 const SERVICES: CaKind = CaKind::Services;
 
@@ -44,52 +45,22 @@ impl Registry {
             self.act_of_invitation(invitation).await?;
         }
         self.check_not_of_site(&order.names).await?;
-        let holder = &invitation.holder;
-        let line = Line {
-            authority: SERVICES,
-            holder,
-            lineage: &invitation.id,
-            profile: invitation.profile,
+        let wanted = Order::new(
+            invitation.profile,
+            Subject::new(&invitation.holder),
+            csr.spki,
+        )
+        .with_alt_names(order.alt_names());
+        let actor = actor(invitation);
+        let renewal = ServersRenewal {
+            invitation: invitation.clone(),
+            order: order.clone(),
+            wanted,
+            spki,
+            now,
         };
-        let wanted = Order::new(invitation.profile, Subject::new(holder), csr.spki)
-            .with_alt_names(order.alt_names());
-        let (actor, mut signing) = (actor(invitation), Signing::default());
-        loop {
-            let mut tx = self.inner.sql.write().await?;
-            let again = invitations::by_id(&mut *tx, &invitation.id).await?;
-            if again.as_ref() != Some(invitation) {
-                return Err(EnrolError::WrongCode);
-            }
-            holders::admit_issuing(&mut tx, invitation.profile, holder, now).await?;
-            orders::check_ready(&mut tx, order, &spki, now).await?;
-            check_key(&mut tx, &spki, Some((SERVICES, holder))).await?;
-            if line.used_renewals(&mut tx).await? >= i64::from(invitation.renewals) {
-                let renewals = invitation.renewals;
-                return Err(EnrolError::NoRenewalsLeft { renewals });
-            }
-            if line.renewals(&mut tx, now).await? >= i64::from(MAX_RENEWALS) {
-                return Err(EnrolError::TooManyRenewals {
-                    limit: MAX_RENEWALS,
-                });
-            }
-            let origin = Origin::Renewal {
-                lineage: invitation.id.clone(),
-                renews: newest(&mut tx, invitation).await?,
-                invited: Some(invited_by(invitation)),
-            };
-            let issued = self.issue_in(&mut tx, &wanted, &origin, &actor, &mut signing, now);
-            if let Some(issued) = issued.await? {
-                orders::fulfil(&mut tx, order, &issued.serial).await?;
-                if let Some((by, older)) = supersede_older(&mut tx, invitation, now).await? {
-                    let events = superseded_events(SERVICES, holder, &actor, &older, &by, now);
-                    self.record_all(events).await?;
-                }
-                tx.commit().await?;
-                return Ok(issued);
-            }
-            tx.rollback().await?;
-            self.sign_outside(&mut signing, &actor, now).await?;
-        }
+        self.issue_together(renewal, Signing::default(), &actor, now)
+            .await
     }
 
     /// Notes that a server has its certificate, which counts as a renewal then.
@@ -110,6 +81,61 @@ impl Registry {
         .await?;
         tx.commit().await?;
         Ok(())
+    }
+}
+
+/// A server whose invitation gave a certificate before.
+struct ServersRenewal {
+    invitation: Stored,
+    order: ServerOrder,
+    /// What the order says.
+    wanted: Order,
+    spki: String,
+    now: OffsetDateTime,
+}
+
+impl Issuance for ServersRenewal {
+    type Error = EnrolError;
+
+    async fn decide(
+        &mut self,
+        registry: &Registry,
+        tx: &mut Transaction<'static, Sqlite>,
+        signing: &mut Signing,
+    ) -> Result<Decision, EnrolError> {
+        let (invitation, now) = (&self.invitation, self.now);
+        let holder = &invitation.holder;
+        let again = invitations::by_id(&mut **tx, &invitation.id).await?;
+        if again.as_ref() != Some(invitation) {
+            return Err(EnrolError::WrongCode);
+        }
+        holders::admit_issuing(tx, invitation.profile, holder, now).await?;
+        orders::check_ready(tx, &self.order, &self.spki, now).await?;
+        check_key(tx, &self.spki, Some((SERVICES, holder))).await?;
+        let line = Line {
+            authority: SERVICES,
+            holder,
+            lineage: &invitation.id,
+            profile: invitation.profile,
+        };
+        line.check_renewals_of(tx, invitation, now).await?;
+        let origin = Origin::Renewal {
+            lineage: invitation.id.clone(),
+            renews: newest(tx, invitation).await?,
+            invited: Some(invited_by(invitation)),
+        };
+        let actor = actor(invitation);
+        let issued = registry.issue_in(tx, &self.wanted, &origin, &actor, signing, now);
+        let Some((issued, mut events)) = issued.await? else {
+            return Ok(Decision::Unsigned);
+        };
+        orders::fulfil(tx, &self.order, &issued.serial).await?;
+        if let Some((by, older)) = supersede_older(tx, invitation, now).await? {
+            events.extend(superseded_events(
+                SERVICES, holder, &actor, &older, &by, now,
+            ));
+        }
+        Ok(Decision::Issued(Box::new(issued), events))
     }
 }
 

@@ -16,6 +16,7 @@ use super::nonces::User;
 use super::refusal::{AcmeRefusal, Problem};
 use super::revoke::By;
 use crate::orders::{self, ServerOrder};
+use crate::protocol::Protocol;
 use crate::{EnrolError, Registry, RegistryError, holders};
 use pki::profile::CaKind;
 
@@ -97,7 +98,7 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Answer, Problem> {
         let registry = Self {
-            protocol: Some("acme"),
+            protocol: Some(Protocol::Acme),
             ..self.clone()
         };
         let mut about = About {

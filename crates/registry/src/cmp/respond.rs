@@ -13,6 +13,7 @@ use super::serve::Answer;
 use super::state::Signer;
 use super::transactions::Kept;
 use crate::invitations::{self, Forget};
+use crate::protocol::Protocol;
 use crate::{EnrolError, Registry, RegistryError};
 
 /// Why a message gets no answer of the protocol.
@@ -52,7 +53,7 @@ impl Registry {
     /// [`CmpError`] where no answer can be made.
     pub async fn cmp_response(&self, der: &[u8], now: OffsetDateTime) -> Result<Vec<u8>, CmpError> {
         let registry = Self {
-            protocol: Some("cmp"),
+            protocol: Some(Protocol::Cmp),
             ..self.clone()
         };
         let signer = {

@@ -15,7 +15,7 @@ use super::bounds::random;
 use super::refusal::CmpRefusal;
 use super::transactions::Waiting;
 
-use crate::admission::{Admitted, authority_of, supersede_unused};
+use crate::admission::{Admitted, authority_of};
 use crate::invitations::{self, Forget};
 use crate::{EnrolError, Issued, Registry, RegistryError};
 
@@ -218,27 +218,30 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<(), EnrolError> {
         let (authority, serial) = (waiting.authority, &waiting.serial);
-        let mut tx = self.inner.sql.write().await?;
-        let row: Option<(String, String)> = sqlx::query_as(
-            "SELECT holder_id, lineage FROM issued WHERE authority = ? AND serial = ?
-             AND first_used_at IS NULL AND superseded_at IS NULL",
+        let mut tx = self.write(now).await?;
+        let ended: Option<String> = sqlx::query_scalar(
+            "UPDATE issued SET superseded_at = ?3, unlisted = 1
+             WHERE authority = ?1 AND serial = ?2 AND first_used_at IS NULL AND superseded_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM revoked r WHERE r.authority = issued.authority
+                             AND r.serial = issued.serial)
+             RETURNING holder_id",
         )
         .bind(authority.name())
         .bind(serial)
-        .fetch_optional(&mut *tx)
+        .bind(now.unix_timestamp())
+        .fetch_optional(&mut **tx)
         .await?;
-        let Some((holder, lineage)) = row else {
+        let Some(holder) = ended else {
             return Ok(());
         };
-        let ended = supersede_unused(&mut tx, authority, &holder, &lineage, now).await?;
-        let event = |serial: &String| {
-            let resource = format!("certificate/{authority}/{holder}");
-            let actor = waiting.actor.clone();
-            Event::new(now, actor, "certificate.supersede", resource, Outcome::Ok)
-                .with_reason("its holder does not want it")
-                .with_detail("serial", serial.clone())
-        };
-        self.record_all(ended.iter().map(event).collect()).await?;
+        let (resource, actor) = (
+            format!("certificate/{authority}/{holder}"),
+            waiting.actor.clone(),
+        );
+        let event = Event::new(now, actor, "certificate.supersede", resource, Outcome::Ok)
+            .with_reason("its holder does not want it")
+            .with_detail("serial", serial.clone());
+        tx.record(vec![event]).await?;
         tx.commit().await?;
         Ok(())
     }

@@ -13,12 +13,14 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::CarriedOut;
+use super::{CarriedOut, transaction_of};
 use crate::origin::OriginKind;
 
 /// A certificate by its event. What versions before this one did not record is missing.
 pub(super) struct Recorded {
     pub(super) entry: u64,
+    /// The registry's transaction that it was recorded with.
+    pub(super) transaction: u64,
     pub(super) authority: String,
     pub(super) holder: String,
     pub(super) serial: String,
@@ -54,6 +56,7 @@ impl Recorded {
         let origin = text("origin");
         let one = Self {
             entry,
+            transaction: transaction_of(event),
             authority,
             holder: text("uid").unwrap_or(name),
             serial: text("serial")?,

@@ -2,7 +2,7 @@
 
 use access::Principal;
 use approval::{Act, People, Request};
-use audit::Actor;
+use audit::{Actor, Event};
 use pki::cert;
 use pki::clearance::Clearance;
 use pki::name::Subject;
@@ -255,21 +255,26 @@ impl Registry {
         }
     }
 
-    /// Has the request follow its act, in the act's own transaction.
+    /// Has the request follow its act, in the act's own transaction; gives the event, which is to be recorded before the
+    /// transaction is committed. A direct order has none.
     pub(crate) async fn finish_in(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
         warrant: Warrant,
         result: &str,
         now: OffsetDateTime,
-    ) -> Result<(), RegistryError> {
+    ) -> Result<Option<Event>, RegistryError> {
         let by = warrant.by.id.clone();
         let Some(transition) = warrant.into_transition(result, now)? else {
-            return Ok(());
+            return Ok(None);
         };
         let step = transition.next().act().name();
-        let next = self.record_step(transition).await?;
+        let mut told = None;
+        let Ok(next) = transition.recorded(|event| {
+            told = Some(event);
+            Ok::<(), std::convert::Infallible>(())
+        });
         write(tx, &next, step, &by, Beside::default(), now).await?;
-        Ok(())
+        Ok(told)
     }
 }

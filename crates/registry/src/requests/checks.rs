@@ -68,6 +68,22 @@ pub(crate) fn check_invitation(
     Ok(())
 }
 
+/// Refuses a key that has a certificate, whoever's.
+pub(crate) async fn check_new_key(
+    database: impl sqlx::SqliteExecutor<'_>,
+    spki: &str,
+) -> Result<(), RequestError> {
+    let holder: Option<String> =
+        sqlx::query_scalar("SELECT holder_id FROM issued WHERE spki_sha256 = ? LIMIT 1")
+            .bind(spki)
+            .fetch_optional(database)
+            .await?;
+    match holder {
+        Some(holder) => Err(RequestError::KeyInUse(holder)),
+        None => Ok(()),
+    }
+}
+
 impl Registry {
     /// Refuses what nobody could carry out, before anybody signs it.
     pub(super) async fn check_wanted(&self, wanted: &Wanted) -> Result<(), RequestError> {
@@ -163,19 +179,7 @@ impl Registry {
             return Err(RequestError::OtherKey);
         }
         self.check_key_list(&csr.spki)?;
-        self.check_new_key(spki).await
-    }
-
-    pub(crate) async fn check_new_key(&self, spki: &str) -> Result<(), RequestError> {
-        let holder: Option<String> =
-            sqlx::query_scalar("SELECT holder_id FROM issued WHERE spki_sha256 = ? LIMIT 1")
-                .bind(spki)
-                .fetch_optional(self.inner.people.read())
-                .await?;
-        match holder {
-            Some(holder) => Err(RequestError::KeyInUse(holder)),
-            None => Ok(()),
-        }
+        check_new_key(self.inner.people.read(), spki).await
     }
 
     async fn check_certificate(

@@ -79,7 +79,10 @@ impl RequestError {
         matches!(
             self,
             Self::Registry(
-                RegistryError::Audit(_) | RegistryError::Store(_) | RegistryError::Interrupted
+                RegistryError::Audit(_)
+                    | RegistryError::Store(_)
+                    | RegistryError::Together(_)
+                    | RegistryError::Interrupted
             )
         )
     }

@@ -12,8 +12,6 @@ use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS,
 use super::store::{Beside, check_version, request_in, write};
 use crate::{Registry, RegistryError};
 
-/// The step in which somebody uses an invitation; its identifier stands for a request's.
-pub(crate) const ENROL: &str = "enrol";
 /// Random bytes in the identifier of a request.
 const ID_BYTES: usize = 6;
 
@@ -256,12 +254,8 @@ impl Registry {
                 .fetch_all(self.inner.sql.read())
                 .await?;
         for (id, version, step) in steps {
-            let (action, resource) = match step == ENROL {
-                true => ("enrolment.interrupted", format!("invitation/{id}")),
-                false => ("request.interrupted", format!("request/{id}")),
-            };
-            let actor = Actor::service("registry");
-            let event = Event::new(now, actor, action, resource, Outcome::Fail)
+            let (actor, resource) = (Actor::service("registry"), format!("request/{id}"));
+            let event = Event::new(now, actor, "request.interrupted", resource, Outcome::Fail)
                 .with_reason(interrupted(&step))
                 .with_detail("step", step)
                 .with_detail("version", version);

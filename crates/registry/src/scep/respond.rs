@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 use super::refusal;
 use super::serve::Granted;
 use super::state::Authority;
+use crate::protocol::Protocol;
 use crate::{EnrolError, Registry};
 
 /// Why a message gets no answer of the protocol.
@@ -66,7 +67,7 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Vec<u8>, ScepError> {
         let registry = Self {
-            protocol: Some("scep"),
+            protocol: Some(Protocol::Scep),
             ..self.clone()
         };
         let authority = self.inner.scep.authority().ok_or(ScepError::Off)?;

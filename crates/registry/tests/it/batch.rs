@@ -10,7 +10,8 @@ use pki::profile::CaKind;
 use registry::{HolderChange, Issued, Registry, RegistryError};
 use tokio::task::JoinHandle;
 
-use crate::fixture::{NOW, SECRETS, World, an_order, config, key, open};
+use crate::completeness::{book, unordered_gaps};
+use crate::fixture::{NOW, SECRETS, World, an_order, config, csr, key, open};
 
 /// A log whose disk takes its time.
 #[derive(Default)]
@@ -18,15 +19,21 @@ struct Slow {
     log: Arc<MemorySink>,
     records: AtomicUsize,
     refuses: AtomicBool,
+    /// Fails after it has recorded, as a disk may whose answer gets lost.
+    records_and_fails: AtomicBool,
 }
 
 impl AuditSink for Slow {
     fn record_all(&self, events: Vec<Event>) -> Result<Vec<Recorded>, AuditError> {
         self.records.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(20));
-        match self.refuses.load(Ordering::SeqCst) {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(AuditError::Stopped);
+        }
+        let recorded = self.log.record_all(events);
+        match self.records_and_fails.load(Ordering::SeqCst) {
             true => Err(AuditError::Stopped),
-            false => self.log.record_all(events),
+            false => recorded,
         }
     }
 }
@@ -128,6 +135,85 @@ async fn orders_whose_record_fails_leave_nothing() {
     for order in orders(&world, 8) {
         order.await.unwrap().unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_a_transaction_that_failed_are_named_by_those_of_the_next() {
+    let (world, slow) = world().await;
+    slow.records_and_fails.store(true, Ordering::SeqCst);
+    for order in orders(&world, 8) {
+        assert!(order.await.unwrap().is_err());
+    }
+    slow.records_and_fails.store(false, Ordering::SeqCst);
+    let lost = recorded(&world);
+    assert_eq!(lost.len(), 8);
+    let mut serials = BTreeSet::new();
+    for order in orders(&world, 8) {
+        serials.insert(order.await.unwrap().unwrap().serial);
+    }
+    let mut events = world.audit.events();
+    for event in &mut events {
+        event.role = "registry".to_owned();
+    }
+    let opened = events.iter().rfind(|event| event.action == "registry.open");
+    assert_eq!(opened.unwrap().details["transaction"], 0);
+    assert_eq!(&recorded(&world) - &lost, serials);
+    let book = book(&world.folder).await;
+    let gaps = unordered_gaps(&world.registry, &events, &book);
+    assert_eq!(gaps, Vec::<String>::new());
+    // Without that event eight certificates are lost.
+    let mut silent = events.clone();
+    silent.retain(|event| event.action != "registry.open");
+    assert_eq!(unordered_gaps(&world.registry, &silent, &book).len(), 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn enrolments_and_renewals_that_come_together_share_records() {
+    const COUNT: usize = 24;
+    let (world, slow) = world().await;
+    let mut codes = Vec::new();
+    for number in 0..COUNT {
+        let name = format!("camera-{number}");
+        let code = world.code(&name).await;
+        codes.push((name, code.as_str().to_owned()));
+    }
+    let before = slow.records.load(Ordering::SeqCst);
+    let enrol = |(name, code): (String, String)| {
+        let registry = world.registry.clone();
+        tokio::spawn(async move {
+            let request = csr(&name, &key());
+            let issued = registry.enrol(&name, &code, &request, NOW).await;
+            (name, issued.unwrap())
+        })
+    };
+    let enrolling: Vec<_> = codes.into_iter().map(enrol).collect();
+    let mut first = Vec::new();
+    for one in enrolling {
+        first.push(one.await.unwrap());
+    }
+    let enrolled = slow.records.load(Ordering::SeqCst);
+    let records = enrolled - before;
+    assert!(records < COUNT / 2, "{records} records for {COUNT} codes");
+    let renew = |(name, issued): (String, Issued)| {
+        let registry = world.registry.clone();
+        tokio::spawn(async move {
+            let request = csr(&name, &key());
+            let renewed = registry.reenrol(issued.chain.ders(), &request, NOW);
+            renewed.await.unwrap().serial
+        })
+    };
+    let renewing: Vec<_> = first.into_iter().map(renew).collect();
+    let mut serials = BTreeSet::new();
+    for one in renewing {
+        serials.insert(one.await.unwrap());
+    }
+    assert_eq!(serials.len(), COUNT);
+    assert!(serials.is_subset(&recorded(&world)));
+    let records = slow.records.load(Ordering::SeqCst) - enrolled;
+    assert!(
+        records < COUNT / 2,
+        "{records} records for {COUNT} renewals"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -550,12 +550,14 @@ async fn approved_invitation_is_complete_in_the_log_and_forgeries_are_not() {
     let mut lost = all[place.unwrap()].clone();
     lost.details.insert("serial".to_owned(), "4000".into());
     lost.details.insert("fingerprint".to_owned(), "00".into());
-    let said = audit::Event {
-        action: "enrolment.interrupted".to_owned(),
-        outcome: audit::Outcome::Fail,
-        resource: format!("invitation/{}", invited.id),
+    let number = lost.details["transaction"].as_u64().unwrap();
+    let mut said = audit::Event {
+        action: "registry.open".to_owned(),
+        resource: "registry".to_owned(),
         ..lost.clone()
     };
+    said.details
+        .insert("transaction".to_owned(), (number - 1).into());
     let with = |more: &[audit::Event]| {
         let mut events = all.clone();
         events.splice(place.unwrap()..place.unwrap(), more.iter().cloned());

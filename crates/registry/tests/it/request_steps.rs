@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use audit::{Event, SharedLog};
+use audit::Event;
 use durable::testing::{RecordingDisk, Tree};
 use pki::clearance::Clearance;
 use pki::profile::CaKind;
@@ -15,15 +15,9 @@ use registry::Registry;
 use crate::completeness::{book, unordered_gaps};
 use crate::fixture::{NOW, SECRETS, config, key};
 use crate::staff::{Staff, issue, order};
-use crate::steps::{open, quick_folder, sqlite};
+use crate::steps::{events, open, quick_folder, sqlite};
 
 const DEVICE: &str = "camera-17";
-
-fn events(log: &SharedLog) -> Vec<Event> {
-    let view = log.view().unwrap();
-    let leaves = (0..view.size()).map(|i| audit::Leaf::decode(&view.entry(i).unwrap()).unwrap());
-    leaves.map(|leaf| leaf.event).collect()
-}
 
 /// Versions of the request for which the log has an event that took effect, as the log says it.
 fn told(events: &[Event], id: &str) -> Vec<u64> {

@@ -208,10 +208,9 @@ async fn who_asked_is_the_subject_lacks_role_or_level_or_certificate_does_not_ap
         code(staff.approve(&one, "registrar-3").await),
         "approved-twice"
     );
-    let both = staff.approve(&one, "registrar-4").await.unwrap();
-
-    // Between two approvals and the act an approver is disabled, or loses the certificate.
+    // Between the two approvals the first approver is disabled, and remains so until the act; or loses the certificate.
     staff.members.get_mut("registrar-3").unwrap().record.active = false;
+    let both = staff.approve(&one, "registrar-4").await.unwrap();
     let refused = staff.authorize(&both).await.unwrap_err();
     assert!(
         matches!(

@@ -1,0 +1,187 @@
+//! Transactions whose events are recorded before they are committed.
+//!
+//! ```text
+//! begin ─► change rows ─► record the events, which name the transaction ─► commit with its number
+//! ```
+//!
+//! What ends between the last two leaves events without effect. They are found without a note before each: every event
+//! carries the number of its transaction, and the database has that of the last one that was committed. Whoever writes next
+//! records it (`registry.open`): of what stands before that event in the log, transactions with higher numbers have no
+//! effect. One event after an interruption says so of everything, whatever it was.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use audit::{Actor, Event, Outcome};
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::{Registry, RegistryError};
+
+/// The detail of events that names their transaction.
+pub(crate) const TRANSACTION: &str = "transaction";
+/// The action of the event that says which transactions took effect.
+pub(crate) const OPEN: &str = "registry.open";
+
+/// The turn to write: whoever has it is the only one between two commits.
+#[derive(Clone, Default)]
+pub(crate) struct WriteTurn(Arc<Mutex<Written>>);
+
+#[derive(Default)]
+struct Written {
+    /// Whether the database says that this process writes.
+    is_open: bool,
+    /// The newest transaction with events, committed or not.
+    recorded: i64,
+}
+
+/// The right to begin a transaction.
+pub(crate) struct Turn(OwnedMutexGuard<Written>);
+
+impl WriteTurn {
+    pub(crate) async fn wait(&self) -> Turn {
+        Turn(Arc::clone(&self.0).lock_owned().await)
+    }
+}
+
+/// A transaction with its events; ends without effect unless it is committed.
+pub(crate) struct Writing {
+    // Before the turn, which ends last.
+    tx: Transaction<'static, Sqlite>,
+    number: i64,
+    /// Says that the transaction before this one failed after its events; to be recorded before those of this one.
+    failed: Option<Event>,
+    /// Away while events are recorded: a thread that records for somebody who has gone keeps it until it is through.
+    turn: Option<Turn>,
+    registry: Registry,
+}
+
+impl Deref for Writing {
+    type Target = Transaction<'static, Sqlite>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.tx
+    }
+}
+
+impl DerefMut for Writing {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.tx
+    }
+}
+
+impl Writing {
+    /// Records events of what this transaction changes, in their order; they are durable on return.
+    pub(crate) async fn record(&mut self, events: Vec<Event>) -> Result<(), RegistryError> {
+        let events = self.registry.told(events);
+        self.record_told(events).await
+    }
+
+    /// Records events to which [`Registry::told`] has added what it knows.
+    pub(crate) async fn record_told(&mut self, events: Vec<Event>) -> Result<(), RegistryError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
+        turn.0.recorded = self.number;
+        let number = self.number;
+        let numbered = |event: Event| event.with_detail(TRANSACTION, number);
+        let numbered = events.into_iter().map(numbered);
+        let events = self.failed.take().into_iter().chain(numbered).collect();
+        self.turn = Some(self.registry.record_in_turn(turn, events).await?);
+        Ok(())
+    }
+
+    /// Commits; durable on return.
+    pub(crate) async fn commit(mut self) -> Result<(), RegistryError> {
+        let turn = self.turn.as_ref().ok_or(RegistryError::Interrupted)?;
+        if turn.0.recorded == self.number {
+            sqlx::query("UPDATE writing SET committed = ?")
+                .bind(self.number)
+                .execute(&mut *self.tx)
+                .await?;
+        }
+        Ok(self.tx.commit().await?)
+    }
+}
+
+impl Registry {
+    /// Begins a transaction whose events are recorded before it is committed.
+    pub(crate) async fn write(&self, now: OffsetDateTime) -> Result<Writing, RegistryError> {
+        let turn = self.inner.turn.wait().await;
+        self.write_in(turn, now).await
+    }
+
+    /// Begins a transaction in a turn.
+    pub(crate) async fn write_in(
+        &self,
+        mut turn: Turn,
+        now: OffsetDateTime,
+    ) -> Result<Writing, RegistryError> {
+        if !turn.0.is_open {
+            let mut tx = self.inner.sql.write().await?;
+            sqlx::query("UPDATE writing SET open = 1")
+                .execute(&mut *tx)
+                .await?;
+            tx.commit().await?;
+            turn.0.is_open = true;
+        }
+        let mut tx = self.inner.sql.write().await?;
+        let committed: i64 = sqlx::query_scalar("SELECT committed FROM writing")
+            .fetch_one(&mut *tx)
+            .await?;
+        Ok(Writing {
+            tx,
+            number: committed.saturating_add(1),
+            failed: (turn.0.recorded > committed).then(|| opened(committed, now)),
+            turn: Some(turn),
+            registry: self.clone(),
+        })
+    }
+
+    /// Says which transactions of the run before took effect, unless it wrote nothing or [ended](Self::close) in order.
+    pub(crate) async fn settle_writing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let (committed, open): (i64, bool) = sqlx::query_as("SELECT committed, open FROM writing")
+            .fetch_one(self.inner.sql.read())
+            .await?;
+        match open {
+            true => self.record(opened(committed, now)).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that all that was recorded took effect, if it did; nobody writes any more.
+    pub(crate) async fn end_writing(&self, turn: &Turn) -> Result<(), RegistryError> {
+        let mut tx = self.inner.sql.write().await?;
+        sqlx::query("UPDATE writing SET open = 0 WHERE committed >= ?")
+            .bind(turn.0.recorded)
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Records events on a thread that may block, and keeps the turn until that is done.
+    async fn record_in_turn(&self, turn: Turn, events: Vec<Event>) -> Result<Turn, RegistryError> {
+        let audit = Arc::clone(&self.inner.audit);
+        let recorded = self.inner.pool.run(move || {
+            let outcome = audit.record_all(events);
+            (turn, outcome)
+        });
+        let (turn, outcome) = recorded.await.map_err(|_| RegistryError::Interrupted)?;
+        outcome.map_err(RegistryError::Audit)?;
+        Ok(turn)
+    }
+}
+
+fn opened(committed: i64, now: OffsetDateTime) -> Event {
+    Event::new(
+        now,
+        Actor::service("registry"),
+        OPEN,
+        "registry",
+        Outcome::Ok,
+    )
+    .with_reason("of what was recorded before, transactions with higher numbers have no effect")
+    .with_detail(TRANSACTION, committed)
+}
