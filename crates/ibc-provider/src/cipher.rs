@@ -11,16 +11,16 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
-use crate::abi::{
+use provider_abi::abi::{
     Dispatch, Function, Param, cipher_function as id, data_type::INTEGER, data_type::OCTET_STRING,
     data_type::UNSIGNED_INTEGER,
 };
+use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
+use provider_abi::{CallError, Host, Regions, bytes, tell};
+
 use crate::algorithm::{Algorithm, Flavour};
-use crate::host::Host;
-use crate::params::{self, Descriptions, Given, Wanted, describe};
 use crate::provider::Provider;
 use crate::refusal::Refusal;
-use crate::region::Regions;
 use crate::stream::{Direction, Stream};
 
 const AEAD: &CStr = c"aead";
@@ -89,40 +89,40 @@ impl<const N: usize, const OPENVPN: bool> Table<N, OPENVPN> {
     };
 
     pub(crate) const DISPATCH: &[Dispatch] = &[
-        entry(
+        Dispatch::new(
             id::NEWCTX,
             Function {
                 newctx: newctx::<N>,
             },
         ),
-        entry(id::FREECTX, Function { freectx }),
-        entry(id::DUPCTX, Function { dupctx }),
-        entry(id::ENCRYPT_INIT, Function { init: encrypt_init }),
-        entry(id::DECRYPT_INIT, Function { init: decrypt_init }),
-        entry(id::UPDATE, Function { update }),
-        entry(id::FINAL, Function { finalize }),
-        entry(id::CIPHER, Function { update: cipher }),
-        entry(
+        Dispatch::new(id::FREECTX, Function { freectx }),
+        Dispatch::new(id::DUPCTX, Function { dupctx }),
+        Dispatch::new(id::ENCRYPT_INIT, Function { init: encrypt_init }),
+        Dispatch::new(id::DECRYPT_INIT, Function { init: decrypt_init }),
+        Dispatch::new(id::UPDATE, Function { update }),
+        Dispatch::new(id::FINAL, Function { finalize }),
+        Dispatch::new(id::CIPHER, Function { update: cipher }),
+        Dispatch::new(
             id::GET_PARAMS,
             Function {
                 get_params: get_params::<N, OPENVPN>,
             },
         ),
-        entry(id::GET_CTX_PARAMS, Function { get_ctx_params }),
-        entry(id::SET_CTX_PARAMS, Function { set_ctx_params }),
-        entry(
+        Dispatch::new(id::GET_CTX_PARAMS, Function { get_ctx_params }),
+        Dispatch::new(id::SET_CTX_PARAMS, Function { set_ctx_params }),
+        Dispatch::new(
             id::GETTABLE_PARAMS,
             Function {
                 params: gettable_params,
             },
         ),
-        entry(
+        Dispatch::new(
             id::GETTABLE_CTX_PARAMS,
             Function {
                 ctx_params: gettable_ctx_params,
             },
         ),
-        entry(
+        Dispatch::new(
             id::SETTABLE_CTX_PARAMS,
             Function {
                 ctx_params: settable_ctx_params,
@@ -130,10 +130,6 @@ impl<const N: usize, const OPENVPN: bool> Table<N, OPENVPN> {
         ),
         Dispatch::END,
     ];
-}
-
-const fn entry(id: c_int, function: Function) -> Dispatch {
-    Dispatch { id, function }
 }
 
 unsafe extern "C" fn newctx<const N: usize>(provider: *mut c_void) -> *mut c_void {
@@ -205,28 +201,8 @@ unsafe fn with(
     let host = context.host;
     // Formatting a message does not panic; if it ever did, the 0 below would still be returned.
     let place = Location::caller();
-    let _ = catch_unwind(AssertUnwindSafe(|| host.raise(refusal, place)));
+    let _ = catch_unwind(AssertUnwindSafe(|| refusal.raise(&host, place)));
     0
-}
-
-/// Bytes that OpenSSL passes; `None` for a null pointer.
-///
-/// # Safety
-/// `data` must be null or readable for `len` bytes as long as the result is used.
-unsafe fn bytes<'a>(data: *const u8, len: usize) -> Option<&'a [u8]> {
-    // SAFETY: as the caller promises.
-    (!data.is_null()).then(|| unsafe { std::slice::from_raw_parts(data, len) })
-}
-
-/// Puts the length of what was given out where OpenSSL wants it.
-///
-/// # Safety
-/// `place` must be null or writable.
-unsafe fn tell(place: *mut usize, len: usize) {
-    // SAFETY: as the caller promises.
-    if let Some(place) = unsafe { place.as_mut() } {
-        *place = len;
-    }
 }
 
 unsafe extern "C" fn encrypt_init(
@@ -379,7 +355,7 @@ unsafe extern "C" fn get_params<const N: usize, const OPENVPN: bool>(list: *mut 
         })
     };
     // SAFETY: OpenSSL passes a list with an end that may be written.
-    let answered = catch_unwind(|| unsafe { params::answer(list, &KNOWN, reply) });
+    let answered = catch_unwind(|| unsafe { params::answer::<CallError>(list, &KNOWN, reply) });
     c_int::from(matches!(answered, Ok(Ok(()))))
 }
 
@@ -388,7 +364,7 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c
     let work = |stream: &mut Stream| {
         let reply = |wanted: Wanted<'_>| {
             let name = wanted.name();
-            if name == IV {
+            let answered = if name == IV {
                 let iv = stream.iv().ok_or(Refusal::NoIv)?;
                 wanted.octets(iv)
             } else if name == UPDATED_IV {
@@ -402,7 +378,8 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c
                 wanted.number(stream.padding().into())
             } else {
                 wanted.number(stream.num())
-            }
+            };
+            answered.map_err(Refusal::from)
         };
         // SAFETY: OpenSSL passes a list with an end that may be written.
         unsafe { params::answer(list, &KNOWN, reply) }

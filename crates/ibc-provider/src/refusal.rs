@@ -1,6 +1,9 @@
 //! Why a call is refused, as the provider's own reason codes in OpenSSL's error queue.
 
 use std::ffi::{CStr, c_uint};
+use std::panic::Location;
+
+use provider_abi::{CallError, Host};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -36,7 +39,22 @@ pub(crate) enum Refusal {
     Backend,
 }
 
+impl From<CallError> for Refusal {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::OutputTooSmall { needed, room } => Self::OutputTooSmall { needed, room },
+            CallError::NullPointer { bytes } => Self::NullPointer { bytes },
+            CallError::Parameter(name) => Self::Parameter(name),
+        }
+    }
+}
+
 impl Refusal {
+    /// Puts it into the error queue of the calling thread.
+    pub(crate) fn raise(self, host: &Host, place: &Location<'_>) {
+        host.raise(self.reason(), &self.to_string(), c"cordon_ibc", place);
+    }
+
     /// The code in the error queue.
     pub(crate) const fn reason(self) -> c_uint {
         match self {

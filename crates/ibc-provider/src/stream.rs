@@ -23,7 +23,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::algorithm::{Algorithm, Mode};
 use crate::refusal::Refusal;
-use crate::region::{Overlap, Regions};
+use provider_abi::{Overlap, Regions};
 
 /// Bytes that are copied aside at a time where output overlaps later input; also how far ahead of
 /// its input an output may lie. Our choice: in the first-level cache, and a batch for the cipher.
