@@ -13,11 +13,11 @@ use provider_abi::abi::{
     self, Constant, CoreHandle, Dispatch, Function, Item, Param, data_type, provider_function as id,
 };
 use provider_abi::params::{self, Descriptions, Wanted, describe};
-use provider_abi::{CallError, Host};
+use provider_abi::{CallError, Host, Refusal as _, Table};
 
 use crate::algorithm::{Algorithm, COUNT, Flavour};
-use crate::cipher::Table;
 use crate::refusal::{REASONS, Refusal};
+use crate::stream::Stream;
 
 const NAME: &CStr = c"name";
 const VERSION: &CStr = c"version";
@@ -71,41 +71,31 @@ static GETTABLE: Descriptions<5> = Descriptions([
 
 static REASON_LIST: Constant<[Item; REASONS.len() + 1]> = Constant(abi::reason_list(&REASONS));
 
-static PLAIN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms::<false>());
-static OPENVPN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms::<true>());
-
-const fn algorithms<const FOR_OPENVPN: bool>() -> [abi::Algorithm; COUNT + 1] {
-    [
-        algorithm::<0, FOR_OPENVPN>(),
-        algorithm::<1, FOR_OPENVPN>(),
-        algorithm::<2, FOR_OPENVPN>(),
-        algorithm::<3, FOR_OPENVPN>(),
-        algorithm::<4, FOR_OPENVPN>(),
-        algorithm::<5, FOR_OPENVPN>(),
-        algorithm::<6, FOR_OPENVPN>(),
-        algorithm::<7, FOR_OPENVPN>(),
-        algorithm::<8, FOR_OPENVPN>(),
-        algorithm::<9, FOR_OPENVPN>(),
-        algorithm::<10, FOR_OPENVPN>(),
-        algorithm::<11, FOR_OPENVPN>(),
-        algorithm::<12, FOR_OPENVPN>(),
-        algorithm::<13, FOR_OPENVPN>(),
-        algorithm::<14, FOR_OPENVPN>(),
-        abi::Algorithm::END,
-    ]
+// All ciphers of the module with these numbers.
+macro_rules! algorithms {
+    ($($number:expr),*) => {
+        [$(algorithm::<{ $number }>()),*, abi::Algorithm::END]
+    };
 }
 
-const fn algorithm<const N: usize, const FOR_OPENVPN: bool>() -> abi::Algorithm {
-    let algorithm = Algorithm::numbered(N);
-    let properties = if FOR_OPENVPN {
-        c"provider=cordon_ibc_openvpn,fips=no"
-    } else {
+static PLAIN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms![
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+]);
+static OPENVPN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms![
+    15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29
+]);
+
+const fn algorithm<const N: usize>() -> abi::Algorithm {
+    let algorithm = Algorithm::numbered(N % COUNT);
+    let properties = if N < COUNT {
         c"provider=cordon_ibc,fips=no"
+    } else {
+        c"provider=cordon_ibc_openvpn,fips=no"
     };
     abi::Algorithm {
         names: algorithm.name().as_ptr(),
         properties: properties.as_ptr(),
-        implementation: Table::<N, FOR_OPENVPN>::DISPATCH.as_ptr(),
+        implementation: Table::<Stream, N>::DISPATCH.as_ptr(),
         description: algorithm.description().as_ptr(),
     }
 }

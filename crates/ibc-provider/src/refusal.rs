@@ -39,6 +39,14 @@ pub(crate) enum Refusal {
     Backend,
 }
 
+impl provider_abi::Refusal for Refusal {
+    const BROKEN: Self = Self::Broken;
+
+    fn raise(self, host: &Host, place: &Location<'_>) {
+        host.raise(self.reason(), &self.to_string(), c"cordon_ibc", place);
+    }
+}
+
 impl From<CallError> for Refusal {
     fn from(error: CallError) -> Self {
         match error {
@@ -50,11 +58,6 @@ impl From<CallError> for Refusal {
 }
 
 impl Refusal {
-    /// Puts it into the error queue of the calling thread.
-    pub(crate) fn raise(self, host: &Host, place: &Location<'_>) {
-        host.raise(self.reason(), &self.to_string(), c"cordon_ibc", place);
-    }
-
     /// The code in the error queue.
     pub(crate) const fn reason(self) -> c_uint {
         match self {

@@ -26,7 +26,10 @@ pub struct Param {
 
 /// Codes of reasons with their texts, as a list that ends with zero and null.
 pub const fn reason_list<const N: usize>(reasons: &[(c_uint, &'static CStr)]) -> [Item; N] {
-    assert!(reasons.len() + 1 == N, "an end and nothing else after the reasons");
+    assert!(
+        reasons.len() + 1 == N,
+        "an end and nothing else after the reasons"
+    );
     let mut list = [const {
         Item {
             id: 0,
@@ -47,7 +50,10 @@ pub const fn reason_list<const N: usize>(reasons: &[(c_uint, &'static CStr)]) ->
 #[repr(transparent)]
 pub struct Constant<T>(pub T);
 
-#[expect(unsafe_code, reason = "pointers are not shared between threads by themselves")]
+#[expect(
+    unsafe_code,
+    reason = "pointers are not shared between threads by themselves"
+)]
 // SAFETY: the lists hold pointers to constants and functions only, and nobody writes to them.
 unsafe impl<T> Sync for Constant<T> {}
 
@@ -92,6 +98,7 @@ impl Algorithm {
 
 /// `OSSL_ALGORITHM`: names and properties of an implementation. A list ends with null names.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Algorithm {
     /// Names, separated by colons.
     pub names: *const c_char,

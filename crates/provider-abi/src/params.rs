@@ -7,8 +7,8 @@
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::marker::PhantomData;
 
-use crate::abi::{Param, data_type};
 use crate::CallError;
+use crate::abi::{Param, data_type};
 
 /// Sizes of numbers that programs use: `int` and `unsigned int`, `size_t`.
 const NARROW: usize = 4;
@@ -250,23 +250,30 @@ impl<'a> Given<'a> {
         if !kinds.contains(&self.param.data_type) {
             return Err(refused);
         }
+        let size = self.param.data_size;
+        if size > isize::MAX.unsigned_abs() {
+            return Err(refused);
+        }
         // SAFETY: `take` promises data of the announced size for as long as its list lives.
-        unsafe { crate::bytes(self.param.data.cast(), self.param.data_size) }.ok_or(refused)
+        unsafe { crate::bytes(self.param.data.cast(), size) }.ok_or(refused)
+    }
+
+    /// Reads bytes, of which the largest size stands for `whole`: so `EVP_CIPHER_CTX_ctrl` passes on a length of -1.
+    ///
+    /// # Safety
+    /// With the largest size, `whole` bytes must be readable.
+    pub unsafe fn octets_or_whole(&self, whole: usize) -> Result<&'a [u8], CallError> {
+        if self.param.data_size != usize::MAX {
+            return self.octets();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { crate::bytes(self.param.data.cast(), whole) }
+            .ok_or(CallError::Parameter(self.name))
     }
 
     /// Reads bytes.
     pub fn octets(&self) -> Result<&'a [u8], CallError> {
         self.data(&[data_type::OCTET_STRING])
-    }
-
-    /// Bytes announced, also where there is no data.
-    pub fn announced(&self) -> usize {
-        self.param.data_size
-    }
-
-    /// Says whether there is data.
-    pub fn is_null(&self) -> bool {
-        self.param.data.is_null()
     }
 
     /// Reads text, without the zero at its end.

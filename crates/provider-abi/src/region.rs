@@ -67,12 +67,7 @@ impl<'a> Regions<'a> {
     ///
     /// # Panics
     /// When the slice ends before.
-    pub fn within(
-        memory: &'a mut [u8],
-        input: usize,
-        input_len: usize,
-        output: usize,
-    ) -> Self {
+    pub fn within(memory: &'a mut [u8], input: usize, input_len: usize, output: usize) -> Self {
         assert!(input + input_len <= memory.len() && output <= memory.len());
         let start = memory.as_mut_ptr();
         Self {
@@ -87,6 +82,35 @@ impl<'a> Regions<'a> {
     /// Bytes of input.
     pub fn input_len(&self) -> usize {
         self.input_len
+    }
+
+    /// Says whether the caller wants output at all.
+    pub fn has_output(&self) -> bool {
+        !self.output.is_null()
+    }
+
+    /// Moves `len` bytes of input from `input_at` to the output at `output_at` and gives them to be processed there. What
+    /// the input had at the same place is gone.
+    ///
+    /// # Panics
+    /// When a range is outside of its region.
+    pub fn moved(&mut self, input_at: usize, output_at: usize, len: usize) -> &mut [u8] {
+        let fits = |at: usize, region: usize| at.checked_add(len).is_some_and(|end| end <= region);
+        assert!(fits(input_at, self.input_len), "input range");
+        assert!(fits(output_at, self.output_len), "output range");
+        if len == 0 {
+            return &mut [];
+        }
+        let (from, to) = (
+            self.input.wrapping_add(input_at),
+            self.output.wrapping_add(output_at),
+        );
+        // SAFETY: both ranges lie in their regions, as just checked, which `new` promises to be readable and writable;
+        // `copy` takes ranges that overlap. The slice borrows these regions, and nobody else may access them.
+        unsafe {
+            std::ptr::copy(from, to, len);
+            std::slice::from_raw_parts_mut(to, len)
+        }
     }
 
     /// Checks that there is room for `needed` bytes of output.
@@ -175,12 +199,7 @@ impl<'a> Regions<'a> {
     ///
     /// # Panics
     /// As [`Self::blocks`].
-    pub fn bytes(
-        &mut self,
-        input_at: usize,
-        output_at: usize,
-        len: usize,
-    ) -> InOutBuf<'_, '_, u8> {
+    pub fn bytes(&mut self, input_at: usize, output_at: usize, len: usize) -> InOutBuf<'_, '_, u8> {
         let (input, output) = self.check(input_at, output_at, Some(len));
         // SAFETY: as in `blocks`.
         unsafe { InOutBuf::from_raw(input, output, len) }
@@ -280,6 +299,24 @@ mod tests {
         let mut regions = Regions::within(&mut memory, 0, 64, 16);
         let call = std::panic::AssertUnwindSafe(|| regions.blocks::<32>(0, 0, 2).len());
         assert!(std::panic::catch_unwind(call).is_err());
+    }
+
+    #[test]
+    fn bytes_are_moved_over_any_overlap() {
+        for (input, output) in [(0, 0), (0, 7), (7, 0), (0, 40)] {
+            let mut memory: [u8; 80] = std::array::from_fn(|at| at.to_le_bytes()[0]);
+            let expected = memory[input..input + 30].to_vec();
+            let mut regions = Regions::within(&mut memory, input, 30, output);
+            assert_eq!(regions.moved(0, 0, 30), expected);
+        }
+        let mut memory = [0u8; 40];
+        let mut regions = Regions::within(&mut memory, 0, 30, 20);
+        assert!(regions.moved(30, 20, 0).is_empty());
+        for (input, output, len) in [(1, 0, 30), (0, 1, 20), (0, usize::MAX, 1)] {
+            let mut regions = Regions::within(&mut memory, 0, 30, 20);
+            let call = std::panic::AssertUnwindSafe(|| regions.moved(input, output, len).len());
+            assert!(std::panic::catch_unwind(call).is_err());
+        }
     }
 
     #[test]

@@ -127,6 +127,7 @@ pub(crate) fn right(request: &Request<'_>) -> Result<Vec<u8>, DeviceError> {
             let key = hmac::Key::new(algorithm, request.key.bytes());
             bytes = hmac::sign(&key, request.data).as_ref().to_vec();
         }
+        Operation::RsaPrivate => return Err(DeviceError::Busy),
     }
     Ok(bytes)
 }
