@@ -26,7 +26,7 @@ INSIDE = {"server": "10.208.0.1", "client": "10.208.0.2"}
 # Least share of the bytes that must have gone through the core: handshakes, short packets and what is below `from` do not.
 SHARE = 0.9
 # Above what OpenSSL's own random generator encrypts at once.
-FROM = 128
+FROM = 512
 # Cycles of a block at least.
 CYCLES = 12
 
@@ -42,7 +42,7 @@ class Lab:
         cores = os.environ.get("CORDON_HW_CORES")
         self.cores = Path(cores) if cores else self.folder / "cores"
         if not cores:
-            execute(sys.executable, ROOT / "scripts/hw", "cores", self.cores, timeout=LIMIT)
+            execute(sys.executable, ROOT / "scripts/hw", "cores", self.cores, "aes", "mont", timeout=LIMIT)
         self.network = Network()
         suite.finally_do(self.network.remove)
         self.network.create()

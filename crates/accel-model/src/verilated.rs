@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use rustix::net::SendFlags;
 
+/// Time until a process has started: it computes some cycles.
+const START: Duration = Duration::from_secs(20);
 /// Time that a process may be silent. The longest command takes seconds, and many of them on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -44,6 +46,8 @@ pub struct Verilated {
     to: BufWriter<Channel>,
     from: BufReader<UnixStream>,
     cycles: u64,
+    /// Words that the batch's answer has at most.
+    expected: u32,
 }
 
 impl Verilated {
@@ -54,7 +58,7 @@ impl Verilated {
     pub fn start(program: &Path) -> Result<Self, CoreError> {
         let connection = || {
             let (ours, theirs) = UnixStream::pair()?;
-            ours.set_read_timeout(Some(PATIENCE))?;
+            ours.set_read_timeout(Some(START))?;
             ours.set_write_timeout(Some(PATIENCE))?;
             let (input, output) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));
             let process = Command::new(program).stdin(input).stdout(output).spawn()?;
@@ -66,9 +70,16 @@ impl Verilated {
             to: BufWriter::new(Channel(ours)),
             from,
             cycles: 0,
+            expected: 0,
         };
-        core.transact(&[], &mut Vec::new())?;
-        Ok(core)
+        let answered = core.transact(&[], &mut Vec::new());
+        core.connection_patience(PATIENCE)
+            .map_err(CoreError::Process)?;
+        answered.map(|()| core)
+    }
+
+    fn connection_patience(&self, patience: Duration) -> io::Result<()> {
+        self.from.get_ref().set_read_timeout(Some(patience))
     }
 
     /// Number of bits set in all registers and memories for keys and blocks, past the bus.
@@ -103,6 +114,7 @@ impl Verilated {
     }
 
     fn record(&mut self, kind: u8, address: u16, data: u32) -> io::Result<()> {
+        self.expected += u32::from(matches!(kind, READ | SECRET_BITS));
         let [a0, a1] = address.to_le_bytes();
         let [d0, d1, d2, d3] = data.to_le_bytes();
         self.to.write_all(&[kind, 0, a0, a1, d0, d1, d2, d3])
@@ -127,6 +139,11 @@ impl Verilated {
         let (count, hung) = (self.word()?, self.word()?);
         let (low, high) = (self.word()?, self.word()?);
         self.cycles = u64::from(high) << 32 | u64::from(low);
+        let expected = std::mem::take(&mut self.expected);
+        // Less after a wait that did not end.
+        if count > expected || (hung == 0 && count < expected) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         for _ in 0..count {
             let word = self.word()?;
             words.push(word);

@@ -20,9 +20,11 @@ use provider_abi::abi::evp_mode;
 use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
 use provider_abi::{CallError, Cipher, Direction, Host, Known, Regions};
 
+use crate::algorithm::{Kind, numbered};
 use crate::blocks::{BLOCK, Blocks, Mode};
-use crate::gcm::{Gcm, TAG};
-use crate::provider::Provider;
+use crate::gcm::Gcm;
+use crate::loaded::Provider;
+use crate::pieces::TAG;
 use crate::refusal::Refusal;
 
 const AEAD: &CStr = c"aead";
@@ -87,41 +89,6 @@ static SETTABLE_CTX: Descriptions<10> = Descriptions([
     describe(TLS_MAC_SIZE, UNSIGNED_INTEGER),
     params::END,
 ]);
-
-/// A mode of the ciphers, in the order of their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Gcm,
-    Ctr,
-    Cbc,
-}
-
-/// Ciphers with names and numbers: three sizes of keys for each mode.
-pub(crate) const fn numbered(number: usize) -> (Kind, usize, &'static CStr) {
-    match number {
-        0 => (
-            Kind::Gcm,
-            16,
-            c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6",
-        ),
-        1 => (
-            Kind::Gcm,
-            24,
-            c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26",
-        ),
-        2 => (
-            Kind::Gcm,
-            32,
-            c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46",
-        ),
-        3 => (Kind::Ctr, 16, c"AES-128-CTR"),
-        4 => (Kind::Ctr, 24, c"AES-192-CTR"),
-        5 => (Kind::Ctr, 32, c"AES-256-CTR"),
-        6 => (Kind::Cbc, 16, c"AES-128-CBC:AES128:2.16.840.1.101.3.4.1.2"),
-        7 => (Kind::Cbc, 24, c"AES-192-CBC:AES192:2.16.840.1.101.3.4.1.22"),
-        _ => (Kind::Cbc, 32, c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42"),
-    }
-}
 
 /// A context of any of the ciphers.
 #[derive(Clone)]

@@ -19,7 +19,7 @@ use provider_abi::abi::{
 use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
 use zeroize::Zeroizing;
 
-use crate::provider::Provider;
+use crate::loaded::Provider;
 
 const BITS: &CStr = c"bits";
 const SECURITY_BITS: &CStr = c"security-bits";

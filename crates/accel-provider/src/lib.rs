@@ -15,15 +15,18 @@
 //! ```
 //!
 //! Layers: the crate `provider-abi` has the C types and turns pointers into safe types; `provider`, `key` and
-//! `signature` are entry points; `settings`, `device`, `cipher`, `blocks` and `gcm` are safe code. There is no process-wide
+//! `signature` are entry points; the rest is safe code. There is no process-wide
 //! state: all belongs to the loaded provider.
 
+mod algorithm;
 mod blocks;
 mod cipher;
 mod device;
 mod gcm;
 mod ghash;
 mod key;
+mod loaded;
+mod pieces;
 mod provider;
 mod refusal;
 mod settings;

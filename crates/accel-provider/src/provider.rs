@@ -6,20 +6,18 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::sync::Arc;
 
-use offload_policy::{Device, Policy};
 use provider_abi::abi::{
     self, Constant, CoreHandle, Dispatch, Function, Item, Param, data_type, provider_function as id,
 };
 use provider_abi::params::{self, Descriptions, Wanted, describe};
 use provider_abi::{CallError, Host, Refusal as _, Table};
 
-use crate::cipher::{Aes, numbered};
-use crate::device::PerProcess;
+use crate::algorithm::numbered;
+use crate::cipher::Aes;
 use crate::key;
-use crate::refusal::{REASONS, Refusal};
-use crate::settings::{Engine, Settings};
+use crate::loaded::Provider;
+use crate::refusal::REASONS;
 use crate::signature;
 
 const NAME: &CStr = c"name";
@@ -27,45 +25,6 @@ const VERSION: &CStr = c"version";
 const BUILD_INFO: &CStr = c"buildinfo";
 const STATUS: &CStr = c"status";
 const PROPERTIES: &CStr = c"provider=cordon_accel,fips=no";
-
-/// One loaded provider: what OpenSSL calls `provctx`.
-pub(crate) struct Provider {
-    host: Host,
-    policy: Arc<Policy>,
-    ciphers: Constant<Vec<abi::Algorithm>>,
-    rsa: bool,
-}
-
-impl Provider {
-    fn new(host: Host) -> Result<Self, Refusal> {
-        let settings = Settings::read(|name| host.text(name))?;
-        let policy_settings = settings.policy();
-        let offered = settings.offered;
-        let ciphers = CIPHERS
-            .0
-            .iter()
-            .enumerate()
-            .filter(|(number, _)| offered.cipher(numbered(*number).0))
-            .map(|(_, algorithm)| *algorithm);
-        let ciphers = Constant(ciphers.chain([abi::Algorithm::END]).collect());
-        let device = (settings.engine != Engine::Library)
-            .then(|| Arc::new(PerProcess::new(settings)) as Arc<dyn Device>);
-        Ok(Self {
-            host,
-            policy: Policy::new(device, policy_settings),
-            ciphers,
-            rsa: offered.rsa,
-        })
-    }
-
-    pub(crate) fn host(&self) -> Host {
-        self.host
-    }
-
-    pub(crate) fn policy(&self) -> &Arc<Policy> {
-        &self.policy
-    }
-}
 
 static FUNCTIONS: [Dispatch; 6] = [
     Dispatch::new(id::TEARDOWN, Function { freectx: teardown }),
@@ -167,7 +126,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
     let made = catch_unwind(|| {
         // SAFETY: as the caller promises.
         let host = unsafe { Host::new(handle, functions) };
-        match Provider::new(host) {
+        match Provider::new(host, &CIPHERS.0) {
             Ok(provider) => Some(Box::into_raw(Box::new(provider))),
             Err(refusal) => {
                 refusal.raise(&host, Location::caller());
@@ -235,9 +194,9 @@ unsafe extern "C" fn query_operation(
     // SAFETY: made by `OSSL_provider_init` and not yet torn down; nothing changes it.
     let provider = unsafe { provider.cast::<Provider>().as_ref() };
     match (provider, operation) {
-        (Some(provider), abi::OPERATION_CIPHER) => provider.ciphers.0.as_ptr(),
-        (Some(provider), abi::OPERATION_KEYMGMT) if provider.rsa => KEYS.0.as_ptr(),
-        (Some(provider), abi::OPERATION_SIGNATURE) if provider.rsa => SIGNATURES.0.as_ptr(),
+        (Some(provider), abi::OPERATION_CIPHER) => provider.ciphers(),
+        (Some(provider), abi::OPERATION_KEYMGMT) if provider.rsa() => KEYS.0.as_ptr(),
+        (Some(provider), abi::OPERATION_SIGNATURE) if provider.rsa() => SIGNATURES.0.as_ptr(),
         _ => std::ptr::null::<abi::Algorithm>(),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use offload_policy::{Selection, Settings as PolicySettings};
 
-use crate::cipher::Kind;
+use crate::algorithm::Kind;
 use crate::refusal::Refusal;
 
 /// What does what software does not.

@@ -18,7 +18,7 @@ use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
 use provider_abi::{Host, Refusal as _, bytes, tell};
 
 use crate::key::Key;
-use crate::provider::Provider;
+use crate::loaded::Provider;
 use crate::refusal::Refusal;
 
 const DIGEST: &CStr = c"digest";

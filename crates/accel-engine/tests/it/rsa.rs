@@ -57,9 +57,14 @@ fn signatures_of_the_device_are_those_of_the_library() {
     for hash in HASHES {
         let digest = Random(1).bytes(hash.size());
         let signature = through.sign(RsaPadding::Pkcs1, hash, &digest).unwrap();
-        assert_eq!(signature, library.sign(RsaPadding::Pkcs1, hash, &digest).unwrap());
+        assert_eq!(
+            signature,
+            library.sign(RsaPadding::Pkcs1, hash, &digest).unwrap()
+        );
         let signature = through.sign(RsaPadding::Pss, hash, &digest).unwrap();
-        library.verify(RsaPadding::Pss, hash, &digest, &signature).unwrap();
+        library
+            .verify(RsaPadding::Pss, hash, &digest, &signature)
+            .unwrap();
         let other = Random(2).bytes(hash.size());
         for (padding, digest) in [(RsaPadding::Pss, &other), (RsaPadding::Pkcs1, &digest)] {
             let refused = library.verify(padding, hash, digest, &signature);
@@ -77,16 +82,26 @@ fn signatures_of_the_device_are_those_of_the_library() {
 
 #[test]
 fn a_wrong_result_is_not_seen_and_the_device_is_set_aside() {
-    for fault in [Fault::FirstByte, Fault::LastByte, Fault::Status, Fault::Vanished, Fault::Doorbell] {
+    for fault in [
+        Fault::FirstByte,
+        Fault::LastByte,
+        Fault::Status,
+        Fault::Vanished,
+        Fault::Doorbell,
+    ] {
         let bus = FaultyBus::over(ModelBus::with_cores(&CONFIG, cores()).unwrap());
         let device = Arc::new(Accelerator::new("faulty", bus, CONFIG).unwrap());
         let policy = Policy::new(Some(device.clone()), settings(0));
         let key = key(&policy);
         let digest = [9; 32];
-        let first = key.sign(RsaPadding::Pkcs1, SignedHash::Sha256, &digest).unwrap();
+        let first = key
+            .sign(RsaPadding::Pkcs1, SignedHash::Sha256, &digest)
+            .unwrap();
         assert_eq!(policy.quarantine(), None);
         device.with_bus(|bus| bus.fault = fault);
-        let second = key.sign(RsaPadding::Pkcs1, SignedHash::Sha256, &digest).unwrap();
+        let second = key
+            .sign(RsaPadding::Pkcs1, SignedHash::Sha256, &digest)
+            .unwrap();
         assert_eq!(first, second, "{fault:?}");
         assert!(policy.quarantine().is_some(), "{fault:?}");
         assert_eq!(policy.counters().device, 1, "{fault:?}");
@@ -104,8 +119,11 @@ fn what_is_measured_decides_for_the_keys_that_follow() {
     let key = key(&policy);
     for _ in 0..3 {
         let digest = [1; 32];
-        let signature = key.sign(RsaPadding::Pss, SignedHash::Sha256, &digest).unwrap();
-        key.verify(RsaPadding::Pss, SignedHash::Sha256, &digest, &signature).unwrap();
+        let signature = key
+            .sign(RsaPadding::Pss, SignedHash::Sha256, &digest)
+            .unwrap();
+        key.verify(RsaPadding::Pss, SignedHash::Sha256, &digest, &signature)
+            .unwrap();
     }
     // The first signature is made by both. A simulation is never quicker.
     assert_eq!(policy.counters().device, 1);
@@ -128,10 +146,19 @@ fn keys_that_are_none_are_refused() {
             dq,
             qinv,
         };
-        assert!(RsaKey::new(&software(), &numbers).is_err(), "number {damaged}");
+        assert!(
+            RsaKey::new(&software(), &numbers).is_err(),
+            "number {damaged}"
+        );
     }
     let [_, e, d, p, q, dp, dq, qinv] = numbers.each_ref().map(Vec::as_slice);
-    for n in [&[][..], &[0x80; 255], &[0x80; 257], &[0x7f; 256], &[0x80; 1024]] {
+    for n in [
+        &[][..],
+        &[0x80; 255],
+        &[0x80; 257],
+        &[0x7f; 256],
+        &[0x80; 1024],
+    ] {
         let numbers = RsaNumbers {
             n,
             e,
