@@ -148,7 +148,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         }
         Ok(())
     });
-    offload_rsa::run(session)?;
+    offload_rsa::run(session, rounds)?;
     for (id, title) in OPERATIONS {
         if let Some(figure) = session.figure(id) {
             conclude(session, title, &figure);

@@ -102,7 +102,7 @@ enum Column {
     Driver,
 }
 
-pub(super) fn run(session: &mut Session<'_>) -> Result<(), LabError> {
+pub(super) fn run(session: &mut Session<'_>, rounds: Rounds) -> Result<(), LabError> {
     let mut keys = Vec::new();
     for (size, names) in SIZES {
         let columns = [Column::Software, Column::Device, Column::Driver];
@@ -112,10 +112,6 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         }
     }
     let budget = session.pick(Duration::from_millis(20), Duration::from_millis(200));
-    let rounds = Rounds {
-        count: session.pick(2, 3),
-        warm_up: false,
-    };
     session.rounds(rounds, &keys, |(key, column), round| {
         let milliseconds = match column {
             Column::Software => software(key, budget)?,
