@@ -5,13 +5,19 @@
 //   1 write; 2 read; 3 wait until the core is idle, at most `data` cycles
 //   4 count the bits that are set in registers and memories for keys and blocks (not on the bus)
 //   5 invert a bit: of a permuted byte in the next wait (IBC), or after `data` cycles, which one
-//     the address says: where modulo 16, the rest which word and bit (MONT; nothing for other cores)
+//     the address says: where modulo 16, the rest which word and bit (MONT), or which bit of the
+//     state while a block is processed then or later (AES; nothing for HMAC)
 // Answer: number of words (4), state (4: 0 done, 1 a wait did not end and the rest was left out),
 // cycles since the start (8), the words that were read (4 each).
+//
+// The arguments `fault CYCLE PLACE` are such a record at the start (AES and MONT); `end CYCLE` ends the process in that
+// cycle.
 //
 // Built for one core: -DCORE_AES, -DCORE_HMAC, -DCORE_IBC or -DCORE_MONT.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #ifdef CORE_AES
@@ -35,8 +41,8 @@ using Top = Vibc;
 
 static Top top;
 static uint64_t cycles = 0;
+static uint64_t last_cycle = UINT64_MAX;
 static bool fault_armed = false;
-#ifdef CORE_MONT
 static uint64_t fault_cycle = 0;
 static unsigned fault_place = 0;
 
@@ -44,6 +50,15 @@ template <typename T>
 static void invert(T &where, unsigned bit) {
   ((uint8_t *)&where)[bit / 8] ^= 1 << bit % 8;
 }
+
+#ifdef CORE_AES
+// One bit of a block's state before its first round: CRYPT, in its first cycle.
+static void inject() { invert(top.rootp->aes__DOT__work, fault_place % 128); }
+static bool at_work() { return top.rootp->aes__DOT__state == 4 && top.rootp->aes__DOT__count == 0; }
+#endif
+
+#ifdef CORE_MONT
+static bool at_work() { return true; }
 
 // One bit of a register, or of the first 16 words of a memory.
 static void inject() {
@@ -76,12 +91,13 @@ static void clock_once() {
   top.fault_bits = now;
   if (now) fault_armed = false;
 #endif
-#ifdef CORE_MONT
-  if (fault_armed && cycles == fault_cycle) {
+#if defined(CORE_MONT) || defined(CORE_AES)
+  if (fault_armed && cycles >= fault_cycle && at_work()) {
     inject();
     fault_armed = false;
   }
 #endif
+  if (cycles == last_cycle) exit(1);
   top.clk = 0;
   top.eval();
   top.clk = 1;
@@ -153,7 +169,13 @@ static unsigned secret_bits() {
 }
 #endif
 
-int main() {
+int main(int count, char **arguments) {
+  if (count == 4 && !strcmp(arguments[1], "fault")) {
+    fault_cycle = strtoull(arguments[2], nullptr, 10);
+    fault_place = strtoul(arguments[3], nullptr, 10);
+    fault_armed = true;
+  }
+  if (count == 3 && !strcmp(arguments[1], "end")) last_cycle = strtoull(arguments[2], nullptr, 10);
   top.wr = 0;
   top.zeroise = 0;
   top.reset = 1;
@@ -191,10 +213,8 @@ int main() {
           break;
         case 5:
           fault_armed = true;
-#ifdef CORE_MONT
           fault_cycle = cycles + data;
           fault_place = address;
-#endif
           break;
         default:
           return 2;

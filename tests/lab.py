@@ -30,7 +30,7 @@ SCHEMA = ROOT / "crates/lab/schema.json"
 SCREENSHOTS = ROOT / "target" / "screenshots"
 # Without network and with: short ones.
 MEASURED = ["ced", "latency"]
-ALL = ["ced", "ibc", "block-size", "offload", "latency", "https", "handshakes", "vpn-ciphers", "ipsec-modes", "transfer", "cctv"]
+ALL = ["ced", "ced-hardware", "ibc", "block-size", "offload", "latency", "https", "handshakes", "vpn-ciphers", "ipsec-modes", "transfer", "cctv"]
 FEW = 5
 # Interrupts come within this many seconds: into the start, the first tunnels and the last.
 LONGEST = 8.0
@@ -68,7 +68,7 @@ def measured(suite):
         results = json.loads(path.read_text())
         schema().validate(results)
         for outcome in results["experiments"]:
-            assert outcome["figures"] and outcome["versions"] or outcome["name"] == "ced", outcome["name"]
+            assert outcome["figures"] and outcome["versions"] or outcome["name"].startswith("ced"), outcome["name"]
     with suite.case("what was published stands beside, with its table"):
         results = json.loads(path.read_text())
         for outcome in results["experiments"]:
@@ -350,7 +350,7 @@ def interrupt(folder, kind, name, seconds):
             wait_for(lambda: not marked(marker), "the end", GRACE)
     elif code == 0:
         # It was done before: these compute for a few seconds only.
-        assert name in ("ced", "ibc", "offload"), f"done already, {what}"
+        assert name in ("ced", "ced-hardware", "ibc", "offload"), f"done already, {what}"
     elif seconds > 1:
         # Earlier, the program may not have got as far as to catch signals.
         equal(code, 1, f"exit code, {what}\n{text}")

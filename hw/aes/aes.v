@@ -34,7 +34,7 @@ module aes #(
   localparam DATA = 2'd0, AAD = 2'd1, TAG = 2'd2;
   localparam IDLE = 3'd0, ZERO = 3'd1, EXPAND = 3'd2, PRIME = 3'd3, CRYPT = 3'd4, HASH = 3'd5;
 
-  reg [2:0] state;
+  reg [2:0] state  /* verilator public_flat_rd */;
   reg [2:0] mode;
   reg [1:0] phase;
   reg decrypt;  // of the message
@@ -50,7 +50,7 @@ module aes #(
   reg carry;
 
   reg [127:0] block  /* verilator public_flat_rd */;
-  reg [127:0] work  /* verilator public_flat_rd */;
+  reg [127:0] work  /* verilator public_flat_rw */;
   reg [127:0] chain  /* verilator public_flat_rd */;
   reg [127:0] base  /* verilator public_flat_rd */;
   reg [127:0] sum  /* verilator public_flat_rd */;

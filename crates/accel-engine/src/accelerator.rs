@@ -15,6 +15,9 @@ use zeroize::Zeroizing;
 /// Most bytes of a key of HMAC that the device takes.
 const HMAC_KEY: usize = 64;
 
+/// Bytes of keys of RSA with 2048, 3072 and 4096 bits.
+const RSA_KEYS: [usize; 3] = [904, 1352, 1800];
+
 /// A way to a device on which a thread can wait.
 pub trait Bus: Transport + Send {
     /// Waits for an interrupt, at most so long; true if one came.
@@ -179,6 +182,7 @@ fn algorithm(operation: Operation) -> Algorithm {
     match operation {
         Operation::HmacSha1 => Algorithm::HMAC_SHA_1,
         Operation::HmacSha256 => Algorithm::HMAC_SHA_256,
+        Operation::RsaPrivate => Algorithm::RSA,
         _ => Algorithm::AES,
     }
 }
@@ -193,6 +197,7 @@ impl<B: Bus> Device for Accelerator<B> {
             Operation::HmacSha1 | Operation::HmacSha256 => {
                 (capabilities::HMAC, (1..=HMAC_KEY).contains(&key_len))
             }
+            Operation::RsaPrivate => (capabilities::MODULAR, RSA_KEYS.contains(&key_len)),
             _ => (capabilities::AES, matches!(key_len, 16 | 24 | 32)),
         };
         self.capabilities & core != 0 && key
@@ -244,6 +249,10 @@ impl<B: Bus> Device for Accelerator<B> {
             Operation::Ctr => encrypt(Mode::CTR, 0),
             Operation::HmacSha1 => authenticate(20),
             Operation::HmacSha256 => authenticate(32),
+            Operation::RsaPrivate => Request::RsaPrivate {
+                slot,
+                input: request.data,
+            },
         };
         let output = self.complete(state, &request)?;
         state.usage.requests += 1;

@@ -50,17 +50,25 @@ impl ModelBus {
     /// # Errors
     /// [`BusError`].
     pub fn new(config: &Config) -> Result<Self, BusError> {
+        let cores = Cores {
+            aes: Some(Box::new(AesCore::new())),
+            hmac: Some(Box::new(HmacCore::new())),
+            ..Cores::default()
+        };
+        Self::with_cores(config, cores)
+    }
+
+    /// A device with these cores, which may be simulated ones.
+    ///
+    /// # Errors
+    /// [`BusError`].
+    pub fn with_cores(config: &Config, cores: Cores) -> Result<Self, BusError> {
         let length = config.memory().ok_or(BusError)?;
         let mut memory = Memory::new(BASE, length);
         memory.register(Region {
             addresses: BASE..BASE + length as u64,
             writable: true,
         });
-        let cores = Cores {
-            aes: Some(Box::new(AesCore::new())),
-            hmac: Some(Box::new(HmacCore::new())),
-            ..Cores::default()
-        };
         Ok(Self {
             device: Device::new(Engine::new(cores)),
             memory,

@@ -1,8 +1,18 @@
 //! The Verilog, simulated in a process of its own.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::net::SendFlags;
+
+/// Time until a process has started: it computes some cycles.
+const START: Duration = Duration::from_secs(20);
+/// Time that a process may be silent. The longest command takes seconds, and many of them on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 use crate::bus::{BusOperation, Core, CoreError, WAIT_MAX};
 
@@ -14,15 +24,30 @@ const WAIT: u8 = 3;
 const SECRET_BITS: u8 = 4;
 const FAULT: u8 = 5;
 
+/// Our end of the connection with the process. A socket and no pipe: a core that is gone must not end a program in which
+/// this is a library by SIGPIPE.
+struct Channel(UnixStream);
+
+impl Write for Channel {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A core simulated by Verilator; `scripts/hw core NAME FILE` builds the program.
 ///
-/// For tests and measurements: its process is trusted to answer. A core that stays busy is an
-/// error, a process that is stopped blocks.
+/// For tests and measurements. A core that stays busy and a process that is silent are errors.
 pub struct Verilated {
     process: Child,
-    to: BufWriter<ChildStdin>,
-    from: BufReader<ChildStdout>,
+    to: BufWriter<Channel>,
+    from: BufReader<UnixStream>,
     cycles: u64,
+    /// Words that the batch's answer has at most.
+    expected: u32,
 }
 
 impl Verilated {
@@ -31,22 +56,30 @@ impl Verilated {
     /// # Errors
     /// [`CoreError::Process`] if it cannot be started or does not answer.
     pub fn start(program: &Path) -> Result<Self, CoreError> {
-        let mut process = Command::new(program)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(CoreError::Process)?;
-        let (Some(to), Some(from)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(CoreError::Process(io::ErrorKind::BrokenPipe.into()));
+        let connection = || {
+            let (ours, theirs) = UnixStream::pair()?;
+            ours.set_read_timeout(Some(START))?;
+            ours.set_write_timeout(Some(PATIENCE))?;
+            let (input, output) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));
+            let process = Command::new(program).stdin(input).stdout(output).spawn()?;
+            Ok((process, BufReader::new(ours.try_clone()?), ours))
         };
+        let (process, from, ours) = connection().map_err(CoreError::Process)?;
         let mut core = Self {
             process,
-            to: BufWriter::new(to),
-            from: BufReader::new(from),
+            to: BufWriter::new(Channel(ours)),
+            from,
             cycles: 0,
+            expected: 0,
         };
-        core.transact(&[], &mut Vec::new())?;
-        Ok(core)
+        let answered = core.transact(&[], &mut Vec::new());
+        core.connection_patience(PATIENCE)
+            .map_err(CoreError::Process)?;
+        answered.map(|()| core)
+    }
+
+    fn connection_patience(&self, patience: Duration) -> io::Result<()> {
+        self.from.get_ref().set_read_timeout(Some(patience))
     }
 
     /// Number of bits set in all registers and memories for keys and blocks, past the bus.
@@ -81,6 +114,7 @@ impl Verilated {
     }
 
     fn record(&mut self, kind: u8, address: u16, data: u32) -> io::Result<()> {
+        self.expected += u32::from(matches!(kind, READ | SECRET_BITS));
         let [a0, a1] = address.to_le_bytes();
         let [d0, d1, d2, d3] = data.to_le_bytes();
         self.to.write_all(&[kind, 0, a0, a1, d0, d1, d2, d3])
@@ -105,6 +139,11 @@ impl Verilated {
         let (count, hung) = (self.word()?, self.word()?);
         let (low, high) = (self.word()?, self.word()?);
         self.cycles = u64::from(high) << 32 | u64::from(low);
+        let expected = std::mem::take(&mut self.expected);
+        // Less after a wait that did not end.
+        if count > expected || (hung == 0 && count < expected) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         for _ in 0..count {
             let word = self.word()?;
             words.push(word);

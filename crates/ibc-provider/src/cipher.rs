@@ -1,27 +1,15 @@
-//! The functions of each cipher, as OpenSSL calls them.
-//!
-//! Each does three things: turn pointers into safe types, call [`Stream`], turn the outcome into
-//! 1 or into 0 with an entry in the error queue. A panic is caught; the context is then refused
-//! for good.
-#![expect(
-    unsafe_code,
-    reason = "entry points of a C interface take raw pointers"
-)]
+//! The ciphers as `provider-abi` has OpenSSL call them.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ffi::CStr;
 
-use crate::abi::{
-    Dispatch, Function, Param, cipher_function as id, data_type::INTEGER, data_type::OCTET_STRING,
-    data_type::UNSIGNED_INTEGER,
-};
-use crate::algorithm::{Algorithm, Flavour};
-use crate::host::Host;
-use crate::params::{self, Descriptions, Given, Wanted, describe};
+use provider_abi::abi::data_type::{INTEGER, OCTET_STRING, UNSIGNED_INTEGER};
+use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
+use provider_abi::{CallError, Cipher, Direction, Host, Known, Regions};
+
+use crate::algorithm::{Algorithm, COUNT, Flavour};
 use crate::provider::Provider;
 use crate::refusal::Refusal;
-use crate::region::Regions;
-use crate::stream::{Direction, Stream};
+use crate::stream::Stream;
 
 const AEAD: &CStr = c"aead";
 const BLOCK_SIZE: &CStr = c"blocksize";
@@ -70,300 +58,49 @@ static SETTABLE_CTX: Descriptions<4> = Descriptions([
     params::END,
 ]);
 
-/// A cipher context: what OpenSSL calls `cctx`.
-struct Context {
-    stream: Stream,
-    host: Host,
-    broken: bool,
-}
-
-/// The functions of cipher number `N` as the module of flavour `OPENVPN` has them.
-pub(crate) struct Table<const N: usize, const OPENVPN: bool>;
-
-impl<const N: usize, const OPENVPN: bool> Table<N, OPENVPN> {
-    const ALGORITHM: Algorithm = Algorithm::numbered(N);
-    const FLAVOUR: Flavour = if OPENVPN {
-        Flavour::OpenVpn
+/// The cipher with this number, and the module that it is of: those for OpenVPN come after all others.
+const fn numbered(number: usize) -> (Algorithm, Flavour) {
+    if number < COUNT {
+        (Algorithm::numbered(number), Flavour::Plain)
     } else {
-        Flavour::Plain
-    };
-
-    pub(crate) const DISPATCH: &[Dispatch] = &[
-        entry(
-            id::NEWCTX,
-            Function {
-                newctx: newctx::<N>,
-            },
-        ),
-        entry(id::FREECTX, Function { freectx }),
-        entry(id::DUPCTX, Function { dupctx }),
-        entry(id::ENCRYPT_INIT, Function { init: encrypt_init }),
-        entry(id::DECRYPT_INIT, Function { init: decrypt_init }),
-        entry(id::UPDATE, Function { update }),
-        entry(id::FINAL, Function { finalize }),
-        entry(id::CIPHER, Function { update: cipher }),
-        entry(
-            id::GET_PARAMS,
-            Function {
-                get_params: get_params::<N, OPENVPN>,
-            },
-        ),
-        entry(id::GET_CTX_PARAMS, Function { get_ctx_params }),
-        entry(id::SET_CTX_PARAMS, Function { set_ctx_params }),
-        entry(
-            id::GETTABLE_PARAMS,
-            Function {
-                params: gettable_params,
-            },
-        ),
-        entry(
-            id::GETTABLE_CTX_PARAMS,
-            Function {
-                ctx_params: gettable_ctx_params,
-            },
-        ),
-        entry(
-            id::SETTABLE_CTX_PARAMS,
-            Function {
-                ctx_params: settable_ctx_params,
-            },
-        ),
-        Dispatch::END,
-    ];
-}
-
-const fn entry(id: c_int, function: Function) -> Dispatch {
-    Dispatch { id, function }
-}
-
-unsafe extern "C" fn newctx<const N: usize>(provider: *mut c_void) -> *mut c_void {
-    let made = catch_unwind(|| {
-        // SAFETY: OpenSSL passes what `OSSL_provider_init` has given to it, which lives until
-        // teardown, and nothing changes it.
-        let provider = unsafe { provider.cast::<Provider>().as_ref() }?;
-        let stream = Stream::new(Algorithm::numbered(N), provider.backend);
-        let context = Box::new(Context {
-            stream,
-            host: provider.host,
-            broken: false,
-        });
-        Some(Box::into_raw(context).cast())
-    });
-    made.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-unsafe extern "C" fn freectx(context: *mut c_void) {
-    if context.is_null() {
-        return;
-    }
-    // SAFETY: OpenSSL frees what `newctx` or `dupctx` has made, once, and does not use it again.
-    let context = unsafe { Box::from_raw(context.cast::<Context>()) };
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
-}
-
-unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
-    let copied = catch_unwind(|| {
-        // SAFETY: OpenSSL passes a context of `newctx` that nobody changes at the same time.
-        let context = unsafe { context.cast::<Context>().as_ref() }?;
-        let copy = Box::new(Context {
-            stream: context.stream.clone(),
-            host: context.host,
-            broken: context.broken,
-        });
-        Some(Box::into_raw(copy).cast())
-    });
-    copied.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-/// Runs `work` on a context; the outcome for OpenSSL is 1 or 0.
-///
-/// # Safety
-/// `context` must be null or come from `newctx` or `dupctx`, and nobody else may use it meanwhile:
-/// OpenSSL leaves that to its callers, for contexts of all ciphers.
-#[track_caller]
-unsafe fn with(
-    context: *mut c_void,
-    work: impl FnOnce(&mut Stream) -> Result<(), Refusal>,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    let Some(context) = (unsafe { context.cast::<Context>().as_mut() }) else {
-        return 0;
-    };
-    let stream = &mut context.stream;
-    let refusal = if context.broken {
-        Refusal::Broken
-    } else {
-        match catch_unwind(AssertUnwindSafe(|| work(stream))) {
-            Ok(Ok(())) => return 1,
-            Ok(Err(refusal)) => refusal,
-            Err(_) => {
-                context.broken = true;
-                Refusal::Broken
-            }
-        }
-    };
-    let host = context.host;
-    // Formatting a message does not panic; if it ever did, the 0 below would still be returned.
-    let place = Location::caller();
-    let _ = catch_unwind(AssertUnwindSafe(|| host.raise(refusal, place)));
-    0
-}
-
-/// Bytes that OpenSSL passes; `None` for a null pointer.
-///
-/// # Safety
-/// `data` must be null or readable for `len` bytes as long as the result is used.
-unsafe fn bytes<'a>(data: *const u8, len: usize) -> Option<&'a [u8]> {
-    // SAFETY: as the caller promises.
-    (!data.is_null()).then(|| unsafe { std::slice::from_raw_parts(data, len) })
-}
-
-/// Puts the length of what was given out where OpenSSL wants it.
-///
-/// # Safety
-/// `place` must be null or writable.
-unsafe fn tell(place: *mut usize, len: usize) {
-    // SAFETY: as the caller promises.
-    if let Some(place) = unsafe { place.as_mut() } {
-        *place = len;
+        (Algorithm::numbered(number - COUNT), Flavour::OpenVpn)
     }
 }
 
-unsafe extern "C" fn encrypt_init(
-    context: *mut c_void,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    settings: *const Param,
-) -> c_int {
-    // SAFETY: these are OpenSSL's arguments, which keep the promises of `init`.
-    unsafe {
-        init(
-            context,
-            Direction::Encrypt,
-            (key, key_len),
-            (iv, iv_len),
-            settings,
-        )
+impl Cipher for Stream {
+    type Provider = Provider;
+    type Refusal = Refusal;
+
+    const GETTABLE: Known = Known {
+        names: &[
+            MODE,
+            KEY_LEN,
+            IV_LEN,
+            BLOCK_SIZE,
+            AEAD,
+            CUSTOM_IV,
+            CTS,
+            MULTIBLOCK,
+            HAS_RAND_KEY,
+        ],
+        list: || GETTABLE.as_ptr(),
+    };
+    const GETTABLE_CTX: Known = Known {
+        names: &[KEY_LEN, IV_LEN, PADDING, NUM, IV, UPDATED_IV],
+        list: || GETTABLE_CTX.as_ptr(),
+    };
+    const SETTABLE_CTX: Known = Known {
+        names: &[PADDING, IV_LEN, KEY_LEN],
+        list: || SETTABLE_CTX.as_ptr(),
+    };
+
+    fn new(provider: &Provider, number: usize) -> Self {
+        let (algorithm, _) = numbered(number);
+        Self::of(algorithm, provider.backend)
     }
-}
 
-unsafe extern "C" fn decrypt_init(
-    context: *mut c_void,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    settings: *const Param,
-) -> c_int {
-    // SAFETY: as in `encrypt_init`.
-    unsafe {
-        init(
-            context,
-            Direction::Decrypt,
-            (key, key_len),
-            (iv, iv_len),
-            settings,
-        )
-    }
-}
-
-/// Both init functions.
-///
-/// # Safety
-/// As for [`with`]; key and IV are null or readable for their lengths, `settings` is null or a
-/// list with an end.
-unsafe fn init(
-    context: *mut c_void,
-    direction: Direction,
-    (key, key_len): (*const u8, usize),
-    (iv, iv_len): (*const u8, usize),
-    settings: *const Param,
-) -> c_int {
-    let work = |stream: &mut Stream| {
-        // SAFETY: OpenSSL passes a list with an end, or null.
-        unsafe { set(stream, settings) }?;
-        // SAFETY: OpenSSL passes null or as many bytes as it says.
-        let (key, iv) = unsafe { (bytes(key, key_len), bytes(iv, iv_len)) };
-        stream.begin(direction, key, iv)
-    };
-    // SAFETY: as the caller promises.
-    unsafe { with(context, work) }
-}
-
-unsafe extern "C" fn update(
-    context: *mut c_void,
-    output: *mut u8,
-    output_len: *mut usize,
-    room: usize,
-    input: *const u8,
-    input_len: usize,
-) -> c_int {
-    let work = |stream: &mut Stream| {
-        // SAFETY: OpenSSL passes as much input and room for output as it says.
-        let mut regions = unsafe { Regions::new(input, input_len, output, room) }?;
-        let len = stream.update(&mut regions)?;
-        // SAFETY: OpenSSL passes a place for the length.
-        unsafe { tell(output_len, len) };
-        Ok(())
-    };
-    // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
-}
-
-unsafe extern "C" fn finalize(
-    context: *mut c_void,
-    output: *mut u8,
-    output_len: *mut usize,
-    room: usize,
-) -> c_int {
-    let work = |stream: &mut Stream| {
-        // SAFETY: OpenSSL passes as much room for output as it says; there is no input.
-        let mut regions = unsafe { Regions::new(std::ptr::null(), 0, output, room) }?;
-        let len = stream.finish(&mut regions)?;
-        // SAFETY: OpenSSL passes a place for the length.
-        unsafe { tell(output_len, len) };
-        Ok(())
-    };
-    // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
-}
-
-unsafe extern "C" fn cipher(
-    context: *mut c_void,
-    output: *mut u8,
-    output_len: *mut usize,
-    room: usize,
-    input: *const u8,
-    input_len: usize,
-) -> c_int {
-    let work = |stream: &mut Stream| {
-        // SAFETY: OpenSSL passes as much input and room for output as it says.
-        let mut regions = unsafe { Regions::new(input, input_len, output, room) }?;
-        let len = stream.cipher(&mut regions)?;
-        // SAFETY: OpenSSL passes a place for the length.
-        unsafe { tell(output_len, len) };
-        Ok(())
-    };
-    // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
-}
-
-unsafe extern "C" fn get_params<const N: usize, const OPENVPN: bool>(list: *mut Param) -> c_int {
-    const KNOWN: [&CStr; 9] = [
-        MODE,
-        KEY_LEN,
-        IV_LEN,
-        BLOCK_SIZE,
-        AEAD,
-        CUSTOM_IV,
-        CTS,
-        MULTIBLOCK,
-        HAS_RAND_KEY,
-    ];
-    let (algorithm, flavour) = (Table::<N, OPENVPN>::ALGORITHM, Table::<N, OPENVPN>::FLAVOUR);
-    let reply = |wanted: Wanted<'_>| {
+    fn describe(number: usize, wanted: Wanted<'_>) -> Result<(), CallError> {
+        let (algorithm, flavour) = numbered(number);
         let name = wanted.name();
         wanted.number(if name == MODE {
             algorithm.evp_mode(flavour).into()
@@ -377,109 +114,66 @@ unsafe extern "C" fn get_params<const N: usize, const OPENVPN: bool>(list: *mut 
             // None of the special kinds.
             0
         })
-    };
-    // SAFETY: OpenSSL passes a list with an end that may be written.
-    let answered = catch_unwind(|| unsafe { params::answer(list, &KNOWN, reply) });
-    c_int::from(matches!(answered, Ok(Ok(()))))
-}
+    }
 
-unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c_int {
-    const KNOWN: [&CStr; 6] = [KEY_LEN, IV_LEN, PADDING, NUM, IV, UPDATED_IV];
-    let work = |stream: &mut Stream| {
-        let reply = |wanted: Wanted<'_>| {
-            let name = wanted.name();
-            if name == IV {
-                let iv = stream.iv().ok_or(Refusal::NoIv)?;
-                wanted.octets(iv)
-            } else if name == UPDATED_IV {
-                let iv = stream.updated_iv().ok_or(Refusal::NoIv)?;
-                wanted.octets(&iv)
-            } else if name == KEY_LEN {
-                wanted.number(stream.algorithm().variant.key_size() as u64)
-            } else if name == IV_LEN {
-                wanted.number(stream.iv_len() as u64)
-            } else if name == PADDING {
-                wanted.number(stream.padding().into())
-            } else {
-                wanted.number(stream.num())
-            }
+    fn host(provider: &Provider) -> Host {
+        provider.host
+    }
+
+    fn begin(
+        &mut self,
+        direction: Direction,
+        key: Option<&[u8]>,
+        iv: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
+        Self::begin(self, direction, key, iv)
+    }
+
+    fn update(&mut self, regions: &mut Regions<'_>) -> Result<usize, Refusal> {
+        Self::update(self, regions)
+    }
+
+    fn finish(&mut self, regions: &mut Regions<'_>) -> Result<usize, Refusal> {
+        Self::finish(self, regions)
+    }
+
+    fn cipher(&mut self, regions: &mut Regions<'_>) -> Result<usize, Refusal> {
+        Self::cipher(self, regions)
+    }
+
+    fn get(&mut self, wanted: Wanted<'_>) -> Result<(), Refusal> {
+        let name = wanted.name();
+        let answered = if name == IV {
+            wanted.octets(self.iv().ok_or(Refusal::NoIv)?)
+        } else if name == UPDATED_IV {
+            wanted.octets(&self.updated_iv().ok_or(Refusal::NoIv)?)
+        } else if name == KEY_LEN {
+            wanted.number(self.algorithm().variant.key_size() as u64)
+        } else if name == IV_LEN {
+            wanted.number(self.iv_len() as u64)
+        } else if name == PADDING {
+            wanted.number(self.padding().into())
+        } else {
+            wanted.number(self.num())
         };
-        // SAFETY: OpenSSL passes a list with an end that may be written.
-        unsafe { params::answer(list, &KNOWN, reply) }
-    };
-    // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
-}
+        answered.map_err(Refusal::from)
+    }
 
-unsafe extern "C" fn set_ctx_params(context: *mut c_void, list: *const Param) -> c_int {
-    // SAFETY: OpenSSL passes a list with an end, and its context.
-    unsafe { with(context, |stream| set(stream, list)) }
-}
-
-/// Takes over settings; names that are not known are passed over, as OpenSSL's own ciphers do.
-///
-/// # Safety
-/// `list` must be null or a list with an end.
-unsafe fn set(stream: &mut Stream, list: *const Param) -> Result<(), Refusal> {
-    let apply = |given: Given<'_>| {
+    fn set(&mut self, given: Given<'_>) -> Result<(), Refusal> {
         let (name, value) = (given.name(), given.number()?);
         if name == PADDING {
-            stream.set_padding(value != 0);
+            self.set_padding(value != 0);
             return Ok(());
         }
         let len = usize::try_from(value).map_err(|_| Refusal::Parameter(name))?;
         if name == IV_LEN {
-            return stream.set_iv_len(len);
+            return self.set_iv_len(len);
         }
-        let wanted = stream.algorithm().variant.key_size();
+        let wanted = self.algorithm().variant.key_size();
         if len == wanted {
             Ok(())
         } else {
             Err(Refusal::KeyLength { given: len, wanted })
-        }
-    };
-    // SAFETY: as the caller promises.
-    unsafe { params::take(list, &[PADDING, IV_LEN, KEY_LEN], apply) }
-}
-
-unsafe extern "C" fn gettable_params(_provider: *mut c_void) -> *const Param {
-    GETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn gettable_ctx_params(
-    _context: *mut c_void,
-    _provider: *mut c_void,
-) -> *const Param {
-    GETTABLE_CTX.as_ptr()
-}
-
-unsafe extern "C" fn settable_ctx_params(
-    _context: *mut c_void,
-    _provider: *mut c_void,
-) -> *const Param {
-    SETTABLE_CTX.as_ptr()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_is_refused_and_breaks_the_context() {
-        // SAFETY: a core without functions.
-        let host = unsafe { Host::new(std::ptr::null(), std::ptr::null()) };
-        let mut context = Context {
-            stream: Stream::new(Algorithm::numbered(1), ibc::Backend::best()),
-            host,
-            broken: false,
-        };
-        let pointer: *mut c_void = std::ptr::from_mut(&mut context).cast();
-        // SAFETY: a context that nobody else uses.
-        unsafe {
-            assert_eq!(with(pointer, |_| Ok(())), 1);
-            assert_eq!(with(pointer, |_| panic!("on purpose")), 0);
-            assert_eq!(with(pointer, |_| Ok(())), 0);
-            assert_eq!(with(std::ptr::null_mut(), |_| Ok(())), 0);
         }
     }
 }

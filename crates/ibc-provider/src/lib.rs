@@ -17,19 +17,17 @@
 //! OPENSSL_MODULES=DIR openssl enc -provider default -provider cordon_ibc -INDECT-128-CBC …
 //! ```
 //!
-//! Layers: `abi` has the C types, `region`, `params` and `host` turn pointers into safe types,
+//! Layers: the crate `provider-abi` has the C types and turns pointers into safe types,
 //! `cipher` and `provider` are the entry points, and `stream`, which is safe code, knows how a
 //! message is cut into calls. No libcrypto is linked: all that is needed comes from the core's
 //! function table. There is no process-wide state.
 
-pub mod abi;
 mod algorithm;
 mod cipher;
-mod host;
-mod params;
 mod provider;
 mod refusal;
-mod region;
 mod stream;
+
+pub use provider_abi::abi;
 
 pub use provider::OSSL_provider_init;

@@ -9,14 +9,15 @@ use std::panic::{Location, catch_unwind};
 
 use ibc::Backend;
 
-use crate::abi::{
-    self, CoreHandle, Dispatch, Function, Item, Param, data_type, provider_function as id,
+use provider_abi::abi::{
+    self, Constant, CoreHandle, Dispatch, Function, Item, Param, data_type, provider_function as id,
 };
+use provider_abi::params::{self, Descriptions, Wanted, describe};
+use provider_abi::{CallError, Host, Refusal as _, Table};
+
 use crate::algorithm::{Algorithm, COUNT, Flavour};
-use crate::cipher::Table;
-use crate::host::Host;
-use crate::params::{self, Descriptions, Wanted, describe};
-use crate::refusal::REASONS;
+use crate::refusal::{REASONS, Refusal};
+use crate::stream::Stream;
 
 const NAME: &CStr = c"name";
 const VERSION: &CStr = c"version";
@@ -32,26 +33,26 @@ pub(crate) struct Provider {
 }
 
 static FUNCTIONS: [Dispatch; 6] = [
-    entry(id::TEARDOWN, Function { freectx: teardown }),
-    entry(
+    Dispatch::new(id::TEARDOWN, Function { freectx: teardown }),
+    Dispatch::new(
         id::GETTABLE_PARAMS,
         Function {
             params: gettable_params,
         },
     ),
-    entry(
+    Dispatch::new(
         id::GET_PARAMS,
         Function {
             get_ctx_params: get_params,
         },
     ),
-    entry(
+    Dispatch::new(
         id::QUERY_OPERATION,
         Function {
             query: query_operation,
         },
     ),
-    entry(
+    Dispatch::new(
         id::GET_REASON_STRINGS,
         Function {
             reasons: reason_strings,
@@ -59,10 +60,6 @@ static FUNCTIONS: [Dispatch; 6] = [
     ),
     Dispatch::END,
 ];
-
-const fn entry(id: c_int, function: Function) -> Dispatch {
-    Dispatch { id, function }
-}
 
 static GETTABLE: Descriptions<5> = Descriptions([
     describe(NAME, data_type::UTF8_PTR),
@@ -72,74 +69,63 @@ static GETTABLE: Descriptions<5> = Descriptions([
     params::END,
 ]);
 
-/// A constant list for all threads to read.
-#[repr(transparent)]
-struct Constant<T>(T);
+static REASON_LIST: Constant<[Item; REASONS.len() + 1]> = Constant(abi::reason_list(&REASONS));
 
-// SAFETY: the lists hold pointers to constants and functions only, and nobody writes to them.
-unsafe impl<T> Sync for Constant<T> {}
-
-static REASON_LIST: Constant<[Item; REASONS.len() + 1]> = Constant(reason_list());
-
-const fn reason_list() -> [Item; REASONS.len() + 1] {
-    let mut list = [const {
-        Item {
-            id: 0,
-            text: std::ptr::null(),
-        }
-    }; REASONS.len() + 1];
-    let mut rest: &[_] = &REASONS;
-    let mut place: &mut [Item] = &mut list;
-    while let ([(code, text), others @ ..], [item, places @ ..]) = (rest, place) {
-        item.id = *code;
-        item.text = text.as_ptr();
-        (rest, place) = (others, places);
-    }
-    list
+// All ciphers of the module with these numbers.
+macro_rules! algorithms {
+    ($($number:expr),*) => {
+        [$(algorithm::<{ $number }>()),*, abi::Algorithm::END]
+    };
 }
 
-static PLAIN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms::<false>());
-static OPENVPN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms::<true>());
+static PLAIN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms![
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+]);
+static OPENVPN: Constant<[abi::Algorithm; COUNT + 1]> = Constant(algorithms![
+    15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29
+]);
 
-const fn algorithms<const FOR_OPENVPN: bool>() -> [abi::Algorithm; COUNT + 1] {
-    [
-        algorithm::<0, FOR_OPENVPN>(),
-        algorithm::<1, FOR_OPENVPN>(),
-        algorithm::<2, FOR_OPENVPN>(),
-        algorithm::<3, FOR_OPENVPN>(),
-        algorithm::<4, FOR_OPENVPN>(),
-        algorithm::<5, FOR_OPENVPN>(),
-        algorithm::<6, FOR_OPENVPN>(),
-        algorithm::<7, FOR_OPENVPN>(),
-        algorithm::<8, FOR_OPENVPN>(),
-        algorithm::<9, FOR_OPENVPN>(),
-        algorithm::<10, FOR_OPENVPN>(),
-        algorithm::<11, FOR_OPENVPN>(),
-        algorithm::<12, FOR_OPENVPN>(),
-        algorithm::<13, FOR_OPENVPN>(),
-        algorithm::<14, FOR_OPENVPN>(),
-        abi::Algorithm {
-            names: std::ptr::null(),
-            properties: std::ptr::null(),
-            implementation: std::ptr::null(),
-            description: std::ptr::null(),
-        },
-    ]
-}
-
-const fn algorithm<const N: usize, const FOR_OPENVPN: bool>() -> abi::Algorithm {
-    let algorithm = Algorithm::numbered(N);
-    let properties = if FOR_OPENVPN {
-        c"provider=cordon_ibc_openvpn,fips=no"
-    } else {
+const fn algorithm<const N: usize>() -> abi::Algorithm {
+    let algorithm = Algorithm::numbered(N % COUNT);
+    let properties = if N < COUNT {
         c"provider=cordon_ibc,fips=no"
+    } else {
+        c"provider=cordon_ibc_openvpn,fips=no"
     };
     abi::Algorithm {
         names: algorithm.name().as_ptr(),
         properties: properties.as_ptr(),
-        implementation: Table::<N, FOR_OPENVPN>::DISPATCH.as_ptr(),
+        implementation: Table::<Stream, N>::DISPATCH.as_ptr(),
         description: algorithm.description().as_ptr(),
     }
+}
+
+/// Finds the module that was loaded, by the names under which it was.
+fn flavour(host: &Host) -> Flavour {
+    let names = [c"module-filename", c"provider-name"];
+    let for_openvpn = names
+        .into_iter()
+        .filter_map(|key| host.text(key))
+        .any(|name| Flavour::of_name(name.as_bytes()) == Flavour::OpenVpn);
+    if for_openvpn {
+        Flavour::OpenVpn
+    } else {
+        Flavour::Plain
+    }
+}
+
+/// The back end that the module's section of the configuration asks for, else the fastest.
+///
+/// # Errors
+/// A name that is none, or a back end that this processor does not have.
+fn backend(host: &Host) -> Result<Backend, Refusal> {
+    let Some(name) = host.text(c"backend") else {
+        return Ok(Backend::best());
+    };
+    let named = name.to_str().ok().and_then(|name| name.parse().ok());
+    named
+        .filter(|backend: &Backend| backend.is_available())
+        .ok_or(Refusal::Backend)
 }
 
 /// The function that OpenSSL looks for in a provider module.
@@ -159,15 +145,15 @@ pub unsafe extern "C" fn OSSL_provider_init(
     let made = catch_unwind(|| {
         // SAFETY: as the caller promises.
         let host = unsafe { Host::new(handle, functions) };
-        let flavour = host.flavour();
-        match host.backend() {
+        let flavour = flavour(&host);
+        match backend(&host) {
             Ok(backend) => Some(Box::into_raw(Box::new(Provider {
                 host,
                 backend,
                 flavour,
             }))),
             Err(refusal) => {
-                host.raise(refusal, Location::caller());
+                refusal.raise(&host, Location::caller());
                 None
             }
         }
@@ -214,7 +200,7 @@ unsafe extern "C" fn get_params(provider: *mut c_void, list: *mut Param) -> c_in
     };
     // SAFETY: OpenSSL passes a list with an end that may be written.
     let answered = catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
-        params::answer(list, &[NAME, VERSION, BUILD_INFO, STATUS], reply)
+        params::answer::<CallError>(list, &[NAME, VERSION, BUILD_INFO, STATUS], reply)
     }));
     c_int::from(matches!(answered, Ok(Ok(()))))
 }

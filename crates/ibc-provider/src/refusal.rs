@@ -1,6 +1,9 @@
 //! Why a call is refused, as the provider's own reason codes in OpenSSL's error queue.
 
 use std::ffi::{CStr, c_uint};
+use std::panic::Location;
+
+use provider_abi::{CallError, Host};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -34,6 +37,24 @@ pub(crate) enum Refusal {
     Broken,
     #[error("the configured back end is unknown or this processor does not have it")]
     Backend,
+}
+
+impl provider_abi::Refusal for Refusal {
+    const BROKEN: Self = Self::Broken;
+
+    fn raise(self, host: &Host, place: &Location<'_>) {
+        host.raise(self.reason(), &self.to_string(), c"cordon_ibc", place);
+    }
+}
+
+impl From<CallError> for Refusal {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::OutputTooSmall { needed, room } => Self::OutputTooSmall { needed, room },
+            CallError::NullPointer { bytes } => Self::NullPointer { bytes },
+            CallError::Parameter(name) => Self::Parameter(name),
+        }
+    }
 }
 
 impl Refusal {

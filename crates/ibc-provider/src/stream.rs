@@ -23,7 +23,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::algorithm::{Algorithm, Mode};
 use crate::refusal::Refusal;
-use crate::region::{Overlap, Regions};
+use provider_abi::{Direction, Overlap, Regions};
 
 /// Bytes that are copied aside at a time where output overlaps later input; also how far ahead of
 /// its input an output may lie. Our choice: in the first-level cache, and a batch for the cipher.
@@ -31,12 +31,6 @@ pub(crate) const CHUNK: usize = 1024;
 
 /// Longest IV in bytes: the native one.
 const MAX_IV: usize = 32;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Encrypt,
-    Decrypt,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -79,7 +73,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A context without key and IV.
-    pub(crate) fn new(algorithm: Algorithm, backend: Backend) -> Self {
+    pub(crate) fn of(algorithm: Algorithm, backend: Backend) -> Self {
         Self {
             algorithm,
             backend,

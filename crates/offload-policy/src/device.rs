@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zeroize::Zeroizing;
 
 use crate::operation::Operation;
+use crate::policy::Quarantine;
 
 /// A key that a device may hold; overwritten there when the last user of the key ends.
 pub struct DeviceKey {
@@ -96,4 +97,9 @@ pub trait Device: Send + Sync {
 
     /// Overwrites the key with this number, if the device holds it.
     fn forget(&self, id: u64);
+
+    /// Hears that it is used no more. Nothing follows from it but a record.
+    fn quarantined(&self, reason: &Quarantine) {
+        let _ = reason;
+    }
 }

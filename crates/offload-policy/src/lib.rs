@@ -5,7 +5,7 @@
 //! [`Policy`] knows a [`Device`] and what it costs: at the start it measures, for each operation and
 //! several sizes, how long a caller waits for the device and for software, and keeps the size from
 //! which the device is quicker. [`AesCbc`], [`AesCtr`], [`AesGcm`] and [`Hmac`] are keys under a
-//! policy. They keep whatever connects two pieces of a stream on this side, so that each piece can
+//! policy, and [`RsaKey`] signs under it. The former keep whatever connects two pieces of a stream on this side, so that each piece can
 //! go another way and the bytes are the same.
 //!
 //! A device is not trusted. Tags are compared here. Its first fault, missed deadline, wrong length or
@@ -25,6 +25,7 @@ mod device;
 mod hmac;
 mod operation;
 mod policy;
+mod rsa;
 mod settings;
 mod software;
 mod stream;
@@ -34,5 +35,6 @@ pub use crate::device::{Device, DeviceError, DeviceKey, Request};
 pub use crate::hmac::{Hash, Hmac};
 pub use crate::operation::Operation;
 pub use crate::policy::{Counters, Policy, Quarantine};
+pub use crate::rsa::{RsaKey, RsaNumbers, RsaPadding, SignedHash};
 pub use crate::settings::{Selection, Settings};
 pub use crate::stream::{AesCbc, AesCtr, AesGcm, Direction, MessageError};

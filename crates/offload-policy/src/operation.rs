@@ -17,11 +17,25 @@ pub enum Operation {
     HmacSha1,
     /// HMAC with SHA-256.
     HmacSha256,
+    /// RSA's private operation, without any encoding.
+    RsaPrivate,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
+        Self::GcmSeal,
+        Self::GcmOpen,
+        Self::CbcEncrypt,
+        Self::CbcDecrypt,
+        Self::Ctr,
+        Self::HmacSha1,
+        Self::HmacSha256,
+        Self::RsaPrivate,
+    ];
+
+    /// Operations on messages of any size.
+    pub const MESSAGES: [Self; 7] = [
         Self::GcmSeal,
         Self::GcmOpen,
         Self::CbcEncrypt,
@@ -41,6 +55,7 @@ impl Operation {
             Self::Ctr => "AES-CTR",
             Self::HmacSha1 => "HMAC-SHA1",
             Self::HmacSha256 => "HMAC-SHA256",
+            Self::RsaPrivate => "RSA private",
         }
     }
 

@@ -140,10 +140,13 @@ impl Policy {
 
     /// Sets the sizes from which the device is taken.
     fn publish(&self, state: &State) {
-        for (from, table) in self.from.iter().zip(&state.tables) {
+        let tables = Operation::ALL.into_iter().zip(&state.tables);
+        for (from, (operation, table)) in self.from.iter().zip(tables) {
             let size = match state.selection {
                 _ if state.quarantine.is_some() || self.device.is_none() => NEVER,
                 Selection::Software => NEVER,
+                // One operation of RSA is worth more than any message of a cipher.
+                Selection::From(_) if operation == Operation::RsaPrivate => 0,
                 Selection::From(size) => size,
                 Selection::Measured => table.from().unwrap_or(NEVER),
             };
@@ -209,8 +212,12 @@ impl Policy {
     pub(crate) fn set_aside(&self, reason: Quarantine) {
         let mut state = self.state();
         // The first reason is the cause of what follows.
-        state.quarantine.get_or_insert(reason);
+        let reason = state.quarantine.get_or_insert(reason).clone();
         self.publish(&state);
+        drop(state);
+        if let Some(device) = &self.device {
+            device.quarantined(&reason);
+        }
     }
 
     fn enter(&self) -> Option<UnderWay<'_>> {
@@ -226,6 +233,17 @@ impl Policy {
     /// Offers a request to the device. Nothing of the caller's is changed.
     #[cold]
     pub(crate) fn offer(&self, request: &Request<'_>, software: &SoftwareKey) -> Outcome {
+        self.offer_checked(request, false, |bytes| agrees(request, software, bytes))
+    }
+
+    /// The same with another way to check a result: a sample of them, or each.
+    #[cold]
+    pub(crate) fn offer_checked(
+        &self,
+        request: &Request<'_>,
+        each: bool,
+        right: impl FnOnce(&[u8]) -> bool,
+    ) -> Outcome {
         let Some(device) = &self.device else {
             return Outcome::Software;
         };
@@ -247,7 +265,7 @@ impl Policy {
         drop(entered);
         let operation = request.operation;
         let reason = match result {
-            Ok(bytes) => match self.accept(request, software, bytes) {
+            Ok(bytes) => match self.accept(request, each, right, bytes) {
                 Ok(bytes) => {
                     self.device_count.fetch_add(1, Ordering::Relaxed);
                     if alone {
@@ -277,7 +295,8 @@ impl Policy {
     fn accept(
         &self,
         request: &Request<'_>,
-        software: &SoftwareKey,
+        each: bool,
+        right: impl FnOnce(&[u8]) -> bool,
         bytes: Zeroizing<Vec<u8>>,
     ) -> Result<Zeroizing<Vec<u8>>, Quarantine> {
         let operation = request.operation;
@@ -290,13 +309,31 @@ impl Policy {
             });
         }
         // Drawn only now: the device cannot know which of its results will be looked at.
-        if self.draws() {
+        if each || self.draws() {
             self.checked_count.fetch_add(1, Ordering::Relaxed);
-            if !agrees(request, software, &bytes) {
+            if !right(&bytes) {
                 return Err(Quarantine::Result(operation));
             }
         }
         Ok(bytes)
+    }
+
+    /// True while nothing is known about the cost of an operation that is measured with its first key.
+    pub(crate) fn measures(&self, operation: Operation) -> bool {
+        let state = self.state();
+        let table = state.tables.get(operation.index());
+        state.selection == Selection::Measured
+            && state.quarantine.is_none()
+            && table.is_some_and(|table| table.costs().iter().all(|cost| cost.device.is_none()))
+    }
+
+    /// Takes over what an operation costs that has one size only.
+    pub(crate) fn measured(&self, operation: Operation, software: Duration, device: Duration) {
+        let mut state = self.state();
+        if let Some(table) = state.tables.get_mut(operation.index()) {
+            (0..SIZES.len()).for_each(|index| table.measured(index, software, device));
+        }
+        self.publish(&state);
     }
 
     /// True for one call in so many as the settings say.
@@ -334,7 +371,7 @@ impl Policy {
         let data = vec![0x5a; SIZES.iter().copied().max().unwrap_or(0)];
         let mut key = [0; MEASURED_KEY];
         let _ = aws_lc_rs::rand::fill(&mut key);
-        let keys: Vec<_> = Operation::ALL
+        let keys: Vec<_> = Operation::MESSAGES
             .into_iter()
             .filter_map(|operation| {
                 let on_device = self.device_key(operation, &key)?;

@@ -43,6 +43,7 @@ impl SoftwareKey {
             Operation::GcmSeal | Operation::GcmOpen => {
                 let encryption = match key.len() {
                     16 => Encryption::AesGcm128,
+                    24 => Encryption::AesGcm192,
                     32 => Encryption::AesGcm256,
                     _ => return None,
                 };
@@ -56,6 +57,8 @@ impl SoftwareKey {
                 Self::Hmac(Box::new(hmac::Key::new(algorithm, key)))
             }
             Operation::HmacSha256 => Self::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
+            // Keys of RSA are numbers, and not of this kind.
+            Operation::RsaPrivate => return None,
         })
     }
 
@@ -127,6 +130,7 @@ impl SoftwareKey {
                 result.clear();
                 result.extend_from_slice(self.sign(request.data)?.as_ref());
             }
+            Operation::RsaPrivate => return None,
         }
         Some(result)
     }

@@ -84,23 +84,6 @@ fn on_device(
     }
 }
 
-/// Has a piece in CBC or counter mode processed in place.
-#[inline]
-fn process(
-    policy: &Policy,
-    keys: &Keys,
-    operation: Operation,
-    iv: &[u8; BLOCK],
-    data: &mut [u8],
-) -> Result<(), MessageError> {
-    if policy.prefers_device(operation, data.len()) && on_device(policy, keys, operation, iv, data)
-    {
-        return Ok(());
-    }
-    let done = keys.software.apply(iv, data);
-    done.ok_or(MessageError::Length(data.len()))
-}
-
 /// Bytes of the largest piece that is offered at once.
 fn piece(policy: &Policy, len: usize) -> usize {
     let most = policy.device().map_or(len, |device| device.max_len());
@@ -162,27 +145,52 @@ impl AesCbc {
         if !data.len().is_multiple_of(BLOCK) {
             return Err(MessageError::Blocks(data.len()));
         }
-        let operation = Self::operation(self.direction);
-        if !self.policy.prefers_device(operation, data.len()) {
-            return self.step(data);
+        if self
+            .policy
+            .prefers_device(Self::operation(self.direction), data.len())
+        {
+            return self.offer(data);
         }
+        self.by_software(data)
+    }
+
+    /// Offers a message to the device, in pieces that it takes.
+    #[cold]
+    #[inline(never)]
+    fn offer(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
+        let operation = Self::operation(self.direction);
         let piece = piece(&self.policy, data.len());
-        data.chunks_mut(piece)
-            .try_for_each(|piece| self.step(piece))
+        data.chunks_mut(piece).try_for_each(|piece| {
+            let input = piece.last_chunk().copied();
+            let offered = self.policy.prefers_device(operation, piece.len());
+            if !offered || !on_device(&self.policy, &self.keys, operation, &self.iv, piece) {
+                return self.by_software(piece);
+            }
+            let link = match self.direction {
+                Direction::Encrypt => piece.last_chunk().copied(),
+                Direction::Decrypt => input,
+            };
+            self.iv = link.unwrap_or(self.iv);
+            Ok(())
+        })
     }
 
     #[inline]
-    fn step(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
-        let operation = Self::operation(self.direction);
+    fn by_software(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
         // The chain's next link is a block of ciphertext: of the input, or of the output.
-        let input = data.last_chunk().copied();
-        process(&self.policy, &self.keys, operation, &self.iv, data)?;
-        let link = match self.direction {
-            Direction::Encrypt => data.last_chunk().copied(),
-            Direction::Decrypt => input,
-        };
-        if let Some(link) = link {
-            self.iv = link;
+        let too_long = MessageError::Length(data.len());
+        match self.direction {
+            Direction::Encrypt => {
+                let done = self.keys.software.apply(&self.iv, data);
+                done.ok_or(too_long)?;
+                self.iv = data.last_chunk().copied().unwrap_or(self.iv);
+            }
+            Direction::Decrypt => {
+                let link = data.last_chunk().copied().unwrap_or(self.iv);
+                let done = self.keys.software.apply(&self.iv, data);
+                done.ok_or(too_long)?;
+                self.iv = link;
+            }
         }
         Ok(())
     }
@@ -242,12 +250,26 @@ impl AesCtr {
             // A piece that ends inside of the block leaves the position there.
             return Ok(());
         }
-        if !self.policy.prefers_device(Operation::Ctr, rest.len()) {
-            return self.step(rest);
+        if self.policy.prefers_device(Operation::Ctr, rest.len()) {
+            return self.offer(rest);
         }
-        let piece = piece(&self.policy, rest.len());
-        rest.chunks_mut(piece)
-            .try_for_each(|piece| self.step(piece))
+        self.by_software(rest)
+    }
+
+    /// Offers a message to the device, in pieces that it takes.
+    #[cold]
+    #[inline(never)]
+    fn offer(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
+        let piece = piece(&self.policy, data.len());
+        data.chunks_mut(piece).try_for_each(|piece| {
+            let iv = self.counter.to_be_bytes();
+            let offered = self.policy.prefers_device(Operation::Ctr, piece.len());
+            if !offered || !on_device(&self.policy, &self.keys, Operation::Ctr, &iv, piece) {
+                return self.by_software(piece);
+            }
+            self.advance(piece.len());
+            Ok(())
+        })
     }
 
     /// Uses up the block that the last piece has begun; what is left of the data.
@@ -270,9 +292,9 @@ impl AesCtr {
     }
 
     #[inline]
-    fn step(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
-        let iv = self.counter.to_be_bytes();
-        process(&self.policy, &self.keys, Operation::Ctr, &iv, data)?;
+    fn by_software(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
+        let done = self.keys.software.apply(&self.counter.to_be_bytes(), data);
+        done.ok_or(MessageError::Length(data.len()))?;
         self.advance(data.len());
         Ok(())
     }
@@ -293,7 +315,7 @@ pub struct AesGcm {
 }
 
 impl AesGcm {
-    /// Sets up a key of 16 or 32 bytes.
+    /// Sets up a key of 16, 24 or 32 bytes.
     ///
     /// # Errors
     /// [`MessageError::Key`].

@@ -7,5 +7,6 @@
 
 mod faults;
 mod keys;
+mod rsa;
 mod support;
 mod switches;

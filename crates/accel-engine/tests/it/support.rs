@@ -29,6 +29,15 @@ pub(crate) struct FaultyBus {
     pub(crate) fault: Fault,
 }
 
+impl FaultyBus {
+    pub(crate) fn over(bus: ModelBus) -> Self {
+        Self {
+            bus,
+            fault: Fault::Nothing,
+        }
+    }
+}
+
 /// Settings with a deadline that a test can wait for.
 pub(crate) const CONFIG: Config = Config {
     deadline: Duration::from_millis(300),
@@ -82,10 +91,7 @@ impl Bus for FaultyBus {
 }
 
 pub(crate) fn faulty() -> Arc<Accelerator<FaultyBus>> {
-    let bus = FaultyBus {
-        bus: ModelBus::new(&CONFIG).unwrap(),
-        fault: Fault::Nothing,
-    };
+    let bus = FaultyBus::over(ModelBus::new(&CONFIG).unwrap());
     Arc::new(Accelerator::new("faulty", bus, CONFIG).unwrap())
 }
 

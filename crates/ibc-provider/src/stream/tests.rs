@@ -23,7 +23,7 @@ fn begun(algorithm: Algorithm, direction: Direction) -> Stream {
     let mut keyed = KEYED.lock().unwrap();
     let known = keyed.iter().find(|stream| stream.algorithm == algorithm);
     let mut stream = known.cloned().unwrap_or_else(|| {
-        let mut stream = Stream::new(algorithm, Backend::best());
+        let mut stream = Stream::of(algorithm, Backend::best());
         let key = key(algorithm);
         stream.begin(direction, Some(&key), Some(&IV)).unwrap();
         keyed.push(stream.clone());
@@ -203,7 +203,7 @@ fn an_iv_alone_begins_the_next_message_and_nothing_repeats_the_last() {
             .begin(Direction::Encrypt, None, Some(&other))
             .unwrap();
         let second = process(stream.clone(), &message(50)).unwrap();
-        let mut fresh = Stream::new(algorithm, Backend::best());
+        let mut fresh = Stream::of(algorithm, Backend::best());
         fresh.begin(Direction::Encrypt, None, Some(&other)).unwrap();
         fresh
             .begin(Direction::Encrypt, Some(&key(algorithm)), None)
@@ -221,7 +221,7 @@ fn an_iv_alone_begins_the_next_message_and_nothing_repeats_the_last() {
 fn calls_out_of_order_are_refused() {
     for algorithm in modes() {
         let mut room = [0; 64];
-        let mut new = Stream::new(algorithm, Backend::best());
+        let mut new = Stream::of(algorithm, Backend::best());
         let mut refused = |stream: &mut Stream| {
             let update = stream.update(&mut Regions::separate(&[0; 32], &mut room));
             let cipher = stream.cipher(&mut Regions::separate(&[0; 32], &mut room));
@@ -232,7 +232,7 @@ fn calls_out_of_order_are_refused() {
         assert_eq!(refused(&mut new), Refusal::NotBegun);
         new.begin(Direction::Encrypt, None, Some(&IV)).unwrap();
         assert_eq!(refused(&mut new), Refusal::NoKey);
-        let mut no_iv = Stream::new(algorithm, Backend::best());
+        let mut no_iv = Stream::of(algorithm, Backend::best());
         no_iv
             .begin(Direction::Encrypt, Some(&key(algorithm)), None)
             .unwrap();
@@ -376,7 +376,7 @@ fn a_message_goes_on_with_the_updated_iv() {
             let iv = stream.updated_iv().unwrap();
             assert_eq!(iv.len(), if done == 0 { 16 } else { 32 });
             assert_eq!(stream.num(), 0);
-            let mut other = Stream::new(algorithm, Backend::best());
+            let mut other = Stream::of(algorithm, Backend::best());
             other.set_iv_len(iv.len()).unwrap();
             let key = key(algorithm);
             other
@@ -397,7 +397,7 @@ fn a_message_goes_on_with_the_updated_iv() {
 #[test]
 fn iv_lengths_are_16_and_32_or_none() {
     for algorithm in modes() {
-        let mut stream = Stream::new(algorithm, Backend::best());
+        let mut stream = Stream::of(algorithm, Backend::best());
         for len in 0..=64 {
             let fits = match algorithm.mode {
                 Mode::Ecb => len == 0,

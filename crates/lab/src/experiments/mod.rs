@@ -3,12 +3,14 @@
 mod block_size;
 mod cctv;
 mod ced;
+mod ced_hardware;
 mod handshakes;
 mod https;
 mod ibc;
 mod ipsec_modes;
 mod latency;
 mod offload;
+mod offload_rsa;
 mod suites;
 mod timing;
 mod transfer;
@@ -21,6 +23,7 @@ use crate::program::Program;
 pub fn all() -> &'static [&'static Experiment] {
     &[
         &ced::EXPERIMENT,
+        &ced_hardware::EXPERIMENT,
         &ibc::EXPERIMENT,
         &block_size::EXPERIMENT,
         &offload::EXPERIMENT,

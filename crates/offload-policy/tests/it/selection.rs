@@ -20,7 +20,7 @@ fn settings(selection: Selection) -> Settings {
 fn without_a_device_everything_is_software() {
     for selection in [Selection::Measured, Selection::From(0), Selection::Software] {
         let policy = Policy::new(None, settings(selection));
-        for operation in Operation::ALL {
+        for operation in Operation::MESSAGES {
             assert_eq!(policy.break_even(operation), None);
         }
         let key = AesGcm::new(&policy, &[1; 16]).unwrap();
@@ -56,7 +56,7 @@ fn a_slow_device_is_measured_within_its_time_and_not_taken() {
     // Five milliseconds and the request under way; the rest is for a busy machine.
     assert!(started.elapsed() < Duration::from_millis(500));
     assert!(device.requests() >= 1 && device.requests() < 42);
-    for operation in Operation::ALL {
+    for operation in Operation::MESSAGES {
         assert_eq!(policy.break_even(operation), None, "{}", operation.name());
     }
     let measured = policy.costs(Operation::GcmSeal)[0];
@@ -70,7 +70,7 @@ fn costs_are_known_for_every_operation_and_size_when_there_is_time() {
     let mut settings = settings(Selection::Measured);
     settings.measuring = Duration::from_secs(20);
     let policy = Policy::new(Some(device), settings);
-    for operation in Operation::ALL {
+    for operation in Operation::MESSAGES {
         for (cost, size) in policy.costs(operation).into_iter().zip(SIZES) {
             assert_eq!(cost.size, size);
             assert!(cost.software.is_some() && cost.device.is_some());

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext,
     UnboundCipherKey,
@@ -82,6 +82,7 @@ pub(crate) fn right(request: &Request<'_>) -> Result<Vec<u8>, DeviceError> {
     let gcm = || {
         let algorithm = match request.key.bytes().len() {
             16 => &AES_128_GCM,
+            24 => &AES_192_GCM,
             _ => &AES_256_GCM,
         };
         let key = LessSafeKey::new(UnboundKey::new(algorithm, request.key.bytes()).unwrap());
@@ -127,6 +128,7 @@ pub(crate) fn right(request: &Request<'_>) -> Result<Vec<u8>, DeviceError> {
             let key = hmac::Key::new(algorithm, request.key.bytes());
             bytes = hmac::sign(&key, request.data).as_ref().to_vec();
         }
+        Operation::RsaPrivate => return Err(DeviceError::Busy),
     }
     Ok(bytes)
 }

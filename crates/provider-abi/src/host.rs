@@ -1,4 +1,4 @@
-//! What the provider asks of OpenSSL's core: its own file's name, and a place for errors.
+//! What a provider asks of OpenSSL's core: its settings and names, and a place for errors.
 #![expect(
     unsafe_code,
     reason = "the core's functions are raw pointers of the C interface"
@@ -7,16 +7,12 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::Location;
 
-use ibc::Backend;
-
 use crate::abi::{self, CoreHandle, Dispatch, Param, core_function, data_type};
-use crate::algorithm::Flavour;
 use crate::params;
-use crate::refusal::Refusal;
 
-/// The core that has loaded this provider.
+/// The core that has loaded a provider.
 #[derive(Clone, Copy)]
-pub(crate) struct Host {
+pub struct Host {
     handle: *const CoreHandle,
     get_params: Option<abi::GetCtxParams>,
     new_error: Option<abi::NewError>,
@@ -31,7 +27,7 @@ impl Host {
     /// `functions` must be null or a table that ends with the number 0, in which each function has
     /// the type that OpenSSL gives to its number, and `handle` what these functions take; both
     /// valid until teardown.
-    pub(crate) unsafe fn new(handle: *const CoreHandle, functions: *const Dispatch) -> Self {
+    pub unsafe fn new(handle: *const CoreHandle, functions: *const Dispatch) -> Self {
         let mut host = Self {
             handle,
             get_params: None,
@@ -62,37 +58,9 @@ impl Host {
         host
     }
 
-    /// Finds the module that was loaded, by the names under which it was.
-    pub(crate) fn flavour(&self) -> Flavour {
-        let names = [c"module-filename", c"provider-name"];
-        let for_openvpn = names
-            .into_iter()
-            .filter_map(|key| self.text(key))
-            .any(|name| Flavour::of_name(name.as_bytes()) == Flavour::OpenVpn);
-        if for_openvpn {
-            Flavour::OpenVpn
-        } else {
-            Flavour::Plain
-        }
-    }
-
-    /// The back end that the module's section of the configuration asks for, else the fastest.
-    ///
-    /// # Errors
-    /// A name that is none, or a back end that this processor does not have.
-    pub(crate) fn backend(&self) -> Result<Backend, Refusal> {
-        let Some(name) = self.text(c"backend") else {
-            return Ok(Backend::best());
-        };
-        let named = name.to_str().ok().and_then(|name| name.parse().ok());
-        named
-            .filter(|backend: &Backend| backend.is_available())
-            .ok_or(Refusal::Backend)
-    }
-
     /// Asks the core for the text under `key`: names of its own, or an entry of the module's section of the
     /// configuration.
-    fn text(&self, key: &'static CStr) -> Option<CString> {
+    pub fn text(&self, key: &'static CStr) -> Option<CString> {
         let get_params = self.get_params?;
         let mut text = std::ptr::null::<c_char>();
         let wanted = Param {
@@ -111,13 +79,14 @@ impl Host {
         Some(unsafe { CStr::from_ptr(text) }.to_owned())
     }
 
-    /// Puts a refusal into the error queue of the calling thread.
-    pub(crate) fn raise(&self, refusal: Refusal, place: &Location<'_>) {
+    /// Puts an error of the provider's own into the error queue of the calling thread: a reason code, its details, and
+    /// where it was found.
+    pub fn raise(&self, reason: u32, text: &str, provider: &CStr, place: &Location<'_>) {
         let (Some(new_error), Some(vset_error)) = (self.new_error, self.vset_error) else {
             return;
         };
         // Percent signs would be conversions; there are none in our texts, and none is let in.
-        let text = refusal.to_string().replace(['%', '\0'], "?");
+        let text = text.replace(['%', '\0'], "?");
         let text = CString::new(text).unwrap_or_default();
         // No conversions, so this list of arguments is never read. Both supported processors pass
         // a `va_list` as a pointer, to 24 bytes on x86-64 and 32 on AArch64.
@@ -128,10 +97,10 @@ impl Host {
             if let Some(set_error_debug) = self.set_error_debug {
                 let line = c_int::try_from(place.line()).unwrap_or(0);
                 let file = place.file_as_c_str().as_ptr();
-                set_error_debug(self.handle, file, line, c"cordon_ibc".as_ptr());
+                set_error_debug(self.handle, file, line, provider.as_ptr());
             }
             let arguments: *mut c_void = arguments.as_mut_ptr().cast();
-            vset_error(self.handle, refusal.reason(), text.as_ptr(), arguments);
+            vset_error(self.handle, reason, text.as_ptr(), arguments);
         }
     }
 }

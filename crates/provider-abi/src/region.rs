@@ -6,15 +6,15 @@
 
 use std::marker::PhantomData;
 
-use ibc::{Block, InOutBuf};
+use inout::InOutBuf;
 
-use crate::refusal::Refusal;
+use crate::CallError;
 
 /// The bytes that a call reads and those that it may write.
 ///
 /// The two may overlap in any way. Reading copies out and writing copies in; only
 /// [`Self::blocks`] gives access in place, and only where that is sound.
-pub(crate) struct Regions<'a> {
+pub struct Regions<'a> {
     input: *const u8,
     input_len: usize,
     output: *mut u8,
@@ -26,20 +26,20 @@ impl<'a> Regions<'a> {
     /// Input of `input_len` bytes and room for `output_len` bytes of output.
     ///
     /// # Errors
-    /// [`Refusal::NullPointer`] when one is null and not empty.
+    /// [`CallError::NullPointer`] when one is null and not empty.
     ///
     /// # Safety
     /// For the lifetime `'a`, `input` must be valid for reading `input_len` bytes and `output` for
     /// writing `output_len` bytes, and nothing else may access these bytes. A null pointer is
     /// allowed.
-    pub(crate) unsafe fn new(
+    pub unsafe fn new(
         input: *const u8,
         input_len: usize,
         output: *mut u8,
         output_len: usize,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, CallError> {
         if input.is_null() && input_len > 0 {
-            return Err(Refusal::NullPointer { bytes: input_len });
+            return Err(CallError::NullPointer { bytes: input_len });
         }
         // Who calls with a null output wants none; the room for it is told regardless.
         let output_len = if output.is_null() { 0 } else { output_len };
@@ -53,8 +53,7 @@ impl<'a> Regions<'a> {
     }
 
     /// Regions of two separate slices.
-    #[cfg(test)]
-    pub(crate) fn separate(input: &'a [u8], output: &'a mut [u8]) -> Self {
+    pub fn separate(input: &'a [u8], output: &'a mut [u8]) -> Self {
         Self {
             input: input.as_ptr(),
             input_len: input.len(),
@@ -65,13 +64,10 @@ impl<'a> Regions<'a> {
     }
 
     /// Regions inside of one slice: `input_len` bytes from `input`, and all from `output` on.
-    #[cfg(test)]
-    pub(crate) fn within(
-        memory: &'a mut [u8],
-        input: usize,
-        input_len: usize,
-        output: usize,
-    ) -> Self {
+    ///
+    /// # Panics
+    /// When the slice ends before.
+    pub fn within(memory: &'a mut [u8], input: usize, input_len: usize, output: usize) -> Self {
         assert!(input + input_len <= memory.len() && output <= memory.len());
         let start = memory.as_mut_ptr();
         Self {
@@ -84,16 +80,45 @@ impl<'a> Regions<'a> {
     }
 
     /// Bytes of input.
-    pub(crate) fn input_len(&self) -> usize {
+    pub fn input_len(&self) -> usize {
         self.input_len
     }
 
+    /// Says whether the caller wants output at all.
+    pub fn has_output(&self) -> bool {
+        !self.output.is_null()
+    }
+
+    /// Moves `len` bytes of input from `input_at` to the output at `output_at` and gives them to be processed there. What
+    /// the input had at the same place is gone.
+    ///
+    /// # Panics
+    /// When a range is outside of its region.
+    pub fn moved(&mut self, input_at: usize, output_at: usize, len: usize) -> &mut [u8] {
+        let fits = |at: usize, region: usize| at.checked_add(len).is_some_and(|end| end <= region);
+        assert!(fits(input_at, self.input_len), "input range");
+        assert!(fits(output_at, self.output_len), "output range");
+        if len == 0 {
+            return &mut [];
+        }
+        let (from, to) = (
+            self.input.wrapping_add(input_at),
+            self.output.wrapping_add(output_at),
+        );
+        // SAFETY: both ranges lie in their regions, as just checked, which `new` promises to be readable and writable;
+        // `copy` takes ranges that overlap. The slice borrows these regions, and nobody else may access them.
+        unsafe {
+            std::ptr::copy(from, to, len);
+            std::slice::from_raw_parts_mut(to, len)
+        }
+    }
+
     /// Checks that there is room for `needed` bytes of output.
-    pub(crate) fn need_room(&self, needed: usize) -> Result<(), Refusal> {
+    pub fn need_room(&self, needed: usize) -> Result<(), CallError> {
         if needed <= self.output_len {
             return Ok(());
         }
-        Err(Refusal::OutputTooSmall {
+        Err(CallError::OutputTooSmall {
             needed,
             room: self.output_len,
         })
@@ -103,7 +128,7 @@ impl<'a> Regions<'a> {
     ///
     /// # Panics
     /// When the input ends before.
-    pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
+    pub fn read(&self, at: usize, into: &mut [u8]) {
         let end = at.checked_add(into.len());
         assert!(end.is_some_and(|end| end <= self.input_len), "read range");
         // SAFETY: the range lies in the input, as just checked, which `new` promises to be
@@ -121,7 +146,7 @@ impl<'a> Regions<'a> {
     ///
     /// # Panics
     /// When the output ends before.
-    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.output_len), "write range");
         // SAFETY: the range lies in the output, as just checked, which `new` promises to be
@@ -144,7 +169,7 @@ impl<'a> Regions<'a> {
     }
 
     /// Overlap of `len` bytes of input from `input_at` with as many of output from `output_at`.
-    pub(crate) fn overlap(&self, input_at: usize, output_at: usize, len: usize) -> Overlap {
+    pub fn overlap(&self, input_at: usize, output_at: usize, len: usize) -> Overlap {
         match self.distance(input_at, output_at) {
             0 => Overlap::None,
             distance if distance.unsigned_abs() >= len => Overlap::None,
@@ -153,17 +178,17 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// `count` blocks of input from `input_at` with the output at `output_at` that they become.
+    /// `count` blocks of `N` bytes of input from `input_at` with the output at `output_at` that they become.
     ///
     /// # Panics
     /// When a range is outside of its region, or [`Self::overlap`] is not [`Overlap::None`].
-    pub(crate) fn blocks(
+    pub fn blocks<const N: usize>(
         &mut self,
         input_at: usize,
         output_at: usize,
         count: usize,
-    ) -> InOutBuf<'_, '_, Block> {
-        let (input, output) = self.check(input_at, output_at, count.checked_mul(ibc::BLOCK_SIZE));
+    ) -> InOutBuf<'_, '_, [u8; N]> {
+        let (input, output) = self.check(input_at, output_at, count.checked_mul(N));
         // SAFETY: both ranges hold `count` blocks, which are arrays of bytes without alignment;
         // they are the same or do not overlap, as `check` has made sure; `new` promises that they
         // are readable and writable and not accessed otherwise.
@@ -171,12 +196,10 @@ impl<'a> Regions<'a> {
     }
 
     /// The same for `len` single bytes.
-    pub(crate) fn bytes(
-        &mut self,
-        input_at: usize,
-        output_at: usize,
-        len: usize,
-    ) -> InOutBuf<'_, '_, u8> {
+    ///
+    /// # Panics
+    /// As [`Self::blocks`].
+    pub fn bytes(&mut self, input_at: usize, output_at: usize, len: usize) -> InOutBuf<'_, '_, u8> {
         let (input, output) = self.check(input_at, output_at, Some(len));
         // SAFETY: as in `blocks`.
         unsafe { InOutBuf::from_raw(input, output, len) }
@@ -205,7 +228,7 @@ impl<'a> Regions<'a> {
 
 /// Position of output relative to input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overlap {
+pub enum Overlap {
     /// Apart, or exactly the same bytes.
     None,
     /// Overlapping, the output before the input: writing never reaches what is still to be read
@@ -241,11 +264,11 @@ mod tests {
         let (input, mut output) = ([7u8; 40], [0u8; 40]);
         let mut regions = Regions::separate(&input, &mut output);
         regions.write(8, &input[..32]);
-        assert_eq!(regions.blocks(8, 8, 1).len(), 1);
+        assert_eq!(regions.blocks::<32>(8, 8, 1).len(), 1);
         assert!(regions.need_room(40).is_ok());
         assert_eq!(
             regions.need_room(41),
-            Err(Refusal::OutputTooSmall {
+            Err(CallError::OutputTooSmall {
                 needed: 41,
                 room: 40
             })
@@ -254,13 +277,13 @@ mod tests {
             |r| r.read(9, &mut [0; 32]),
             |r| r.write(9, &[0; 32]),
             |r| {
-                let _ = r.blocks(9, 0, 1);
+                let _ = r.blocks::<32>(9, 0, 1);
             },
             |r| {
-                let _ = r.blocks(0, 9, 1);
+                let _ = r.blocks::<32>(0, 9, 1);
             },
             |r| {
-                let _ = r.blocks(0, 0, usize::MAX);
+                let _ = r.blocks::<32>(0, 0, usize::MAX);
             },
         ];
         for call in refused {
@@ -274,8 +297,26 @@ mod tests {
     fn blocks_that_overlap_are_refused() {
         let mut memory = [0u8; 96];
         let mut regions = Regions::within(&mut memory, 0, 64, 16);
-        let call = std::panic::AssertUnwindSafe(|| regions.blocks(0, 0, 2).len());
+        let call = std::panic::AssertUnwindSafe(|| regions.blocks::<32>(0, 0, 2).len());
         assert!(std::panic::catch_unwind(call).is_err());
+    }
+
+    #[test]
+    fn bytes_are_moved_over_any_overlap() {
+        for (input, output) in [(0, 0), (0, 7), (7, 0), (0, 40)] {
+            let mut memory: [u8; 80] = std::array::from_fn(|at| at.to_le_bytes()[0]);
+            let expected = memory[input..input + 30].to_vec();
+            let mut regions = Regions::within(&mut memory, input, 30, output);
+            assert_eq!(regions.moved(0, 0, 30), expected);
+        }
+        let mut memory = [0u8; 40];
+        let mut regions = Regions::within(&mut memory, 0, 30, 20);
+        assert!(regions.moved(30, 20, 0).is_empty());
+        for (input, output, len) in [(1, 0, 30), (0, 1, 20), (0, usize::MAX, 1)] {
+            let mut regions = Regions::within(&mut memory, 0, 30, 20);
+            let call = std::panic::AssertUnwindSafe(|| regions.moved(input, output, len).len());
+            assert!(std::panic::catch_unwind(call).is_err());
+        }
     }
 
     #[test]
@@ -285,6 +326,6 @@ mod tests {
         assert!(unsafe { Regions::new(null, 0, null, 0) }.is_ok());
         // SAFETY: null is refused without being read.
         let refused = unsafe { Regions::new(null, 1, null, 0) };
-        assert!(matches!(refused, Err(Refusal::NullPointer { bytes: 1 })));
+        assert!(matches!(refused, Err(CallError::NullPointer { bytes: 1 })));
     }
 }

@@ -7,22 +7,22 @@
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::marker::PhantomData;
 
+use crate::CallError;
 use crate::abi::{Param, data_type};
-use crate::refusal::Refusal;
 
 /// Sizes of numbers that programs use: `int` and `unsigned int`, `size_t`.
 const NARROW: usize = 4;
 const WIDE: usize = 8;
 
 /// One wanted value, to be answered.
-pub(crate) struct Wanted<'a> {
+pub struct Wanted<'a> {
     param: *mut Param,
     name: &'static CStr,
     list: PhantomData<&'a mut Param>,
 }
 
 /// One given value, to be read.
-pub(crate) struct Given<'a> {
+pub struct Given<'a> {
     param: Param,
     name: &'static CStr,
     list: PhantomData<&'a Param>,
@@ -33,11 +33,11 @@ pub(crate) struct Given<'a> {
 /// # Safety
 /// `params` must be null or a list of parameters that ends with a null key and may be written,
 /// with keys that are text and data of the announced sizes.
-pub(crate) unsafe fn answer(
+pub unsafe fn answer<E>(
     params: *mut Param,
     known: &[&'static CStr],
-    mut answer: impl FnMut(Wanted<'_>) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
+    mut answer: impl FnMut(Wanted<'_>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut param = params;
     // SAFETY: the caller promises a list up to a null key; the loop does not go beyond.
     while let Some(key) = unsafe { key_of(param) } {
@@ -58,11 +58,11 @@ pub(crate) unsafe fn answer(
 ///
 /// # Safety
 /// As for [`answer`], but the list is only read.
-pub(crate) unsafe fn take(
+pub unsafe fn take<E>(
     params: *const Param,
     known: &[&'static CStr],
-    mut take: impl FnMut(Given<'_>) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
+    mut take: impl FnMut(Given<'_>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut param = params;
     // SAFETY: as in `answer`.
     while let Some(key) = unsafe { key_of(param) } {
@@ -96,12 +96,19 @@ unsafe fn key_of<'a>(param: *const Param) -> Option<&'a CStr> {
 
 impl Wanted<'_> {
     /// Name of the wanted value.
-    pub(crate) fn name(&self) -> &'static CStr {
+    pub fn name(&self) -> &'static CStr {
         self.name
     }
 
-    fn refused(&self) -> Refusal {
-        Refusal::Parameter(self.name)
+    /// Bytes of the place for the answer; none if only its size is asked for.
+    pub fn room(&self) -> Option<usize> {
+        // SAFETY: `answer` got a list that may be read, of which this is an element.
+        let param = unsafe { &*self.param };
+        (!param.data.is_null()).then_some(param.data_size)
+    }
+
+    fn refused(&self) -> CallError {
+        CallError::Parameter(self.name)
     }
 
     fn param(&mut self) -> &mut Param {
@@ -110,7 +117,7 @@ impl Wanted<'_> {
     }
 
     /// Answers with a number.
-    pub(crate) fn number(mut self, value: u64) -> Result<(), Refusal> {
+    pub fn number(mut self, value: u64) -> Result<(), CallError> {
         let refused = self.refused();
         let param = self.param();
         if param.data.is_null() {
@@ -142,7 +149,7 @@ impl Wanted<'_> {
 
     /// Answers with bytes, copied. Pointers into a context are not given out: they would dangle
     /// with it.
-    pub(crate) fn octets(mut self, value: &[u8]) -> Result<(), Refusal> {
+    pub fn octets(mut self, value: &[u8]) -> Result<(), CallError> {
         let refused = self.refused();
         let param = self.param();
         if param.data_type != data_type::OCTET_STRING {
@@ -160,8 +167,27 @@ impl Wanted<'_> {
         Ok(())
     }
 
+    /// Answers with text, copied, or with a pointer to it; it lives as long as the library.
+    pub fn copied_text(mut self, value: &'static CStr) -> Result<(), CallError> {
+        let param = self.param();
+        if param.data_type != data_type::UTF8_STRING {
+            return self.text(value);
+        }
+        param.return_size = value.count_bytes();
+        if param.data.is_null() {
+            return Ok(());
+        }
+        let bytes = value.to_bytes_with_nul();
+        if param.data_size < bytes.len() {
+            return Err(self.refused());
+        }
+        // SAFETY: `answer` promises `data_size` writable bytes, which are enough.
+        unsafe { write(self.param().data, bytes) };
+        Ok(())
+    }
+
     /// Answers with a pointer to text that lives as long as the library.
-    pub(crate) fn text(mut self, value: &'static CStr) -> Result<(), Refusal> {
+    pub fn text(mut self, value: &'static CStr) -> Result<(), CallError> {
         let refused = self.refused();
         let param = self.param();
         if param.data_type != data_type::UTF8_PTR {
@@ -187,13 +213,13 @@ unsafe fn write(data: *mut c_void, bytes: &[u8]) {
 
 impl Given<'_> {
     /// Name of the given value.
-    pub(crate) fn name(&self) -> &'static CStr {
+    pub fn name(&self) -> &'static CStr {
         self.name
     }
 
     /// Reads a number that is not negative.
-    pub(crate) fn number(&self) -> Result<u64, Refusal> {
-        let refused = Refusal::Parameter(self.name);
+    pub fn number(&self) -> Result<u64, CallError> {
+        let refused = CallError::Parameter(self.name);
         let data = self.param.data;
         if data.is_null() {
             return Err(refused);
@@ -218,8 +244,59 @@ impl Given<'_> {
     }
 }
 
+impl<'a> Given<'a> {
+    fn data(&self, kinds: &[c_uint]) -> Result<&'a [u8], CallError> {
+        let refused = CallError::Parameter(self.name);
+        if !kinds.contains(&self.param.data_type) {
+            return Err(refused);
+        }
+        let size = self.param.data_size;
+        if size > isize::MAX.unsigned_abs() {
+            return Err(refused);
+        }
+        // SAFETY: `take` promises data of the announced size for as long as its list lives.
+        unsafe { crate::bytes(self.param.data.cast(), size) }.ok_or(refused)
+    }
+
+    /// Reads bytes, of which the largest size stands for `whole`: so `EVP_CIPHER_CTX_ctrl` passes on a length of -1.
+    ///
+    /// # Safety
+    /// With the largest size, `whole` bytes must be readable.
+    pub unsafe fn octets_or_whole(&self, whole: usize) -> Result<&'a [u8], CallError> {
+        if self.param.data_size != usize::MAX {
+            return self.octets();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { crate::bytes(self.param.data.cast(), whole) }
+            .ok_or(CallError::Parameter(self.name))
+    }
+
+    /// Reads bytes.
+    pub fn octets(&self) -> Result<&'a [u8], CallError> {
+        self.data(&[data_type::OCTET_STRING])
+    }
+
+    /// Reads text, without the zero at its end.
+    pub fn text(&self) -> Result<&'a [u8], CallError> {
+        let bytes = self.data(&[data_type::UTF8_STRING])?;
+        Ok(bytes.split(|byte| *byte == 0).next().unwrap_or(bytes))
+    }
+
+    /// Reads a number of any size; its bytes, the highest first, without zeros before them.
+    pub fn large_number(&self) -> Result<Vec<u8>, CallError> {
+        let bytes = self.data(&[data_type::UNSIGNED_INTEGER])?;
+        let mut bytes = bytes.to_vec();
+        if cfg!(target_endian = "little") {
+            bytes.reverse();
+        }
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        bytes.drain(..zeros);
+        Ok(bytes)
+    }
+}
+
 /// An element of a list that tells which values there are.
-pub(crate) const fn describe(name: &'static CStr, data_type: c_uint) -> Param {
+pub const fn describe(name: &'static CStr, data_type: c_uint) -> Param {
     Param {
         key: name.as_ptr(),
         data_type,
@@ -234,7 +311,7 @@ pub(crate) const fn describe(name: &'static CStr, data_type: c_uint) -> Param {
 }
 
 /// The end of such a list.
-pub(crate) const END: Param = Param {
+pub const END: Param = Param {
     key: std::ptr::null(),
     data_type: 0,
     data: std::ptr::null_mut(),
@@ -244,13 +321,13 @@ pub(crate) const END: Param = Param {
 
 /// A constant list of descriptions, for all threads to read.
 #[repr(transparent)]
-pub(crate) struct Descriptions<const N: usize>(pub(crate) [Param; N]);
+pub struct Descriptions<const N: usize>(pub [Param; N]);
 
 // SAFETY: the pointers in it are null or lead to constant text; nobody writes through them.
 unsafe impl<const N: usize> Sync for Descriptions<N> {}
 
 impl<const N: usize> Descriptions<N> {
-    pub(crate) fn as_ptr(&'static self) -> *const Param {
+    pub fn as_ptr(&'static self) -> *const Param {
         self.0.as_ptr()
     }
 }
@@ -264,8 +341,8 @@ mod tests {
     fn ask(
         data_type: c_uint,
         data: &mut [u8],
-        reply: impl Fn(Wanted<'_>) -> Result<(), Refusal>,
-    ) -> (Result<(), Refusal>, usize) {
+        reply: impl Fn(Wanted<'_>) -> Result<(), CallError>,
+    ) -> (Result<(), CallError>, usize) {
         let mut list = [describe(c"other", 1), describe(c"value", data_type), END];
         if !data.is_empty() {
             list[1].data = data.as_mut_ptr().cast();
@@ -279,7 +356,7 @@ mod tests {
 
     #[test]
     fn numbers_fit_or_are_refused() {
-        let refused = Err(Refusal::Parameter(c"value"));
+        let refused = Err(CallError::Parameter(c"value"));
         for (data_type, size, value, fits) in [
             (data_type::INTEGER, 4, 0x7fff_ffff, true),
             (data_type::INTEGER, 4, 0x8000_0000, false),
@@ -311,7 +388,7 @@ mod tests {
         let (result, size) = ask(data_type::OCTET_STRING, &mut data[..2], |w| {
             w.octets(b"abc")
         });
-        assert_eq!((result, size), (Err(Refusal::Parameter(c"value")), 3));
+        assert_eq!((result, size), (Err(CallError::Parameter(c"value")), 3));
         let (result, _) = ask(data_type::OCTET_PTR, &mut [0; 8], |w| w.octets(b"abc"));
         assert!(result.is_err());
     }
@@ -343,7 +420,7 @@ mod tests {
                 list[0].data_size = bytes.len();
                 let mut seen = None;
                 // SAFETY: a list with an end and data of the announced size.
-                let result = unsafe {
+                let result: Result<(), CallError> = unsafe {
                     take(list.as_ptr(), &KNOWN, |given| {
                         seen = Some(given.number()?);
                         Ok(())
