@@ -298,6 +298,11 @@ impl<T: Transport> Driver<T> {
                 .transport
                 .write_register(Register::INTERRUPT_STATUS, causes),
         }
+        // A write may be under way still; a read waits for it. Else a completion between the look
+        // and the clearing would find its cause set, and send no interrupt.
+        if self.transport.read_register(Register::STATE) == ABSENT {
+            return self.fail(Failure::NoDevice);
+        }
         match self.look(now) {
             0 => self.statistics.spurious_interrupts += 1,
             _ => self.statistics.interrupts += 1,

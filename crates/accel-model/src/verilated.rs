@@ -14,7 +14,7 @@ const WAIT: u8 = 3;
 const SECRET_BITS: u8 = 4;
 const FAULT: u8 = 5;
 
-/// A core simulated by Verilator; `scripts/hw core NAME FILE` builds the program.
+/// A core simulated by Verilator; `scripts/hw cores FOLDER` builds the program.
 ///
 /// For tests and measurements: its process is trusted to answer. A core that stays busy is an
 /// error, a process that is stopped blocks.
