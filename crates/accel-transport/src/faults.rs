@@ -47,6 +47,12 @@ impl Conduct {
         let found = NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, conduct)| *conduct)
     }
+
+    /// The name of a conduct.
+    pub fn name(self) -> &'static str {
+        let found = NAMES.iter().find(|(_, conduct)| *conduct == self);
+        found.map_or("", |(name, _)| name)
+    }
 }
 
 /// Memory as a device with a conduct reads and writes it.

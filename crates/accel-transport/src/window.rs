@@ -1,7 +1,7 @@
 //! The two ends of a register window.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use accel_abi::Register;
 use accel_abi::register::REGISTERS;
@@ -22,17 +22,16 @@ pub trait Words {
     /// Stores a word at `offset`, a multiple of four inside of the page.
     fn store(&self, offset: u32, value: u32);
 
-    /// Waits a little before the other side's word is looked at again, after `turns` looks; false
-    /// if waiting longer makes no sense.
-    fn pause(&self, turns: u32) -> bool;
+    /// Waits a little before the other side's word is looked at again, after `turns` looks.
+    fn pause(&self, turns: u32);
 }
 
 /// Looks at a word without giving the processor away, then looks in between sleeps of this length.
 const SPINS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(50);
-/// A device takes a write between two requests. The longest request is RSA with 4096 bits in a
-/// simulated core, some ten seconds; a driver's deadline is shorter.
-const SLEEPS: u32 = 100_000;
+/// A device takes a write between two requests; one that has not done so after this time is gone. A
+/// request that takes longer, as RSA in a simulated core does, must be alone in the ring.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Words for Arc<Mapping> {
     fn load(&self, offset: u32) -> u32 {
@@ -44,13 +43,12 @@ impl Words for Arc<Mapping> {
         Mapping::store(self, offset as usize, value);
     }
 
-    fn pause(&self, turns: u32) -> bool {
+    fn pause(&self, turns: u32) {
         if turns < SPINS {
             std::hint::spin_loop();
         } else {
             std::thread::sleep(SLEEP);
         }
-        turns < SPINS + SLEEPS
     }
 }
 
@@ -76,10 +74,12 @@ impl<W: Words> DriverWindow<W> {
     /// Waits until at most `most` writes are not taken; false if the device does not take them, or
     /// did not before.
     fn settle(&mut self, most: u32) -> bool {
-        let mut turns = 0;
+        let mut waiting: Option<(Instant, u32)> = None;
         while !self.absent && self.posted.wrapping_sub(self.words.load(TAKEN)) > most {
-            self.absent = !self.words.pause(turns);
-            turns += 1;
+            let (since, turns) = *waiting.get_or_insert_with(|| (Instant::now(), 0));
+            self.words.pause(turns);
+            self.absent = since.elapsed() > PATIENCE;
+            waiting = Some((since, turns.saturating_add(1)));
         }
         !self.absent
     }

@@ -75,20 +75,25 @@ fn device(options: &Options) -> io::Result<Device> {
     })))
 }
 
-/// Numbers of what the device did, for whoever compares them with the driver's.
+/// What the device did, for whoever compares it with what the driver says.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     requests: u64,
     interrupts: u64,
+    /// The conduct that the next request meets.
+    conduct: Conduct,
 }
 
 impl Counts {
     fn write(self, path: &Path) -> io::Result<()> {
         let (requests, interrupts) = (self.requests, self.interrupts);
+        let conduct = self.conduct.name();
         let new = path.with_extension("new");
         std::fs::write(
             &new,
-            format!("{{\"requests\": {requests}, \"interrupts\": {interrupts}}}\n"),
+            format!(
+                "{{\"requests\": {requests}, \"interrupts\": {interrupts}, \"conduct\": \"{conduct}\"}}\n"
+            ),
         )?;
         std::fs::rename(new, path)
     }
@@ -125,6 +130,7 @@ fn serve(peer: &Peer, options: &Options) -> io::Result<()> {
     let (mut counts, mut written) = (Counts::default(), None);
     loop {
         dma.conduct = conduct(options.conduct.as_deref())?;
+        counts.conduct = dma.conduct;
         if dma.is_dead() && dma.conduct != Conduct::Die {
             dma.revive();
         }

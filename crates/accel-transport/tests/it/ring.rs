@@ -93,9 +93,8 @@ impl Words for Side {
         self.0.words[&offset].store(value, self.0.release);
     }
 
-    fn pause(&self, _turns: u32) -> bool {
+    fn pause(&self, _turns: u32) {
         thread::yield_now();
-        true
     }
 }
 
