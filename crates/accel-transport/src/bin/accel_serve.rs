@@ -27,6 +27,9 @@ use sys::shared::Mapping;
 /// Bytes of the memory that is shared by the protocol: window and, without `--ram`, data.
 const SHARED: u64 = 1 << 20;
 
+/// Bytes of the file with the counts, without the line's end.
+const COUNTS: usize = 119;
+
 #[derive(Default)]
 struct Options {
     socket: PathBuf,
@@ -88,13 +91,12 @@ impl Counts {
     fn write(self, path: &Path) -> io::Result<()> {
         let (requests, interrupts) = (self.requests, self.interrupts);
         let conduct = self.conduct.name();
+        let text = format!(
+            "{{\"requests\": {requests}, \"interrupts\": {interrupts}, \"conduct\": \"{conduct}\"}}"
+        );
         let new = path.with_extension("new");
-        std::fs::write(
-            &new,
-            format!(
-                "{{\"requests\": {requests}, \"interrupts\": {interrupts}, \"conduct\": \"{conduct}\"}}\n"
-            ),
-        )?;
+        // Always as long: a guest that has seen it longer, over 9p, reads on for ever (Linux 6.12).
+        std::fs::write(&new, format!("{text:COUNTS$}\n"))?;
         std::fs::rename(new, path)
     }
 }
@@ -145,7 +147,11 @@ fn serve(peer: &Peer, options: &Options) -> io::Result<()> {
                 Conduct::DoubleInterrupts => 2,
                 _ => 1,
             };
-            for _ in 0..times {
+            for number in 0..times {
+                if number > 0 {
+                    // Not at once: two that come together are one.
+                    std::thread::sleep(Duration::from_millis(20));
+                }
                 // Counted first: whoever is interrupted may look.
                 counts.interrupts += 1;
                 peer.interrupt()?;
