@@ -196,10 +196,13 @@ static void watch(struct work_struct *work)
 
 	mutex_lock(&device->lock);
 	job = look(device, &error);
-	if (job)
+	if (job) {
 		device->counts.missed++;
-	else if (device->job)
+		/* The device sends no second message for a cause that is not cleared: one lost, all lost. */
+		put(device, CORDON_ACCEL_INTERRUPT_STATUS, CORDON_ACCEL_INTERRUPT_STATUS_COMPLETION);
+	} else if (device->job) {
 		schedule_delayed_work(&device->watchdog, msecs_to_jiffies(watchdog_ms));
+	}
 	mutex_unlock(&device->lock);
 	if (job)
 		job->done(device, job, error);
