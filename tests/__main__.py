@@ -26,7 +26,7 @@ SUITES = [
     "rollback", "upload", "tutorials", "ike_large",
     "scan", "ocsp",
     "product", "pages", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_site", "resumption", "ike_load",
-    "ike_flood", "ike_crash", "ike_many", "slow_link", "hw", "accelerator",
+    "ike_flood", "ike_crash", "ike_many", "slow_link", "hw", "accelerator", "accel_kernel",
 ]
 # Suites that compare times or load the machine: they run when nothing else does.
 ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "slow_link"}
@@ -34,7 +34,7 @@ ALONE = {"ike_load", "ike_flood", "ike_crash", "hostile_site", "slow_link"}
 TIMED = {"ike_unique", "ike_recovery", "ike_tcp"}
 # Suites whose time is that of what they measure, or that need tools which CI does not install: only when named, and in
 # `scripts/test --full`.
-WHEN_NAMED = {"slow_link", "hw", "accelerator"}
+WHEN_NAMED = {"slow_link", "hw", "accelerator", "accel_kernel"}
 # A suite that is beyond the limit of tests.runner, or its own, and of its own clean-up hangs.
 LIMIT, CLEAN_UP = 900, 300
 

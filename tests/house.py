@@ -11,8 +11,9 @@ from tests.harness import ROOT, equal, run as run_command
 # Crates outside of the layers: for programs, and those that look at everything.
 # The accelerator's interface, models and driver: a house of its own, which the product does not use yet.
 ACCELERATOR = {"accel-abi", "accel-model", "accel-device", "accel-driver"}
-# What connects it with the policy that chooses engines: it has a clock, and no crate of the accelerator knows it.
-OUTSIDE = {"chart", "commandline", "scene", "lab", "fuzz", "ibc-provider", "provider-abi", "accel-engine", "accel-provider"} | ACCELERATOR
+# What connects it with the policy that chooses engines, and with other processes and kernels: they have a clock, and no crate of the
+# accelerator knows them.
+OUTSIDE = {"chart", "commandline", "scene", "lab", "fuzz", "ibc-provider", "provider-abi", "accel-engine", "accel-provider", "accel-transport"} | ACCELERATOR
 # What tests of several crates share: no crate uses it in what it ships.
 FOR_TESTS = {"testkit"}
 # Files that import one another in a circle, at most: none of them can be read without the others.
@@ -121,6 +122,7 @@ def run(suite):
         for name in ACCELERATOR:
             equal(crates[name] - ACCELERATOR - {"ibc"}, set(), f"what {name} uses")
         equal(crates["accel-engine"] - ACCELERATOR, {"offload-policy"}, "what accel-engine uses")
+        equal(crates["accel-transport"] - ACCELERATOR, {"accel-engine", "sys"}, "what accel-transport uses")
         # A board takes the device's place: the driver must not know it.
         equal(crates["accel-driver"], {"accel-abi"}, "what accel-driver uses")
 
@@ -135,7 +137,8 @@ def run(suite):
             return reached
 
         reached = reaches("cordon")
-        equal(reached & ({"lab", "cordon-lab", "ibc", "ibc-provider", "provider-abi", "fuzz", "accel-engine", "accel-provider"} | ACCELERATOR), set(), "reached from cordon")
+        accelerator = {"accel-engine", "accel-provider", "accel-transport"} | ACCELERATOR
+        equal(reached & ({"lab", "cordon-lab", "ibc", "ibc-provider", "provider-abi", "fuzz"} | accelerator), set(), "reached from cordon")
         equal(reaches("cordon-camera") & {"centre", "portal", "registry", "vpn", "access", "store"}, set(),
               "reached from cordon-camera")
 

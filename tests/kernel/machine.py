@@ -7,6 +7,8 @@ which it sees read-only with a throw-away layer on top. FOLDER is the one place 
 leave something; it is /run/share inside. Exits with the command's status. The kernel is fetched with
 `apt-get download`, unpacked below target/kernel and never installed.
 
+CORDON_KERNEL_DEVICES has more arguments for the emulator, CORDON_KERNEL_PARAMETERS more of the kernel's.
+
 With CORDON_GUEST=DIR, a root made by `scripts/ipsec-guest DIR`, its kernel runs as an ordinary process instead,
 which is many times faster (guest.py).
 
@@ -31,6 +33,8 @@ HOME = Path(__file__).resolve().parents[2] / "target/kernel"
 # What is needed before the machine's files are there; the rest is loaded from them.
 EARLY = ["virtio_pci", "9pnet_virtio", "9p", "overlay"]
 SECONDS = int(os.environ.get("CORDON_KERNEL_SECONDS", "900"))
+DEVICES = shlex.split(os.environ.get("CORDON_KERNEL_DEVICES", ""))
+PARAMETERS = os.environ.get("CORDON_KERNEL_PARAMETERS", "")
 GUEST = os.environ.get("CORDON_GUEST")
 
 FIRST_PROCESS = """#!/bin/busybox sh
@@ -134,7 +138,7 @@ def boot(version, folder):
         "-nodefaults", "-no-reboot", "-nographic", "-serial", "stdio", "-device", "virtio-rng-pci",
         "-kernel", HOME / f"root/boot/vmlinuz-{version}", "-initrd", FIRST,
         # The check of its timer at boot takes an emulator that was kept waiting for a broken timer.
-        "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check",
+        "-append", f"console=ttyS0 quiet panic=-1 mitigations=off no_timer_check {PARAMETERS}", *DEVICES,
         *share("/", "host", "readonly=on,multidevs=remap"),
         *share(HOME / "root/lib/modules", "modules", "readonly=on"),
         *share(folder, "share", "readonly=off"),

@@ -2,7 +2,11 @@
 #ifndef CORDON_ACCEL_H
 #define CORDON_ACCEL_H
 
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
 #include <stdint.h>
+#endif
 
 #define CORDON_ACCEL_ID_VALUE 0x41445243u
 #define CORDON_ACCEL_VERSION_VALUE 1u
@@ -43,6 +47,13 @@
 #define CORDON_ACCEL_PRODUCER 0x02cu /* rw */
 #define CORDON_ACCEL_CONSUMER 0x030u /* ro */
 #define CORDON_ACCEL_DMA_FAULTS 0x034u /* ro */
+
+/* The register window: places in a page of shared memory. */
+#define CORDON_ACCEL_WINDOW_MIRROR 0x000u
+#define CORDON_ACCEL_WINDOW_POSTED 0x800u
+#define CORDON_ACCEL_WINDOW_TAKEN 0x840u
+#define CORDON_ACCEL_WINDOW_QUEUE 0xc00u
+#define CORDON_ACCEL_WINDOW_QUEUE_LENGTH 64u
 
 /* Numbers in descriptors. */
 #define CORDON_ACCEL_OPERATION_ENCRYPT 1u

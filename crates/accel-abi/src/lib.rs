@@ -23,6 +23,7 @@ pub mod print;
 pub mod register;
 mod segment;
 mod status;
+pub mod window;
 
 pub use crate::crc::crc32;
 pub use crate::descriptor::{Algorithm, Descriptor, DescriptorError, Mode, Operation};

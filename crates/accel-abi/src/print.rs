@@ -5,7 +5,7 @@ use core::fmt::Write;
 
 use crate::descriptor::{self, Algorithm, FIELDS, Mode, Operation};
 use crate::register::REGISTERS;
-use crate::{Segment, Status};
+use crate::{Segment, Status, window};
 
 /// Bounds with the names they have in the header.
 const BOUNDS: &[(&str, u64, &str)] = &[
@@ -57,7 +57,7 @@ pub fn c_header() -> String {
         "/* Interface of Cordon's accelerator. Made by accel-abi; change it there. */"
     ));
     p.line(format_args!(
-        "#ifndef CORDON_ACCEL_H\n#define CORDON_ACCEL_H\n\n#include <stdint.h>\n"
+        "#ifndef CORDON_ACCEL_H\n#define CORDON_ACCEL_H\n\n#ifdef __KERNEL__\n#include <linux/types.h>\n#else\n#include <stdint.h>\n#endif\n"
     ));
     p.line(format_args!(
         "#define CORDON_ACCEL_ID_VALUE {:#010x}u",
@@ -94,6 +94,18 @@ pub fn c_header() -> String {
             ));
         }
     }
+    p.line(format_args!(
+        "\n/* The register window: places in a page of shared memory. */"
+    ));
+    for (offset, name, _) in window::PLACES {
+        p.line(format_args!(
+            "#define CORDON_ACCEL_WINDOW_{name} {offset:#05x}u"
+        ));
+    }
+    p.line(format_args!(
+        "#define CORDON_ACCEL_WINDOW_QUEUE_LENGTH {}u",
+        window::QUEUE_LENGTH
+    ));
     p.line(format_args!("\n/* Numbers in descriptors. */"));
     for (number, name, _) in Operation::ALL {
         p.line(format_args!(
@@ -189,6 +201,16 @@ pub fn manual() -> String {
                 field.name, field.shift, field.text
             ));
         }
+    }
+    p.line(format_args!(
+        "\n## Register window\n\nWhere a device is reached by shared memory, nobody sees an access to a register. A page that both map \
+         takes the registers' place: a write is posted into a queue, and a doorbell outside of the page follows; a read waits until all \
+         writes before it were taken, and then takes the word from the mirror. The driver goes on with the numbers that it finds. A queue with \
+         more than {} writes posted and not taken halts the window.\n\n| offset | name | meaning |\n|---|---|---|",
+        window::QUEUE_LENGTH
+    ));
+    for (offset, name, text) in window::PLACES {
+        p.line(format_args!("| {offset:#05x} | {name} | {text} |"));
     }
     p.line(format_args!(
         "\n## Descriptor\n\n{} bytes.\n\n| offset | name | type | meaning |\n|---|---|---|---|",

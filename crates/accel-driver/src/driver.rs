@@ -294,13 +294,23 @@ impl<T: Transport> Driver<T> {
         match self.transport.read_register(Register::INTERRUPT_STATUS) {
             ABSENT => return self.fail(Failure::NoDevice),
             causes if causes & interrupt::HALT != 0 => return self.fail(Failure::Halted),
-            causes => self
-                .transport
-                .write_register(Register::INTERRUPT_STATUS, causes),
+            causes => self.clear(causes),
         }
         match self.look(now) {
             0 => self.statistics.spurious_interrupts += 1,
             _ => self.statistics.interrupts += 1,
+        }
+    }
+
+    /// Clears causes of interrupts, before the ring is looked at.
+    ///
+    /// A write may be under way still; a read waits for it. Else a completion between the look and
+    /// the clearing would find its cause set, and send no interrupt.
+    fn clear(&mut self, causes: u32) {
+        self.transport
+            .write_register(Register::INTERRUPT_STATUS, causes);
+        if self.transport.read_register(Register::STATE) == ABSENT {
+            self.fail(Failure::NoDevice);
         }
     }
 
@@ -315,8 +325,10 @@ impl<T: Transport> Driver<T> {
             _ => {}
         }
         let found = self.look(now);
-        if !self.choice.is_polling() {
-            self.statistics.missed_interrupts += found;
+        if found > 0 && !self.choice.is_polling() {
+            // The device sends no second interrupt for a cause that is not cleared: one lost, all lost.
+            self.clear(interrupt::COMPLETION);
+            self.statistics.missed_interrupts += found + self.look(now);
         }
         let deadline = self
             .pending

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use accel_abi::register::capabilities;
 use accel_abi::{AAD_MAX, Algorithm, KEY_SLOTS, Mode, Register};
 use accel_driver::{
-    Completed, Config, Driver, Message, Output, Request, RequestError, SubmitError, Timestamp,
-    Transport,
+    Completed, Config, Driver, Message, Output, Request, RequestError, Statistics, SubmitError,
+    Timestamp, Transport,
 };
 use offload_policy::{Device, DeviceError, DeviceKey, Operation};
 use zeroize::Zeroizing;
@@ -94,6 +94,11 @@ impl<B: Bus> Accelerator<B> {
     /// Counts since the start.
     pub fn usage(&self) -> Usage {
         self.state().usage
+    }
+
+    /// The driver's counts, requests for keys included.
+    pub fn statistics(&self) -> Statistics {
+        self.state().driver.statistics()
     }
 
     /// Lets a caller look at the bus between two requests.

@@ -38,7 +38,7 @@ impl Write for Channel {
     }
 }
 
-/// A core simulated by Verilator; `scripts/hw core NAME FILE` builds the program.
+/// A core simulated by Verilator; `scripts/hw cores FOLDER` builds the program.
 ///
 /// For tests and measurements. A core that stays busy and a process that is silent are errors.
 pub struct Verilated {

@@ -7,6 +7,7 @@
 //! - [`checksum`]: the Internet checksum.
 //! - [`tcp`]: what the kernel counts of a connection.
 //! - [`memory`]: giving back what only setting up needed.
+//! - [`shared`]: memory shared with other processes and with devices.
 //! - [`privileges`]: giving up capabilities that only setting up needed.
 //!
 //! What this crate is not: it decides nothing. Each function is one system call or one instruction
@@ -17,5 +18,6 @@ pub mod grace;
 pub mod memory;
 pub mod option;
 pub mod privileges;
+pub mod shared;
 pub mod tcp;
 pub mod tun;

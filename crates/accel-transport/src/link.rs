@@ -1,0 +1,247 @@
+//! The driver's side: a process of this machine, or `/dev/uioN`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use accel_abi::Register;
+use accel_abi::register::PAGE;
+use accel_driver::Transport;
+use accel_engine::Bus;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sys::shared::Mapping;
+
+use crate::ivshmem::{self, Connection, DEVICE, DOORBELL};
+use crate::window::DriverWindow;
+
+/// No way to a device.
+#[derive(Debug)]
+pub enum LinkError {
+    /// The device process, or `/dev/uioN`, cannot be used.
+    Io(io::Error),
+    /// A file of sysfs has something else in it than the module writes there.
+    Attribute(PathBuf),
+    /// The shared memory has no room for a window and for data.
+    Memory(usize),
+}
+
+impl std::fmt::Display for LinkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(_) => f.write_str("the device cannot be reached"),
+            Self::Attribute(path) => write!(f, "{} cannot be read as a number", path.display()),
+            Self::Memory(bytes) => write!(f, "{bytes} bytes of shared memory are too few"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for LinkError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The way to tell the device that something was posted, and to hear from it.
+#[derive(Debug)]
+enum Events {
+    Process {
+        connection: Connection,
+    },
+    Uio {
+        file: File,
+        doorbell: Mapping,
+        /// Interrupts up to the last read, as the kernel counts them.
+        seen: u32,
+    },
+}
+
+/// Registers, memory and interrupts of a device that is not in this process.
+#[derive(Debug)]
+pub struct Link {
+    window: DriverWindow<Arc<Mapping>>,
+    events: Events,
+    memory: Arc<Mapping>,
+    /// Where registered memory begins in the mapping, and its device address.
+    start: usize,
+    address: u64,
+    interrupts: u64,
+}
+
+impl Link {
+    /// Connects to a device process (`accel_serve`); memory behind the window is registered.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn connect(path: &Path) -> Result<Self, LinkError> {
+        let connection = Connection::open(path)?;
+        let size = rustix::fs::fstat(&connection.memory)
+            .map_err(io::Error::from)?
+            .st_size;
+        let size = usize::try_from(size).unwrap_or(0);
+        let start = PAGE as usize;
+        if size <= start {
+            return Err(LinkError::Memory(size));
+        }
+        let memory = Arc::new(Mapping::new(&connection.memory, 0, size)?);
+        Ok(Self {
+            window: DriverWindow::new(Arc::clone(&memory)),
+            events: Events::Process { connection },
+            memory,
+            start,
+            address: start as u64,
+            interrupts: 0,
+        })
+    }
+
+    /// Opens `/dev/uioN` of the kernel module in `hw/driver`, whose maps are the register window,
+    /// the doorbell's page and a buffer for DMA.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn uio(path: &Path) -> Result<Self, LinkError> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let class = Path::new("/sys/class/uio").join(path.file_name().unwrap_or_default());
+        let size = |map: u64| {
+            let size = number(&class.join(format!("maps/map{map}/size")), 16)?;
+            usize::try_from(size).map_err(|_| LinkError::Memory(0))
+        };
+        // The kernel takes the number of a map as the offset, in pages.
+        let map = |index: u64| {
+            let page = rustix::param::page_size() as u64;
+            Ok::<_, LinkError>(Mapping::new(&file, index * page, size(index)?)?)
+        };
+        let (window, doorbell, memory) = (Arc::new(map(0)?), map(1)?, Arc::new(map(2)?));
+        // The kernel counts on for whoever opens it next.
+        let event = class.join("event");
+        let seen = number(&event, 10)?;
+        if window.len() < PAGE as usize {
+            return Err(LinkError::Memory(window.len()));
+        }
+        Ok(Self {
+            window: DriverWindow::new(window),
+            address: number(&class.join("device/dma_address"), 16)?,
+            events: Events::Uio {
+                file,
+                doorbell,
+                seen: u32::try_from(seen).map_err(|_| LinkError::Attribute(event))?,
+            },
+            memory,
+            start: 0,
+            interrupts: 0,
+        })
+    }
+
+    /// Interrupts that came so far. Those that came together are counted by `/dev/uioN` only.
+    pub fn interrupts(&self) -> u64 {
+        self.interrupts
+    }
+
+    fn length(&self) -> usize {
+        self.memory.len().saturating_sub(self.start)
+    }
+
+    fn place(&self, offset: usize, length: usize) -> Option<usize> {
+        let inside = offset.checked_add(length)? <= self.length();
+        inside.then(|| self.start + offset)
+    }
+
+    fn ring(&self) {
+        match &self.events {
+            // If it cannot be rung, the driver's deadline ends what waits for it.
+            Events::Process { connection } => drop(ivshmem::ring(&connection.doorbell)),
+            Events::Uio { doorbell, .. } => drop(doorbell.store(DOORBELL, u32::from(DEVICE) << 16)),
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.events {
+            Events::Process { connection } => connection.interrupt.as_fd(),
+            Events::Uio { file, .. } => file.as_fd(),
+        }
+    }
+
+    /// Reads the interrupts that have come.
+    fn take(&mut self) -> io::Result<u64> {
+        match &mut self.events {
+            Events::Process { connection } => {
+                let mut count = [0; 8];
+                match rustix::io::read(&connection.interrupt, &mut count) {
+                    Ok(_) => Ok(u64::from_ne_bytes(count)),
+                    Err(rustix::io::Errno::AGAIN) => Ok(0),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Events::Uio { file, seen, .. } => {
+                let mut count = [0; 4];
+                rustix::io::read(&*file, &mut count)?;
+                let count = u32::from_ne_bytes(count);
+                let new = count.wrapping_sub(std::mem::replace(seen, count));
+                Ok(u64::from(new))
+            }
+        }
+    }
+}
+
+/// A number in a file of sysfs: addresses and sizes are hexadecimal there.
+fn number(path: &Path, radix: u32) -> Result<u64, LinkError> {
+    let text = std::fs::read_to_string(path)?;
+    let digits = text.trim().trim_start_matches("0x");
+    u64::from_str_radix(digits, radix).map_err(|_| LinkError::Attribute(path.to_owned()))
+}
+
+impl Transport for Link {
+    fn read_register(&mut self, register: Register) -> u32 {
+        self.window.read(register)
+    }
+
+    fn write_register(&mut self, register: Register, value: u32) {
+        if self.window.write(register, value) {
+            self.ring();
+        }
+    }
+
+    fn memory(&self) -> (u64, usize) {
+        (self.address, self.length())
+    }
+
+    fn read_memory(&mut self, offset: usize, into: &mut [u8]) -> bool {
+        self.place(offset, into.len())
+            .is_some_and(|at| self.memory.read(at, into))
+    }
+
+    fn write_memory(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        self.place(offset, bytes.len())
+            .is_some_and(|at| self.memory.write(at, bytes))
+    }
+}
+
+impl Bus for Link {
+    fn wait(&mut self, at_most: Duration) -> bool {
+        let limit = Timespec::try_from(at_most).ok();
+        let ready = {
+            let mut looked = [PollFd::new(self, PollFlags::IN)];
+            poll(&mut looked, limit.as_ref()).is_ok_and(|ready| ready > 0)
+        };
+        let came = if ready { self.take().unwrap_or(0) } else { 0 };
+        self.interrupts += came;
+        came > 0
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor()
+    }
+}
