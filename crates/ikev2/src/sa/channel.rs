@@ -375,11 +375,8 @@ impl Channel {
     }
 
     fn resend_answer(&self, core: &mut Core, path: Path) {
-        for datagram in self
-            .answered
-            .iter()
-            .flat_map(|answered| &answered.datagrams)
-        {
+        let answers = self.answered.iter().flat_map(|one| &one.datagrams);
+        for datagram in answers {
             core.transmit(path, datagram);
         }
     }
