@@ -12,7 +12,7 @@ import time
 
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
-# Packets that wait for their turn; a modem has no more room either.
+# Packets that wait for their turn or are on their way; a modem has no more room either.
 QUEUE = 200
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -42,7 +42,7 @@ class Bearer:
 
     def __init__(self, one, other):
         self.ends = (one, other)
-        self.rate, self.delay, self.loss, self.cut = None, 0.0, 0.0, False
+        self.rate, self.delay, self.loss, self.cut, self.queue = None, 0.0, 0.0, False, QUEUE
         self.random = random.Random(7)
         self.open = True
         self.thread = threading.Thread(target=self.carry, daemon=True)
@@ -68,7 +68,7 @@ class Bearer:
                     packet = os.read(end, 2048)
                 except OSError:
                     continue
-                if self.cut or waiting[side] >= QUEUE:
+                if self.cut or waiting[side] >= self.queue:
                     continue
                 now = time.monotonic()
                 takes = len(packet) / self.rate if self.rate else 0.0

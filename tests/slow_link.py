@@ -6,10 +6,11 @@ which loses 5 % of the packets after they have left their sender.
 
 import argparse
 import json
+import os
 import sys
 import time
 
-from tests.bearer_link import Bearer, tun_in
+from tests.bearer_link import QUEUE, Bearer, tun_in
 from tests.harness import CORDON, Camera, Process, Site, jpeg, wait_for
 from tests.namespaces import Network
 from tests.runner import Suite, finish, run_suite
@@ -104,6 +105,28 @@ def bearer(suite, site, kbit, pictures, size, seconds, cut=False, share=0.85):
             assert abs(count / wire - 1) <= 0.02, f"{count} bytes counted, {wire} crossed"
 
 
+def film(suite, site, mbit, delay, megabytes, share):
+    """One film over a link that is fast and far: the rate at which it is sent has to follow the link."""
+    with suite.case(f"a film of {megabytes} MB over {mbit} Mbit/s and {delay * 2000:.0f} ms takes at least {share:.0%} of the link"):
+        camera = FarCamera(site, "camera-film").start()
+        camera.drop("first", jpeg(b"first"))
+        wait_for(camera.receipts, lambda: f"the first receipt\n{camera.log.read_text()[-1500:]}", 60)
+        link = suite.bearer
+        # Twice what is on its way when the link is full waits at most.
+        link.rate, link.delay, link.queue = mbit * 125_000, delay, int(mbit * 125_000 * delay * 6 / 1500)
+        try:
+            camera.drop("film", os.urandom(megabytes * 1_000_000), "mp4")
+            started = time.monotonic()
+            wait_for(lambda: len(camera.receipts()) > 1, lambda: f"the film's receipt\n{camera.log.read_text()[-1500:]}", 120, 0.05)
+            took = time.monotonic() - started
+        finally:
+            link.rate, link.delay, link.queue = None, 0.0, QUEUE
+            camera.stop()
+        useful = megabytes / (mbit / 8 * PAYLOAD) / took
+        print(f"        {took:.1f} s: {useful:.1%} of what the link can carry", flush=True)
+        assert useful >= share, f"{useful:.1%}"
+
+
 def run(suite, full=False, chosen=None):
     suite.network = Network()
     suite.finally_do(suite.network.remove)
@@ -119,6 +142,7 @@ def run(suite, full=False, chosen=None):
         seconds = int(3 * chosen.pictures * chosen.size / chosen.kbit / 125) + 120
         bearer(suite, site, chosen.kbit, chosen.pictures, chosen.size, seconds, share=chosen.share)
         return
+    film(suite, site, 100, 0.015, 300, 0.90)
     bearer(suite, site, 128, 3, 160_000, 120, share=0.55)
     bearer(suite, site, 40, 1, 100_000, 120, cut=True, share=0.3)
     if full:
