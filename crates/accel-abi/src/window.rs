@@ -1,6 +1,6 @@
 //! The register window: registers of a device that is reached by shared memory.
 //!
-//! Where nobody sees an access to a register, its words stand in one page that both sides map. A
+//! For links on which nobody sees an access to a register: its words stand in one page that both sides map. A
 //! write is posted: it goes into a queue, and a doorbell says so. A read takes its word from the
 //! mirror, after the device has taken every write before it.
 

@@ -24,7 +24,7 @@ const CONFIG: Config = Config {
 /// Bytes of the keys of RSA that the device has, by its interface.
 const RSA_KEYS: [usize; 3] = [904, 1352, 1800];
 
-/// What a process may know of itself.
+/// The kernel's account of this process, its confinement in it.
 const STATUS: &str = "/proc/self/status";
 /// Bits of a word of the model for modular arithmetic, as the simulated core has it.
 const WORD: usize = 32;
@@ -38,7 +38,7 @@ enum StartError {
     Bus(#[from] BusError),
 }
 
-/// What a process has.
+/// The accelerator of a process, or the reason why it has none.
 enum Started {
     Accelerator(Box<Accelerator<ModelBus>>),
     Failed(StartError),
@@ -49,10 +49,10 @@ enum Started {
 struct Link {
     process: u32,
     started: Option<Started>,
-    /// Whether it is a process, and not in this one.
+    /// True for a device that is a process of its own.
     outside: bool,
     statistics: Statistics,
-    /// What a child of this process has, in that child.
+    /// Those of a child of this process, in that child.
     child: OnceLock<Box<Self>>,
 }
 

@@ -23,7 +23,7 @@ const WHOLE_MAX: usize = 65_536;
 const EXPLICIT: usize = 8;
 const TLS_AAD: usize = 13;
 
-/// Where the IV stands.
+/// State of the IV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IvState {
     Unset,
@@ -33,7 +33,7 @@ enum IvState {
     Used,
 }
 
-/// Where the message stands.
+/// State of the message.
 #[derive(Clone)]
 enum Message {
     /// Only associated data so far.
@@ -59,7 +59,7 @@ pub(crate) struct Gcm {
     nonce: Vec<u8>,
     iv_len: usize,
     iv_state: IvState,
-    /// Whether IVs are counted here (`tlsivfixed`).
+    /// True where IVs are counted here (`tlsivfixed`).
     counts: bool,
     /// To compare with, or computed.
     tag: Option<([u8; TAG], usize)>,
@@ -282,7 +282,7 @@ impl Gcm {
         Ok(0)
     }
 
-    /// What `EVP_Cipher` does: without input the end of the message, without output associated data.
+    /// Carries out `EVP_Cipher`: without input the end of the message, without output associated data.
     pub(crate) fn cipher(&mut self, regions: &mut Regions<'_>) -> Result<usize, Refusal> {
         if self.tls.is_none() && !regions.has_output() && regions.input_len() == 0 {
             return self.finish();

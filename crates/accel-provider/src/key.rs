@@ -40,7 +40,7 @@ const NUMBERS: [&CStr; 8] = [
 /// A third prime: the accelerator has none such.
 const THIRD: &CStr = c"rsa-factor3";
 
-/// What OpenSSL calls `keydata`.
+/// OpenSSL's `keydata`.
 pub(crate) struct Key {
     policy: Arc<Policy>,
     numbers: OnceLock<Arc<RsaKey>>,

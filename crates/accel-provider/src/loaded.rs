@@ -1,4 +1,4 @@
-//! What belongs to one loaded provider.
+//! State of one loaded provider.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Provider {
         self.ciphers.0.as_ptr()
     }
 
-    /// Whether keys and signatures of RSA are offered.
+    /// True where keys and signatures of RSA are offered.
     pub(crate) fn rsa(&self) -> bool {
         self.rsa
     }

@@ -1,4 +1,4 @@
-//! Why a call is refused, as the provider's own reason codes in OpenSSL's error queue.
+//! Reasons for which a call is refused, as the provider's own reason codes in OpenSSL's error queue.
 
 use std::ffi::{CStr, c_uint};
 use std::panic::Location;

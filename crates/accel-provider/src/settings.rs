@@ -8,7 +8,7 @@ use offload_policy::{Selection, Settings as PolicySettings};
 use crate::algorithm::Kind;
 use crate::refusal::Refusal;
 
-/// What does what software does not.
+/// The engine beside software.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     /// Nothing: all messages stay with the library.

@@ -43,7 +43,7 @@ fn config(completion: Completion, first_sequence: u32) -> Config {
     }
 }
 
-/// What one policy makes of a message, by all operations.
+/// Outputs of one policy for a message, by all operations.
 fn messages(policy: &Arc<Policy>, data: &[u8]) -> Result<Vec<Vec<u8>>, MessageError> {
     let (key, iv) = ([0x2b; 16], [0x5a; 16]);
     let mut results = Vec::new();

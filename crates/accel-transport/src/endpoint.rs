@@ -5,7 +5,7 @@ use accel_device::{Device, Dma};
 
 use crate::window::{DeviceWindow, Words};
 
-/// What came of one turn.
+/// Outcome of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// A write was taken or a request processed: another turn may find more.

@@ -46,7 +46,7 @@ pub struct Peer {
     interrupt: OwnedFd,
 }
 
-/// What a client gets.
+/// Files and numbers that a client gets.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Never read: its end tells the device that the client has gone.

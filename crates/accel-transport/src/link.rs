@@ -73,7 +73,7 @@ pub struct Link {
     window: DriverWindow<Arc<Mapping>>,
     events: Events,
     memory: Arc<Mapping>,
-    /// Where registered memory begins in the mapping, and its device address.
+    /// Beginning of registered memory in the mapping, and its device address.
     start: usize,
     address: u64,
     interrupts: u64,

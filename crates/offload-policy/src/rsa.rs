@@ -160,7 +160,7 @@ impl RsaKey {
 
     /// Signs a digest.
     ///
-    /// What the device gives is compared with the digest by the public key before anybody sees it: a wrong half of such a
+    /// The device's result is compared with the digest by the public key before anybody sees it: a wrong half of such a
     /// number gives away a prime.
     ///
     /// # Errors

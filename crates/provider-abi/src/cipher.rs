@@ -25,7 +25,7 @@ pub enum Direction {
     Decrypt,
 }
 
-/// What a list of parameters tells: the names that are known, and the list for those who ask.
+/// A list of parameters: the names that are known, and the list for those who ask.
 #[derive(Clone, Copy)]
 pub struct Known {
     /// Names.
@@ -36,7 +36,7 @@ pub struct Known {
 
 /// A context of a cipher, in safe types.
 pub trait Cipher: Clone + Sized + 'static {
-    /// What the provider's context points to.
+    /// Type behind the provider's context.
     type Provider: 'static;
     /// A reason to refuse a call.
     type Refusal: Refusal;

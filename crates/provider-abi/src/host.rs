@@ -1,4 +1,4 @@
-//! What a provider asks of OpenSSL's core: its settings and names, and a place for errors.
+//! OpenSSL's core as a provider asks it: its settings and names, and a place for errors.
 #![expect(
     unsafe_code,
     reason = "the core's functions are raw pointers of the C interface"

@@ -1,4 +1,4 @@
-//! What providers for OpenSSL 3 have in common: types of the C interface, and safe types made of its pointers.
+//! Common parts of providers for OpenSSL 3: types of the C interface, and safe types made of its pointers.
 //!
 //! [`abi`] has the C types and numbers. [`params`], [`Regions`] and [`Host`] are what a provider needs of
 //! OpenSSL's arguments: named values, input and output of a call, and the core that has loaded it.

@@ -66,7 +66,7 @@ impl<'a> Regions<'a> {
     /// Regions inside of one slice: `input_len` bytes from `input`, and all from `output` on.
     ///
     /// # Panics
-    /// When the slice ends before.
+    /// If the slice ends before.
     pub fn within(memory: &'a mut [u8], input: usize, input_len: usize, output: usize) -> Self {
         assert!(input + input_len <= memory.len() && output <= memory.len());
         let start = memory.as_mut_ptr();
@@ -93,7 +93,7 @@ impl<'a> Regions<'a> {
     /// the input had at the same place is gone.
     ///
     /// # Panics
-    /// When a range is outside of its region.
+    /// If a range is outside of its region.
     pub fn moved(&mut self, input_at: usize, output_at: usize, len: usize) -> &mut [u8] {
         let fits = |at: usize, region: usize| at.checked_add(len).is_some_and(|end| end <= region);
         assert!(fits(input_at, self.input_len), "input range");

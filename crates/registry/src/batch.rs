@@ -37,7 +37,7 @@ pub(crate) trait Issuance: Send + 'static {
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
 }
 
-/// What became of somebody's asking.
+/// Outcome for somebody who asked.
 pub(crate) enum Decision {
     /// A certificate, with the events that are to be recorded before it is committed.
     Issued(Box<Issued>, Vec<Event>),
@@ -74,7 +74,7 @@ struct Waiting<I: Issuance> {
     answer: oneshot::Sender<Answer<I>>,
 }
 
-/// What was decided; the rest for deciding anew.
+/// The decision; the rest for deciding anew.
 type Answer<I> = (Result<Decision, <I as Issuance>::Error>, I, Signing);
 
 /// A [`Waiting`], whatever its way.
@@ -83,7 +83,7 @@ trait InBatch: Send {
     /// on a full disk: whoever came next would begin another one, and commit it without its events.
     fn decide<'t>(&'t mut self, tx: &'t mut Transaction<'static, Sqlite>) -> Deciding<'t>;
 
-    /// Whether the outcome is the same if the transaction fails.
+    /// Tells that the outcome is the same if the transaction fails.
     fn stands(&self) -> bool;
 
     /// Answers with the outcome, or that it `failed`.

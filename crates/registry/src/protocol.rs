@@ -18,7 +18,7 @@ impl Protocol {
         }
     }
 
-    /// Whether its messages are signed by themselves and travel over plain HTTP, so that whoever is on the way can keep one,
+    /// True where its messages are signed by themselves and travel over plain HTTP, so that whoever is on the way can keep one,
     /// and deliver it after a later one.
     pub(crate) const fn may_come_late(self) -> bool {
         matches!(self, Self::Cmp | Self::Scep)

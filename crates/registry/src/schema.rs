@@ -284,7 +284,7 @@ CREATE TABLE acme_orders (
 CREATE INDEX acme_orders_by_account ON acme_orders (account, created_at);
 ";
 
-/// Which recorded transactions took effect.
+/// Recorded transactions that took effect.
 const V9: &str = "
 -- One row: the number of the last transaction with events that was committed; and whether some process has begun any since the
 -- last orderly end.

@@ -4,7 +4,7 @@
 //! begin ─► change rows ─► record the events, which name the transaction ─► commit with its number
 //! ```
 //!
-//! What ends between the last two leaves events without effect. They are found without a note before each: every event
+//! An end between the last two leaves events without effect. They are found without a note before each: every event
 //! carries the number of its transaction, and the database has that of the last one that was committed. Whoever writes next
 //! records it (`registry.open`): of what stands before that event in the log, transactions with higher numbers have no
 //! effect. One event after an interruption says so of everything, whatever it was.
@@ -30,7 +30,7 @@ pub(crate) struct WriteTurn(Arc<Mutex<Written>>);
 
 #[derive(Default)]
 struct Written {
-    /// Whether the database says that this process writes.
+    /// True where the database says that this process writes.
     is_open: bool,
     /// The newest transaction with events, committed or not.
     recorded: i64,

@@ -78,7 +78,7 @@ fn device(options: &Options) -> io::Result<Device> {
     })))
 }
 
-/// What the device did, for whoever compares it with what the driver says.
+/// Counts of what the device did, for whoever compares it with what the driver says.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     requests: u64,

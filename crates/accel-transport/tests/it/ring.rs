@@ -27,7 +27,7 @@ const CONFIG: Config = Config {
     first_sequence: 7,
 };
 
-/// What the two sides share. `release` is the order of stores, which a test weakens.
+/// Memory that the two sides share. `release` is the order of stores, which a test weakens.
 struct Shared {
     words: BTreeMap<u32, AtomicU32>,
     memory: Vec<AtomicU64>,

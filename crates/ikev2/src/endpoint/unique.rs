@@ -33,7 +33,7 @@ pub(super) struct Contests {
     timers: BTreeSet<(Timestamp, PeerKey)>,
 }
 
-/// How often the side with the higher identity waits on (our choice: peers also ask whether we are alive).
+/// Times that the side with the higher identity waits on at most (our choice: peers also ask whether we are alive).
 const POSTPONED: u8 = 3;
 
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ struct Contest {
     at: Timestamp,
     /// Whether the peer has had its time.
     waited: bool,
-    /// How often we have waited on.
+    /// Times that we have waited on.
     postponed: u8,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Channel {
     pub(crate) fragmentation: bool,
     pub(crate) last_sent: Timestamp,
     pub(crate) last_heard: Timestamp,
-    /// When the peer's last request came, for the first time or again ([`Core::moment`]).
+    /// Moment of the peer's last request, for the first time or again ([`Core::moment`]).
     pub(crate) last_asked: u64,
     /// Second destination, where the peer may be by now: what waits for an answer goes there as well.
     pub(crate) also_to: Option<SocketAddr>,

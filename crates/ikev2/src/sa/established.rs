@@ -82,7 +82,7 @@ pub(crate) struct Established {
     pub(crate) origin: Origin,
     /// Whether another IKE SA of the peer takes its place.
     pub(crate) superseded: bool,
-    /// Whether the peer has shown that it has this IKE SA: who started it may have no response to IKE_AUTH.
+    /// True once the peer has shown that it has this IKE SA: who started it may have no response to IKE_AUTH.
     pub(crate) confirmed: bool,
 }
 

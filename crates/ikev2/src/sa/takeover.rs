@@ -73,7 +73,7 @@ impl IkeSa {
         live.map(|child| child.config).collect()
     }
 
-    /// When the peer's last request came ([`Core::moment`]).
+    /// Moment of the peer's last request ([`Core::moment`]).
     pub(crate) const fn last_asked(&self) -> u64 {
         self.common.channel.last_asked
     }

@@ -68,7 +68,7 @@ pub(crate) struct World {
     pub(crate) sizes: Vec<usize>,
     /// Child SAs whose absence from the invariant is wanted (closing).
     pub(crate) watch: bool,
-    /// What each side sent with when the keys of both sides were compared last.
+    /// SPIs with which each side sent when the keys of both sides were compared last.
     agreed: [Cell<Option<(u32, u32)>>; 2],
     pub(crate) tcp: Option<TcpConnection>,
     /// Contents of TCP frames from each side.

@@ -1,4 +1,4 @@
-//! What concurrent error detection costs in an FPGA: the published figure 6 beside what open tools say of our cores.
+//! Cost of concurrent error detection in an FPGA: the published figure 6 beside what open tools say of our cores.
 //!
 //! Machník, Urueña, Niemiec, Stoianov, *Performance evaluation of INDECT security architecture*, section 3. Nothing is
 //! placed and routed here, which takes most of an hour: `scripts/hw` does, and keeps its results.

@@ -39,7 +39,7 @@ const SOFTWARE: &str = "software (measured)";
 const DEVICE: &str = "device: cycles at 100 MHz (projection)";
 const DRIVER: &str = "driver's processor time (measured)";
 const TOGETHER: &str = "device and driver together (projection)";
-/// How a completion is noticed, in a figure of its own.
+/// Interrupts and polling for completions, in a figure of its own.
 const COMPLETION: &str = "completion";
 const POLLING: &str = "polling";
 const INTERRUPT: &str = "an interrupt for each message";
@@ -301,7 +301,7 @@ fn break_even(figure: &Figure, cost: impl Fn(f64) -> Option<f64>) -> Option<usiz
     SIZES.get(dearer.map_or(0, |index| index + 1)).copied()
 }
 
-/// What a jumbo frame changes.
+/// Compares usual frames with jumbo frames.
 fn conclude_frames(session: &mut Session<'_>, figure: &Figure) {
     let [standard, jumbo] = PAYLOADS.map(|size| Some(size as f64));
     let saved = |case| {

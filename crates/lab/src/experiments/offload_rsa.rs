@@ -22,7 +22,7 @@ const TABLE_1: &str = "table-5.1";
 const TABLE_2: &str = "table-5.2";
 const SOURCE_1: &str = "thesis on offloading to a SoC, table 5.1 (a connection of OpenVPN)";
 const SOURCE_2: &str = "thesis on offloading to a SoC, table 5.2 (connections of TLS)";
-/// What three seeds of place and route give for the core with words of 32 bits on an ECP5 (`hw/results.json`), in MHz.
+/// Clock rates from three seeds of place and route, for the core with words of 32 bits on an ECP5 (`hw/results.json`), in MHz.
 const MHZ: f64 = 59.0;
 /// The device computes a private operation at the rate of a simulation.
 const CONFIG: Config = Config {

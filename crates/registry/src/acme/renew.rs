@@ -88,7 +88,7 @@ impl Registry {
 struct ServersRenewal {
     invitation: Stored,
     order: ServerOrder,
-    /// What the order says.
+    /// The certificate, as the order says.
     wanted: Order,
     spki: String,
     now: OffsetDateTime,
