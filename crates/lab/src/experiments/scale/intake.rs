@@ -10,8 +10,8 @@ use crate::uploader::{Agent, Original, Site};
 
 /// Memory that an agent takes, in bytes; its program's own pages are there once.
 pub(super) const AGENT_BYTES: u64 = 16_000_000;
-/// A film is there as the camera's file, sealed in its spool, and in the site's archive.
-pub(super) const COPIES: u64 = 3;
+/// A film is there as the camera's file and sealed in its spool, then in the spool and in the site's archive.
+pub(super) const COPIES: u64 = 2;
 
 /// Processor time of the site for a picture, by cameras.
 pub(super) fn pictures(

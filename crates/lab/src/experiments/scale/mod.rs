@@ -131,7 +131,7 @@ impl Sizes {
 
     /// Leaves out those for which this machine has not enough memory, and notes them as missing.
     fn fit(&mut self, session: &mut Session<'_>) {
-        let room = host::room(&session.folder);
+        let room = host::room(&session.folder) / 10 * 9;
         let picture = self.picture as u64;
         let pictures = self.pictures as u64 * picture * intake::COPIES;
         let row = pages::VIOLATION_BYTES;
