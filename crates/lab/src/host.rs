@@ -77,6 +77,12 @@ fn memory_kib(name: &str) -> u64 {
     kib.unwrap_or_default()
 }
 
+/// How many folders a user's programs may have the kernel watch, each with an instance of its own.
+pub(crate) fn watched_folders() -> usize {
+    let text = read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+}
+
 /// Bytes that files in `folder`, which is in memory, and programs can still take.
 pub(crate) fn room(folder: &Path) -> u64 {
     let free = rustix::fs::statvfs(folder).map_or(0, |system| system.f_bavail * system.f_frsize);

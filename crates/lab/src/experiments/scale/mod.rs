@@ -144,6 +144,15 @@ impl Sizes {
         fit(session, room, "cameras", &mut self.cameras, |n| {
             n as u64 * intake::AGENT_BYTES + pictures
         });
+        // Each agent watches a folder, and other programs of the user have some too.
+        let folders = host::watched_folders().saturating_sub(20);
+        self.cameras.retain(|&count| {
+            if count > folders {
+                let reason = "the kernel watches too few folders for a user: raise fs.inotify.max_user_instances";
+                session.missing(&format!("{count} cameras"), reason, None);
+            }
+            count <= folders
+        });
         fit(session, room, "pictures in a film", &mut self.films, |n| {
             n as u64 * picture * intake::COPIES
         });
