@@ -42,7 +42,7 @@ class Lab:
         cores = os.environ.get("CORDON_HW_CORES")
         self.cores = Path(cores) if cores else self.folder / "cores"
         if not cores:
-            execute(sys.executable, ROOT / "scripts/hw", "cores", self.cores, "aes", "mont", timeout=LIMIT)
+            execute(sys.executable, ROOT / "scripts/hw", "cores", self.cores, "aes", "hmac", "mont", timeout=LIMIT)
         self.network = Network()
         suite.finally_do(self.network.remove)
         self.network.create()
@@ -319,6 +319,12 @@ def tunnel(lab):
             with openvpn(lab, provider, cipher):
                 through(lab, INSIDE["server"], size)
             provider.moved(operation, size)
+    with lab.suite.case(f"OpenVPN, AES-128-CBC with HMAC-SHA-256: {SHORT} bytes through two simulated cores"):
+        provider = lab.provider(hmac=lab.cores / "hmac", algorithms="cbc hmac")
+        with openvpn(lab, provider, "AES-128-CBC"):
+            through(lab, INSIDE["server"], SHORT)
+        provider.moved("AES-CBC encrypt", SHORT)
+        provider.moved("HMAC-SHA256", SHORT)
     with lab.suite.case("OpenVPN, AES-128-CBC: a fault in the core leaves the tunnel to software"):
         provider = lab.provider(aes=lab.faulty(500_000))
         with openvpn(lab, provider, "AES-128-CBC"):
