@@ -23,7 +23,7 @@ PATIENCE = 1800
 LIMIT = PATIENCE + 300
 MEMORY = "1024M"
 CASES = ROOT / "tests/kernel/accelerator.py"
-TOOLS = ["qemu-system-x86_64", "busybox", "cpio", "depmod", "xz", "make", "gcc-12", "dmsetup", "apt-get", "openssl", "wget"]
+TOOLS = ["qemu-system-x86_64", "busybox", "cpio", "depmod", "xz", "make", "gcc-12", "dmsetup", "apt-get", "openssl"]
 
 
 def machine():
