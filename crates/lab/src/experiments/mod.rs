@@ -12,6 +12,7 @@ mod latency;
 mod offload;
 mod offload_rsa;
 mod offload_shot;
+mod scale;
 mod suites;
 mod timing;
 mod transfer;
@@ -35,6 +36,7 @@ pub fn all() -> &'static [&'static Experiment] {
         &ipsec_modes::EXPERIMENT,
         &transfer::EXPERIMENT,
         &cctv::EXPERIMENT,
+        &scale::EXPERIMENT,
     ]
 }
 
