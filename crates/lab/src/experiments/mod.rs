@@ -11,6 +11,7 @@ mod ipsec_modes;
 mod latency;
 mod offload;
 mod offload_rsa;
+mod offload_shot;
 mod scale;
 mod suites;
 mod timing;
