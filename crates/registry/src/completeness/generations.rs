@@ -98,3 +98,79 @@ impl Generations {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use audit::{Actor, Outcome};
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    const FIRST: AuthorityId = AuthorityId::first(CaKind::Devices);
+
+    fn takeover(new: &str, request: Option<&str>) -> Event {
+        let (at, who) = (OffsetDateTime::UNIX_EPOCH, Actor::user("clerk", "C. Lerk"));
+        let event = Event::new(
+            at,
+            who,
+            "authority.activate",
+            "authority/devices",
+            Outcome::Ok,
+        );
+        let event = event.with_detail("new", new);
+        match request {
+            Some(request) => event.with_detail("request", request),
+            None => event,
+        }
+    }
+
+    #[test]
+    fn certificate_of_a_generation_that_did_not_issue_is_unexplained() {
+        let second = FIRST.next().unwrap();
+        let mut generations = Generations::default();
+        let device =
+            |generations: &Generations, id| generations.unexplained("device", id).is_none();
+        assert!(device(&generations, Some(FIRST)) && !device(&generations, Some(second)));
+        assert!(!device(&generations, None));
+        assert!(generations.activated(7, 3, &takeover("devices-g2", None)));
+        assert!(!generations.activated(8, 4, &takeover("cars-g2", None)));
+        assert!(!device(&generations, Some(FIRST)) && device(&generations, Some(second)));
+        let signer = Profile::OcspSigner(CaKind::Devices).to_string();
+        assert_eq!(generations.unexplained(&signer, Some(FIRST)), None);
+        // Of another kind nothing has changed.
+        let users = AuthorityId::first(CaKind::Users);
+        assert_eq!(generations.unexplained("user", Some(users)), None);
+        // Recorded, and never committed.
+        generations.opened(2);
+        assert!(device(&generations, Some(FIRST)));
+    }
+
+    #[test]
+    fn takeover_without_its_approvals_is_a_gap() {
+        let mut generations = Generations::default();
+        generations.activated(7, 1, &takeover("devices-g2", None));
+        generations.activated(8, 2, &takeover("devices-g3", Some("0b")));
+        generations.activated(9, 3, &takeover("devices-g4", Some("0c")));
+        let approved = |id: &str, result: &str| id == "0c" && result == "devices-g4";
+        let gaps: Vec<_> = generations.unapproved(approved).collect();
+        assert_eq!(gaps.iter().map(|gap| gap.0).collect::<Vec<_>>(), [7, 8]);
+        assert!(
+            gaps[0]
+                .1
+                .contains("clerk had the devices-g2 authority issue"),
+            "{gaps:?}"
+        );
+    }
+
+    #[test]
+    fn two_generations_have_two_names() {
+        let second = FIRST.next();
+        let mut generations = Generations::default();
+        assert!(generations.is_called(Some(FIRST), "CN=devices CA"));
+        assert!(generations.is_called(Some(FIRST), "CN=devices CA"));
+        assert!(!generations.is_called(second, "CN=devices CA"));
+        assert!(generations.is_called(second, "CN=devices CA G2"));
+        assert!(!generations.is_called(Some(FIRST), "CN=devices CA G2"));
+        assert!(!generations.is_called(None, "CN=users CA"));
+    }
+}
