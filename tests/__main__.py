@@ -24,7 +24,7 @@ SUITES = [
     "ibc", "tunnel_renewal", "ike_recovery", "ike_tcp", "ike_modes", "ike_algorithms", "ike_block", "diskfull", "revoked_centre", "insiders", "kill", "issuing_kills",
     "ike_hostile", "ike_identities", "ike_check", "ike_setup", "faults", "requests", "request_pages", "enrolment", "cmp", "acme", "scep", "notices", "authorities", "ceremony", "generations", "authority_keys",
     "rollback", "upload", "tutorials", "ike_large",
-    "scan", "ocsp",
+    "scan", "scale", "ocsp",
     "product", "pages", "camera_alone", "ike_confinement", "quarantine", "house", "ike_kernel", "hostile_site", "resumption", "ike_load",
     "ike_flood", "ike_crash", "ike_many", "slow_link", "hw", "accelerator", "accel_kernel",
 ]

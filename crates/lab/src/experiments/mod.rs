@@ -11,6 +11,7 @@ mod ipsec_modes;
 mod latency;
 mod offload;
 mod offload_rsa;
+mod scale;
 mod suites;
 mod timing;
 mod transfer;
@@ -34,6 +35,7 @@ pub fn all() -> &'static [&'static Experiment] {
         &ipsec_modes::EXPERIMENT,
         &transfer::EXPERIMENT,
         &cctv::EXPERIMENT,
+        &scale::EXPERIMENT,
     ]
 }
 
