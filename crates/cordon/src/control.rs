@@ -25,7 +25,6 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::administration;
 use crate::administrator::{self, Caller, Challenge, Hello, Person, Signed};
 use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -33,6 +32,7 @@ use crate::giver::Giver;
 use crate::orders::Holder;
 use crate::registration::{self, direct};
 use crate::site::{Site, algorithm};
+use crate::{administration, authorities};
 
 mod files;
 mod request;
@@ -297,15 +297,21 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::Openvpn(request) => crate::openvpn::issue(site, request, who.clone(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
         Request::RenewAuthorities { root_passphrase } => {
-            administration::renew_authorities(site, root_passphrase, who.clone(), now).await
+            authorities::renew(site, root_passphrase, who.clone(), now).await
         }
+        Request::ListAuthorities => Ok(authorities::list(site, now)),
+        Request::NewAuthority {
+            kind,
+            root_passphrase,
+        } => authorities::make(site, &kind, root_passphrase, who.clone(), now).await,
+        Request::ActivateAuthority { name } => authorities::activate(site, &name, who, now).await,
         Request::InstallAuthorities {
             ceremony,
             root_sha256,
             passphrase,
         } => {
             let order = (ceremony, root_sha256, passphrase);
-            administration::install_authorities(site, order, who.clone(), now).await
+            authorities::install(site, order, who.clone(), now).await
         }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
@@ -588,7 +594,7 @@ fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'sta
     }
 }
 
-fn rfc3339(at: OffsetDateTime) -> String {
+pub(crate) fn rfc3339(at: OffsetDateTime) -> String {
     at.format(&time::format_description::well_known::Rfc3339)
         .unwrap_or_default()
 }

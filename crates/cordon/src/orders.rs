@@ -114,6 +114,10 @@ pub(crate) enum ActOrder {
         cause: String,
         emergency: bool,
     },
+    /// Has a generation of an authority issue.
+    Authority {
+        name: String,
+    },
     /// Rights that are not named stay.
     Person {
         uid: String,

@@ -1,5 +1,7 @@
 //! Issuing: from a profile and a public key to a signed certificate.
 
+mod cross;
+
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5280::ID_CE_FRESHEST_CRL;
 use const_oid::db::rfc5912::ID_AD_OCSP;
@@ -275,6 +277,20 @@ impl CertificateAuthority {
             let authority = self.certificate.tbs_certificate.subject.to_string();
             return Err(IssueError::WrongAuthority { profile, authority });
         }
+        self.check_validity(request, now)?;
+        if let (Some(requested), Some(allowed)) = (request.clearance, self.max_clearance)
+            && requested > allowed
+        {
+            return Err(IssueError::ClearanceAboveAuthority { requested, allowed });
+        }
+        Ok(())
+    }
+
+    fn check_validity(
+        &self,
+        request: &CertificateRequest,
+        now: OffsetDateTime,
+    ) -> Result<(), IssueError> {
         let own = self.validity();
         if now < own.not_before || now > own.not_after {
             return Err(IssueError::IssuerNotValid { now });
@@ -284,11 +300,6 @@ impl CertificateAuthority {
                 not_after: request.validity.not_after,
                 issuer_not_after: own.not_after,
             });
-        }
-        if let (Some(requested), Some(allowed)) = (request.clearance, self.max_clearance)
-            && requested > allowed
-        {
-            return Err(IssueError::ClearanceAboveAuthority { requested, allowed });
         }
         Ok(())
     }

@@ -185,7 +185,7 @@ impl Registry {
         check_names(profile, &holder, names, invitation.clearance)?;
         self.check_not_of_site(names).await?;
         let requested = invitation.clearance;
-        if let Some(allowed) = self.authority(authority)?.max_clearance()
+        if let Some(allowed) = self.issuing(authority)?.max_clearance()?
             && requested > allowed
         {
             return Err(IssueError::ClearanceAboveAuthority { requested, allowed }.into());

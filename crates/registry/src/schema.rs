@@ -39,6 +39,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 9,
         sql: V9,
     },
+    Migration {
+        version: 10,
+        sql: V10,
+    },
 ];
 
 const V1: &str = "
@@ -293,4 +297,30 @@ CREATE TABLE writing (
     open         INTEGER NOT NULL
 ) STRICT;
 INSERT INTO writing VALUES (0, 0);
+";
+
+/// Generations of the issuing authorities: those of before are the first.
+const V10: &str = "
+CREATE TABLE authorities (
+    kind         TEXT NOT NULL,
+    generation   INTEGER NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('ready', 'issuing', 'retired')),
+    changed_at   INTEGER NOT NULL,
+    -- End of the last certificate of a retired one; NULL: it issues, or never did.
+    needed_until INTEGER,
+    PRIMARY KEY (kind, generation)
+) STRICT;
+CREATE UNIQUE INDEX authorities_issuing ON authorities (kind) WHERE state = 'issuing';
+INSERT INTO authorities (kind, generation, state, changed_at)
+VALUES ('users', 1, 'issuing', 0), ('devices', 1, 'issuing', 0), ('services', 1, 'issuing', 0);
+
+-- Column authority is the kind: holders, and what they have, belong to all generations of it. No serial number is used by two
+-- generations of a kind. In crl_numbers, crl_shards and crl_bases, which are about lists, it names the generation.
+ALTER TABLE issued ADD COLUMN generation INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX issued_by_end ON issued (authority, generation, not_after);
+ALTER TABLE revoked ADD COLUMN generation INTEGER NOT NULL DEFAULT 1;
+DROP INDEX revoked_by_listing;
+DROP INDEX revoked_by_shard;
+CREATE INDEX revoked_by_listing ON revoked (authority, generation, listed);
+CREATE INDEX revoked_by_shard ON revoked (authority, generation, shard, listed);
 ";

@@ -6,6 +6,7 @@ use pki::csr;
 use pki::profile::{CaKind, Profile};
 use pki::spki::spki_sha256;
 use store::sqlx;
+use time::OffsetDateTime;
 
 use super::error::RequestError;
 use super::records::Wanted;
@@ -86,7 +87,11 @@ pub(crate) async fn check_new_key(
 
 impl Registry {
     /// Refuses what nobody could carry out, before anybody signs it.
-    pub(super) async fn check_wanted(&self, wanted: &Wanted) -> Result<(), RequestError> {
+    pub(super) async fn check_wanted(
+        &self,
+        wanted: &Wanted,
+        now: OffsetDateTime,
+    ) -> Result<(), RequestError> {
         match &wanted.act {
             Act::Issue {
                 subject,
@@ -137,6 +142,14 @@ impl Registry {
                 clearance,
                 ..
             } => self.check_holder(*holder, subject, *clearance).await,
+            Act::AddAuthority { name, .. } => {
+                let id = name.parse().map_err(RequestError::UnknownAuthority)?;
+                self.check_ready(id, now)?;
+                match self.activation(id)? == wanted.act {
+                    true => Ok(()),
+                    false => Err(RequestError::OtherAuthority(id)),
+                }
+            }
             // The directory is the caller's.
             Act::ChangePerson { .. } => Ok(()),
             other => Err(RequestError::NotAvailable(other.name().to_owned())),
@@ -145,7 +158,7 @@ impl Registry {
 
     fn check_bound(&self, profile: Profile, wanted: Clearance) -> Result<(), RequestError> {
         let kind = profile.issued_by().ok_or(RegistryError::NotALeaf)?;
-        match self.authority(kind)?.max_clearance() {
+        match self.issuing(kind)?.max_clearance()? {
             Some(bound) if wanted > bound => Err(Refusal::AboveAuthority { bound, wanted }.into()),
             _ => Ok(()),
         }
