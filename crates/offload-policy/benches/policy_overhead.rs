@@ -2,8 +2,9 @@
 //!
 //! `cargo bench -p offload-policy` prints, for each operation and size, the time of a message with the library called
 //! directly and with the policy in front of it, one by one and in batches of 64. The two take turns in the same run:
-//! a ratio is of two turns side by side, and what is printed of the ratios is their median and, in brackets, the
-//! middle half.
+//! a ratio is of two turns side by side. Where keys and stack come to lie in memory decides about percents of a small message, and
+//! stays as it is while a process lives: so all of it is measured in nine processes. Printed are the medians of theirs and, in
+//! brackets, the least and the greatest.
 //!
 //! Both sides do the same work: whoever uses the library writes the tag where it belongs, notes what failed, and
 //! keeps a stream's vector or position for the next piece. `again` is the library beside itself: what it shows is
@@ -26,8 +27,9 @@ use offload_policy::{
 const SIZES: [usize; 8] = [16, 64, 256, 512, 1024, 1440, 4096, 16_384];
 /// Messages of a batch.
 const BATCH: usize = 64;
-/// Pairs of turns, and about how long a turn takes.
-const TURNS: usize = 301;
+/// Processes, the pairs of turns in each, and about how long a turn takes.
+const PROCESSES: usize = 9;
+const TURNS: usize = 61;
 const TURN: Duration = Duration::from_micros(200);
 const KEY: [u8; 16] = [7; 16];
 const IV: [u8; 16] = [3; 16];
@@ -251,13 +253,61 @@ fn pairs(policy: &Arc<Policy>) -> Vec<(&'static str, Turn, Turn)> {
     pairs
 }
 
-/// Lower quartile, median and upper quartile.
-fn quartiles(values: &mut [f64]) -> [f64; 3] {
+/// The least, the median and the greatest.
+fn spread(values: &mut [f64]) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|quarter| {
-        let value = values.get(values.len() * quarter / 4);
-        value.copied().unwrap_or(f64::NAN)
+    let last = values.len().saturating_sub(1);
+    [0, last / 2, last].map(|at| values.get(at).copied().unwrap_or(f64::NAN))
+}
+
+/// Nanoseconds of the library and of the policy for a message, and percents that are added: medians of this process.
+fn measure(library: &mut Turn, through: &mut Turn, size: usize) -> [f64; 3] {
+    let mut messages = Messages::new(size);
+    let per_message =
+        |took: Duration, times: u32| took.as_secs_f64() * 1e9 / f64::from(times) / BATCH as f64;
+    let once = library(&mut messages, 2) / 2;
+    #[expect(clippy::cast_possible_truncation, reason = "a number of repetitions")]
+    let times = ((TURN.as_secs_f64() / once.as_secs_f64()) as u32).max(1);
+    let (mut plain, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..TURNS {
+        // Whoever comes second finds the caches and the clock of the first.
+        let (one, other) = if pair % 2 == 0 {
+            let one = library(&mut messages, times);
+            (one, through(&mut messages, times))
+        } else {
+            let other = through(&mut messages, times);
+            (library(&mut messages, times), other)
+        };
+        plain.push(per_message(one, times));
+        with.push(per_message(other, times));
+        ratios.push((other.as_secs_f64() / one.as_secs_f64() - 1.0) * 100.0);
+    }
+    [plain, with, ratios].map(|mut values| {
+        let [_, median, _] = spread(&mut values);
+        median
     })
+}
+
+/// Says to a process of this program that it measures once, for the one that has started it.
+const ONE: &str = "--one-process";
+
+/// Measures in this process: for each operation and size a line with tabulators.
+fn one_process(wanted: &[String]) -> std::io::Result<()> {
+    let settings = Settings {
+        selection: Selection::Software,
+        ..Settings::default()
+    };
+    let policy = Policy::new(None, settings);
+    let mut out = std::io::stdout().lock();
+    for (name, mut library, mut through) in pairs(&policy) {
+        if wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
+            for size in SIZES {
+                let [plain, with, added] = measure(&mut library, &mut through, size);
+                writeln!(out, "{name}\t{size}\t{plain}\t{with}\t{added}")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn main() -> std::io::Result<()> {
@@ -265,49 +315,42 @@ fn main() -> std::io::Result<()> {
         .skip(1)
         .filter(|name| !name.starts_with('-'))
         .collect();
-    let settings = Settings {
-        selection: Selection::Software,
-        ..Settings::default()
-    };
-    let policy = Policy::new(None, settings);
+    if std::env::args().any(|argument| argument == ONE) {
+        return one_process(&wanted);
+    }
+    // What was measured of each line, in the order of the lines.
+    let mut lines: Vec<(String, [Vec<f64>; 3])> = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut command = std::process::Command::new(std::env::current_exe()?);
+        let output = command.arg(ONE).args(&wanted).output()?;
+        for (at, line) in String::from_utf8_lossy(&output.stdout).lines().enumerate() {
+            let fields: Vec<_> = line.split('\t').collect();
+            let [name, size, numbers @ ..] = fields.as_slice() else {
+                continue;
+            };
+            if lines.len() == at {
+                lines.push((format!("{name:17} {size:>6}"), Default::default()));
+            }
+            let Some((_, columns)) = lines.get_mut(at) else {
+                continue;
+            };
+            for (column, number) in columns.iter_mut().zip(numbers) {
+                column.push(number.parse().unwrap_or(f64::NAN));
+            }
+        }
+    }
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
         "operation          bytes  library ns  policy ns   added"
     )?;
-    for (name, mut library, mut through) in pairs(&policy) {
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
-            continue;
-        }
-        for size in SIZES {
-            let mut messages = Messages::new(size);
-            let per_message = |took: Duration, times: u32| {
-                took.as_secs_f64() * 1e9 / f64::from(times) / BATCH as f64
-            };
-            let once = library(&mut messages, 2) / 2;
-            #[expect(clippy::cast_possible_truncation, reason = "a number of repetitions")]
-            let times = ((TURN.as_secs_f64() / once.as_secs_f64()) as u32).max(1);
-            let (mut plain, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-            for pair in 0..TURNS {
-                // Whoever comes second finds the caches and the clock of the first.
-                let (one, other) = if pair % 2 == 0 {
-                    let one = library(&mut messages, times);
-                    (one, through(&mut messages, times))
-                } else {
-                    let other = through(&mut messages, times);
-                    (library(&mut messages, times), other)
-                };
-                plain.push(per_message(one, times));
-                with.push(per_message(other, times));
-                ratios.push((other.as_secs_f64() / one.as_secs_f64() - 1.0) * 100.0);
-            }
-            let ([_, plain, _], [_, with, _]) = (quartiles(&mut plain), quartiles(&mut with));
-            let [low, added, high] = quartiles(&mut ratios);
-            writeln!(
-                out,
-                "{name:17} {size:6} {plain:11.1} {with:10.1} {added:+6.1} % ({low:+.1} to {high:+.1})"
-            )?;
-        }
+    for (line, mut columns) in lines {
+        let [[_, plain, _], [_, with, _], [least, added, most]] =
+            columns.each_mut().map(|column| spread(column));
+        writeln!(
+            out,
+            "{line} {plain:11.1} {with:10.1} {added:+6.1} % ({least:+.1} to {most:+.1})"
+        )?;
     }
     Ok(())
 }
