@@ -45,6 +45,9 @@ struct Lists {
     schema: String,
     /// In DER, base64.
     lists: Vec<String>,
+    /// Certificates of their issuers, likewise.
+    #[serde(default)]
+    authorities: Vec<String>,
     /// OCSP responses about the certificates of the server and of receipts, likewise.
     #[serde(default)]
     ocsp: Vec<String>,
@@ -161,11 +164,17 @@ impl Revocation {
         if lists.schema != SCHEMA || lists.lists.len() > MAX_LISTS {
             return Err(RevocationError::Malformed("other schema, or too many"));
         }
+        // An authority may have taken over since the last bundle. Without its list the next bundle, which is signed under it,
+        // would never be taken. Its own path to the root is validated.
+        let signers = lists.authorities.iter().take(MAX_LISTS);
+        let signers: Result<Vec<_>, _> = signers.map(|text| STANDARD.decode(text)).collect();
+        let signers = signers.map_err(|_| RevocationError::Malformed("not base64"))?;
+        let signers: Vec<CertificateDer<'_>> = signers.into_iter().map(Into::into).collect();
         for list in lists.lists {
             let der = STANDARD
                 .decode(list)
                 .map_err(|_| RevocationError::Malformed("not base64"))?;
-            match strict.accept_crl(&der, now) {
+            match strict.accept_crl_of(&der, &signers, now) {
                 Ok(_) => self.keep(&der),
                 // Of an authority that this camera has nothing to do with.
                 Err(CrlError::UnknownIssuer { .. }) => {}

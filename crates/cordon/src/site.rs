@@ -22,7 +22,7 @@ use centre::Centre;
 use directory::Directory;
 use pki::key::{KeyAlgorithm, Passphrase};
 use pool::Pool;
-use registry::{AuthorityId, CrlName, Registry};
+use registry::{AuthorityId, AuthorityRecord, CrlName, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -77,14 +77,20 @@ impl Site {
     /// The lists of those whose certificates a camera meets: the root's, and those of the services. The devices' would grow
     /// with the fleet.
     pub(crate) fn lists_for_cameras(&self) -> Vec<Arc<[u8]>> {
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let of_services = records
-            .iter()
-            .filter(|record| record.is_needed && record.id.kind() == pki::profile::CaKind::Services)
-            .map(|record| CrlName::Issuing(record.id));
+        let of_services = self.authorities_of_kind(pki::profile::CaKind::Services);
+        let of_services = of_services.iter().map(|one| CrlName::Issuing(one.id));
         std::iter::once(CrlName::Root)
             .chain(of_services)
             .filter_map(|name| self.registry.crl(name))
+            .collect()
+    }
+
+    /// The generations of a kind of which somebody needs anything.
+    pub(crate) fn authorities_of_kind(&self, kind: pki::profile::CaKind) -> Vec<AuthorityRecord> {
+        let records = self.registry.authority_records(OffsetDateTime::now_utc());
+        let of_kind = records.into_iter();
+        of_kind
+            .filter(|record| record.is_needed && record.id.kind() == kind)
             .collect()
     }
 
@@ -101,11 +107,10 @@ impl Site {
 
     /// All generations of an issuing authority, in PEM.
     pub(crate) fn authorities_of_kind_pem(&self, kind: pki::profile::CaKind) -> Outcome<String> {
-        let records = self.registry.authority_records(OffsetDateTime::now_utc());
-        let pem = records
+        let of_kind = self.authorities_of_kind(kind);
+        let pem = of_kind
             .iter()
-            .filter(|record| record.id.kind() == kind && record.is_needed)
-            .map(|record| pki::cert::to_pem(&record.certificate));
+            .map(|one| pki::cert::to_pem(&one.certificate));
         let pem = pem.collect::<Result<String, _>>();
         pem.or_hint("cannot write an authority", "check the folder pki")
     }

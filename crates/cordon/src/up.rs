@@ -343,6 +343,12 @@ fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {
 async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
     let lists = site.lists_for_cameras();
     let lists: Vec<String> = lists.iter().map(|der| STANDARD.encode(der)).collect();
+    let issuers = site.authorities_of_kind(pki::profile::CaKind::Services);
+    let issuers = issuers
+        .iter()
+        .map(|one| pki::cert::to_der(&one.certificate));
+    let issuers = issuers.filter_map(|der| Some(STANDARD.encode(der.ok()?)));
+    let issuers: Vec<String> = issuers.collect();
     let responses = site
         .credentials
         .ocsp_responses(&site.registry, OffsetDateTime::now_utc());
@@ -354,6 +360,7 @@ async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
     Json(serde_json::json!({
         "schema": "cordon.revocation/1",
         "lists": lists,
+        "authorities": issuers,
         "ocsp": responses,
     }))
 }
