@@ -17,8 +17,8 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use authorities::{Ceremony, CeremonyRun, InstallAuthorities, RequestAuthorities};
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
-pub(crate) use pki::{Pki, PkiAudit, Revoke};
-pub(crate) use registry::{HolderArgs, HolderName, Invited, Registry};
+pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
+pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use site_args::SiteArgs;
 

@@ -384,6 +384,7 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
         Profile::User { .. } => Some(CaKind::Users),
         Profile::Device | Profile::VpnDevice => Some(CaKind::Devices),
         Profile::Gateway | Profile::NetworkServer => Some(CaKind::Services),
+        Profile::Named { authority, .. } => Some(authority),
         Profile::Root
         | Profile::IssuingCa(_)
         | Profile::Server
@@ -395,6 +396,14 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
         | Profile::ScepAuthority
         | Profile::CeremonySigner => None,
     }
+}
+
+/// Names of the profiles of the site's own services.
+pub(crate) fn own_profiles() -> Vec<String> {
+    let all = Profile::ALL.into_iter();
+    all.filter(|one| one.issued_by() == Some(CaKind::Services) && has_state(*one).is_none())
+        .map(|one| one.to_string())
+        .collect()
 }
 
 pub(crate) async fn state_in(
@@ -459,7 +468,7 @@ async fn revoke_all(
     let serials: Vec<String> = sqlx::query_scalar(
         "INSERT INTO revoked (authority, serial, at, reason)
          SELECT i.authority, i.serial, ?3, ?4 FROM issued i
-         WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile IN (?6, ?7)) AND NOT EXISTS (
+         WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile NOT IN (SELECT value FROM json_each(?6))) AND NOT EXISTS (
              SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
          RETURNING serial",
     )
@@ -467,11 +476,9 @@ async fn revoke_all(
     .bind(holder)
     .bind(revocation.at.unix_timestamp())
     .bind(revocation.reason.name())
-    // Of the services only gateways and servers of the network are holders; the site's own certificates may have the
-    // same name.
+    // The site's own certificates have no holder; they may have the same name.
     .bind(CaKind::Services.name())
-    .bind(Profile::Gateway.to_string())
-    .bind(Profile::NetworkServer.to_string())
+    .bind(serde_json::to_string(&own_profiles()).unwrap_or_default())
     .fetch_all(&mut **tx)
     .await?;
     Ok(serials)
@@ -514,13 +521,20 @@ async fn is_network_server(
     authority: CaKind,
     holder: &str,
 ) -> Result<bool, RegistryError> {
+    if authority != CaKind::Services {
+        return Ok(false);
+    }
+    let mut others = own_profiles();
+    others.push(Profile::Gateway.to_string());
     Ok(sqlx::query_scalar(
         "SELECT EXISTS (SELECT 1 FROM invitations WHERE authority = ?1 AND holder_id = ?2 AND profile = ?3)
-             OR EXISTS (SELECT 1 FROM issued WHERE authority = ?1 AND holder_id = ?2 AND profile = ?3)",
+             OR EXISTS (SELECT 1 FROM issued WHERE authority = ?1 AND holder_id = ?2
+                 AND profile NOT IN (SELECT value FROM json_each(?4)))",
     )
     .bind(authority.name())
     .bind(holder)
     .bind(Profile::NetworkServer.to_string())
+    .bind(serde_json::to_string(&others).unwrap_or_default())
     .fetch_one(&mut **tx)
     .await?)
 }

@@ -39,6 +39,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 9,
         sql: V9,
     },
+    Migration {
+        version: 10,
+        sql: V10,
+    },
 ];
 
 const V1: &str = "
@@ -293,4 +297,19 @@ CREATE TABLE writing (
     open         INTEGER NOT NULL
 ) STRICT;
 INSERT INTO writing VALUES (0, 0);
+";
+
+/// Profiles as files, and accounts of Windows.
+const V10: &str = "
+-- What acts put in force; the others are built in.
+CREATE TABLE profiles (
+    name         TEXT PRIMARY KEY,
+    definition   TEXT NOT NULL,        -- TOML
+    request      TEXT,                 -- that put it in force; NULL for an order
+    changed_at   INTEGER NOT NULL
+) STRICT;
+
+-- The account that a certificate logs on to, where its profile names one.
+ALTER TABLE invitations ADD COLUMN principal TEXT;
+ALTER TABLE invitations ADD COLUMN sid TEXT;
 ";
