@@ -24,10 +24,10 @@ class Usage:
         """Seconds since this object was made."""
         return self.seconds() - self.start
 
-    def peak(self):
-        """Megabytes of the largest process at its largest."""
+    def resident(self):
+        """Megabytes of the largest process now."""
         texts = [Path(f"/proc/{pid}/status").read_text() for pid in self.pids]
-        return max((int(re.search(r"VmHWM:\s*(\d+)", text).group(1)) / 1000 for text in texts), default=0)
+        return max((int(re.search(r"VmRSS:\s*(\d+)", text).group(1)) * 1.024e-3 for text in texts), default=0)
 
 
 def machine():

@@ -23,7 +23,7 @@ PATIENCE = 1800
 LIMIT = PATIENCE + 300
 MEMORY = "1024M"
 CASES = ROOT / "tests/kernel/accelerator.py"
-TOOLS = ["qemu-system-x86_64", "busybox", "cpio", "depmod", "xz", "make", "gcc-12", "dmsetup", "apt-get"]
+TOOLS = ["qemu-system-x86_64", "busybox", "cpio", "depmod", "xz", "make", "gcc-12", "dmsetup", "apt-get", "openssl"]
 
 
 def machine():
@@ -147,6 +147,11 @@ def run(suite):
     if reason:
         print(f"        not run: the accelerator's kernel module, {reason}", flush=True)
         return
+    with suite.case("signatures verified by this machine's kernel and by the library"):
+        done = subprocess.run([ROOT / ".venv/bin/python", ROOT / "tests/kernel/public_key.py"], capture_output=True, text=True)
+        missing_here = "the kernel has no public keys" in done.stderr
+        assert done.returncode == 0 or missing_here, done.stdout + done.stderr
+        print(f"        {done.stderr if missing_here else done.stdout.strip()}", flush=True)
     with suite.case("the module compiles without a warning"):
         built = module(kernel.kernel(), suite.folder / "module")
     programs = Path(CORDON).resolve().parent

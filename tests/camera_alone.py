@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tests.harness import CORDON, Camera, Process, Site, equal, jpeg, run as run_command, wait_for
+from tests.harness import CORDON, Camera, Process, Site, contains, equal, jpeg, run as run_command, wait_for
 from tests.runner import Suite, finish, run_suite
 
 # KiB that the agent may have in memory while it uploads.
@@ -44,10 +44,24 @@ def agent(suite, site, name, program, emulated):
         assert emulated or memory <= RESIDENT, shown
 
 
+def unwatched(suite, site, name, program):
+    with suite.case(f"{name}: where the kernel watches no more folders for its user it looks every second, and says so"):
+        # In a namespace of its own for users, in which the limit can be set.
+        limited = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\""
+        Alone.program = ["unshare", "--user", "--map-root-user", "--", "sh", "-c", limited, "sh", *program]
+        camera = Alone(site, name)
+        camera.start()
+        camera.drop("unwatched", jpeg(b"unwatched", 100_000))
+        wait_for(lambda: camera.receipts() and not camera.waiting(), lambda: camera.log.read_text()[-2000:], 60)
+        contains(camera.log.read_text(), "fs.inotify.max_user_instances")
+        camera.stop()
+
+
 def run(suite, program=None, emulator=""):
     site = Site(suite).start()
     program = Path(program or Path(CORDON).with_name("cordon-camera")).resolve()
     agent(suite, site, "camera-50", [*shlex.split(emulator), program], bool(emulator))
+    unwatched(suite, site, "camera-51", [*shlex.split(emulator), program])
     with suite.case("its help names itself"):
         done = run_command(*shlex.split(emulator), program, "run", "--help")
         assert "cordon-camera run --config" in done.stdout, done.stdout

@@ -30,7 +30,7 @@ SCHEMA = ROOT / "crates/lab/schema.json"
 SCREENSHOTS = ROOT / "target" / "screenshots"
 # Without network and with: short ones.
 MEASURED = ["ced", "latency"]
-ALL = ["ced", "ced-hardware", "ibc", "block-size", "offload", "latency", "https", "handshakes", "vpn-ciphers", "ipsec-modes", "transfer", "cctv"]
+ALL = ["ced", "ced-hardware", "ibc", "block-size", "offload", "latency", "https", "handshakes", "vpn-ciphers", "ipsec-modes", "transfer", "cctv", "scale"]
 FEW = 5
 # Interrupts come within this many seconds: into the start, the first tunnels and the last.
 LONGEST = 8.0

@@ -22,6 +22,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+import clients
+import public_key
+
 MODULE, EXERCISE = sys.argv[1:3]
 SHARE = Path("/run/share")
 # Where the arguments of the emulator put the two.
@@ -335,6 +338,21 @@ def software(name):
     return max(others, key=lambda entry: int(entry["priority"]))["driver"]
 
 
+def moved_by(client):
+    """A program as it is that moves a file through the device."""
+    before, device_before = counts(), device_counts("crypto")
+    least = client(2 * SECONDS)
+    requests = one_interrupt_a_request(before, device_before)
+    assert requests >= least and counts()["fallbacks"] == before["fallbacks"], (requests, least, counts())
+    return f"{clients.SIZE} bytes, {requests} requests and interrupts"
+
+
+def public_keys():
+    results = public_key.measure()
+    assert results, "the kernel has no public keys"
+    return f"in this emulator: {public_key.said(results)}"
+
+
 def user_space():
     """The driver in user space: by interrupt, by polling, adaptive."""
     name = Path("/sys/class/uio/uio0/name").read_text().strip()
@@ -467,6 +485,8 @@ def cases():
     for name, how in ESP.items():
         yield f"ESP of the kernel, {name}", lambda how=how: esp(*how)
     yield "dm-crypt, read again by software", disk
+    yield "OpenSSL by AF_ALG", lambda: moved_by(clients.engine)
+    yield "signatures verified by the kernel and by the library", public_keys
     yield "/dev/uio0 and software agree", user_space
     yield "/dev/uio0 has one user at a time", used_once
     yield "lost interrupts", lost_interrupts

@@ -18,6 +18,7 @@
 #define CORDON_ACCEL_AAD_MAX 65279u /* Most bytes of associated data */
 #define CORDON_ACCEL_KEY_MAX 1800u /* Most bytes of a key */
 #define CORDON_ACCEL_KEY_SLOTS 16u /* Key slots */
+#define CORDON_ACCEL_SHOT_MAX 1024u /* Most bytes of a single shot's vector and source, and of its result */
 
 /* Registers: offsets in bytes, and their bits. */
 #define CORDON_ACCEL_ID 0x000u /* ro */
@@ -27,6 +28,7 @@
 #define CORDON_ACCEL_CAPABILITIES_IBC 0x2u
 #define CORDON_ACCEL_CAPABILITIES_HMAC 0x4u
 #define CORDON_ACCEL_CAPABILITIES_MODULAR 0x8u
+#define CORDON_ACCEL_CAPABILITIES_SINGLE_SHOT 0x10u
 #define CORDON_ACCEL_CONTROL 0x00cu /* rw */
 #define CORDON_ACCEL_CONTROL_ENABLE 0x1u
 #define CORDON_ACCEL_CONTROL_RESET 0x2u
@@ -47,6 +49,24 @@
 #define CORDON_ACCEL_PRODUCER 0x02cu /* rw */
 #define CORDON_ACCEL_CONSUMER 0x030u /* ro */
 #define CORDON_ACCEL_DMA_FAULTS 0x034u /* ro */
+#define CORDON_ACCEL_SHOT_COMMAND 0x040u /* wo */
+#define CORDON_ACCEL_SHOT_COMMAND_OPERATION 0xffu
+#define CORDON_ACCEL_SHOT_COMMAND_ALGORITHM 0xff00u
+#define CORDON_ACCEL_SHOT_COMMAND_MODE 0xff0000u
+#define CORDON_ACCEL_SHOT_COMMAND_SLOT 0xff000000u
+#define CORDON_ACCEL_SHOT_LENGTHS 0x044u /* wo */
+#define CORDON_ACCEL_SHOT_LENGTHS_SOURCE 0xffffu
+#define CORDON_ACCEL_SHOT_LENGTHS_AAD 0xffff0000u
+#define CORDON_ACCEL_SHOT_SIZES 0x048u /* wo */
+#define CORDON_ACCEL_SHOT_SIZES_IV 0xffu
+#define CORDON_ACCEL_SHOT_SIZES_TAG 0xff00u
+#define CORDON_ACCEL_SHOT_START 0x04cu /* wo */
+#define CORDON_ACCEL_SHOT_STATUS 0x050u /* ro */
+#define CORDON_ACCEL_SHOT_STATUS_OUTCOME 0xffffu
+#define CORDON_ACCEL_SHOT_STATUS_NUMBER 0xffff0000u
+#define CORDON_ACCEL_SHOT_PRODUCED 0x054u /* ro */
+#define CORDON_ACCEL_SHOT_CYCLES 0x058u /* ro */
+#define CORDON_ACCEL_SHOT_DATA 0x400u /* rw */
 
 /* The register window: places in a page of shared memory. */
 #define CORDON_ACCEL_WINDOW_MIRROR 0x000u

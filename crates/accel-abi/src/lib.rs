@@ -65,3 +65,6 @@ pub const KEY_MAX: usize = 512 + 8 + 5 * 256;
 
 /// Key slots of a device.
 pub const KEY_SLOTS: u8 = 16;
+
+/// Most bytes of a single shot's vector and source together, and of its result.
+pub const SHOT_MAX: u32 = 1024;

@@ -4,7 +4,7 @@ use alloc::string::String;
 use core::fmt::Write;
 
 use crate::descriptor::{self, Algorithm, FIELDS, Mode, Operation};
-use crate::register::REGISTERS;
+use crate::register::{Field, REGISTERS};
 use crate::{Segment, Status, window};
 
 /// Bounds with the names they have in the header.
@@ -36,6 +36,11 @@ const BOUNDS: &[(&str, u64, &str)] = &[
     ),
     ("KEY_MAX", crate::KEY_MAX as u64, "Most bytes of a key"),
     ("KEY_SLOTS", crate::KEY_SLOTS as u64, "Key slots"),
+    (
+        "SHOT_MAX",
+        crate::SHOT_MAX as u64,
+        "Most bytes of a single shot's vector and source, and of its result",
+    ),
 ];
 
 /// Lines of a text that is written into memory, which cannot fail.
@@ -47,6 +52,17 @@ impl Page {
         debug_assert!(written.is_ok(), "a String takes everything");
         self.0.push('\n');
     }
+}
+
+/// Numbers of a field's bits: one, or the highest and the lowest.
+fn bits(field: &Field) -> String {
+    let mut bits = Page(String::new());
+    match field.width {
+        1 => bits.line(format_args!("{}", field.shift)),
+        width => bits.line(format_args!("{}:{}", field.shift + width - 1, field.shift)),
+    }
+    bits.0.truncate(bits.0.trim_end().len());
+    bits.0
 }
 
 /// The header for drivers in C.
@@ -178,6 +194,11 @@ pub fn manual() -> String {
          of eight bytes. A completion counts only if `echo` is the sequence number. The device computes tags and never compares them.\n"
     ));
     p.line(format_args!(
+        "A single shot needs no ring and no registered memory: the driver writes vector and source to SHOT_DATA, what is asked for to \
+         SHOT_COMMAND, SHOT_LENGTHS and SHOT_SIZES, a number to SHOT_START, reads SHOT_STATUS until the number is there, and then the \
+         result from SHOT_DATA. Writing SHOT_COMMAND once more clears it.\n"
+    ));
+    p.line(format_args!(
         "All numbers are little endian. Unlisted numbers and bits are reserved.\n"
     ));
     p.line(format_args!(
@@ -198,7 +219,9 @@ pub fn manual() -> String {
         for field in entry.fields {
             p.line(format_args!(
                 "| | {name}.{} | | {} | {} |",
-                field.name, field.shift, field.text
+                field.name,
+                bits(field),
+                field.text
             ));
         }
     }

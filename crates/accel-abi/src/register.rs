@@ -94,7 +94,43 @@ impl Register {
     pub const CONSUMER: Self = Self(0x30);
     /// DMA accesses refused since the reset.
     pub const DMA_FAULTS: Self = Self(0x34);
+    /// Work of a single shot: see [`shot`].
+    pub const SHOT_COMMAND: Self = Self(0x40);
+    /// Lengths of a single shot's source and of its associated data.
+    pub const SHOT_LENGTHS: Self = Self(0x44);
+    /// Lengths of a single shot's vector and tag.
+    pub const SHOT_SIZES: Self = Self(0x48);
+    /// Starts a single shot, with its number.
+    pub const SHOT_START: Self = Self(0x4c);
+    /// Outcome and number of the last single shot.
+    pub const SHOT_STATUS: Self = Self(0x50);
+    /// Bytes of the last single shot's result.
+    pub const SHOT_PRODUCED: Self = Self(0x54);
+    /// Cycles of the cores for the last single shot.
+    pub const SHOT_CYCLES: Self = Self(0x58);
+    /// First of the words of a single shot's source and result.
+    pub const SHOT_DATA: Self = Self(0x400);
+
+    /// The word of a single shot's data with this number; none beyond [`crate::SHOT_MAX`] bytes.
+    pub const fn shot_data(index: u32) -> Option<Self> {
+        if index < crate::SHOT_MAX / 4 {
+            Some(Self(Self::SHOT_DATA.0 + 4 * index))
+        } else {
+            None
+        }
+    }
+
+    /// The number of this word of a single shot's data; none for another register.
+    pub const fn shot_index(self) -> Option<u32> {
+        let aligned = self.0.is_multiple_of(4);
+        match self.0.checked_sub(Self::SHOT_DATA.0) {
+            Some(offset) if aligned && offset < crate::SHOT_MAX => Some(offset / 4),
+            _ => None,
+        }
+    }
 }
+
+const _: () = assert!(Register::SHOT_DATA.0 + crate::SHOT_MAX <= crate::window::POSTED);
 
 /// Bits of the register [`Register::CAPABILITIES`].
 pub mod capabilities {
@@ -106,6 +142,39 @@ pub mod capabilities {
     pub const HMAC: u32 = 1 << 2;
     /// The device has a core for modular arithmetic.
     pub const MODULAR: u32 = 1 << 3;
+    /// The device takes requests in its registers.
+    pub const SINGLE_SHOT: u32 = 1 << 4;
+}
+
+/// A single shot: a request in registers, without descriptor, lists and access to memory.
+///
+/// The fields have the meanings of a descriptor's. The source is the vector, then associated data, then data or key.
+pub mod shot {
+    /// [`super::Register::SHOT_COMMAND`].
+    pub const fn command(operation: u8, algorithm: u8, mode: u8, slot: u8) -> u32 {
+        u32::from_le_bytes([operation, algorithm, mode, slot])
+    }
+
+    /// [`super::Register::SHOT_LENGTHS`].
+    pub const fn lengths(source: u16, aad: u16) -> u32 {
+        (aad as u32) << 16 | source as u32
+    }
+
+    /// [`super::Register::SHOT_SIZES`].
+    pub const fn sizes(iv: u8, tag: u8) -> u32 {
+        u32::from_le_bytes([iv, tag, 0, 0])
+    }
+
+    /// [`super::Register::SHOT_STATUS`].
+    pub const fn status(outcome: u16, number: u16) -> u32 {
+        (number as u32) << 16 | outcome as u32
+    }
+
+    /// Lower and upper half of a word: outcome and number, or source and associated data.
+    pub const fn halves(word: u32) -> (u16, u16) {
+        let [a, b, c, d] = word.to_le_bytes();
+        (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
+    }
 }
 
 /// Bits of the register [`Register::CONTROL`].
@@ -145,7 +214,25 @@ const fn bit(name: &'static str, mask: u32, text: &'static str) -> Field {
     }
 }
 
-/// All registers with their fields, ascending.
+const fn byte(name: &'static str, shift: u32, text: &'static str) -> Field {
+    Field {
+        name,
+        shift,
+        width: 8,
+        text,
+    }
+}
+
+const fn half(name: &'static str, shift: u32, text: &'static str) -> Field {
+    Field {
+        name,
+        shift,
+        width: 16,
+        text,
+    }
+}
+
+/// All registers with their fields, ascending; of a single shot's data the first word.
 pub const REGISTERS: &[Entry] = &[
     Entry {
         register: Register::ID,
@@ -178,6 +265,11 @@ pub const REGISTERS: &[Entry] = &[
                 "MODULAR",
                 capabilities::MODULAR,
                 "Modular exponentiation, and RSA's private operation.",
+            ),
+            bit(
+                "SINGLE_SHOT",
+                capabilities::SINGLE_SHOT,
+                "Requests in the registers SHOT_*.",
             ),
         ],
     },
@@ -291,6 +383,76 @@ pub const REGISTERS: &[Entry] = &[
         name: "DMA_FAULTS",
         access: Access::ReadOnly,
         text: "DMA accesses refused since the reset.",
+        fields: &[],
+    },
+    Entry {
+        register: Register::SHOT_COMMAND,
+        name: "SHOT_COMMAND",
+        access: Access::WriteOnly,
+        text: "A request without descriptor. Writing clears the last result.",
+        fields: &[
+            byte("OPERATION", 0, "As in a descriptor."),
+            byte("ALGORITHM", 8, "As in a descriptor."),
+            byte("MODE", 16, "As in a descriptor."),
+            byte("SLOT", 24, "As in a descriptor."),
+        ],
+    },
+    Entry {
+        register: Register::SHOT_LENGTHS,
+        name: "SHOT_LENGTHS",
+        access: Access::WriteOnly,
+        text: "Bytes of the source.",
+        fields: &[
+            half("SOURCE", 0, "Associated data and data, or the key."),
+            half("AAD", 16, "Associated data."),
+        ],
+    },
+    Entry {
+        register: Register::SHOT_SIZES,
+        name: "SHOT_SIZES",
+        access: Access::WriteOnly,
+        text: "Bytes of vector and tag.",
+        fields: &[
+            byte("IV", 0, "The vector, before the source in SHOT_DATA."),
+            byte("TAG", 8, "The tag."),
+        ],
+    },
+    Entry {
+        register: Register::SHOT_START,
+        name: "SHOT_START",
+        access: Access::WriteOnly,
+        text: "Starts the request; bits 15:0 are its number, another than the last one's and not zero. Nothing happens while a single shot is under way. Descriptors are processed in between.",
+        fields: &[],
+    },
+    Entry {
+        register: Register::SHOT_STATUS,
+        name: "SHOT_STATUS",
+        access: Access::ReadOnly,
+        text: "The last single shot that has ended, written after its result; zero before the first one. There is no interrupt.",
+        fields: &[
+            half("OUTCOME", 0, "As in a descriptor."),
+            half("NUMBER", 16, "Its number."),
+        ],
+    },
+    Entry {
+        register: Register::SHOT_PRODUCED,
+        name: "SHOT_PRODUCED",
+        access: Access::ReadOnly,
+        text: "Bytes of its result.",
+        fields: &[],
+    },
+    Entry {
+        register: Register::SHOT_CYCLES,
+        name: "SHOT_CYCLES",
+        access: Access::ReadOnly,
+        text: "Cycles of its cores, 2^32 - 1 for more.",
+        fields: &[],
+    },
+    Entry {
+        register: Register::SHOT_DATA,
+        name: "SHOT_DATA",
+        access: Access::ReadWrite,
+        text: "The first of 256 words. Written: vector and source, which the device overwrites once it has read them. Read: the last result.",
         fields: &[],
     },
 ];

@@ -12,12 +12,15 @@
 
 mod dma;
 mod ring;
+mod shot;
 
 pub use crate::dma::{Dma, DmaFault, Memory, Region};
 
-use accel_abi::register::{control, interrupt, state};
+use accel_abi::register::{capabilities, control, interrupt, state};
 use accel_abi::{ID, RING_MAX, RING_MIN, Register, VERSION, descriptor};
 use accel_model::Engine;
+
+use crate::shot::Shot;
 
 /// The device: what a driver reaches by registers, and by interrupts.
 pub struct Device {
@@ -33,6 +36,7 @@ pub struct Device {
     producer: u32,
     consumer: u32,
     dma_faults: u32,
+    shot: Shot,
 }
 
 impl Device {
@@ -50,6 +54,7 @@ impl Device {
             producer: 0,
             consumer: 0,
             dma_faults: 0,
+            shot: Shot::new(),
         }
     }
 
@@ -59,11 +64,14 @@ impl Device {
         match register {
             Register::ID => ID,
             Register::VERSION => VERSION,
-            Register::CAPABILITIES => self.engine.capabilities(),
+            Register::CAPABILITIES => self.engine.capabilities() | capabilities::SINGLE_SHOT,
             Register::CONTROL => bit(self.enabled, control::ENABLE),
             Register::STATE => {
                 bit(self.enabled, state::ENABLED)
-                    | bit(self.enabled && self.producer != self.consumer, state::BUSY)
+                    | bit(
+                        self.shot.is_started() || self.enabled && self.producer != self.consumer,
+                        state::BUSY,
+                    )
                     | bit(self.halted, state::HALTED)
             }
             Register::INTERRUPT_ENABLE => self.interrupt_enable,
@@ -74,7 +82,7 @@ impl Device {
             Register::PRODUCER => self.producer,
             Register::CONSUMER => self.consumer,
             Register::DMA_FAULTS => self.dma_faults,
-            _ => 0,
+            other => self.shot.read(other),
         }
     }
 
@@ -88,6 +96,7 @@ impl Device {
                 self.message |= newly & self.interrupt_enable != 0;
             }
             Register::INTERRUPT_STATUS => self.interrupt_status &= !value,
+            _ if self.shot.write(register, value) => {}
             Register::PRODUCER if self.enabled => self.producer = value,
             _ if self.enabled => {}
             Register::RING_LOW => self.ring = self.ring >> 32 << 32 | u64::from(value),
@@ -111,10 +120,12 @@ impl Device {
             self.producer = 0;
             self.consumer = 0;
             self.dma_faults = 0;
+            self.shot.reset();
             return;
         }
         if value & control::ZEROISE != 0 {
             let _ = self.engine.zeroise();
+            self.shot.reset();
         }
         let enable = value & control::ENABLE != 0;
         if enable && !self.enabled {
@@ -156,12 +167,19 @@ impl Device {
         self.cause(interrupt::HALT);
     }
 
+    /// Changes of the words behind [`Register::SHOT_DATA`] so far, modulo 2^32: for whoever shows them elsewhere.
+    pub fn shot_changes(&self) -> u32 {
+        self.shot.changes()
+    }
+
     /// Processes the next request, if there is one; false if there was nothing to do.
     ///
-    /// One call reads and writes at most one descriptor, two segment lists and their pieces.
+    /// One call reads and writes at most one descriptor, two segment lists and their pieces. A single shot comes
+    /// before the ring's requests, one of which follows it.
     pub fn step(&mut self, dma: &mut dyn Dma) -> bool {
+        let shot = self.shot.step(&mut self.engine);
         if !self.enabled || self.producer == self.consumer {
-            return false;
+            return shot;
         }
         if self.producer.wrapping_sub(self.consumer) > self.ring_size {
             self.halt();

@@ -58,32 +58,69 @@ fn sequence_of(bytes: &[u8; descriptor::SIZE]) -> u32 {
 
 /// Does what the descriptor asks for; the number of bytes written.
 fn execute(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Result<u32, Status> {
+    let length = request.source_length as usize;
     match request.operation {
-        Operation::ENCRYPT
-        | Operation::DECRYPT
-        | Operation::AUTHENTICATE
-        | Operation::EXPONENTIATE => transform(engine, dma, request),
+        Operation::LOAD_KEY if nothing_but_source(request) && (1..=KEY_MAX).contains(&length) => {
+            let key = gather(dma, request.source, length)?;
+            perform(engine, request, &key)?;
+            Ok(0)
+        }
+        Operation::LOAD_KEY => Err(Status::BAD_LENGTH),
+        Operation::ZEROISE_KEY => {
+            perform(engine, request, &[])?;
+            Ok(0)
+        }
+        _ => transform(engine, dma, request),
+    }
+}
+
+/// Does what a request asks for with its source, associated data first; the result.
+pub(crate) fn perform(
+    engine: &mut Engine,
+    request: &Descriptor,
+    source: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, Status> {
+    match request.operation {
         Operation::LOAD_KEY => {
-            let length = request.source_length as usize;
-            if nothing_but_source(request) && (1..=KEY_MAX).contains(&length) {
-                let key = gather(dma, request.source, length)?;
-                engine.load_key(request.slot, request.algorithm, &key)?;
-                Ok(0)
-            } else {
-                Err(Status::BAD_LENGTH)
+            if !nothing_but_source(request) || !(1..=KEY_MAX).contains(&source.len()) {
+                return Err(Status::BAD_LENGTH);
             }
+            engine.load_key(request.slot, request.algorithm, source)?;
+            Ok(Zeroizing::default())
         }
         Operation::ZEROISE_KEY => {
             let empty = request.source_length == 0 && request.algorithm == Algorithm(0);
-            if nothing_but_source(request) && empty {
-                engine.zeroise_key(request.slot)?;
-                Ok(0)
-            } else {
-                Err(Status::BAD_LENGTH)
+            if !nothing_but_source(request) || !empty {
+                return Err(Status::BAD_LENGTH);
             }
+            engine.zeroise_key(request.slot)?;
+            Ok(Zeroizing::default())
         }
-        _ => Err(Status::UNSUPPORTED),
+        _ => {
+            let (aad, data) = source
+                .split_at_checked(request.aad_length as usize)
+                .ok_or(Status::BAD_LENGTH)?;
+            compute(engine, request, aad, data)
+        }
     }
+}
+
+/// Bytes of a request's result; an error if a length is zero, too large, or does not fit the others.
+pub(crate) fn result_length(request: &Descriptor) -> Result<u32, Status> {
+    let bounded = |length: u32| (1..=TRANSFER_MAX).contains(&length);
+    let data = request.source_length.checked_sub(request.aad_length);
+    let tag = u32::from(request.tag_length);
+    let expected = match request.operation {
+        Operation::ENCRYPT | Operation::DECRYPT | Operation::EXPONENTIATE => {
+            data.and_then(|data| data.checked_add(tag))
+        }
+        Operation::AUTHENTICATE => data.map(|_| tag),
+        _ => return Err(Status::UNSUPPORTED),
+    };
+    let expected = expected.filter(|expected| bounded(*expected));
+    expected
+        .filter(|_| bounded(request.source_length))
+        .ok_or(Status::BAD_LENGTH)
 }
 
 fn nothing_but_source(request: &Descriptor) -> bool {
@@ -96,17 +133,7 @@ fn nothing_but_source(request: &Descriptor) -> bool {
 
 /// A result from a source: lists, work, and the writes of the result.
 fn transform(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Result<u32, Status> {
-    let bounded = |length: u32| (1..=TRANSFER_MAX).contains(&length);
-    if !bounded(request.source_length) || !bounded(request.destination_length) {
-        return Err(Status::BAD_LENGTH);
-    }
-    let data = request.source_length.checked_sub(request.aad_length);
-    let tag = u32::from(request.tag_length);
-    let expected = match request.operation {
-        Operation::AUTHENTICATE => data.map(|_| tag),
-        _ => data.map(|data| data + tag),
-    };
-    if expected != Some(request.destination_length) {
+    if result_length(request)? != request.destination_length {
         return Err(Status::BAD_LENGTH);
     }
     // Both lists are looked at before the first byte moves.
@@ -117,10 +144,7 @@ fn transform(engine: &mut Engine, dma: &mut dyn Dma, request: &Descriptor) -> Re
         true,
     )?;
     let source = gather(dma, request.source, request.source_length as usize)?;
-    let (aad, data) = source
-        .split_at_checked(request.aad_length as usize)
-        .ok_or(Status::BAD_LENGTH)?;
-    let output = compute(engine, request, aad, data)?;
+    let output = perform(engine, request, &source)?;
     let mut rest = output.as_slice();
     for piece in &to {
         let (now, later) = rest

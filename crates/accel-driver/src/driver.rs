@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use accel_abi::descriptor;
 use accel_abi::register::{control, interrupt, state};
-use accel_abi::{ID, Operation, Register, Segment, Status, TAG_MAX, VERSION};
-use subtle::ConstantTimeEq;
+use accel_abi::{Register, Segment, TAG_MAX};
 use zeroize::Zeroizing;
 
 use crate::completion::{Choice, Completion};
 use crate::layout::Layout;
 use crate::request::{Completed, Failure, Output, Request, RequestError, SubmitError, Ticket};
-use crate::work::Work;
-use crate::{Timestamp, Transport};
-
-/// A register of a device that is no longer there.
-const ABSENT: u32 = u32::MAX;
+use crate::work::{Expected, Work};
+use crate::{ABSENT, Timestamp, Transport, identify};
 
 /// Settings of a driver.
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +63,7 @@ struct Pending {
     /// It was the only one when it was submitted.
     alone: bool,
     source_length: usize,
-    destination_length: u32,
-    /// The tag to compare; empty for requests without one.
-    tag: Vec<u8>,
-    operation: Operation,
+    expected: Expected,
 }
 
 /// The driver of one device.
@@ -121,21 +114,7 @@ impl<T: Transport> Driver<T> {
     }
 
     fn start(&mut self) -> Result<(), Failure> {
-        for (register, name, expected) in [
-            (Register::ID, "ID", ID),
-            (Register::VERSION, "VERSION", VERSION),
-        ] {
-            match self.transport.read_register(register) {
-                value if value == expected => {}
-                ABSENT => return Err(Failure::NoDevice),
-                value => {
-                    return Err(Failure::Identity {
-                        register: name,
-                        value,
-                    });
-                }
-            }
-        }
+        identify(&mut self.transport)?;
         self.transport
             .write_register(Register::CONTROL, control::RESET);
         // Nothing of an earlier user stays, neither in the ring nor where results will be.
@@ -212,8 +191,9 @@ impl<T: Transport> Driver<T> {
         }
         let sequence = low(self.posted).wrapping_add(self.config.first_sequence);
         let index = low(self.posted) & (self.config.ring_size - 1);
-        let work = Work::new(request, &self.layout, self.base, sequence, index)
-            .ok_or(SubmitError::Length)?;
+        let work = Work::new(request, self.layout.buffer)
+            .ok_or(SubmitError::Length)?
+            .at(&self.layout, self.base, sequence, index);
         if let Err(failure) = self.post(&work, index) {
             self.fail(failure);
             return Err(SubmitError::Failed(failure));
@@ -225,9 +205,7 @@ impl<T: Transport> Driver<T> {
             submitted: now,
             alone: self.pending.is_empty(),
             source_length: work.descriptor.source_length as usize,
-            destination_length: work.descriptor.destination_length,
-            tag: work.tag.to_vec(),
-            operation: work.descriptor.operation,
+            expected: work.expected(),
         });
         self.posted += 1;
         self.transport
@@ -418,48 +396,19 @@ impl<T: Transport> Driver<T> {
                 found: completion.echo,
             });
         }
-        let (expected, source) = (first.destination_length, first.source_length);
-        let tag = first.tag.clone();
-        let error = match status {
-            Status::OK if completion.produced != expected => {
-                let found = completion.produced;
-                return Err(Failure::Produced { expected, found });
-            }
-            Status::OK => None,
-            Status::UNSUPPORTED | Status::BAD_LENGTH | Status::NO_KEY => {
-                Some(RequestError::Refused(status))
-            }
-            // Only numbers and keys made of them can be out of range.
-            Status::BAD_OPERAND
-                if matches!(
-                    first.operation,
-                    Operation::EXPONENTIATE | Operation::LOAD_KEY
-                ) =>
-            {
-                Some(RequestError::Refused(status))
-            }
-            Status::CORE_ALARM => Some(RequestError::CoreAlarm),
-            other => return Err(Failure::Outcome(other)),
-        };
+        let refusal = first.expected.refusal(status, completion.produced)?;
+        let (expected, source) = (first.expected.length, first.source_length);
         // Taken out of shared memory before anything is compared: the device cannot change it later.
         let mut output = Zeroizing::new(vec![0; expected as usize]);
         self.read(self.layout.destination(index), &mut output)?;
         self.wipe(index, source, output.len())?;
-        if let Some(error) = error {
-            return Ok(Some(Err(error)));
-        }
-        if !tag.is_empty() {
-            let data = output.len().saturating_sub(tag.len());
-            let computed = output.get(data..).unwrap_or(&[]);
-            if !bool::from(computed.ct_eq(&tag)) {
-                return Ok(Some(Err(RequestError::Authentication)));
-            }
-            output.truncate(data);
-        }
-        Ok(Some(Ok(Output {
-            bytes: output,
-            cycles: completion.cycles,
-        })))
+        let Some(first) = self.pending.front() else {
+            return Ok(None);
+        };
+        Ok(Some(match refusal {
+            Some(error) => Err(error),
+            None => first.expected.output(output, completion.cycles),
+        }))
     }
 
     /// Overwrites keys and data of a request.

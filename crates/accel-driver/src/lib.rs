@@ -14,6 +14,8 @@
 //! never does makes the driver reset it and fail for good ([`Failure`]): its memory is not used
 //! again, because nobody knows what a broken device still writes.
 //!
+//! [`SingleShot`] is the driver of the same device without descriptors: one small request at a time, in registers.
+//!
 //! It cannot notice a device that gives a right tag and wrong plaintext, and wrong bytes in a
 //! mode without a tag, or a wrong number. Error detection in the core, or a second engine, is for that.
 
@@ -21,6 +23,7 @@ mod completion;
 mod driver;
 mod layout;
 mod request;
+mod shot;
 mod time;
 mod work;
 
@@ -29,9 +32,13 @@ pub use crate::driver::{Config, Driver, Statistics};
 pub use crate::request::{
     Completed, Failure, Message, Output, Request, RequestError, SubmitError, Ticket,
 };
+pub use crate::shot::{ShotConfig, SingleShot};
 pub use crate::time::Timestamp;
 
-use accel_abi::Register;
+use accel_abi::{ID, Register, VERSION};
+
+/// A register of a device that is no longer there.
+const ABSENT: u32 = u32::MAX;
 
 /// Registers of a device, and memory that is registered with it.
 ///
@@ -52,4 +59,24 @@ pub trait Transport {
 
     /// Writes memory at `offset`; false if that is not inside.
     fn write_memory(&mut self, offset: usize, bytes: &[u8]) -> bool;
+}
+
+/// Says whether this is the device, in the version that is known here.
+fn identify(transport: &mut impl Transport) -> Result<(), Failure> {
+    for (register, name, expected) in [
+        (Register::ID, "ID", ID),
+        (Register::VERSION, "VERSION", VERSION),
+    ] {
+        match transport.read_register(register) {
+            value if value == expected => {}
+            ABSENT => return Err(Failure::NoDevice),
+            value => {
+                return Err(Failure::Identity {
+                    register: name,
+                    value,
+                });
+            }
+        }
+    }
+    Ok(())
 }

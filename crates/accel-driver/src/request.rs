@@ -165,6 +165,9 @@ pub enum Failure {
         /// The word that it reads.
         value: u32,
     },
+    /// The device takes no requests without descriptors.
+    #[error("the device takes no single shots")]
+    NoSingleShot,
     /// The device did not enable its ring, or halted.
     #[error("the device has halted")]
     Halted,

@@ -1,10 +1,12 @@
 //! Requests as descriptors.
 
 use accel_abi::descriptor::Iv;
-use accel_abi::{Algorithm, Descriptor, Mode, Operation, TAG_MAX};
+use accel_abi::{Algorithm, Descriptor, Mode, Operation, Status, TAG_MAX};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
 
 use crate::layout::Layout;
-use crate::request::{Message, Request};
+use crate::request::{Failure, Message, Output, Request, RequestError};
 
 /// A request ready to be posted.
 pub(crate) struct Work<'a> {
@@ -38,14 +40,9 @@ fn plain(slot: u8, algorithm: Algorithm, data: &[u8]) -> Message<'_> {
 }
 
 impl<'a> Work<'a> {
-    /// The descriptor of a request; none if something in it is too long or missing.
-    pub(crate) fn new(
-        request: &Request<'a>,
-        layout: &Layout,
-        base: u64,
-        sequence: u32,
-        index: u32,
-    ) -> Option<Self> {
+    /// The descriptor of a request, without addresses and number; none if something in it is missing, or longer than the
+    /// `buffer` for the source.
+    pub(crate) fn new(request: &Request<'a>, buffer: usize) -> Option<Self> {
         let (operation, message) = operation_and_message(request);
         let (tag, tag_bytes) = match *request {
             Request::Decrypt { tag, .. } | Request::VerifyTag { tag, .. } => (tag, tag.len()),
@@ -68,18 +65,17 @@ impl<'a> Work<'a> {
         };
         let keys = matches!(operation, Operation::LOAD_KEY | Operation::ZEROISE_KEY);
         let complete = (source > 0 || !source_needed) && (destination > 0 || keys);
-        if source > layout.buffer || tag_bytes > TAG_MAX || !complete {
+        if source > buffer || tag_bytes > TAG_MAX || !complete {
             return None;
         }
-        let address = |offset: usize, used: bool| if used { base + offset as u64 } else { 0 };
         let descriptor = Descriptor {
             operation,
             algorithm: message.algorithm,
             mode: message.mode,
             slot: message.slot,
-            sequence,
-            source: address(layout.source_list(index), source > 0),
-            destination: address(layout.destination_list(index), destination > 0),
+            sequence: 0,
+            source: 0,
+            destination: 0,
             source_length: u32::try_from(source).ok()?,
             aad_length: u32::try_from(aad).ok()?,
             destination_length: u32::try_from(destination).ok()?,
@@ -91,6 +87,88 @@ impl<'a> Work<'a> {
             source: [message.aad, exponent, message.data],
             tag,
         })
+    }
+
+    /// Puts the request at a place of the ring.
+    pub(crate) fn at(mut self, layout: &Layout, base: u64, sequence: u32, index: u32) -> Self {
+        let address = |offset: usize, length: u32| match length {
+            0 => 0,
+            _ => base + offset as u64,
+        };
+        let request = &mut self.descriptor;
+        request.sequence = sequence;
+        request.source = address(layout.source_list(index), request.source_length);
+        let destination = layout.destination_list(index);
+        request.destination = address(destination, request.destination_length);
+        self
+    }
+
+    /// What its completion has to be.
+    pub(crate) fn expected(&self) -> Expected {
+        Expected {
+            length: self.descriptor.destination_length,
+            tag: self.tag.to_vec(),
+            operation: self.descriptor.operation,
+        }
+    }
+}
+
+/// What a completion has to be.
+pub(crate) struct Expected {
+    /// Bytes of the result.
+    pub(crate) length: u32,
+    /// The tag to compare; empty for requests without one.
+    tag: Vec<u8>,
+    operation: Operation,
+}
+
+impl Expected {
+    /// Holds an outcome against the request: none if there is a result, or the reason for which there is none.
+    ///
+    /// An error is what a working device does not do.
+    pub(crate) fn refusal(
+        &self,
+        status: Status,
+        produced: u32,
+    ) -> Result<Option<RequestError>, Failure> {
+        match status {
+            Status::OK if produced != self.length => Err(Failure::Produced {
+                expected: self.length,
+                found: produced,
+            }),
+            Status::OK => Ok(None),
+            Status::UNSUPPORTED | Status::BAD_LENGTH | Status::NO_KEY => {
+                Ok(Some(RequestError::Refused(status)))
+            }
+            // Only numbers and keys made of them can be out of range.
+            Status::BAD_OPERAND
+                if matches!(
+                    self.operation,
+                    Operation::EXPONENTIATE | Operation::LOAD_KEY
+                ) =>
+            {
+                Ok(Some(RequestError::Refused(status)))
+            }
+            Status::CORE_ALARM => Ok(Some(RequestError::CoreAlarm)),
+            other => Err(Failure::Outcome(other)),
+        }
+    }
+
+    /// Compares the tag, where there is one, in bytes that the device cannot reach any more.
+    pub(crate) fn output(
+        &self,
+        mut bytes: Zeroizing<Vec<u8>>,
+        cycles: u64,
+    ) -> Result<Output, RequestError> {
+        if !self.tag.is_empty() {
+            let data = bytes.len().saturating_sub(self.tag.len());
+            let computed = bytes.get(data..).unwrap_or(&[]);
+            if !bool::from(computed.ct_eq(&self.tag)) {
+                return Err(RequestError::Authentication);
+            }
+            bytes.truncate(data);
+        }
+        Ok(Output { bytes, cycles })
     }
 }
 

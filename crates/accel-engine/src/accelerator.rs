@@ -4,10 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use accel_abi::register::capabilities;
-use accel_abi::{AAD_MAX, Algorithm, KEY_SLOTS, Mode, Register};
+use accel_abi::{AAD_MAX, Algorithm, KEY_SLOTS, Mode, Register, SHOT_MAX};
 use accel_driver::{
-    Completed, Config, Driver, Message, Output, Request, RequestError, Statistics, SubmitError,
-    Timestamp, Transport,
+    Completed, Config, Driver, Message, Output, Request, RequestError, ShotConfig, SingleShot,
+    Statistics, SubmitError, Timestamp, Transport,
 };
 use offload_policy::{Device, DeviceError, DeviceKey, Operation};
 use zeroize::Zeroizing;
@@ -17,6 +17,9 @@ const HMAC_KEY: usize = 64;
 
 /// Bytes of keys of RSA with 2048, 3072 and 4096 bits.
 const RSA_KEYS: [usize; 3] = [904, 1352, 1800];
+
+/// Most bytes of a message and its associated data in a single shot, beside vector and tag.
+const SHOT_LEN: usize = SHOT_MAX as usize - 64;
 
 /// A way to a device on which a thread can wait.
 pub trait Bus: Transport + Send {
@@ -44,8 +47,14 @@ struct Loaded {
     used: u64,
 }
 
+/// The driver: by the ring, or without it.
+enum Driving<B: Bus> {
+    Ring(Box<Driver<B>>),
+    SingleShot(Box<SingleShot<B>>),
+}
+
 struct State<B: Bus> {
-    driver: Driver<B>,
+    driver: Driving<B>,
     slots: [Option<Loaded>; KEY_SLOTS as usize],
     usage: Usage,
     requests: u64,
@@ -66,16 +75,36 @@ impl<B: Bus> Accelerator<B> {
     /// A device that does not answer is one whose first request fails.
     pub fn new(name: &'static str, mut bus: B, config: Config) -> Option<Self> {
         let started = Instant::now();
-        // Whoever supports nothing is never asked; all ones mean that no device answers.
-        let capabilities = match bus.read_register(Register::CAPABILITIES) {
-            u32::MAX => 0,
-            bits => bits,
-        };
+        let capabilities = capabilities(&mut bus);
         let driver = Driver::new(bus, config, Timestamp::default())?;
-        Some(Self {
+        let driver = Driving::Ring(Box::new(driver));
+        let max_len = config.buffer / 16 * 16;
+        Some(Self::with(name, capabilities, max_len, started, driver))
+    }
+
+    /// Starts the driver without descriptors, for messages of at most 960 bytes; keys of RSA with more than 2048 bits stay
+    /// with software.
+    ///
+    /// A device that does not answer, or has no single shots, is one whose first request fails.
+    pub fn single_shot(name: &'static str, mut bus: B, config: ShotConfig) -> Self {
+        let started = Instant::now();
+        let capabilities = capabilities(&mut bus);
+        let driver = SingleShot::new(bus, config);
+        let driver = Driving::SingleShot(Box::new(driver));
+        Self::with(name, capabilities, SHOT_LEN, started, driver)
+    }
+
+    fn with(
+        name: &'static str,
+        capabilities: u32,
+        max_len: usize,
+        started: Instant,
+        driver: Driving<B>,
+    ) -> Self {
+        Self {
             name,
             capabilities,
-            max_len: config.buffer / 16 * 16,
+            max_len,
             started,
             state: Mutex::new(State {
                 driver,
@@ -83,7 +112,7 @@ impl<B: Bus> Accelerator<B> {
                 usage: Usage::default(),
                 requests: 0,
             }),
-        })
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
@@ -98,12 +127,21 @@ impl<B: Bus> Accelerator<B> {
 
     /// The driver's counts, requests for keys included.
     pub fn statistics(&self) -> Statistics {
-        self.state().driver.statistics()
+        match &self.state().driver {
+            Driving::Ring(driver) => driver.statistics(),
+            Driving::SingleShot(driver) => Statistics {
+                completed: driver.completed(),
+                ..Statistics::default()
+            },
+        }
     }
 
     /// Lets a caller look at the bus between two requests.
     pub fn with_bus<R>(&self, look: impl FnOnce(&mut B) -> R) -> R {
-        look(self.state().driver.transport_mut())
+        look(match &mut self.state().driver {
+            Driving::Ring(driver) => driver.transport_mut(),
+            Driving::SingleShot(driver) => driver.transport_mut(),
+        })
     }
 
     fn now(&self) -> Timestamp {
@@ -112,30 +150,51 @@ impl<B: Bus> Accelerator<B> {
 
     /// Submits a request and waits for its end, which the driver's deadline bounds.
     fn complete(&self, state: &mut State<B>, request: &Request<'_>) -> Result<Output, DeviceError> {
-        let ticket = match state.driver.submit(request, self.now()) {
-            Ok(ticket) => ticket,
-            Err(SubmitError::Full) => return Err(DeviceError::Busy),
-            Err(error) => return Err(DeviceError::Failed(Box::new(error))),
-        };
+        match &mut state.driver {
+            Driving::Ring(driver) => self.by_ring(driver, request),
+            Driving::SingleShot(driver) => self.by_single_shot(driver, request),
+        }
+    }
+
+    fn by_ring(
+        &self,
+        driver: &mut Driver<B>,
+        request: &Request<'_>,
+    ) -> Result<Output, DeviceError> {
+        let ticket = driver.submit(request, self.now()).map_err(not_submitted)?;
         loop {
-            while let Some(Completed { ticket: of, result }) = state.driver.poll_completion() {
+            while let Some(Completed { ticket: of, result }) = driver.poll_completion() {
                 // One request at a time: any other is of a caller that panicked.
                 if of == ticket {
-                    return result.map_err(|error| match error {
-                        RequestError::Authentication => DeviceError::Tag,
-                        other => DeviceError::Failed(Box::new(other)),
-                    });
+                    return result.map_err(not_done);
                 }
             }
             let now = self.now();
-            let until = state.driver.poll_timeout().unwrap_or(now);
-            let interrupt = state.driver.transport_mut().wait(until.since(now));
+            let until = driver.poll_timeout().unwrap_or(now);
+            let interrupt = driver.transport_mut().wait(until.since(now));
             let now = self.now();
             if interrupt {
-                state.driver.handle_interrupt(now);
+                driver.handle_interrupt(now);
             } else {
-                state.driver.handle_timeout(now);
+                driver.handle_timeout(now);
             }
+        }
+    }
+
+    fn by_single_shot(
+        &self,
+        driver: &mut SingleShot<B>,
+        request: &Request<'_>,
+    ) -> Result<Output, DeviceError> {
+        driver.submit(request, self.now()).map_err(not_submitted)?;
+        loop {
+            if let Some(result) = driver.poll(self.now()) {
+                return result.map_err(not_done);
+            }
+            let now = self.now();
+            let until = driver.poll_timeout().unwrap_or(now);
+            // There is no interrupt for it; one of the ring's is none of this driver's.
+            let _ = driver.transport_mut().wait(until.since(now));
         }
     }
 
@@ -183,6 +242,28 @@ impl<B: Bus> Accelerator<B> {
     }
 }
 
+fn not_submitted(error: SubmitError) -> DeviceError {
+    match error {
+        SubmitError::Full => DeviceError::Busy,
+        error => DeviceError::Failed(Box::new(error)),
+    }
+}
+
+fn not_done(error: RequestError) -> DeviceError {
+    match error {
+        RequestError::Authentication => DeviceError::Tag,
+        error => DeviceError::Failed(Box::new(error)),
+    }
+}
+
+/// Cores of a device. Whoever supports nothing is never asked; all ones mean that no device answers.
+fn capabilities(bus: &mut impl Bus) -> u32 {
+    match bus.read_register(Register::CAPABILITIES) {
+        u32::MAX => 0,
+        bits => bits,
+    }
+}
+
 fn algorithm(operation: Operation) -> Algorithm {
     match operation {
         Operation::HmacSha1 => Algorithm::HMAC_SHA_1,
@@ -202,7 +283,10 @@ impl<B: Bus> Device for Accelerator<B> {
             Operation::HmacSha1 | Operation::HmacSha256 => {
                 (capabilities::HMAC, (1..=HMAC_KEY).contains(&key_len))
             }
-            Operation::RsaPrivate => (capabilities::MODULAR, RSA_KEYS.contains(&key_len)),
+            Operation::RsaPrivate => {
+                let fits = key_len <= self.max_len;
+                (capabilities::MODULAR, fits && RSA_KEYS.contains(&key_len))
+            }
             _ => (capabilities::AES, matches!(key_len, 16 | 24 | 32)),
         };
         self.capabilities & core != 0 && key

@@ -11,4 +11,4 @@ mod accelerator;
 mod model;
 
 pub use crate::accelerator::{Accelerator, Bus, Usage};
-pub use crate::model::{BusError, MODEL_CONFIG, ModelBus, model};
+pub use crate::model::{BusError, MODEL_CONFIG, MODEL_SHOT, ModelBus, model, single_shot_model};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use accel_abi::Register;
 use accel_device::{Device, Memory, Region};
-use accel_driver::{Completion, Config, Transport};
+use accel_driver::{Completion, Config, ShotConfig, Transport};
 use accel_model::{AesCore, Cores, Engine, HmacCore};
 
 use crate::accelerator::{Accelerator, Bus};
@@ -25,6 +25,13 @@ pub const MODEL_CONFIG: Config = Config {
     first_sequence: 0x0ACC_0000,
 };
 
+/// Settings for a driver of the model that takes requests in registers.
+pub const MODEL_SHOT: ShotConfig = ShotConfig {
+    deadline: MODEL_CONFIG.deadline,
+    poll_interval: Duration::ZERO,
+    number: 0x0ACC,
+};
+
 /// Settings for which no memory can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusError;
@@ -42,6 +49,7 @@ pub struct ModelBus {
     device: Device,
     memory: Memory,
     simulating: Duration,
+    accesses: u64,
 }
 
 impl ModelBus {
@@ -73,7 +81,13 @@ impl ModelBus {
             device: Device::new(Engine::new(cores)),
             memory,
             simulating: Duration::ZERO,
+            accesses: 0,
         })
+    }
+
+    /// Accesses to registers so far, each of which is a transaction on a real bus.
+    pub fn accesses(&self) -> u64 {
+        self.accesses
     }
 
     /// Time for which this process has computed what a device would have.
@@ -84,12 +98,14 @@ impl ModelBus {
 
 impl Transport for ModelBus {
     fn read_register(&mut self, register: Register) -> u32 {
+        self.accesses += 1;
         self.device.read(register)
     }
 
     fn write_register(&mut self, register: Register, value: u32) {
+        self.accesses += 1;
         self.device.write(register, value);
-        if register == Register::PRODUCER {
+        if matches!(register, Register::PRODUCER | Register::SHOT_START) {
             let started = Instant::now();
             while self.device.step(&mut self.memory) {}
             self.simulating += started.elapsed();
@@ -126,4 +142,13 @@ impl Bus for ModelBus {
 /// [`BusError`] for settings out of bounds.
 pub fn model(config: Config) -> Result<Accelerator<ModelBus>, BusError> {
     Accelerator::new("accelerator model", ModelBus::new(&config)?, config).ok_or(BusError)
+}
+
+/// The model with its driver without descriptors.
+///
+/// # Errors
+/// None with these settings; as for [`model`].
+pub fn single_shot_model() -> Result<Accelerator<ModelBus>, BusError> {
+    let bus = ModelBus::new(&MODEL_CONFIG)?;
+    Ok(Accelerator::single_shot("single shot", bus, MODEL_SHOT))
 }

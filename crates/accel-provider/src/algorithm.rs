@@ -1,4 +1,4 @@
-//! The ciphers: three modes, each with three sizes of keys.
+//! The ciphers: four modes, each with three sizes of keys.
 
 use std::ffi::CStr;
 
@@ -8,7 +8,11 @@ pub(crate) enum Kind {
     Gcm,
     Ctr,
     Cbc,
+    Cts,
 }
+
+/// Modes times sizes of keys.
+pub(crate) const COUNT: usize = 12;
 
 /// Ciphers with names and numbers: three sizes of keys for each mode.
 pub(crate) const fn numbered(number: usize) -> (Kind, usize, &'static CStr) {
@@ -33,6 +37,9 @@ pub(crate) const fn numbered(number: usize) -> (Kind, usize, &'static CStr) {
         5 => (Kind::Ctr, 32, c"AES-256-CTR"),
         6 => (Kind::Cbc, 16, c"AES-128-CBC:AES128:2.16.840.1.101.3.4.1.2"),
         7 => (Kind::Cbc, 24, c"AES-192-CBC:AES192:2.16.840.1.101.3.4.1.22"),
-        _ => (Kind::Cbc, 32, c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42"),
+        8 => (Kind::Cbc, 32, c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42"),
+        9 => (Kind::Cts, 16, c"AES-128-CBC-CTS"),
+        10 => (Kind::Cts, 24, c"AES-192-CBC-CTS"),
+        _ => (Kind::Cts, 32, c"AES-256-CBC-CTS"),
     }
 }

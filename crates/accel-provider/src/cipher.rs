@@ -15,13 +15,14 @@ mod whole {
     }
 }
 
-use provider_abi::abi::data_type::{INTEGER, OCTET_STRING, UNSIGNED_INTEGER};
+use provider_abi::abi::data_type::{INTEGER, OCTET_STRING, UNSIGNED_INTEGER, UTF8_STRING};
 use provider_abi::abi::evp_mode;
 use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
 use provider_abi::{CallError, Cipher, Direction, Host, Known, Regions};
 
 use crate::algorithm::{Kind, numbered};
 use crate::blocks::{BLOCK, Blocks, Mode};
+use crate::cts::{Cts, Variant};
 use crate::gcm::Gcm;
 use crate::loaded::Provider;
 use crate::pieces::TAG;
@@ -30,6 +31,7 @@ use crate::refusal::Refusal;
 const AEAD: &CStr = c"aead";
 const BLOCK_SIZE: &CStr = c"blocksize";
 const CTS: &CStr = c"cts";
+const CTS_MODE: &CStr = c"cts_mode";
 const CUSTOM_IV: &CStr = c"custom-iv";
 const HAS_RAND_KEY: &CStr = c"has-randkey";
 const IV: &CStr = c"iv";
@@ -63,7 +65,8 @@ static GETTABLE: Descriptions<10> = Descriptions([
     params::END,
 ]);
 
-static GETTABLE_CTX: Descriptions<11> = Descriptions([
+static GETTABLE_CTX: Descriptions<12> = Descriptions([
+    describe(CTS_MODE, UTF8_STRING),
     describe(KEY_LEN, UNSIGNED_INTEGER),
     describe(IV_LEN, UNSIGNED_INTEGER),
     describe(PADDING, UNSIGNED_INTEGER),
@@ -77,7 +80,8 @@ static GETTABLE_CTX: Descriptions<11> = Descriptions([
     params::END,
 ]);
 
-static SETTABLE_CTX: Descriptions<10> = Descriptions([
+static SETTABLE_CTX: Descriptions<11> = Descriptions([
+    describe(CTS_MODE, UTF8_STRING),
     describe(PADDING, UNSIGNED_INTEGER),
     describe(IV_LEN, UNSIGNED_INTEGER),
     describe(KEY_LEN, UNSIGNED_INTEGER),
@@ -95,6 +99,7 @@ static SETTABLE_CTX: Descriptions<10> = Descriptions([
 pub(crate) enum Aes {
     Blocks(Box<Blocks>),
     Gcm(Box<Gcm>),
+    Cts(Box<Cts>),
 }
 
 impl Cipher for Aes {
@@ -127,6 +132,7 @@ impl Cipher for Aes {
             TAG_LEN,
             TLS_AAD_PAD,
             TLS_IV_GENERATED,
+            CTS_MODE,
         ],
         list: || GETTABLE_CTX.as_ptr(),
     };
@@ -141,6 +147,7 @@ impl Cipher for Aes {
             TLS_IV_SET,
             TLS_VERSION,
             TLS_MAC_SIZE,
+            CTS_MODE,
         ],
         list: || SETTABLE_CTX.as_ptr(),
     };
@@ -152,6 +159,7 @@ impl Cipher for Aes {
             Kind::Gcm => Self::Gcm(Box::new(Gcm::new(policy, key_size))),
             Kind::Ctr => Self::Blocks(Box::new(Blocks::new(policy, Mode::Ctr, key_size))),
             Kind::Cbc => Self::Blocks(Box::new(Blocks::new(policy, Mode::Cbc, key_size))),
+            Kind::Cts => Self::Cts(Box::new(Cts::new(policy, key_size))),
         }
     }
 
@@ -160,7 +168,7 @@ impl Cipher for Aes {
         let (mode, iv_len, block): (c_uint, u64, u64) = match kind {
             Kind::Gcm => (evp_mode::GCM, 12, 1),
             Kind::Ctr => (evp_mode::CTR, 16, 1),
-            Kind::Cbc => (evp_mode::CBC, 16, 16),
+            Kind::Cbc | Kind::Cts => (evp_mode::CBC, 16, 16),
         };
         let name = wanted.name();
         wanted.number(if name == MODE {
@@ -173,6 +181,8 @@ impl Cipher for Aes {
             block
         } else if name == AEAD || name == CUSTOM_IV {
             u64::from(kind == Kind::Gcm)
+        } else if name == CTS {
+            u64::from(kind == Kind::Cts)
         } else {
             // None of the other special kinds.
             0
@@ -192,6 +202,7 @@ impl Cipher for Aes {
         match self {
             Self::Blocks(blocks) => blocks.begin(direction, key, iv),
             Self::Gcm(gcm) => gcm.begin(direction, key, iv),
+            Self::Cts(cts) => cts.begin(direction, key, iv),
         }
     }
 
@@ -199,6 +210,7 @@ impl Cipher for Aes {
         match self {
             Self::Blocks(blocks) => blocks.update(regions),
             Self::Gcm(gcm) => gcm.update(regions),
+            Self::Cts(cts) => cts.update(regions),
         }
     }
 
@@ -206,6 +218,8 @@ impl Cipher for Aes {
         match self {
             Self::Blocks(blocks) => blocks.finish(regions),
             Self::Gcm(gcm) => gcm.finish(),
+            // All of it came out of the one call before.
+            Self::Cts(_) => Ok(0),
         }
     }
 
@@ -213,6 +227,7 @@ impl Cipher for Aes {
         match self {
             Self::Blocks(blocks) => blocks.cipher(regions),
             Self::Gcm(gcm) => gcm.cipher(regions),
+            Self::Cts(cts) => cts.update(regions),
         }
     }
 
@@ -220,6 +235,7 @@ impl Cipher for Aes {
         match self {
             Self::Blocks(blocks) => get_of_blocks(blocks, wanted),
             Self::Gcm(gcm) => get_of_gcm(gcm, wanted),
+            Self::Cts(cts) => get_of_cts(cts, wanted),
         }
     }
 
@@ -227,6 +243,7 @@ impl Cipher for Aes {
         match self {
             Self::Blocks(blocks) => set_of_blocks(blocks, &given),
             Self::Gcm(gcm) => set_of_gcm(gcm, &given),
+            Self::Cts(cts) => set_of_cts(cts, &given),
         }
     }
 }
@@ -281,6 +298,25 @@ fn get_of_gcm(gcm: &mut Gcm, wanted: Wanted<'_>) -> Result<(), Refusal> {
     answered.map_err(Refusal::from)
 }
 
+fn get_of_cts(cts: &Cts, wanted: Wanted<'_>) -> Result<(), Refusal> {
+    let name = wanted.name();
+    let answered = if name == IV || name == UPDATED_IV {
+        wanted.octets(&cts.iv().ok_or(Refusal::NoIv)?)
+    } else if name == KEY_LEN {
+        wanted.number(cts.key_size() as u64)
+    } else if name == IV_LEN {
+        wanted.number(BLOCK as u64)
+    } else if name == CTS_MODE {
+        let mut variants = Variant::ALL.into_iter();
+        let variant = variants.find(|(variant, _)| *variant == cts.variant());
+        wanted.copied_text(variant.map_or(c"CS1", |(_, name)| name))
+    } else {
+        // Of the other modes only.
+        return Ok(());
+    };
+    answered.map_err(Refusal::from)
+}
+
 fn length(given: &Given<'_>) -> Result<usize, Refusal> {
     usize::try_from(given.number()?).map_err(|_| Refusal::Parameter(given.name()))
 }
@@ -324,4 +360,19 @@ fn set_of_gcm(gcm: &mut Gcm, given: &Given<'_>) -> Result<(), Refusal> {
     } else {
         Ok(())
     }
+}
+
+fn set_of_cts(cts: &mut Cts, given: &Given<'_>) -> Result<(), Refusal> {
+    let name = given.name();
+    if name == CTS_MODE {
+        let wanted = given.text()?;
+        let mut variants = Variant::ALL.into_iter();
+        let variant = variants.find(|(_, name)| wanted.eq_ignore_ascii_case(name.to_bytes()));
+        cts.set_variant(variant.ok_or(Refusal::Parameter(name))?.0);
+    } else if name == KEY_LEN {
+        return key_length(given, cts.key_size());
+    } else if name == IV_LEN && length(given)? != BLOCK {
+        return Err(Refusal::Parameter(name));
+    }
+    Ok(())
 }

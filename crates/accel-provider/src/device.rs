@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use accel_driver::Config;
 use accel_engine::{Accelerator, BusError, MODEL_CONFIG, ModelBus};
-use accel_model::{AesCore, Core, CoreError, Cores, MontCore, Verilated};
+use accel_model::{AesCore, Core, CoreError, Cores, HmacCore, MontCore, Verilated};
 use offload_policy::{Device, DeviceError, Operation, Quarantine, Request};
 use zeroize::Zeroizing;
 
@@ -21,6 +21,8 @@ const CONFIG: Config = Config {
     deadline: std::time::Duration::from_secs(60),
     ..MODEL_CONFIG
 };
+/// Most bytes of a key of HMAC that the device takes.
+const HMAC_KEY: usize = 64;
 /// Bytes of the keys of RSA that the device has, by its interface.
 const RSA_KEYS: [usize; 3] = [904, 1352, 1800];
 
@@ -156,11 +158,13 @@ fn accelerator(engine: &Engine) -> Result<Accelerator<ModelBus>, StartError> {
         Engine::Library => Cores::default(),
         Engine::Model => Cores {
             aes: Some(Box::new(AesCore::new())),
+            hmac: Some(Box::new(HmacCore::new())),
             modular: MontCore::new(WORD).map(|core| Box::new(core) as _),
             ..Cores::default()
         },
-        Engine::Verilated { aes, modular } => Cores {
+        Engine::Verilated { aes, hmac, modular } => Cores {
             aes: simulated(aes.as_deref())?,
+            hmac: simulated(hmac.as_deref())?,
             modular: simulated(modular.as_deref())?,
             ..Cores::default()
         },
@@ -183,13 +187,17 @@ impl Device for PerProcess {
     }
 
     fn supports(&self, operation: Operation, key_len: usize) -> bool {
-        let (aes, modular) = match &self.settings.engine {
-            Engine::Library => (false, false),
-            Engine::Model => (true, true),
-            Engine::Verilated { aes, modular } => (aes.is_some(), modular.is_some()),
+        let (aes, hmac, modular) = match &self.settings.engine {
+            Engine::Library => (false, false, false),
+            Engine::Model => (true, true, true),
+            Engine::Verilated { aes, hmac, modular } => {
+                (aes.is_some(), hmac.is_some(), modular.is_some())
+            }
         };
         match operation {
-            Operation::HmacSha1 | Operation::HmacSha256 => false,
+            Operation::HmacSha1 | Operation::HmacSha256 => {
+                hmac && (1..=HMAC_KEY).contains(&key_len)
+            }
             Operation::RsaPrivate => modular && RSA_KEYS.contains(&key_len),
             _ => aes && matches!(key_len, 16 | 24 | 32),
         }

@@ -9,14 +9,14 @@ use provider_abi::abi::{Algorithm, Constant};
 use crate::algorithm::numbered;
 use crate::device::PerProcess;
 use crate::refusal::Refusal;
-use crate::settings::{Engine, Settings};
+use crate::settings::{Engine, Offered, Settings};
 
 /// One loaded provider: what OpenSSL calls `provctx`.
 pub(crate) struct Provider {
     host: Host,
     policy: Arc<Policy>,
     ciphers: Constant<Vec<Algorithm>>,
-    rsa: bool,
+    offered: Offered,
 }
 
 impl Provider {
@@ -39,7 +39,7 @@ impl Provider {
             host,
             policy: Policy::new(device, policy_settings),
             ciphers,
-            rsa: offered.rsa,
+            offered,
         })
     }
 
@@ -58,6 +58,11 @@ impl Provider {
 
     /// True where keys and signatures of RSA are offered.
     pub(crate) fn rsa(&self) -> bool {
-        self.rsa
+        self.offered.rsa
+    }
+
+    /// True where HMAC is offered.
+    pub(crate) fn hmac(&self) -> bool {
+        self.offered.hmac
     }
 }

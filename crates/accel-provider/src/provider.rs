@@ -13,10 +13,11 @@ use provider_abi::abi::{
 use provider_abi::params::{self, Descriptions, Wanted, describe};
 use provider_abi::{CallError, Host, Refusal as _, Table};
 
-use crate::algorithm::numbered;
+use crate::algorithm::{COUNT, numbered};
 use crate::cipher::Aes;
 use crate::key;
 use crate::loaded::Provider;
+use crate::mac;
 use crate::refusal::REASONS;
 use crate::signature;
 
@@ -65,7 +66,7 @@ static GETTABLE: Descriptions<5> = Descriptions([
 
 static REASON_LIST: Constant<[Item; REASONS.len() + 1]> = Constant(abi::reason_list(&REASONS));
 
-static CIPHERS: Constant<[abi::Algorithm; 9]> = Constant([
+static CIPHERS: Constant<[abi::Algorithm; COUNT]> = Constant([
     cipher::<0>(),
     cipher::<1>(),
     cipher::<2>(),
@@ -75,6 +76,9 @@ static CIPHERS: Constant<[abi::Algorithm; 9]> = Constant([
     cipher::<6>(),
     cipher::<7>(),
     cipher::<8>(),
+    cipher::<9>(),
+    cipher::<10>(),
+    cipher::<11>(),
 ]);
 
 const fn cipher<const N: usize>() -> abi::Algorithm {
@@ -105,6 +109,16 @@ static SIGNATURES: Constant<[abi::Algorithm; 2]> = Constant([
         properties: PROPERTIES.as_ptr(),
         implementation: signature::FUNCTIONS.0.as_ptr(),
         description: c"RSA signatures, on the accelerator or in software".as_ptr(),
+    },
+    abi::Algorithm::END,
+]);
+
+static MACS: Constant<[abi::Algorithm; 2]> = Constant([
+    abi::Algorithm {
+        names: c"HMAC".as_ptr(),
+        properties: PROPERTIES.as_ptr(),
+        implementation: mac::FUNCTIONS.0.as_ptr(),
+        description: c"HMAC, on the accelerator or in software".as_ptr(),
     },
     abi::Algorithm::END,
 ]);
@@ -195,6 +209,7 @@ unsafe extern "C" fn query_operation(
     let provider = unsafe { provider.cast::<Provider>().as_ref() };
     match (provider, operation) {
         (Some(provider), abi::OPERATION_CIPHER) => provider.ciphers(),
+        (Some(provider), abi::OPERATION_MAC) if provider.hmac() => MACS.0.as_ptr(),
         (Some(provider), abi::OPERATION_KEYMGMT) if provider.rsa() => KEYS.0.as_ptr(),
         (Some(provider), abi::OPERATION_SIGNATURE) if provider.rsa() => SIGNATURES.0.as_ptr(),
         _ => std::ptr::null::<abi::Algorithm>(),

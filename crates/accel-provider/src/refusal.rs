@@ -35,7 +35,7 @@ pub(crate) enum Refusal {
     #[error("an internal error; the context can no longer be used")]
     Broken,
     #[error(
-        "records of TLS in CBC mode are not offered; take suites with GCM, or leave cbc out of `algorithms`"
+        "records of TLS in CBC mode are not offered; take suites with GCM, or leave cbc and hmac out of `algorithms`"
     )]
     TlsCbc,
     #[error("the setting {0:?} has a value that is none of its values")]
@@ -44,6 +44,10 @@ pub(crate) enum Refusal {
     Digest,
     #[error("the signature is wrong")]
     Signature,
+    #[error(
+        "the digest is not offered for HMAC; leave hmac out of `algorithms` for programs that need it"
+    )]
+    MacDigest,
 }
 
 impl provider_abi::Refusal for Refusal {
@@ -85,12 +89,13 @@ impl Refusal {
             Self::Setting(_) => 15,
             Self::Digest => 16,
             Self::Signature => 17,
+            Self::MacDigest => 18,
         }
     }
 }
 
 /// Codes and their texts, as error messages show them before the details.
-pub(crate) const REASONS: [(c_uint, &CStr); 17] = [
+pub(crate) const REASONS: [(c_uint, &CStr); 18] = [
     (1, c"invalid key length"),
     (2, c"invalid iv length"),
     (3, c"no key set"),
@@ -108,6 +113,7 @@ pub(crate) const REASONS: [(c_uint, &CStr); 17] = [
     (15, c"invalid setting"),
     (16, c"digest not offered"),
     (17, c"wrong signature"),
+    (18, c"digest not offered for hmac"),
 ];
 
 #[cfg(test)]
@@ -137,6 +143,7 @@ mod tests {
             Refusal::Setting(c"from"),
             Refusal::Digest,
             Refusal::Signature,
+            Refusal::MacDigest,
         ];
         assert_eq!(all.map(Refusal::reason), REASONS.map(|(code, _)| code));
         let texts: std::collections::BTreeSet<_> = REASONS.iter().map(|(_, text)| text).collect();

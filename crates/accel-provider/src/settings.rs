@@ -18,6 +18,7 @@ pub(crate) enum Engine {
     /// Simulated cores: programs that `scripts/hw cores` builds. What has none goes to the library.
     Verilated {
         aes: Option<PathBuf>,
+        hmac: Option<PathBuf>,
         modular: Option<PathBuf>,
     },
 }
@@ -28,6 +29,8 @@ pub(crate) struct Offered {
     pub(crate) gcm: bool,
     pub(crate) ctr: bool,
     pub(crate) cbc: bool,
+    pub(crate) cts: bool,
+    pub(crate) hmac: bool,
     pub(crate) rsa: bool,
 }
 
@@ -37,6 +40,7 @@ impl Offered {
             Kind::Gcm => self.gcm,
             Kind::Ctr => self.ctr,
             Kind::Cbc => self.cbc,
+            Kind::Cts => self.cts,
         }
     }
 }
@@ -57,6 +61,7 @@ const FROM: &CStr = c"from";
 const CHECK: &CStr = c"check";
 const STATISTICS: &CStr = c"statistics";
 const AES: &CStr = c"aes";
+const HMAC: &CStr = c"hmac";
 const RSA: &CStr = c"rsa";
 
 impl Settings {
@@ -78,6 +83,7 @@ impl Settings {
             Some("model") => Engine::Model,
             Some("verilated") => Engine::Verilated {
                 aes: path(AES)?,
+                hmac: path(HMAC)?,
                 modular: path(RSA)?,
             },
             Some(_) => return Err(Refusal::Setting(ENGINE)),
@@ -97,6 +103,8 @@ impl Settings {
             gcm: false,
             ctr: false,
             cbc: false,
+            cts: false,
+            hmac: false,
             rsa: false,
         };
         for name in listed.split([' ', ',']).filter(|name| !name.is_empty()) {
@@ -104,6 +112,8 @@ impl Settings {
                 "gcm" => &mut offered.gcm,
                 "ctr" => &mut offered.ctr,
                 "cbc" => &mut offered.cbc,
+                "cts" => &mut offered.cts,
+                "hmac" => &mut offered.hmac,
                 "rsa" => &mut offered.rsa,
                 _ => return Err(Refusal::Setting(ALGORITHMS)),
             } = true;
@@ -144,9 +154,10 @@ mod tests {
         assert_eq!(settings.selection, Selection::Measured);
         assert_eq!(settings.check_one_in, 1);
         assert_eq!(settings.statistics, None);
-        // Records of TLS in CBC mode would fail: who needs the mode names it.
+        // Records of TLS in CBC mode would fail, and other digests of HMAC: who needs them names them.
         assert!(settings.offered.gcm && settings.offered.ctr && settings.offered.rsa);
-        assert!(!settings.offered.cbc);
+        let offered = settings.offered;
+        assert!(!offered.cbc && !offered.cts && !offered.hmac);
     }
 
     #[test]
@@ -154,18 +165,25 @@ mod tests {
         let settings = read(&[
             (c"engine", c"verilated"),
             (c"aes", c"/cores/aes"),
+            (c"hmac", c"/cores/hmac"),
             (c"from", c"1024"),
             (c"check", c"0"),
-            (c"algorithms", c"cbc, gcm"),
+            (c"algorithms", c"cbc, gcm hmac"),
             (c"statistics", c"/run/statistics"),
         ]);
         let settings = settings.unwrap();
         let aes = Some(PathBuf::from("/cores/aes"));
-        assert_eq!(settings.engine, Engine::Verilated { aes, modular: None });
+        let expected = Engine::Verilated {
+            aes,
+            hmac: Some(PathBuf::from("/cores/hmac")),
+            modular: None,
+        };
+        assert_eq!(settings.engine, expected);
         assert_eq!(settings.selection, Selection::From(1024));
         assert_eq!(settings.check_one_in, 0);
         let offered = settings.offered;
-        assert!(offered.cbc && offered.gcm && !offered.ctr && !offered.rsa);
+        assert!(offered.cbc && offered.gcm && offered.hmac);
+        assert!(!offered.ctr && !offered.cts && !offered.rsa);
         assert_eq!(settings.statistics, Some(PathBuf::from("/run/statistics")));
         let never = read(&[(c"from", c"never")]).unwrap();
         assert_eq!(never.selection, Selection::Software);

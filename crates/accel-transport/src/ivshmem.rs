@@ -13,11 +13,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+};
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use rustix::process::geteuid;
 
 /// Version of the protocol.
 const VERSION: i64 = 0;
@@ -80,12 +84,28 @@ impl Listener {
     /// Waits for a client, for which there are `bytes` of zeros, a power of two for QEMU, as shared
     /// memory. It gets them by [`Peer::greet`].
     ///
+    /// A process of another user than this one's and root is turned away: whoever is the client has the device access
+    /// all memory that is registered, a guest's whole memory among it.
+    ///
     /// # Errors
     /// Those of the socket and of making memory and eventfds.
     pub fn accept(&self, bytes: u64) -> io::Result<Peer> {
-        let (socket, _) = self.socket.accept()?;
-        let memory = memfd_create("accelerator", MemfdFlags::CLOEXEC)?;
+        let socket = loop {
+            let (socket, _) = self.socket.accept()?;
+            if is_trusted(&socket)? {
+                break socket;
+            }
+        };
+        let memory = memfd_create(
+            "accelerator",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
         ftruncate(&memory, bytes)?;
+        // A side that made it smaller would end the other one, which has it mapped.
+        fcntl_add_seals(
+            &memory,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )?;
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Peer {
             socket,
@@ -159,6 +179,10 @@ impl Connection {
     /// Becomes the client of the device behind a socket.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let socket = UnixStream::connect(path)?;
+        if !is_trusted(&socket)? {
+            // Somebody has taken the device's place: keys and messages would be theirs.
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
         if receive(&socket)?.0 != VERSION {
             return Err(io::ErrorKind::InvalidData.into());
@@ -177,7 +201,10 @@ impl Connection {
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
-        match (memory, doorbell, interrupt) {
+        let sealed = |memory: &OwnedFd| {
+            fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+        };
+        match (memory.filter(sealed), doorbell, interrupt) {
             (Some(memory), Some(doorbell), Some(interrupt)) => Ok(Self {
                 _socket: socket,
                 memory,
@@ -187,6 +214,12 @@ impl Connection {
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// Says whether the other side is a process of this user, or of root.
+fn is_trusted(socket: &UnixStream) -> io::Result<bool> {
+    let user = socket_peercred(socket)?.uid;
+    Ok(user.is_root() || user == geteuid())
 }
 
 /// Adds one to an eventfd; one that is full is as good as rung.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accel_abi::Register;
-use accel_abi::register::REGISTERS;
+use accel_abi::register::{Access, REGISTERS};
 use accel_abi::window::{MIRROR, POSTED, QUEUE_LENGTH, TAKEN, entry};
 use accel_device::Device;
 use sys::shared::Mapping;
@@ -113,16 +113,19 @@ pub struct DeviceWindow<W> {
     words: W,
     taken: u32,
     halted: bool,
+    /// State of a single shot's data that the mirror shows.
+    shown: u32,
 }
 
 impl<W: Words> DeviceWindow<W> {
     /// Shows the registers in a page of zeros.
     pub fn new(words: W, device: &Device) -> Self {
         let taken = words.load(TAKEN);
-        let window = Self {
+        let mut window = Self {
             words,
             taken,
             halted: false,
+            shown: device.shot_changes(),
         };
         window.show(device);
         window
@@ -139,6 +142,10 @@ impl<W: Words> DeviceWindow<W> {
         let at = entry(self.taken);
         let register = Register(self.words.load(at));
         device.write(register, self.words.load(at + 4));
+        if register.shot_index().is_some() {
+            // The queue would keep keys and plaintext until it comes around.
+            self.words.store(at + 4, 0);
+        }
         // The mirror first: whoever sees the write taken reads what came of it.
         self.show(device);
         self.taken = self.taken.wrapping_add(1);
@@ -147,10 +154,19 @@ impl<W: Words> DeviceWindow<W> {
     }
 
     /// Brings the mirror up to date.
-    pub fn show(&self, device: &Device) {
+    pub fn show(&mut self, device: &Device) {
+        // Before its status, which says that it is there.
+        if self.shown != device.shot_changes() {
+            self.shown = device.shot_changes();
+            for word in (0..).map_while(Register::shot_data) {
+                self.words.store(MIRROR + word.0, device.read(word));
+            }
+        }
         for entry in REGISTERS {
             let register = entry.register;
-            self.words.store(MIRROR + register.0, device.read(register));
+            if entry.access != Access::WriteOnly && register != Register::SHOT_DATA {
+                self.words.store(MIRROR + register.0, device.read(register));
+            }
         }
     }
 

@@ -105,8 +105,13 @@ pub enum Act {
         old: Rights,
         new: Rights,
     },
-    /// Makes an authority that may grant up to `clearance`.
-    AddAuthority { name: String, clearance: Clearance },
+    /// Has an authority issue that may grant up to `clearance`, in place of the one before.
+    AddAuthority {
+        name: String,
+        clearance: Clearance,
+        /// SHA-256 of its certificate (DER) in hexadecimal: approvers approve this one.
+        certificate_sha256: String,
+    },
     /// Admits an application that may show what needs up to `clearance`.
     AddApplication { name: String, clearance: Clearance },
 }

@@ -4,14 +4,17 @@ pub(crate) mod error;
 pub(crate) mod shared;
 
 use std::future::Future;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use inotify::{Inotify, WatchMask};
+use inotify::{EventOwned, EventStream, Inotify, WatchMask};
 use pki::key::Passphrase;
 use pki::tls::TlsError;
+use rustix::io::Errno;
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
@@ -142,18 +145,11 @@ impl Agent {
     /// # Errors
     /// [`AgentError::Watch`], or [`AgentError::TaskEnded`] and [`AgentError::Task`] if a task dies.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), AgentError> {
-        let inotify = Inotify::init().map_err(AgentError::Watch)?;
         let ingest = Ingest::new(Arc::clone(&self.shared)).map_err(AgentError::Watch)?;
         // Watch before the first look, so that nothing falls between.
-        inotify
-            .watches()
-            .add(
-                &self.shared.config.watch.folder,
-                WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO,
-            )
-            .map_err(AgentError::Watch)?;
+        let events = watch_folder(&self.shared.config.watch.folder).map_err(AgentError::Watch)?;
         let (stop, stopped) = watch::channel(false);
-        let sealing = tokio::spawn(seal_until(stopped, inotify, ingest));
+        let sealing = tokio::spawn(seal_until(stopped, events, ingest));
         let mut others: JoinSet<&'static str> = JoinSet::new();
         for index in 0..self.shared.config.uplink.parallel {
             let worker = Worker::new(Arc::clone(&self.shared), index);
@@ -245,15 +241,41 @@ fn can_enrol_anew(config: &Config, identity: &Identity, now: OffsetDateTime) -> 
     identity.not_after() < now && code.is_some_and(|file| file.try_exists().unwrap_or(false))
 }
 
+type FolderEvents = EventStream<Vec<u8>>;
+
+/// Has the kernel report what happens in the folder; nothing where it watches no more folders for this user, which is no
+/// reason to leave pictures unsealed.
+fn watch_folder(folder: &Path) -> io::Result<Option<FolderEvents>> {
+    let watched = Inotify::init().and_then(|inotify| {
+        let mask = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO;
+        inotify.watches().add(folder, mask)?;
+        inotify.into_event_stream(vec![0; EVENT_BUFFER])
+    });
+    match watched {
+        Ok(events) => Ok(Some(events)),
+        Err(error) if is_exhausted(&error) => {
+            tracing::warn!(
+                %error,
+                "the kernel watches no more folders for this user (fs.inotify.max_user_instances, fs.inotify.max_user_watches): \
+                 looking every second instead"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
+}
+
 /// Looks at the folder whenever the kernel reports something, and now and then anyway.
 async fn seal_until(
     mut stop: watch::Receiver<bool>,
-    inotify: Inotify,
+    mut events: Option<FolderEvents>,
     mut ingest: Ingest,
 ) -> Result<(), AgentError> {
-    let mut events = inotify
-        .into_event_stream(vec![0; EVENT_BUFFER])
-        .map_err(AgentError::Watch)?;
     let mut closed = Vec::new();
     loop {
         ingest = tokio::task::spawn_blocking(move || {
@@ -265,7 +287,7 @@ async fn seal_until(
         tokio::select! {
             _ = stop.changed() => return Ok(()),
             () = tokio::time::sleep(TICK) => {}
-            event = events.next() => match event {
+            event = next(&mut events) => match event {
                 Some(Ok(event)) => closed.extend(event.name),
                 Some(Err(error)) => return Err(AgentError::Watch(error)),
                 None => return Err(AgentError::TaskEnded { task: "folder events" }),
@@ -273,9 +295,17 @@ async fn seal_until(
         }
         // A burst of events is one look.
         while let Ok(Some(Ok(event))) =
-            tokio::time::timeout(Duration::from_millis(5), events.next()).await
+            tokio::time::timeout(Duration::from_millis(5), next(&mut events)).await
         {
             closed.extend(event.name);
         }
+    }
+}
+
+/// The next event; never one where the kernel reports none.
+async fn next(events: &mut Option<FolderEvents>) -> Option<io::Result<EventOwned>> {
+    match events {
+        Some(events) => events.next().await,
+        None => std::future::pending().await,
     }
 }

@@ -207,7 +207,8 @@ impl Revocation {
             return Ok(());
         };
         // Not those that the peer sent: their signatures are not verified here.
-        let issuers: Vec<_> = strict.intermediates().collect();
+        let known = strict.intermediates();
+        let issuers: Vec<_> = known.iter().collect();
         let responses = self.responses().der.clone();
         let status = ocsp::look_up(&responses, &leaf, &issuers, strict.status(), now);
         let Some(CertStatus::Revoked(at)) = status else {

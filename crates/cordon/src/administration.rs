@@ -1,16 +1,10 @@
 //! Acts on an open site that change what it trusts or holds; reached by `control`.
 
-use std::path::PathBuf;
-
 use audit::Actor;
 use centre::QuarantineError;
-use pki::key::Passphrase;
-use pki::profile::CaKind;
-use registry::{Delivery, Installed, Registry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use zeroize::Zeroizing;
 
 use crate::failure::{OrHint as _, Outcome};
 use crate::site::Site;
@@ -106,81 +100,6 @@ pub(crate) async fn import(
         false => "correct it; nobody was changed",
     };
     imported.or_hint("cannot import", hint)
-}
-
-/// Gives the issuing authorities new certificates.
-pub(crate) async fn renew_authorities(
-    site: &Site,
-    root_passphrase: Zeroizing<String>,
-    who: Actor,
-    now: OffsetDateTime,
-) -> Outcome<Value> {
-    let data = site.data.clone();
-    let settings = crate::site::registry_settings(&site.config);
-    let sink = site.portal_audit.clone();
-    let renewed = tokio::task::spawn_blocking(move || {
-        crate::site::renew_authorities(
-            &data,
-            &settings,
-            &Passphrase::from(root_passphrase.as_str()),
-            &CaKind::ALL,
-            &*sink,
-            who,
-            now,
-        )
-    });
-    renewed
-        .await
-        .or_hint("cannot renew the authorities", "see the log")??;
-    Ok(json!({ "renewed": CaKind::ALL.map(CaKind::name) }))
-}
-
-/// Installs what the ceremony in a folder made, given with the root's digest, if it is told, and the passphrase of the
-/// authorities' keys.
-pub(crate) async fn install_authorities(
-    site: &Site,
-    order: (PathBuf, Option<String>, Zeroizing<String>),
-    who: Actor,
-    now: OffsetDateTime,
-) -> Outcome<Value> {
-    let data = site.data.clone();
-    let settings = crate::site::registry_settings(&site.config);
-    let sink = site.portal_audit.clone();
-    let installed = tokio::task::spawn_blocking(move || {
-        let (folder, root, passphrase) = order;
-        let delivery = Delivery {
-            folder: &folder,
-            root: root.as_deref(),
-        };
-        let passphrase = Passphrase::from(passphrase.as_str());
-        let record = (&*sink, who);
-        Registry::install_authorities(&data, &settings, &passphrase, &delivery, record, now)
-    });
-    let installed = installed
-        .await
-        .or_hint("cannot install the authorities", "see the log")?
-        .or_hint(
-            "cannot install the authorities",
-            "check the ceremony's folder with `cordon pki ceremony check`",
-        )?;
-    // An authority that the list revokes is out from now on; certificates wait for the next start.
-    site.registry.take_root_list(now).or_hint(
-        "the root's list is installed, but not in force",
-        "restart the site",
-    )?;
-    site.credentials.announce_renewal();
-    Ok(describe(&installed))
-}
-
-/// What was installed, for machines.
-pub(crate) fn describe(installed: &Installed) -> Value {
-    let kinds: Vec<_> = installed.authorities.iter().map(|k| k.name()).collect();
-    json!({
-        "authorities": kinds,
-        "ceremony": installed.ceremony,
-        "title": installed.title,
-        "root_sha256": installed.root_digest,
-    })
 }
 
 /// Devices, people and gateways with their states.

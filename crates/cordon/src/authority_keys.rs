@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use der::{Decode as _, Encode as _};
 use keyhost::{KeyHost, KeyHostError, SignatureScheme};
 use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, Signer};
-use pki::profile::CaKind;
 use pki::spki::SubjectPublicKeyInfoOwned;
-use registry::AuthorityKeys;
+use registry::{AuthorityId, AuthorityKeys};
 
 use crate::config::Keys;
 use crate::key_process;
@@ -22,24 +21,22 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Where the settings say that keys are; they are reached when they are asked for.
 pub(crate) struct TokenKeys {
-    keys: BTreeMap<CaKind, (PathBuf, Arc<Host>)>,
+    keys: BTreeMap<AuthorityId, (PathBuf, Arc<Host>)>,
     pin: PathBuf,
 }
 
 impl fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.keys.iter().map(|(kind, (name, _))| (kind, name));
+        let names = self.keys.iter().map(|(id, (name, _))| (id, name));
         f.debug_map().entries(names).finish()
     }
 }
 
 impl TokenKeys {
     pub(crate) fn new(settings: &Keys) -> Self {
-        let keys = CaKind::ALL.into_iter().filter_map(|kind| {
-            let name = settings.token_of(kind)?;
-            // A process for each: one that waits for its token keeps no other authority waiting.
-            Some((kind, (PathBuf::from(name), Arc::default())))
-        });
+        // A process for each: one that waits for its token keeps no other authority waiting.
+        let keys = settings.on_tokens();
+        let keys = keys.map(|(id, name)| (id, (PathBuf::from(name), Arc::default())));
         Self {
             keys: keys.collect(),
             pin: settings.pin_file.clone(),
@@ -48,8 +45,8 @@ impl TokenKeys {
 }
 
 impl AuthorityKeys for TokenKeys {
-    fn key(&self, kind: CaKind) -> Result<Option<AuthorityKey>, KeyError> {
-        let Some((name, host)) = self.keys.get(&kind) else {
+    fn key(&self, id: AuthorityId) -> Result<Option<AuthorityKey>, KeyError> {
+        let Some((name, host)) = self.keys.get(&id) else {
             return Ok(None);
         };
         let public = host.with(|host| host.public_key(name))?;

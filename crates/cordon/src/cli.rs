@@ -14,7 +14,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use authorities::{Ceremony, CeremonyRun, InstallAuthorities, RequestAuthorities};
+pub(crate) use authorities::{
+    Authorities, Ceremony, CeremonyRun, InstallAuthorities, NewAuthority, RequestAuthorities,
+};
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
 pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};

@@ -11,9 +11,8 @@ use std::sync::Arc;
 use audit::Actor;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
-use pki::issue::IssueError;
 use pki::profile::CaKind;
-use registry::{HolderChange, HolderState, RegistryError, Revoked};
+use registry::{HolderChange, Revoked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
@@ -24,7 +23,6 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::administration;
 use crate::administrator::{self, Caller, Challenge, Hello, Person, Signed};
 use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -32,12 +30,14 @@ use crate::giver::Giver;
 use crate::orders::Holder;
 use crate::registration::{self, direct, profiles};
 use crate::site::Site;
+use crate::{administration, authorities};
 
 mod files;
 mod issue_user;
 mod request;
 
-use issue_user::issue_user;
+pub(crate) use issue_user::rfc3339;
+use issue_user::{hint, issue_user};
 
 pub(crate) use files::{reserve, write_new, write_reserved};
 pub(crate) use request::{Change, Need, Request, Whose};
@@ -305,15 +305,21 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
         Request::Openvpn(request) => crate::openvpn::issue(site, request, who.clone(), now).await,
         Request::Journal { first, events } => journal(site, first, events).await,
         Request::RenewAuthorities { root_passphrase } => {
-            administration::renew_authorities(site, root_passphrase, who.clone(), now).await
+            authorities::renew(site, root_passphrase, who.clone(), now).await
         }
+        Request::ListAuthorities => Ok(authorities::list(site, now)),
+        Request::NewAuthority {
+            kind,
+            root_passphrase,
+        } => authorities::make(site, &kind, root_passphrase, who.clone(), now).await,
+        Request::ActivateAuthority { name } => authorities::activate(site, &name, who, now).await,
         Request::InstallAuthorities {
             ceremony,
             root_sha256,
             passphrase,
         } => {
             let order = (ceremony, root_sha256, passphrase);
-            administration::install_authorities(site, order, who.clone(), now).await
+            authorities::install(site, order, who.clone(), now).await
         }
         Request::Registration(order) => registration::carry_out(site, order, giver, now).await,
         Request::Quarantine(order) => administration::quarantine(site, order, who.clone()).await,
@@ -529,24 +535,4 @@ async fn code(
         "authorities_pem": site.authorities_pem()?,
         "recipients_pem": site.credentials.recipients_pem(&site.registry, now)?,
     }))
-}
-
-/// What to do about a refusal: the holder's state has its own answer.
-fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'static str {
-    match outcome {
-        Err(RegistryError::Holder(refused)) => match refused.state {
-            HolderState::Suspended => "end the suspension with `cordon registry resume`",
-            HolderState::Revoked => "allow new certificates with `cordon registry readmit`",
-            HolderState::Enrolled | HolderState::Retired => "use another name",
-        },
-        Err(RegistryError::Issue(IssueError::Sign(_))) => {
-            "look after the token with the authority's key (docs/operations.md), then try again"
-        }
-        _ => otherwise,
-    }
-}
-
-fn rfc3339(at: OffsetDateTime) -> String {
-    at.format(&time::format_description::well_known::Rfc3339)
-        .unwrap_or_default()
 }

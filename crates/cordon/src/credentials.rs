@@ -4,7 +4,7 @@
 //! A certificate that was revoked is replaced like one that has reached two thirds of its life: whoever
 //! stole the key keeps a useless one, and the site goes on with another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -12,9 +12,8 @@ use centre::{Keys, Signer};
 use evidence::cms::RecipientKey;
 use pki::cert::{Certificate, CertificateChain};
 use pki::key::{KeyAlgorithm, Passphrase};
-use pki::profile::CaKind;
 use pki::tls::ServerIdentity;
-use registry::Registry;
+use registry::{AuthorityId, Registry};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -28,7 +27,7 @@ struct Held {
     receipts: CertificateChain,
     bundle: KeyPair,
     /// Certificates of those who sign OCSP responses.
-    ocsp: BTreeMap<CaKind, Certificate>,
+    ocsp: BTreeMap<AuthorityId, Certificate>,
     /// Certificate of whoever signs CMP answers, where CMP is on.
     cmp: Option<Certificate>,
     /// Certificate of the registration authority of SCEP, where that is on.
@@ -74,8 +73,8 @@ impl Credentials {
         let bundle = keys.trust_bundle().await?;
         let sealing = keys.sealing().await?;
         let mut ocsp = BTreeMap::new();
-        for kind in CaKind::ALL {
-            ocsp.insert(kind, sign_ocsp(registry, kind, keys.ocsp(kind).await?)?);
+        for id in signing(registry, now) {
+            ocsp.insert(id, sign_ocsp(registry, id, keys.ocsp(id).await?)?);
         }
         let cmp = match registry.speaks_cmp() {
             true => Some(sign_cmp(registry, keys.cmp().await?)),
@@ -116,7 +115,7 @@ impl Credentials {
     /// Has the listeners hand out the OCSP response about their certificate that is good now.
     pub(crate) async fn staple(&self, registry: &Registry, now: OffsetDateTime) {
         let server = self.read(|held| held.server.leaf().clone());
-        let response = registry.ocsp_staple(CaKind::Services, &server, now).await;
+        let response = registry.ocsp_staple(&server, now).await;
         let Some(response) = response else {
             tracing::error!("there is no OCSP response about the server's certificate");
             return;
@@ -138,7 +137,7 @@ impl Credentials {
             self.read(|held| (held.server.leaf().clone(), held.receipts.leaf().clone()));
         let mut responses = Vec::new();
         for certificate in [server, receipts] {
-            let response = registry.ocsp_staple(CaKind::Services, &certificate, now);
+            let response = registry.ocsp_staple(&certificate, now);
             responses.extend(response.await.map(|response| response.der));
         }
         responses
@@ -153,6 +152,11 @@ impl Credentials {
     /// revoked.
     pub(crate) fn announce_renewal(&self) {
         self.renewals.send_replace(());
+    }
+
+    /// Returns the passphrase of the key files.
+    pub(crate) const fn passphrase(&self) -> &Passphrase {
+        &self.secret
     }
 
     /// Returns the identity of the listeners.
@@ -201,19 +205,21 @@ impl Credentials {
     }
 
     /// Name and certificate of whatever must not expire unnoticed.
-    pub(crate) fn certificates(&self) -> Vec<(&'static str, Certificate)> {
+    pub(crate) fn certificates(&self) -> Vec<(String, Certificate)> {
         self.read(|held| {
-            let mut all = vec![
+            let own = [
                 ("server", held.server.leaf().clone()),
                 ("receipts", held.receipts.leaf().clone()),
                 ("trust-bundle", held.bundle.chain.leaf().clone()),
             ];
-            all.extend(held.sealing.first().map(|c| ("sealing", c.clone())));
+            let sealing = held.sealing.first().map(|c| ("sealing", c.clone()));
+            let cmp = held.cmp.iter().map(|c| ("cmp", c.clone()));
+            let scep = held.scep.iter().map(|c| ("scep", c.clone()));
+            let own = own.into_iter().chain(sealing).chain(cmp).chain(scep);
             let ocsp = held.ocsp.iter();
-            all.extend(ocsp.map(|(kind, c)| (ocsp_name(*kind), c.clone())));
-            all.extend(held.cmp.iter().map(|c| ("cmp", c.clone())));
-            all.extend(held.scep.iter().map(|c| ("scep", c.clone())));
-            all
+            let ocsp = ocsp.map(|(id, c)| (ocsp_name(*id), c.clone()));
+            let own = own.map(|(name, c)| (name.to_owned(), c));
+            own.chain(ocsp).collect()
         })
     }
 
@@ -223,16 +229,21 @@ impl Credentials {
         &self,
         registry: &Registry,
         now: OffsetDateTime,
-    ) -> Outcome<Vec<&'static str>> {
-        let due: Vec<&'static str> = self
-            .certificates()
-            .into_iter()
-            .filter(|(_, certificate)| {
-                CertificateChain::new(vec![certificate.clone()])
-                    .is_ok_and(|chain| is_due(registry, &chain, now))
-            })
-            .map(|(name, _)| name)
-            .collect();
+    ) -> Outcome<Vec<String>> {
+        let signing = signing(registry, now);
+        let present = self.read(|held| held.ocsp.clone());
+        // A generation that came since has none yet, and one that is over needs none any more.
+        let new = signing.iter().filter(|id| !present.contains_key(id));
+        let new: Vec<String> = new.map(|id| ocsp_name(*id)).collect();
+        if present.keys().any(|id| !signing.contains(id)) {
+            self.write(|held| held.ocsp.retain(|id, _| signing.contains(id)));
+        }
+        let due = self.certificates().into_iter();
+        let due = due.filter(|(_, certificate)| {
+            CertificateChain::new(vec![certificate.clone()])
+                .is_ok_and(|chain| is_due(registry, &chain, now))
+        });
+        let due: Vec<String> = due.map(|(name, _)| name).chain(new).collect();
         let keys = KeyFolder {
             folder: self.folder.clone(),
             passphrase: &self.secret,
@@ -240,8 +251,8 @@ impl Credentials {
             algorithm: self.algorithm,
             now,
         };
-        for &name in &due {
-            match name {
+        for name in &due {
+            match name.as_str() {
                 "server" => {
                     let pair = keys.server(&self.names).await?;
                     self.server
@@ -259,12 +270,9 @@ impl Credentials {
                     self.write(|held| held.bundle = pair);
                 }
                 name if name.starts_with("ocsp-") => {
-                    for kind in CaKind::ALL
-                        .into_iter()
-                        .filter(|kind| ocsp_name(*kind) == name)
-                    {
-                        let signer = sign_ocsp(registry, kind, keys.ocsp(kind).await?)?;
-                        self.write(|held| held.ocsp.insert(kind, signer));
+                    for id in signing.iter().filter(|id| ocsp_name(**id) == name) {
+                        let signer = sign_ocsp(registry, *id, keys.ocsp(*id).await?)?;
+                        self.write(|held| held.ocsp.insert(*id, signer));
                     }
                 }
                 "cmp" => {
@@ -296,11 +304,18 @@ impl Credentials {
     }
 }
 
+/// The authorities for which OCSP responses are signed.
+fn signing(registry: &Registry, now: OffsetDateTime) -> BTreeSet<AuthorityId> {
+    let records = registry.authority_records(now).into_iter();
+    let signing = records.filter(|record| record.is_needed && record.has_key);
+    signing.map(|record| record.id).collect()
+}
+
 /// Has the registry sign with this pair; gives its certificate.
-fn sign_ocsp(registry: &Registry, kind: CaKind, pair: KeyPair) -> Outcome<Certificate> {
+fn sign_ocsp(registry: &Registry, id: AuthorityId, pair: KeyPair) -> Outcome<Certificate> {
     let certificate = pair.chain.leaf().clone();
     registry
-        .set_ocsp_signer(kind, pair.key, &pair.chain)
+        .set_ocsp_signer(id, pair.key, &pair.chain)
         .or_hint("cannot use the key for OCSP responses", HINT)?;
     Ok(certificate)
 }

@@ -12,8 +12,8 @@ use pki::cert::{Certificate, CertificateChain};
 use pki::file;
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::{AltName, Subject};
-use pki::profile::{CaKind, Profile};
-use registry::{Order, Registry};
+use pki::profile::Profile;
+use registry::{AuthorityId, Issued, Order, Registry, RegistryError};
 use time::OffsetDateTime;
 
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -80,11 +80,18 @@ impl KeyFolder<'_> {
     }
 
     /// The pair that signs OCSP responses about what this authority issued.
-    pub(crate) async fn ocsp(&self, kind: CaKind) -> Outcome<KeyPair> {
-        let subject = Subject::new(format!("OCSP responder of {kind}"));
-        let name = ocsp_name(kind);
-        self.pair(name, Profile::OcspSigner(kind), subject, &[], true)
-            .await
+    pub(crate) async fn ocsp(&self, id: AuthorityId) -> Outcome<KeyPair> {
+        let subject = Subject::new(format!("OCSP responder of {id}"));
+        let name = ocsp_name(id);
+        if let Some(pair) = self.usable(&name, true)? {
+            return Ok(pair);
+        }
+        let key = self.new_key()?;
+        let (actor, spki) = (Actor::service("cordon"), key.spki());
+        let issued = self
+            .registry
+            .issue_ocsp_signer(id, subject, spki, actor, self.now);
+        self.save(&name, key, issued.await)
     }
 
     /// The pair that signs CMP answers.
@@ -147,20 +154,39 @@ impl KeyFolder<'_> {
         alt_names: &[AltName],
         usable: bool,
     ) -> Outcome<KeyPair> {
-        if is_there(&self.path(name, "pem"))? {
-            let pair = self.load(name)?;
-            // A crash between the two files leaves a new key beside the former certificate.
-            let belongs =
-                pair.chain.leaf().tbs_certificate.subject_public_key_info == pair.key.spki();
-            if usable && belongs && !is_due(self.registry, &pair.chain, self.now) {
-                return Ok(pair);
-            }
+        if let Some(pair) = self.usable(name, usable)? {
+            return Ok(pair);
         }
-        let key = PrivateKey::generate(self.algorithm).or_hint("cannot make a key", "try again")?;
+        let key = self.new_key()?;
         let order =
             Order::new(profile, subject, key.spki()).with_alt_names(alt_names.iter().cloned());
         let actor = Actor::service("cordon");
         let issued = self.registry.issue_own(order, actor, self.now).await;
+        self.save(name, key, issued)
+    }
+
+    /// The pair that is there, if it goes on being used.
+    fn usable(&self, name: &str, usable: bool) -> Outcome<Option<KeyPair>> {
+        if !is_there(&self.path(name, "pem"))? {
+            return Ok(None);
+        }
+        let pair = self.load(name)?;
+        // A crash between the two files leaves a new key beside the former certificate.
+        let belongs = pair.chain.leaf().tbs_certificate.subject_public_key_info == pair.key.spki();
+        let goes_on = usable && belongs && !is_due(self.registry, &pair.chain, self.now);
+        Ok(goes_on.then_some(pair))
+    }
+
+    fn new_key(&self) -> Outcome<PrivateKey> {
+        PrivateKey::generate(self.algorithm).or_hint("cannot make a key", "try again")
+    }
+
+    fn save(
+        &self,
+        name: &str,
+        key: PrivateKey,
+        issued: Result<Issued, RegistryError>,
+    ) -> Outcome<KeyPair> {
         let issued = issued.or_hint(format!("cannot issue the certificate of {name}"), HINT)?;
         // The key first: a certificate without its key would look complete at the next start.
         let saved = file::save_private(&self.path(name, "key"), &key, self.passphrase)
@@ -189,23 +215,22 @@ impl KeyFolder<'_> {
 const AHEAD: time::Duration = time::Duration::minutes(5);
 
 /// What files and metrics call an authority's signer of OCSP responses.
-pub(crate) const fn ocsp_name(kind: CaKind) -> &'static str {
-    match kind {
-        CaKind::Users => "ocsp-users",
-        CaKind::Devices => "ocsp-devices",
-        CaKind::Services => "ocsp-services",
-    }
+pub(crate) fn ocsp_name(id: AuthorityId) -> String {
+    format!("ocsp-{id}")
 }
 
-/// Whether it is time for another certificate: two thirds of its life are over, it was revoked, or it is from
-/// the future.
+/// Whether it is time for another certificate: two thirds of its life are over, it was revoked or its authority was and
+/// another one issues, or it is from the future.
 pub(crate) fn is_due(registry: &Registry, chain: &CertificateChain, now: OffsetDateTime) -> bool {
     let (start, end) = validity(chain.leaf());
     let renew_at = end - (end - start) / 3;
     // One of the future was issued by a clock that has been set right and accepted since. While the clock is
     // behind what was known, the certificate is right and the clock is not.
     let of_the_future = start > now + AHEAD && registry.is_clock_right(OffsetDateTime::now_utc());
-    of_the_future || now >= renew_at || registry.status().is_revoked(chain.leaf(), now).is_some()
+    of_the_future
+        || now >= renew_at
+        || registry.status().is_revoked(chain.leaf(), now).is_some()
+        || registry.is_replaced(chain.leaf())
 }
 
 /// First and last instant of a certificate's validity.

@@ -9,6 +9,7 @@
 mod administration;
 mod administrator;
 mod at_rest;
+mod authorities;
 mod authority_keys;
 mod backend;
 mod cli;

@@ -139,13 +139,13 @@ impl Ends {
 
     fn read(&self, now: OffsetDateTime) {
         self.overdue.set(self.site.registry.overdue_last_counted());
-        for (certificate, end) in renewal::ends(&self.site) {
+        for (certificate, end) in renewal::ends(&self.site, now) {
             let gauge = self
                 .certificates
                 .get_or_create(&CertificateLabel { certificate });
             gauge.set((end - now).whole_seconds());
         }
-        for (list, end) in renewal::list_ends(&self.site) {
+        for (list, end) in renewal::list_ends(&self.site, now) {
             let gauge = self.lists.get_or_create(&ListLabel { list });
             gauge.set((end - now).whole_seconds());
         }

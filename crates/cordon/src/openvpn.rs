@@ -70,7 +70,7 @@ pub(crate) async fn issue(
         "serial": issued.serial,
         "chain_pem": chain.to_pem().or_hint("cannot write the certificate", "report this")?,
         "root_pem": site.root_pem()?,
-        "devices_ca_pem": site.authority_pem(CaKind::Devices)?,
+        "devices_ca_pem": site.authorities_of_kind_pem(CaKind::Devices)?,
     }))
 }
 

@@ -133,6 +133,10 @@ pub(crate) enum ActOrder {
     Profile {
         definition: String,
     },
+    /// Has a generation of an authority issue.
+    Authority {
+        name: String,
+    },
     /// Rights that are not named stay.
     Person {
         uid: String,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pki::cert::Certificate;
 use pki::profile::CaKind;
-use registry::CrlName;
+use registry::{AuthorityId, AuthorityRecord, AuthorityState, CrlName};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -51,12 +51,12 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
         match site.credentials.renew(&site.registry, now).await {
             Ok(renewed) => {
                 for name in &renewed {
-                    tracing::info!(certificate = name, "certificate renewed");
+                    tracing::info!(certificate = %name, "certificate renewed");
                 }
                 // After its OCSP response is there to be stapled, below, so at the next connection all of it is new.
                 renewed_own |= renewed
                     .iter()
-                    .any(|name| ["server", "receipts"].contains(name));
+                    .any(|name| ["server", "receipts"].contains(&name.as_str()));
             }
             Err(failure) => {
                 tracing::error!(
@@ -82,35 +82,34 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
 }
 
 /// Name, first and last instant of everything that has an end date.
-pub(crate) fn ends(site: &Site) -> Vec<(String, OffsetDateTime)> {
+pub(crate) fn ends(site: &Site, now: OffsetDateTime) -> Vec<(String, OffsetDateTime)> {
     let end = |certificate: &Certificate| validity(certificate).1;
     let mut all: Vec<(String, OffsetDateTime)> = site
         .credentials
         .certificates()
         .iter()
-        .map(|(name, certificate)| ((*name).to_owned(), end(certificate)))
+        .map(|(name, certificate)| (name.clone(), end(certificate)))
         .collect();
     all.push(("root-ca".to_owned(), end(site.registry.root())));
-    for kind in CaKind::ALL {
-        if let Some(certificate) = site.registry.authority_certificate(kind) {
-            all.push((format!("{kind}-ca"), end(&certificate)));
-        }
-    }
+    // Those that are over end unnoticed: all that they issued has expired.
+    let authorities = site.registry.authority_records(now).into_iter();
+    let authorities = authorities.filter(|record| record.is_needed);
+    all.extend(authorities.map(|record| (format!("{}-ca", record.id), record.validity().1)));
     all
 }
 
 /// When each revocation list ends. The hundreds of shards of an authority count as one list, which ends with the first of
 /// them; so do their delta lists.
-pub(crate) fn list_ends(site: &Site) -> Vec<(String, OffsetDateTime)> {
-    first_ends(site.registry.crl_ends())
+pub(crate) fn list_ends(site: &Site, now: OffsetDateTime) -> Vec<(String, OffsetDateTime)> {
+    first_ends(site.registry.crl_ends(now))
 }
 
 fn first_ends(lists: Vec<(CrlName, OffsetDateTime)>) -> Vec<(String, OffsetDateTime)> {
     let mut ends = BTreeMap::new();
     for (list, end) in lists {
         let name = match list {
-            CrlName::Shard(kind, _) => format!("{kind}-shards"),
-            CrlName::ShardDelta(kind, _) => format!("{kind}-shards-delta"),
+            CrlName::Shard(id, _) => format!("{id}-shards"),
+            CrlName::ShardDelta(id, _) => format!("{id}-shards-delta"),
             other => other.to_string(),
         };
         let first = ends.entry(name).or_insert(end);
@@ -130,7 +129,16 @@ pub(crate) struct Health {
 
 /// Assesses the site's end dates at `now`.
 pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
-    let mut health = assess(&ends(site), &list_ends(site), now);
+    let mut health = assess(&ends(site, now), &list_ends(site, now), now);
+    let lifetimes = crate::site::registry_settings(&site.config).lifetimes;
+    for record in site.registry.authority_records(now) {
+        let needed = record.is_needed;
+        health.problems.extend(problem(&record).filter(|_| needed));
+        let issues = record.state == AuthorityState::Issuing;
+        let end = record.validity().1;
+        let warning = shortened(record.id, end, longest(&lifetimes, record.id.kind()), now);
+        health.warnings.extend(warning.filter(|_| issues));
+    }
     if let Err(behind) = site.clock.check(now) {
         health.problems.push(behind.to_string());
     }
@@ -142,6 +150,44 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
     let room = centre::DiskRoom::of(&site.data, site.config.intake.reserved_bytes);
     assess_disk(room, &mut health);
     health
+}
+
+/// The longest life of a certificate of this kind.
+fn longest(lifetimes: &registry::Lifetimes, kind: CaKind) -> time::Duration {
+    match kind {
+        CaKind::Users => lifetimes.user,
+        CaKind::Devices => lifetimes.device,
+        CaKind::Services => lifetimes.service,
+    }
+}
+
+/// What is wrong with an authority.
+fn problem(record: &AuthorityRecord) -> Option<String> {
+    let id = record.id;
+    if record.is_revoked {
+        let kind = id.kind();
+        return Some(format!(
+            "the {id} authority is revoked: have another generation of {kind} issue (`cordon pki authorities`)"
+        ));
+    }
+    (!record.has_key).then(|| format!("the key of the {id} authority cannot be used"))
+}
+
+/// Warns of an authority that issues and ends before a certificate would that it issues now.
+fn shortened(
+    id: AuthorityId,
+    end: OffsetDateTime,
+    longest: time::Duration,
+    now: OffsetDateTime,
+) -> Option<String> {
+    // As much again as notice: a ceremony takes its time.
+    (end - now < longest * 2).then(|| {
+        let (kind, date) = (id.kind(), end.date());
+        format!(
+            "the {id} authority ends on {date}, and its certificates with it: make another generation, \
+             `cordon pki request-authorities --new {kind}` or `cordon pki new-authority {kind}`"
+        )
+    })
 }
 
 fn assess_disk(room: std::io::Result<centre::DiskRoom>, health: &mut Health) {
@@ -226,6 +272,16 @@ mod tests {
     }
 
     #[test]
+    fn authority_that_ends_before_two_lives_of_its_certificates_is_a_warning() {
+        let id = AuthorityId::first(CaKind::Devices);
+        let year = time::Duration::days(365);
+        let warning = |days| shortened(id, NOW + time::Duration::days(days), year, NOW);
+        assert_eq!(warning(730), None);
+        let text = warning(729).unwrap();
+        assert!(text.contains("request-authorities --new devices"), "{text}");
+    }
+
+    #[test]
     fn a_full_disk_is_a_problem_and_a_nearly_full_one_a_warning() {
         let reserve = 1 << 30;
         for (for_uploads, problems, warnings) in [
@@ -268,7 +324,7 @@ mod tests {
             assert_eq!(found, (problems, warnings), "{name} {days}");
         }
         let shards = [3, -1, 2].iter().zip(0..).map(|(days, shard)| {
-            let name = CrlName::Shard(CaKind::Users, shard);
+            let name = CrlName::Shard(AuthorityId::first(CaKind::Users), shard);
             (name, NOW + time::Duration::days(*days))
         });
         let ends = first_ends(shards.collect());

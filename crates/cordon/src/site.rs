@@ -22,7 +22,7 @@ use centre::Centre;
 use directory::Directory;
 use pki::key::{KeyAlgorithm, Passphrase};
 use pool::Pool;
-use registry::{CrlName, Registry};
+use registry::{AuthorityId, CrlName, Registry};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -61,17 +61,30 @@ impl Site {
     /// The current revocation lists for cameras and services, in PEM. A custody package holds no
     /// person's certificate, hence nothing that the users' list could be checked with.
     pub(crate) fn crls_pem(&self) -> Vec<String> {
-        let names = [
-            pki::profile::CaKind::Devices,
-            pki::profile::CaKind::Services,
-        ]
-        .map(CrlName::Issuing);
+        // Those of generations that are over, too: old signatures are checked against them.
+        let records = self.registry.authority_records(OffsetDateTime::now_utc());
+        let issuing = records.iter().map(|record| record.id);
+        let issuing = issuing.filter(|id| id.kind() != pki::profile::CaKind::Users);
         std::iter::once(CrlName::Root)
-            .chain(names)
+            .chain(issuing.map(CrlName::Issuing))
             .filter_map(|name| self.registry.crl(name))
             .filter_map(|der| {
                 der::pem::encode_string("X509 CRL", der::pem::LineEnding::LF, &der).ok()
             })
+            .collect()
+    }
+
+    /// The lists of those whose certificates a camera meets: the root's, and those of the services. The devices' would grow
+    /// with the fleet.
+    pub(crate) fn lists_for_cameras(&self) -> Vec<Arc<[u8]>> {
+        let records = self.registry.authority_records(OffsetDateTime::now_utc());
+        let of_services = records
+            .iter()
+            .filter(|record| record.is_needed && record.id.kind() == pki::profile::CaKind::Services)
+            .map(|record| CrlName::Issuing(record.id));
+        std::iter::once(CrlName::Root)
+            .chain(of_services)
+            .filter_map(|name| self.registry.crl(name))
             .collect()
     }
 
@@ -86,11 +99,25 @@ impl Site {
         pem.or_hint("cannot write the authorities", "check the folder pki")
     }
 
-    /// An issuing authority, in PEM.
-    pub(crate) fn authority_pem(&self, kind: pki::profile::CaKind) -> Outcome<String> {
-        let certificate = self.registry.authority_certificate(kind);
-        let pem = certificate.as_ref().map(pki::cert::to_pem).transpose();
-        let pem = pem.or_hint("cannot write an authority", "check the folder pki")?;
+    /// All generations of an issuing authority, in PEM.
+    pub(crate) fn authorities_of_kind_pem(&self, kind: pki::profile::CaKind) -> Outcome<String> {
+        let records = self.registry.authority_records(OffsetDateTime::now_utc());
+        let pem = records
+            .iter()
+            .filter(|record| record.id.kind() == kind && record.is_needed)
+            .map(|record| pki::cert::to_pem(&record.certificate));
+        let pem = pem.collect::<Result<String, _>>();
+        pem.or_hint("cannot write an authority", "check the folder pki")
+    }
+
+    /// The authority that issued a certificate, in PEM.
+    pub(crate) fn issuer_pem(&self, issued: &registry::IssuedRecord) -> Outcome<String> {
+        const HINT: &str = "check the folder pki";
+        let id = issued.issuer().or_hint("an authority", HINT)?;
+        let records = self.registry.authority_records(OffsetDateTime::now_utc());
+        let issuer = records.iter().find(|record| record.id == id);
+        let pem = issuer.map(|record| pki::cert::to_pem(&record.certificate));
+        let pem = pem.transpose().or_hint("cannot write an authority", HINT)?;
         Ok(pem.unwrap_or_default())
     }
 
@@ -161,18 +188,18 @@ pub(crate) fn role(audit: &SharedLog, name: &str) -> Outcome<Arc<dyn AuditSink>>
     Ok(Arc::new(role))
 }
 
-/// Renews `kinds` with the root's key, recorded before it takes effect. Blocks.
+/// Renews `authorities` with the root's key, recorded before it takes effect. Blocks.
 pub(crate) fn renew_authorities(
     data: &Path,
     settings: &registry::Config,
     root_passphrase: &Passphrase,
-    kinds: &[pki::profile::CaKind],
+    authorities: &[AuthorityId],
     sink: &dyn AuditSink,
     who: audit::Actor,
     now: OffsetDateTime,
 ) -> Outcome {
-    for kind in kinds {
-        let resource = format!("authority/{kind}");
+    for id in authorities {
+        let resource = format!("authority/{id}");
         let event = audit::Event::new(
             now,
             who.clone(),
@@ -183,7 +210,7 @@ pub(crate) fn renew_authorities(
         sink.record(event)
             .or_hint("not recorded, hence not renewed", "make room on the disk")?;
     }
-    Registry::renew_authorities(data, settings, root_passphrase, kinds, now).or_hint(
+    Registry::renew_authorities(data, settings, root_passphrase, authorities, now).or_hint(
         "cannot renew the authorities",
         "put root.key back into the folder pki for the time, and check its passphrase",
     )

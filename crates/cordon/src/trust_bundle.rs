@@ -17,8 +17,6 @@ use evidence::bundle::{self, TrustBundle};
 use evidence::digest::Sha256Digest;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
-use pki::profile::CaKind;
-use registry::CrlName;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -134,15 +132,12 @@ fn content(site: &Site, now: OffsetDateTime) -> Outcome<TrustBundle> {
             .collect::<Result<Vec<String>, _>>()
     };
     let recipients = site.credentials.recipients(&site.registry, now);
-    let issuing: Vec<pki::Certificate> = CaKind::ALL
-        .into_iter()
-        .filter_map(|kind| site.registry.authority_certificate(kind))
-        .collect();
-    // Lists of those whose certificates a camera meets. The devices' would grow with the fleet.
-    let lists = [CrlName::Root, CrlName::Issuing(CaKind::Services)]
-        .into_iter()
-        .filter_map(|name| site.registry.crl(name))
-        .map(|der| bundle::encoded_list(&der));
+    // Those that are about to issue, too: a camera knows them before it meets their certificates.
+    let issuing = site.registry.authority_records(now).into_iter();
+    let issuing = issuing.filter(|record| record.is_needed);
+    let issuing: Vec<pki::Certificate> = issuing.map(|record| record.certificate).collect();
+    let lists = site.lists_for_cameras();
+    let lists = lists.iter().map(|der| bundle::encoded_list(der));
     Ok(TrustBundle {
         schema: bundle::SCHEMA.to_owned(),
         version: 1,

@@ -9,10 +9,8 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pki::path::Purpose;
-use pki::profile::CaKind;
 use pki::tls::{ClientAuth, ServerTls};
 use portal::{SessionLimits, Sessions};
-use registry::CrlName;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -343,11 +341,8 @@ fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {
 
 /// The lists that tell a camera whether the centre's certificates are still good.
 async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
-    let lists: Vec<String> = [CrlName::Root, CrlName::Issuing(CaKind::Services)]
-        .into_iter()
-        .filter_map(|name| site.registry.crl(name))
-        .map(|der| STANDARD.encode(&der))
-        .collect();
+    let lists = site.lists_for_cameras();
+    let lists: Vec<String> = lists.iter().map(|der| STANDARD.encode(der)).collect();
     let responses = site
         .credentials
         .ocsp_responses(&site.registry, OffsetDateTime::now_utc());

@@ -1,6 +1,7 @@
 //! The machine and the versions of programs.
 
 use std::fs::read_to_string;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::process::Call;
@@ -65,10 +66,27 @@ pub(crate) fn describe() -> Host {
 }
 
 fn memory_mib() -> u64 {
+    memory_kib("MemTotal:") / 1024
+}
+
+/// A line of what the kernel says about memory, in KiB.
+fn memory_kib(name: &str) -> u64 {
     let text = read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or_default() / 1024
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or_default()
+}
+
+/// How many folders a user's programs may have the kernel watch, each with an instance of its own.
+pub(crate) fn watched_folders() -> usize {
+    let text = read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+}
+
+/// Bytes that files in `folder`, which is in memory, and programs can still take.
+pub(crate) fn room(folder: &Path) -> u64 {
+    let free = rustix::fs::statvfs(folder).map_or(0, |system| system.f_bavail * system.f_frsize);
+    free.min(memory_kib("MemAvailable:") * 1024)
 }
 
 /// The line of a program's answer that has a version in it; nothing if it gives none.

@@ -49,9 +49,9 @@ pub struct Fleet {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Measured {
+pub(crate) struct Measured {
     /// For each camera the seconds from the beginning to its first answer through a new tunnel.
-    times: Vec<f64>,
+    pub(crate) times: Vec<f64>,
     /// Cameras that resumed their sessions.
     resumed: usize,
 }

@@ -46,7 +46,7 @@ impl IkeServer {
         let home = folder.join(format!("ike-{}", self.name()));
         std::fs::create_dir_all(&home).map_err(LabError::io("a folder in memory"))?;
         match self {
-            Self::Cordon => cordon(network, pki, &home, key, hybrid),
+            Self::Cordon => cordon(network, pki, &home, (key, hybrid), "10.208.1.0/24"),
             Self::StrongSwan => strongswan(network, pki, &home, key),
         }
     }
@@ -91,12 +91,13 @@ pub(crate) fn dialling(
     })
 }
 
-fn cordon(
+/// `cordon vpn up` for clients of which each has an address of `clients`.
+pub(crate) fn cordon(
     network: &Network,
     pki: &Pki,
     home: &Path,
-    key: Key,
-    hybrid: bool,
+    (key, hybrid): (Key, bool),
+    clients: &str,
 ) -> Result<Daemon, LabError> {
     let (keys, file) = (pki.folder.display(), key.file());
     let additional = if hybrid {
@@ -111,7 +112,7 @@ fn cordon(
          certificate = \"{keys}/ike-server-{file}.pem\"\nkey = \"{keys}/server-{file}.key\"\n\
          ike = [{{ encryption = [\"aes-128-gcm\"], prf = [\"hmac-sha2-256\"], groups = [\"x25519\"]{additional} }}]\n\
          unique = \"never\"\npeer = {{ ike_sas = 1000, handshakes_per_minute = 1000000 }}\n\
-         [[connection.child]]\nname = \"net\"\nlocal = [\"{inside}/32\"]\nremote = [\"10.208.1.0/24\"]\n\
+         [[connection.child]]\nname = \"net\"\nlocal = [\"{inside}/32\"]\nremote = [\"{clients}\"]\n\
          esp = [{{ encryption = [\"aes-128-gcm\"], groups = [\"x25519\"], extended_sequence = false }}]\n",
         inside = Side::Server.inside(),
     );

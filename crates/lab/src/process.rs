@@ -9,7 +9,7 @@ use std::fs::{File, read_to_string};
 use std::io::{Read, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -235,6 +235,20 @@ impl Call {
         self.spawn(Stdio::null(), log)
     }
 
+    /// The same, with its standard input, which ends when the pipe is dropped.
+    ///
+    /// # Errors
+    /// [`ProcessError::Start`].
+    pub(crate) fn start_piped(self, log: &Path) -> Result<(Daemon, ChildStdin), ProcessError> {
+        let mut daemon = self.spawn(Stdio::piped(), log)?;
+        let input = daemon.child.0.stdin.take();
+        let input = input.ok_or_else(|| ProcessError::Start {
+            program: daemon.name.clone(),
+            source: std::io::Error::other("a child without a pipe"),
+        })?;
+        Ok((daemon, input))
+    }
+
     /// The same, with a file to read.
     ///
     /// # Errors
@@ -322,6 +336,11 @@ impl Daemon {
     /// Measures it and its children so far.
     pub(crate) fn usage(&self) -> Usage {
         usage_of_tree(self.pid())
+    }
+
+    /// Memory of the program itself, without pages of files and without its children, in KiB.
+    pub(crate) fn anonymous_kib(&self) -> f64 {
+        memory_kib(self.pid(), "RssAnon:")
     }
 
     /// Asks it to end, for programs that have something to tidy.
@@ -454,10 +473,15 @@ fn ticks_per_second() -> f64 {
 
 /// Largest resident set of a process in MiB; 0 if it is gone.
 fn peak_mib(pid: u32) -> f64 {
+    memory_kib(pid, "VmHWM:") / 1024.0
+}
+
+/// A line of a process's status, in KiB; 0 if it is gone.
+fn memory_kib(pid: u32, name: &str) -> f64 {
     let text = read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    kib.unwrap_or_default() / 1024.0
+    kib.unwrap_or_default()
 }
 
 /// Kills the process groups of all children of this process.

@@ -342,8 +342,14 @@ fn tell(event: &Event) -> Result<(), LabError> {
 /// are in reach.
 fn furnish() -> Result<PathBuf, LabError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("cordon-lab", "/run", "tmpfs", flags, Some(c"mode=0755"))
-        .map_err(|error| LabError::io("memory for files")(error.into()))?;
+    mount(
+        "cordon-lab",
+        "/run",
+        "tmpfs",
+        flags,
+        Some(c"mode=0755,size=80%"),
+    )
+    .map_err(|error| LabError::io("memory for files")(error.into()))?;
     let folder = PathBuf::from(FOLDER);
     std::fs::create_dir(&folder).map_err(LabError::io("a folder in memory"))?;
     Ok(folder)

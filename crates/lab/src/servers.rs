@@ -119,6 +119,8 @@ impl Pki {
              [tunnels]\nbasicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n\
              extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=DNS:{SERVER_NAME}\n\
              subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n\
+             [member]\nbasicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n\
+             extendedKeyUsage=serverAuth,clientAuth\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n\
              [dialling]\nbasicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n\
              extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName={clients}\n\
              subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
@@ -157,6 +159,22 @@ impl Pki {
             }
         }
         Ok(())
+    }
+
+    /// Certificates for `count` clients of tunnels with the key of `key`'s client; each names some of them.
+    pub(crate) fn crowd(&self, key: Key, count: u32) -> Result<Vec<String>, LabError> {
+        let file = format!("client-{}.key", key.file());
+        let mut all = Vec::new();
+        for first in (0..count).step_by(CLIENTS.into()) {
+            let those = first..count.min(first + u32::from(CLIENTS));
+            let names = those.clone().map(|n| format!("DNS:client-{n}.example.org"));
+            let names = names.collect::<Vec<_>>().join(",");
+            let words = ["-addext", &format!("subjectAltName={names}"), "-key", &file];
+            self.certify("crowd", "member", Some("root"), &words)?;
+            let certificate = self.read("crowd.pem")?;
+            all.extend(those.map(|_| certificate.clone()));
+        }
+        Ok(all)
     }
 
     fn issue(

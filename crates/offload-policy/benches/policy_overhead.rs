@@ -1,11 +1,13 @@
-//! What the policy adds to a message that stays with software.
+//! What the policy adds to messages that stay with software.
 //!
-//! `cargo bench -p offload-policy` prints, for each operation and size, the time of a message with
-//! the library called directly, with the policy in front of it, and the difference. The two take
-//! turns in the same run; each figure is the median of many short turns.
+//! `cargo bench -p offload-policy` prints, for each operation and size, the time of a message with the library called
+//! directly and with the policy in front of it, one by one and in batches of 64. The two take turns in the same run:
+//! a ratio is of two turns side by side, and what is printed of the ratios is their median and, in brackets, the
+//! middle half.
 //!
-//! A stream keeps its vector or position for the next piece, which a single call of the library does not. So streams are
-//! compared with the library used as a stream too: what its caller then has to write.
+//! Both sides do the same work: whoever uses the library writes the tag where it belongs, notes what failed, and
+//! keeps a stream's vector or position for the next piece. `again` is the library beside itself: what it shows is
+//! the error of the measurement. `cargo bench -p offload-policy -- GCM` measures what has that in its name.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -16,120 +18,253 @@ use aws_lc_rs::cipher::{AES_128, EncryptingKey, EncryptionContext, UnboundCipher
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 use offload::{Aead, Encryption, Engine};
-use offload_policy::{AesCbc, AesCtr, AesGcm, Direction, Hash, Hmac, Policy, Selection, Settings};
+use offload_policy::{
+    AeadMessage, AesCbc, AesCtr, AesGcm, CipherMessage, Direction, Hash, Hmac, MacMessage,
+    MessageError, Policy, Selection, Settings,
+};
 
 const SIZES: [usize; 8] = [16, 64, 256, 512, 1024, 1440, 4096, 16_384];
-/// Pairs of turns, and how long a turn takes.
-const TURNS: usize = 401;
-const TURN: Duration = Duration::from_micros(150);
+/// Messages of a batch.
+const BATCH: usize = 64;
+/// Pairs of turns, and about how long a turn takes.
+const TURNS: usize = 301;
+const TURN: Duration = Duration::from_micros(200);
 const KEY: [u8; 16] = [7; 16];
+const IV: [u8; 16] = [3; 16];
+const NONCE: [u8; 12] = [9; 12];
+const AAD: [u8; 8] = [1; 8];
 
-/// A thing that processes a message in place.
-type Work<'a> = Box<dyn FnMut(&mut [u8]) + 'a>;
+/// The messages of a turn.
+struct Messages {
+    data: Vec<Vec<u8>>,
+    tags: Vec<[u8; 32]>,
+}
+
+impl Messages {
+    fn new(size: usize) -> Self {
+        Self {
+            data: vec![vec![0x5a; size]; BATCH],
+            tags: vec![[0; 32]; BATCH],
+        }
+    }
+
+    fn aead(&mut self) -> Vec<AeadMessage<'_>> {
+        let message = |data| AeadMessage {
+            nonce: NONCE,
+            aad: &AAD,
+            data,
+            tag: [0; 16],
+            outcome: Ok(()),
+        };
+        let data = self.data.iter_mut();
+        data.map(|data| message(data.as_mut_slice())).collect()
+    }
+
+    fn cipher(&mut self) -> Vec<CipherMessage<'_>> {
+        let message = |data| CipherMessage {
+            iv: IV,
+            data,
+            outcome: Ok(()),
+        };
+        let data = self.data.iter_mut();
+        data.map(|data| message(data.as_mut_slice())).collect()
+    }
+
+    fn mac(&mut self) -> Vec<MacMessage<'_>> {
+        let message = |(data, tag)| MacMessage {
+            data,
+            tag,
+            outcome: Ok(()),
+        };
+        let data = self.data.iter().map(Vec::as_slice);
+        let tags = self.tags.iter_mut().map(<[u8; 32]>::as_mut_slice);
+        data.zip(tags).map(message).collect()
+    }
+}
+
+/// All messages of a turn, so many times: how long that took.
+type Turn = Box<dyn FnMut(&mut Messages, u32) -> Duration>;
+
+macro_rules! turn {
+    ($kind:ident, |$messages:ident| $work:expr) => {
+        Box::new(move |all: &mut Messages, times: u32| {
+            let mut made = all.$kind();
+            let $messages = &mut made;
+            let started = Instant::now();
+            for _ in 0..times {
+                let $messages = black_box(&mut *$messages);
+                $work
+            }
+            started.elapsed()
+        }) as Turn
+    };
+}
+
+/// A turn in which messages are processed one by one.
+macro_rules! each {
+    ($kind:ident, |$message:ident| $work:expr) => {
+        turn!($kind, |messages| for $message in messages {
+            let $message = black_box($message);
+            $message.outcome = $work;
+        })
+    };
+}
 
 fn unbound() -> UnboundCipherKey {
     UnboundCipherKey::new(&AES_128, &KEY).expect("16 bytes")
 }
 
-/// Operations, each with the library alone and with the policy.
-fn pairs(policy: &Arc<Policy>) -> Vec<(&'static str, Work<'static>, Work<'static>)> {
-    let iv = || EncryptionContext::Iv128(FixedLength::from([3; 16]));
-    let gcm = Aead::new(Encryption::AesGcm128, &KEY, Engine::Fastest).expect("16 bytes");
-    let policy_gcm = AesGcm::new(policy, &KEY).expect("16 bytes");
-    let cbc = EncryptingKey::cbc(unbound()).expect("a key");
-    let mut policy_cbc = AesCbc::new(policy, Direction::Encrypt, &KEY, [3; 16]).expect("16 bytes");
-    let ctr = EncryptingKey::ctr(unbound()).expect("a key");
-    let mut policy_ctr = AesCtr::new(policy, &KEY, [3; 16]).expect("16 bytes");
-    let chained = EncryptingKey::cbc(unbound()).expect("a key");
-    let mut other_cbc = policy_cbc.clone();
-    let mut chain = [3; 16];
-    let counted = EncryptingKey::ctr(unbound()).expect("a key");
-    let mut other_ctr = policy_ctr.clone();
-    let mut counter = u128::from_be_bytes([3; 16]);
-    let mac = hmac::Key::new(hmac::HMAC_SHA256, &KEY);
-    let policy_mac = Hmac::new(policy, Hash::Sha256, &KEY).expect("a key");
-    vec![
-        (
-            "AES-128-GCM seal",
-            Box::new(move |data: &mut [u8]| {
-                let mut tag = [0; 16];
-                black_box(gcm.seal([9; 12], &[1; 8], data, &mut tag));
-                black_box(tag);
-            }) as Work<'_>,
-            Box::new(move |data: &mut [u8]| {
-                let _ = black_box(policy_gcm.seal([9; 12], &[1; 8], data));
-            }) as Work<'_>,
-        ),
-        (
-            "AES-128-CBC encrypt",
-            Box::new(move |data: &mut [u8]| {
-                let _ = black_box(cbc.less_safe_encrypt(data, iv()));
-            }),
-            Box::new(move |data: &mut [u8]| {
-                let _ = black_box(policy_cbc.process(data));
-            }),
-        ),
-        (
-            "CBC, as a stream",
-            Box::new(move |data: &mut [u8]| {
-                let iv = EncryptionContext::Iv128(FixedLength::from(chain));
-                let _ = black_box(chained.less_safe_encrypt(data, iv));
-                chain = data.last_chunk().copied().unwrap_or(chain);
-            }),
-            Box::new(move |data: &mut [u8]| {
-                let _ = black_box(other_cbc.process(data));
-            }),
-        ),
-        (
-            "CTR, as a stream",
-            Box::new(move |data: &mut [u8]| {
-                let iv = FixedLength::from(counter.to_be_bytes());
-                let iv = EncryptionContext::Iv128(iv);
-                let _ = black_box(counted.less_safe_encrypt(data, iv));
-                counter = counter.wrapping_add((data.len() / 16) as u128);
-            }),
-            Box::new(move |data: &mut [u8]| {
-                let _ = black_box(other_ctr.process(data));
-            }),
-        ),
-        (
-            "AES-128-CTR",
-            Box::new(move |data: &mut [u8]| {
-                let _ = black_box(ctr.less_safe_encrypt(data, iv()));
-            }),
-            Box::new(move |data: &mut [u8]| {
-                let _ = black_box(policy_ctr.process(data));
-            }),
-        ),
-        (
-            "HMAC-SHA256 sign",
-            Box::new(move |data: &mut [u8]| {
-                black_box(hmac::sign(&mac, data));
-            }),
-            Box::new(move |data: &mut [u8]| {
-                let mut tag = [0; 16];
-                let _ = black_box(policy_mac.sign(data, &mut tag));
-                black_box(tag);
-            }),
-        ),
-    ]
+fn context(iv: &[u8; 16]) -> EncryptionContext {
+    EncryptionContext::Iv128(FixedLength::from(iv))
 }
 
-/// Nanoseconds of a message in one turn.
-fn turn(work: &mut Work<'_>, data: &mut [u8], count: u32) -> f64 {
-    let started = Instant::now();
-    for _ in 0..count {
-        work(black_box(data));
-    }
-    started.elapsed().as_nanos() as f64 / f64::from(count)
+fn sealed(key: &Aead, message: &mut AeadMessage<'_>) -> Result<(), MessageError> {
+    let too_long = MessageError::Length(message.data.len());
+    let sealed = key.seal(message.nonce, message.aad, message.data, &mut message.tag);
+    sealed.ok_or(too_long)
 }
 
-fn median(values: &mut [f64]) -> f64 {
+fn encrypted(key: &EncryptingKey, iv: &[u8; 16], data: &mut [u8]) -> Result<(), MessageError> {
+    let too_long = MessageError::Length(data.len());
+    let done = key.less_safe_encrypt(data, context(iv));
+    done.map(drop).map_err(|_| too_long)
+}
+
+fn signed(key: &hmac::Key, message: &mut MacMessage<'_>) -> Result<(), MessageError> {
+    let done = hmac::sign_to_buffer(key, message.data, message.tag);
+    done.map(drop).map_err(|_| MessageError::Tag)
+}
+
+/// Operations: a name, the library, and the policy.
+fn pairs(policy: &Arc<Policy>) -> Vec<(&'static str, Turn, Turn)> {
+    let aead = || Aead::new(Encryption::AesGcm128, &KEY, Engine::Fastest).expect("16 bytes");
+    let gcm = || AesGcm::new(policy, &KEY).expect("16 bytes");
+    let plain_cbc = || EncryptingKey::cbc(unbound()).expect("a key");
+    let cbc = || AesCbc::new(policy, Direction::Encrypt, &KEY, IV).expect("16 bytes");
+    let plain_ctr = || EncryptingKey::ctr(unbound()).expect("a key");
+    let ctr = || AesCtr::new(policy, &KEY, IV).expect("16 bytes");
+    let mac = || hmac::Key::new(hmac::HMAC_SHA256, &KEY);
+    let policy_mac = || Hmac::new(policy, Hash::Sha256, &KEY).expect("a key");
+
+    let (library, again, key) = (aead(), aead(), gcm());
+    let mut pairs = vec![
+        (
+            "GCM, again",
+            each!(aead, |message| sealed(&library, message)),
+            each!(aead, |message| sealed(&again, message)),
+        ),
+        (
+            "GCM, one by one",
+            {
+                let library = aead();
+                each!(aead, |message| sealed(&library, message))
+            },
+            each!(aead, |message| key.seal_into(
+                message.nonce,
+                message.aad,
+                message.data,
+                &mut message.tag
+            )),
+        ),
+    ];
+    let (library, key) = (aead(), gcm());
+    pairs.push((
+        "GCM, batch",
+        each!(aead, |message| sealed(&library, message)),
+        turn!(aead, |messages| key.seal_batch(messages)),
+    ));
+    let (library, key) = (plain_cbc(), cbc());
+    pairs.push((
+        "CBC, one by one",
+        each!(cipher, |message| encrypted(
+            &library,
+            &message.iv,
+            message.data
+        )),
+        each!(cipher, |message| key
+            .process_message(&message.iv, message.data)),
+    ));
+    let (library, key) = (plain_cbc(), cbc());
+    pairs.push((
+        "CBC, batch",
+        each!(cipher, |message| encrypted(
+            &library,
+            &message.iv,
+            message.data
+        )),
+        turn!(cipher, |messages| key.process_batch(messages)),
+    ));
+    let (library, mut stream, mut chain) = (plain_cbc(), cbc(), IV);
+    pairs.push((
+        "CBC, stream",
+        each!(cipher, |message| {
+            let done = encrypted(&library, &chain, message.data);
+            chain = message.data.last_chunk().copied().unwrap_or(chain);
+            done
+        }),
+        each!(cipher, |message| stream.process(message.data)),
+    ));
+    let (library, key) = (plain_ctr(), ctr());
+    pairs.push((
+        "CTR, one by one",
+        each!(cipher, |message| encrypted(
+            &library,
+            &message.iv,
+            message.data
+        )),
+        each!(cipher, |message| key
+            .process_message(&message.iv, message.data)),
+    ));
+    let (library, key) = (plain_ctr(), ctr());
+    pairs.push((
+        "CTR, batch",
+        each!(cipher, |message| encrypted(
+            &library,
+            &message.iv,
+            message.data
+        )),
+        turn!(cipher, |messages| key.process_batch(messages)),
+    ));
+    let (library, mut stream) = (plain_ctr(), ctr());
+    let mut counter = u128::from_be_bytes(IV);
+    pairs.push((
+        "CTR, stream",
+        each!(cipher, |message| {
+            let done = encrypted(&library, &counter.to_be_bytes(), message.data);
+            counter = counter.wrapping_add((message.data.len() / 16) as u128);
+            done
+        }),
+        each!(cipher, |message| stream.process(message.data)),
+    ));
+    let (library, key) = (mac(), policy_mac());
+    pairs.push((
+        "HMAC, one by one",
+        each!(mac, |message| signed(&library, message)),
+        each!(mac, |message| key.sign(message.data, message.tag)),
+    ));
+    let (library, key) = (mac(), policy_mac());
+    pairs.push((
+        "HMAC, batch",
+        each!(mac, |message| signed(&library, message)),
+        turn!(mac, |messages| key.sign_batch(messages)),
+    ));
+    pairs
+}
+
+/// Lower quartile, median and upper quartile.
+fn quartiles(values: &mut [f64]) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    [1, 2, 3].map(|quarter| {
+        let value = values.get(values.len() * quarter / 4);
+        value.copied().unwrap_or(f64::NAN)
+    })
 }
 
 fn main() -> std::io::Result<()> {
+    let wanted: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|name| !name.starts_with('-'))
+        .collect();
     let settings = Settings {
         selection: Selection::Software,
         ..Settings::default()
@@ -138,33 +273,39 @@ fn main() -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "operation             bytes   library ns   policy ns   added"
+        "operation          bytes  library ns  policy ns   added"
     )?;
-    for (name, mut direct, mut through) in pairs(&policy) {
+    for (name, mut library, mut through) in pairs(&policy) {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
+            continue;
+        }
         for size in SIZES {
-            let mut data = vec![0x5a; size];
-            let once = turn(&mut direct, &mut data, 100).max(1.0);
+            let mut messages = Messages::new(size);
+            let per_message = |took: Duration, times: u32| {
+                took.as_secs_f64() * 1e9 / f64::from(times) / BATCH as f64
+            };
+            let once = library(&mut messages, 2) / 2;
             #[expect(clippy::cast_possible_truncation, reason = "a number of repetitions")]
-            let count = ((TURN.as_nanos() as f64 / once) as u32).max(1);
-            let (mut library, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+            let times = ((TURN.as_secs_f64() / once.as_secs_f64()) as u32).max(1);
+            let (mut plain, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
             for pair in 0..TURNS {
                 // Whoever comes second finds the caches and the clock of the first.
                 let (one, other) = if pair % 2 == 0 {
-                    let one = turn(&mut direct, &mut data, count);
-                    (one, turn(&mut through, &mut data, count))
+                    let one = library(&mut messages, times);
+                    (one, through(&mut messages, times))
                 } else {
-                    let other = turn(&mut through, &mut data, count);
-                    (turn(&mut direct, &mut data, count), other)
+                    let other = through(&mut messages, times);
+                    (library(&mut messages, times), other)
                 };
-                library.push(one);
-                with.push(other);
-                ratios.push(other / one);
+                plain.push(per_message(one, times));
+                with.push(per_message(other, times));
+                ratios.push((other.as_secs_f64() / one.as_secs_f64() - 1.0) * 100.0);
             }
-            let (library, with) = (median(&mut library), median(&mut with));
-            let added = (median(&mut ratios) - 1.0) * 100.0;
+            let ([_, plain, _], [_, with, _]) = (quartiles(&mut plain), quartiles(&mut with));
+            let [low, added, high] = quartiles(&mut ratios);
             writeln!(
                 out,
-                "{name:20} {size:6} {library:12.1} {with:11.1} {added:6.1} %"
+                "{name:17} {size:6} {plain:11.1} {with:10.1} {added:+6.1} % ({low:+.1} to {high:+.1})"
             )?;
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
+use crate::batch::MacMessage;
 use crate::device::Request;
 use crate::operation::Operation;
 use crate::policy::{Outcome, Policy, Quarantine};
@@ -18,7 +19,7 @@ pub enum Hash {
     Sha256,
 }
 
-/// Most bytes of a tag.
+/// Most bytes of a tag: those of SHA-256.
 const LONGEST: usize = 32;
 /// Fewest bytes of a tag that is compared: half of SHA-1's, rounded up to what AH has at least.
 const SHORTEST: usize = 10;
@@ -51,28 +52,36 @@ impl Hmac {
         })
     }
 
-    /// Computes a message's tag with the device; none if software has to.
+    /// Computes a message's whole tag with the device; false if software has to.
     #[cold]
-    fn on_device(&self, data: &[u8]) -> Option<Tag> {
+    #[inline(never)]
+    fn on_device(&self, data: &[u8], tag: &mut [u8; LONGEST]) -> bool {
+        let Some(key) = &self.keys.device else {
+            return false;
+        };
         let request = Request {
             operation: self.operation,
-            key: self.keys.device.as_ref()?,
+            key,
             iv: &[],
             aad: &[],
             data,
             tag: &[],
         };
         match self.policy.offer(&request, &self.keys.software) {
-            Outcome::Done(result) => Tag::new(&result),
-            _ => None,
+            Outcome::Done(result) => {
+                let made = tag.get_mut(..result.len());
+                made.map(|made| made.copy_from_slice(&result)).is_some()
+            }
+            _ => false,
         }
     }
 
+    /// The beginning of a whole tag; none if a tag may not be so long or so short.
     #[inline]
-    fn by_software(&self, data: &[u8]) -> Result<Tag, MessageError> {
-        let made = self.keys.software.sign(data);
-        let tag = made.and_then(|made| Tag::new(made.as_ref()));
-        tag.ok_or(MessageError::Length(data.len()))
+    fn cut<'a>(&self, whole: &'a [u8; LONGEST], len: usize) -> Result<&'a [u8], MessageError> {
+        let allowed = (SHORTEST..=self.operation.tag_len()).contains(&len);
+        let cut = whole.get(..len).filter(|_| allowed);
+        cut.ok_or(MessageError::Tag)
     }
 
     /// Computes a message's tag and writes as much of it as `tag` has.
@@ -81,14 +90,32 @@ impl Hmac {
     /// [`MessageError::Tag`] for a tag shorter than 10 bytes or longer than the hash.
     #[inline]
     pub fn sign(&self, data: &[u8], tag: &mut [u8]) -> Result<(), MessageError> {
-        let offered = self.policy.prefers_device(self.operation, data.len());
-        let made = offered.then(|| self.on_device(data)).flatten();
-        let made = match made {
-            Some(made) => made,
-            None => self.by_software(data)?,
-        };
-        let made = made.cut(tag.len()).ok_or(MessageError::Tag)?;
-        tag.copy_from_slice(made);
+        self.sign_from(self.policy.from(self.operation), data, tag)
+    }
+
+    /// Signs messages, for all of which the policy is asked once.
+    ///
+    /// Each has its outcome: [`MessageError::Tag`] for a tag of a length that is not allowed.
+    #[inline]
+    pub fn sign_batch(&self, messages: &mut [MacMessage<'_>]) {
+        let from = self.policy.from(self.operation);
+        for message in messages {
+            message.outcome = self.sign_from(from, message.data, message.tag);
+        }
+    }
+
+    #[inline]
+    fn sign_from(&self, from: usize, data: &[u8], tag: &mut [u8]) -> Result<(), MessageError> {
+        let too_long = MessageError::Length(data.len());
+        let mut whole = [0; LONGEST];
+        if data.len() < from || !self.on_device(data, &mut whole) {
+            if tag.len() == self.operation.tag_len() {
+                return self.keys.software.sign(data, tag).ok_or(too_long);
+            }
+            let made = self.keys.software.sign(data, &mut whole);
+            made.ok_or(too_long)?;
+        }
+        tag.copy_from_slice(self.cut(&whole, tag.len())?);
         Ok(())
     }
 
@@ -98,46 +125,20 @@ impl Hmac {
     /// [`MessageError::Tag`].
     #[inline]
     pub fn verify(&self, data: &[u8], tag: &[u8]) -> Result<(), MessageError> {
-        let offered = self.policy.prefers_device(self.operation, data.len());
-        let on_device = offered.then(|| self.on_device(data)).flatten();
-        if on_device.as_ref().is_some_and(|made| made.equals(tag)) {
+        let mut whole = [0; LONGEST];
+        let offered = data.len() >= self.policy.from(self.operation);
+        let on_device = offered && self.on_device(data, &mut whole);
+        if on_device && bool::from(self.cut(&whole, tag.len())?.ct_eq(tag)) {
             return Ok(());
         }
-        if !self.by_software(data)?.equals(tag) {
+        let made = self.keys.software.sign(data, &mut whole);
+        made.ok_or(MessageError::Length(data.len()))?;
+        if !bool::from(self.cut(&whole, tag.len())?.ct_eq(tag)) {
             return Err(MessageError::Tag);
         }
-        if on_device.is_some() {
+        if on_device {
             self.policy.set_aside(Quarantine::Tag(self.operation));
         }
         Ok(())
-    }
-}
-
-/// A whole tag.
-struct Tag {
-    bytes: [u8; LONGEST],
-    len: usize,
-}
-
-impl Tag {
-    fn new(made: &[u8]) -> Option<Self> {
-        let mut bytes = [0; LONGEST];
-        bytes.get_mut(..made.len())?.copy_from_slice(made);
-        let len = made.len();
-        Some(Self { bytes, len })
-    }
-
-    /// The first `len` bytes; none if a tag may not be so long or so short.
-    fn cut(&self, len: usize) -> Option<&[u8]> {
-        if (SHORTEST..=self.len).contains(&len) {
-            self.bytes.get(..len)
-        } else {
-            None
-        }
-    }
-
-    fn equals(&self, tag: &[u8]) -> bool {
-        self.cut(tag.len())
-            .is_some_and(|made| bool::from(made.ct_eq(tag)))
     }
 }

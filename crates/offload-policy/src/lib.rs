@@ -20,6 +20,7 @@
 //! The crate is not part of `offload`, which moves packets and neither reads clocks nor shares state
 //! between threads; and it knows no device, only the trait of one.
 
+mod batch;
 mod break_even;
 mod device;
 mod hmac;
@@ -30,6 +31,7 @@ mod settings;
 mod software;
 mod stream;
 
+pub use crate::batch::{AeadMessage, CipherMessage, MacMessage};
 pub use crate::break_even::{Cost, SIZES};
 pub use crate::device::{Device, DeviceError, DeviceKey, Request};
 pub use crate::hmac::{Hash, Hmac};

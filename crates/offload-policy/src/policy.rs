@@ -201,12 +201,12 @@ impl Policy {
         supported.then(|| DeviceKey::new(Arc::clone(device), key))
     }
 
-    /// Says whether a message of `len` bytes should be offered to the device.
+    /// The least size of a message that should be offered to the device, as it is now: one relaxed load, with
+    /// which a whole batch can be decided.
     #[inline]
-    pub(crate) fn prefers_device(&self, operation: Operation, len: usize) -> bool {
-        self.from
-            .get(operation.index())
-            .is_some_and(|from| len >= from.load(Ordering::Relaxed))
+    pub(crate) fn from(&self, operation: Operation) -> usize {
+        let from = self.from.get(operation.index());
+        from.map_or(NEVER, |from| from.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_aside(&self, reason: Quarantine) {

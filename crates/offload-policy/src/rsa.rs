@@ -176,9 +176,7 @@ impl RsaKey {
         if self.policy.measures(Operation::RsaPrivate) && self.device.is_some() {
             return self.sign_with_both(padding, hash, &digest);
         }
-        let offered = self
-            .policy
-            .prefers_device(Operation::RsaPrivate, self.size());
+        let offered = self.size() >= self.policy.from(Operation::RsaPrivate);
         if offered && let Some(signature) = self.on_device(padding, hash, &digest) {
             return Ok(signature);
         }

@@ -64,11 +64,15 @@ impl SoftwareKey {
 
     /// Encrypts in place with AES-GCM.
     #[inline]
-    pub(crate) fn seal(&self, nonce: [u8; 12], aad: &[u8], data: &mut [u8]) -> Option<[u8; TAG]> {
+    pub(crate) fn seal(
+        &self,
+        nonce: [u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &mut [u8; TAG],
+    ) -> Option<()> {
         let Self::Gcm(key) = self else { return None };
-        let mut tag = [0; TAG];
-        key.seal(nonce, aad, data, &mut tag)?;
-        Some(tag)
+        key.seal(nonce, aad, data, tag)
     }
 
     /// Verifies and decrypts in place with AES-GCM.
@@ -87,25 +91,25 @@ impl SoftwareKey {
     /// Encrypts or decrypts in place with AES in CBC or counter mode.
     #[inline]
     pub(crate) fn apply(&self, iv: &[u8; BLOCK], data: &mut [u8]) -> Option<()> {
-        let iv = FixedLength::from(iv);
-        match self {
+        // The vector goes into the context at once: each copy of it before would be waited for.
+        let done = match self {
             Self::CbcEncrypt(key) | Self::Ctr(key) => {
-                let context = EncryptionContext::Iv128(iv);
-                key.less_safe_encrypt(data, context).ok().map(drop)
+                key.less_safe_encrypt(data, EncryptionContext::Iv128(FixedLength::from(iv)))
             }
             Self::CbcDecrypt(key) => {
-                let context = DecryptionContext::Iv128(iv);
-                key.decrypt(data, context).ok().map(drop)
+                let context = DecryptionContext::Iv128(FixedLength::from(iv));
+                return key.decrypt(data, context).is_ok().then_some(());
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        done.is_ok().then_some(())
     }
 
-    /// Computes the HMAC of a message.
+    /// Computes the HMAC of a message at the beginning of `tag`, which is at least as long as the hash.
     #[inline]
-    pub(crate) fn sign(&self, data: &[u8]) -> Option<hmac::Tag> {
+    pub(crate) fn sign(&self, data: &[u8], tag: &mut [u8]) -> Option<()> {
         let Self::Hmac(key) = self else { return None };
-        Some(hmac::sign(key, data))
+        hmac::sign_to_buffer(key, data, tag).ok().map(drop)
     }
 
     /// The result of a device's request as it should be; none if the message's tag is wrong.
@@ -116,7 +120,8 @@ impl SoftwareKey {
         match request.operation {
             Operation::GcmSeal => {
                 let nonce = *request.iv.first_chunk()?;
-                let tag = self.seal(nonce, request.aad, &mut result)?;
+                let mut tag = [0; TAG];
+                self.seal(nonce, request.aad, &mut result, &mut tag)?;
                 result.extend_from_slice(&tag);
             }
             Operation::GcmOpen => {
@@ -128,7 +133,8 @@ impl SoftwareKey {
             }
             Operation::HmacSha1 | Operation::HmacSha256 => {
                 result.clear();
-                result.extend_from_slice(self.sign(request.data)?.as_ref());
+                result.resize(tag_len, 0);
+                self.sign(request.data, &mut result)?;
             }
             Operation::RsaPrivate => return None,
         }

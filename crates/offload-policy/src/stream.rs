@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::batch::{AeadMessage, CipherMessage};
 use crate::device::{DeviceKey, Request};
 use crate::operation::Operation;
 use crate::policy::{Outcome, Policy, Quarantine};
@@ -136,6 +137,11 @@ impl AesCbc {
         self.iv
     }
 
+    #[inline]
+    fn from(&self) -> usize {
+        self.policy.from(Self::operation(self.direction))
+    }
+
     /// Processes whole blocks in place.
     ///
     /// # Errors
@@ -145,55 +151,98 @@ impl AesCbc {
         if !data.len().is_multiple_of(BLOCK) {
             return Err(MessageError::Blocks(data.len()));
         }
-        if self
-            .policy
-            .prefers_device(Self::operation(self.direction), data.len())
-        {
-            return self.offer(data);
+        if data.len() >= self.from() {
+            self.iv = self.offer(self.iv, data)?;
+            return Ok(());
         }
-        self.by_software(data)
+        by_software(&self.keys, self.direction, &mut self.iv, data)
     }
 
-    /// Offers a message to the device, in pieces that it takes.
+    /// Processes a message with a vector of its own in place; the stream stays where it is.
+    ///
+    /// # Errors
+    /// [`MessageError::Blocks`].
+    #[inline]
+    pub fn process_message(&self, iv: &[u8; BLOCK], data: &mut [u8]) -> Result<(), MessageError> {
+        self.message_from(self.from(), iv, data)
+    }
+
+    /// Processes messages with vectors of their own, for all of which the policy is asked once.
+    ///
+    /// Each has its outcome: [`MessageError::Blocks`] if it is not whole blocks.
+    #[inline]
+    pub fn process_batch(&self, messages: &mut [CipherMessage<'_>]) {
+        let from = self.from();
+        for message in messages {
+            message.outcome = self.message_from(from, &message.iv, message.data);
+        }
+    }
+
+    #[inline]
+    fn message_from(
+        &self,
+        from: usize,
+        iv: &[u8; BLOCK],
+        data: &mut [u8],
+    ) -> Result<(), MessageError> {
+        if !data.len().is_multiple_of(BLOCK) {
+            return Err(MessageError::Blocks(data.len()));
+        }
+        if data.len() >= from {
+            return self.offer(*iv, data).map(drop);
+        }
+        let len = data.len();
+        let done = self.keys.software.apply(iv, data);
+        done.ok_or(MessageError::Length(len))
+    }
+
+    /// Offers a message to the device, in pieces that it takes; the vector with which the next one goes on.
     #[cold]
     #[inline(never)]
-    fn offer(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
+    fn offer(&self, mut iv: [u8; BLOCK], data: &mut [u8]) -> Result<[u8; BLOCK], MessageError> {
         let operation = Self::operation(self.direction);
         let piece = piece(&self.policy, data.len());
-        data.chunks_mut(piece).try_for_each(|piece| {
+        for piece in data.chunks_mut(piece) {
             let input = piece.last_chunk().copied();
-            let offered = self.policy.prefers_device(operation, piece.len());
-            if !offered || !on_device(&self.policy, &self.keys, operation, &self.iv, piece) {
-                return self.by_software(piece);
+            let offered = piece.len() >= self.policy.from(operation);
+            if !offered || !on_device(&self.policy, &self.keys, operation, &iv, piece) {
+                by_software(&self.keys, self.direction, &mut iv, piece)?;
+                continue;
             }
             let link = match self.direction {
                 Direction::Encrypt => piece.last_chunk().copied(),
                 Direction::Decrypt => input,
             };
-            self.iv = link.unwrap_or(self.iv);
-            Ok(())
-        })
+            iv = link.unwrap_or(iv);
+        }
+        Ok(iv)
     }
+}
 
-    #[inline]
-    fn by_software(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
-        // The chain's next link is a block of ciphertext: of the input, or of the output.
-        let too_long = MessageError::Length(data.len());
-        match self.direction {
-            Direction::Encrypt => {
-                let done = self.keys.software.apply(&self.iv, data);
-                done.ok_or(too_long)?;
-                self.iv = data.last_chunk().copied().unwrap_or(self.iv);
-            }
-            Direction::Decrypt => {
-                let link = data.last_chunk().copied().unwrap_or(self.iv);
-                let done = self.keys.software.apply(&self.iv, data);
-                done.ok_or(too_long)?;
-                self.iv = link;
+/// Processes a piece of a chain, whose vector becomes that of the next one.
+#[inline]
+fn by_software(
+    keys: &Keys,
+    direction: Direction,
+    iv: &mut [u8; BLOCK],
+    data: &mut [u8],
+) -> Result<(), MessageError> {
+    // The chain's next link is a block of ciphertext: of the output, or of the input.
+    let too_long = MessageError::Length(data.len());
+    match direction {
+        Direction::Encrypt => {
+            keys.software.apply(iv, data).ok_or(too_long)?;
+            if let Some(last) = data.last_chunk() {
+                *iv = *last;
             }
         }
-        Ok(())
+        Direction::Decrypt => {
+            let link = data.last_chunk().copied().unwrap_or(*iv);
+            keys.software.apply(iv, data).ok_or(too_long)?;
+            *iv = link;
+        }
     }
+    Ok(())
 }
 
 /// A stream in counter mode, whose whole block counts. A copy goes on from the same place.
@@ -250,26 +299,54 @@ impl AesCtr {
             // A piece that ends inside of the block leaves the position there.
             return Ok(());
         }
-        if self.policy.prefers_device(Operation::Ctr, rest.len()) {
-            return self.offer(rest);
+        if rest.len() >= self.policy.from(Operation::Ctr) {
+            offer_counted(&self.policy, &self.keys, self.counter, rest)?;
+        } else {
+            let done = self.keys.software.apply(&self.counter.to_be_bytes(), rest);
+            done.ok_or(MessageError::Length(rest.len()))?;
         }
-        self.by_software(rest)
+        self.advance(rest.len());
+        Ok(())
     }
 
-    /// Offers a message to the device, in pieces that it takes.
-    #[cold]
-    #[inline(never)]
-    fn offer(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
-        let piece = piece(&self.policy, data.len());
-        data.chunks_mut(piece).try_for_each(|piece| {
-            let iv = self.counter.to_be_bytes();
-            let offered = self.policy.prefers_device(Operation::Ctr, piece.len());
-            if !offered || !on_device(&self.policy, &self.keys, Operation::Ctr, &iv, piece) {
-                return self.by_software(piece);
-            }
-            self.advance(piece.len());
-            Ok(())
-        })
+    /// Encrypts or decrypts a message with a counter of its own in place; the stream stays where it is.
+    ///
+    /// # Errors
+    /// [`MessageError::Length`] for more than the library takes at once.
+    #[inline]
+    pub fn process_message(
+        &self,
+        counter: &[u8; BLOCK],
+        data: &mut [u8],
+    ) -> Result<(), MessageError> {
+        self.message_from(self.policy.from(Operation::Ctr), counter, data)
+    }
+
+    /// Encrypts or decrypts messages with counters of their own, for all of which the policy is asked once.
+    ///
+    /// Each has its outcome.
+    #[inline]
+    pub fn process_batch(&self, messages: &mut [CipherMessage<'_>]) {
+        let from = self.policy.from(Operation::Ctr);
+        for message in messages {
+            message.outcome = self.message_from(from, &message.iv, message.data);
+        }
+    }
+
+    #[inline]
+    fn message_from(
+        &self,
+        from: usize,
+        counter: &[u8; BLOCK],
+        data: &mut [u8],
+    ) -> Result<(), MessageError> {
+        if data.len() >= from {
+            let counter = u128::from_be_bytes(*counter);
+            return offer_counted(&self.policy, &self.keys, counter, data);
+        }
+        let len = data.len();
+        let done = self.keys.software.apply(counter, data);
+        done.ok_or(MessageError::Length(len))
     }
 
     /// Uses up the block that the last piece has begun; what is left of the data.
@@ -291,20 +368,34 @@ impl AesCtr {
         Ok(rest)
     }
 
-    #[inline]
-    fn by_software(&mut self, data: &mut [u8]) -> Result<(), MessageError> {
-        let done = self.keys.software.apply(&self.counter.to_be_bytes(), data);
-        done.ok_or(MessageError::Length(data.len()))?;
-        self.advance(data.len());
-        Ok(())
-    }
-
     /// Moves on by so many bytes from the beginning of the counter's block.
     #[inline]
     fn advance(&mut self, bytes: usize) {
         self.counter = self.counter.wrapping_add((bytes / BLOCK) as u128);
         self.used = bytes % BLOCK;
     }
+}
+
+/// Offers a message in counter mode to the device, in pieces that it takes: all but the last are whole blocks.
+#[cold]
+#[inline(never)]
+fn offer_counted(
+    policy: &Policy,
+    keys: &Keys,
+    mut counter: u128,
+    data: &mut [u8],
+) -> Result<(), MessageError> {
+    let piece = piece(policy, data.len());
+    for piece in data.chunks_mut(piece) {
+        let iv = counter.to_be_bytes();
+        let offered = piece.len() >= policy.from(Operation::Ctr);
+        if !offered || !on_device(policy, keys, Operation::Ctr, &iv, piece) {
+            let done = keys.software.apply(&iv, piece);
+            done.ok_or(MessageError::Length(piece.len()))?;
+        }
+        counter = counter.wrapping_add((piece.len() / BLOCK) as u128);
+    }
+    Ok(())
 }
 
 /// A key of AES-GCM with nonces of 12 bytes and tags of 16. Copies have the same key.
@@ -328,21 +419,33 @@ impl AesGcm {
 
     #[cold]
     #[inline(never)]
-    fn seal_on_device(&self, nonce: &[u8], aad: &[u8], data: &mut [u8]) -> Option<[u8; TAG]> {
+    fn seal_on_device(
+        &self,
+        nonce: &[u8],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &mut [u8; TAG],
+    ) -> bool {
+        let Some(key) = &self.keys.device else {
+            return false;
+        };
         let request = Request {
             operation: Operation::GcmSeal,
-            key: self.keys.device.as_ref()?,
+            key,
             iv: nonce,
             aad,
             data,
             tag: &[],
         };
         let Outcome::Done(result) = self.policy.offer(&request, &self.keys.software) else {
-            return None;
+            return false;
         };
-        let (text, tag) = result.split_last_chunk()?;
+        let Some((text, made)) = result.split_last_chunk() else {
+            return false;
+        };
         data.copy_from_slice(text);
-        Some(*tag)
+        *tag = *made;
+        true
     }
 
     /// Opens in place if the outcome is that it is done; else the data are as before.
@@ -386,13 +489,55 @@ impl AesGcm {
         aad: &[u8],
         data: &mut [u8],
     ) -> Result<[u8; TAG], MessageError> {
-        if self.policy.prefers_device(Operation::GcmSeal, data.len())
-            && let Some(tag) = self.seal_on_device(&nonce, aad, data)
-        {
-            return Ok(tag);
+        let mut tag = [0; TAG];
+        self.seal_into(nonce, aad, data, &mut tag)?;
+        Ok(tag)
+    }
+
+    /// Encrypts in place and writes the tag where it belongs, which saves small messages its copies.
+    ///
+    /// # Errors
+    /// [`MessageError::Length`].
+    #[inline]
+    pub fn seal_into(
+        &self,
+        nonce: [u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &mut [u8; TAG],
+    ) -> Result<(), MessageError> {
+        let from = self.policy.from(Operation::GcmSeal);
+        self.seal_from(from, nonce, aad, data, tag)
+    }
+
+    /// Encrypts messages, for all of which the policy is asked once; each has then its tag and its outcome.
+    ///
+    /// No nonce may be used twice with a key.
+    #[inline]
+    pub fn seal_batch(&self, messages: &mut [AeadMessage<'_>]) {
+        let from = self.policy.from(Operation::GcmSeal);
+        for message in messages {
+            let AeadMessage {
+                nonce, aad, data, ..
+            } = message;
+            message.outcome = self.seal_from(from, *nonce, aad, data, &mut message.tag);
+        }
+    }
+
+    #[inline]
+    fn seal_from(
+        &self,
+        from: usize,
+        nonce: [u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &mut [u8; TAG],
+    ) -> Result<(), MessageError> {
+        if data.len() >= from && self.seal_on_device(&nonce, aad, data, tag) {
+            return Ok(());
         }
         let len = data.len();
-        let sealed = self.keys.software.seal(nonce, aad, data);
+        let sealed = self.keys.software.seal(nonce, aad, data, tag);
         sealed.ok_or(MessageError::Length(len))
     }
 
@@ -408,12 +553,41 @@ impl AesGcm {
         data: &mut [u8],
         tag: &[u8; TAG],
     ) -> Result<(), MessageError> {
-        let offered = self.policy.prefers_device(Operation::GcmOpen, data.len());
-        let doubted = match offered.then(|| self.open_on_device(&nonce, aad, data, tag)) {
-            Some(Outcome::Done(_)) => return Ok(()),
-            Some(Outcome::WrongTag) => true,
-            _ => false,
-        };
+        let from = self.policy.from(Operation::GcmOpen);
+        self.open_from(from, nonce, aad, data, tag)
+    }
+
+    /// Verifies and decrypts messages with their tags, for all of which the policy is asked once.
+    ///
+    /// Each has its outcome: with [`MessageError::Tag`] its data are undefined.
+    #[inline]
+    pub fn open_batch(&self, messages: &mut [AeadMessage<'_>]) {
+        let from = self.policy.from(Operation::GcmOpen);
+        for message in messages {
+            let AeadMessage {
+                nonce, aad, data, ..
+            } = message;
+            message.outcome = self.open_from(from, *nonce, aad, data, &message.tag);
+        }
+    }
+
+    #[inline]
+    fn open_from(
+        &self,
+        from: usize,
+        nonce: [u8; 12],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &[u8; TAG],
+    ) -> Result<(), MessageError> {
+        let mut doubted = false;
+        if data.len() >= from {
+            match self.open_on_device(&nonce, aad, data, tag) {
+                Outcome::Done(_) => return Ok(()),
+                Outcome::WrongTag => doubted = true,
+                Outcome::Software => {}
+            }
+        }
         let opened = self.keys.software.open(nonce, aad, data, tag);
         if doubted && opened.is_some() {
             self.policy.set_aside(Quarantine::Tag(Operation::GcmOpen));

@@ -1,5 +1,6 @@
 //! Issuing: from a profile and a public key to a signed certificate.
 
+mod cross;
 mod extensions;
 
 use const_oid::db::rfc5912::{
@@ -260,15 +261,18 @@ impl CertificateAuthority {
         now: OffsetDateTime,
     ) -> Result<Certificate, IssueError> {
         self.check(request, now)?;
-        let issuer = Signing {
+        build(request, &request.spki, &self.signing()?)
+    }
+
+    fn signing(&self) -> Result<Signing<'_>, IssueError> {
+        Ok(Signing {
             name: self.certificate.tbs_certificate.subject.clone(),
             key_id: self.key_id()?,
             certificate: Some(&self.certificate),
             max_clearance: self.max_clearance,
             key: &*self.key,
             arc: &self.arc,
-        };
-        build(request, &request.spki, &issuer)
+        })
     }
 
     fn check(&self, request: &CertificateRequest, now: OffsetDateTime) -> Result<(), IssueError> {
@@ -282,6 +286,20 @@ impl CertificateAuthority {
             let authority = self.certificate.tbs_certificate.subject.to_string();
             return Err(IssueError::WrongAuthority { profile, authority });
         }
+        self.check_validity(request, now)?;
+        if let (Some(requested), Some(allowed)) = (request.clearance, self.max_clearance)
+            && requested > allowed
+        {
+            return Err(IssueError::ClearanceAboveAuthority { requested, allowed });
+        }
+        Ok(())
+    }
+
+    fn check_validity(
+        &self,
+        request: &CertificateRequest,
+        now: OffsetDateTime,
+    ) -> Result<(), IssueError> {
         let own = self.validity();
         if now < own.not_before || now > own.not_after {
             return Err(IssueError::IssuerNotValid { now });
@@ -291,11 +309,6 @@ impl CertificateAuthority {
                 not_after: request.validity.not_after,
                 issuer_not_after: own.not_after,
             });
-        }
-        if let (Some(requested), Some(allowed)) = (request.clearance, self.max_clearance)
-            && requested > allowed
-        {
-            return Err(IssueError::ClearanceAboveAuthority { requested, allowed });
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ mod search;
 mod validation;
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use const_oid::db::rfc5912::ID_CE_BASIC_CONSTRAINTS;
 use der::Encode as _;
@@ -72,11 +72,28 @@ pub enum TrustError {
     },
 }
 
+/// Authorities that peers need not send.
+struct Known {
+    intermediates: Vec<Arc<ParsedCertificate>>,
+    links: KnownLinks,
+}
+
+impl Known {
+    fn new(roots: &[Arc<ParsedCertificate>], intermediates: Vec<Arc<ParsedCertificate>>) -> Self {
+        let all = roots.iter().chain(&intermediates);
+        let links = KnownLinks::new(all.map(|one| one.fingerprint).collect());
+        Self {
+            intermediates,
+            links,
+        }
+    }
+}
+
 #[derive(Clone)]
 struct Inner {
     roots: Vec<Arc<ParsedCertificate>>,
-    intermediates: Vec<Arc<ParsedCertificate>>,
-    links: Arc<KnownLinks>,
+    /// One for all clones: an authority that is added is known to everybody.
+    known: Arc<RwLock<Arc<Known>>>,
     status: StatusCache,
     arc: ExtensionArc,
     policy: RevocationPolicy,
@@ -165,16 +182,11 @@ impl TrustStore {
             .iter()
             .map(authority)
             .collect::<Result<Vec<_>, _>>()?;
-        let known = roots
-            .iter()
-            .chain(&intermediates)
-            .map(|one| one.fingerprint);
-        let links = Arc::new(KnownLinks::new(known.collect()));
+        let known = Known::new(&roots, intermediates);
         Ok(Self {
             inner: Arc::new(Inner {
                 roots,
-                intermediates,
-                links,
+                known: Arc::new(RwLock::new(Arc::new(known))),
                 status: StatusCache::new(),
                 arc: ExtensionArc::default(),
                 policy: RevocationPolicy::default(),
@@ -214,8 +226,43 @@ impl TrustStore {
     }
 
     /// The known issuing authorities.
-    pub fn intermediates(&self) -> impl Iterator<Item = &Certificate> {
-        self.inner.intermediates.iter().map(|a| &a.certificate)
+    #[must_use]
+    pub fn intermediates(&self) -> Vec<Certificate> {
+        let known = self.known();
+        let all = known.intermediates.iter();
+        all.map(|one| one.certificate.clone()).collect()
+    }
+
+    /// The number of [`Self::intermediates`], which never falls.
+    #[must_use]
+    pub fn count_intermediates(&self) -> usize {
+        self.known().intermediates.len()
+    }
+
+    /// Knows further authorities from now on, in every clone, as if [`Self::new`] had been told of them.
+    ///
+    /// # Errors
+    /// [`TrustError::Unusable`]; nothing has changed then.
+    pub fn add_intermediates(&self, authorities: &[Certificate]) -> Result<(), TrustError> {
+        let added = authorities.iter().map(authority);
+        let added = added.collect::<Result<Vec<_>, _>>()?;
+        let known = self.inner.known.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        let mut intermediates = known.intermediates.clone();
+        for one in added {
+            if !intermediates.iter().any(|other| other.der == one.der) {
+                intermediates.push(one);
+            }
+        }
+        if intermediates.len() > known.intermediates.len() {
+            *known = Arc::new(Known::new(&self.inner.roots, intermediates));
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> Arc<Known> {
+        let known = self.inner.known.read();
+        Arc::clone(&known.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Decides whether `chain` (leaf first) is to be accepted by `policy` at `now`, except for revocation:
@@ -237,10 +284,11 @@ impl TrustStore {
             return Err(PathError::ChainTooLong { len: chain.len() });
         }
         let leaf = Arc::new(ParsedCertificate::parse(leaf)?);
+        let known = self.known();
         let mut sent = Vec::new();
         let mut unreadable = None;
         for der in rest {
-            match self.known(der) {
+            match self.find_known(&known, der) {
                 Some(known) => sent.push(known),
                 None => match ParsedCertificate::parse(der) {
                     Ok(parsed) => sent.push(Arc::new(parsed)),
@@ -249,7 +297,7 @@ impl TrustStore {
                 },
             }
         }
-        match (self.find(&leaf, &sent, policy, now), unreadable) {
+        match (self.find(&leaf, &sent, &known, policy, now), unreadable) {
             (Err(PathError::UnknownIssuer { .. }), Some(unreadable)) => Err(unreadable.into()),
             (outcome, _) => outcome,
         }
@@ -284,8 +332,12 @@ impl TrustStore {
     }
 
     /// A known authority with this encoding, which need not be parsed again.
-    fn known(&self, der: &CertificateDer<'_>) -> Option<Arc<ParsedCertificate>> {
-        let mut known = self.inner.intermediates.iter().chain(&self.inner.roots);
+    fn find_known(
+        &self,
+        known: &Known,
+        der: &CertificateDer<'_>,
+    ) -> Option<Arc<ParsedCertificate>> {
+        let mut known = known.intermediates.iter().chain(&self.inner.roots);
         known
             .find(|known| known.der.as_ref() == der.as_ref())
             .cloned()
@@ -295,16 +347,17 @@ impl TrustStore {
         &self,
         leaf: &Arc<ParsedCertificate>,
         sent: &[Arc<ParsedCertificate>],
+        known: &Known,
         policy: &PathPolicy,
         now: OffsetDateTime,
     ) -> Result<ValidatedChain, PathError> {
         let inner = &self.inner;
         validation::check_leaf(leaf, policy, now)?;
-        let others: Vec<_> = sent.iter().chain(&inner.intermediates).cloned().collect();
+        let others: Vec<_> = sent.iter().chain(&known.intermediates).cloned().collect();
         let candidates = Candidates {
             anchors: &inner.roots,
             others: &others,
-            verified: inner.links.as_ref(),
+            verified: &known.links,
         };
         let comparisons = Cell::new(0);
         let check = |path: &[Arc<ParsedCertificate>]| {

@@ -34,7 +34,7 @@ pub enum Share {
     Intake,
     /// Enrolment, renewal and revocation, with their events.
     Registry,
-    /// Signatures of one issuing authority, whose key may be on a token that does not answer.
+    /// Signatures of one issuing authority, whose key may be on a token that does not answer; or of those that issue no more.
     Signing,
     /// Events about people, refusals by the listeners, and orders from the command line.
     Audit,
@@ -45,10 +45,11 @@ pub enum Share {
 }
 
 impl Share {
-    /// Signing once for each authority of a site.
-    const ALL: [Self; 8] = [
+    /// Signing once for each authority that issues, and once for all that do no more.
+    const ALL: [Self; 9] = [
         Self::Intake,
         Self::Registry,
+        Self::Signing,
         Self::Signing,
         Self::Signing,
         Self::Signing,
@@ -69,7 +70,7 @@ impl Share {
             // Each takes 19 MiB and some 20 ms of processor time.
             Self::Passwords => 4,
             // A token signs one after the other.
-            Self::Signing => 4,
+            Self::Signing => 3,
         }
     }
 

@@ -151,7 +151,9 @@ pub type KeyInit = unsafe extern "C" fn(*mut c_void, *mut c_void, *const Param) 
 /// `digest_sign_init` and `digest_verify_init`: context, name of the digest, key, settings.
 pub type DigestInit =
     unsafe extern "C" fn(*mut c_void, *const c_char, *mut c_void, *const Param) -> c_int;
-/// `digest_sign_update` and `digest_verify_update`, and with another meaning `digest_verify_final`: context, data with
+/// `init` of a code: context, key with length, settings.
+pub type MacInit = unsafe extern "C" fn(*mut c_void, *const u8, usize, *const Param) -> c_int;
+/// `update` of a code, `digest_sign_update` and `digest_verify_update`, and with another meaning `digest_verify_final`: context, data with
 /// length.
 pub type Feed = unsafe extern "C" fn(*mut c_void, *const u8, usize) -> c_int;
 /// `verify`: context, signature with length, digest with length.
@@ -198,6 +200,7 @@ pub union Function {
     pub new_signature: NewSignature,
     pub key_init: KeyInit,
     pub digest_init: DigestInit,
+    pub mac_init: MacInit,
     pub feed: Feed,
     pub verify: Verify,
     pub has: Has,
@@ -245,6 +248,8 @@ pub mod provider_function {
 
 /// The operation of symmetric ciphers, `OSSL_OP_CIPHER`.
 pub const OPERATION_CIPHER: c_int = 2;
+/// The operation of message authentication codes, `OSSL_OP_MAC`.
+pub const OPERATION_MAC: c_int = 3;
 /// The operation of keys, `OSSL_OP_KEYMGMT`.
 pub const OPERATION_KEYMGMT: c_int = 10;
 /// The operation of signatures, `OSSL_OP_SIGNATURE`.
@@ -263,6 +268,22 @@ pub mod keymgmt_function {
     pub const MATCH: c_int = 23;
     pub const IMPORT: c_int = 40;
     pub const IMPORT_TYPES: c_int = 41;
+}
+
+/// Numbers of a code's functions (`core_dispatch.h`).
+pub mod mac_function {
+    use super::c_int;
+
+    pub const NEWCTX: c_int = 1;
+    pub const DUPCTX: c_int = 2;
+    pub const FREECTX: c_int = 3;
+    pub const INIT: c_int = 4;
+    pub const UPDATE: c_int = 5;
+    pub const FINAL: c_int = 6;
+    pub const GET_CTX_PARAMS: c_int = 8;
+    pub const SET_CTX_PARAMS: c_int = 9;
+    pub const GETTABLE_CTX_PARAMS: c_int = 11;
+    pub const SETTABLE_CTX_PARAMS: c_int = 12;
 }
 
 /// Parts of a key that are meant (`core_dispatch.h`).

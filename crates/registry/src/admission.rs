@@ -12,6 +12,7 @@ use rustls_pki_types::CertificateDer;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
+use crate::authority::id_of;
 use crate::holders::{HolderRefused, HolderState, own_profiles, state_in};
 use crate::{AdmissionError, Registry, RegistryError};
 
@@ -159,12 +160,9 @@ impl Registry {
         authority: CaKind,
         serial: &str,
     ) -> Result<(), AdmissionError> {
-        type Row = (String, Option<String>, Option<String>);
-        if self.authority_revoked(authority)?.is_some() {
-            return Err(AdmissionError::AuthorityRevoked { authority });
-        }
+        type Row = (i64, String, Option<String>, Option<String>);
         let row: Option<Row> = sqlx::query_as(
-            "SELECT i.holder_id, r.reason, h.state
+            "SELECT i.generation, i.holder_id, r.reason, h.state
              FROM issued i
              LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
              LEFT JOIN holders h ON h.authority = i.authority AND h.holder_id = i.holder_id
@@ -175,9 +173,13 @@ impl Registry {
         .fetch_optional(self.readers(authority))
         .await?;
         let serial = serial.to_owned();
-        let Some((holder, revoked, state)) = row else {
+        let Some((generation, holder, revoked, state)) = row else {
             return Err(AdmissionError::NotIssued { serial });
         };
+        let issuer = self.authority(id_of(authority.name(), generation)?)?;
+        if self.revocation_of(&issuer).is_some() {
+            return Err(AdmissionError::AuthorityRevoked { authority });
+        }
         if let Some(reason) = revoked {
             return Err(AdmissionError::Revoked { serial, reason });
         }

@@ -17,45 +17,9 @@ use time::OffsetDateTime;
 
 use crate::config::Config;
 use crate::files::{self, AuthorityFile};
+use crate::generation::{AuthorityId, MAX_GENERATIONS};
 use crate::lists::CrlName;
 use crate::{RegistryError, ceremony};
-
-/// The name that an authority's certificate has.
-pub(crate) struct CertifiedName {
-    subject: Subject,
-}
-
-impl CertifiedName {
-    pub(crate) fn new(organisation: &str, country: Option<&str>, kind: CaKind) -> Self {
-        let subject = Subject {
-            organisation: Some(organisation.to_owned()),
-            country: country.map(str::to_owned),
-            ..Subject::new(format!("{organisation} {kind} CA"))
-        };
-        Self { subject }
-    }
-
-    pub(crate) fn subject(self) -> Subject {
-        self.subject
-    }
-
-    /// Whether somebody asks for this name.
-    pub(crate) fn check(&self, asked: &Subject) -> Result<(), String> {
-        if *asked == self.subject {
-            return Ok(());
-        }
-        Err(format!(
-            "it asks for the name {}, and the script is about {}",
-            shown(asked),
-            shown(&self.subject)
-        ))
-    }
-}
-
-fn shown(subject: &Subject) -> String {
-    let name = subject.to_name();
-    name.map_or_else(|_| "that is none".to_owned(), |name| name.to_string())
-}
 
 /// What is brought from a ceremony.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +35,7 @@ pub struct Delivery<'a> {
 #[derive(Debug)]
 pub struct Installed {
     /// Whose certificates are new.
-    pub authorities: Vec<CaKind>,
+    pub authorities: Vec<AuthorityId>,
     /// Digest of the root's certificate (DER).
     pub root_digest: String,
     /// The ceremony that they come from.
@@ -81,46 +45,87 @@ pub struct Installed {
 
 impl Installed {
     pub(crate) fn event(&self, who: Actor, now: OffsetDateTime) -> Event {
-        let kinds: Vec<_> = self.authorities.iter().map(|kind| kind.name()).collect();
+        let names: Vec<_> = self
+            .authorities
+            .iter()
+            .map(AuthorityId::to_string)
+            .collect();
         let resource = format!("root/{}", self.root_digest);
         Event::new(now, who, "authority.install", resource, Outcome::Ok)
-            .with_detail("authorities", kinds.join(" "))
+            .with_detail("authorities", names.join(" "))
             .with_detail("ceremony", self.ceremony)
     }
 }
 
-/// Certification requests (PEM) for all authorities: for their keys, or for new ones that wait for their certificates.
+/// Certification requests (PEM): for the keys of the newest generations, or for those of the first, which wait for their
+/// certificates.
 pub(crate) fn request(
     directory: &Path,
     config: &Config,
     passphrase: &Passphrase,
-) -> Result<Vec<(CaKind, String)>, RegistryError> {
+) -> Result<Vec<(AuthorityId, String)>, RegistryError> {
     let established = files::exists(directory).map_err(files::io("look into", directory))?;
     if !established {
         files::make_requested(directory, config, passphrase)?;
     }
+    let certified = match established {
+        true => files::certified(directory)?,
+        false => CaKind::ALL.map(AuthorityId::first).into(),
+    };
     CaKind::ALL
         .into_iter()
         .map(|kind| {
-            let file = AuthorityFile::at(directory, established, kind);
-            let key = files::open_key(&file, config, passphrase, kind)?;
+            let id = files::newest(&certified, kind)?;
+            let file = AuthorityFile::at(directory, established, id);
+            let key = files::open_key(&file, config, passphrase, id)?;
             let subject = if established {
-                let present = file::load_chain(&file.certificate)?;
-                let name = &present.leaf().tbs_certificate.subject;
-                Subject::from_name(name).map_err(IssueError::Name)?
+                let name = files::certificate(directory, id)?.tbs_certificate.subject;
+                Subject::from_name(&name).map_err(IssueError::Name)?
             } else {
-                let country = config.country.as_deref();
-                CertifiedName::new(&config.organisation, country, kind).subject()
+                config.authority_name(id).subject()
             };
-            Ok((kind, csr::to_pem(&csr::build(&*key, &subject, &[])?)?))
+            Ok((id, csr::to_pem(&csr::build(&*key, &subject, &[])?)?))
         })
         .collect()
+}
+
+/// The generation that comes next of a kind, if there may be one.
+pub(crate) fn next(directory: &Path, kind: CaKind) -> Result<AuthorityId, RegistryError> {
+    let certified = files::certified(directory)?;
+    let newest = files::newest(&certified, kind)?;
+    let of_kind = certified.iter().filter(|id| id.kind() == kind);
+    let now = OffsetDateTime::now_utc();
+    let mut valid = 0;
+    for id in of_kind {
+        let end = files::certificate(directory, *id)?.tbs_certificate.validity;
+        let end = OffsetDateTime::from(end.not_after.to_system_time());
+        valid += usize::from(end > now);
+    }
+    let next = newest.next().filter(|_| valid < MAX_GENERATIONS);
+    next.ok_or(RegistryError::TooManyGenerations(kind))
+}
+
+/// Certification requests (PEM) for another generation of each kind. Asked again before their certificates are there, it
+/// requests the same.
+pub(crate) fn request_next(
+    directory: &Path,
+    config: &Config,
+    passphrase: &Passphrase,
+    kinds: &[CaKind],
+) -> Result<Vec<(AuthorityId, String)>, RegistryError> {
+    let request = |kind: &CaKind| {
+        let id = next(directory, *kind)?;
+        let key = files::make_next_key(directory, config, passphrase, id)?;
+        let subject = config.authority_name(id).subject();
+        Ok((id, csr::to_pem(&csr::build(&*key, &subject, &[])?)?))
+    };
+    kinds.iter().map(request).collect()
 }
 
 /// A delivery that was checked.
 pub(crate) struct Checked {
     ceremony: ceremony::check::Checked,
-    certificates: BTreeMap<CaKind, Certificate>,
+    certificates: BTreeMap<AuthorityId, Certificate>,
     established: bool,
 }
 
@@ -156,8 +161,12 @@ impl Checked {
             established,
         };
         checked.check_list(directory, now)?;
-        for kind in CaKind::ALL {
-            checked.take(directory, config, passphrase, kind, now)?;
+        let made = checked.ceremony.certificates.clone();
+        for (file, certificate) in made {
+            let id = file.strip_suffix("-ca.pem").map(str::parse::<AuthorityId>);
+            if let Some(Ok(id)) = id {
+                checked.take(directory, config, passphrase, (id, certificate), now)?;
+            }
         }
         if !established && checked.certificates.len() < CaKind::ALL.len() {
             return refused("the first time, all authorities must be certified");
@@ -191,39 +200,61 @@ impl Checked {
         directory: &Path,
         config: &Config,
         passphrase: &Passphrase,
-        kind: CaKind,
+        (id, certificate): (AuthorityId, Certificate),
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        let made = &self.ceremony.certificates;
-        let Some(certificate) = made.get(&files::certificate_file(kind)).cloned() else {
-            return Ok(());
+        let present = match self.established {
+            true => files::certified(directory)?,
+            false => CaKind::ALL.map(AuthorityId::first).into(),
         };
-        let present = AuthorityFile::at(directory, self.established, kind);
-        let key = files::open_key(&present, config, passphrase, kind)?;
+        let is_new = !present.contains(&id);
+        let file = AuthorityFile::at(directory, self.established, id);
+        if is_new && next(directory, id.kind())? != id {
+            return refused(format!("{id} is not the generation that comes next"));
+        }
+        if is_new {
+            // One that this site never asked for has no key here.
+            let requested = config.authority_keys.key(id)?.is_some()
+                || file
+                    .key
+                    .try_exists()
+                    .map_err(files::io("look at", &file.key))?;
+            if !requested {
+                return refused(format!("this site has not requested the {id} authority"));
+            }
+        }
+        let key = files::open_key(&file, config, passphrase, id)?;
         let authority = CertificateAuthority::new(certificate.clone(), key, config.arc)?;
-        if authority.kind() != Some(kind) {
-            return Err(RegistryError::WrongKind { expected: kind });
+        if authority.kind() != Some(id.kind()) {
+            return Err(RegistryError::WrongKind { expected: id });
         }
         let validity = authority.validity();
         if now < validity.not_before || now > validity.not_after {
             return Err(IssueError::IssuerNotValid { now }.into());
         }
         let tbs = &certificate.tbs_certificate;
-        if self.established {
-            let present = file::load_chain(&present.certificate)?;
+        if is_new {
+            for other in present {
+                let other = files::certificate(directory, other)?.tbs_certificate;
+                if other.subject == tbs.subject {
+                    return refused("two generations cannot have one name");
+                }
+                if other.subject_public_key_info == tbs.subject_public_key_info {
+                    return refused("two generations cannot have one key");
+                }
+            }
+        } else if self.established {
             // The name that its leaves have as issuer.
-            if present.leaf().tbs_certificate.subject != tbs.subject {
+            if files::certificate(directory, id)?.tbs_certificate.subject != tbs.subject {
                 return refused("an authority cannot change its name");
             }
         }
         let list = files::verified_list(&self.ceremony.list, &self.ceremony.root)?;
         let serial = tbs.serial_number.as_bytes();
         if list.entries.iter().any(|entry| entry.serial == serial) {
-            return refused(format!(
-                "the certificate of the {kind} authority is revoked"
-            ));
+            return refused(format!("the certificate of the {id} authority is revoked"));
         }
-        self.certificates.insert(kind, certificate);
+        self.certificates.insert(id, certificate);
         Ok(())
     }
 
@@ -248,8 +279,8 @@ impl Checked {
         let disk = &*config.disk;
         let root = chain(self.ceremony.root)?;
         if self.established {
-            for (kind, certificate) in self.certificates {
-                let file = AuthorityFile::at(directory, true, kind);
+            for (id, certificate) in self.certificates {
+                let file = AuthorityFile::at(directory, true, id);
                 file::save_chain_on(disk, &file.certificate, &chain(certificate)?)?;
             }
             let list = files::crl_path(directory, CrlName::Root);
@@ -262,10 +293,10 @@ impl Checked {
         }
         files::appear(directory, config, |folder| {
             file::save_chain_on(disk, &folder.join("root.pem"), &root)?;
-            for (kind, certificate) in self.certificates {
-                let file = AuthorityFile::within(folder, kind);
+            for (id, certificate) in self.certificates {
+                let file = AuthorityFile::within(folder, id);
                 // Not where it is elsewhere.
-                let requested = AuthorityFile::at(directory, false, kind).key;
+                let requested = AuthorityFile::at(directory, false, id).key;
                 if requested
                     .try_exists()
                     .map_err(files::io("look at", &requested))?

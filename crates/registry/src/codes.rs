@@ -84,7 +84,7 @@ impl Registry {
     ) -> Result<OneTimeCode, RegistryError> {
         check_device_name(device)?;
         // Told now to whoever invites, not later to a device that cannot help it.
-        if let Some(allowed) = self.authority(CaKind::Devices)?.max_clearance()
+        if let Some(allowed) = self.issuing(CaKind::Devices)?.max_clearance()?
             && clearance > allowed
         {
             let requested = clearance;

@@ -4,6 +4,7 @@
 //! signatures and certificates. [`Completeness`] takes the events in order, then certificates that are known by other
 //! means (the registry's book, what a TLS server has seen), and says what does not fit.
 
+mod generations;
 mod invited;
 mod recorded;
 
@@ -21,6 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use self::generations::Generations;
 use self::invited::{Offered, Offers};
 use self::recorded::Recorded;
 use crate::origin::OriginKind;
@@ -85,6 +87,8 @@ pub struct Completeness {
     recorded: HashMap<String, Recorded>,
     /// Serial numbers so far, by authority.
     serials: BTreeSet<(String, String)>,
+    /// Which generation of each authority issues.
+    generations: Generations,
     /// Invitations, by identifier.
     offered: BTreeMap<String, Offered>,
     /// Devices with a one-time code.
@@ -115,6 +119,7 @@ impl Completeness {
             requests: BTreeMap::new(),
             recorded: HashMap::new(),
             serials: BTreeSet::new(),
+            generations: Generations::default(),
             offered: BTreeMap::new(),
             invited: BTreeSet::new(),
             holders: BTreeSet::new(),
@@ -135,6 +140,12 @@ impl Completeness {
             OPEN => self.opened(transaction_of(event)),
             _ if event.outcome != Outcome::Ok => {}
             "certificate.issue" => self.issued(entry, event),
+            "authority.activate" => {
+                let transaction = transaction_of(event);
+                if !self.generations.activated(entry, transaction, event) {
+                    self.gap(entry, "an authority was put to use that is none");
+                }
+            }
             "certificate.revoke" => {
                 let serial = event.details.get("serial").and_then(Value::as_str);
                 let authority = event.resource.split('/').nth(1);
@@ -165,6 +176,7 @@ impl Completeness {
         self.recorded.retain(|_, one| one.transaction <= committed);
         self.revoked
             .retain(|_, transaction| *transaction <= committed);
+        self.generations.opened(committed);
     }
 
     fn issued(&mut self, entry: u64, event: &Event) {
@@ -179,6 +191,7 @@ impl Completeness {
             );
             self.gap(entry, what);
         }
+        one.foreign = self.generations.unexplained(&one.profile, one.issuer);
         let holder = (one.authority.clone(), one.holder.clone());
         let first = self.holders.insert(holder);
         one.prepared = match one.origin {
@@ -321,6 +334,11 @@ impl Completeness {
         };
         if let Some(recorded) = self.recorded.get_mut(&fingerprint) {
             recorded.in_book |= of_book;
+            let issuer = certificate.tbs_certificate.issuer.to_string();
+            if !self.generations.is_called(recorded.issuer, &issuer) {
+                let (entry, what) = (recorded.entry, name());
+                return self.gap(entry, format!("{what}: its event names another authority"));
+            }
             if let Some(field) = recorded.differs_from(der, &certificate, &self.trust) {
                 let (entry, what) = (
                     recorded.entry,
@@ -358,12 +376,22 @@ impl Completeness {
                 true => offers.unexplained(one),
                 false => one.unexplained(request.and_then(|request| request.carried_out.as_ref())),
             };
+            let unexplained = unexplained.or_else(|| one.foreign.clone());
             let lost = (book && !one.in_book)
                 .then(|| "it is recorded as issued, and not in the registry's book".to_owned());
             for what in unexplained.into_iter().chain(lost) {
                 let what = format!("certificate {} of {}: {what}", one.serial, one.holder);
                 self.gap(one.entry, what);
             }
+        }
+        let approved = |id: &str, result: &str| {
+            let request = requests.get(id);
+            let done = request.and_then(|request| request.carried_out.as_ref());
+            done.is_some_and(|done| done.enough && done.result == result)
+        };
+        let unapproved: Vec<_> = self.generations.unapproved(approved).collect();
+        for (entry, what) in unapproved {
+            self.gap(entry, what);
         }
         self.requests = requests;
         self.overdue();

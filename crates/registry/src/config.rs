@@ -12,6 +12,7 @@ use store::ClockFloor;
 use time::Duration;
 
 use crate::Registration;
+use crate::generation::{AuthorityId, CertifiedName};
 
 /// Default of [`Config::renewal_grace`]. Our choice: a season in a workshop or depot. A certificate that
 /// ended proves as much about its holder as the day before; what grows is only the time in which a
@@ -106,7 +107,7 @@ pub trait AuthorityKeys: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`KeyError::Elsewhere`] if it cannot be reached.
-    fn key(&self, kind: CaKind) -> Result<Option<AuthorityKey>, KeyError>;
+    fn key(&self, id: AuthorityId) -> Result<Option<AuthorityKey>, KeyError>;
 }
 
 /// All keys in files.
@@ -114,7 +115,7 @@ pub trait AuthorityKeys: fmt::Debug + Send + Sync {
 struct KeysInFiles;
 
 impl AuthorityKeys for KeysInFiles {
-    fn key(&self, _: CaKind) -> Result<Option<AuthorityKey>, KeyError> {
+    fn key(&self, _: AuthorityId) -> Result<Option<AuthorityKey>, KeyError> {
         Ok(None)
     }
 }
@@ -203,6 +204,11 @@ impl Config {
             CaKind::Devices => self.highest_device_clearance,
             CaKind::Services => self.highest_service_clearance,
         }
+    }
+
+    /// The name that a new authority gets.
+    pub(crate) fn authority_name(&self, id: AuthorityId) -> CertifiedName {
+        CertifiedName::new(&self.organisation, self.country.as_deref(), id)
     }
 
     pub(crate) fn crl_url(&self, name: &str) -> Option<String> {

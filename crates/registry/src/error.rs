@@ -18,6 +18,7 @@ use store::{ClockBehind, StoreError};
 use time::OffsetDateTime;
 
 use crate::ceremony::CeremonyError;
+use crate::generation::AuthorityId;
 use crate::holders::{HolderRefused, HolderState};
 use crate::{
     AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, MAX_PROFILES, RequestError, ScepRefusal,
@@ -103,11 +104,20 @@ pub enum RegistryError {
     #[error("the file of the {expected} authority holds another")]
     WrongKind {
         /// By the name of the file.
-        expected: CaKind,
+        expected: AuthorityId,
     },
     /// No such authority is loaded.
     #[error("no {0} authority")]
-    NoAuthority(CaKind),
+    NoAuthority(AuthorityId),
+    /// It is there to be looked at, and signs nothing.
+    #[error("the key of the {0} authority is not there")]
+    NoKey(AuthorityId),
+    /// Each generation has the site sign lists, and cameras keep a bounded number of authorities.
+    #[error("there are as many generations of the {0} authority as can be kept")]
+    TooManyGenerations(CaKind),
+    /// Another generation cannot take over to issue.
+    #[error("the {id} authority is not put to use: {reason}")]
+    NotActivated { id: AuthorityId, reason: String },
     /// Profiles of authorities are issued only when the hierarchy is created.
     #[error("authorities are not issued on request")]
     NotALeaf,

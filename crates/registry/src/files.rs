@@ -1,6 +1,6 @@
 //! The hierarchy in files.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ use pki::{Certificate, CertificateChain, file};
 use time::OffsetDateTime;
 
 use crate::RegistryError;
-use crate::authorities::CertifiedName;
 use crate::config::{Config, Passphrases};
+use crate::generation::AuthorityId;
 use crate::lists::CrlName;
 
 const FOLDER: &str = "pki";
@@ -27,11 +27,6 @@ const UNFINISHED: &str = "pki.unfinished";
 const REQUESTED: &str = "pki.requested";
 /// Mode of public files.
 const PUBLIC_MODE: u32 = 0o644;
-
-pub(crate) struct Loaded {
-    pub(crate) root: Certificate,
-    pub(crate) authorities: BTreeMap<CaKind, CertificateAuthority>,
-}
 
 pub(crate) fn exists(directory: &Path) -> std::io::Result<bool> {
     directory.join(FOLDER).join("root.pem").try_exists()
@@ -44,13 +39,13 @@ pub(crate) fn crl_path(directory: &Path, name: CrlName) -> PathBuf {
         .join(format!("{name}.crl"))
 }
 
-fn authority_file(kind: CaKind, extension: &str) -> String {
-    format!("{kind}-ca.{extension}")
+fn authority_file(id: AuthorityId, extension: &str) -> String {
+    format!("{id}-ca.{extension}")
 }
 
 /// Name of the file with an authority's certificate.
-pub(crate) fn certificate_file(kind: CaKind) -> String {
-    authority_file(kind, "pem")
+pub(crate) fn certificate_file(id: AuthorityId) -> String {
+    authority_file(id, "pem")
 }
 
 /// Where an authority has its key and its certificate.
@@ -61,17 +56,17 @@ pub(crate) struct AuthorityFile {
 
 impl AuthorityFile {
     /// Those of an authority, or of one that waits for its certificate.
-    pub(crate) fn at(directory: &Path, established: bool, kind: CaKind) -> Self {
+    pub(crate) fn at(directory: &Path, established: bool, id: AuthorityId) -> Self {
         Self::within(
             &directory.join(if established { FOLDER } else { REQUESTED }),
-            kind,
+            id,
         )
     }
 
-    pub(crate) fn within(folder: &Path, kind: CaKind) -> Self {
+    pub(crate) fn within(folder: &Path, id: AuthorityId) -> Self {
         Self {
-            key: folder.join(authority_file(kind, "key")),
-            certificate: folder.join(certificate_file(kind)),
+            key: folder.join(authority_file(id, "key")),
+            certificate: folder.join(certificate_file(id)),
         }
     }
 }
@@ -93,8 +88,8 @@ pub(crate) fn make_requested(
         return Ok(());
     }
     appear_as(directory, REQUESTED, config, |folder| {
-        for kind in CaKind::ALL {
-            new_key(folder, config, passphrase, kind)?;
+        for id in CaKind::ALL.map(AuthorityId::first) {
+            new_key(folder, config, passphrase, id)?;
         }
         Ok(())
     })
@@ -105,13 +100,13 @@ fn new_key(
     folder: &Path,
     config: &Config,
     passphrase: &Passphrase,
-    kind: CaKind,
+    id: AuthorityId,
 ) -> Result<AuthorityKey, RegistryError> {
-    if let Some(key) = config.authority_keys.key(kind)? {
+    if let Some(key) = config.authority_keys.key(id)? {
         return Ok(key);
     }
     let key = PrivateKey::generate(config.authority_algorithm)?;
-    let file = AuthorityFile::within(folder, kind).key;
+    let file = AuthorityFile::within(folder, id).key;
     file::save_private_on(&*config.disk, &file, &key, passphrase)?;
     Ok(key.into())
 }
@@ -121,9 +116,9 @@ pub(crate) fn open_key(
     file: &AuthorityFile,
     config: &Config,
     passphrase: &Passphrase,
-    kind: CaKind,
+    id: AuthorityId,
 ) -> Result<AuthorityKey, RegistryError> {
-    match config.authority_keys.key(kind)? {
+    match config.authority_keys.key(id)? {
         Some(key) => Ok(key),
         None => Ok(file::load_private(&file.key, passphrase)?.into()),
     }
@@ -208,20 +203,21 @@ fn fill(
     let key = PrivateKey::generate(config.authority_algorithm)?;
     let disk = &*config.disk;
     file::save_private_on(disk, &folder.join("root.key"), &key, &passphrases.root)?;
-    let request = request(Profile::Root, key.spki(), config, now);
+    let request = request(
+        Profile::Root,
+        root_subject_of(config),
+        key.spki(),
+        config,
+        now,
+    );
     let root = CertificateAuthority::create_root(&request, key, config.arc)?;
     save_certificate(disk, &folder.join("root.pem"), root.certificate())?;
-    for kind in CaKind::ALL {
-        let key = new_key(folder, config, &passphrases.issuing, kind)?;
-        let certificate = root.issue(
-            &self::request(Profile::IssuingCa(kind), key.spki(), config, now),
-            now,
-        )?;
-        save_certificate(
-            disk,
-            &folder.join(authority_file(kind, "pem")),
-            &certificate,
-        )?;
+    for id in CaKind::ALL.map(AuthorityId::first) {
+        let key = new_key(folder, config, &passphrases.issuing, id)?;
+        let (profile, name) = (Profile::IssuingCa(id.kind()), config.authority_name(id));
+        let request = self::request(profile, name.subject(), key.spki(), config, now);
+        let certificate = root.issue(&request, now)?;
+        save_certificate(disk, &folder.join(certificate_file(id)), &certificate)?;
     }
     let until = now.saturating_add(config.lifetimes.authority);
     let crl = root.crl(1, &[], now, until)?;
@@ -232,17 +228,11 @@ fn fill(
 
 fn request(
     profile: Profile,
+    subject: Subject,
     spki: SubjectPublicKeyInfoOwned,
     config: &Config,
     now: OffsetDateTime,
 ) -> CertificateRequest {
-    let country = config.country.as_deref();
-    let subject = match profile {
-        Profile::IssuingCa(kind) => {
-            CertifiedName::new(&config.organisation, country, kind).subject()
-        }
-        _ => root_subject(&config.organisation, country),
-    };
     let validity = Validity::starting(now, config.lifetimes.of(profile));
     let mut request = CertificateRequest::new(profile, subject, spki, validity);
     if let Profile::IssuingCa(kind) = profile {
@@ -250,6 +240,10 @@ fn request(
         request.crl_url = config.crl_url("root");
     }
     request
+}
+
+fn root_subject_of(config: &Config) -> Subject {
+    root_subject(&config.organisation, config.country.as_deref())
 }
 
 /// The name of a root.
@@ -270,79 +264,157 @@ fn save_certificate(
     Ok(file::save_chain_on(disk, path, &chain)?)
 }
 
+/// The authorities that have certificates, by the names of their files.
+pub(crate) fn certified(directory: &Path) -> Result<BTreeSet<AuthorityId>, RegistryError> {
+    let folder = directory.join(FOLDER);
+    if !exists(directory).map_err(io("look into", directory))? {
+        return Err(RegistryError::NotInitialised(directory.to_owned()));
+    }
+    let mut ids = BTreeSet::new();
+    for entry in fs::read_dir(&folder).map_err(io("list", &folder))? {
+        let name = entry.map_err(io("list", &folder))?.file_name();
+        let name = name.to_string_lossy();
+        let id = name.strip_suffix("-ca.pem").map(str::parse::<AuthorityId>);
+        ids.extend(id.and_then(Result::ok));
+    }
+    Ok(ids)
+}
+
+/// The newest generation of a kind that has a certificate.
+pub(crate) fn newest(
+    certified: &BTreeSet<AuthorityId>,
+    kind: CaKind,
+) -> Result<AuthorityId, RegistryError> {
+    let of_kind = certified.iter().rev().find(|id| id.kind() == kind);
+    let first = AuthorityId::first(kind);
+    of_kind.copied().ok_or(RegistryError::NoAuthority(first))
+}
+
+/// The certificate of an authority.
+pub(crate) fn certificate(directory: &Path, id: AuthorityId) -> Result<Certificate, RegistryError> {
+    let file = AuthorityFile::at(directory, true, id).certificate;
+    Ok(file::load_chain(&file)?.leaf().clone())
+}
+
+/// An authority with its key.
 pub(crate) fn load(
     directory: &Path,
     config: &Config,
     passphrase: &Passphrase,
-) -> Result<Loaded, RegistryError> {
-    if !exists(directory).map_err(io("look into", directory))? {
-        return Err(RegistryError::NotInitialised(directory.to_owned()));
+    id: AuthorityId,
+) -> Result<CertificateAuthority, RegistryError> {
+    let file = AuthorityFile::at(directory, true, id);
+    let certificate = certificate(directory, id)?;
+    let key = open_key(&file, config, passphrase, id)?;
+    let authority = CertificateAuthority::new(certificate, key, config.arc)?;
+    if authority.kind() != Some(id.kind()) {
+        return Err(RegistryError::WrongKind { expected: id });
     }
-    let folder = directory.join(FOLDER);
-    let root = root(directory)?;
-    let mut authorities = BTreeMap::new();
-    for kind in CaKind::ALL {
-        let file = AuthorityFile::within(&folder, kind);
-        let chain = file::load_chain(&file.certificate)?;
-        let key = open_key(&file, config, passphrase, kind)?;
-        let authority = CertificateAuthority::new(chain.leaf().clone(), key, config.arc)?;
-        if authority.kind() != Some(kind) {
-            return Err(RegistryError::WrongKind { expected: kind });
-        }
-        authorities.insert(kind, authority);
-    }
-    Ok(Loaded { root, authorities })
+    Ok(authority)
 }
 
-/// The issuing authorities of whose certificates two thirds are over.
+/// Makes the key of a new generation, which waits for its certificate from then on.
+pub(crate) fn make_next_key(
+    directory: &Path,
+    config: &Config,
+    passphrase: &Passphrase,
+    id: AuthorityId,
+) -> Result<AuthorityKey, RegistryError> {
+    let file = AuthorityFile::at(directory, true, id);
+    match file.key.try_exists().map_err(io("look at", &file.key))? {
+        true => open_key(&file, config, passphrase, id),
+        false => new_key(&directory.join(FOLDER), config, passphrase, id),
+    }
+}
+
+/// The newest generations of which two thirds of the certificate are over.
 pub(crate) fn authorities_due(
     directory: &Path,
     now: OffsetDateTime,
-) -> Result<Vec<CaKind>, RegistryError> {
-    let folder = directory.join(FOLDER);
+) -> Result<Vec<AuthorityId>, RegistryError> {
+    let certified = certified(directory)?;
     let mut due = Vec::new();
     for kind in CaKind::ALL {
-        let chain = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
-        let validity = &chain.leaf().tbs_certificate.validity;
+        let id = newest(&certified, kind)?;
+        let validity = certificate(directory, id)?.tbs_certificate.validity;
         let start = OffsetDateTime::from(validity.not_before.to_system_time());
         let end = OffsetDateTime::from(validity.not_after.to_system_time());
         if now >= end - (end - start) / 3 {
-            due.push(kind);
+            due.push(id);
         }
     }
     Ok(due)
 }
 
-/// Certifies the keys of `kinds` once more, under the same names.
+/// Opens the root with its key.
+fn open_root(
+    directory: &Path,
+    config: &Config,
+    passphrase: &Passphrase,
+) -> Result<CertificateAuthority, RegistryError> {
+    if !exists(directory).map_err(io("look into", directory))? {
+        return Err(RegistryError::NotInitialised(directory.to_owned()));
+    }
+    let key = file::load_private(&directory.join(FOLDER).join("root.key"), passphrase)?;
+    Ok(CertificateAuthority::new(
+        root(directory)?,
+        key,
+        config.arc,
+    )?)
+}
+
+/// Certifies the key of an authority with the root's, under this name.
+fn certify(
+    directory: &Path,
+    config: &Config,
+    root: &CertificateAuthority,
+    (id, subject): (AuthorityId, Subject),
+    spki: SubjectPublicKeyInfoOwned,
+    now: OffsetDateTime,
+) -> Result<Certificate, RegistryError> {
+    let profile = Profile::IssuingCa(id.kind());
+    let mut request = request(profile, subject, spki, config, now);
+    let end = &mut request.validity.not_after;
+    *end = root.validity().not_after.min(*end);
+    let certificate = root.issue(&request, now)?;
+    let file = AuthorityFile::at(directory, true, id).certificate;
+    save_certificate(&*config.disk, &file, &certificate)?;
+    Ok(certificate)
+}
+
+/// Makes a new generation of an authority with the root's key.
+pub(crate) fn certify_next(
+    directory: &Path,
+    config: &Config,
+    passphrases: &Passphrases,
+    id: AuthorityId,
+    now: OffsetDateTime,
+) -> Result<(), RegistryError> {
+    let root = open_root(directory, config, &passphrases.root)?;
+    let key = make_next_key(directory, config, &passphrases.issuing, id)?;
+    let name = config.authority_name(id).subject();
+    certify(directory, config, &root, (id, name), key.spki(), now).map(drop)
+}
+
+/// Certifies the keys of `authorities` once more, under the same names.
 pub(crate) fn renew_authorities(
     directory: &Path,
     config: &Config,
     root_passphrase: &Passphrase,
-    kinds: &[CaKind],
+    authorities: &[AuthorityId],
     now: OffsetDateTime,
 ) -> Result<(), RegistryError> {
-    if !exists(directory).map_err(io("look into", directory))? {
-        return Err(RegistryError::NotInitialised(directory.to_owned()));
-    }
-    let folder = directory.join(FOLDER);
-    let root = file::load_chain(&folder.join("root.pem"))?.leaf().clone();
-    let root_end = OffsetDateTime::from(root.tbs_certificate.validity.not_after.to_system_time());
-    let key = file::load_private(&folder.join("root.key"), root_passphrase)?;
-    let root = CertificateAuthority::new(root, key, config.arc)?;
-    for &kind in kinds {
-        let path = folder.join(authority_file(kind, "pem"));
-        let present = file::load_chain(&path)?;
-        let tbs = &present.leaf().tbs_certificate;
-        let spki = tbs.subject_public_key_info.clone();
-        let mut request = request(Profile::IssuingCa(kind), spki, config, now);
+    let root = open_root(directory, config, root_passphrase)?;
+    for &id in authorities {
+        let present = certificate(directory, id)?.tbs_certificate;
+        let spki = present.subject_public_key_info.clone();
         // The name that its leaves have as issuer, whatever the configuration says by now.
-        request.subject = Subject::from_name(&tbs.subject).map_err(IssueError::Name)?;
-        request.validity.not_after = request.validity.not_after.min(root_end);
-        let renewed = root.issue(&request, now)?;
-        if renewed.tbs_certificate.subject != tbs.subject {
+        let subject = Subject::from_name(&present.subject).map_err(IssueError::Name)?;
+        let name = subject.to_name().map_err(IssueError::Name)?;
+        if name != present.subject {
             return Err(RegistryError::Corrupt("name of an authority"));
         }
-        save_certificate(&*config.disk, &path, &renewed)?;
+        certify(directory, config, &root, (id, subject), spki, now)?;
     }
     // The root's list lives as long as an authority and is signed with the same key.
     renew_root_crl(directory, config, &root, None, now).map(drop)
@@ -357,24 +429,14 @@ pub(crate) fn revoke_authority(
     directory: &Path,
     config: &Config,
     root_passphrase: &Passphrase,
-    kind: CaKind,
+    id: AuthorityId,
     reason: RevocationReason,
     now: OffsetDateTime,
 ) -> Result<bool, RegistryError> {
-    if !exists(directory).map_err(io("look into", directory))? {
-        return Err(RegistryError::NotInitialised(directory.to_owned()));
-    }
-    let folder = directory.join(FOLDER);
-    let root = file::load_chain(&folder.join("root.pem"))?.leaf().clone();
-    let key = file::load_private(&folder.join("root.key"), root_passphrase)?;
-    let root = CertificateAuthority::new(root, key, config.arc)?;
-    let authority = file::load_chain(&folder.join(authority_file(kind, "pem")))?;
-    let serial = authority
-        .leaf()
-        .tbs_certificate
-        .serial_number
-        .as_bytes()
-        .to_vec();
+    let root = open_root(directory, config, root_passphrase)?;
+    let certificate = certificate(directory, id)?;
+    let serial = certificate.tbs_certificate.serial_number.as_bytes();
+    let serial = serial.to_vec();
     let revocation = Revocation { at: now, reason };
     let entry = RevokedEntry { serial, revocation };
     renew_root_crl(directory, config, &root, Some(entry), now)

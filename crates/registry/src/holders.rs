@@ -203,10 +203,9 @@ impl Registry {
             .await;
         let changed = self.end_warrant(turn, outcome).await?;
         if let Some(reason) = change.revokes_for() {
-            for serial in &changed.revoked {
-                self.push(authority, serial, Revocation { at, reason })?;
-            }
-            self.renew_crl(authority, now).await?;
+            self.push(authority, &changed.revoked, Revocation { at, reason })
+                .await?;
+            self.renew_crls(authority, now).await?;
         }
         Ok(changed)
     }
@@ -466,8 +465,8 @@ async fn revoke_all(
     revocation: Revocation,
 ) -> Result<Vec<String>, RegistryError> {
     let serials: Vec<String> = sqlx::query_scalar(
-        "INSERT INTO revoked (authority, serial, at, reason)
-         SELECT i.authority, i.serial, ?3, ?4 FROM issued i
+        "INSERT INTO revoked (authority, serial, at, reason, generation)
+         SELECT i.authority, i.serial, ?3, ?4, i.generation FROM issued i
          WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile NOT IN (SELECT value FROM json_each(?6))) AND NOT EXISTS (
              SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
          RETURNING serial",

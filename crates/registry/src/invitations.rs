@@ -194,7 +194,7 @@ impl Registry {
         self.check_not_of_site(names).await?;
         let requested = invitation.clearance;
         let of_profile = Some(self.clearance_of_profile(&definition)?);
-        let bounds = [self.authority(authority)?.max_clearance(), of_profile];
+        let bounds = [self.issuing(authority)?.max_clearance()?, of_profile];
         if let Some(allowed) = bounds.into_iter().flatten().min()
             && requested > allowed
         {

@@ -15,7 +15,9 @@ use time::OffsetDateTime;
 use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
+use crate::authority::issuing_in;
 use crate::batch::{Decision, Issuance};
+use crate::generation::AuthorityId;
 use crate::key_use;
 use crate::lists::OwnShard;
 use crate::origin::Origin;
@@ -42,6 +44,8 @@ pub struct Order {
     pub clearance: Option<Clearance>,
     /// The account in Windows that it logs on to.
     pub account: Option<WindowsAccount>,
+    /// The authority, where it is not the one that issues.
+    issuer: Option<AuthorityId>,
 }
 
 impl Order {
@@ -55,6 +59,7 @@ impl Order {
             alt_names: Vec::new(),
             clearance: None,
             account: None,
+            issuer: None,
         }
     }
 
@@ -183,34 +188,35 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
         self.inner.config.clock.check(now)?;
-        let (kind, request) = self.requested(order, signing, now)?;
+        let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
+        let (id, request) = self.requested(order, self.issuing(kind)?.id, signing, now)?;
         if let Err(refused) = self.check_key_list(&order.spki) {
-            let event = event(&request, kind, actor.clone(), Outcome::Deny, now);
+            let event = event(&request, id, actor.clone(), Outcome::Deny, now);
             self.record(event.with_reason(refused.to_string())).await?;
             return Err(refused);
         }
         self.sign_outside(signing, actor, now).await
     }
 
-    /// Makes the request that an authority is to sign for an order; `signing` knows it from then on.
+    /// Makes the request that an authority is to sign for an order, `issuing` unless the order names another one; `signing`
+    /// knows it from then on.
     fn requested(
         &self,
         order: &Order,
+        issuing: AuthorityId,
         signing: &mut Signing,
         now: OffsetDateTime,
-    ) -> Result<(CaKind, CertificateRequest), RegistryError> {
-        let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
-        let authority = self.authority(kind)?;
-        let end = authority.certificate().tbs_certificate.validity.not_after;
-        let end = OffsetDateTime::from(end.to_system_time());
+    ) -> Result<(AuthorityId, CertificateRequest), RegistryError> {
+        let id = order.issuer.unwrap_or(issuing);
+        let (_, end) = self.authority(id)?.validity();
         let definition = self.definition(order.profile)?;
         let mut request = self.complete(order, &definition, end, now);
         request.definition = Some(definition);
-        let shard = self.shard_of(signing, kind)?;
+        let shard = self.shard_of(signing, id)?;
         request.crl_url = shard.map(|shard| shard.crl_url.clone());
         request.freshest_crl_url = shard.map(|shard| shard.delta_url.clone());
-        signing.want(kind, &request);
-        Ok((kind, request))
+        signing.want(id, &request);
+        Ok((id, request))
     }
 
     /// Issues a certificate for a service of this site, which has it made for itself.
@@ -235,6 +241,24 @@ impl Registry {
         };
         let signing = Signing::default();
         self.issue_together(ordered, signing, &actor, now).await
+    }
+
+    /// Issues a certificate for whoever signs OCSP responses about what this authority issued. Each signs for itself, also
+    /// one that issues nothing else yet or any more (RFC 6960, section 4.2.2.2).
+    ///
+    /// # Errors
+    /// As [`Self::issue`].
+    pub async fn issue_ocsp_signer(
+        &self,
+        issuer: AuthorityId,
+        subject: Subject,
+        spki: SubjectPublicKeyInfoOwned,
+        actor: Actor,
+        now: OffsetDateTime,
+    ) -> Result<Issued, RegistryError> {
+        let mut order = Order::new(Profile::OcspSigner(issuer.kind()), subject, spki);
+        order.issuer = Some(issuer);
+        self.issue_own(order, actor, now).await
     }
 
     /// Issues a certificate for a person.
@@ -356,8 +380,11 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Option<(Issued, Vec<Event>)>, RegistryError> {
         self.inner.config.clock.check(now)?;
-        let (kind, request) = self.requested(order, signing, now)?;
-        let authority = self.authority(kind)?;
+        let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
+        // As the database has it: another generation may have taken over since the certificate was signed.
+        let issuing = issuing_in(tx, kind).await?;
+        let (id, request) = self.requested(order, issuing, signing, now)?;
+        let authority = self.authority(id)?;
         let subject = &request.subject;
         let holder = match (kind, &subject.uid) {
             (CaKind::Users, Some(uid)) => uid.clone(),
@@ -372,7 +399,7 @@ impl Registry {
             refused => refused,
         };
         if let Err(e) = admitted {
-            let event = event(&request, kind, actor.clone(), Outcome::Deny, now);
+            let event = event(&request, id, actor.clone(), Outcome::Deny, now);
             self.record(event.with_reason(e.to_string())).await?;
             return Err(e);
         }
@@ -409,8 +436,8 @@ impl Registry {
         .await?;
         sqlx::query(
             "INSERT INTO issued (authority, serial, profile, holder, uid, clearance, spki_sha256,
-                issued_at, not_after, certificate, holder_id, lineage, renewal, shard)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                issued_at, not_after, certificate, holder_id, lineage, renewal, shard, generation)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(kind.name())
         .bind(&serial)
@@ -426,13 +453,14 @@ impl Registry {
         .bind(lineage)
         .bind(matches!(origin, Origin::Renewal { .. }))
         .bind(shard.map(OwnShard::number))
+        .bind(id.generation())
         .execute(&mut **tx)
         .await?;
         if let Some(shard) = shard {
-            shard.note(tx, kind).await?;
+            shard.note(tx, id).await?;
         }
         let mut events = superseded_events(kind, &holder, actor, &replaced, &serial, now);
-        let issued_event = event(&request, kind, actor.clone(), Outcome::Ok, now)
+        let issued_event = event(&request, id, actor.clone(), Outcome::Ok, now)
             .with_detail("serial", serial.clone())
             .with_detail("other_valid_certificates", others)
             .with_detail("fingerprint", chain.leaf_fingerprint())
@@ -530,14 +558,16 @@ fn host(names: &[AltName]) -> String {
 
 pub(crate) fn event(
     request: &CertificateRequest,
-    kind: CaKind,
+    id: AuthorityId,
     actor: Actor,
     outcome: Outcome,
     now: OffsetDateTime,
 ) -> Event {
-    let resource = format!("certificate/{kind}/{}", request.subject.common_name);
+    let (kind, name) = (id.kind(), &request.subject.common_name);
+    let resource = format!("certificate/{kind}/{name}");
     let mut event = Event::new(now, actor, "certificate.issue", resource, outcome)
-        .with_detail("profile", request.profile.to_string());
+        .with_detail("profile", request.profile.to_string())
+        .with_detail("issuer", id.to_string());
     if let Some(clearance) = request.clearance {
         event = event.with_detail("clearance", clearance.level());
     }

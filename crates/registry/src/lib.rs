@@ -35,7 +35,7 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! use std::sync::Arc;
+//! use std::sync::{Arc, RwLock};
 //! use registry::{Config, Order, Passphrases, Registry};
 //! use pki::{KeyAlgorithm, PrivateKey, profile::Profile, name::Subject};
 //!
@@ -62,6 +62,7 @@
 pub mod acme;
 mod admission;
 mod authorities;
+mod authority;
 mod batch;
 pub mod ceremony;
 pub mod cmp;
@@ -72,6 +73,8 @@ mod enrol;
 mod error;
 pub mod est;
 mod files;
+mod generation;
+mod hierarchy;
 mod holders;
 mod invitations;
 mod invited;
@@ -87,6 +90,7 @@ mod protocol;
 mod records;
 mod requests;
 mod revoke;
+mod rollover;
 pub mod scep;
 mod schema;
 mod sealing;
@@ -95,17 +99,14 @@ mod validated;
 mod warrant;
 mod writing;
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use access::PersonRecord;
-use audit::{Actor, AuditSink, Event};
+use audit::{AuditSink, Event};
 use pki::Certificate;
-use pki::crl::RevocationReason;
-use pki::issue::CertificateAuthority;
 use pki::key::Passphrase;
 use pki::name::Subject;
 use pki::path::TrustStore;
@@ -116,6 +117,7 @@ use store::Sql;
 use time::OffsetDateTime;
 
 use crate::acme::Acme;
+use crate::authority::{Authorities, SigningPools};
 use crate::batch::Batches;
 use crate::cmp::Cmp;
 use crate::lists::Lists;
@@ -129,6 +131,7 @@ use crate::writing::WriteTurn;
 pub use self::acme::{AcmeRefusal, binding_key};
 pub use self::admission::Admitted;
 pub use self::authorities::{Delivery, Installed};
+pub use self::authority::AuthorityRecord;
 pub use self::cmp::CmpRefusal;
 pub use self::codes::OneTimeCode;
 pub use self::completeness::{Completeness, CompletenessReport, Gap};
@@ -137,6 +140,7 @@ pub use self::config::{
 };
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
+pub use self::generation::{AuthorityId, AuthorityState, MAX_GENERATIONS, UnknownAuthority};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::invitations::{Invitation, Invited};
 pub use self::issue::{Issued, Order};
@@ -151,6 +155,7 @@ pub use self::requests::{
     RequestError, RequestFilter, RequestPage, RequestRecord, RequestSummary, Step, Wanted,
 };
 pub use self::revoke::Revoked;
+pub use self::rollover::Activated;
 pub use self::scep::ScepRefusal;
 pub use self::warrant::{Approvals, Registration, Warrant};
 
@@ -193,7 +198,9 @@ struct Inner {
     /// The same with connections of its own: many people must not keep devices waiting.
     people: Sql,
     root: Certificate,
-    authorities: BTreeMap<CaKind, CertificateAuthority>,
+    authorities: RwLock<Arc<Authorities>>,
+    /// Held while authorities are taken up or put to use.
+    authority_turn: tokio::sync::Mutex<()>,
     trust: TrustStore,
     validated: ValidatedPaths,
     status: StatusCache,
@@ -212,8 +219,8 @@ struct Inner {
     overdue: std::sync::atomic::AtomicI64,
     audit: Arc<dyn AuditSink>,
     pool: Pool,
-    /// For signatures of each authority.
-    signers: BTreeMap<CaKind, Pool>,
+    /// For signatures of the authorities.
+    signers: SigningPools,
     /// Refused enrolments by action and network.
     refusals: std::sync::Mutex<audit::Repeats>,
     /// Wrong codes, by name and host.
@@ -260,103 +267,6 @@ impl Registry {
         files::exists(directory)
     }
 
-    /// Revokes an issuing authority, and with it all that it issued: the only act after the
-    /// beginning that needs the root's key. Also renews the root's list for another ten years (or
-    /// what [`Lifetimes::authority`] says). Returns whether it was not revoked before.
-    ///
-    /// Takes effect when the registry is opened next; the caller records it in the audit log.
-    /// Blocks for key derivation.
-    ///
-    /// # Errors
-    /// [`RegistryError`]: files, wrong passphrase, or a list that cannot be read.
-    pub fn revoke_authority(
-        directory: &Path,
-        config: &Config,
-        root_passphrase: &Passphrase,
-        authority: CaKind,
-        reason: RevocationReason,
-        now: OffsetDateTime,
-    ) -> Result<bool, RegistryError> {
-        files::revoke_authority(directory, config, root_passphrase, authority, reason, now)
-    }
-
-    /// The issuing authorities of whose certificates two thirds are over.
-    ///
-    /// # Errors
-    /// [`RegistryError::File`].
-    pub fn authorities_due(
-        directory: &Path,
-        now: OffsetDateTime,
-    ) -> Result<Vec<CaKind>, RegistryError> {
-        files::authorities_due(directory, now)
-    }
-
-    /// Whether the root's key lies below `directory` and opens with this passphrase.
-    #[must_use]
-    pub fn has_root_key(directory: &Path, passphrase: &Passphrase) -> bool {
-        files::root_key_opens(directory, passphrase)
-    }
-
-    /// Gives issuing authorities new certificates for their keys, and the root's list another life.
-    /// Names and keys stay, so that whatever they issued stays valid, also for those who know the former
-    /// certificates only. Certificates do not outlive the root's.
-    ///
-    /// Takes effect when the registry is opened next; the caller records it in the audit log.
-    /// Blocks for key derivation.
-    ///
-    /// # Errors
-    /// [`RegistryError`]: files, wrong passphrase, or a root that has expired.
-    pub fn renew_authorities(
-        directory: &Path,
-        config: &Config,
-        root_passphrase: &Passphrase,
-        kinds: &[CaKind],
-        now: OffsetDateTime,
-    ) -> Result<(), RegistryError> {
-        files::renew_authorities(directory, config, root_passphrase, kinds, now)
-    }
-
-    /// Certification requests (PEM) of the issuing authorities for a root that is elsewhere. A site that has no hierarchy
-    /// gets keys that wait for their certificates, and no other hierarchy from then on; asked again it requests the same.
-    /// Blocks for key derivation.
-    ///
-    /// # Errors
-    /// [`RegistryError`]: files, or a wrong passphrase.
-    pub fn request_authorities(
-        directory: &Path,
-        config: &Config,
-        passphrase: &Passphrase,
-    ) -> Result<Vec<(CaKind, String)>, RegistryError> {
-        authorities::request(directory, config, passphrase)
-    }
-
-    /// Installs a delivery: certificates of issuing authorities, and the
-    /// root's list. Where there is no hierarchy yet, the delivery names the root, and all authorities are certified. It is recorded before anything changes.
-    ///
-    /// Certificates take effect when the registry is opened next; the list in an open one by [`Self::take_root_list`].
-    /// Blocks for key derivation.
-    ///
-    /// # Errors
-    /// [`RegistryError::Ceremony`] if its record does not hold, [`RegistryError::NotInstalled`] if it does not fit, or
-    /// another reason; nothing has changed then, unless writing failed half-way through a renewal: then some
-    /// certificates are new, and installing again makes up for the rest.
-    pub fn install_authorities(
-        directory: &Path,
-        config: &Config,
-        passphrase: &Passphrase,
-        delivery: &Delivery<'_>,
-        record: (&dyn AuditSink, Actor),
-        now: OffsetDateTime,
-    ) -> Result<Installed, RegistryError> {
-        let checked = authorities::Checked::new(directory, config, passphrase, delivery, now)?;
-        let installed = checked.describe();
-        let (sink, who) = record;
-        let recorded = sink.record(installed.event(who, now));
-        recorded.map_err(RegistryError::Audit)?;
-        checked.install(directory, config, passphrase)?;
-        Ok(installed)
-    }
-
     /// Opens the registry, renews the revocation lists and fills the status cache.
     ///
     /// # Errors
@@ -368,14 +278,12 @@ impl Registry {
         audit: Arc<dyn AuditSink>,
         now: OffsetDateTime,
     ) -> Result<Self, RegistryError> {
-        let loaded = files::load(directory, &config, issuing_passphrase)?;
+        if !Self::is_initialised(directory).map_err(files::io("look into", directory))? {
+            return Err(RegistryError::NotInitialised(directory.to_owned()));
+        }
+        let root = files::root(directory)?;
         let status = StatusCache::new();
-        let intermediates: Vec<Certificate> = loaded
-            .authorities
-            .values()
-            .map(|a| a.certificate().clone())
-            .collect();
-        let trust = TrustStore::new(std::slice::from_ref(&loaded.root), &intermediates)?
+        let trust = TrustStore::new(std::slice::from_ref(&root), &[])?
             .with_status(status.clone())
             .with_arc(config.arc);
         let cmp = match config.cmp {
@@ -395,8 +303,9 @@ impl Registry {
                 config,
                 sql,
                 people,
-                root: loaded.root,
-                authorities: loaded.authorities,
+                root,
+                authorities: RwLock::default(),
+                authority_turn: tokio::sync::Mutex::default(),
                 trust,
                 validated: ValidatedPaths::default(),
                 status,
@@ -413,9 +322,7 @@ impl Registry {
                 overdue: std::sync::atomic::AtomicI64::default(),
                 audit,
                 pool: Pool::new(Share::Registry),
-                signers: CaKind::ALL
-                    .map(|kind| (kind, Pool::new(Share::Signing)))
-                    .into(),
+                signers: SigningPools::new(),
                 refusals: std::sync::Mutex::new(audit::Repeats::new(REFUSALS)),
                 attempts: std::sync::Mutex::new(audit::Repeats::new(ATTEMPTS)),
             }),
@@ -424,6 +331,7 @@ impl Registry {
             people: None,
             protocol: None,
         };
+        registry.load_authorities(issuing_passphrase, now).await?;
         registry.take_root_list(now)?;
         // Steps of requests that the last run began and did not end.
         registry.settle_writing(now).await?;
@@ -432,8 +340,19 @@ impl Registry {
         registry.load_revocations().await?;
         registry.load_shards(now).await?;
         // The whole lists always anew: the last run may have ended between a revocation and its list.
-        for kind in CaKind::ALL {
-            registry.renew_crl(kind, now).await?;
+        let held = registry.held();
+        for (id, authority) in &held.all {
+            if !registry.is_needed(&held, *id, now) {
+                continue;
+            }
+            let renewed = registry.renew_crl(*id, now).await;
+            if let Err(error) = renewed {
+                // A site that cannot issue does not start; without the lists of a generation that issues no more it does.
+                if authority.has_key() || held.state(*id) == Some(AuthorityState::Issuing) {
+                    return Err(error);
+                }
+                tracing::error!(authority = %id, "no revocation lists are made: its key is not there");
+            }
         }
         Ok(registry)
     }
@@ -478,21 +397,17 @@ impl Registry {
     /// Root and issuing authorities, root first: what EST calls "CA certificates".
     #[must_use]
     pub fn authorities(&self) -> Vec<Certificate> {
-        let issuing = self
-            .inner
-            .authorities
-            .values()
-            .map(|a| a.certificate().clone());
+        let held = self.held();
+        let issuing = held.all.values().map(|one| one.certificate().clone());
         std::iter::once(self.inner.root.clone())
             .chain(issuing)
             .collect()
     }
 
-    /// The certificate of an issuing authority.
+    /// The certificate of the generation that issues.
     #[must_use]
     pub fn authority_certificate(&self, kind: CaKind) -> Option<Certificate> {
-        let authority = self.inner.authorities.get(&kind)?;
-        Some(authority.certificate().clone())
+        Some(self.issuing(kind).ok()?.certificate().clone())
     }
 
     /// A trust store for this hierarchy that sees revocations at once.
@@ -530,13 +445,6 @@ impl Registry {
             CaKind::Users => self.inner.people.read(),
             CaKind::Devices | CaKind::Services => self.inner.sql.read(),
         }
-    }
-
-    fn authority(&self, kind: CaKind) -> Result<&CertificateAuthority, RegistryError> {
-        self.inner
-            .authorities
-            .get(&kind)
-            .ok_or(RegistryError::NoAuthority(kind))
     }
 
     /// Records `event`, on a thread that may block; durable on return.

@@ -22,6 +22,8 @@ use time::{Duration, OffsetDateTime};
 
 use self::name::Part;
 pub use self::name::{CrlName, UnknownCrl};
+use crate::authority::Authority;
+use crate::generation::AuthorityId;
 use crate::{Registry, RegistryError, files};
 
 /// How far ahead of the clock a list of ours may be dated.
@@ -71,29 +73,9 @@ impl PublishedList {
 pub(crate) struct Lists {
     published: RwLock<BTreeMap<CrlName, Published>>,
     /// The number up to which all lists of an authority name what they must.
-    whole_to: Mutex<BTreeMap<CaKind, i64>>,
+    whole_to: Mutex<BTreeMap<AuthorityId, i64>>,
     /// When lists of an authority could not be made for somebody who asked.
-    failed_at: Mutex<BTreeMap<CaKind, OffsetDateTime>>,
-    turns: Turns,
-}
-
-/// Each is held while a list of that authority is made, so that numbers, files and memory advance together. An authority
-/// whose key does not answer keeps no other one's lists.
-#[derive(Default)]
-struct Turns {
-    users: tokio::sync::Mutex<()>,
-    devices: tokio::sync::Mutex<()>,
-    services: tokio::sync::Mutex<()>,
-}
-
-impl Turns {
-    const fn of(&self, kind: CaKind) -> &tokio::sync::Mutex<()> {
-        match kind {
-            CaKind::Users => &self.users,
-            CaKind::Devices => &self.devices,
-            CaKind::Services => &self.services,
-        }
-    }
+    failed_at: Mutex<BTreeMap<AuthorityId, OffsetDateTime>>,
 }
 
 impl Lists {
@@ -103,28 +85,28 @@ impl Lists {
         published.get(&name).map(give)
     }
 
-    fn failed_at(&self, kind: CaKind) -> Option<OffsetDateTime> {
+    fn failed_at(&self, id: AuthorityId) -> Option<OffsetDateTime> {
         let failed = self.failed_at.lock();
         let failed = failed.unwrap_or_else(PoisonError::into_inner);
-        failed.get(&kind).copied()
+        failed.get(&id).copied()
     }
 
-    fn set_failed_at(&self, kind: CaKind, now: OffsetDateTime) {
+    fn set_failed_at(&self, id: AuthorityId, now: OffsetDateTime) {
         let failed = self.failed_at.lock();
         let mut failed = failed.unwrap_or_else(PoisonError::into_inner);
-        failed.insert(kind, now);
+        failed.insert(id, now);
     }
 
-    fn whole_to(&self, kind: CaKind) -> i64 {
+    fn whole_to(&self, id: AuthorityId) -> i64 {
         let known = self.whole_to.lock();
         let known = known.unwrap_or_else(PoisonError::into_inner);
-        known.get(&kind).copied().unwrap_or_default()
+        known.get(&id).copied().unwrap_or_default()
     }
 
-    fn set_whole_to(&self, kind: CaKind, number: i64) {
+    fn set_whole_to(&self, id: AuthorityId, number: i64) {
         let known = self.whole_to.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        known.insert(kind, number);
+        known.insert(id, number);
     }
 }
 
@@ -137,7 +119,7 @@ enum Due {
 
 /// What is to be signed under a name.
 struct Draft {
-    kind: CaKind,
+    id: AuthorityId,
     name: CrlName,
     number: i64,
     revoked: Vec<RevokedEntry>,
@@ -163,9 +145,9 @@ impl OwnShard {
     pub(crate) async fn note(
         &self,
         tx: &mut Transaction<'static, Sqlite>,
-        kind: CaKind,
+        id: AuthorityId,
     ) -> Result<(), RegistryError> {
-        Registry::note_shard(tx, kind, self.shard, &self.crl_url).await
+        Registry::note_shard(tx, id, self.shard, &self.crl_url).await
     }
 }
 
@@ -190,43 +172,68 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Option<PublishedList>, RegistryError> {
         let known = self.published(name);
-        let (CrlName::Shard(kind, shard) | CrlName::ShardDelta(kind, shard)) = name else {
+        let (CrlName::Shard(id, shard) | CrlName::ShardDelta(id, shard)) = name else {
             return Ok(known);
         };
         // Anybody may ask: where lists cannot be made, only the site tries again.
-        let failed = self.inner.lists.failed_at(kind);
+        let failed = self.inner.lists.failed_at(id);
         if known.is_some()
             || failed.is_some_and(|failed| now < failed.saturating_add(PAUSE))
-            || !self.is_shard(kind, shard).await?
+            || !self.is_shard(id, shard).await?
         {
             return Ok(known);
         }
-        let made = self.renew_crl(kind, now).await;
-        made.inspect_err(|_| self.inner.lists.set_failed_at(kind, now))?;
+        let made = self.renew_crl(id, now).await;
+        made.inspect_err(|_| self.inner.lists.set_failed_at(id, now))?;
         Ok(self.published(name))
     }
 
-    /// The end of each list.
+    /// The end of each list that is to be kept current at `now`.
     #[must_use]
-    pub fn crl_ends(&self) -> Vec<(CrlName, OffsetDateTime)> {
+    pub fn crl_ends(&self, now: OffsetDateTime) -> Vec<(CrlName, OffsetDateTime)> {
+        let held = self.held();
         let published = self.inner.lists.published.read();
         let published = published.unwrap_or_else(PoisonError::into_inner);
         let ends = published.iter();
-        ends.map(|(name, list)| (*name, list.next_update)).collect()
+        ends.filter(|(name, _)| {
+            let id = name.authority();
+            id.is_none_or(|id| self.is_needed(&held, id, now))
+        })
+        .map(|(name, list)| (*name, list.next_update))
+        .collect()
+    }
+
+    /// Whether the list of all certificates of an authority is published.
+    pub(crate) fn has_list(&self, id: AuthorityId) -> bool {
+        self.published(CrlName::Issuing(id)).is_some()
+    }
+
+    /// Makes the lists of all authorities of a kind that are due.
+    pub(crate) async fn renew_crls(
+        &self,
+        kind: CaKind,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let (held, mut outcome) = (self.held(), Ok(()));
+        let needed = |one: &&Arc<Authority>| self.is_needed(&held, one.id, now);
+        for authority in held.of_kind(kind).filter(needed) {
+            outcome = outcome.and(self.renew_crl(authority.id, now).await);
+        }
+        outcome
     }
 
     /// Chooses the shard of a certificate that is about to be issued. Where the site has no public address, certificates
     /// name no list and belong to none.
     ///
     /// By chance, so that nobody steers many certificates into one shard.
-    pub(crate) fn choose_shard(&self, kind: CaKind) -> Result<Option<OwnShard>, RegistryError> {
+    pub(crate) fn choose_shard(&self, id: AuthorityId) -> Result<Option<OwnShard>, RegistryError> {
         let config = &self.inner.config;
         let mut bytes = [0_u8; 8];
         aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RegistryError::Random)?;
         let chosen = u64::from_be_bytes(bytes) % u64::from(config.crl_shards.get());
         let shard = u16::try_from(chosen).unwrap_or_default();
         let url = |name: CrlName| config.crl_url(&name.to_string());
-        let urls = url(CrlName::Shard(kind, shard)).zip(url(CrlName::ShardDelta(kind, shard)));
+        let urls = url(CrlName::Shard(id, shard)).zip(url(CrlName::ShardDelta(id, shard)));
         Ok(urls.map(|(crl_url, delta_url)| OwnShard {
             shard,
             crl_url,
@@ -234,7 +241,7 @@ impl Registry {
         }))
     }
 
-    /// Renews every issuing authority's list of which half the life is over, or which is not
+    /// Renews every authority's list of which half the life is over, or which is not
     /// complete: because an earlier attempt failed, or because another process (the command line)
     /// revoked something, which then takes effect here too. Cheap; call it every few seconds.
     ///
@@ -243,9 +250,14 @@ impl Registry {
     pub async fn refresh_crls(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
         self.list_superseded(now).await?;
         let mut outcome = Ok(());
-        for kind in CaKind::ALL {
+        let held = self.held();
+        for id in held
+            .all
+            .keys()
+            .filter(|id| self.is_needed(&held, **id, now))
+        {
             // One whose key is away must not keep the others' lists back.
-            outcome = outcome.and(self.renew_crl(kind, now).await);
+            outcome = outcome.and(self.renew_crl(*id, now).await);
         }
         outcome
     }
@@ -253,19 +265,20 @@ impl Registry {
     /// Makes, stores and publishes the lists of an authority that are due.
     pub(crate) async fn renew_crl(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
         let lists = &self.inner.lists;
-        let _turn = lists.turns.of(kind).lock().await;
-        if self.due(kind, now).await?.is_empty() {
+        let authority = self.authority(id)?;
+        let _turn = authority.list_turn.lock().await;
+        if self.due(id, now).await?.is_empty() {
             return Ok(());
         }
         self.inner.config.clock.check(now)?;
-        let number = self.next_crl_number(kind, now).await?;
-        let due = self.due(kind, now).await?;
+        let number = self.next_crl_number(id, now).await?;
+        let due = self.due(id, now).await?;
         // After that, as a certificate may be the first of its shard at any time; none ever goes.
-        let shards = self.shards(kind).await?;
+        let shards = self.shards(id).await?;
         let (mut completed, mut outcome) = (Vec::new(), Ok(()));
         // The whole list comes first: the listeners of this system and tunnel gateways go by it.
         for (part, due) in due {
@@ -273,28 +286,28 @@ impl Registry {
                 Part::Whole => Vec::new(),
                 Part::Shard(shard) => shards.get(&shard).cloned().unwrap_or_default(),
             };
-            match self.make_lists(kind, part, due, urls, number, now).await {
+            match self.make_lists(id, part, due, urls, number, now).await {
                 Ok(()) if due == Due::Both => completed.push(part),
                 Ok(()) => {}
                 // One file that cannot be written must not keep the others back.
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        self.note_bases(kind, &completed, number, now).await?;
+        self.note_bases(id, &completed, number, now).await?;
         outcome?;
-        lists.set_whole_to(kind, number);
+        lists.set_whole_to(id, number);
         Ok(())
     }
 
     /// Which lists are to be made anew.
     async fn due(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         now: OffsetDateTime,
     ) -> Result<BTreeMap<Part, Due>, RegistryError> {
         let lists = &self.inner.lists;
-        let needed = self.needed_numbers(kind, lists.whole_to(kind)).await?;
-        let shards = self.shards(kind).await?;
+        let needed = self.needed_numbers(id, lists.whole_to(id)).await?;
+        let shards = self.shards(id).await?;
         let parts = shards
             .iter()
             .map(|(shard, urls)| (Part::Shard(*shard), urls.as_slice()));
@@ -303,11 +316,11 @@ impl Registry {
             let needed = needed.get(&part).copied().unwrap_or_default();
             let scope = CrlScope::of_urls(urls)?;
             let life = &self.inner.config.lifetimes;
-            let complete = lists.with(part.complete(kind), |list| {
+            let complete = lists.with(part.complete(id), |list| {
                 let is_right = list.number >= needed && list.scope == scope;
                 (is_right, self.is_fresh(list, life.crl, now), list.number)
             });
-            let delta = lists.with(part.delta(kind), |list| {
+            let delta = lists.with(part.delta(id), |list| {
                 let fresh = self.is_fresh(list, life.delta_crl, now) && list.scope == scope;
                 (fresh, list.number)
             });
@@ -346,7 +359,7 @@ impl Registry {
     /// Makes the lists of a part.
     async fn make_lists(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         part: Part,
         due: Due,
         points: Vec<String>,
@@ -361,25 +374,25 @@ impl Registry {
         let mut complete = number;
         if due == Due::Both {
             let draft = Draft {
-                kind,
-                name: part.complete(kind),
+                id,
+                name: part.complete(id),
                 number,
-                revoked: self.entries(kind, part, number, now).await?,
+                revoked: self.entries(id, part, number, now).await?,
                 points: points.clone(),
                 base: None,
-                freshest_url: config.crl_url(&part.delta(kind).to_string()),
+                freshest_url: config.crl_url(&part.delta(id).to_string()),
                 life: config.lifetimes.crl,
             };
             self.sign_list(draft, now).await?;
         } else {
             let lists = &self.inner.lists;
-            let known = lists.with(part.complete(kind), |list| list.number);
+            let known = lists.with(part.complete(id), |list| list.number);
             complete = known.unwrap_or(number);
         }
-        let changes = self.changes(kind, part, complete, now).await?;
+        let changes = self.changes(id, part, complete, now).await?;
         let draft = Draft {
-            kind,
-            name: part.delta(kind),
+            id,
+            name: part.delta(id),
             number,
             revoked: changes.revoked,
             points,
@@ -392,12 +405,11 @@ impl Registry {
 
     /// Signs, stores and publishes a list.
     async fn sign_list(&self, draft: Draft, now: OffsetDateTime) -> Result<(), RegistryError> {
-        let (name, kind) = (draft.name, draft.kind);
+        let (name, id) = (draft.name, draft.id);
+        let authority = self.authority(id)?;
         let inner = Arc::clone(&self.inner);
         let path = files::crl_path(&inner.directory, name);
         let work = move || -> Result<Arc<[u8]>, RegistryError> {
-            let authority = inner.authorities.get(&draft.kind);
-            let authority = authority.ok_or(RegistryError::NoAuthority(draft.kind))?;
             let form = match draft.base {
                 None => CrlForm::Complete {
                     freshest_url: draft.freshest_url.as_deref(),
@@ -408,7 +420,7 @@ impl Registry {
                     released: &[],
                 },
             };
-            let der = authority.sign_crl(&CrlRequest {
+            let der = authority.signing()?.sign_crl(&CrlRequest {
                 number: draft.number.unsigned_abs(),
                 revoked: &draft.revoked,
                 this_update: now,
@@ -419,7 +431,7 @@ impl Registry {
             file::write_atomic_on(&*inner.config.disk, &path, &der, PUBLIC_MODE)?;
             Ok(der.into())
         };
-        let der = self.signers(kind)?.run(work).await;
+        let der = self.signers(id).run(work).await;
         let der = der.map_err(|_| RegistryError::Interrupted)??;
         self.publish(name, der, now)
     }
@@ -442,10 +454,10 @@ impl Registry {
     /// Takes up the lists of shards from their files, which saves hundreds of signatures at each start. Whatever is
     /// missing, out of date or behind the database is made anew.
     pub(crate) async fn load_shards(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
-        for kind in CaKind::ALL {
-            for shard in self.shards(kind).await?.into_keys() {
+        for id in self.held().all.keys().copied() {
+            for shard in self.shards(id).await?.into_keys() {
                 let part = Part::Shard(shard);
-                for name in [part.complete(kind), part.delta(kind)] {
+                for name in [part.complete(id), part.delta(id)] {
                     let path = files::crl_path(&self.inner.directory, name);
                     let Ok(der) = std::fs::read(&path) else {
                         continue;

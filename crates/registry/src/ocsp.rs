@@ -16,11 +16,11 @@ use pki::cert::Certificate;
 use pki::crl::RevocationReason;
 use pki::key::PrivateKey;
 use pki::ocsp::responder::{self, CertificateRequest, Refusal, ResponseSigner};
-use pki::profile::CaKind;
 use pki::status::Revocation;
 use store::sqlx;
 use time::OffsetDateTime;
 
+use crate::generation::AuthorityId;
 use crate::records::instant;
 use crate::{Registry, RegistryError};
 
@@ -52,7 +52,7 @@ struct Kept {
 /// Signers of the authorities, and what they signed.
 #[derive(Default)]
 pub(crate) struct Ocsp {
-    signers: RwLock<BTreeMap<CaKind, Arc<ResponseSigner>>>,
+    signers: RwLock<BTreeMap<AuthorityId, Arc<ResponseSigner>>>,
     kept: Mutex<Generations>,
     own: Mutex<OwnBudget>,
 }
@@ -78,7 +78,7 @@ impl OwnBudget {
     }
 }
 
-type Key = (CaKind, Vec<u8>);
+type Key = (AuthorityId, Vec<u8>);
 
 #[derive(Default)]
 struct Generations {
@@ -100,13 +100,13 @@ impl Generations {
 }
 
 impl Registry {
-    /// Has responses about certificates of `kind` signed with this key from now on.
+    /// Has responses about certificates of this authority signed with this key from now on.
     ///
     /// # Errors
     /// [`RegistryError::Corrupt`] for a certificate that cannot be encoded.
     pub fn set_ocsp_signer(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         key: PrivateKey,
         chain: &CertificateChain,
     ) -> Result<(), RegistryError> {
@@ -114,7 +114,7 @@ impl Registry {
             .map_err(|_| RegistryError::Corrupt("OCSP signer"))?;
         let ocsp = &self.inner.ocsp;
         let mut signers = ocsp.signers.write().unwrap_or_else(PoisonError::into_inner);
-        signers.insert(kind, Arc::new(signer));
+        signers.insert(id, Arc::new(signer));
         Ok(())
     }
 
@@ -132,11 +132,12 @@ impl Registry {
             let mut all = request.certificates.iter();
             all.all(|one| one.names(authority))
         };
-        let mut authorities = self.inner.authorities.iter();
-        let named = authorities.find(|(_, authority)| names(authority.certificate()));
-        let (kind, _) = named.ok_or(Refusal::Unauthorized)?;
+        let held = self.held();
+        let mut authorities = held.all.values();
+        let named = authorities.find(|authority| names(authority.certificate()));
+        let id = named.ok_or(Refusal::Unauthorized)?.id;
         if let ([one], None) = (request.certificates.as_slice(), &request.nonce) {
-            return self.answer(*kind, one, now).await;
+            return self.answer(id, one, now).await;
         }
         let own = &self.inner.ocsp.own;
         let fits = own
@@ -144,8 +145,8 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
             .take(request.certificates.len(), now);
         match request.certificates.as_slice() {
-            _ if fits => self.own_answer(*kind, &request, now).await,
-            [one] => self.answer(*kind, one, now).await,
+            _ if fits => self.own_answer(id, &request, now).await,
+            [one] => self.answer(id, one, now).await,
             _ => Err(Refusal::TryLater),
         }
     }
@@ -153,31 +154,32 @@ impl Registry {
     /// A response for whoever sent `request`, and for nobody else.
     async fn own_answer(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         request: &responder::Request,
         now: OffsetDateTime,
     ) -> Result<OcspAnswer, Refusal> {
         let mut certificates = Vec::with_capacity(request.certificates.len());
         for one in &request.certificates {
-            certificates.push((one, self.issued_status(kind, one).await?));
+            certificates.push((one, self.issued_status(id, one).await?));
         }
-        self.sign(kind, &certificates, request.nonce.as_deref(), now)
+        self.sign(id, &certificates, request.nonce.as_deref(), now)
     }
 
     /// Whether and since when a certificate of ours is revoked.
     async fn issued_status(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         request: &CertificateRequest,
     ) -> Result<Option<Revocation>, Refusal> {
         // The database, not a list or cache: what another process revoked counts as well.
-        let status = self.ocsp_status(kind, &request.serial_hex()).await;
+        let status = self.ocsp_status(id, &request.serial_hex()).await;
         // RFC 5019, section 2.2.3: a responder says nothing of certificates that it does not know.
         let status = status
             .map_err(|error| failed(&error))?
             .ok_or(Refusal::Unauthorized)?;
         // RFC 6960, section 2.7: whoever asks about the leaf alone hears of its authority here.
-        let authority = self.authority_revoked(kind).map_err(|e| failed(&e))?;
+        let authority = self.authority(id).map_err(|e| failed(&e))?;
+        let authority = self.revocation_of(&authority);
         Ok(status.or(authority.map(|revoked| Revocation {
             reason: RevocationReason::CaCompromise,
             ..revoked
@@ -186,7 +188,7 @@ impl Registry {
 
     fn sign(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         certificates: &[(&CertificateRequest, Option<Revocation>)],
         nonce: Option<&[u8]>,
         now: OffsetDateTime,
@@ -197,9 +199,11 @@ impl Registry {
             let signers = self.inner.ocsp.signers.read();
             signers
                 .unwrap_or_else(PoisonError::into_inner)
-                .get(&kind)
+                .get(&id)
                 .cloned()
         };
+        // None is renewed for an authority that nobody needs any more.
+        let signer = signer.filter(|signer| now < signer.not_after());
         let signer = signer.ok_or(Refusal::InternalError)?;
         let next_update = now
             .saturating_add(config.lifetimes.ocsp_response)
@@ -217,31 +221,34 @@ impl Registry {
     /// The response about a certificate of this registry, as it is stapled. `None` if there is none.
     pub async fn ocsp_staple(
         &self,
-        kind: CaKind,
         certificate: &Certificate,
         now: OffsetDateTime,
     ) -> Option<OcspAnswer> {
-        let issuer = self.authority_certificate(kind)?;
-        let request = CertificateRequest::about(certificate, &issuer).ok()?;
-        self.answer(kind, &request, now).await.ok()
+        let held = self.held();
+        let mut authorities = held.all.values();
+        let issuer = authorities.find(|one| {
+            one.certificate().tbs_certificate.subject == certificate.tbs_certificate.issuer
+        })?;
+        let request = CertificateRequest::about(certificate, issuer.certificate()).ok()?;
+        self.answer(issuer.id, &request, now).await.ok()
     }
 
     async fn answer(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         request: &CertificateRequest,
         now: OffsetDateTime,
     ) -> Result<OcspAnswer, Refusal> {
-        let revoked = self.issued_status(kind, request).await?;
+        let revoked = self.issued_status(id, request).await?;
         let ocsp = &self.inner.ocsp;
-        let key = (kind, request.identifier().map_err(|e| failed(&e))?);
+        let key = (id, request.identifier().map_err(|e| failed(&e))?);
         let fresh =
             |kept: &&Kept| kept.revoked == revoked && kept.signed_at <= now && now < kept.renew_at;
         let lock = || ocsp.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = lock().get(&key).filter(fresh) {
             return Ok(kept.answer.clone());
         }
-        let answer = self.sign(kind, &[(request, revoked)], None, now)?;
+        let answer = self.sign(id, &[(request, revoked)], None, now)?;
         let kept = Kept {
             answer: answer.clone(),
             renew_at: now + (answer.next_update - now) / 2,
@@ -255,16 +262,17 @@ impl Registry {
     /// Whether a certificate was issued, and whether and since when it is revoked.
     async fn ocsp_status(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         serial: &str,
     ) -> Result<Option<Option<Revocation>>, RegistryError> {
         let row: Option<(Option<i64>, Option<String>)> = sqlx::query_as(
             "SELECT r.at, r.reason FROM issued i
              LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial
-             WHERE i.authority = ? AND i.serial = ?",
+             WHERE i.authority = ? AND i.serial = ? AND i.generation = ?",
         )
-        .bind(kind.name())
+        .bind(id.kind().name())
         .bind(serial)
+        .bind(id.generation())
         // Strangers ask: not with the connections that devices wait for.
         .fetch_optional(self.inner.people.read())
         .await?;

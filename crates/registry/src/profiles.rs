@@ -160,7 +160,7 @@ impl Registry {
         let Issuer::Authority(authority) = definition.issuer() else {
             return Err(RegistryError::NotALeaf);
         };
-        let bound = self.authority(authority)?.max_clearance();
+        let bound = self.issuing(authority)?.max_clearance()?;
         let bound = bound.unwrap_or(Clearance::TopSecret);
         Ok(match definition.clearance() {
             Presence::None => Clearance::Unclassified,
@@ -233,7 +233,7 @@ impl Registry {
         };
         match (
             definition.highest_clearance(),
-            self.authority(authority)?.max_clearance(),
+            self.issuing(authority)?.max_clearance()?,
         ) {
             (Some(requested), Some(allowed)) if requested > allowed => {
                 Err(pki::issue::IssueError::ClearanceAboveAuthority { requested, allowed }.into())

@@ -10,6 +10,8 @@ use store::sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use store::sqlx::{self, Connection as _, FromRow, Row as _, SqliteConnection};
 use time::OffsetDateTime;
 
+use crate::authority::id_of;
+use crate::generation::AuthorityId;
 use crate::{Issued, Registry, RegistryError};
 
 /// Certificates of one holder and authority that are shown.
@@ -22,8 +24,10 @@ const MAX_ROWS: u32 = 1000;
 pub struct IssuedRecord {
     /// Serial number in hexadecimal.
     pub serial: String,
-    /// Name of the authority: `users`, `devices` or `services`.
+    /// Kind of the authority: `users`, `devices` or `services`.
     pub authority: String,
+    /// Which generation of it.
+    pub generation: u16,
     /// Kind of certificate, in words.
     pub profile: String,
     /// Common name of the holder.
@@ -56,6 +60,7 @@ pub struct RevokedRecord {
 struct Row {
     serial: String,
     authority: String,
+    generation: i64,
     profile: String,
     holder: String,
     uid: Option<String>,
@@ -72,6 +77,7 @@ impl FromRow<'_, SqliteRow> for Row {
         Ok(Self {
             serial: row.try_get("serial")?,
             authority: row.try_get("authority")?,
+            generation: row.try_get("generation")?,
             profile: row.try_get("profile")?,
             holder: row.try_get("holder")?,
             uid: row.try_get("uid")?,
@@ -85,7 +91,8 @@ impl FromRow<'_, SqliteRow> for Row {
     }
 }
 
-const SELECT: &str = "SELECT i.serial, i.authority, i.profile, i.holder, i.uid, i.clearance,
+const SELECT: &str =
+    "SELECT i.serial, i.authority, i.generation, i.profile, i.holder, i.uid, i.clearance,
     i.issued_at, i.not_after, i.certificate, r.at AS revoked_at, r.reason
     FROM issued i LEFT JOIN revoked r ON r.authority = i.authority AND r.serial = i.serial ";
 
@@ -115,6 +122,7 @@ impl TryFrom<Row> for IssuedRecord {
         };
         Ok(Self {
             serial: row.serial,
+            generation: id_of(&row.authority, row.generation)?.generation(),
             authority: row.authority,
             profile: row.profile,
             holder: row.holder,
@@ -129,16 +137,21 @@ impl TryFrom<Row> for IssuedRecord {
 }
 
 impl IssuedRecord {
+    /// The authority that issued it.
+    ///
+    /// # Errors
+    /// [`RegistryError::Corrupt`].
+    pub fn issuer(&self) -> Result<AuthorityId, RegistryError> {
+        id_of(&self.authority, i64::from(self.generation))
+    }
+
     pub(crate) fn into_issued(self, registry: &Registry) -> Result<Issued, RegistryError> {
-        let kind: CaKind = self
-            .authority
-            .parse()
-            .map_err(|_| RegistryError::Corrupt("authority"))?;
-        let issuer = registry.authority(kind)?.certificate_der();
+        let id = self.issuer()?;
+        let issuer = pki::cert::to_der(registry.authority(id)?.certificate())?;
         let chain = CertificateChain::from_ders([self.certificate, issuer])?;
         Ok(Issued {
             chain,
-            authority: kind,
+            authority: id.kind(),
             serial: self.serial,
             not_after: self.not_after,
         })

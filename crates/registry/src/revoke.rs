@@ -3,7 +3,7 @@
 use audit::{Event, Outcome};
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
-use pki::status::{IssuerId, Revocation};
+use pki::status::Revocation;
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
@@ -59,10 +59,8 @@ impl Registry {
             let before = record.revoked;
             return revoked_before(before.ok_or(RegistryError::Corrupt("revocation"))?);
         };
-        for serial in &serials {
-            self.push(authority, serial, revocation)?;
-        }
-        self.renew_crl(authority, now).await?;
+        self.push(authority, &serials, revocation).await?;
+        self.renew_crls(authority, now).await?;
         Ok(Revoked::Now)
     }
 
@@ -78,7 +76,8 @@ impl Registry {
     ) -> Result<Option<Vec<String>>, RegistryError> {
         let mut tx = self.write(now).await?;
         let inserted = sqlx::query(
-            "INSERT OR IGNORE INTO revoked (authority, serial, at, reason) VALUES (?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO revoked (authority, serial, at, reason, generation)
+             SELECT authority, serial, ?3, ?4, generation FROM issued WHERE authority = ?1 AND serial = ?2",
         )
         .bind(authority.name())
         .bind(serial)
@@ -121,41 +120,31 @@ impl Registry {
         Ok(Some(serials))
     }
 
-    /// The revocation of an issuing authority, if the root's list names it.
-    pub(crate) fn authority_revoked(
+    /// Tells the listeners of revocations that are committed.
+    pub(crate) async fn push(
         &self,
         kind: CaKind,
-    ) -> Result<Option<Revocation>, RegistryError> {
-        let tbs = &self.authority(kind)?.certificate().tbs_certificate;
-        let (issuer, serial) = (IssuerId::of(&tbs.issuer), tbs.serial_number.as_bytes());
-        Ok(self.inner.status.lookup(issuer, serial))
-    }
-
-    fn issuer(&self, kind: CaKind) -> Result<IssuerId, RegistryError> {
-        let certificate = self.authority(kind)?.certificate();
-        Ok(IssuerId::of(&certificate.tbs_certificate.subject))
-    }
-
-    pub(crate) fn push(
-        &self,
-        kind: CaKind,
-        serial: &str,
+        serials: &[String],
         revocation: Revocation,
     ) -> Result<(), RegistryError> {
-        let bytes = hex::decode(serial).map_err(|_| RegistryError::Corrupt("serial"))?;
-        Ok(self
-            .inner
-            .status
-            .revoke(self.issuer(kind)?, &bytes, revocation)?)
+        for serial in serials {
+            let bytes = hex::decode(serial).map_err(|_| RegistryError::Corrupt("serial"))?;
+            let issuer = self.issuer_of(kind, serial).await?;
+            let issuer = issuer.ok_or(RegistryError::Corrupt("revocation"))?;
+            let issuer = self.authority(issuer)?.issuer_id();
+            self.inner.status.revoke(issuer, &bytes, revocation)?;
+        }
+        Ok(())
     }
 
     /// Fills the status cache from the database, which knows more than any list.
     pub(crate) async fn load_revocations(&self) -> Result<(), RegistryError> {
-        for kind in CaKind::ALL {
-            for entry in self.every_entry(kind).await? {
+        for authority in self.held().all.values() {
+            let issuer = authority.issuer_id();
+            for entry in self.every_entry(authority.id).await? {
                 self.inner
                     .status
-                    .revoke(self.issuer(kind)?, &entry.serial, entry.revocation)?;
+                    .revoke(issuer, &entry.serial, entry.revocation)?;
             }
         }
         Ok(())
@@ -178,8 +167,8 @@ async fn revoke_unused_successors(
     reason: RevocationReason,
 ) -> Result<Vec<String>, RegistryError> {
     let serials = sqlx::query_scalar(
-        "INSERT INTO revoked (authority, serial, at, reason)
-         SELECT s.authority, s.serial, ?3, ?4 FROM issued i JOIN issued s
+        "INSERT INTO revoked (authority, serial, at, reason, generation)
+         SELECT s.authority, s.serial, ?3, ?4, s.generation FROM issued i JOIN issued s
              ON s.authority = i.authority AND s.holder_id = i.holder_id AND s.lineage = i.lineage
          WHERE i.authority = ?1 AND i.serial = ?2 AND s.rowid > i.rowid
              AND s.first_used_at IS NULL AND NOT EXISTS (

@@ -43,6 +43,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 10,
         sql: V10,
     },
+    Migration {
+        version: 11,
+        sql: V11,
+    },
 ];
 
 const V1: &str = "
@@ -299,8 +303,34 @@ CREATE TABLE writing (
 INSERT INTO writing VALUES (0, 0);
 ";
 
-/// Profiles as files, and accounts of Windows.
+/// Generations of the issuing authorities: those of before are the first.
 const V10: &str = "
+CREATE TABLE authorities (
+    kind         TEXT NOT NULL,
+    generation   INTEGER NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('ready', 'issuing', 'retired')),
+    changed_at   INTEGER NOT NULL,
+    -- End of the last certificate of a retired one; NULL: it issues, or never did.
+    needed_until INTEGER,
+    PRIMARY KEY (kind, generation)
+) STRICT;
+CREATE UNIQUE INDEX authorities_issuing ON authorities (kind) WHERE state = 'issuing';
+INSERT INTO authorities (kind, generation, state, changed_at)
+VALUES ('users', 1, 'issuing', 0), ('devices', 1, 'issuing', 0), ('services', 1, 'issuing', 0);
+
+-- Column authority is the kind: holders, and what they have, belong to all generations of it. No serial number is used by two
+-- generations of a kind. In crl_numbers, crl_shards and crl_bases, which are about lists, it names the generation.
+ALTER TABLE issued ADD COLUMN generation INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX issued_by_end ON issued (authority, generation, not_after);
+ALTER TABLE revoked ADD COLUMN generation INTEGER NOT NULL DEFAULT 1;
+DROP INDEX revoked_by_listing;
+DROP INDEX revoked_by_shard;
+CREATE INDEX revoked_by_listing ON revoked (authority, generation, listed);
+CREATE INDEX revoked_by_shard ON revoked (authority, generation, shard, listed);
+";
+
+/// Profiles as files, and accounts of Windows.
+const V11: &str = "
 -- What acts put in force; the others are built in.
 CREATE TABLE profiles (
     name         TEXT PRIMARY KEY,

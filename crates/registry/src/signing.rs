@@ -8,9 +8,9 @@
 use audit::{Actor, Outcome};
 use pki::Certificate;
 use pki::issue::CertificateRequest;
-use pki::profile::CaKind;
 use time::OffsetDateTime;
 
+use crate::generation::AuthorityId;
 use crate::issue::event;
 use crate::lists::OwnShard;
 use crate::{Registry, RegistryError};
@@ -21,22 +21,22 @@ const ROUNDS: u8 = 3;
 /// A certificate on its way from the order to the database.
 #[derive(Default)]
 pub(crate) struct Signing {
-    wanted: Option<(CaKind, CertificateRequest)>,
+    wanted: Option<(AuthorityId, CertificateRequest)>,
     certificate: Option<Certificate>,
-    /// Chosen once: where the site has no public address, there is none.
-    shard: Option<Option<OwnShard>>,
+    /// Chosen once for an authority: where the site has no public address, there is none.
+    shard: Option<(AuthorityId, Option<OwnShard>)>,
     rounds: u8,
 }
 
 impl Signing {
     /// Says what is to be signed; a certificate for anything else is dropped.
-    pub(crate) fn want(&mut self, kind: CaKind, request: &CertificateRequest) {
+    pub(crate) fn want(&mut self, id: AuthorityId, request: &CertificateRequest) {
         let is_same = self
             .wanted
             .as_ref()
-            .is_some_and(|(of, wanted)| *of == kind && wanted == request);
+            .is_some_and(|(of, wanted)| *of == id && wanted == request);
         if !is_same {
-            self.wanted = Some((kind, request.clone()));
+            self.wanted = Some((id, request.clone()));
             self.certificate = None;
         }
     }
@@ -47,7 +47,7 @@ impl Signing {
     }
 
     pub(crate) fn shard(&self) -> Option<&OwnShard> {
-        self.shard.as_ref()?.as_ref()
+        self.shard.as_ref()?.1.as_ref()
     }
 }
 
@@ -56,10 +56,10 @@ impl Registry {
     pub(crate) fn shard_of<'a>(
         &self,
         signing: &'a mut Signing,
-        kind: CaKind,
+        id: AuthorityId,
     ) -> Result<Option<&'a OwnShard>, RegistryError> {
-        if signing.shard.is_none() {
-            signing.shard = Some(self.choose_shard(kind)?);
+        if signing.shard.as_ref().is_none_or(|(of, _)| *of != id) {
+            signing.shard = Some((id, self.choose_shard(id)?));
         }
         Ok(signing.shard())
     }
@@ -72,31 +72,25 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
         signing.rounds = signing.rounds.saturating_add(1);
-        let Some((kind, request)) = &signing.wanted else {
+        let Some((id, request)) = &signing.wanted else {
             return Err(RegistryError::Changing);
         };
         if signing.rounds > ROUNDS {
             return Err(RegistryError::Changing);
         }
-        let (registry, kind, wanted) = (self.clone(), *kind, request.clone());
-        let work = move || Ok::<_, RegistryError>(registry.authority(kind)?.issue(&wanted, now));
-        let signed = self.signers(kind)?.run(work).await;
+        let (authority, wanted) = (self.authority(*id)?, request.clone());
+        let work = move || Ok::<_, RegistryError>(authority.signing()?.issue(&wanted, now));
+        let signed = self.signers(*id).run(work).await;
         match signed.map_err(|_| RegistryError::Interrupted)?? {
             Ok(certificate) => {
                 signing.certificate = Some(certificate);
                 Ok(())
             }
             Err(error) => {
-                let event = event(request, kind, actor.clone(), Outcome::Fail, now);
+                let event = event(request, *id, actor.clone(), Outcome::Fail, now);
                 self.record(event.with_reason(error.to_string())).await?;
                 Err(error.into())
             }
         }
-    }
-
-    /// Threads for signatures of an authority: one that does not answer takes those of no other, nor those for events.
-    pub(crate) fn signers(&self, kind: CaKind) -> Result<&pool::Pool, RegistryError> {
-        let signers = self.inner.signers.get(&kind);
-        signers.ok_or(RegistryError::NoAuthority(kind))
     }
 }

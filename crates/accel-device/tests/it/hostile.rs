@@ -1,6 +1,7 @@
 //! Random and half-right requests: the device stays inside of registered memory and never stands still.
 
 use accel_abi::descriptor::{self, Iv};
+use accel_abi::register::shot;
 use accel_abi::{Algorithm, Descriptor, Mode, Operation, Register, Segment, Status};
 use accel_device::{Dma, DmaFault};
 
@@ -267,6 +268,98 @@ fn play_all(seeds: std::ops::Range<u64>) {
         good > count && numbers > count / 6,
         "only {good} requests were good, {numbers} of them tags and powers: the others prove little"
     );
+}
+
+/// One seed of single shots from registers written at random; how many ended well.
+fn shoot(seed: u64) -> usize {
+    let mut random = Random(seed);
+    let mut machine = Machine::new();
+    machine.ready(16);
+    machine.device.write(Register::CONTROL, 0);
+    let before = machine.memory.as_slice().to_vec();
+    let (mut good, mut number) = (0, 0u16);
+    for _ in 0..40 {
+        let request = some_request(&mut random);
+        // Every fourth is as it should be, but for its length.
+        let plain = random.one_in(4);
+        let (operation, algorithm, mode, slot) = if plain {
+            (Operation::ENCRYPT, Algorithm::AES, Mode::CTR, 0)
+        } else {
+            let slot = 1 + (request.slot & 3);
+            (request.operation, request.algorithm, request.mode, slot)
+        };
+        let iv = if plain { 16 } else { random.below(40) as u8 };
+        let source = if random.one_in(8) {
+            random.next() as u16
+        } else {
+            random.below(900) as u16
+        };
+        let half = |value: u32| value as u16;
+        let writes = [
+            (
+                Register::SHOT_COMMAND,
+                shot::command(operation.0, algorithm.0, mode.0, slot),
+            ),
+            (
+                Register::SHOT_LENGTHS,
+                shot::lengths(source, if plain { 0 } else { half(request.aad_length) }),
+            ),
+            (
+                Register::SHOT_SIZES,
+                shot::sizes(iv, if plain { 0 } else { request.tag_length }),
+            ),
+        ];
+        for (register, value) in writes {
+            if !random.one_in(20) {
+                machine.device.write(register, value);
+            }
+        }
+        for _ in 0..random.below(300) {
+            let at = Register::SHOT_DATA.0 + random.below(1100) as u32;
+            machine.device.write(Register(at), random.next() as u32);
+        }
+        number = number.wrapping_add(1);
+        machine.device.write(Register::SHOT_START, number.into());
+        // Nothing that is written now changes the request.
+        machine
+            .device
+            .write(Register::SHOT_START, random.next() as u32);
+        machine
+            .device
+            .write(Register::SHOT_LENGTHS, random.next() as u32);
+        let mut dma = Counting {
+            memory: &mut machine.memory,
+            accesses: 0,
+        };
+        assert!(machine.device.step(&mut dma) && dma.accesses == 0);
+        assert!(!machine.device.step(&mut dma), "seed {seed}: once more");
+        let (outcome, echo) = shot::halves(machine.device.read(Register::SHOT_STATUS));
+        assert_eq!(echo, number, "seed {seed}");
+        let produced = machine.device.read(Register::SHOT_PRODUCED);
+        let words = (0..).map_while(Register::shot_data);
+        let result: Vec<u32> = words.map(|word| machine.device.read(word)).collect();
+        let beyond = &result[produced.div_ceil(4) as usize..];
+        assert!(beyond.iter().all(|word| *word == 0), "seed {seed}");
+        match Status(outcome) {
+            Status::OK => good += usize::from(produced > 0),
+            Status::UNSUPPORTED | Status::BAD_LENGTH | Status::NO_KEY | Status::BAD_OPERAND => {
+                assert_eq!(produced, 0, "seed {seed}");
+            }
+            other => panic!("seed {seed}: {other}"),
+        }
+        // Not aligned, or beyond the last word.
+        for at in [0x3ff, 0x401, 0x402, 0x800, 0x804, 0xffc] {
+            assert_eq!(machine.device.read(Register(at)), 0);
+        }
+    }
+    assert!(machine.memory.as_slice() == before, "seed {seed}");
+    good
+}
+
+#[test]
+fn hostile_single_shots_end_once_and_touch_no_memory() {
+    let good: usize = (0..300).map(shoot).sum();
+    assert!(good > 300, "only {good} were good: the others prove little");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn power(length: u32, aad_length: u32) -> Descriptor {
 #[test]
 fn hmac_of_rfc_4231_stands_in_the_destination() {
     let mut machine = Machine::new();
-    assert_eq!(machine.device.read(Register::CAPABILITIES), 0b1111);
+    assert_eq!(machine.device.read(Register::CAPABILITIES), 0b1_1111);
     assert_eq!(
         load(&mut machine, Algorithm::HMAC_SHA_256, &[0x0b; 20]),
         Some(Status::OK)

@@ -9,5 +9,6 @@
 mod faults;
 mod numbers;
 mod order;
+mod shot;
 mod simulation;
 mod world;

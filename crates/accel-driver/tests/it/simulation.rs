@@ -231,11 +231,7 @@ impl Planned {
         }
     }
 
-    pub(crate) fn submit(
-        &self,
-        driver: &mut Driver<World>,
-        now: Timestamp,
-    ) -> Result<(), SubmitError> {
+    pub(crate) fn request(&self) -> Request<'_> {
         let message = Message {
             algorithm: self.algorithm,
             mode: self.mode,
@@ -244,7 +240,7 @@ impl Planned {
             aad: &self.aad,
             data: &self.data,
         };
-        let request = if self.kind != Kind::Cipher {
+        if self.kind != Kind::Cipher {
             self.other_request()
         } else if self.decrypt {
             Request::Decrypt {
@@ -257,8 +253,15 @@ impl Planned {
                 message,
                 tag_length,
             }
-        };
-        driver.submit(&request, now).map(drop)
+        }
+    }
+
+    pub(crate) fn submit(
+        &self,
+        driver: &mut Driver<World>,
+        now: Timestamp,
+    ) -> Result<(), SubmitError> {
+        driver.submit(&self.request(), now).map(drop)
     }
 }
 

@@ -8,5 +8,6 @@
 mod faults;
 mod keys;
 mod rsa;
+mod shot;
 mod support;
 mod switches;

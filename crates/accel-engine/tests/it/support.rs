@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel_abi::Register;
-use accel_driver::{Config, Transport};
-use accel_engine::{Accelerator, Bus, MODEL_CONFIG, ModelBus};
+use accel_driver::{Config, ShotConfig, Transport};
+use accel_engine::{Accelerator, Bus, MODEL_CONFIG, MODEL_SHOT, ModelBus};
 use offload_policy::{Policy, Selection, Settings};
 
 /// Fault of the bus.
@@ -48,12 +48,19 @@ impl Transport for FaultyBus {
     fn read_register(&mut self, register: Register) -> u32 {
         match self.fault {
             Fault::Vanished => u32::MAX,
+            Fault::Status if register == Register::SHOT_STATUS => {
+                self.bus.read_register(register) ^ 0x40
+            }
+            Fault::FirstByte if register == Register::SHOT_DATA => {
+                self.bus.read_register(register) ^ 0x10
+            }
             _ => self.bus.read_register(register),
         }
     }
 
     fn write_register(&mut self, register: Register, value: u32) {
-        if register != Register::PRODUCER || self.fault != Fault::Doorbell {
+        let doorbell = matches!(register, Register::PRODUCER | Register::SHOT_START);
+        if !doorbell || self.fault != Fault::Doorbell {
             self.bus.write_register(register, value);
         }
     }
@@ -93,6 +100,15 @@ impl Bus for FaultyBus {
 pub(crate) fn faulty() -> Arc<Accelerator<FaultyBus>> {
     let bus = FaultyBus::over(ModelBus::new(&CONFIG).unwrap());
     Arc::new(Accelerator::new("faulty", bus, CONFIG).unwrap())
+}
+
+pub(crate) fn faulty_shots() -> Arc<Accelerator<FaultyBus>> {
+    let bus = FaultyBus::over(ModelBus::new(&CONFIG).unwrap());
+    let config = ShotConfig {
+        deadline: CONFIG.deadline,
+        ..MODEL_SHOT
+    };
+    Arc::new(Accelerator::single_shot("faulty", bus, config))
 }
 
 pub(crate) fn settings(check_one_in: u32) -> Settings {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 use provider_abi::abi::{
-    self, data_type, evp_mode, key_selection, keymgmt_function as keymgmt,
+    self, data_type, evp_mode, key_selection, keymgmt_function as keymgmt, mac_function as mac,
     signature_function as signature,
 };
 
@@ -14,6 +14,23 @@ fn constants_are_those_of_the_headers() {
     let functions = [
         ("OSSL_OP_KEYMGMT", abi::OPERATION_KEYMGMT),
         ("OSSL_OP_SIGNATURE", abi::OPERATION_SIGNATURE),
+        ("OSSL_OP_MAC", abi::OPERATION_MAC),
+        ("OSSL_FUNC_MAC_NEWCTX", mac::NEWCTX),
+        ("OSSL_FUNC_MAC_DUPCTX", mac::DUPCTX),
+        ("OSSL_FUNC_MAC_FREECTX", mac::FREECTX),
+        ("OSSL_FUNC_MAC_INIT", mac::INIT),
+        ("OSSL_FUNC_MAC_UPDATE", mac::UPDATE),
+        ("OSSL_FUNC_MAC_FINAL", mac::FINAL),
+        ("OSSL_FUNC_MAC_GET_CTX_PARAMS", mac::GET_CTX_PARAMS),
+        ("OSSL_FUNC_MAC_SET_CTX_PARAMS", mac::SET_CTX_PARAMS),
+        (
+            "OSSL_FUNC_MAC_GETTABLE_CTX_PARAMS",
+            mac::GETTABLE_CTX_PARAMS,
+        ),
+        (
+            "OSSL_FUNC_MAC_SETTABLE_CTX_PARAMS",
+            mac::SETTABLE_CTX_PARAMS,
+        ),
         ("OSSL_FUNC_KEYMGMT_NEW", keymgmt::NEW),
         ("OSSL_FUNC_KEYMGMT_FREE", keymgmt::FREE),
         ("OSSL_FUNC_KEYMGMT_GET_PARAMS", keymgmt::GET_PARAMS),
@@ -90,6 +107,19 @@ fn constants_are_those_of_the_headers() {
     .map(|(name, value)| (name, u64::from(value)));
     // The types of the functions: each pointer of ours must be one that OpenSSL would call.
     let types = [
+        ("mac_newctx", "void *(*)(void *)"),
+        (
+            "mac_init",
+            "int (*)(void *, const unsigned char *, size_t, const OSSL_PARAM *)",
+        ),
+        (
+            "mac_update",
+            "int (*)(void *, const unsigned char *, size_t)",
+        ),
+        (
+            "mac_final",
+            "int (*)(void *, unsigned char *, size_t *, size_t)",
+        ),
         ("keymgmt_has", "int (*)(const void *, int)"),
         ("keymgmt_match", "int (*)(const void *, const void *, int)"),
         ("keymgmt_import", "int (*)(void *, int, const OSSL_PARAM *)"),

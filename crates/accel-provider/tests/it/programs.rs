@@ -82,17 +82,19 @@ fn sequences(folder: &Path) -> PathBuf {
 fn sequences_give_what_openssl_gives() {
     let seed = std::env::var("SEQUENCES_SEED").unwrap_or_else(|_| "1".into());
     for lines in [
-        "engine = library\nalgorithms = gcm ctr cbc rsa",
-        "engine = model\nfrom = 1\nalgorithms = gcm ctr cbc rsa",
-        "engine = model\nfrom = 500\ncheck = 5\nalgorithms = gcm ctr cbc rsa",
+        "engine = library\nalgorithms = gcm ctr cbc cts hmac rsa",
+        "engine = model\nfrom = 1\nalgorithms = gcm ctr cbc cts hmac rsa",
+        "engine = model\nfrom = 500\ncheck = 5\nalgorithms = gcm ctr cbc cts hmac rsa",
     ] {
         let setup = Setup::new(lines);
         let program = sequences(setup.folder.path());
         let done = setup.run(&program, &["1000", &seed]);
         let shown = format!("SEQUENCES_SEED={seed}, {lines}: {}", text(&done.stderr));
         assert!(done.status.success(), "{shown}");
-        let used = setup.counters().contains("AES-GCM seal: ");
-        assert_eq!(used, lines.contains("model"), "{shown}");
+        for name in ["AES-GCM seal: ", "HMAC-SHA256: ", "AES-CBC decrypt: "] {
+            let used = setup.counters().contains(name);
+            assert_eq!(used, lines.contains("model"), "{name}, {shown}");
+        }
     }
 }
 
@@ -233,6 +235,33 @@ fn what_is_not_offered_goes_on_elsewhere() {
             text(&done.stderr)
         );
         assert_eq!(setup.counters() != before, through, "{arguments:?}");
+    }
+}
+
+#[test]
+fn digests_that_are_not_offered_for_hmac_are_refused_where_it_is_offered() {
+    for (lines, digest, done) in [
+        ("algorithms = gcm", "MD5", true),
+        ("algorithms = hmac", "MD5", false),
+        ("algorithms = hmac", "SHA256", true),
+        ("algorithms = hmac", "SHA512", true),
+    ] {
+        let setup = Setup::new(&format!("engine = model\nfrom = 1\n{lines}"));
+        std::fs::write(setup.folder.path().join("data"), [7; 5000]).unwrap();
+        let options = ["mac", "-digest", digest, "-macopt", "hexkey:0102030405"];
+        let made = setup.openssl(&[&options[..], &["-in", "data", "HMAC"]].concat());
+        assert_eq!(made.status.success(), done, "{lines} {digest}");
+        let through = setup.counters().contains("HMAC-SHA256: ");
+        assert_eq!(through, lines.contains("hmac") && digest == "SHA256");
+        if done {
+            let plain = Command::new("openssl")
+                .args(options)
+                .args(["-in", "data", "HMAC"])
+                .current_dir(setup.folder.path())
+                .output()
+                .unwrap();
+            assert_eq!(text(&made.stdout), text(&plain.stdout));
+        }
     }
 }
 

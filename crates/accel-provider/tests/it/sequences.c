@@ -89,6 +89,93 @@ static void blocks(size_t sequence, const char *name, int encrypt) {
   if (strstr(name, "CBC")) WANT(!memcmp(seen[0], seen[1], 16));
 }
 
+// A message with ciphertext stealing, in its three orders: sealed by one provider and opened by the other.
+static void stolen(size_t sequence, const char *name) {
+  static const char *orders[] = {"CS1", "CS2", "CS3"};
+  unsigned char key[32], iv[16];
+  fill(key, 32), fill(iv, 16);
+  size_t len = message_len();
+  if (below(2)) len = len / 16 * 16;
+  fill(text, len);
+  const char *order = orders[below(3)];
+  OSSL_PARAM settings[] = {OSSL_PARAM_construct_utf8_string("cts_mode", (char *)order, 0), OSSL_PARAM_construct_end()};
+  int outcome[2], n, in_place = below(2), opener = below(2);
+  for (int p = 0; p < 2; p++) {
+    unsigned char *out = p ? two : one;
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, name, PROVIDERS[p]);
+    WANT(cipher);
+    EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+    WANT(EVP_EncryptInit_ex2(ctx, cipher, key, iv, settings));
+    if (in_place) memcpy(out, text, len);
+    outcome[p] = EVP_EncryptUpdate(ctx, out, &n, in_place ? out : text, len);
+    if (outcome[p]) {
+      WANT((size_t)n == len);
+      WANT(EVP_EncryptFinal_ex(ctx, out + len, &n) && n == 0);
+    }
+    EVP_CIPHER_CTX_free(ctx);
+    EVP_CIPHER_free(cipher);
+  }
+  ERR_clear_error();
+  WANT(outcome[0] == outcome[1]);
+  if (!outcome[0]) return;
+  WANT(!memcmp(one, two, len));
+  EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, name, PROVIDERS[opener]);
+  EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+  WANT(EVP_DecryptInit_ex2(ctx, cipher, key, iv, settings));
+  WANT(EVP_DecryptUpdate(ctx, cut, &n, one, len) && (size_t)n == len);
+  WANT(!memcmp(cut, text, len));
+  // One call a message.
+  if (opener) WANT(!EVP_DecryptUpdate(ctx, cut, &n, one, len));
+  ERR_clear_error();
+  EVP_CIPHER_CTX_free(ctx);
+  EVP_CIPHER_free(cipher);
+}
+
+// A message of HMAC in pieces, by both, with keys of any length; then another one with the same key.
+static void codes(size_t sequence, const char *name) {
+  static const char *digests[] = {"SHA1", "SHA224", "SHA256", "SHA2-256", "SHA384", "SHA512"};
+  const char *digest = digests[below(6)];
+  unsigned char key[200], seen[2][64];
+  size_t key_len = below(4) ? 1 + below(64) : below(200), lens[2];
+  fill(key, sizeof key);
+  OSSL_PARAM settings[] = {OSSL_PARAM_construct_utf8_string("digest", (char *)digest, 0), OSSL_PARAM_construct_end()};
+  EVP_MAC *macs[2];
+  EVP_MAC_CTX *ctx[2];
+  for (int p = 0; p < 2; p++) {
+    macs[p] = EVP_MAC_fetch(NULL, name, PROVIDERS[p]);
+    WANT(macs[p]);
+    ctx[p] = EVP_MAC_CTX_new(macs[p]);
+    WANT(EVP_MAC_init(ctx[p], key, key_len, settings));
+    WANT(EVP_MAC_CTX_get_mac_size(ctx[p]) == EVP_MAC_CTX_get_mac_size(ctx[0]));
+    WANT(EVP_MAC_CTX_get_block_size(ctx[p]) == EVP_MAC_CTX_get_block_size(ctx[0]));
+  }
+  for (int message = 0; message < 3; message++) {
+    size_t len = message_len();
+    fill(text, len);
+    size_t pieces[6], count = 1 + below(6), left = len;
+    for (size_t i = 0; i + 1 < count; i++) left -= pieces[i] = below(left + 1);
+    pieces[count - 1] = left;
+    for (int p = 0; p < 2; p++) {
+      if (message) WANT(EVP_MAC_init(ctx[p], NULL, 0, NULL));
+      size_t at = 0;
+      for (size_t i = 0; i < count; i++) {
+        WANT(EVP_MAC_update(ctx[p], text + at, pieces[i]));
+        at += pieces[i];
+      }
+      EVP_MAC_CTX *copy = EVP_MAC_CTX_dup(ctx[p]);
+      WANT(copy);
+      WANT(EVP_MAC_final(copy, seen[p], &lens[p], sizeof seen[p]));
+      EVP_MAC_CTX_free(copy);
+      unsigned char again[64];
+      WANT(EVP_MAC_final(ctx[p], again, &lens[p], sizeof again));
+      WANT(!memcmp(again, seen[p], lens[p]));
+    }
+    WANT(lens[0] == lens[1]);
+    WANT(!memcmp(seen[0], seen[1], lens[0]));
+  }
+  for (int p = 0; p < 2; p++) EVP_MAC_CTX_free(ctx[p]), EVP_MAC_free(macs[p]);
+}
+
 // A message of GCM: sealed by both, then opened by both, damaged or not; in pieces or whole, the tag set before or after.
 static void gcm(size_t sequence, const char *name) {
   unsigned char key[32], iv[64], aad[400], tags[2][16];
@@ -249,12 +336,14 @@ int main(int count, char **arguments) {
     char cipher[16];
     name = cipher;
     const char *size = sizes[below(3)];
-    switch (sequence % 8) {
+    switch (sequence % 10) {
+      case 8: snprintf(cipher, 16, "AES-%s-CBC-CTS", size); stolen(sequence, cipher); break;
+      case 9: snprintf(cipher, 16, "HMAC"); codes(sequence, cipher); break;
       case 0: case 1: snprintf(cipher, 16, "AES-%s-CBC", size); blocks(sequence, cipher, below(2)); break;
       case 2: snprintf(cipher, 16, "AES-%s-CTR", size); blocks(sequence, cipher, below(2)); break;
       case 3: case 4: case 5: snprintf(cipher, 16, "AES-%s-GCM", size); gcm(sequence, cipher); break;
       case 6: snprintf(cipher, 16, "AES-%s-GCM", size); records(sequence, cipher); break;
-      default: if (sequence % 64 == 7) signatures(key, sequence);
+      default: if (sequence % 50 == 7) signatures(key, sequence);
     }
   }
   EVP_PKEY_free(key);

@@ -1,11 +1,13 @@
 //! A device in another process: results, faults, and its end.
 
+use std::io::Read;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use accel_driver::{Completion, Config};
+use accel_driver::{Completion, Config, ShotConfig};
 use accel_engine::{Accelerator, Bus};
 use accel_transport::Link;
 use offload_policy::{AesCbc, AesGcm, Direction, Policy, Quarantine, Selection, Settings};
@@ -139,6 +141,94 @@ fn both_ways_to_hear_of_completions_give_the_same_bytes_as_software() {
             "\"requests\": {requests}, \"interrupts\": {interrupts},"
         ));
     }
+}
+
+#[test]
+fn single_shots_through_another_process_have_the_bytes_of_software() {
+    let mut served = Served::new("shot");
+    let config = ShotConfig {
+        deadline: Duration::from_secs(60),
+        poll_interval: Duration::from_micros(50),
+        number: 1000,
+    };
+    let device = Accelerator::single_shot("process", served.link(), config);
+    let device = Arc::new(device);
+    let policy = Policy::new(Some(device.clone()), settings(Selection::From(0)));
+    exchange(&policy);
+    assert_eq!(policy.quarantine(), None);
+    // The larger ones are cut into pieces, or stay with software.
+    let completed = device.statistics().completed;
+    assert!(completed > 16_000 / 960, "{completed}");
+    // The device has read and written nothing but registers, and interrupted nobody.
+    assert_eq!(device.with_bus(|bus| bus.interrupts()), 0);
+    served.says("\"requests\": 0, \"interrupts\": 0,");
+    served.process.kill().unwrap();
+    served.process.wait().unwrap();
+    exchange(&policy);
+    assert!(policy.quarantine().is_some());
+}
+
+/// What a process of user `nobody` gets from the socket; none where this one may not become another user.
+fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            let changed = rustix::thread::set_thread_uid(nobody).is_ok();
+            changed.then(work)
+        });
+        thread.join().unwrap()
+    })
+}
+
+#[test]
+fn a_stranger_gets_nothing_from_the_device_and_does_not_keep_it_busy() {
+    let served = Served::new("stranger");
+    let socket = served.folder.join("socket");
+    let end = Instant::now() + Duration::from_secs(30);
+    while !socket.exists() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for path in [&served.folder, &socket] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(path, mode).unwrap();
+    }
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let said = as_nobody(|| {
+            let mut stranger = UnixStream::connect(&socket).unwrap();
+            let mut said = Vec::new();
+            let read = stranger.read_to_end(&mut said);
+            (stranger, read.is_ok() && said.is_empty())
+        });
+        let Some((stranger, nothing)) = said else {
+            eprintln!("not run: only root can become another user");
+            return;
+        };
+        assert!(nothing);
+        kept.push(stranger);
+    }
+    drop(served.link());
+}
+
+#[test]
+fn a_socket_that_somebody_else_has_made_is_no_device() {
+    let folder = std::env::temp_dir().join(format!("accel-impostor-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&folder, mode).unwrap();
+    let path = folder.join("socket");
+    // Who listens is whose process it was when it began to.
+    let socket = as_nobody(|| UnixListener::bind(&path).unwrap());
+    if let Some(socket) = socket {
+        let refused = Link::connect(&path).unwrap_err();
+        let refused = std::error::Error::source(&refused).unwrap().to_string();
+        assert!(refused.contains("permission denied"), "{refused}");
+        drop(socket);
+    } else {
+        eprintln!("not run: only root can become another user");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

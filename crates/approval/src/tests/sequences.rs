@@ -52,6 +52,7 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
         3 => Act::AddAuthority {
             name: "other".to_owned(),
             clearance,
+            certificate_sha256: "00".to_owned(),
         },
         4 => Act::Invite {
             subject,

@@ -19,8 +19,10 @@ pub(crate) const PAGE: usize = 24;
 /// Rows compared for one page where no index answers a filter: some milliseconds. The answer then
 /// says where it stopped.
 const SCAN: usize = 1024;
-/// Rows compared at once.
+/// Rows compared at once, at most.
 const CHUNK: usize = 256;
+/// The same at first where the full text names candidates: nearly all of them are what is looked for.
+const FIRST_CHUNK: usize = 2 * PAGE;
 /// Audiences in one question to the full text, which bounds the depth of its expression.
 const AUDIENCES: usize = 64;
 
@@ -213,8 +215,12 @@ pub(super) async fn list(
     // With nothing to compare, the first candidates are the page.
     let compares = !is_answered_by_index(filter);
     let mut beyond = false;
+    let mut count = match compares {
+        false => PAGE + 1,
+        true if has_text(filter) && filter.min_speed.is_none() => FIRST_CHUNK,
+        true => CHUNK,
+    };
     while rows.len() <= PAGE {
-        let count = if compares { CHUNK } else { PAGE + 1 };
         let candidates = candidates(sql, filter, visible, rest, count).await?;
         let exhausted = candidates.len() < count;
         compared += candidates.len();
@@ -229,6 +235,9 @@ pub(super) async fn list(
         if compared >= SCAN {
             beyond = true;
             break;
+        }
+        if compares {
+            count = CHUNK;
         }
     }
     // Where the walk may go on: behind the last row shown, or behind the last one compared.
@@ -276,6 +285,11 @@ fn is_answered_by_index(filter: &Filter) -> bool {
     filter.place.is_empty() && filter.plate.is_empty() && filter.min_speed.is_none()
 }
 
+/// Whether the full text knows candidates.
+fn has_text(filter: &Filter) -> bool {
+    search::question(&[0], &filter.plate, &filter.place).is_some()
+}
+
 /// Positions of violations that may match, in the order of `range`, at most `count`.
 async fn candidates(
     sql: &Sql,
@@ -286,7 +300,7 @@ async fn candidates(
 ) -> Result<Vec<i64>, StoreError> {
     let limit = i64::try_from(count).unwrap_or(i64::MAX);
     let audiences = visible.audiences();
-    if search::question(&[0], &filter.plate, &filter.place).is_some() {
+    if has_text(filter) {
         let query = format!(
             "SELECT rowid FROM violation_text WHERE violation_text MATCH ?1
              AND rowid >= ?2 AND rowid < ?3 ORDER BY rowid {} LIMIT ?4",

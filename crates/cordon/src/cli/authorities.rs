@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use pki::profile::CaKind;
 
 use super::SiteArgs;
 
@@ -58,9 +59,38 @@ pub(crate) struct CeremonyRun {
 pub(crate) struct RequestAuthorities {
     #[command(flatten)]
     pub(crate) site: SiteArgs,
-    /// Folder to write users-ca.csr, devices-ca.csr and services-ca.csr into.
+    /// Request another generation of this kind, users, devices or services; may be given several times.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) new: Vec<CaKind>,
+    /// Folder to write users-ca.csr, devices-ca.csr and services-ca.csr into, or devices-g2-ca.csr.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+}
+
+/// `cordon pki authorities`.
+#[derive(Debug, Args)]
+pub(crate) struct Authorities {
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// Only those of this kind, users, devices or services.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<CaKind>,
+    /// File for their certificates (PEM); replaced if it exists. Those that are revoked or over are left out.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// `cordon pki new-authority`.
+#[derive(Debug, Args)]
+pub(crate) struct NewAuthority {
+    /// users, devices or services.
+    #[arg(value_name = "KIND")]
+    pub(crate) kind: CaKind,
+    #[command(flatten)]
+    pub(crate) site: SiteArgs,
+    /// File with the passphrase of the root's key.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) root_passphrase_file: PathBuf,
 }
 
 /// `cordon pki install-authorities`.

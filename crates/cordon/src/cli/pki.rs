@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::authorities::{Ceremony, InstallAuthorities, RequestAuthorities};
+use super::authorities::{
+    Authorities, Ceremony, InstallAuthorities, NewAuthority, RequestAuthorities,
+};
 use super::site_args::SiteArgs;
 
 /// `cordon pki …`.
@@ -45,7 +47,7 @@ pub(crate) enum Pki {
     },
     /// Give the issuing authorities new certificates for their keys, with the root's key.
     ///
-    /// Put root.key back into the folder pki for the time. Takes effect at the next start of the site;
+    /// Put root.key back into the folder pki for the time. Takes effect at once;
     /// what the authorities issued stays valid.
     #[command(after_help = "Example:
   cordon pki renew-authorities --data /var/lib/cordon --root-passphrase-file root.txt")]
@@ -56,6 +58,33 @@ pub(crate) enum Pki {
         #[arg(long, value_name = "FILE")]
         root_passphrase_file: PathBuf,
     },
+    /// List the issuing authorities with their generations, and which of each kind issues.
+    ///
+    /// With --out their certificates are written, for those who pin them: gateways, for instance.
+    #[command(after_help = "Examples:
+  cordon pki authorities --data /var/lib/cordon
+  cordon pki authorities --data /var/lib/cordon --kind devices --out devices-ca.pem")]
+    Authorities(Authorities),
+    /// Make another generation of an issuing authority, with a key and name of its own, with the root's key.
+    ///
+    /// Put root.key back into the folder pki for the time. The new generation issues nothing until
+    /// `cordon pki activate-authority`. Where the root is elsewhere: `cordon pki request-authorities --new`.
+    #[command(after_help = "Example:
+  cordon pki new-authority devices --data /var/lib/cordon --root-passphrase-file root.txt")]
+    NewAuthority(NewAuthority),
+    /// Have a generation issue from now on, in place of the one that does; that one goes on signing its lists.
+    ///
+    /// Nothing is interrupted: certificates of both are accepted, and their holders get one of the new generation when they
+    /// renew. Where acts need approvals: `cordon registry request new authority`.
+    #[command(after_help = "Example:
+  cordon pki activate-authority devices-g2 --data /var/lib/cordon")]
+    ActivateAuthority {
+        /// Its name, as `cordon pki authorities` shows it.
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        site: SiteArgs,
+    },
     /// Use the root's key on a machine without a network, by a script, with a signed transcript.
     #[command(subcommand)]
     Ceremony(Ceremony),
@@ -63,14 +92,16 @@ pub(crate) enum Pki {
     ///
     /// In an empty data folder this makes the authorities' keys, and `cordon up` waits for their certificates instead of
     /// making a root of its own. Of a site that has its authorities, their keys are requested once more, to renew them.
-    #[command(after_help = "Example:
+    /// With --new, keys for another generation are made, which is installed beside the present one.
+    #[command(after_help = "Examples:
   cordon pki request-authorities --data /var/lib/cordon --out requests
+  cordon pki request-authorities --new devices --data /var/lib/cordon --out requests
 Then hold a ceremony with these requests, and `cordon pki install-authorities`.")]
     RequestAuthorities(RequestAuthorities),
     /// Install what a ceremony made: certificates of the issuing authorities, and the root's revocation list.
     ///
-    /// The ceremony's record is checked first. The list takes effect at once, certificates at
-    /// the next start of the site.
+    /// The ceremony's record is checked first. Everything takes effect at once; a new generation issues nothing until
+    /// `cordon pki activate-authority`.
     #[command(after_help = "Examples:
   cordon pki install-authorities stick/0001 --data /var/lib/cordon --root-sha256 3f0c…
   cordon pki install-authorities stick/0002 --data /var/lib/cordon")]

@@ -230,6 +230,17 @@ pub(crate) enum NewAct {
         #[command(flatten)]
         asking: Asking,
     },
+    /// A generation of an issuing authority put to use, in place of the one that issues.
+    #[command(after_help = "Example:
+  cordon registry request new authority --name devices-g2 --reason 'the first one ends in 2034' \\
+    --submit --data /var/lib/cordon --as me.p12 --as-password-file secret")]
+    Authority {
+        /// Its name, as `cordon pki authorities` shows it.
+        #[arg(long)]
+        name: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// Other rights of a person; what is not named stays.
     #[command(after_help = "Example:
   cordon registry request new person --uid officer-9 --clearance 2 --role officer --unit traffic \\

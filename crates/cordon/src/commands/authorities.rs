@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::ceremony::ungrouped;
-use crate::administration;
-use crate::cli::{InstallAuthorities, RequestAuthorities, SiteArgs};
+use crate::authorities;
+use crate::cli::{Authorities, InstallAuthorities, NewAuthority, RequestAuthorities, SiteArgs};
 use crate::config::Config;
 use crate::control::{Request, ask};
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -28,14 +28,17 @@ pub(crate) fn request(args: &RequestAuthorities, json: bool) -> Outcome {
     )?;
     let settings = registry_settings(&config);
     let secret = Passphrase::new(secret);
-    let requests = Registry::request_authorities(&args.site.data, &settings, &secret);
+    let requests = match args.new.as_slice() {
+        [] => Registry::request_authorities(&args.site.data, &settings, &secret),
+        new => Registry::request_generations(&args.site.data, &settings, &secret, new),
+    };
     let requests = requests.or_hint(
         "cannot make the requests",
         "check the data folder, and --passphrase-file",
     )?;
     let mut files = Vec::new();
-    for (kind, pem) in requests {
-        let file = args.out.join(format!("{kind}-ca.csr"));
+    for (id, pem) in requests {
+        let file = args.out.join(format!("{id}-ca.csr"));
         let written = durable::write_new(&file, pem.as_bytes(), 0o644);
         written.or_hint(
             format!("cannot write {}", file.display()),
@@ -58,10 +61,7 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
     let data = &args.site.data;
     let established = Registry::is_initialised(data).or_hint("cannot look into --data", CHECK)?;
     let value = if established {
-        let secret = commandline::passphrase(data, args.site.passphrase_file.as_deref())?;
-        let passphrase = String::from_utf8(secret.to_vec())
-            .map(Zeroizing::new)
-            .or_hint("the passphrase is not text", "name another file")?;
+        let passphrase = passphrase(&args.site, args.site.passphrase_file.as_deref())?;
         let request = Request::InstallAuthorities {
             ceremony,
             root_sha256,
@@ -77,12 +77,14 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
         [] => "no certificates".to_owned(),
         names => format!("the certificates of {}", names.join(", ")),
     };
-    let next = match (established, names.is_empty()) {
-        (false, _) => "start the site for them to take effect",
-        (true, true) => "the list is in force",
-        (true, false) => {
-            "the list is in force; restart the site for the certificates to take effect"
-        }
+    let ready = super::list(&value, "ready").first().and_then(Value::as_str);
+    let next = match (established, ready) {
+        (false, _) => "start the site for them to take effect".to_owned(),
+        (true, None) => "all of it is in force".to_owned(),
+        (true, Some(ready)) => format!(
+            "all of it is in force; {ready} issues nothing yet: `cordon pki activate-authority {ready}`, or \
+             `cordon registry request new authority --name {ready}`"
+        ),
     };
     let summary = format!(
         "installed {certified} and the root's revocation list, of ceremony {} ({})\n{next}",
@@ -117,7 +119,71 @@ fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outc
         "cannot install the authorities",
         "check the ceremony's folder with `cordon pki ceremony check`",
     )?;
-    Ok(administration::describe(&installed))
+    Ok(authorities::describe(&installed))
+}
+
+/// A passphrase as text, from a file or from where the site has its own.
+pub(super) fn passphrase(site: &SiteArgs, file: Option<&Path>) -> Outcome<Zeroizing<String>> {
+    let bytes = commandline::passphrase(&site.data, file)?;
+    String::from_utf8(bytes.to_vec())
+        .map(Zeroizing::new)
+        .or_hint("the passphrase is not text", "name another file")
+}
+
+pub(super) async fn list(args: &Authorities, json: bool) -> Outcome {
+    let mut value = ask(&args.site, Request::ListAuthorities).await?;
+    if let (Some(kind), Some(Value::Array(all))) = (args.kind, value.get_mut("authorities")) {
+        all.retain(|record| super::text(record, "kind") == kind.name());
+    }
+    let (mut lines, mut pem) = (String::new(), String::new());
+    for record in super::list(&value, "authorities") {
+        let is = |name: &str| record.get(name).and_then(Value::as_bool) == Some(true);
+        if is("needed") && !is("revoked") {
+            pem.push_str(super::text(record, "pem"));
+        }
+        let note = match (is("revoked"), is("key"), is("needed")) {
+            (true, ..) => "  revoked",
+            (_, false, _) => "  without its key",
+            (.., false) => "  over",
+            _ => "",
+        };
+        lines.push_str(&format!(
+            "{:<14} {:<8} until {}  {}{note}\n",
+            super::text(record, "name"),
+            super::text(record, "state"),
+            super::text(record, "not_after"),
+            super::text(record, "subject"),
+        ));
+    }
+    if let Some(out) = &args.out {
+        let written = durable::write_atomic(out, pem.as_bytes(), 0o644);
+        written.or_hint(format!("cannot write {}", out.display()), CHECK)?;
+    }
+    super::print(json, &value, &lines)
+}
+
+pub(super) async fn make(args: &NewAuthority, json: bool) -> Outcome {
+    let request = Request::NewAuthority {
+        kind: args.kind.name().to_owned(),
+        root_passphrase: passphrase(&args.site, Some(&args.root_passphrase_file))?,
+    };
+    let value = ask(&args.site, request).await?;
+    let name = super::text(&value, "authority");
+    let summary = format!(
+        "made {name}, which issues nothing yet; put root.key away\n\
+         then `cordon pki activate-authority {name}`, or `cordon registry request new authority --name {name}`"
+    );
+    super::print(json, &value, &summary)
+}
+
+pub(super) async fn activate(site: &SiteArgs, name: String, json: bool) -> Outcome {
+    let value = ask(site, Request::ActivateAuthority { name }).await?;
+    let summary = format!(
+        "{} issues from now on; {} goes on signing lists and OCSP responses about what it issued",
+        super::text(&value, "issuing"),
+        super::text(&value, "former"),
+    );
+    super::print(json, &value, &summary)
 }
 
 fn prepare(site: &SiteArgs) -> Outcome<(Config, Zeroizing<Vec<u8>>)> {

@@ -25,6 +25,11 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
             site,
             root_passphrase_file,
         } => renew_authorities(&site, &root_passphrase_file, json).await,
+        Pki::Authorities(args) => super::authorities::list(&args, json).await,
+        Pki::NewAuthority(args) => super::authorities::make(&args, json).await,
+        Pki::ActivateAuthority { name, site } => {
+            super::authorities::activate(&site, name, json).await
+        }
         Pki::Ceremony(command) => super::ceremony::run(command, json),
         Pki::RequestAuthorities(args) => super::authorities::request(&args, json),
         Pki::InstallAuthorities(args) => super::authorities::install(&args, json).await,
@@ -109,18 +114,14 @@ async fn revoke(args: Revoke, json: bool) -> Outcome {
 }
 
 async fn renew_authorities(site: &SiteArgs, passphrase: &Path, json: bool) -> Outcome {
-    let bytes = commandline::passphrase(&site.data, Some(passphrase))?;
-    let passphrase = String::from_utf8(bytes.to_vec())
-        .map(Zeroizing::new)
-        .or_hint("the passphrase is not text", "name another file")?;
     let request = Request::RenewAuthorities {
-        root_passphrase: passphrase,
+        root_passphrase: super::authorities::passphrase(site, Some(passphrase))?,
     };
     let value = ask(site, request).await?;
     super::print(
         json,
         &value,
-        "renewed the certificates of the issuing authorities; restart the site, and put root.key away",
+        "renewed the certificates of the issuing authorities; put root.key away",
     )
 }
 

@@ -6,8 +6,7 @@ use audit::verify::Verifier;
 use audit::{Leaf, VerifierKey, View};
 use pki::Certificate;
 use pki::file::load_chain;
-use pki::profile::CaKind;
-use registry::{Completeness, CompletenessReport};
+use registry::{Completeness, CompletenessReport, Registry};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
@@ -77,14 +76,9 @@ fn authorities(args: &PkiAudit) -> Outcome<(Certificate, Vec<Certificate>)> {
     let authorities = match &args.authorities {
         Some(file) => load(file)?.certificates().to_vec(),
         None => {
-            let of_kind = |kind: CaKind| {
-                let file = in_folder(&format!("{kind}-ca.pem")).ok_or_else(missing)?;
-                Ok(load(&file)?.leaf().clone())
-            };
-            CaKind::ALL
-                .into_iter()
-                .map(of_kind)
-                .collect::<Outcome<_>>()?
+            let data = args.data.as_ref().ok_or_else(missing)?;
+            let authorities = Registry::certified_authorities(data);
+            authorities.or_hint("cannot read the authorities", "check the folder pki")?
         }
     };
     Ok((root, authorities))

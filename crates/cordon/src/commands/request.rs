@@ -276,6 +276,7 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
             };
             (order, asking)
         }
+        NewAct::Authority { name, asking } => (ActOrder::Authority { name }, asking),
         NewAct::Person {
             uid,
             clearance,

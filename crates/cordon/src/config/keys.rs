@@ -1,9 +1,11 @@
 //! `[keys]`: algorithms of new keys, and the tokens that have those of authorities.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pki::key::KeyAlgorithm;
 use pki::profile::CaKind;
+use registry::AuthorityId;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -17,6 +19,8 @@ pub(crate) struct Keys {
     pub(crate) users_ca: String,
     pub(crate) devices_ca: String,
     pub(crate) services_ca: String,
+    /// Keys of later generations on tokens, by the authority's name, `devices-g2` for instance.
+    pub(crate) later: BTreeMap<String, String>,
     /// File with the PIN of the tokens.
     pub(crate) pin_file: PathBuf,
 }
@@ -29,6 +33,7 @@ impl Default for Keys {
             users_ca: String::new(),
             devices_ca: String::new(),
             services_ca: String::new(),
+            later: BTreeMap::new(),
             pin_file: PathBuf::new(),
         }
     }
@@ -36,13 +41,25 @@ impl Default for Keys {
 
 impl Keys {
     /// The name of an authority's key on a token, if it is on one.
-    pub(crate) fn token_of(&self, kind: CaKind) -> Option<&str> {
-        let name = match kind {
+    pub(crate) fn token_of(&self, id: AuthorityId) -> Option<&str> {
+        if id.generation() > 1 {
+            return self.later.get(&id.to_string()).map(String::as_str);
+        }
+        let name = match id.kind() {
             CaKind::Users => &self.users_ca,
             CaKind::Devices => &self.devices_ca,
             CaKind::Services => &self.services_ca,
         };
         (!name.is_empty()).then_some(name)
+    }
+
+    /// The authorities whose keys are on tokens.
+    pub(crate) fn on_tokens(&self) -> impl Iterator<Item = (AuthorityId, &str)> {
+        let first = CaKind::ALL.map(AuthorityId::first).into_iter();
+        let later = self.later.keys().filter_map(|name| name.parse().ok());
+        first
+            .chain(later)
+            .filter_map(|id| Some((id, self.token_of(id)?)))
     }
 
     /// The first wrong value: its setting, and what is wrong.
@@ -56,13 +73,20 @@ impl Keys {
                 return Some((setting, format!("must be one of {}", known.join(", "))));
             }
         }
-        for (setting, kind) in [
-            ("keys.users_ca", CaKind::Users),
-            ("keys.devices_ca", CaKind::Devices),
-            ("keys.services_ca", CaKind::Services),
-        ] {
-            let Some(name) = self.token_of(kind) else {
-                continue;
+        let is_later = |name: &String| {
+            let id = name.parse::<AuthorityId>();
+            id.is_ok_and(|id| id.generation() > 1)
+        };
+        if let Some(wrong) = self.later.keys().find(|name| !is_later(name)) {
+            let problem = format!("{wrong:?} is no later generation, as devices-g2 is");
+            return Some(("keys.later", problem));
+        }
+        for (id, name) in self.on_tokens() {
+            let setting = match (id.generation(), id.kind()) {
+                (1, CaKind::Users) => "keys.users_ca",
+                (1, CaKind::Devices) => "keys.devices_ca",
+                (1, CaKind::Services) => "keys.services_ca",
+                _ => "keys.later",
             };
             if let Err(what) = keyhost::check_token(name) {
                 return Some((setting, format!("must name a key on a token: {what}")));
@@ -91,6 +115,21 @@ mod tests {
         assert_eq!(Keys::default().mistake(), None);
         assert_eq!(keys(module, "/etc/cordon/pin").mistake(), None);
         let setting = |keys: Keys| keys.mistake().map(|(setting, _)| setting);
+        let later = |authority: &str, name: &str| Keys {
+            later: [(authority.to_owned(), name.to_owned())].into(),
+            pin_file: "pin".into(),
+            ..Keys::default()
+        };
+        assert_eq!(later("devices-g2", module).mistake(), None);
+        for (authority, name) in [
+            ("devices", module),
+            ("devices-g1", module),
+            ("cars-g2", module),
+            ("devices-g2", "devices.key"),
+        ] {
+            let wrong = setting(later(authority, name));
+            assert_eq!(wrong, Some("keys.later"), "{authority} {name}");
+        }
         assert_eq!(setting(keys(module, "")), Some("keys.pin_file"));
         for wrong in [
             "users.key",

@@ -1,12 +1,12 @@
 //! Certificates of people whose key the centre makes.
 
 use audit::Actor;
+use pki::issue::IssueError;
 use pki::key::PrivateKey;
-use registry::Order;
+use registry::{HolderState, Order, RegistryError};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::{hint, rfc3339};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::registration::{self, direct, profiles};
 use crate::site::{Site, algorithm};
@@ -65,4 +65,24 @@ pub(super) async fn issue_user(
         "chain_pem": chain,
         "pkcs12_hex": hex::encode(p12),
     }))
+}
+
+/// What to do about a refusal: the holder's state has its own answer.
+pub(super) fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'static str {
+    match outcome {
+        Err(RegistryError::Holder(refused)) => match refused.state {
+            HolderState::Suspended => "end the suspension with `cordon registry resume`",
+            HolderState::Revoked => "allow new certificates with `cordon registry readmit`",
+            HolderState::Enrolled | HolderState::Retired => "use another name",
+        },
+        Err(RegistryError::Issue(IssueError::Sign(_))) => {
+            "look after the token with the authority's key (docs/operations.md), then try again"
+        }
+        _ => otherwise,
+    }
+}
+
+pub(crate) fn rfc3339(at: OffsetDateTime) -> String {
+    at.format(&time::format_description::well_known::Rfc3339)
+        .unwrap_or_default()
 }

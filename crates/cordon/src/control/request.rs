@@ -94,6 +94,17 @@ pub(crate) enum Request {
     RenewAuthorities {
         root_passphrase: Zeroizing<String>,
     },
+    /// The issuing authorities, with their generations.
+    ListAuthorities,
+    /// Make another generation of an authority, with the root's key.
+    NewAuthority {
+        kind: String,
+        root_passphrase: Zeroizing<String>,
+    },
+    /// Have a generation issue, in place of the one before.
+    ActivateAuthority {
+        name: String,
+    },
     /// Install what a ceremony made.
     InstallAuthorities {
         ceremony: PathBuf,
@@ -168,6 +179,7 @@ impl Request {
             Self::ListHolders
             | Self::ListCertificates
             | Self::ListProfiles
+            | Self::ListAuthorities
             | Self::ListPeople
             | Self::Trust
             | Self::Crls
@@ -208,6 +220,8 @@ impl Request {
             | Self::Export { .. }
             | Self::Quarantine(_)
             | Self::RenewAuthorities { .. }
+            | Self::NewAuthority { .. }
+            | Self::ActivateAuthority { .. }
             | Self::InstallAuthorities { .. } => Need::Administrator,
         }
     }
@@ -238,6 +252,9 @@ impl Request {
             Self::Quarantine(_) => "quarantine",
             Self::Registration(_) => "request",
             Self::RenewAuthorities { .. } => "renew-authorities",
+            Self::ListAuthorities => "list-authorities",
+            Self::NewAuthority { .. } => "new-authority",
+            Self::ActivateAuthority { .. } => "activate-authority",
             Self::InstallAuthorities { .. } => "install-authorities",
             Self::Journal { .. } => "journal",
         }

@@ -111,6 +111,11 @@ impl ActOrder {
                     urgency: urgency(emergency),
                 }
             }
+            Self::Authority { name } => {
+                let id = name.parse().map_err(RequestError::UnknownAuthority);
+                let act = site.registry.activation(told(id)?);
+                act.or_hint("no such authority", "`cordon pki authorities` shows them")?
+            }
             Self::Person {
                 uid,
                 clearance,

@@ -119,6 +119,10 @@ pub(crate) async fn carry(
                     .await,
             )?;
         }
+        Act::AddAuthority { name, .. } => {
+            let id = told(name.parse().map_err(RequestError::UnknownAuthority))?;
+            done(registry.activate_authority(id, warrant, now).await)?;
+        }
         Act::ChangePerson { subject, old, new } => {
             let mut entry = entry(site, subject).await?;
             let present = rights_of(&entry);

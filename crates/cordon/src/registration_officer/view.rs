@@ -132,11 +132,11 @@ pub(super) async fn chain(site: &Site, serial: &str) -> Outcome<String> {
     let found = site.registry.find(serial).await;
     let found = found.or_hint("cannot read the registry", LOG)?;
     let unknown = || anyhow::anyhow!("no certificate has the serial number {serial}");
-    let (kind, record) = found.ok_or_else(unknown).or_hint("certificate", LOG)?;
+    let (_, record) = found.ok_or_else(unknown).or_hint("certificate", LOG)?;
     let leaf = pki::cert::from_der(&record.certificate)
         .and_then(|leaf| pki::cert::to_pem(&leaf))
         .or_hint("cannot write the certificate", LOG)?;
-    Ok(leaf + &site.authority_pem(kind)?)
+    Ok(leaf + &site.issuer_pem(&record)?)
 }
 
 fn missing(request: &Request, policy: &Policy) -> Vec<String> {

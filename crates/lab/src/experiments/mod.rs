@@ -11,6 +11,8 @@ mod ipsec_modes;
 mod latency;
 mod offload;
 mod offload_rsa;
+mod offload_shot;
+mod scale;
 mod suites;
 mod timing;
 mod transfer;
@@ -34,6 +36,7 @@ pub fn all() -> &'static [&'static Experiment] {
         &ipsec_modes::EXPERIMENT,
         &transfer::EXPERIMENT,
         &cctv::EXPERIMENT,
+        &scale::EXPERIMENT,
     ]
 }
 

@@ -13,8 +13,8 @@ use offload_policy::{
     AesCbc, AesGcm, Direction, Hash, Hmac, MessageError, Policy, Selection, Settings,
 };
 
-use super::offload_rsa;
 use super::timing::nanoseconds;
+use super::{offload_rsa, offload_shot};
 use crate::LabError;
 use crate::experiment::Experiment;
 use crate::record::{Better, Figure};
@@ -98,6 +98,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         .base(SOFTWARE),
     );
     offload_rsa::plan(session);
+    offload_shot::plan(session);
     let cases = [
         (SOFTWARE.to_owned(), Column::Software),
         (DEVICE.to_owned(), Column::Device),
@@ -149,6 +150,7 @@ fn run(session: &mut Session<'_>) -> Result<(), LabError> {
         Ok(())
     });
     offload_rsa::run(session, rounds)?;
+    offload_shot::run(session, rounds, messages)?;
     for (id, title) in OPERATIONS {
         if let Some(figure) = session.figure(id) {
             conclude(session, title, &figure);
@@ -234,10 +236,11 @@ fn software(id: &str, size: usize, budget: Duration) -> Result<f64, LabError> {
     }
 }
 
-/// Microseconds of a message through the model.
-struct Through {
+/// Microseconds of a message through the model, and the driver's accesses to registers.
+pub(super) struct Through {
     device: f64,
-    driver: f64,
+    pub(super) driver: f64,
+    pub(super) accesses: f64,
 }
 
 fn through_device(
@@ -246,9 +249,18 @@ fn through_device(
     messages: u32,
     config: Config,
 ) -> Result<Through, LabError> {
+    let device = model(config).map_err(|error| LabError::Unexpected(error.to_string()))?;
+    through(id, size, messages, device)
+}
+
+pub(super) fn through(
+    id: &str,
+    size: usize,
+    messages: u32,
+    device: Accelerator<ModelBus>,
+) -> Result<Through, LabError> {
     let unexpected = |error: String| LabError::Unexpected(error);
-    let device = model(config).map_err(|error| unexpected(error.to_string()))?;
-    let device: Arc<Accelerator<ModelBus>> = Arc::new(device);
+    let device = Arc::new(device);
     let settings = Settings {
         selection: Selection::From(0),
         check_one_in: 0,
@@ -264,6 +276,7 @@ fn through_device(
     // The first message puts the key into its slot.
     process()?;
     let before = device.usage();
+    let accesses = device.with_bus(|bus| bus.accesses());
     let mut times = Vec::new();
     for _ in 0..messages {
         let simulated = device.with_bus(|bus| bus.simulating());
@@ -282,7 +295,9 @@ fn through_device(
     }
     times.sort_by(f64::total_cmp);
     let driver = times.get(times.len() / 2).copied();
+    let accesses = device.with_bus(|bus| bus.accesses()) - accesses;
     Ok(Through {
+        accesses: accesses as f64 / f64::from(messages),
         device: (after.cycles - before.cycles) as f64 / f64::from(messages) / MHZ,
         driver: driver.unwrap_or(f64::NAN),
     })
@@ -352,7 +367,7 @@ mod tests {
         run(&mut session).unwrap();
         let outcome = session.finish(Ok(()));
         assert_eq!(outcome.state, State::Measured);
-        assert_eq!((outcome.findings.len(), outcome.figures.len()), (6, 7));
+        assert_eq!((outcome.findings.len(), outcome.figures.len()), (7, 9));
         for figure in outcome.figures.iter().take(OPERATIONS.len()) {
             for case in [SOFTWARE, DEVICE, DRIVER, TOGETHER] {
                 for size in SIZES {
@@ -361,6 +376,16 @@ mod tests {
                 }
             }
         }
+        // A single shot's words are accesses, a message in memory has none.
+        let accesses = outcome.figures.last().unwrap();
+        assert_eq!(accesses.id, "single-shot-accesses");
+        let at = |case: &str, size| accesses.median(case, Some(size)).unwrap();
+        let (ring, shot) = (
+            "ring: descriptor, lists, memory",
+            "single shot: registers only",
+        );
+        assert_eq!(at(ring, 16.0), at(ring, 960.0));
+        assert_eq!(at(shot, 960.0) - at(shot, 16.0), 2.0 * (960.0 - 16.0) / 4.0);
         // A block of CBC takes twelve cycles and the words of the bus, whatever the message.
         let cbc = outcome.figures.iter().find(|figure| figure.id == "cbc");
         let at = |size| cbc.unwrap().median(DEVICE, Some(size)).unwrap();

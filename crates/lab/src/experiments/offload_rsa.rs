@@ -124,12 +124,12 @@ pub(super) fn run(session: &mut Session<'_>, rounds: Rounds) -> Result<(), LabEr
     });
     if let Some(figure) = session.figure(TABLE_1) {
         for (_, [software, device, driver]) in SIZES {
+            let key = software.split(':').next().unwrap_or_default();
             let median = |case| figure.median(case, None).unwrap_or(f64::NAN);
             let (software, device, driver) = (median(software), median(device), median(driver));
-            let size = if software < 5.0 { "smaller" } else { "larger" };
             session.finding(
                 format!(
-                    "The {size} key: software here takes {software:.2} ms, the device by this projection {device:.0} ms, its \
+                    "{key}: software here takes {software:.2} ms, the device by this projection {device:.0} ms, its \
                      driver {driver:.3} ms of the processor. A caller waits longer for the device; the processor \
                      is free for {:.0} % of software's time.",
                     100.0 * (1.0 - driver / software)

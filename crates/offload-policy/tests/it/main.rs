@@ -5,6 +5,7 @@
     reason = "helpers of tests are not recognised as tests, and may fail by panicking"
 )]
 
+mod batches;
 mod faults;
 mod messages;
 mod selection;

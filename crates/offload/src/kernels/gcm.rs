@@ -19,6 +19,9 @@ use super::vector::{
 /// Blocks whose products are summed before a reduction. With 32 the latency of a reduction hides
 /// behind the next blocks' rounds, and the table of powers stays at nine cache lines.
 const CHUNK: usize = 32;
+/// Vectors whose rounds run side by side: enough for the latency of a round, however many of them the processor's
+/// scheduler sees.
+const GROUP: usize = 8;
 /// Powers of the hash key: a chunk's, one for the additional data and one for the lengths.
 const POWERS: usize = CHUNK + 2;
 /// Longest text, in bytes: far beyond any packet, far below where the block counter would wrap.
@@ -178,11 +181,11 @@ impl GcmKernel {
         powers: &[[u8; 64]],
     ) {
         let mut hash = _mm512_zextsi128_si512(hash);
-        let (groups, rest) = chunk.as_chunks_mut::<256>();
-        let (powers, last_powers) = powers.split_at(powers.len().min(groups.len() * 4));
-        for (group, powers) in groups.iter_mut().zip(powers.as_chunks::<4>().0) {
+        let (groups, rest) = chunk.as_chunks_mut::<{ GROUP * 64 }>();
+        let (powers, last_powers) = powers.split_at(powers.len().min(groups.len() * GROUP));
+        for (group, powers) in groups.iter_mut().zip(powers.as_chunks::<GROUP>().0) {
             let texts = group.as_chunks_mut::<64>().0;
-            let keys = self.keys.encrypt::<4, ROUNDS>(stream.next());
+            let keys = self.keys.encrypt::<GROUP, ROUNDS>(stream.next());
             for ((key, text), power) in keys.into_iter().zip(texts).zip(powers) {
                 let before = load(text);
                 let after = _mm512_xor_si512(before, key);
@@ -197,7 +200,11 @@ impl GcmKernel {
             1 => self.rest::<1, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
             2 => self.rest::<2, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
             3 => self.rest::<3, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
-            _ => self.rest::<4, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
+            4 => self.rest::<4, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
+            5 => self.rest::<5, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
+            6 => self.rest::<6, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
+            7 => self.rest::<7, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
+            _ => self.rest::<GROUP, SEAL, ROUNDS>(stream, sums, hash, rest, last_powers),
         }
     }
 

@@ -10,7 +10,7 @@ use super::error::PathError;
 use super::policy::{AuthorityKinds, PathPolicy, RevocationPolicy};
 use super::purpose::Purpose;
 use super::revocation::PathRecord;
-use super::{TrustStore, validation};
+use super::{Known, TrustStore, validation};
 use crate::cert::MAX_CHAIN_LEN;
 use crate::crl::{self, CrlError, VerifiedCrl};
 use crate::name::canonical::CanonicalName;
@@ -49,7 +49,8 @@ impl TrustStore {
             issuer: issuer.to_string(),
         });
         let issuer = CanonicalName::of(issuer);
-        let known = self.inner.roots.iter().chain(&self.inner.intermediates);
+        let authorities = self.known();
+        let known = self.inner.roots.iter().chain(&authorities.intermediates);
         let given: Vec<_> = signers
             .iter()
             .take(MAX_CHAIN_LEN)
@@ -67,7 +68,7 @@ impl TrustStore {
                     continue;
                 }
             };
-            match self.crl_signer(signer, &given, now) {
+            match self.crl_signer(signer, &given, &authorities, now) {
                 Ok(record) => {
                     let verified = VerifiedCrl {
                         signer: Some(record.into_signer()),
@@ -88,6 +89,7 @@ impl TrustStore {
         &self,
         signer: &Arc<ParsedCertificate>,
         given: &[Arc<ParsedCertificate>],
+        known: &Known,
         now: OffsetDateTime,
     ) -> Result<PathRecord, PathError> {
         if self
@@ -100,7 +102,7 @@ impl TrustStore {
             return Ok(PathRecord::of(std::slice::from_ref(signer)));
         }
         let policy = PathPolicy::new(Purpose::CrlSigner).with_authority(AuthorityKinds::Any);
-        let chain = self.find(signer, given, &policy, now)?;
+        let chain = self.find(signer, given, known, &policy, now)?;
         chain
             .record
             .check(&self.inner.status, RevocationPolicy::Known, now)?;

@@ -1,7 +1,7 @@
 //! Adapter between rustls and whoever verifies the certificates of peers.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use der::Encode;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -143,13 +143,45 @@ impl<V: PeerVerifier> ClientCertVerifier for Verifier<V> {
     }
 }
 
+/// Names of authorities that clients are shown. Browsers offer only certificates whose issuer is among them; some look for the
+/// direct issuer, some for the root.
+struct Hints {
+    /// Number of known authorities when the names were collected.
+    known: usize,
+    names: Vec<DistinguishedName>,
+    /// Those after another authority was added. Handshakes borrow the names from the verifier, so that none goes before it.
+    later: OnceLock<Box<Self>>,
+}
+
+impl Hints {
+    fn of(trust: &TrustStore) -> Self {
+        let known = trust.intermediates();
+        let all = known.iter().chain(trust.roots());
+        let names = all.filter_map(|one| one.tbs_certificate.subject.to_der().ok());
+        Self {
+            names: names.map(DistinguishedName::from).collect(),
+            known: known.len(),
+            later: OnceLock::new(),
+        }
+    }
+
+    fn current(&self, trust: &TrustStore) -> &[DistinguishedName] {
+        let known = trust.count_intermediates();
+        let mut hints = self;
+        while hints.known < known {
+            hints = hints.later.get_or_init(|| Box::new(Self::of(trust)));
+        }
+        &hints.names
+    }
+}
+
 pub(super) struct Clients {
     trust: TrustStore,
     purpose: Purpose,
     mandatory: bool,
     check_revocation: bool,
     grace: Duration,
-    hints: Vec<DistinguishedName>,
+    hints: Hints,
 }
 
 impl Clients {
@@ -159,21 +191,13 @@ impl Clients {
         mandatory: bool,
         check_revocation: bool,
     ) -> Self {
-        // Browsers offer only certificates whose issuer is among these names; some look for the
-        // direct issuer, some for the root.
-        let hints = trust
-            .intermediates()
-            .chain(trust.roots())
-            .filter_map(|c| c.tbs_certificate.subject.to_der().ok())
-            .map(DistinguishedName::from)
-            .collect();
         Self {
+            hints: Hints::of(&trust),
             trust,
             purpose,
             mandatory,
             check_revocation,
             grace: Duration::ZERO,
-            hints,
         }
     }
 
@@ -222,7 +246,7 @@ impl PeerVerifier for Clients {
     }
 
     fn hints(&self) -> &[DistinguishedName] {
-        &self.hints
+        self.hints.current(&self.trust)
     }
 }
 

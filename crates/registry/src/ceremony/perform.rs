@@ -11,7 +11,7 @@ use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::Subject;
 use pki::oid::ExtensionArc;
-use pki::profile::{CaKind, Profile};
+use pki::profile::Profile;
 use pki::status::Revocation;
 use pki::{Certificate, csr, file};
 use time::format_description::well_known::Rfc3339;
@@ -25,8 +25,8 @@ use super::{
     read, refused,
 };
 use crate::RegistryError;
-use crate::authorities::CertifiedName;
-use crate::files::{next_list, root_subject};
+use crate::files::{certificate_file, next_list, root_subject};
+use crate::generation::{AuthorityId, CertifiedName};
 
 const ROOT_KEY: &str = "root.key";
 /// How long the key that signs a transcript may have done so. Our choice: ceremonies end on the day on which they began.
@@ -137,13 +137,22 @@ struct Ceremony<'a> {
 /// What an act needs, read and looked at before people are asked.
 enum Prepared<'a> {
     CreateRoot(KeyAlgorithm, u32),
+    CrossCertify(Box<CrossRequest<'a>>),
     Certify(Box<Request<'a>>),
     Revoke(&'a str, String, RevokedEntry),
     IssueList,
 }
 
+/// Another root, to be certified by this one.
+struct CrossRequest<'a> {
+    file: &'a str,
+    pem: String,
+    root: Certificate,
+    years: u32,
+}
+
 struct Request<'a> {
-    kind: CaKind,
+    id: AuthorityId,
     file: &'a str,
     pem: String,
     certificate: CertificateRequest,
@@ -262,9 +271,35 @@ impl<'a> Ceremony<'a> {
                 let details = until(now.saturating_add(lifetime(*years)));
                 Ok((Prepared::CreateRoot(*algorithm, *years), details))
             }
+            Act::CrossCertify {
+                certificate: file,
+                years,
+            } => {
+                let path = self.setting.inputs.join(file);
+                let root = one_certificate(&path, &read(&path)?)?;
+                let der = root.to_der();
+                let der = der.map_err(|_| refused(&path, "cannot be encoded"))?;
+                if !pki::cert::is_signed_by(&root, &root) {
+                    return Err(refused(&path, "not a root"));
+                }
+                let details = format!(
+                    "{}\n  name        {}\n  certificate SHA-256 {}",
+                    until(now.saturating_add(lifetime(*years))),
+                    root.tbs_certificate.subject,
+                    digest(&der)
+                );
+                let request = CrossRequest {
+                    file,
+                    pem: pki::cert::to_pem(&root)?,
+                    root,
+                    years: *years,
+                };
+                Ok((Prepared::CrossCertify(Box::new(request)), details))
+            }
             Act::IssueList {} => Ok((Prepared::IssueList, String::new())),
             Act::CertifyAuthority {
                 kind,
+                generation,
                 request: file,
                 highest_clearance,
                 years,
@@ -275,8 +310,8 @@ impl<'a> Ceremony<'a> {
                 let der = csr::from_pem(text)?;
                 let asked = csr::parse_and_verify(&der)?;
                 let script = self.setting.script;
-                let name =
-                    CertifiedName::new(&script.organisation, script.country.as_deref(), *kind);
+                let id = AuthorityId::of(*kind, *generation);
+                let name = CertifiedName::new(&script.organisation, script.country.as_deref(), id);
                 name.check(&asked.subject)
                     .map_err(|reason| refused(&path, reason))?;
                 let key = asked.spki.to_der();
@@ -299,7 +334,7 @@ impl<'a> Ceremony<'a> {
                 certificate.crl_url =
                     base.map(|base| format!("{}/root.crl", base.trim_end_matches('/')));
                 let request = Request {
-                    kind: *kind,
+                    id,
                     file,
                     // Encoded anew, without whatever else is in the file: this becomes public.
                     pem: csr::to_pem(&der)?,
@@ -347,6 +382,24 @@ impl<'a> Ceremony<'a> {
                 let made = self.create_root(algorithm, years, now)?;
                 Ok((Vec::new(), vec![made]))
             }
+            Prepared::CrossCertify(request) => {
+                let root = self.root()?;
+                let mut validity = Validity::starting(now, lifetime(request.years));
+                let theirs = request.root.tbs_certificate.validity.not_after;
+                let theirs = OffsetDateTime::from(theirs.to_system_time());
+                let end = &mut validity.not_after;
+                *end = root.validity().not_after.min(theirs).min(*end);
+                let certificate = root.cross_certify(&request.root, validity, now)?;
+                let content = "certificate of the other root";
+                let used = self.keep(request.file, request.pem.as_bytes(), content)?;
+                let serial = pki::cert::serial_hex(&certificate);
+                let made = self.keep_certificate(
+                    &format!("cross-{}.pem", serial.get(..8).unwrap_or_default()),
+                    &certificate,
+                    "cross certificate of the other root",
+                )?;
+                Ok((vec![used], vec![made]))
+            }
             Prepared::Certify(mut request) => {
                 let root = self.root()?;
                 let own = &root.certificate().tbs_certificate.subject_public_key_info;
@@ -357,12 +410,12 @@ impl<'a> Ceremony<'a> {
                 let end = &mut request.certificate.validity.not_after;
                 *end = root.validity().not_after.min(*end);
                 let certificate = root.issue(&request.certificate, now)?;
-                let content = format!("certification request of the {} authority", request.kind);
+                let content = format!("certification request of the {} authority", request.id);
                 let used = self.keep(request.file, request.pem.as_bytes(), &content)?;
                 let made = self.keep_certificate(
-                    &format!("{}-ca.pem", request.kind),
+                    &certificate_file(request.id),
                     &certificate,
-                    &format!("certificate of the {} authority", request.kind),
+                    &format!("certificate of the {} authority", request.id),
                 )?;
                 Ok((vec![used], vec![made]))
             }

@@ -1,6 +1,7 @@
 //! What a ceremony does, written and agreed upon before it.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use pki::clearance::Clearance;
@@ -9,6 +10,8 @@ use pki::key::KeyAlgorithm;
 use pki::name::is_plain;
 use pki::profile::CaKind;
 use serde::{Deserialize, Deserializer};
+
+use crate::generation::AuthorityId;
 
 /// Most acts and most participants; our choice: nobody follows more.
 const MOST: usize = 32;
@@ -58,10 +61,19 @@ pub enum Act {
         algorithm: KeyAlgorithm,
         years: u32,
     },
+    /// Certifies the key of another root of the same name, so that whoever trusts this root accepts what that one certified.
+    CrossCertify {
+        /// File beside the script with that root's certificate.
+        certificate: String,
+        years: u32,
+    },
     /// Certifies the key of an issuing authority, by the request that the site made.
     CertifyAuthority {
         #[serde(deserialize_with = "named")]
         kind: CaKind,
+        /// Which generation of it; the first where nothing is said.
+        #[serde(default = "first_generation")]
+        generation: NonZeroU16,
         /// File beside the script.
         request: String,
         /// The highest clearance that it may grant, 0 to 4.
@@ -85,14 +97,22 @@ impl fmt::Display for Act {
             Self::CreateRoot { algorithm, years } => {
                 write!(f, "create the root, {algorithm}, for {years} years")
             }
+            Self::CrossCertify { certificate, years } => {
+                write!(
+                    f,
+                    "certify the other root of {certificate}, for {years} years"
+                )
+            }
             Self::CertifyAuthority {
                 kind,
+                generation,
                 request,
                 highest_clearance,
                 years,
             } => write!(
                 f,
-                "certify the {kind} authority by {request}, up to {highest_clearance}, for {years} years"
+                "certify the {} authority by {request}, up to {highest_clearance}, for {years} years",
+                AuthorityId::of(*kind, *generation)
             ),
             Self::RevokeAuthority {
                 certificate,
@@ -101,6 +121,10 @@ impl fmt::Display for Act {
             Self::IssueList {} => f.write_str("make the root's revocation list anew"),
         }
     }
+}
+
+const fn first_generation() -> NonZeroU16 {
+    NonZeroU16::MIN
 }
 
 fn named<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
@@ -183,7 +207,9 @@ impl Script {
 
 fn check_act(number: usize, act: &Act) -> Result<(), ScriptError> {
     match act {
-        Act::CreateRoot { years, .. } | Act::CertifyAuthority { years, .. }
+        Act::CreateRoot { years, .. }
+        | Act::CertifyAuthority { years, .. }
+        | Act::CrossCertify { years, .. }
             if !(1..=MAX_YEARS).contains(years) =>
         {
             return Err(ScriptError::Years { act: number });
@@ -196,6 +222,9 @@ fn check_act(number: usize, act: &Act) -> Result<(), ScriptError> {
     match act {
         Act::CertifyAuthority { request: file, .. }
         | Act::RevokeAuthority {
+            certificate: file, ..
+        }
+        | Act::CrossCertify {
             certificate: file, ..
         } => {
             let letter = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);

@@ -14,6 +14,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{CarriedOut, transaction_of};
+use crate::generation::AuthorityId;
 use crate::origin::OriginKind;
 
 /// A certificate by its event. What versions before this one did not record is missing.
@@ -22,6 +23,10 @@ pub(super) struct Recorded {
     /// The registry's transaction that it was recorded with.
     pub(super) transaction: u64,
     pub(super) authority: String,
+    /// The generation of it; `None` for one that is none.
+    pub(super) issuer: Option<AuthorityId>,
+    /// That it did not issue at that time.
+    pub(super) foreign: Option<String>,
     pub(super) holder: String,
     pub(super) serial: String,
     pub(super) origin: Option<OriginKind>,
@@ -56,10 +61,19 @@ impl Recorded {
         let level = event.details.get("clearance").and_then(Value::as_u64);
         let clearance = level.and_then(|level| Clearance::try_from(u8::try_from(level).ok()?).ok());
         let origin = text("origin");
+        let kind = authority.parse().ok();
+        // Versions before this one had one generation, and did not say so.
+        let issuer = match text("issuer") {
+            Some(name) => name.parse().ok(),
+            None => kind.map(AuthorityId::first),
+        };
+        let issuer = issuer.filter(|id: &AuthorityId| Some(id.kind()) == kind);
         let one = Self {
             entry,
             transaction: transaction_of(event),
             authority,
+            issuer,
+            foreign: None,
             holder: text("uid").unwrap_or(name),
             serial: text("serial")?,
             origin: OriginKind::ALL

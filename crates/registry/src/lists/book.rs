@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use pki::crl::{RevocationReason, RevokedEntry};
-use pki::profile::CaKind;
 use pki::status::Revocation;
 use store::sqlx::sqlite::SqliteRow;
 use store::sqlx::{self, Row as _, Sqlite, Transaction};
 use time::{Duration, OffsetDateTime};
 
 use super::name::Part;
+use crate::generation::AuthorityId;
 use crate::records::instant;
 use crate::{Registry, RegistryError};
 
@@ -22,13 +22,13 @@ const MAX_ADDRESSES: i64 = 32;
 /// of a camera uses the same certificate and reads the new one when it is reloaded; were the old
 /// one listed at once, the gateway would close the tunnel before anybody could do that.
 const OVERLAP: Duration = Duration::days(7);
-/// Revocations of an authority (first parameter) that stand on its list. A superseded certificate
+/// Revocations of an authority (kind: first parameter, generation: sixth) that stand on its list. A superseded certificate
 /// leaves it once it has expired (before the second parameter): every camera adds one with each
 /// renewal, and the lists would grow for ever. It was never in doubt, so no evidence rests on its
 /// entry. Any other revocation stays, because old signatures are validated against it.
 const LISTED: &str = "SELECT r.serial, r.at, r.reason, r.listed FROM revoked r
     JOIN issued i ON i.authority = r.authority AND i.serial = r.serial
-    WHERE r.authority = ?1 AND (r.reason <> 'superseded' OR i.not_after >= ?2)";
+    WHERE r.authority = ?1 AND r.generation = ?6 AND (r.reason <> 'superseded' OR i.not_after >= ?2)";
 /// How long after its expiry: whoever reads the list may have a slow clock.
 const AFTER_EXPIRY: Duration = Duration::days(30);
 
@@ -47,12 +47,12 @@ impl Registry {
     /// Addresses that certificates of each shard name, newest first.
     pub(super) async fn shards(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
     ) -> Result<BTreeMap<u16, Vec<String>>, RegistryError> {
         let rows: Vec<(i64, String)> = sqlx::query_as(
             "SELECT shard, url FROM crl_shards WHERE authority = ? ORDER BY rowid DESC",
         )
-        .bind(kind.name())
+        .bind(id.to_string())
         .fetch_all(self.inner.sql.read())
         .await?;
         let mut shards = BTreeMap::<u16, Vec<String>>::new();
@@ -67,10 +67,14 @@ impl Registry {
     }
 
     /// Whether any certificate names this shard.
-    pub(super) async fn is_shard(&self, kind: CaKind, shard: u16) -> Result<bool, RegistryError> {
+    pub(super) async fn is_shard(
+        &self,
+        id: AuthorityId,
+        shard: u16,
+    ) -> Result<bool, RegistryError> {
         let query = "SELECT EXISTS (SELECT 1 FROM crl_shards WHERE authority = ? AND shard = ?)";
         Ok(sqlx::query_scalar(query)
-            .bind(kind.name())
+            .bind(id.to_string())
             .bind(i64::from(shard))
             // Strangers ask: not with the connections that devices wait for.
             .fetch_one(self.inner.people.read())
@@ -80,12 +84,12 @@ impl Registry {
     /// Records that a certificate names this shard at `url`.
     pub(super) async fn note_shard(
         tx: &mut Transaction<'static, Sqlite>,
-        kind: CaKind,
+        id: AuthorityId,
         shard: u16,
         url: &str,
     ) -> Result<(), RegistryError> {
         sqlx::query("INSERT OR IGNORE INTO crl_shards (authority, shard, url) VALUES (?, ?, ?)")
-            .bind(kind.name())
+            .bind(id.to_string())
             .bind(i64::from(shard))
             .bind(url)
             .execute(&mut **tx)
@@ -99,7 +103,7 @@ impl Registry {
     /// least the time in seconds, so that it also grows where a database of before was put back.
     pub(super) async fn next_crl_number(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         now: OffsetDateTime,
     ) -> Result<i64, RegistryError> {
         let mut tx = self.inner.sql.write().await?;
@@ -108,17 +112,18 @@ impl Registry {
              ON CONFLICT (authority) DO UPDATE SET number = max(number + 1, excluded.number)
              RETURNING number",
         )
-        .bind(kind.name())
+        .bind(id.to_string())
         .bind(now.unix_timestamp().max(1))
         .fetch_one(&mut *tx)
         .await?;
         sqlx::query(
             "UPDATE revoked SET listed = ?2, shard = (SELECT i.shard FROM issued i
                  WHERE i.authority = revoked.authority AND i.serial = revoked.serial)
-             WHERE authority = ?1 AND listed IS NULL",
+             WHERE authority = ?1 AND generation = ?3 AND listed IS NULL",
         )
-        .bind(kind.name())
+        .bind(id.kind().name())
         .bind(number)
+        .bind(id.generation())
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
@@ -129,21 +134,23 @@ impl Registry {
     /// demands the highest of the whole list; its shard is found when it is listed.
     pub(super) async fn needed_numbers(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         after: i64,
     ) -> Result<BTreeMap<Part, i64>, RegistryError> {
         let unlisted: bool = sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM revoked WHERE authority = ? AND listed IS NULL)",
+            "SELECT EXISTS (SELECT 1 FROM revoked WHERE authority = ? AND generation = ? AND listed IS NULL)",
         )
-        .bind(kind.name())
+        .bind(id.kind().name())
+        .bind(id.generation())
         .fetch_one(self.inner.sql.read())
         .await?;
         // By the other index SQLite would look at everything that was ever revoked, every few seconds.
         let rows: Vec<(Option<i64>, i64)> = sqlx::query_as(
             "SELECT shard, max(listed) FROM revoked INDEXED BY revoked_by_listing
-             WHERE authority = ? AND listed > ? GROUP BY shard",
+             WHERE authority = ? AND generation = ? AND listed > ? GROUP BY shard",
         )
-        .bind(kind.name())
+        .bind(id.kind().name())
+        .bind(id.generation())
         .bind(after)
         .fetch_all(self.inner.sql.read())
         .await?;
@@ -165,10 +172,10 @@ impl Registry {
     /// Everything that is known to be revoked.
     pub(crate) async fn every_entry(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
     ) -> Result<Vec<RevokedEntry>, RegistryError> {
         let rows = self
-            .rows(kind, Part::Whole, i64::MIN, "ORDER BY r.at, r.serial", 0)
+            .rows(id, Part::Whole, i64::MIN, "ORDER BY r.at, r.serial", 0)
             .await?;
         rows.into_iter().map(|row| Ok(row?.0)).collect()
     }
@@ -177,7 +184,7 @@ impl Registry {
     /// so that complete and delta lists of one number say the same.
     pub(super) async fn entries(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         part: Part,
         number: i64,
         now: OffsetDateTime,
@@ -186,7 +193,7 @@ impl Registry {
             Part::Whole => "AND r.listed <= ?4 ORDER BY r.at, r.serial",
             Part::Shard(_) => "AND r.shard = ?3 AND r.listed <= ?4 ORDER BY r.at, r.serial",
         };
-        let rows = self.rows(kind, part, kept_from(now), rest, number).await?;
+        let rows = self.rows(id, part, kept_from(now), rest, number).await?;
         rows.into_iter().map(|row| Ok(row?.0)).collect()
     }
 
@@ -195,7 +202,7 @@ impl Registry {
     /// Its base is the oldest complete list that is in date, if there are not too many changes since.
     pub(super) async fn changes(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         part: Part,
         complete: i64,
         now: OffsetDateTime,
@@ -204,7 +211,7 @@ impl Registry {
             "SELECT number FROM crl_bases
              WHERE authority = ? AND shard = ? AND issued_at > ? AND number <= ? ORDER BY number",
         )
-        .bind(kind.name())
+        .bind(id.to_string())
         .bind(part.row())
         .bind(self.bases_from(now))
         .bind(complete)
@@ -217,7 +224,7 @@ impl Registry {
                 "AND r.shard = ?3 AND r.listed > ?4 ORDER BY r.listed DESC, r.at, r.serial LIMIT ?5"
             }
         };
-        let rows = self.rows(kind, part, kept_from(now), rest, base).await?;
+        let rows = self.rows(id, part, kept_from(now), rest, base).await?;
         let mut rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
         if let Some((_, first_left_out)) = rows.get(MAX_CHANGES) {
             let later = bases.iter().copied();
@@ -233,7 +240,7 @@ impl Registry {
 
     async fn rows(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         part: Part,
         kept_from: i64,
         rest: &str,
@@ -241,11 +248,12 @@ impl Registry {
     ) -> Result<Vec<Result<(RevokedEntry, i64), RegistryError>>, RegistryError> {
         let limit = i64::try_from(MAX_CHANGES.saturating_add(1)).unwrap_or(i64::MAX);
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{LISTED} {rest}")))
-            .bind(kind.name())
+            .bind(id.kind().name())
             .bind(kept_from)
             .bind(part.row())
             .bind(number)
             .bind(limit)
+            .bind(id.generation())
             .fetch_all(self.inner.sql.read())
             .await?;
         Ok(rows.iter().map(entry).collect())
@@ -254,7 +262,7 @@ impl Registry {
     /// Remembers complete lists as bases of delta lists, and forgets those out of date.
     pub(super) async fn note_bases(
         &self,
-        kind: CaKind,
+        id: AuthorityId,
         parts: &[Part],
         number: i64,
         now: OffsetDateTime,
@@ -268,7 +276,7 @@ impl Registry {
                 "INSERT OR REPLACE INTO crl_bases (authority, shard, number, issued_at)
                  VALUES (?, ?, ?, ?)",
             )
-            .bind(kind.name())
+            .bind(id.to_string())
             .bind(part.row())
             .bind(number)
             .bind(now.unix_timestamp())
@@ -277,7 +285,7 @@ impl Registry {
             sqlx::query(
                 "DELETE FROM crl_bases WHERE authority = ? AND shard = ? AND issued_at <= ?",
             )
-            .bind(kind.name())
+            .bind(id.to_string())
             .bind(part.row())
             .bind(self.bases_from(now))
             .execute(&mut *tx)
@@ -309,8 +317,8 @@ impl Registry {
         }
         let mut tx = self.inner.sql.write().await?;
         sqlx::query(
-            "INSERT INTO revoked (authority, serial, at, reason)
-             SELECT i.authority, i.serial, i.superseded_at, ?1 FROM issued i
+            "INSERT INTO revoked (authority, serial, at, reason, generation)
+             SELECT i.authority, i.serial, i.superseded_at, ?1, i.generation FROM issued i
              WHERE i.unlisted = 1 AND i.superseded_at <= ?2 AND NOT EXISTS (
                  SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)",
         )

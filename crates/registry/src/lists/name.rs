@@ -3,20 +3,33 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pki::profile::CaKind;
+use crate::generation::AuthorityId;
 
 /// Names a revocation list of the root or of an issuing authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrlName {
     Root,
     /// Revoked certificates of an issuing authority, all of them.
-    Issuing(CaKind),
+    Issuing(AuthorityId),
     /// The delta list to that: what came since.
-    Delta(CaKind),
+    Delta(AuthorityId),
     /// Those of one shard, a part of the authority's certificates that is fixed when each is issued.
-    Shard(CaKind, u16),
+    Shard(AuthorityId, u16),
     /// The delta list of a shard.
-    ShardDelta(CaKind, u16),
+    ShardDelta(AuthorityId, u16),
+}
+
+impl CrlName {
+    /// Whose certificates it lists; `None` for the root's.
+    #[must_use]
+    pub const fn authority(self) -> Option<AuthorityId> {
+        match self {
+            Self::Root => None,
+            Self::Issuing(id) | Self::Delta(id) | Self::Shard(id, _) | Self::ShardDelta(id, _) => {
+                Some(id)
+            }
+        }
+    }
 }
 
 /// What of an authority's certificates a list speaks for: one shard, or all.
@@ -27,17 +40,17 @@ pub(super) enum Part {
 }
 
 impl Part {
-    pub(super) const fn complete(self, kind: CaKind) -> CrlName {
+    pub(super) const fn complete(self, id: AuthorityId) -> CrlName {
         match self {
-            Self::Whole => CrlName::Issuing(kind),
-            Self::Shard(shard) => CrlName::Shard(kind, shard),
+            Self::Whole => CrlName::Issuing(id),
+            Self::Shard(shard) => CrlName::Shard(id, shard),
         }
     }
 
-    pub(super) const fn delta(self, kind: CaKind) -> CrlName {
+    pub(super) const fn delta(self, id: AuthorityId) -> CrlName {
         match self {
-            Self::Whole => CrlName::Delta(kind),
-            Self::Shard(shard) => CrlName::ShardDelta(kind, shard),
+            Self::Whole => CrlName::Delta(id),
+            Self::Shard(shard) => CrlName::ShardDelta(id, shard),
         }
     }
 
@@ -54,10 +67,10 @@ impl fmt::Display for CrlName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => f.write_str("root"),
-            Self::Issuing(kind) => kind.fmt(f),
-            Self::Delta(kind) => write!(f, "{kind}-delta"),
-            Self::Shard(kind, shard) => write!(f, "{kind}-{shard:03}"),
-            Self::ShardDelta(kind, shard) => write!(f, "{kind}-{shard:03}-delta"),
+            Self::Issuing(id) => id.fmt(f),
+            Self::Delta(id) => write!(f, "{id}-delta"),
+            Self::Shard(id, shard) => write!(f, "{id}-{shard:03}"),
+            Self::ShardDelta(id, shard) => write!(f, "{id}-{shard:03}-delta"),
         }
     }
 }
@@ -83,14 +96,17 @@ fn read(text: &str) -> Option<CrlName> {
         Some(complete) => (complete, true),
         None => (text, false),
     };
-    let (kind, part) = match complete.split_once('-') {
-        Some((kind, shard)) => (kind, Part::Shard(shard.parse().ok()?)),
+    let shard = complete
+        .rsplit_once('-')
+        .filter(|(_, shard)| shard.bytes().all(|byte| byte.is_ascii_digit()));
+    let (authority, part) = match shard {
+        Some((authority, shard)) => (authority, Part::Shard(shard.parse().ok()?)),
         None => (complete, Part::Whole),
     };
-    let kind: CaKind = kind.parse().ok()?;
+    let id: AuthorityId = authority.parse().ok()?;
     Some(match is_delta {
-        true => part.delta(kind),
-        false => part.complete(kind),
+        true => part.delta(id),
+        false => part.complete(id),
     })
 }
 
@@ -102,15 +118,22 @@ pub struct UnknownCrl;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pki::profile::CaKind;
 
     #[test]
     fn name_is_read_as_it_is_written_and_in_no_other_spelling() {
+        let [users, devices, services] = CaKind::ALL.map(AuthorityId::first);
+        let second = users.next().unwrap();
         for name in [
             CrlName::Root,
-            CrlName::Issuing(CaKind::Users),
-            CrlName::Delta(CaKind::Devices),
-            CrlName::Shard(CaKind::Services, 7),
-            CrlName::ShardDelta(CaKind::Users, 255),
+            CrlName::Issuing(users),
+            CrlName::Issuing(second),
+            CrlName::Delta(devices),
+            CrlName::Delta(second),
+            CrlName::Shard(services, 7),
+            CrlName::Shard(second, 7),
+            CrlName::ShardDelta(users, 255),
+            CrlName::ShardDelta(second, 0),
         ] {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
@@ -124,6 +147,10 @@ mod tests {
             "users-delta-017",
             "users-017-delta-delta",
             "users-70000",
+            "users-g1",
+            "users-g1-017",
+            "users-017-g2",
+            "users--017",
             "../users",
         ] {
             assert_eq!(text.parse::<CrlName>(), Err(UnknownCrl), "{text}");

@@ -47,13 +47,7 @@ impl Registry {
             .into_iter()
             .find(|der| cert::fingerprint_sha256(der) == sha256);
         let Some(der) = found else { return Ok(None) };
-        let issuer = self
-            .authority(pki::profile::CaKind::Users)?
-            .certificate_der();
-        let chain = [
-            CertificateDer::from(der.clone()),
-            CertificateDer::from(issuer),
-        ];
+        let chain = [CertificateDer::from(der.clone())];
         match self.admit(&chain, Purpose::ClientUser, now).await {
             Ok(_) => Ok(Some(der)),
             Err(crate::AdmissionError::Registry(error)) => Err(error.into()),
@@ -87,7 +81,7 @@ impl Registry {
         let policy = &self.inner.config.registration.policy;
         let authorized = request.authorize(policy, people, bound, now)?;
         let csr = record.csr;
-        self.check_wanted(&Wanted { act, csr }).await?;
+        self.check_wanted(&Wanted { act, csr }, now).await?;
         Ok(Warrant {
             by: actor,
             credential: Some(by.credential().clone()),
@@ -112,7 +106,7 @@ impl Registry {
             _ => None,
         };
         let bound = match kind {
-            Some(kind) => self.authority(kind)?.max_clearance(),
+            Some(kind) => self.issuing(kind)?.max_clearance()?,
             None => None,
         };
         Ok(bound.unwrap_or(Clearance::TopSecret))

@@ -7,6 +7,7 @@ use pki::name::{WindowsAccount, is_host_name};
 use pki::profile::{CaKind, Definition, Presence, Profile};
 use pki::spki::spki_sha256;
 use store::sqlx;
+use time::OffsetDateTime;
 
 use super::error::RequestError;
 use super::records::Wanted;
@@ -75,7 +76,11 @@ pub(crate) async fn check_new_key(
 
 impl Registry {
     /// Refuses what nobody could carry out, before anybody signs it.
-    pub(super) async fn check_wanted(&self, wanted: &Wanted) -> Result<(), RequestError> {
+    pub(super) async fn check_wanted(
+        &self,
+        wanted: &Wanted,
+        now: OffsetDateTime,
+    ) -> Result<(), RequestError> {
         match &wanted.act {
             Act::Issue {
                 subject,
@@ -136,6 +141,14 @@ impl Registry {
                 clearance,
                 ..
             } => self.check_holder(*holder, subject, *clearance).await,
+            Act::AddAuthority { name, .. } => {
+                let id = name.parse().map_err(RequestError::UnknownAuthority)?;
+                self.check_ready(id, now)?;
+                match self.activation(id)? == wanted.act {
+                    true => Ok(()),
+                    false => Err(RequestError::OtherAuthority(id)),
+                }
+            }
             // The directory is the caller's.
             Act::ChangePerson { .. } => Ok(()),
             other => Err(RequestError::NotAvailable(other.name().to_owned())),
@@ -161,7 +174,7 @@ impl Registry {
         let kind = profile.issued_by().ok_or(RegistryError::NotALeaf)?;
         let definition = self.definition(profile)?;
         let of_profile = self.clearance_of_profile(&definition)?;
-        let bounds = [self.authority(kind)?.max_clearance(), Some(of_profile)];
+        let bounds = [self.issuing(kind)?.max_clearance()?, Some(of_profile)];
         match bounds.into_iter().flatten().min() {
             Some(bound) if wanted > bound => Err(Refusal::AboveAuthority { bound, wanted }.into()),
             _ => Ok(()),

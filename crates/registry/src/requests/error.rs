@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use super::records::{MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS};
 use crate::RegistryError;
+use crate::generation::{AuthorityId, UnknownAuthority};
 
 /// Why a step of a request was not made; the request stays as it was.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,11 @@ pub enum RequestError {
     /// One key, one certificate: a second holder could act as the first.
     #[error("the key has a certificate already, of {0}; make another one")]
     KeyInUse(String),
+    #[error(transparent)]
+    UnknownAuthority(UnknownAuthority),
+    /// Its certificate was renewed, or the act was made up.
+    #[error("the act is about another certificate of the {0} authority, or another clearance")]
+    OtherAuthority(AuthorityId),
     /// The act does not say what the registry knows.
     #[error("{field} of the act is not that of certificate {serial}")]
     OtherCertificate { serial: String, field: &'static str },
@@ -103,6 +109,9 @@ impl RequestError {
             Self::OtherSubject { .. } => "other-subject",
             Self::OtherKey => "other-key",
             Self::KeyInUse(_) => "key-in-use",
+            Self::UnknownAuthority(_) => "unknown-authority",
+            Self::OtherAuthority(_) => "other-authority",
+            Self::Registry(RegistryError::NotActivated { .. }) => "authority-not-ready",
             Self::OtherCertificate { .. } => "other-certificate",
             Self::OtherClearance { .. } => "other-clearance",
             Self::AlreadyRevoked(_) => "already-revoked",

@@ -86,7 +86,7 @@ impl Registry {
         reason: &str,
         now: OffsetDateTime,
     ) -> Result<Request, RequestError> {
-        self.check_wanted(&wanted).await?;
+        self.check_wanted(&wanted, now).await?;
         let uid = by.uid();
         let mut bytes = [0; ID_BYTES];
         aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RegistryError::Random)?;
@@ -116,7 +116,7 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Request, RequestError> {
         if let Step::Edit { wanted, .. } = &step {
-            self.check_wanted(wanted).await?;
+            self.check_wanted(wanted, now).await?;
         }
         let turn = self.turn(id, now).await?;
         let outcome = self.try_step(id, shown, &step, by, now).await;
@@ -142,7 +142,7 @@ impl Registry {
             // What was right when it was written may have changed: a key that is in use by now, for instance.
             let csr = self.request(id).await?.csr;
             let act = present.act().clone();
-            self.check_wanted(&Wanted { act, csr }).await?;
+            self.check_wanted(&Wanted { act, csr }, now).await?;
         }
         let policy = &self.inner.config.registration.policy;
         let transition = match step.clone() {

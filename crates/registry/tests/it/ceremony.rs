@@ -61,6 +61,7 @@ fn first() -> Script {
         years: 20,
     };
     let certify = |kind: CaKind| Act::CertifyAuthority {
+        generation: std::num::NonZeroU16::MIN,
         kind,
         request: format!("{kind}.csr"),
         highest_clearance: Clearance::Secret,

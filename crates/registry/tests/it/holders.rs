@@ -9,8 +9,8 @@ use pki::name::Subject;
 use pki::path::{PathError, Purpose};
 use pki::profile::CaKind;
 use registry::{
-    AdmissionError, CrlName, EnrolError, HolderChange, HolderState, Issued, MAX_RENEWALS, Registry,
-    RegistryError,
+    AdmissionError, AuthorityId, CrlName, EnrolError, HolderChange, HolderState, Issued,
+    MAX_RENEWALS, Registry, RegistryError,
 };
 use store::sqlx;
 use time::{Duration, OffsetDateTime};
@@ -259,7 +259,9 @@ async fn predecessor_is_accepted_until_its_successor_is_used() {
     // Expired long ago they need no entry any more; one that was compromised keeps it.
     change(&world, STOLEN).await.unwrap();
     let listed = |registry: &Registry| {
-        let der = registry.crl(CrlName::Issuing(CaKind::Devices)).unwrap();
+        let der = registry
+            .crl(CrlName::Issuing(AuthorityId::first(CaKind::Devices)))
+            .unwrap();
         let crl = pki::crl::parse(&der).unwrap().tbs_cert_list;
         crl.revoked_certificates.map_or(0, |entries| entries.len())
     };
@@ -570,7 +572,13 @@ async fn database_of_the_version_before_gets_states_and_loses_nobody() {
         let entries = pki::crl::parse(&der).unwrap().tbs_cert_list;
         entries.revoked_certificates.map_or(0, |list| list.len())
     };
-    assert_eq!(listed(CrlName::Issuing(CaKind::Devices)), 3);
-    assert_eq!(listed(CrlName::Delta(CaKind::Devices)), 1);
-    assert_eq!(registry.crl_ends().len(), 1 + 3 * 2, "no shards");
+    assert_eq!(
+        listed(CrlName::Issuing(AuthorityId::first(CaKind::Devices))),
+        3
+    );
+    assert_eq!(
+        listed(CrlName::Delta(AuthorityId::first(CaKind::Devices))),
+        1
+    );
+    assert_eq!(registry.crl_ends(NOW).len(), 1 + 3 * 2, "no shards");
 }

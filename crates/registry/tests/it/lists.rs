@@ -13,7 +13,7 @@ use der::Decode as _;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
-use registry::{Config, CrlName, Issued, Registry, RegistryError};
+use registry::{AuthorityId, Config, CrlName, Issued, Registry, RegistryError};
 use store::sqlx;
 use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use store::sqlx::{Connection as _, Executor as _};
@@ -25,6 +25,7 @@ use x509_cert::ext::pkix::{BaseCrlNumber, CrlNumber};
 use crate::fixture::{NOW, SECRETS, World, an_order, config, key, open, world};
 
 const KIND: CaKind = CaKind::Devices;
+const FIRST: AuthorityId = AuthorityId::first(KIND);
 const REASON: RevocationReason = RevocationReason::KeyCompromise;
 const KIBI: usize = 1024;
 
@@ -141,7 +142,7 @@ async fn certificate_names_a_shard_whose_list_names_the_same_address() {
     let same = value(changes.crl_extensions.as_ref(), "2.5.29.28").unwrap();
     assert_eq!(same, point, "a delta list has the scope of its base");
     // The list of all names its own delta list, and nothing critical: whoever knows complete lists only takes it.
-    let whole = list(registry, CrlName::Issuing(KIND))
+    let whole = list(registry, CrlName::Issuing(FIRST))
         .crl_extensions
         .unwrap();
     let freshest = value(Some(&whole), "2.5.29.46").unwrap();
@@ -156,7 +157,7 @@ async fn certificate_names_a_shard_whose_list_names_the_same_address() {
     let CrlName::Shard(_, used) = shard(&issued) else {
         panic!("no shard");
     };
-    let other = CrlName::Shard(KIND, (used + 1) % 128);
+    let other = CrlName::Shard(FIRST, (used + 1) % 128);
     assert!(registry.crl_for(other, NOW).await.unwrap().is_none());
 }
 
@@ -180,10 +181,10 @@ async fn revocation_has_the_lists_of_its_shard_made_anew_and_no_others() {
     revoke(registry, one, later).await;
     let serial = BTreeSet::from([one.serial.clone()]);
     let [whole, complete, changes, all_changes] = [
-        CrlName::Issuing(KIND),
+        CrlName::Issuing(FIRST),
         shard(one),
         delta(one),
-        CrlName::Delta(KIND),
+        CrlName::Delta(FIRST),
     ]
     .map(|name| list(registry, name));
     for list in [&whole, &complete, &changes, &all_changes] {
@@ -237,12 +238,12 @@ async fn other_number_of_shards_moves_no_certificate() {
     }
     let old = issued
         .into_iter()
-        .find(|one| shard(one) != CrlName::Shard(KIND, 0))
+        .find(|one| shard(one) != CrlName::Shard(FIRST, 0))
         .unwrap();
     world.registry.close().await;
     let registry = reopen(world.folder.path(), with_shards(1), NOW).await;
     let new = device(&registry, "camera-new").await;
-    assert_eq!(shard(&new), CrlName::Shard(KIND, 0));
+    assert_eq!(shard(&new), CrlName::Shard(FIRST, 0));
     for one in [&old, &new] {
         revoke(&registry, one, NOW).await;
         let listed = serials(&list(&registry, shard(one)));
@@ -288,8 +289,8 @@ async fn certificates_without_public_address_name_no_list_and_have_no_shard() {
         assert_eq!(value(extensions, oid), None);
     }
     revoke(&registry, &issued, NOW).await;
-    assert_eq!(serials(&list(&registry, CrlName::Delta(KIND))).len(), 1);
-    assert_eq!(serials(&list(&registry, CrlName::Issuing(KIND))).len(), 1);
+    assert_eq!(serials(&list(&registry, CrlName::Delta(FIRST))).len(), 1);
+    assert_eq!(serials(&list(&registry, CrlName::Issuing(FIRST))).len(), 1);
 }
 
 #[tokio::test]
@@ -345,7 +346,7 @@ async fn list_of_a_shard_that_could_not_be_written_is_made_up_for() {
         .await;
     assert!(matches!(outcome, Err(RegistryError::File(_))));
     // The others are there all the same.
-    assert_eq!(serials(&list(registry, CrlName::Issuing(KIND))).len(), 1);
+    assert_eq!(serials(&list(registry, CrlName::Issuing(FIRST))).len(), 1);
     assert_eq!(serials(&list(registry, shard(&issued))).len(), 0);
     fs::remove_dir_all(&path).unwrap();
     registry.refresh_crls(NOW).await.unwrap();
@@ -376,7 +377,7 @@ async fn numbers_grow_where_a_database_of_before_was_put_back() {
     let mut last = 0;
     for _ in 0..5 {
         let registry = open(world.folder.path(), Arc::new(MemorySink::default())).await;
-        let number = number(&list(&registry, CrlName::Issuing(KIND)));
+        let number = number(&list(&registry, CrlName::Issuing(FIRST)));
         assert!(number > last);
         last = number;
         registry.close().await;
@@ -386,7 +387,7 @@ async fn numbers_grow_where_a_database_of_before_was_put_back() {
     }
     fs::copy(saved.path().join("registry.sqlite"), &database).unwrap();
     let registry = reopen(world.folder.path(), config(), NOW + Duration::MINUTE).await;
-    assert!(number(&list(&registry, CrlName::Issuing(KIND))) > last);
+    assert!(number(&list(&registry, CrlName::Issuing(FIRST))) > last);
 }
 
 /// Revokes `count` certificates of devices in the database, as another process would.
@@ -429,13 +430,13 @@ async fn revoke_many(folder: &Path, count: u32, shards: u16, at: OffsetDateTime)
 fn largest(registry: &Registry, shards: u16) -> (usize, usize, usize) {
     let (mut complete, mut changes, mut entries) = (0, 0, 0);
     for shard in 0..shards {
-        let der = registry.crl(CrlName::Shard(KIND, shard)).unwrap();
+        let der = registry.crl(CrlName::Shard(FIRST, shard)).unwrap();
         complete = complete.max(der.len());
-        entries += serials(&list(registry, CrlName::Shard(KIND, shard))).len();
-        let delta = registry.crl(CrlName::ShardDelta(KIND, shard)).unwrap();
+        entries += serials(&list(registry, CrlName::Shard(FIRST, shard))).len();
+        let delta = registry.crl(CrlName::ShardDelta(FIRST, shard)).unwrap();
         changes = changes.max(delta.len());
     }
-    let delta = registry.crl(CrlName::Delta(KIND)).unwrap();
+    let delta = registry.crl(CrlName::Delta(FIRST)).unwrap();
     (complete, changes.max(delta.len()), entries)
 }
 
@@ -443,25 +444,25 @@ fn largest(registry: &Registry, shards: u16) -> (usize, usize, usize) {
 async fn delta_list_with_too_many_changes_gets_a_later_base() {
     let world = world_with(1).await;
     let registry = &world.registry;
-    let first = number(&list(registry, CrlName::Issuing(KIND)));
+    let first = number(&list(registry, CrlName::Issuing(FIRST)));
     revoke_many(world.folder.path(), 900, 1, NOW).await;
     registry.refresh_crls(NOW).await.unwrap();
-    let changes = list(registry, CrlName::Delta(KIND));
+    let changes = list(registry, CrlName::Delta(FIRST));
     assert!(base(&changes) <= first);
     assert_eq!(serials(&changes).len(), 900);
-    let size = registry.crl(CrlName::Delta(KIND)).unwrap().len();
+    let size = registry.crl(CrlName::Delta(FIRST)).unwrap().len();
     assert!(size * 1000 / 900 < 64 * KIBI, "{size}");
     let second = number(&changes);
     let later = NOW + Duration::MINUTE;
     revoke_many(world.folder.path(), 900, 1, later).await;
     registry.refresh_crls(later).await.unwrap();
-    let changes = list(registry, CrlName::Delta(KIND));
+    let changes = list(registry, CrlName::Delta(FIRST));
     assert_eq!((base(&changes), serials(&changes).len()), (second, 900));
     // All at once are in the complete list alone.
     revoke_many(world.folder.path(), 1001, 1, later).await;
     registry.refresh_crls(later).await.unwrap();
-    let changes = list(registry, CrlName::Delta(KIND));
-    let whole = list(registry, CrlName::Issuing(KIND));
+    let changes = list(registry, CrlName::Delta(FIRST));
+    let whole = list(registry, CrlName::Issuing(FIRST));
     assert_eq!(
         (base(&changes), serials(&changes).len()),
         (number(&whole), 0)
@@ -492,7 +493,7 @@ async fn hundred_thousand_revoked_make_lists_of_at_most_64_kib() {
     assert!(complete <= 64 * KIBI, "{complete}");
     assert!(changes <= 64 * KIBI, "{changes}");
     // Shown with --nocapture.
-    let whole = registry.crl(CrlName::Issuing(KIND)).unwrap().len();
+    let whole = registry.crl(CrlName::Issuing(FIRST)).unwrap().len();
     eprintln!(
         "largest of {shards} shards {complete} bytes, delta list {changes}, whole list {whole}"
     );

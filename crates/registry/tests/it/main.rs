@@ -17,6 +17,7 @@ mod completeness;
 mod crash;
 mod est;
 mod fixture;
+mod generations;
 mod hierarchy;
 mod holders;
 mod invited;

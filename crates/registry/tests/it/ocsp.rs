@@ -19,7 +19,7 @@ use pki::ocsp::{CertStatus, Query};
 use pki::path::Purpose;
 use pki::profile::{CaKind, Profile};
 use pki::status::StatusCache;
-use registry::{Issued, Order, Registry, est};
+use registry::{AuthorityId, Issued, Order, Registry, est};
 use time::{Duration, OffsetDateTime};
 use tower::ServiceExt as _;
 use x509_cert::ext::Extension;
@@ -34,7 +34,9 @@ async fn with_signer(registry: &Registry, kind: CaKind, now: OffsetDateTime) -> 
     let key = key();
     let order = Order::new(Profile::OcspSigner(kind), Subject::new("OCSP"), key.spki());
     let issued = registry.issue(order, an_order(), now).await.unwrap();
-    registry.set_ocsp_signer(kind, key, &issued.chain).unwrap();
+    registry
+        .set_ocsp_signer(AuthorityId::first(kind), key, &issued.chain)
+        .unwrap();
     issued
 }
 
@@ -94,7 +96,8 @@ async fn certificates_of_a_revoked_authority_are_revoked() {
         (CaKind::Devices, CertStatus::Revoked(NOW)),
     ] {
         let reason = RevocationReason::CaCompromise;
-        Registry::revoke_authority(folder, &config(), root, kind, reason, NOW).unwrap();
+        let id = AuthorityId::first(kind);
+        Registry::revoke_authority(folder, &config(), root, id, reason, NOW).unwrap();
         registry.take_root_list(NOW).unwrap();
         assert_eq!(status().await, expected, "{kind}");
     }

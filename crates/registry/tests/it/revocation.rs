@@ -9,7 +9,7 @@ use pki::crl::RevocationReason;
 use pki::key::Passphrase;
 use pki::path::{PathError, Purpose};
 use pki::profile::CaKind;
-use registry::{CrlName, Issued, Registry, RegistryError, Revoked};
+use registry::{AuthorityId, CrlName, Issued, Registry, RegistryError, Revoked};
 use time::Duration;
 
 use crate::fixture::{NOW, SECRETS, World, an_order, config, key, open, openssl, registrar, world};
@@ -149,7 +149,7 @@ async fn openssl_sees_the_revocation_in_the_file() {
         fs::read(pki.join("crl/devices.crl")).unwrap(),
         &*world
             .registry
-            .crl(CrlName::Issuing(CaKind::Devices))
+            .crl(CrlName::Issuing(AuthorityId::first(CaKind::Devices)))
             .unwrap()
     );
 }
@@ -159,7 +159,10 @@ async fn lists_are_renewed_at_half_life_with_growing_numbers() {
     let world = world().await;
     let trust = world.registry.trust();
     let number = |kind: CaKind| {
-        let der = world.registry.crl(CrlName::Issuing(kind)).unwrap();
+        let der = world
+            .registry
+            .crl(CrlName::Issuing(AuthorityId::first(kind)))
+            .unwrap();
         let authority = world.registry.authorities();
         let crl = pki::crl::parse(&der).unwrap();
         let issuer = authority
@@ -201,7 +204,9 @@ async fn list_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_right() {
     let world = world().await;
     let registry = &world.registry;
     let dated = || {
-        let der = registry.crl(CrlName::Issuing(CaKind::Services)).unwrap();
+        let der = registry
+            .crl(CrlName::Issuing(AuthorityId::first(CaKind::Services)))
+            .unwrap();
         let list = pki::crl::parse(&der).unwrap().tbs_cert_list;
         time::OffsetDateTime::from(list.this_update.to_system_time())
     };
@@ -255,7 +260,8 @@ async fn revoked_authority_takes_all_its_certificates_with_it() {
     world.registry.close().await;
     let revoke = |passphrase: &Passphrase| {
         let folder = world.folder.path();
-        Registry::revoke_authority(folder, &config(), passphrase, CaKind::Devices, REASON, NOW)
+        let id = AuthorityId::first(CaKind::Devices);
+        Registry::revoke_authority(folder, &config(), passphrase, id, REASON, NOW)
     };
     assert!(matches!(
         revoke(&SECRETS.issuing),
@@ -296,7 +302,7 @@ async fn root_list_that_revokes_an_authority_counts_in_an_open_registry() {
         folder,
         &config(),
         &SECRETS.root,
-        CaKind::Devices,
+        AuthorityId::first(CaKind::Devices),
         REASON,
         NOW,
     )

@@ -12,7 +12,7 @@ use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, PrivateKey, Signer};
 use pki::name::Subject;
 use pki::profile::CaKind;
 use pki::spki::SubjectPublicKeyInfoOwned;
-use registry::{AuthorityKeys, Config, Registry, Revoked};
+use registry::{AuthorityId, AuthorityKeys, Config, Registry, Revoked};
 use tokio::time::timeout;
 
 use crate::fixture::{self, NOW, SECRETS, an_order, key};
@@ -72,7 +72,7 @@ impl Signer for Token {
 }
 
 struct Tokens {
-    keys: BTreeMap<CaKind, PrivateKey>,
+    keys: BTreeMap<AuthorityId, PrivateKey>,
     gate: Arc<Gate>,
 }
 
@@ -83,8 +83,8 @@ impl fmt::Debug for Tokens {
 }
 
 impl AuthorityKeys for Tokens {
-    fn key(&self, kind: CaKind) -> Result<Option<AuthorityKey>, KeyError> {
-        let key = self.keys.get(&kind).cloned();
+    fn key(&self, id: AuthorityId) -> Result<Option<AuthorityKey>, KeyError> {
+        let key = self.keys.get(&id).cloned();
         Ok(key.map(|key| {
             let gate = Arc::clone(&self.gate);
             Token { key, gate }.into()
@@ -103,7 +103,7 @@ struct World {
 async fn world() -> World {
     let gate = Arc::new(Gate::default());
     let tokens = Tokens {
-        keys: BTreeMap::from([(CaKind::Devices, key())]),
+        keys: BTreeMap::from([(AuthorityId::first(CaKind::Devices), key())]),
         gate: Arc::clone(&gate),
     };
     let config = Config {

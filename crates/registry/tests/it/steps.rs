@@ -14,7 +14,7 @@ use durable::testing::{Item, RecordingDisk, Tree};
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::profile::CaKind;
-use registry::{Config, CrlName, Registry, Revoked};
+use registry::{AuthorityId, Config, CrlName, Registry, Revoked};
 use time::Duration;
 
 use crate::completeness::{book, unordered_gaps};
@@ -124,8 +124,8 @@ async fn issuing_and_revoking_with_a_crash_at_any_step_is_done_or_not_done() {
         let after = quick_folder();
         crash.tree.write(after.path()).unwrap();
         let lists = [
-            CrlName::Issuing(CaKind::Devices),
-            CrlName::Delta(CaKind::Devices),
+            CrlName::Issuing(AuthorityId::first(CaKind::Devices)),
+            CrlName::Delta(AuthorityId::first(CaKind::Devices)),
             shard(&issued),
             delta(&issued),
         ]

@@ -7,14 +7,14 @@ use pki::cert::CertificateChain;
 use pki::clearance::Clearance;
 use pki::path::Purpose;
 use pki::profile::CaKind;
-use registry::{CrlName, Registry, RegistryError};
+use registry::{AuthorityId, CrlName, Registry, RegistryError};
 use time::Duration;
 
 use crate::fixture::{NOW, SECRETS, World, an_order, config, key, world};
 
 const YEAR: Duration = Duration::days(365);
 
-fn due(world: &World, later: Duration) -> Vec<CaKind> {
+fn due(world: &World, later: Duration) -> Vec<AuthorityId> {
     Registry::authorities_due(world.folder.path(), NOW + later).unwrap()
 }
 
@@ -49,7 +49,7 @@ async fn leaf_in_the_last_year_of_its_authority_lives_shorter() {
 async fn authorities_are_due_after_two_thirds_of_their_life() {
     let world = world().await;
     assert_eq!(due(&world, YEAR * 6), []);
-    assert_eq!(due(&world, YEAR * 7), CaKind::ALL);
+    assert_eq!(due(&world, YEAR * 7), CaKind::ALL.map(AuthorityId::first));
 }
 
 #[tokio::test]
@@ -74,10 +74,10 @@ async fn renewed_authority_has_name_and_key_of_before_and_what_it_issued_stays_v
     let crl = world.registry.crl(CrlName::Root).unwrap();
     world.registry.close().await;
     let folder = world.folder.path();
-    let wrong =
-        Registry::renew_authorities(folder, &config(), &"wrong".into(), &CaKind::ALL, later);
+    let all = CaKind::ALL.map(AuthorityId::first);
+    let wrong = Registry::renew_authorities(folder, &config(), &"wrong".into(), &all, later);
     assert!(matches!(wrong, Err(RegistryError::File(_))));
-    Registry::renew_authorities(folder, &config(), &SECRETS.root, &CaKind::ALL, later).unwrap();
+    Registry::renew_authorities(folder, &config(), &SECRETS.root, &all, later).unwrap();
     assert_eq!(Registry::authorities_due(folder, later).unwrap(), []);
 
     // Two years after the end of the former certificates.
@@ -125,7 +125,8 @@ async fn renewed_authority_does_not_outlive_the_root() {
     let world = world().await;
     let later = NOW + YEAR * 15;
     let folder = world.folder.path();
-    Registry::renew_authorities(folder, &config(), &SECRETS.root, &[CaKind::Users], later).unwrap();
+    let users = [AuthorityId::first(CaKind::Users)];
+    Registry::renew_authorities(folder, &config(), &SECRETS.root, &users, later).unwrap();
     let audit = Arc::new(MemorySink::default());
     let registry = Registry::open(folder, config(), &SECRETS.issuing, audit, later)
         .await

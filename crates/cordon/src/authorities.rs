@@ -1,0 +1,190 @@
+//! The issuing authorities of an open site: renewed, followed by another generation, and put to use.
+
+use std::path::PathBuf;
+
+use audit::{Actor, AuditSink, Event};
+use pki::key::Passphrase;
+use pki::profile::CaKind;
+use registry::{
+    AuthorityId, AuthorityState, Delivery, Installed, Passphrases, Registry, RegistryError,
+};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use crate::control::rfc3339;
+use crate::failure::{OrHint as _, Outcome};
+use crate::site::{Site, registry_settings};
+
+const LOG: &str = "see the log";
+
+/// All of them, for machines.
+pub(crate) fn list(site: &Site, now: OffsetDateTime) -> Value {
+    let records = site.registry.authority_records(now);
+    let shown = records.iter().map(|record| {
+        let (begin, end) = record.validity();
+        json!({
+            "name": record.id.to_string(),
+            "kind": record.id.kind().name(),
+            "generation": record.id.generation(),
+            "state": record.state.name(),
+            "subject": record.certificate.tbs_certificate.subject.to_string(),
+            "serial": pki::cert::serial_hex(&record.certificate),
+            "not_before": rfc3339(begin),
+            "not_after": rfc3339(end),
+            "sha256": pki::cert::to_der(&record.certificate)
+                .map(|der| pki::cert::fingerprint_sha256(&der))
+                .unwrap_or_default(),
+            "pem": pki::cert::to_pem(&record.certificate).unwrap_or_default(),
+            "revoked": record.is_revoked,
+            "key": record.has_key,
+            "needed": record.is_needed,
+        })
+    });
+    json!({ "authorities": shown.collect::<Vec<_>>() })
+}
+
+/// Gives new certificates to the authorities that issue or wait to do so.
+pub(crate) async fn renew(
+    site: &Site,
+    root_passphrase: Zeroizing<String>,
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let records = site.registry.authority_records(now).into_iter();
+    let renewed = records.filter(|record| record.state != AuthorityState::Retired);
+    let ids: Vec<AuthorityId> = renewed.map(|record| record.id).collect();
+    let (data, settings) = (site.data.clone(), registry_settings(&site.config));
+    let sink = site.portal_audit.clone();
+    let names: Vec<String> = ids.iter().map(AuthorityId::to_string).collect();
+    let renewed = tokio::task::spawn_blocking(move || {
+        let root = Passphrase::from(root_passphrase.as_str());
+        crate::site::renew_authorities(&data, &settings, &root, &ids, &*sink, who, now)
+    });
+    renewed
+        .await
+        .or_hint("cannot renew the authorities", LOG)??;
+    take_up(site, now).await?;
+    Ok(json!({ "renewed": names }))
+}
+
+/// Makes another generation of an authority with the root's key.
+pub(crate) async fn make(
+    site: &Site,
+    kind: &str,
+    root_passphrase: Zeroizing<String>,
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    const HINT: &str =
+        "put root.key back into the folder pki for the time, and check its passphrase";
+    let kind: CaKind = kind
+        .parse()
+        .or_hint("kind of authority", "use users, devices or services")?;
+    let (data, settings) = (site.data.clone(), registry_settings(&site.config));
+    let passphrases = Passphrases {
+        root: Passphrase::from(root_passphrase.as_str()),
+        issuing: site.credentials.passphrase().clone(),
+    };
+    let sink = site.portal_audit.clone();
+    let made = tokio::task::spawn_blocking(move || {
+        let id = Registry::next_generation(&data, kind)?;
+        let resource = format!("authority/{kind}");
+        let event = Event::new(now, who, "authority.make", resource, audit::Outcome::Ok);
+        let recorded = sink.record(event.with_detail("new", id.to_string()));
+        recorded.map_err(RegistryError::Audit)?;
+        Registry::make_generation(&data, &settings, &passphrases, id, now)?;
+        Ok::<_, RegistryError>(id)
+    });
+    let made = made.await.or_hint("cannot make the authority", LOG)?;
+    let id = made.or_hint("cannot make the authority", HINT)?;
+    take_up(site, now).await?;
+    Ok(json!({ "authority": id.to_string() }))
+}
+
+/// Has a generation issue in place of the one before.
+pub(crate) async fn activate(
+    site: &Site,
+    name: &str,
+    who: &Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let id: AuthorityId = name.parse().or_hint(
+        "name of an authority",
+        "`cordon pki authorities` shows them",
+    )?;
+    let warrant = crate::registration::direct(site, who, "authority --name NAME")?;
+    let activated = site.registry.activate_authority(id, warrant, now).await;
+    let activated = activated.or_hint(
+        "not put to use",
+        "`cordon pki authorities` shows the authorities and their states",
+    )?;
+    Ok(json!({
+        "issuing": activated.issuing.to_string(),
+        "former": activated.former.to_string(),
+    }))
+}
+
+/// Has the open site know authorities that came into its folder.
+async fn take_up(site: &Site, now: OffsetDateTime) -> Outcome<Vec<AuthorityId>> {
+    const HINT: &str = "restart the site, which takes them up as well";
+    let secret = site.credentials.passphrase();
+    let new = site.registry.take_authorities(secret, now).await;
+    let new = new.or_hint("the certificates are there, but not taken up", HINT)?;
+    // Whoever signs OCSP responses for a new generation is there before the first asks.
+    site.credentials.renew(&site.registry, now).await?;
+    site.credentials.announce_renewal();
+    Ok(new)
+}
+
+/// Installs what the ceremony in a folder made, given with the root's digest, if it is told, and the passphrase of the
+/// authorities' keys.
+pub(crate) async fn install(
+    site: &Site,
+    order: (PathBuf, Option<String>, Zeroizing<String>),
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    let (data, settings) = (site.data.clone(), registry_settings(&site.config));
+    let sink = site.portal_audit.clone();
+    let installed = tokio::task::spawn_blocking(move || {
+        let (folder, root, passphrase) = order;
+        let delivery = Delivery {
+            folder: &folder,
+            root: root.as_deref(),
+        };
+        let passphrase = Passphrase::from(passphrase.as_str());
+        let record = (&*sink as &dyn AuditSink, who);
+        Registry::install_authorities(&data, &settings, &passphrase, &delivery, record, now)
+    });
+    let installed = installed
+        .await
+        .or_hint("cannot install the authorities", LOG)?
+        .or_hint(
+            "cannot install the authorities",
+            "check the ceremony's folder with `cordon pki ceremony check`",
+        )?;
+    // An authority that the list revokes is out from now on.
+    site.registry.take_root_list(now).or_hint(
+        "the root's list is installed, but not in force",
+        "restart the site",
+    )?;
+    let new = take_up(site, now).await?;
+    let mut value = describe(&installed);
+    if let Value::Object(fields) = &mut value {
+        let new: Vec<String> = new.iter().map(AuthorityId::to_string).collect();
+        fields.insert("ready".to_owned(), json!(new));
+    }
+    Ok(value)
+}
+
+/// What was installed, for machines.
+pub(crate) fn describe(installed: &Installed) -> Value {
+    let names = installed.authorities.iter();
+    json!({
+        "authorities": names.map(AuthorityId::to_string).collect::<Vec<_>>(),
+        "ceremony": installed.ceremony,
+        "title": installed.title,
+        "root_sha256": installed.root_digest,
+    })
+}

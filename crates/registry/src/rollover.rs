@@ -1,0 +1,443 @@
+//! Another generation takes over: it is taken up beside the others, and then put to use.
+//!
+//! Each step is whole after a crash: a certificate in the folder is taken up when the registry is opened next, and which
+//! generation issues changes in one transaction, after its event.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use approval::Act;
+use audit::{Event, Outcome};
+use pki::Certificate;
+use pki::issue::CertificateAuthority;
+use pki::key::Passphrase;
+use pki::profile::CaKind;
+use store::sqlx;
+use time::OffsetDateTime;
+
+use crate::authority::{Authorities, Authority, Standing, issuing_in, standings};
+use crate::generation::{AuthorityId, AuthorityState};
+use crate::records::instant;
+use crate::{Registry, RegistryError, Warrant, files};
+
+/// Which generation took over from which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activated {
+    pub former: AuthorityId,
+    pub issuing: AuthorityId,
+}
+
+/// An authority as its files are.
+struct Loaded {
+    certificate: Certificate,
+    key: Result<CertificateAuthority, RegistryError>,
+}
+
+impl Registry {
+    /// Takes up certificates of authorities that came into the folder since it was opened, of new generations and of renewed
+    /// ones. New generations have their lists from then on, and issue nothing until they are
+    /// [put to use](Self::activate_authority). Gives those that are new.
+    ///
+    /// # Errors
+    /// [`RegistryError`]: files, a wrong passphrase, database.
+    pub async fn take_authorities(
+        &self,
+        passphrase: &Passphrase,
+        now: OffsetDateTime,
+    ) -> Result<Vec<AuthorityId>, RegistryError> {
+        let before = self.held();
+        self.load_authorities(passphrase, now).await?;
+        let held = self.held();
+        let is_new = |id: &&AuthorityId| !before.all.contains_key(id);
+        let new: Vec<AuthorityId> = held.all.keys().filter(is_new).copied().collect();
+        for id in &new {
+            self.renew_crl(*id, now).await?;
+        }
+        Ok(new)
+    }
+
+    /// Opens the authorities of the folder. Those that are open already, with the same certificate, stay as they are.
+    pub(crate) async fn load_authorities(
+        &self,
+        passphrase: &Passphrase,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let _turn = self.inner.authority_turn.lock().await;
+        let certified = files::certified(&self.inner.directory)?;
+        self.note_authorities(&certified, now).await?;
+        let standings = standings(&self.inner.sql).await?;
+        let before = self.held();
+        let mut held = Authorities {
+            standings,
+            ..Authorities::default()
+        };
+        for id in certified {
+            let known = before.all.get(&id);
+            let (registry, secret) = (self.clone(), passphrase.clone());
+            let certificate = files::certificate(&self.inner.directory, id)?;
+            if let Some(known) = known.filter(|one| *one.certificate() == certificate) {
+                held.all.insert(id, Arc::clone(known));
+                continue;
+            }
+            // A key is derived from the passphrase, or a token asked.
+            let load = move || {
+                let inner = &registry.inner;
+                let key = files::load(&inner.directory, &inner.config, &secret, id);
+                Loaded { certificate, key }
+            };
+            let loaded = self.inner.pool.run(load).await;
+            let loaded = loaded.map_err(|_| RegistryError::Interrupted)?;
+            let issues = held.state(id) == Some(AuthorityState::Issuing);
+            let key = match loaded.key {
+                Ok(key) => Some(key),
+                Err(error) if issues => return Err(error),
+                Err(error) => {
+                    let error = error_report::Report(&error);
+                    tracing::error!(%error, authority = %id, "its key cannot be used");
+                    None
+                }
+            };
+            let mut authority = Authority::new(id, loaded.certificate, key);
+            if let Some(known) = known {
+                authority.list_turn = Arc::clone(&known.list_turn);
+            }
+            held.all.insert(id, Arc::new(authority));
+        }
+        for kind in CaKind::ALL {
+            held.issuing(kind)?;
+        }
+        let certificates = held.all.values().map(|one| one.certificate().clone());
+        let certificates: Vec<Certificate> = certificates.collect();
+        self.inner.trust.add_intermediates(&certificates)?;
+        self.set_held(held);
+        Ok(())
+    }
+
+    /// Has the database know every authority that is certified.
+    async fn note_authorities(
+        &self,
+        certified: &BTreeSet<AuthorityId>,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let known = standings(&self.inner.sql).await?;
+        if certified.iter().all(|id| known.contains_key(id)) {
+            return Ok(());
+        }
+        let mut tx = self.inner.sql.write().await?;
+        for id in certified {
+            sqlx::query(
+                "INSERT OR IGNORE INTO authorities (kind, generation, state, changed_at)
+                 VALUES (?, ?, 'ready', ?)",
+            )
+            .bind(id.kind().name())
+            .bind(id.generation())
+            .bind(now.unix_timestamp())
+            .execute(&mut *tx)
+            .await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// Has `id` issue from now on whatever its kind issues; the one before goes on signing lists, and OCSP responses by its
+    /// delegate, about what it issued. Recorded before it takes effect.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotActivated`] with the reason; [`RegistryError::NotCovered`] for something else than was approved;
+    /// [`RegistryError::Audit`] or [`RegistryError::Store`], and then the one before issues.
+    pub async fn activate_authority(
+        &self,
+        id: AuthorityId,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Activated, RegistryError> {
+        let _turn = self.inner.authority_turn.lock().await;
+        self.check_activation(&warrant, id)?;
+        self.check_ready(id, now)?;
+        let turn = self.begin_warrant(&warrant, now).await?;
+        let outcome = self.on_behalf(&warrant).activate_by(id, warrant, now).await;
+        self.end_warrant(turn, outcome).await
+    }
+
+    /// Makes sure that this generation is what was approved.
+    fn check_activation(&self, warrant: &Warrant, id: AuthorityId) -> Result<(), RegistryError> {
+        match warrant.approved().map(|approved| approved.act()) {
+            None => Ok(()),
+            Some(act) if self.activation(id)? == *act => Ok(()),
+            Some(_) => Err(RegistryError::NotCovered("authority")),
+        }
+    }
+
+    /// The act by which `id` takes over: approvers see the certificate, and how far it may clear.
+    ///
+    /// # Errors
+    /// [`RegistryError::NoAuthority`], or [`RegistryError::NoKey`].
+    pub fn activation(&self, id: AuthorityId) -> Result<Act, RegistryError> {
+        let authority = self.authority(id)?;
+        let der = pki::cert::to_der(authority.certificate())?;
+        Ok(Act::AddAuthority {
+            name: id.to_string(),
+            clearance: authority.max_clearance()?.unwrap_or_default(),
+            certificate_sha256: pki::cert::fingerprint_sha256(&der),
+        })
+    }
+
+    /// Refuses a generation that could not issue.
+    pub(crate) fn check_ready(
+        &self,
+        id: AuthorityId,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let held = self.held();
+        let authority = held.get(id)?;
+        let (begin, end) = authority.validity();
+        let mut reasons = [
+            (
+                held.state(id) != Some(AuthorityState::Ready),
+                "it is not one that waits to be put to use",
+            ),
+            (now < begin || now > end, "its certificate is not valid now"),
+            (
+                self.revocation_of(authority).is_some(),
+                "the root's list names its certificate",
+            ),
+            (!authority.has_key(), "its key cannot be used"),
+            (!self.has_list(id), "it has no revocation list yet"),
+        ]
+        .into_iter();
+        match reasons.find(|(holds, _)| *holds) {
+            None => Ok(()),
+            Some((_, reason)) => Err(RegistryError::NotActivated {
+                id,
+                reason: reason.to_owned(),
+            }),
+        }
+    }
+
+    async fn activate_by(
+        &self,
+        id: AuthorityId,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Activated, RegistryError> {
+        let mut tx = self.write(now).await?;
+        let former = issuing_in(&mut tx, id.kind()).await?;
+        let last: Option<i64> = sqlx::query_scalar(
+            "SELECT max(not_after) FROM issued WHERE authority = ? AND generation = ?",
+        )
+        .bind(id.kind().name())
+        .bind(former.generation())
+        .fetch_one(&mut **tx)
+        .await?;
+        sqlx::query(
+            "UPDATE authorities SET state = 'retired', changed_at = ?3, needed_until = ?4
+             WHERE kind = ?1 AND generation = ?2",
+        )
+        .bind(id.kind().name())
+        .bind(former.generation())
+        .bind(now.unix_timestamp())
+        .bind(last)
+        .execute(&mut **tx)
+        .await?;
+        let changed = sqlx::query(
+            "UPDATE authorities SET state = 'issuing', changed_at = ?3
+             WHERE kind = ?1 AND generation = ?2 AND state = 'ready'",
+        )
+        .bind(id.kind().name())
+        .bind(id.generation())
+        .bind(now.unix_timestamp())
+        .execute(&mut **tx)
+        .await?;
+        if changed.rows_affected() != 1 {
+            let reason = "somebody else has put it to use".to_owned();
+            return Err(RegistryError::NotActivated { id, reason });
+        }
+        let der = pki::cert::to_der(self.authority(id)?.certificate())?;
+        let event = Event::new(
+            now,
+            warrant.by().clone(),
+            "authority.activate",
+            format!("authority/{}", id.kind()),
+            Outcome::Ok,
+        )
+        .with_detail("old", former.to_string())
+        .with_detail("new", id.to_string())
+        .with_detail("certificate_sha256", pki::cert::fingerprint_sha256(&der));
+        let mut events = vec![event];
+        events.extend(
+            self.finish_in(&mut tx, warrant, &id.to_string(), now)
+                .await?,
+        );
+        tx.record(events).await?;
+        let needed_until = last.map(instant).transpose()?;
+        tx.commit().await?;
+        // Whoever issues reads the database; this is for those who only look.
+        let mut held = Authorities::clone(&self.held());
+        let standing = |state, needed_until| Standing {
+            state,
+            needed_until,
+        };
+        let retired = standing(AuthorityState::Retired, needed_until);
+        held.standings.insert(former, retired);
+        let issuing = standing(AuthorityState::Issuing, None);
+        held.standings.insert(id, issuing);
+        self.set_held(held);
+        Ok(Activated {
+            former,
+            issuing: id,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use audit::{Actor, MemorySink};
+    use pki::cert::{self, CertificateChain};
+    use pki::clearance::Clearance;
+    use pki::crl::RevocationReason;
+    use pki::issue::{CertificateRequest, Validity};
+    use pki::key::{KeyAlgorithm, PrivateKey};
+    use pki::name::Subject;
+    use pki::path::Purpose;
+    use pki::profile::Profile;
+    use store::Sql;
+    use time::Duration;
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::schema::MIGRATIONS;
+    use crate::{Config, CrlName, Order, Passphrases};
+
+    const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
+    /// Number of the list that the version before published last.
+    const LAST_LIST: i64 = 1_900_000_000;
+
+    /// A certificate as the version before issued and stored it.
+    async fn stored(sql: &Sql, authority: &CertificateAuthority, name: &str) -> CertificateChain {
+        let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let validity = Validity::starting(NOW, Duration::days(365));
+        let mut request =
+            CertificateRequest::new(Profile::Device, Subject::new(name), key.spki(), validity);
+        request.clearance = Some(Clearance::Restricted);
+        let leaf = authority.issue(&request, NOW).unwrap();
+        let mut tx = sql.write().await.unwrap();
+        sqlx::query(
+            "INSERT INTO issued (authority, serial, profile, holder, uid, clearance, spki_sha256,
+                issued_at, not_after, certificate, holder_id, lineage, renewal, shard)
+             VALUES ('devices', ?1, 'device', ?2, NULL, 1, '00', 1, ?3, ?4, ?2, 'enrolment', 0, 7)",
+        )
+        .bind(cert::serial_hex(&leaf))
+        .bind(name)
+        .bind(validity.not_after.unix_timestamp())
+        .bind(cert::to_der(&leaf).unwrap())
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+        sqlx::query("INSERT INTO holders VALUES ('devices', ?, 'enrolled', 1, 0)")
+            .bind(name)
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        CertificateChain::new(vec![leaf, authority.certificate().clone()]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn database_of_the_version_before_is_the_first_generation() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config {
+            authority_algorithm: KeyAlgorithm::EcdsaP256,
+            crl_base_url: Some("http://pki.example.org/crl".into()),
+            ..Config::new("LEA-EU")
+        };
+        let secrets = Passphrases {
+            root: "root secret".into(),
+            issuing: "issuing secret".into(),
+        };
+        Registry::init(folder.path(), &config, &secrets, NOW).unwrap();
+        let first = AuthorityId::first(CaKind::Devices);
+        let authority = files::load(folder.path(), &config, &secrets.issuing, first).unwrap();
+        let before = MIGRATIONS.iter().take_while(|one| one.version < 10);
+        let before: Vec<store::Migration> = before.copied().collect();
+        let sql = Sql::open(&folder.path().join("registry.sqlite"), &before)
+            .await
+            .unwrap();
+        let good = stored(&sql, &authority, "camera-1").await;
+        let bad = stored(&sql, &authority, "camera-2").await;
+        let serial = cert::serial_hex(bad.leaf());
+        let mut tx = sql.write().await.unwrap();
+        for statement in [
+            format!("INSERT INTO revoked VALUES ('devices', '{serial}', 1, 'key-compromise', 7, {LAST_LIST})"),
+            format!("INSERT INTO crl_numbers VALUES ('devices', {LAST_LIST})"),
+            "INSERT INTO crl_shards VALUES ('devices', 7, 'http://pki.example.org/crl/devices-007.crl')".to_owned(),
+        ] {
+            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *tx).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        sql.close().await;
+
+        let sink = Arc::new(MemorySink::default());
+        let open = Registry::open(folder.path(), config.clone(), &secrets.issuing, sink, NOW);
+        let registry = open.await.unwrap();
+        let states: Vec<_> = registry
+            .authority_records(NOW)
+            .iter()
+            .map(|one| (one.id, one.state))
+            .collect();
+        let expected = CaKind::ALL.map(|kind| (AuthorityId::first(kind), AuthorityState::Issuing));
+        assert_eq!(states, expected);
+        for (chain, is_good) in [(&good, true), (&bad, false)] {
+            let admitted = registry
+                .admit(chain.ders(), Purpose::ClientDevice, NOW)
+                .await;
+            assert_eq!(admitted.is_ok(), is_good);
+            let record = registry
+                .issued(CaKind::Devices, &cert::serial_hex(chain.leaf()))
+                .await
+                .unwrap();
+            assert_eq!(record.issuer().unwrap(), first);
+        }
+        // Numbers go on, and the shard has what it had.
+        for name in [CrlName::Issuing(first), CrlName::Shard(first, 7)] {
+            let der = registry.crl_for(name, NOW).await.unwrap().unwrap().der;
+            let list = registry.trust().accept_crl(&der, NOW).unwrap();
+            assert!(files::list_number(&list).unwrap() > LAST_LIST.unsigned_abs());
+            let listed: Vec<_> = list
+                .entries
+                .iter()
+                .map(|one| hex::encode(&one.serial))
+                .collect();
+            assert_eq!(listed, std::slice::from_ref(&serial), "{name}");
+        }
+        let next = Registry::next_generation(folder.path(), CaKind::Devices).unwrap();
+        Registry::make_generation(folder.path(), &config, &secrets, next, NOW).unwrap();
+        registry
+            .take_authorities(&secrets.issuing, NOW)
+            .await
+            .unwrap();
+        let order = registry.direct(Actor::service("test")).unwrap();
+        registry.activate_authority(next, order, NOW).await.unwrap();
+        let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let order = Order::new(Profile::Device, Subject::new("camera-3"), key.spki());
+        let warrant = registry.direct(Actor::service("test")).unwrap();
+        let order = order.with_clearance(Clearance::Restricted);
+        let issued = registry.issue(order, warrant, NOW).await.unwrap();
+        let record = registry
+            .issued(CaKind::Devices, &issued.serial)
+            .await
+            .unwrap();
+        assert_eq!(record.issuer().unwrap(), next);
+        let warrant = registry.direct(Actor::service("test")).unwrap();
+        let serial = cert::serial_hex(good.leaf());
+        let reason = RevocationReason::KeyCompromise;
+        registry
+            .revoke(CaKind::Devices, &serial, reason, warrant, NOW)
+            .await
+            .unwrap();
+        assert!(
+            registry
+                .admit(good.ders(), Purpose::ClientDevice, NOW)
+                .await
+                .is_err()
+        );
+    }
+}
