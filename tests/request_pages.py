@@ -348,7 +348,7 @@ def other_acts(suite, site, people):
         path = ask(act="profile", definition=text, reason="patrols")
         for part in ("patrol-login", "highest_clearance = 2", "confidential (2)"):
             contains(shown(path), part)
-        contains(people["registrar-1"].request("GET", f"{path}/edit").text, "highest_clearance = 2")
+        contains(people["keeper-1"].request("GET", f"{path}/edit").text, "highest_clearance = 2")
         approve(path, "keeper-1", 2)
         equal(forms["registrar-2"].post(f"{path}/approvals", seen=3, signature="AA==").status >= 400, True)
         approve(path, "keeper-2", 3)
