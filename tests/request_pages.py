@@ -1,6 +1,7 @@
 """Three people in Chromium: a request goes back, is corrected, approved twice, and its certificate opens the portal."""
 
 import concurrent.futures
+import importlib.resources
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.harness import ROOT, Site, contains, cordon, cordon_json, equal
 from tests.portal import Portal, launch, visit
+from tests.profiles import PATROL
 from tests.requests import enrol, make_csr, openssl
 
 STAFF = [
@@ -59,10 +61,23 @@ PROBLEMS = """() => {
 }"""
 
 
+# Rules of WCAG 2 and best practices (axe-core), as the package for Playwright brings them.
+AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+# What axe-core finds, but for what it calls minor or moderate.
+SERIOUS = """async () => {
+    const found = await axe.run(document, {resultTypes: ['violations']});
+    if (found.passes.length < 10) return ['axe-core has hardly looked'];
+    return found.violations.filter(one => ['serious', 'critical'].includes(one.impact))
+        .flatMap(one => one.nodes.map(node => `${one.id} (${one.impact}): ${node.html.slice(0, 120)}`));
+}"""
+
+
 def accessible(page):
+    page.evaluate(AXE)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         equal(page.evaluate(PROBLEMS), [], f"barriers on {page.url}, {scheme}")
+        equal(page.evaluate(SERIOUS), [], f"findings of axe-core on {page.url}, {scheme}")
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
         beyond = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -152,6 +167,7 @@ def run(suite):
             context = portal.context(p12=person.p12, passphrase=person.password, accept_downloads=True)
             pages[uid] = context.new_page()
         walk(suite, site, portal, people, pages)
+        invitation(suite, pages)
         other_acts(suite, site, people)
         two_editors(suite, pages)
         strangers(suite, portal, people, pages)
@@ -242,6 +258,38 @@ def walk(suite, site, portal, people, pages):
         accessible(two)
 
 
+def invitation(suite, pages):
+    applicant, one = pages["registrar-1"], pages["registrar-2"]
+    with suite.case("a server is invited by a form, by keyboard; the form has it all when it is changed"):
+        visit(applicant, "/requests/new")
+        press(applicant, "A code by which a person, a server")
+        accessible(applicant)
+        applicant.get_by_label("Kind").select_option("server")
+        type_into(applicant, "User id or name", "www.police.example")
+        type_into(applicant, "Further names of a server", "web.police.example")
+        type_into(applicant, "Hours that the code is good for", "48")
+        type_into(applicant, "Renewals of the certificate", "2")
+        type_into(applicant, "Why", "new web server")
+        press(applicant, "Hand in")
+        equal(state(applicant), "submitted")
+        accessible(applicant)
+        path = urllib.parse.urlsplit(applicant.url).path
+        visit(one, path)
+        text = one.locator("main").inner_text()
+        for part in ("network server", "www.police.example, web.police.example", "48", "unclassified (0)"):
+            contains(text, part)
+        visit(one, f"{path}/edit")
+        accessible(one)
+        for label, value in (("User id or name", "www.police.example"), ("Further names", "web.police.example"),
+                             ("Hours that", "48"), ("Renewals of", "2"), ("Kind", "server")):
+            equal(one.get_by_label(label).input_value(), value)
+    with suite.case("pages of administrators: home, people of a request, a new profile"):
+        keeper = pages["keeper-1"]
+        for address in ("/", "/requests", "/requests/new", "/requests/new?act=profile", "/requests/new?act=person", path):
+            visit(keeper, address)
+            accessible(keeper)
+
+
 def serial_of(site):
     return openssl("x509", "-in", site.folder / "officer-9.pem", "-noout", "-serial").strip().split("=")[1]
 
@@ -295,6 +343,24 @@ def other_acts(suite, site, people):
             approve(path, "registrar-3", 3)
             carry_out(path, 4)
         contains(facts(), "enrolled")
+    with suite.case("a profile is put in force by two administrators, who see the file before and after"):
+        text = PATROL.replace("\n", "\r\n")
+        path = ask(act="profile", definition=text, reason="patrols")
+        for part in ("patrol-login", "highest_clearance = 2", "confidential (2)"):
+            contains(shown(path), part)
+        contains(people["keeper-1"].request("GET", f"{path}/edit").text, "highest_clearance = 2")
+        approve(path, "keeper-1", 2)
+        equal(forms["registrar-2"].post(f"{path}/approvals", seen=3, signature="AA==").status >= 400, True)
+        approve(path, "keeper-2", 3)
+        carry_out(path, 4)
+        (found,) = [one for one in site.ask("pki", "profile", "list")["profiles"] if one["name"] == "patrol-login"]
+        equal(found["text"], PATROL)
+        narrower = ask(act="profile", definition=text.replace("days = 30", "days = 20"), reason="shorter")
+        for part in ("days = 30", "days = 20"):
+            contains(shown(narrower), part)
+        for bad in ("", "name = 1", PATROL.replace("clientAuth", "serverAuth")):
+            refused = forms["registrar-1"].post("/requests", submit="yes", act="profile", definition=bad, reason="x")
+            assert refused.status == 400, refused.text[:3000]
     with suite.case("an emergency revokes after one approval, and waits for the second"):
         revoke = {"act": "revoke", "serial": serial_of(site), "cause": "key-compromise", "emergency": "yes"}
         path = ask(**revoke, reason="card stolen")

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use access::Role;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
+use pki::name::WindowsAccount;
 use serde::{Deserialize, Serialize};
 
 /// An act of the registration authority. Whatever changes what somebody may do is one of these, so that
@@ -19,6 +20,9 @@ pub enum Act {
         clearance: Clearance,
         /// SHA-256 of the public key's `SubjectPublicKeyInfo` in hexadecimal: approvers approve this key.
         spki_sha256: String,
+        /// The account in Windows that the certificate logs on to, where its profile names one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        account: Option<WindowsAccount>,
     },
     /// Gives a code by which the subject has a key of its own certified (RFC 7030), once.
     Invite {
@@ -34,6 +38,9 @@ pub enum Act {
         /// Names by which a server is reached; nobody else has any.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         names: Vec<String>,
+        /// The account in Windows that the certificate logs on to, where its profile names one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        account: Option<WindowsAccount>,
     },
     /// Issues a certificate for the same key anew.
     Renew {
@@ -80,8 +87,8 @@ pub enum Act {
     ChangeProfile {
         profile: String,
         clearance: Clearance,
-        /// SHA-256 of the profile's file in hexadecimal.
-        sha256: String,
+        /// The profile's file, whole: approvers read and sign what counts.
+        definition: String,
     },
     /// Changes the state of a device, person, gateway or server, with all its certificates.
     ChangeHolder {

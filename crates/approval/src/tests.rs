@@ -166,6 +166,7 @@ fn issue(subject: &str, clearance: Clearance) -> Act {
         profile: "user".to_owned(),
         clearance,
         spki_sha256: "ab".repeat(32),
+        account: None,
     }
 }
 

@@ -19,8 +19,8 @@ pub(crate) use authorities::{
 };
 pub(crate) use cordon_camera::Camera;
 pub(crate) use directory::Directory;
-pub(crate) use pki::{Pki, PkiAudit, Revoke};
-pub(crate) use registry::{HolderArgs, HolderName, Invited, Registry};
+pub(crate) use pki::{Pki, PkiAudit, PkiProfile, Revoke};
+pub(crate) use registry::{HolderArgs, HolderName, Invited, ProfileName, Registry};
 pub(crate) use request::{Asking, NewAct, RequestCommand, Seen};
 pub(crate) use site_args::SiteArgs;
 

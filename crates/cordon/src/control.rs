@@ -11,10 +11,8 @@ use std::sync::Arc;
 use audit::Actor;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
-use pki::issue::IssueError;
-use pki::key::PrivateKey;
 use pki::profile::CaKind;
-use registry::{HolderChange, HolderState, RegistryError, Revoked};
+use registry::{HolderChange, Revoked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
@@ -30,12 +28,16 @@ use crate::cli::SiteArgs;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
 use crate::orders::Holder;
-use crate::registration::{self, direct};
-use crate::site::{Site, algorithm};
+use crate::registration::{self, direct, profiles};
+use crate::site::Site;
 use crate::{administration, authorities};
 
 mod files;
+mod issue_user;
 mod request;
+
+pub(crate) use issue_user::rfc3339;
+use issue_user::{hint, issue_user};
 
 pub(crate) use files::{reserve, write_new, write_reserved};
 pub(crate) use request::{Change, Need, Request, Whose};
@@ -243,7 +245,13 @@ async fn carry_out(
 pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Outcome<Value> {
     let (now, who) = (OffsetDateTime::now_utc(), &giver.actor);
     match request {
-        Request::IssueUser { uid, password } => issue_user(site, &uid, &password, who, now).await,
+        Request::IssueUser {
+            uid,
+            profile,
+            password,
+        } => issue_user(site, &uid, profile.as_deref(), &password, who, now).await,
+        Request::ListProfiles => Ok(profiles::list(site)),
+        Request::PutProfile { definition } => profiles::put(site, &definition, who, now).await,
         Request::Revoke { whose, reason } => revoke(site, &whose, &reason, who, now).await,
         Request::Change { holder, change } => {
             change_holder(site, &holder, change.into(), who, now).await
@@ -409,56 +417,6 @@ pub(crate) fn send_journal(
     }
 }
 
-async fn issue_user(
-    site: &Site,
-    uid: &str,
-    password: &str,
-    who: &Actor,
-    now: OffsetDateTime,
-) -> Outcome<Value> {
-    let person = site
-        .directory
-        .get(uid)
-        .await
-        .or_hint("cannot read the directory", "see the log")?;
-    let person = person.ok_or_else(|| {
-        let error = anyhow::anyhow!("nobody in the directory has the user id {uid}");
-        Failure::new(error, "add the person with `cordon directory import` first")
-    })?;
-    let warrant = direct(site, who, "issue --uid UID --csr FILE")?;
-    let key =
-        PrivateKey::generate(algorithm(&site.config.keys.leaf)).or_hint("key", "try again")?;
-    let subject = registration::subject_of(site, &person);
-    let administrator = person.roles.contains(&access::Role::Administrator);
-    let issued = site
-        .registry
-        .issue_user(
-            subject,
-            key.spki(),
-            person.clearance,
-            administrator,
-            warrant,
-            now,
-        )
-        .await;
-    let hint = hint(&issued, "correct the directory entry");
-    let issued = issued.or_hint(format!("cannot issue a certificate for {uid}"), hint)?;
-    let name = format!("{} (Cordon)", person.name);
-    let p12 = pki::pkcs12::export(&key, &issued.chain, &name, password)
-        .or_hint("cannot make the PKCS#12 file", "use another password")?;
-    let chain = issued
-        .chain
-        .to_pem()
-        .or_hint("cannot write the certificate", "report this")?;
-    Ok(json!({
-        "uid": uid,
-        "serial": issued.serial,
-        "not_after": rfc3339(issued.not_after),
-        "chain_pem": chain,
-        "pkcs12_hex": hex::encode(p12),
-    }))
-}
-
 /// What was issued, newest first. At most a thousand of each authority, to be shown.
 async fn list_certificates(site: &Site) -> Outcome<Value> {
     let mut all = Vec::new();
@@ -577,24 +535,4 @@ async fn code(
         "authorities_pem": site.authorities_pem()?,
         "recipients_pem": site.credentials.recipients_pem(&site.registry, now)?,
     }))
-}
-
-/// What to do about a refusal: the holder's state has its own answer.
-fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'static str {
-    match outcome {
-        Err(RegistryError::Holder(refused)) => match refused.state {
-            HolderState::Suspended => "end the suspension with `cordon registry resume`",
-            HolderState::Revoked => "allow new certificates with `cordon registry readmit`",
-            HolderState::Enrolled | HolderState::Retired => "use another name",
-        },
-        Err(RegistryError::Issue(IssueError::Sign(_))) => {
-            "look after the token with the authority's key (docs/operations.md), then try again"
-        }
-        _ => otherwise,
-    }
-}
-
-pub(crate) fn rfc3339(at: OffsetDateTime) -> String {
-    at.format(&time::format_description::well_known::Rfc3339)
-        .unwrap_or_default()
 }

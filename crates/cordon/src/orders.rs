@@ -1,5 +1,6 @@
 //! What people ask a registry for, as it goes to the site.
 
+use pki::name::WindowsAccount;
 use serde::{Deserialize, Serialize};
 
 /// A device, a person, a gateway or a server of the network.
@@ -16,6 +17,16 @@ pub(crate) enum Holder {
     Server(String),
 }
 
+/// The profile of a certificate, where somebody chose it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ChosenProfile {
+    /// Name of the profile; without it, the usual one of the holder.
+    pub(crate) name: Option<String>,
+    /// The account in Windows that the certificate logs on to.
+    pub(crate) account: Option<WindowsAccount>,
+}
+
 /// What an invitation is to give.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +40,8 @@ pub(crate) struct InviteOrder {
     /// Further names of a server.
     #[serde(default)]
     pub(crate) names: Vec<String>,
+    #[serde(default)]
+    pub(crate) profile: ChosenProfile,
 }
 
 /// What to do with requests.
@@ -98,6 +111,8 @@ pub(crate) enum ActOrder {
         /// Certification request, DER in hexadecimal.
         csr: String,
         clearance: Option<u8>,
+        #[serde(default)]
+        profile: ChosenProfile,
     },
     Invite(InviteOrder),
     Renew {
@@ -113,6 +128,10 @@ pub(crate) enum ActOrder {
         change: String,
         cause: String,
         emergency: bool,
+    },
+    /// Puts a profile in force, whose file this is.
+    Profile {
+        definition: String,
     },
     /// Has a generation of an authority issue.
     Authority {

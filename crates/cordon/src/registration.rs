@@ -3,6 +3,7 @@
 mod acts;
 mod carrying;
 mod inviting;
+pub(crate) mod profiles;
 mod refusal;
 
 use access::Principal;

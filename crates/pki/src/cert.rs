@@ -14,7 +14,8 @@ pub use x509_cert::Certificate;
 
 use crate::extension::decoded;
 use crate::key::{self, KeyAlgorithm, KeyError, VerifyError};
-use crate::name::AltName;
+use crate::name::{AltName, SecurityIdentifier, WindowsAccount};
+use crate::oid::NTDS_CA_SECURITY;
 
 /// Most certificates in one chain; ours have three.
 pub const MAX_CHAIN_LEN: usize = 16;
@@ -133,6 +134,19 @@ pub fn alt_names(certificate: &Certificate) -> Result<Vec<AltName>, CertError> {
         decoded(certificate, ID_CE_SUBJECT_ALT_NAME).map_err(CertError::Malformed)?;
     let names = names.iter().flat_map(|names| &names.0);
     Ok(names.filter_map(AltName::from_general_name).collect())
+}
+
+/// The account of Windows that `certificate` logs on to, if it names one in both ways.
+#[must_use]
+pub fn windows_account(certificate: &Certificate) -> Option<WindowsAccount> {
+    let named: SubjectAltName = decoded(certificate, NTDS_CA_SECURITY).ok()??;
+    let sid = SecurityIdentifier::from_extension(&named)?;
+    let names = alt_names(certificate).ok()?;
+    let principal = names.into_iter().find_map(|name| match name {
+        AltName::Upn(principal) => Some(principal),
+        _ => None,
+    })?;
+    Some(WindowsAccount { principal, sid })
 }
 
 /// The serial number in lower-case hexadecimal, two digits for each byte, without sign byte.

@@ -1,42 +1,29 @@
 //! Issuing: from a profile and a public key to a signed certificate.
 
 mod cross;
+mod extensions;
 
-use const_oid::ObjectIdentifier;
-use const_oid::db::rfc5280::ID_CE_FRESHEST_CRL;
-use const_oid::db::rfc5912::ID_AD_OCSP;
 use const_oid::db::rfc5912::{
-    ID_CE_AUTHORITY_KEY_IDENTIFIER, ID_CE_BASIC_CONSTRAINTS, ID_CE_CRL_DISTRIBUTION_POINTS,
-    ID_CE_EXT_KEY_USAGE, ID_CE_KEY_USAGE, ID_CE_SUBJECT_ALT_NAME,
-    ID_CE_SUBJECT_DIRECTORY_ATTRIBUTES, ID_CE_SUBJECT_KEY_IDENTIFIER, ID_PE_AUTHORITY_INFO_ACCESS,
+    ID_CE_BASIC_CONSTRAINTS, ID_CE_KEY_USAGE, ID_CE_SUBJECT_KEY_IDENTIFIER,
 };
-use const_oid::db::rfc6960::ID_PKIX_OCSP_NOCHECK;
-use der::asn1::{Any, BitString, Null, SetOfVec};
-use der::{Decode, Encode};
+use der::Encode;
+use der::asn1::BitString;
 use spki::SubjectPublicKeyInfoOwned;
 use time::{Duration, OffsetDateTime};
-use x509_cert::attr::Attribute;
 use x509_cert::certificate::{Certificate, TbsCertificate, Version};
-use x509_cert::ext::Extension;
-use x509_cert::ext::pkix::crl::CrlDistributionPoints;
-use x509_cert::ext::pkix::crl::dp::DistributionPoint;
-use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
-use x509_cert::ext::pkix::{
-    AccessDescription, AuthorityInfoAccessSyntax, AuthorityKeyIdentifier, BasicConstraints,
-    ExtendedKeyUsage, KeyUsage, SubjectAltName, SubjectKeyIdentifier,
-};
+use x509_cert::ext::pkix::{BasicConstraints, KeyUsage, SubjectKeyIdentifier};
 use x509_cert::name::Name;
 use x509_cert::serial_number::SerialNumber;
 
+pub(crate) use self::extensions::distribution_point;
+use self::extensions::extensions;
 use crate::clearance::{Clearance, ClearanceError};
-use crate::extension::{
-    decoded, extension, from_x509_time, key_identifier, raw_extension, to_x509_time,
-};
+use crate::extension::{decoded, from_x509_time, key_identifier, to_x509_time};
 use crate::key::{AuthorityKey, KeyAlgorithm, KeyError, Signer};
-use crate::name::{self, AltName, NameError, Subject};
-use crate::oid::eku::TIME_STAMPING;
-use crate::oid::{AUTHORITY_CLEARANCE_CONSTRAINTS, CLEARANCE, ExtensionArc};
-use crate::profile::{CaKind, Profile};
+use crate::lint::{Findings, Rules};
+use crate::name::{AltName, NameError, SecurityIdentifier, Subject};
+use crate::oid::{AUTHORITY_CLEARANCE_CONSTRAINTS, ExtensionArc};
+use crate::profile::{CaKind, Profile, SharedDefinition};
 
 /// Length of the serial numbers we make, in bytes. RFC 5280 allows 20.
 const SERIAL_LEN: usize = 16;
@@ -68,8 +55,12 @@ pub struct CertificateRequest {
     pub subject: Subject,
     /// The public key; the caller has checked that the subject holds the private half.
     pub spki: SubjectPublicKeyInfoOwned,
+    /// What the profile says; what is built in of it if `None`.
+    pub definition: Option<SharedDefinition>,
     /// Further names; at least one for a server.
     pub alt_names: Vec<AltName>,
+    /// The holder's security identifier in Windows.
+    pub sid: Option<SecurityIdentifier>,
     /// Of an end entity: its clearance. Of an authority: the highest it may grant.
     pub clearance: Option<Clearance>,
     /// When it may be used.
@@ -97,7 +88,9 @@ impl CertificateRequest {
             profile,
             subject,
             spki,
+            definition: None,
             alt_names: Vec::new(),
+            sid: None,
             clearance: None,
             validity,
             serial: None,
@@ -121,6 +114,12 @@ pub enum IssueError {
         profile: Profile,
         authority: String,
     },
+    /// Nobody said what the profile is.
+    #[error("there is no profile {0}")]
+    UnknownProfile(Profile),
+    /// The certificate that would have been signed breaks a rule.
+    #[error("not signed: {0}")]
+    Lint(Findings),
     /// The key cannot do what the profile is for.
     #[error("a {key} key cannot serve a {profile} certificate")]
     KeyNotForProfile {
@@ -240,8 +239,15 @@ impl CertificateAuthority {
         }
         let name = request.subject.to_name()?;
         let spki = key.spki();
-        let key_id = key_identifier(&spki)?;
-        let certificate = build(request, &spki, name, &key_id, &*key, &arc)?;
+        let issuer = Signing {
+            name,
+            key_id: key_identifier(&spki)?,
+            certificate: None,
+            max_clearance: None,
+            key: &*key,
+            arc: &arc,
+        };
+        let certificate = build(request, &spki, &issuer)?;
         Self::new(certificate, key, arc)
     }
 
@@ -255,15 +261,18 @@ impl CertificateAuthority {
         now: OffsetDateTime,
     ) -> Result<Certificate, IssueError> {
         self.check(request, now)?;
-        let issuer = self.certificate.tbs_certificate.subject.clone();
-        build(
-            request,
-            &request.spki,
-            issuer,
-            &self.key_id()?,
-            &*self.key,
-            &self.arc,
-        )
+        build(request, &request.spki, &self.signing()?)
+    }
+
+    fn signing(&self) -> Result<Signing<'_>, IssueError> {
+        Ok(Signing {
+            name: self.certificate.tbs_certificate.subject.clone(),
+            key_id: self.key_id()?,
+            certificate: Some(&self.certificate),
+            max_clearance: self.max_clearance,
+            key: &*self.key,
+            arc: &self.arc,
+        })
     }
 
     fn check(&self, request: &CertificateRequest, now: OffsetDateTime) -> Result<(), IssueError> {
@@ -368,13 +377,21 @@ pub(crate) fn authority_clearance(
         .transpose()
 }
 
+/// Who signs.
+struct Signing<'a> {
+    name: Name,
+    key_id: SubjectKeyIdentifier,
+    /// Its certificate; `None` of a root that signs itself.
+    certificate: Option<&'a Certificate>,
+    max_clearance: Option<Clearance>,
+    key: &'a dyn Signer,
+    arc: &'a ExtensionArc,
+}
+
 fn build(
     request: &CertificateRequest,
     spki: &SubjectPublicKeyInfoOwned,
-    issuer: Name,
-    issuer_key_id: &SubjectKeyIdentifier,
-    signer: &dyn Signer,
-    arc: &ExtensionArc,
+    issuer: &Signing<'_>,
 ) -> Result<Certificate, IssueError> {
     let Validity {
         not_before,
@@ -383,11 +400,16 @@ fn build(
     if not_after < not_before {
         return Err(IssueError::ValidityInverted);
     }
+    let definition = request
+        .definition
+        .as_ref()
+        .or_else(|| request.profile.definition())
+        .ok_or(IssueError::UnknownProfile(request.profile))?;
     let tbs_certificate = TbsCertificate {
         version: Version::V3,
         serial_number: serial(request.serial.as_deref())?,
-        signature: signer.signature_algorithm(),
-        issuer,
+        signature: issuer.key.signature_algorithm(),
+        issuer: issuer.name.clone(),
         validity: x509_cert::time::Validity {
             not_before: to_x509_time(not_before)?,
             not_after: to_x509_time(not_after)?,
@@ -396,11 +418,24 @@ fn build(
         subject_public_key_info: spki.clone(),
         issuer_unique_id: None,
         subject_unique_id: None,
-        extensions: Some(extensions(request, spki, issuer_key_id, arc)?),
+        extensions: Some(extensions(request, definition, spki, issuer)?),
     };
-    let signature = signer
-        .sign(&tbs_certificate.to_der()?)
-        .map_err(IssueError::Sign)?;
+    let tbs = tbs_certificate.to_der()?;
+    let rules = Rules {
+        definition,
+        kind: match request.profile {
+            Profile::IssuingCa(kind) => Some(kind),
+            _ => None,
+        },
+        issuer: issuer.certificate,
+        highest_clearance: issuer.max_clearance,
+        arc: issuer.arc,
+    };
+    let findings = rules.check(&tbs);
+    if !findings.is_empty() {
+        return Err(IssueError::Lint(findings));
+    }
+    let signature = issuer.key.sign(&tbs).map_err(IssueError::Sign)?;
     Ok(Certificate {
         signature_algorithm: tbs_certificate.signature.clone(),
         tbs_certificate,
@@ -422,169 +457,4 @@ fn serial(given: Option<&[u8]>) -> Result<SerialNumber, IssueError> {
         *first = (*first & 0x7f) | 0x40;
     }
     SerialNumber::new(&bytes).map_err(|_| IssueError::Serial)
-}
-
-fn extensions(
-    request: &CertificateRequest,
-    spki: &SubjectPublicKeyInfoOwned,
-    issuer_key_id: &SubjectKeyIdentifier,
-    arc: &ExtensionArc,
-) -> Result<Vec<Extension>, IssueError> {
-    let profile = request.profile;
-    let key = KeyAlgorithm::of_spki(spki).map_err(IssueError::SubjectKey)?;
-    let usage = profile
-        .key_usage(key)
-        .ok_or(IssueError::KeyNotForProfile { profile, key })?;
-    let mut list = Vec::new();
-    if profile.is_ca() {
-        let constraints = BasicConstraints {
-            ca: true,
-            path_len_constraint: profile.path_len(),
-        };
-        list.push(extension(ID_CE_BASIC_CONSTRAINTS, true, &constraints)?);
-    }
-    list.push(extension(ID_CE_KEY_USAGE, true, &usage)?);
-    let purposes = profile.extended_key_usage();
-    if !purposes.is_empty() {
-        // RFC 3161, section 2.3: critical where time stamping is among the purposes.
-        let critical = purposes.contains(&TIME_STAMPING);
-        list.push(extension(
-            ID_CE_EXT_KEY_USAGE,
-            critical,
-            &ExtendedKeyUsage(purposes),
-        )?);
-    }
-    list.push(extension(
-        ID_CE_SUBJECT_KEY_IDENTIFIER,
-        false,
-        &key_identifier(spki)?,
-    )?);
-    let authority = AuthorityKeyIdentifier {
-        key_identifier: Some(issuer_key_id.0.clone()),
-        ..AuthorityKeyIdentifier::default()
-    };
-    list.push(extension(
-        ID_CE_AUTHORITY_KEY_IDENTIFIER,
-        false,
-        &authority,
-    )?);
-    if matches!(profile, Profile::OcspSigner(_)) {
-        // Whoever checks a response need not ask about its signer, who lives for months (RFC 6960,
-        // section 4.2.2.2.1).
-        list.push(extension(ID_PKIX_OCSP_NOCHECK, false, &Null)?);
-    }
-    push_alt_names(&mut list, request)?;
-    if let Some(url) = &request.crl_url {
-        list.push(distribution_point(ID_CE_CRL_DISTRIBUTION_POINTS, url)?);
-    }
-    if let Some(url) = &request.freshest_crl_url {
-        list.push(distribution_point(ID_CE_FRESHEST_CRL, url)?);
-    }
-    if let Some(url) = &request.ocsp_url {
-        let access = AccessDescription {
-            access_method: ID_AD_OCSP,
-            access_location: GeneralName::UniformResourceIdentifier(name::url(url)?),
-        };
-        let access = AuthorityInfoAccessSyntax(vec![access]);
-        list.push(extension(ID_PE_AUTHORITY_INFO_ACCESS, false, &access)?);
-    }
-    if profile.is_ca() {
-        push_authority_limits(&mut list, request, arc)?;
-    } else {
-        push_clearance_and_uid(&mut list, request, arc)?;
-    }
-    Ok(list)
-}
-
-fn push_alt_names(
-    list: &mut Vec<Extension>,
-    request: &CertificateRequest,
-) -> Result<(), IssueError> {
-    let mut names = request.alt_names.clone();
-    if let Some(email) = &request.subject.email {
-        let email = AltName::Email(email.clone());
-        if !names.contains(&email) {
-            names.push(email);
-        }
-    }
-    let is_host = |n: &AltName| matches!(n, AltName::Dns(_) | AltName::Ip(_));
-    let is_server = matches!(
-        request.profile,
-        Profile::Server | Profile::NetworkServer | Profile::Gateway
-    );
-    if is_server && !names.iter().any(is_host) {
-        return Err(IssueError::ServerWithoutName);
-    }
-    if names.is_empty() {
-        return Ok(());
-    }
-    let general = names
-        .iter()
-        .map(AltName::to_general_name)
-        .collect::<Result<Vec<_>, _>>()?;
-    list.push(extension(
-        ID_CE_SUBJECT_ALT_NAME,
-        false,
-        &SubjectAltName(general),
-    )?);
-    Ok(())
-}
-
-/// The extension `oid` that names where a CRL is published.
-pub(crate) fn distribution_point(
-    oid: ObjectIdentifier,
-    url: &str,
-) -> Result<Extension, IssueError> {
-    let address = GeneralName::UniformResourceIdentifier(name::url(url)?);
-    let point = DistributionPoint {
-        distribution_point: Some(DistributionPointName::FullName(vec![address])),
-        reasons: None,
-        crl_issuer: None,
-    };
-    Ok(extension(oid, false, &CrlDistributionPoints(vec![point]))?)
-}
-
-/// Not critical, although the authority's word is binding for our own validators: those that do
-/// not know the extension (`openssl verify`, browsers) would refuse every chain otherwise.
-fn push_authority_limits(
-    list: &mut Vec<Extension>,
-    request: &CertificateRequest,
-    arc: &ExtensionArc,
-) -> Result<(), IssueError> {
-    if let Some(highest) = request.clearance {
-        let value = highest.to_authority_constraints(arc.security_policy)?;
-        list.push(raw_extension(
-            AUTHORITY_CLEARANCE_CONSTRAINTS,
-            false,
-            value,
-        )?);
-    }
-    if let Profile::IssuingCa(kind) = request.profile {
-        list.push(extension(arc.ca_kind, false, &kind.name().to_owned())?);
-    }
-    Ok(())
-}
-
-fn push_clearance_and_uid(
-    list: &mut Vec<Extension>,
-    request: &CertificateRequest,
-    arc: &ExtensionArc,
-) -> Result<(), IssueError> {
-    if let Some(clearance) = request.clearance {
-        let value = Any::from_der(&clearance.to_rfc5913(arc.security_policy)?)?;
-        let attribute = Attribute {
-            oid: CLEARANCE,
-            values: SetOfVec::try_from(vec![value])?,
-        };
-        list.push(extension(
-            ID_CE_SUBJECT_DIRECTORY_ATTRIBUTES,
-            false,
-            &vec![attribute],
-        )?);
-        list.push(extension(arc.level, false, &clearance.level())?);
-    }
-    if let Some(uid) = &request.subject.uid {
-        list.push(extension(arc.user_id, false, uid)?);
-    }
-    Ok(())
 }

@@ -80,6 +80,7 @@ pub mod file;
 pub mod issue;
 mod issuer_id;
 pub mod key;
+pub mod lint;
 pub mod name;
 pub mod ocsp;
 pub mod oid;

@@ -3,6 +3,7 @@
 pub(crate) mod canonical;
 mod pattern;
 mod plain;
+mod windows;
 
 use std::net::IpAddr;
 
@@ -20,6 +21,7 @@ use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 
 pub use self::pattern::{ComparedName, NamePattern, NameTextError};
 pub use self::plain::{is_host_name, is_mailbox, is_plain, is_user_id};
+pub use self::windows::{NotAnAccount, SecurityIdentifier, WindowsAccount};
 use crate::oid;
 
 /// Upper bound of most attributes, in characters (RFC 5280, appendix A: `ub-common-name`, ...).

@@ -16,6 +16,10 @@ pub const UID: ObjectIdentifier = oid("0.9.2342.19200300.100.1.1");
 pub const EMAIL_ADDRESS: ObjectIdentifier = oid("1.2.840.113549.1.9.1");
 /// Windows user principal name in subjectAltName.
 pub const UPN: ObjectIdentifier = oid("1.3.6.1.4.1.311.20.2.3");
+/// Extension with the Windows security identifier of the holder (Microsoft KB5014754, `szOID_NTDS_CA_SECURITY_EXT`).
+pub const NTDS_CA_SECURITY: ObjectIdentifier = oid("1.3.6.1.4.1.311.25.2");
+/// Form of name in that extension (`szOID_NTDS_OBJECTSID`).
+pub const NTDS_OBJECT_SID: ObjectIdentifier = oid("1.3.6.1.4.1.311.25.2.1");
 
 /// Extended key usages, as the published user profile lists them, and two of our own.
 pub mod eku {

@@ -148,11 +148,11 @@ pub struct SubjectView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct RequestForm {
-    /// `issue`, `renew`, `revoke`, `holder` or `person`.
+    /// `issue`, `invite`, `renew`, `revoke`, `holder`, `person` or `profile`.
     pub act: String,
-    /// `person`, `device` or `gateway`.
+    /// `person`, `device`, `gateway` or `server`.
     pub holder: String,
-    /// User id, or name of a device or gateway.
+    /// User id, or name of a device, gateway or server.
     pub name: String,
     /// Certification request in PEM.
     pub csr: String,
@@ -160,6 +160,20 @@ pub struct RequestForm {
     pub clearance: String,
     /// Filled for a device that only opens tunnels.
     pub tunnel_only: String,
+    /// Name of the certificate's profile; empty for the usual one.
+    pub profile: String,
+    /// Principal name of the account in Windows.
+    pub principal: String,
+    /// Security identifier of that account.
+    pub sid: String,
+    /// Further names of a server, with commas between.
+    pub names: String,
+    /// Hours that the code of an invitation is good for.
+    pub hours: String,
+    /// How often the certificate of an invitation is renewed.
+    pub renewals: String,
+    /// A profile's file.
+    pub definition: String,
     pub serial: String,
     /// Reason of a revocation, as lists give it.
     pub cause: String,

@@ -13,7 +13,7 @@ use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
 use crate::authority::id_of;
-use crate::holders::{HolderRefused, HolderState, state_in};
+use crate::holders::{HolderRefused, HolderState, own_profiles, state_in};
 use crate::{AdmissionError, Registry, RegistryError};
 
 /// A certificate that passed every check at one instant; made by [`Registry::admit`] only.
@@ -38,9 +38,7 @@ impl Admitted {
 
     /// Whether it is one of the site's own, whose holder has no state.
     fn is_own(&self) -> bool {
-        let of_holders = [Profile::Gateway, Profile::NetworkServer];
-        authority_of(&self.identity) == CaKind::Services
-            && !of_holders.iter().any(|one| one.to_string() == self.profile)
+        authority_of(&self.identity) == CaKind::Services && own_profiles().contains(&self.profile)
     }
 
     /// The certificate and its renewals, as the database names them.

@@ -71,8 +71,17 @@ impl Lifetimes {
         match profile {
             Profile::Root => self.root,
             Profile::IssuingCa(_) => self.authority,
-            Profile::User { .. } => self.user,
-            Profile::Device | Profile::VpnDevice => self.device,
+            Profile::User { .. }
+            | Profile::Named {
+                authority: CaKind::Users,
+                ..
+            } => self.user,
+            Profile::Device
+            | Profile::VpnDevice
+            | Profile::Named {
+                authority: CaKind::Devices,
+                ..
+            } => self.device,
             Profile::Server
             | Profile::NetworkServer
             | Profile::Gateway
@@ -80,7 +89,11 @@ impl Lifetimes {
             | Profile::TrustBundleSigner
             | Profile::CmpSigner
             | Profile::ScepAuthority
-            | Profile::ServiceRecipient => self.service,
+            | Profile::ServiceRecipient
+            | Profile::Named {
+                authority: CaKind::Services,
+                ..
+            } => self.service,
             Profile::OcspSigner(_) => self.ocsp_signer,
             // Not issued here: ceremonies have a time of their own.
             Profile::CeremonySigner => Duration::ZERO,

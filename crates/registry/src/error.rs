@@ -12,7 +12,7 @@ use pki::file::FileError;
 use pki::issue::IssueError;
 use pki::key::KeyError;
 use pki::path::{PathError, TrustError};
-use pki::profile::{CaKind, Profile};
+use pki::profile::{CaKind, Profile, ProfileError};
 use store::sqlx;
 use store::{ClockBehind, StoreError};
 use time::OffsetDateTime;
@@ -20,7 +20,9 @@ use time::OffsetDateTime;
 use crate::ceremony::CeremonyError;
 use crate::generation::AuthorityId;
 use crate::holders::{HolderRefused, HolderState};
-use crate::{AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, RequestError, ScepRefusal};
+use crate::{
+    AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, MAX_PROFILES, RequestError, ScepRefusal,
+};
 
 /// Why the registry could not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,22 @@ pub enum RegistryError {
     /// Certificates of this profile do not come about by invitation.
     #[error("nobody is invited to a {0} certificate")]
     NotInvited(Profile),
+    /// No profile has this name.
+    #[error("there is no profile {0:?}")]
+    UnknownProfile(String),
+    /// A profile has a mistake.
+    #[error("profile refused")]
+    Profile(#[from] ProfileError),
+    /// The database has a profile that no request put in force.
+    #[error(
+        "the profile {0:?} is in the registry's database, and no approved request put it in force"
+    )]
+    ProfileNotApproved(String),
+    #[error("there are {MAX_PROFILES} profiles; change one")]
+    TooManyProfiles,
+    /// An account of Windows is missing, wrong, or none of this profile's.
+    #[error("a {0} certificate and the account of Windows that was named do not go together")]
+    Account(String),
     /// A code must not be good for longer.
     #[error("a code is good for 1 to {MAX_INVITATION_HOURS} hours, not {0}")]
     InvitationTime(u32),
@@ -209,7 +227,12 @@ pub(crate) const fn noun(authority: CaKind) -> &'static str {
 /// What holders of certificates of this profile are called in events.
 pub(crate) const fn noun_of(profile: Profile) -> &'static str {
     match profile {
-        Profile::NetworkServer => "server",
+        Profile::NetworkServer
+        | Profile::Named {
+            authority: CaKind::Services,
+            ..
+        } => "server",
+        Profile::Named { authority, .. } => noun(authority),
         Profile::User { .. } => noun(CaKind::Users),
         Profile::Device | Profile::VpnDevice => noun(CaKind::Devices),
         _ => noun(CaKind::Services),

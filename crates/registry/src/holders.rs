@@ -383,6 +383,7 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
         Profile::User { .. } => Some(CaKind::Users),
         Profile::Device | Profile::VpnDevice => Some(CaKind::Devices),
         Profile::Gateway | Profile::NetworkServer => Some(CaKind::Services),
+        Profile::Named { authority, .. } => Some(authority),
         Profile::Root
         | Profile::IssuingCa(_)
         | Profile::Server
@@ -394,6 +395,14 @@ pub(crate) const fn has_state(profile: Profile) -> Option<CaKind> {
         | Profile::ScepAuthority
         | Profile::CeremonySigner => None,
     }
+}
+
+/// Names of the profiles of the site's own services.
+pub(crate) fn own_profiles() -> Vec<String> {
+    let all = Profile::ALL.into_iter();
+    all.filter(|one| one.issued_by() == Some(CaKind::Services) && has_state(*one).is_none())
+        .map(|one| one.to_string())
+        .collect()
 }
 
 pub(crate) async fn state_in(
@@ -458,7 +467,7 @@ async fn revoke_all(
     let serials: Vec<String> = sqlx::query_scalar(
         "INSERT INTO revoked (authority, serial, at, reason, generation)
          SELECT i.authority, i.serial, ?3, ?4, i.generation FROM issued i
-         WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile IN (?6, ?7)) AND NOT EXISTS (
+         WHERE i.authority = ?1 AND i.holder_id = ?2 AND (?1 <> ?5 OR i.profile NOT IN (SELECT value FROM json_each(?6))) AND NOT EXISTS (
              SELECT 1 FROM revoked r WHERE r.authority = i.authority AND r.serial = i.serial)
          RETURNING serial",
     )
@@ -466,11 +475,9 @@ async fn revoke_all(
     .bind(holder)
     .bind(revocation.at.unix_timestamp())
     .bind(revocation.reason.name())
-    // Of the services only gateways and servers of the network are holders; the site's own certificates may have the
-    // same name.
+    // The site's own certificates have no holder; they may have the same name.
     .bind(CaKind::Services.name())
-    .bind(Profile::Gateway.to_string())
-    .bind(Profile::NetworkServer.to_string())
+    .bind(serde_json::to_string(&own_profiles()).unwrap_or_default())
     .fetch_all(&mut **tx)
     .await?;
     Ok(serials)
@@ -513,13 +520,20 @@ async fn is_network_server(
     authority: CaKind,
     holder: &str,
 ) -> Result<bool, RegistryError> {
+    if authority != CaKind::Services {
+        return Ok(false);
+    }
+    let mut others = own_profiles();
+    others.push(Profile::Gateway.to_string());
     Ok(sqlx::query_scalar(
         "SELECT EXISTS (SELECT 1 FROM invitations WHERE authority = ?1 AND holder_id = ?2 AND profile = ?3)
-             OR EXISTS (SELECT 1 FROM issued WHERE authority = ?1 AND holder_id = ?2 AND profile = ?3)",
+             OR EXISTS (SELECT 1 FROM issued WHERE authority = ?1 AND holder_id = ?2
+                 AND profile NOT IN (SELECT value FROM json_each(?4)))",
     )
     .bind(authority.name())
     .bind(holder)
     .bind(Profile::NetworkServer.to_string())
+    .bind(serde_json::to_string(&others).unwrap_or_default())
     .fetch_one(&mut **tx)
     .await?)
 }

@@ -4,8 +4,8 @@ use approval::Act;
 use audit::{Actor, Event, Outcome};
 use pki::clearance::Clearance;
 use pki::issue::IssueError;
-use pki::name::Subject;
-use pki::profile::{CaKind, Profile};
+use pki::name::{Subject, WindowsAccount};
+use pki::profile::{CaKind, Profile, ProfileName};
 use store::sqlx::{self, FromRow, Row as _, Sqlite, SqlitePool, Transaction, sqlite::SqliteRow};
 use time::{Duration, OffsetDateTime};
 
@@ -13,7 +13,7 @@ use crate::codes::{OneTimeCode, check_device_name, verifier};
 use crate::error::noun_of;
 use crate::holders::{self, HolderRefused, HolderState};
 use crate::names::{self, check_names};
-use crate::requests::{check_invitation, invited_profile};
+use crate::requests::{check_account, check_invitation};
 use crate::sealing::SealingKey;
 use crate::{Registry, RegistryError, Warrant};
 
@@ -33,6 +33,8 @@ pub struct Invitation {
     pub renewals: u8,
     /// By which a server is reached, its own first; nobody else has any.
     pub names: Vec<String>,
+    /// The account in Windows that a certificate logs on to, where its profile names one.
+    pub account: Option<WindowsAccount>,
 }
 
 /// An invitation with its code, which is stored nowhere.
@@ -62,6 +64,7 @@ pub(crate) struct Stored {
     pub(crate) used: Option<(String, String)>,
     /// Names of a server.
     pub(crate) names: Vec<String>,
+    pub(crate) account: Option<WindowsAccount>,
 }
 
 impl Invitation {
@@ -90,6 +93,7 @@ impl Invitation {
             hours,
             renewals,
             names,
+            account,
         } = authorized.act()
         else {
             return Err(RegistryError::NotCovered("act"));
@@ -102,6 +106,7 @@ impl Invitation {
             (self.hours != *hours, "time"),
             (self.renewals != *renewals, "number of renewals"),
             (self.names != *names, "list of names"),
+            (self.account != *account, "account"),
         ];
         match differs.into_iter().find(|(differs, _)| *differs) {
             Some((_, what)) => Err(RegistryError::NotCovered(what)),
@@ -183,9 +188,14 @@ impl Registry {
         }
         let (profile, names) = (invitation.profile, &invitation.names);
         check_names(profile, &holder, names, invitation.clearance)?;
+        let account = invitation.account.as_ref();
+        let definition = self.definition(profile)?;
+        check_account(&definition, account)?;
         self.check_not_of_site(names).await?;
         let requested = invitation.clearance;
-        if let Some(allowed) = self.issuing(authority)?.max_clearance()?
+        let of_profile = Some(self.clearance_of_profile(&definition)?);
+        let bounds = [self.issuing(authority)?.max_clearance()?, of_profile];
+        if let Some(allowed) = bounds.into_iter().flatten().min()
             && requested > allowed
         {
             return Err(IssueError::ClearanceAboveAuthority { requested, allowed }.into());
@@ -225,7 +235,8 @@ impl Registry {
         .await?;
         sqlx::query(
             "INSERT INTO invitations (id, authority, holder_id, verifier, profile, subject, clearance,
-                 renewals, request, expires_at, sealed, names) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 renewals, request, expires_at, sealed, names, principal, sid)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(&id)
         .bind(authority.name())
@@ -239,6 +250,8 @@ impl Registry {
         .bind(expires_at.unix_timestamp())
         .bind(sealed)
         .bind(names::to_row(names))
+        .bind(account.map(|account| account.principal.as_str()))
+        .bind(account.map(|account| account.sid.as_str()))
         .execute(&mut **tx)
         .await?;
         let resource = format!("{}/{holder}", noun_of(profile));
@@ -256,6 +269,11 @@ impl Registry {
         }
         if let Some(unit) = &invitation.subject.unit {
             event = event.with_detail("unit", unit.clone());
+        }
+        if let Some(account) = account {
+            event = event
+                .with_detail("principal", account.principal.clone())
+                .with_detail("sid", account.sid.as_str());
         }
         let mut events = vec![event];
         events.extend(self.finish_in(&mut tx, warrant, &id, now).await?);
@@ -277,7 +295,7 @@ pub(crate) fn encoded(subject: &Subject) -> Result<Vec<u8>, RegistryError> {
 
 const SELECT: &str =
     "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
-    expires_at, used_spki, used_serial, names FROM invitations ";
+    expires_at, used_spki, used_serial, names, principal, sid FROM invitations ";
 
 /// Whether anybody of this name was ever invited.
 pub(crate) async fn any(readers: &SqlitePool, holder: &str) -> Result<bool, RegistryError> {
@@ -308,7 +326,7 @@ pub(crate) async fn sealed(
     most: u8,
 ) -> Result<Vec<(Stored, Vec<u8>)>, RegistryError> {
     let query = "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
-        expires_at, used_spki, used_serial, names, sealed FROM invitations
+        expires_at, used_spki, used_serial, names, principal, sid, sealed FROM invitations
         WHERE holder_id = ? AND sealed IS NOT NULL AND names IS NULL ORDER BY rowid DESC LIMIT ?";
     let rows: Vec<SqliteRow> = sqlx::query(query)
         .bind(holder)
@@ -328,7 +346,7 @@ pub(crate) async fn sealed_of_server(
     id: &str,
 ) -> Result<Option<(Stored, Vec<u8>)>, RegistryError> {
     let query = "SELECT id, authority, holder_id, profile, subject, clearance, renewals, request,
-        expires_at, used_spki, used_serial, names, sealed FROM invitations
+        expires_at, used_spki, used_serial, names, principal, sid, sealed FROM invitations
         WHERE id = ? AND sealed IS NOT NULL AND names IS NOT NULL";
     let row: Option<SqliteRow> = sqlx::query(query).bind(id).fetch_optional(readers).await?;
     let Some(row) = row else {
@@ -406,13 +424,20 @@ impl FromRow<'_, SqliteRow> for Stored {
         let renewals: i64 = row.try_get("renewals")?;
         let spki: Option<String> = row.try_get("used_spki")?;
         let serial: Option<String> = row.try_get("used_serial")?;
+        let principal: Option<String> = row.try_get("principal")?;
+        let sid: Option<String> = row.try_get("sid")?;
+        let account = principal.zip(sid).map(|(principal, sid)| {
+            let account = WindowsAccount::new(principal, &sid);
+            account.map_err(|_| unreadable("sid"))
+        });
+        let kind: CaKind = authority.parse().map_err(|_| unreadable("authority"))?;
         let clearance = u8::try_from(clearance).ok();
         let clearance = clearance.and_then(|level| Clearance::try_from(level).ok());
         Ok(Self {
             id: row.try_get("id")?,
-            authority: authority.parse().map_err(|_| unreadable("authority"))?,
+            authority: kind,
             holder: row.try_get("holder_id")?,
-            profile: invited_profile(&name).ok_or_else(|| unreadable("profile"))?,
+            profile: profile_in(kind, &name).ok_or_else(|| unreadable("profile"))?,
             subject: Subject::from_der(&subject).map_err(|_| unreadable("subject"))?,
             clearance: clearance.ok_or_else(|| unreadable("clearance"))?,
             renewals: u8::try_from(renewals).map_err(|_| unreadable("renewals"))?,
@@ -420,6 +445,20 @@ impl FromRow<'_, SqliteRow> for Stored {
             expires_at: row.try_get("expires_at")?,
             used: spki.zip(serial),
             names: names::from_row(row.try_get("names")?),
+            account: account.transpose()?,
         })
     }
+}
+
+/// The profile of a row; whether there is one of this name, the registry knows.
+fn profile_in(authority: CaKind, name: &str) -> Option<Profile> {
+    let mut known = Profile::ON_REQUEST.into_iter();
+    let known = known.find(|one| one.to_string() == name);
+    let named = || {
+        Some(Profile::Named {
+            name: ProfileName::new(name)?,
+            authority,
+        })
+    };
+    known.or_else(named)
 }

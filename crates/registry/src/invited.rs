@@ -11,7 +11,7 @@ use audit::{Actor, Event, Outcome};
 use pki::csr::{self, CertificationRequest, Csr, CsrError};
 use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::Subject;
-use pki::profile::{CaKind, Profile};
+use pki::profile::CaKind;
 use pki::spki::spki_sha256;
 use store::sqlx::{Sqlite, Transaction};
 use time::OffsetDateTime;
@@ -114,7 +114,7 @@ impl Registry {
         let Presented::Invitation(invitation) = self.presented(name, code).await? else {
             return Err(EnrolError::Unauthorised);
         };
-        if !invitation.profile.allows_server_key() {
+        if !self.definition(invitation.profile)?.centre_makes_key() {
             return Err(EnrolError::ServerKey(invitation.profile));
         }
         let subject = self.check_usable(&invitation, now).await?;
@@ -257,7 +257,9 @@ impl Registry {
         let order = Order::new(invitation.profile, subject, csr.spki);
         let order = match of_server {
             Some(of_server) => order.with_alt_names(of_server.alt_names()),
-            None => order.with_clearance(invitation.clearance),
+            None => order
+                .with_clearance(invitation.clearance)
+                .with_account(invitation.account.clone()),
         };
         let by_invitation = ByInvitation {
             invitation: invitation.clone(),
@@ -293,8 +295,9 @@ impl Registry {
             self.act_of_invitation(&invitation).await?;
         }
         let subject = self.names_now(&invitation).await?;
-        let order =
-            Order::new(invitation.profile, subject, csr.spki).with_clearance(invitation.clearance);
+        let order = Order::new(invitation.profile, subject, csr.spki)
+            .with_clearance(invitation.clearance)
+            .with_account(invitation.account.clone());
         let actor = actor(&invitation);
         let renewal = PersonsRenewal {
             serial: identity.serial_hex.clone(),
@@ -310,9 +313,10 @@ impl Registry {
     /// Makes sure that a person may have by now what the invitation says, and gives the certificate's names as they are
     /// now. Where approvals are required they are still what they were when it was carried out.
     async fn names_now(&self, invitation: &Stored) -> Result<Subject, EnrolError> {
-        let Profile::User { administrator } = invitation.profile else {
+        if !invitation.profile.is_of_person() {
             return Ok(Subject::new(&invitation.holder));
-        };
+        }
+        let administrator = self.definition(invitation.profile)?.is_for_administrators();
         let uid = &invitation.holder;
         let refused = |reason| {
             Err(EnrolError::Person {

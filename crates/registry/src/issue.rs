@@ -7,8 +7,8 @@ use pki::cert::{self, CertificateChain};
 use pki::clearance::Clearance;
 use pki::issue::{CertificateRequest, Validity};
 use pki::key::KeyError;
-use pki::name::{AltName, Subject};
-use pki::profile::{CaKind, Profile};
+use pki::name::{AltName, Subject, WindowsAccount};
+use pki::profile::{CaKind, Definition, Presence, Profile};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 
@@ -42,6 +42,8 @@ pub struct Order {
     pub alt_names: Vec<AltName>,
     /// Clearance, if the holder is to have one.
     pub clearance: Option<Clearance>,
+    /// The account in Windows that it logs on to.
+    pub account: Option<WindowsAccount>,
     /// The authority, where it is not the one that issues.
     issuer: Option<AuthorityId>,
 }
@@ -56,6 +58,7 @@ impl Order {
             spki,
             alt_names: Vec::new(),
             clearance: None,
+            account: None,
             issuer: None,
         }
     }
@@ -71,6 +74,13 @@ impl Order {
     #[must_use]
     pub fn with_clearance(mut self, clearance: Clearance) -> Self {
         self.clearance = Some(clearance);
+        self
+    }
+
+    /// The same with an account in Windows, where there is one.
+    #[must_use]
+    pub fn with_account(mut self, account: Option<WindowsAccount>) -> Self {
+        self.account = account;
         self
     }
 }
@@ -199,7 +209,9 @@ impl Registry {
     ) -> Result<(AuthorityId, CertificateRequest), RegistryError> {
         let id = order.issuer.unwrap_or(issuing);
         let (_, end) = self.authority(id)?.validity();
-        let mut request = self.complete(order, end, now);
+        let definition = self.definition(order.profile)?;
+        let mut request = self.complete(order, &definition, end, now);
+        request.definition = Some(definition);
         let shard = self.shard_of(signing, id)?;
         request.crl_url = shard.map(|shard| shard.crl_url.clone());
         request.freshest_crl_url = shard.map(|shard| shard.delta_url.clone());
@@ -454,6 +466,10 @@ impl Registry {
             .with_detail("fingerprint", chain.leaf_fingerprint())
             .with_detail("spki_sha256", spki)
             .with_detail("origin", origin.kind().name());
+        let issued_event = match self.changed_profile(order.profile) {
+            Some(sha256) => issued_event.with_detail("profile_sha256", sha256),
+            None => issued_event,
+        };
         events.push(origin.explained(issued_event));
         let issued = Issued {
             chain,
@@ -495,6 +511,7 @@ impl Registry {
     fn complete(
         &self,
         order: &Order,
+        definition: &Definition,
         issuer_end: OffsetDateTime,
         now: OffsetDateTime,
     ) -> CertificateRequest {
@@ -506,13 +523,25 @@ impl Registry {
         if subject.country.is_none() {
             subject.country.clone_from(&config.country);
         }
-        let mut validity = Validity::starting(now, config.lifetimes.of(order.profile));
+        let lifetime = config.lifetimes.of(order.profile);
+        let lifetime = definition.lifetime().unwrap_or(lifetime).min(lifetime);
+        let mut validity = Validity::starting(now, lifetime);
         // In an authority's last year its leaves live shorter, rather than there being none.
         validity.not_after = validity.not_after.min(issuer_end);
         let spki = order.spki.clone();
         let mut request = CertificateRequest::new(order.profile, subject, spki, validity);
         request.alt_names.clone_from(&order.alt_names);
         request.clearance = order.clearance;
+        // Such a certificate does not say it: who sees it is not concerned with that.
+        if definition.clearance() == Presence::None {
+            request.clearance = order.clearance.filter(|one| *one > Clearance::Unclassified);
+        }
+        if let Some(account) = &order.account {
+            request
+                .alt_names
+                .push(AltName::Upn(account.principal.clone()));
+            request.sid = Some(account.sid.clone());
+        }
         request.ocsp_url.clone_from(&config.ocsp_url);
         request
     }
@@ -547,6 +576,14 @@ pub(crate) fn event(
     }
     if let Some(unit) = &request.subject.unit {
         event = event.with_detail("unit", unit.clone());
+    }
+    if let Some(sid) = &request.sid {
+        event = event.with_detail("sid", sid.as_str());
+    }
+    for name in &request.alt_names {
+        if let AltName::Upn(principal) = name {
+            event = event.with_detail("principal", principal.clone());
+        }
     }
     if request.profile == Profile::NetworkServer {
         let names = request.alt_names.iter().filter_map(|name| match name {

@@ -85,6 +85,7 @@ mod names;
 mod ocsp;
 mod orders;
 mod origin;
+mod profiles;
 mod protocol;
 mod records;
 mod requests;
@@ -121,6 +122,7 @@ use crate::batch::Batches;
 use crate::cmp::Cmp;
 use crate::lists::Lists;
 use crate::ocsp::Ocsp;
+use crate::profiles::Profiles;
 use crate::protocol::Protocol;
 use crate::scep::Scep;
 use crate::validated::ValidatedPaths;
@@ -145,12 +147,12 @@ pub use self::issue::{Issued, Order};
 pub use self::lists::{CrlName, PublishedList, UnknownCrl};
 pub use self::names::MAX_SERVER_NAMES;
 pub use self::ocsp::OcspAnswer;
+pub use self::profiles::{MAX_PROFILES, ProfileRecord};
 pub use self::records::{IssuedRecord, RevokedRecord, for_each_in_book};
 pub use self::requests::{
     CarryError, MAX_BEGUN_PER_DAY, MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, MAX_OPEN,
-    MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange, PROFILES, RequestChange, RequestContent,
-    RequestCursor, RequestError, RequestFilter, RequestPage, RequestRecord, RequestSummary, Step,
-    Wanted, invited_profile, profile,
+    MAX_OPEN_OF_ONE, MAX_VERSIONS, NumberedChange, RequestChange, RequestContent, RequestCursor,
+    RequestError, RequestFilter, RequestPage, RequestRecord, RequestSummary, Step, Wanted,
 };
 pub use self::revoke::Revoked;
 pub use self::rollover::Activated;
@@ -206,6 +208,7 @@ struct Inner {
     cmp: Cmp,
     scep: Scep,
     acme: Acme,
+    profiles: Profiles,
     known_names: std::sync::Mutex<names::KnownNames>,
     lists: Lists,
     batches: Batches,
@@ -310,6 +313,7 @@ impl Registry {
                 cmp,
                 scep: Scep::default(),
                 acme,
+                profiles: Profiles::default(),
                 known_names: std::sync::Mutex::default(),
                 lists: Lists::default(),
                 batches: Batches::default(),
@@ -332,6 +336,7 @@ impl Registry {
         // Steps of requests that the last run began and did not end.
         registry.settle_writing(now).await?;
         registry.settle_steps(now).await?;
+        registry.load_profiles().await?;
         registry.load_revocations().await?;
         registry.load_shards(now).await?;
         // The whole lists always anew: the last run may have ended between a revocation and its list.

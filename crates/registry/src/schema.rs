@@ -43,6 +43,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 10,
         sql: V10,
     },
+    Migration {
+        version: 11,
+        sql: V11,
+    },
 ];
 
 const V1: &str = "
@@ -323,4 +327,19 @@ DROP INDEX revoked_by_listing;
 DROP INDEX revoked_by_shard;
 CREATE INDEX revoked_by_listing ON revoked (authority, generation, listed);
 CREATE INDEX revoked_by_shard ON revoked (authority, generation, shard, listed);
+";
+
+/// Profiles as files, and accounts of Windows.
+const V11: &str = "
+-- What acts put in force; the others are built in.
+CREATE TABLE profiles (
+    name         TEXT PRIMARY KEY,
+    definition   TEXT NOT NULL,        -- TOML
+    request      TEXT,                 -- that put it in force; NULL for an order
+    changed_at   INTEGER NOT NULL
+) STRICT;
+
+-- The account that a certificate logs on to, where its profile names one.
+ALTER TABLE invitations ADD COLUMN principal TEXT;
+ALTER TABLE invitations ADD COLUMN sid TEXT;
 ";

@@ -62,6 +62,7 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             hours: 24,
             renewals: 1,
             names: Vec::new(),
+            account: None,
         },
         _ => issue(&subject, clearance),
     }

@@ -13,14 +13,21 @@ use super::site_args::SiteArgs;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Pki {
     /// Issue a certificate for a person of the directory, as PKCS#12 for browsers.
-    #[command(after_help = "Example:
-  cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --out officer.p12")]
+    ///
+    /// The site makes the key, so the certificate is without nonRepudiation: whoever signs has a key of her own certified
+    /// (`cordon registry invite`, `cordon registry request new issue`).
+    #[command(after_help = "Examples:
+  cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --out officer.p12
+  cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --profile mail-encryption --out mail.p12")]
     IssueUser {
         #[command(flatten)]
         site: SiteArgs,
         /// The person's user id.
         #[arg(long)]
         uid: String,
+        /// Profile of a certificate whose key the site may make; without it, the one for logging in.
+        #[arg(long, value_name = "NAME")]
+        profile: Option<String>,
         /// PKCS#12 file to write; its password goes to FILE.password.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
@@ -106,6 +113,9 @@ Then hold a ceremony with these requests, and `cordon pki install-authorities`."
     --root root.pem --watch --deploy-hook /etc/cordon/restart-openvpn
 A file holds a key and its certificates (PEM), or is an OpenVPN configuration with <cert> and <key>.")]
     Renew(crate::commands::renew::Renew),
+    /// Profiles of certificates: what each kind of certificate says.
+    #[command(subcommand)]
+    Profile(PkiProfile),
     /// Check by the log alone that every certificate came about as the rules say.
     ///
     /// Each is there with the approved request, one-time code or renewal that it came from, approvals with good
@@ -123,6 +133,49 @@ as an auditor has them.")]
         /// A certificate (PEM or DER).
         #[arg(value_name = "FILE")]
         file: PathBuf,
+    },
+}
+
+/// `cordon pki profile …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PkiProfile {
+    /// List the profiles of certificates that a site issues on request; without a site, all that are built in.
+    #[command(after_help = "Examples:
+  cordon pki profile list
+  cordon pki profile list --data /var/lib/cordon")]
+    List {
+        #[command(flatten)]
+        site: Option<SiteArgs>,
+    },
+    /// Show the file of a profile, to read it or to begin another one with.
+    #[command(after_help = "Examples:
+  cordon pki profile show user
+  cordon pki profile show patrol-login --data /var/lib/cordon")]
+    Show {
+        /// Name of the profile.
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        site: Option<SiteArgs>,
+    },
+    /// Check the file of a profile; needs no site.
+    #[command(after_help = "Example:\n  cordon pki profile check patrol-login.toml")]
+    Check {
+        /// The file (TOML).
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Put a profile in force for certificates from now on, where the site needs no approvals.
+    ///
+    /// Where it needs them: `cordon registry request new profile`.
+    #[command(after_help = "Example:
+  cordon pki profile put patrol-login.toml --data /var/lib/cordon")]
+    Put {
+        /// The file (TOML).
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        site: SiteArgs,
     },
 }
 

@@ -105,6 +105,22 @@ pub(crate) struct Invited {
     /// A further name by which the server is reached; may be given several times.
     #[arg(long, value_name = "HOST", requires = "server")]
     pub(crate) name: Vec<String>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileName,
+}
+
+/// Which profile a certificate has.
+#[derive(Debug, Args)]
+pub(crate) struct ProfileName {
+    /// Profile of the certificate, one of `cordon pki profile list`; without it, the usual one of the holder.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Principal name of the account in Windows that it logs on to, as officer@police.example.
+    #[arg(long, value_name = "NAME", requires = "sid", requires = "profile")]
+    pub(crate) principal: Option<String>,
+    /// Security identifier of that account, as S-1-5-21-1-2-3-1104.
+    #[arg(long, value_name = "SID", requires = "principal")]
+    pub(crate) sid: Option<String>,
 }
 
 /// A device, a person, a gateway or a server.

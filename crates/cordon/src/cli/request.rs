@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::registry::{HolderName, Invited};
+use super::registry::{HolderName, Invited, ProfileName};
 use super::site_args::SiteArgs;
 
 /// `cordon registry request …`.
@@ -140,6 +140,9 @@ pub(crate) enum NewAct {
     /// A certificate for a key that its owner made.
     #[command(after_help = "Example:
   cordon registry request new issue --uid officer-9 --csr officer-9.csr --reason 'new officer' \\
+    --submit --data /var/lib/cordon --as me.p12 --as-password-file secret
+  cordon registry request new issue --uid officer-9 --csr card.csr --profile smart-card-logon \\
+    --principal officer-9@police.example --sid S-1-5-21-1-2-3-1104 --reason 'card' \\
     --submit --data /var/lib/cordon --as me.p12 --as-password-file secret")]
     Issue {
         #[command(flatten)]
@@ -151,8 +154,10 @@ pub(crate) enum NewAct {
         #[arg(long, value_parser = clap::value_parser!(u8).range(0..=4))]
         clearance: Option<u8>,
         /// A device that only opens tunnels.
-        #[arg(long, requires = "device")]
+        #[arg(long, requires = "device", conflicts_with = "profile")]
         tunnel_only: bool,
+        #[command(flatten)]
+        profile: ProfileName,
         #[command(flatten)]
         asking: Asking,
     },
@@ -211,6 +216,17 @@ pub(crate) enum NewAct {
         /// One approval at once, a second within the time that the site sets; not for resume and readmit.
         #[arg(long)]
         emergency: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// A profile of certificates from a file, in the place of the one of its name or as a new one.
+    #[command(after_help = "Example:
+  cordon registry request new profile --file patrol-login.toml --reason 'short-lived log-in' \\
+    --submit --data /var/lib/cordon --as me.p12 --as-password-file secret")]
+    Profile {
+        /// The profile's file; check it first with `cordon pki profile check`.
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
         #[command(flatten)]
         asking: Asking,
     },

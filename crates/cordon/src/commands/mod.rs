@@ -15,6 +15,7 @@ mod openvpn_verify;
 pub(crate) mod page_server;
 pub(crate) mod pki;
 mod pki_audit;
+mod pki_profile;
 pub(crate) mod quarantine;
 pub(crate) mod registry;
 pub(crate) mod renew;

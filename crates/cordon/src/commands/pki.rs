@@ -13,7 +13,12 @@ use crate::failure::{Failure, OrHint as _, Outcome};
 
 pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
     match command {
-        Pki::IssueUser { site, uid, out } => issue_user(&site, &uid, &out, json).await,
+        Pki::IssueUser {
+            site,
+            uid,
+            profile,
+            out,
+        } => issue_user(&site, &uid, profile, &out, json).await,
         Pki::Revoke(args) => revoke(args, json).await,
         Pki::List { site } => list_issued(&site, json).await,
         Pki::RenewAuthorities {
@@ -29,19 +34,27 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
         Pki::RequestAuthorities(args) => super::authorities::request(&args, json),
         Pki::InstallAuthorities(args) => super::authorities::install(&args, json).await,
         Pki::Renew(args) => super::renew::run(&args, json).await,
+        Pki::Profile(command) => super::pki_profile::run(command, json).await,
         Pki::Audit(args) => super::pki_audit::run(&args, json).await,
         Pki::Show { file } => show(&file, json),
     }
 }
 
 /// Issues a certificate for `uid` and writes `out`, `out.password` and a PEM chain.
-pub(crate) async fn issue_user(site: &SiteArgs, uid: &str, out: &Path, json: bool) -> Outcome {
+async fn issue_user(
+    site: &SiteArgs,
+    uid: &str,
+    profile: Option<String>,
+    out: &Path,
+    json: bool,
+) -> Outcome {
     let password_file = out.with_added_extension("password");
     // Before anything is issued, which has to be revoked where it cannot be stored.
     let (place, password_place) = (reserve(out)?, reserve(&password_file)?);
     let password = new_password()?;
     let request = Request::IssueUser {
         uid: uid.to_owned(),
+        profile,
         password: password.clone(),
     };
     let issued = ask(site, request).await?;

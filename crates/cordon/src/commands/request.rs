@@ -9,10 +9,13 @@ use zeroize::Zeroizing;
 
 use super::{field, list, print, request_export, text};
 use crate::administrator::Person;
-use crate::cli::{Asking, HolderName, Invited, NewAct, RequestCommand, Seen, SiteArgs};
+use crate::cli::{
+    Asking, HolderName, Invited, NewAct, ProfileName, RequestCommand, Seen, SiteArgs,
+};
 use crate::control::{self, ask};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::orders::{ActOrder, Holder, InviteOrder, RequestOrder, StepOrder};
+use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder, RequestOrder, StepOrder};
+use pki::name::WindowsAccount;
 
 /// Longest file with a certification request.
 const MAX_CSR: usize = pki::csr::MAX_CSR_LEN * 2;
@@ -227,6 +230,7 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
             csr,
             clearance,
             tunnel_only,
+            profile,
             asking,
         } => {
             let order = ActOrder::Issue {
@@ -234,10 +238,15 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
                 tunnel_only,
                 csr: read_csr(&csr)?,
                 clearance,
+                profile: chosen(profile)?,
             };
             (order, asking)
         }
         NewAct::Invite { invited, asking } => (ActOrder::Invite(invite(invited)?), asking),
+        NewAct::Profile { file, asking } => {
+            let definition = super::pki_profile::read(&file)?;
+            (ActOrder::Profile { definition }, asking)
+        }
         NewAct::Renew { serial, asking } => (ActOrder::Renew { serial }, asking),
         NewAct::Revoke {
             serial,
@@ -294,6 +303,7 @@ pub(crate) fn invite(invited: Invited) -> Outcome<InviteOrder> {
         hours,
         renewals,
         name,
+        profile,
     } = invited;
     Ok(InviteOrder {
         holder: named(holder)?,
@@ -302,6 +312,28 @@ pub(crate) fn invite(invited: Invited) -> Outcome<InviteOrder> {
         hours,
         renewals,
         names: name,
+        profile: chosen(profile)?,
+    })
+}
+
+/// The profile that was chosen, if one was.
+pub(crate) fn chosen(chosen: ProfileName) -> Outcome<ChosenProfile> {
+    const HINT: &str =
+        "name an account that somebody made, with its principal name and its identifier";
+    let ProfileName {
+        profile,
+        principal,
+        sid,
+    } = chosen;
+    let account = match principal.zip(sid) {
+        Some((principal, sid)) => {
+            Some(WindowsAccount::new(principal, &sid).or_hint("account of Windows", HINT)?)
+        }
+        None => None,
+    };
+    Ok(ChosenProfile {
+        name: profile,
+        account,
     })
 }
 

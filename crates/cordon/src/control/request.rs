@@ -16,7 +16,16 @@ pub(crate) enum Request {
     /// Certificate and key for a person, as PKCS#12.
     IssueUser {
         uid: String,
+        /// Name of the profile, if it is not the one for logging in.
+        #[serde(default)]
+        profile: Option<String>,
         password: Zeroizing<String>,
+    },
+    /// Profiles of certificates that are issued on request.
+    ListProfiles,
+    /// Put a profile in force.
+    PutProfile {
+        definition: String,
     },
     Revoke {
         whose: Whose,
@@ -169,6 +178,7 @@ impl Request {
         match self {
             Self::ListHolders
             | Self::ListCertificates
+            | Self::ListProfiles
             | Self::ListAuthorities
             | Self::ListPeople
             | Self::Trust
@@ -199,6 +209,7 @@ impl Request {
             | Self::Openvpn(_) => Need::Registrar,
             // Who has a person's key made, or keeps persons out, can act as them or remove who watches.
             Self::IssueUser { .. }
+            | Self::PutProfile { .. }
             | Self::Invite { .. }
             | Self::Revoke { .. }
             | Self::Change { .. }
@@ -219,6 +230,8 @@ impl Request {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::IssueUser { .. } => "issue-user",
+            Self::ListProfiles => "list-profiles",
+            Self::PutProfile { .. } => "put-profile",
             Self::Revoke { .. } => "revoke",
             Self::Change { .. } => "change",
             Self::ListHolders => "list-holders",

@@ -60,6 +60,7 @@ pub(super) async fn ensure(site: &Site) -> Outcome<People> {
         };
         super::order(site, import).await?;
         let request = Request::IssueUser {
+            profile: None,
             uid: uid.to_owned(),
             password: password.clone(),
         };

@@ -1,6 +1,5 @@
 //! Acts as people ask for them, with what the site knows of their subjects.
 
-use access::Role;
 use approval::{Act, HolderKind, HolderStep, Rights, Urgency};
 use directory::Person;
 use pki::clearance::Clearance;
@@ -9,9 +8,10 @@ use pki::name::Subject;
 use pki::profile::{CaKind, Profile};
 use registry::{RequestError, Wanted};
 
+use super::profiles;
 use super::refusal::told;
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::orders::{ActOrder, Holder};
+use crate::orders::{ActOrder, ChosenProfile, Holder};
 use crate::site::Site;
 
 pub(super) fn level(level: Option<u8>, otherwise: Clearance) -> Outcome<Clearance> {
@@ -45,7 +45,25 @@ impl ActOrder {
                 tunnel_only,
                 csr,
                 clearance,
-            } => return issue(site, holder, tunnel_only, &csr, clearance).await,
+                profile,
+            } => {
+                let wanted = CertificateOrder {
+                    holder,
+                    tunnel_only,
+                    clearance,
+                    profile,
+                };
+                return issue(site, wanted, &csr).await;
+            }
+            Self::Profile { definition } => {
+                let parsed = profiles::parse(&definition)?;
+                let clearance = site.registry.clearance_of_profile(&parsed);
+                Act::ChangeProfile {
+                    profile: parsed.name().to_owned(),
+                    clearance: clearance.or_hint("profile", profiles::HINT)?,
+                    definition,
+                }
+            }
             Self::Invite(order) => super::inviting::act(site, order).await?,
             Self::Renew { serial } => {
                 let (_, record) = certificate(site, &serial).await?;
@@ -151,26 +169,46 @@ fn step(change: &str, name: &str) -> Outcome<HolderStep> {
     })
 }
 
-async fn issue(
-    site: &Site,
+/// Whose certificate, and which.
+struct CertificateOrder {
     holder: Holder,
     tunnel_only: bool,
-    csr: &str,
     clearance: Option<u8>,
-) -> Outcome<Wanted> {
-    let (subject, profile, otherwise) = match holder {
-        Holder::Uid(uid) => {
+    profile: ChosenProfile,
+}
+
+async fn issue(site: &Site, wanted: CertificateOrder, csr: &str) -> Outcome<Wanted> {
+    let CertificateOrder {
+        holder,
+        tunnel_only,
+        clearance,
+        profile: ChosenProfile { name, account },
+    } = wanted;
+    let (subject, profile, otherwise) = match (holder, &name) {
+        (Holder::Uid(uid), name) => {
             let entry = entry(site, &uid).await?;
-            let administrator = entry.roles.contains(&Role::Administrator);
-            (uid, Profile::User { administrator }, entry.clearance)
+            let profile = profiles::of_person(site, &entry, name.as_deref())?;
+            let most = profiles::highest_clearance(site, profile)?;
+            (uid, profile, entry.clearance.min(most))
         }
-        Holder::Device(name) if tunnel_only => (name, Profile::VpnDevice, Clearance::Unclassified),
-        Holder::Device(name) => (name, Profile::Device, Clearance::Restricted),
-        Holder::Gateway(_) => {
+        (Holder::Device(device), Some(name)) => {
+            let profile = profiles::named(site, name, CaKind::Devices)?;
+            let most = profiles::highest_clearance(site, profile)?;
+            (device, profile, Clearance::Restricted.min(most))
+        }
+        (Holder::Server(server), Some(name)) => {
+            let profile = profiles::named(site, name, CaKind::Services)?;
+            (server, profile, Clearance::Unclassified)
+        }
+        (Holder::Device(name), None) if tunnel_only => {
+            (name, Profile::VpnDevice, Clearance::Unclassified)
+        }
+        (Holder::Device(name), None) => (name, Profile::Device, Clearance::Restricted),
+        (Holder::Gateway(_), _) => {
             let what = "a certificate of a gateway on request".to_owned();
             return told(Err(RequestError::NotAvailable(what)));
         }
-        Holder::Server(_) => {
+        (Holder::Server(_), None) => {
             let what = "a certificate of a server without an invitation".to_owned();
             return told(Err(RequestError::NotAvailable(what)));
         }
@@ -186,6 +224,7 @@ async fn issue(
             profile: profile.to_string(),
             clearance: level(clearance, otherwise)?,
             spki_sha256: spki,
+            account,
         },
         csr: Some(der),
     })

@@ -12,8 +12,8 @@ use time::OffsetDateTime;
 
 use super::acts::{authority_of, certificate, entry, rights_of, subject_of};
 use super::inviting::{approved, invite_with};
-use super::person;
 use super::refusal::{LOOK, told};
+use super::{person, profiles};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::giver::Giver;
 use crate::site::Site;
@@ -82,9 +82,11 @@ pub(crate) async fn carry(
             subject,
             profile,
             clearance,
+            account,
             ..
         } => {
             let order = order(site, subject, profile, *clearance, &record).await?;
+            let order = order.with_account(account.clone());
             let issued = done(registry.issue(order, warrant, now).await)?;
             return Ok(Carried::Issued(issued));
         }
@@ -93,6 +95,9 @@ pub(crate) async fn carry(
             let invited = invite_with(site, &invitation, cmp, warrant, now).await;
             let invited = done(invited)?;
             return Ok(Carried::Invited(invited));
+        }
+        Act::ChangeProfile { definition, .. } => {
+            done(registry.change_profile(definition, warrant, now).await)?;
         }
         Act::Renew { .. } => {
             return Ok(Carried::Issued(done(registry.renew(warrant, now).await)?));
@@ -150,12 +155,18 @@ async fn order(
 ) -> Outcome<Order> {
     let csr = record.csr.as_deref().unwrap_or_default();
     let csr = pki::csr::parse_and_verify(csr).or_hint("certification request", "ask anew")?;
-    let Some(profile) = registry::profile(profile) else {
+    let Some(profile) = site.registry.requested_profile(profile) else {
         return told(Err(RequestError::NotAvailable(profile.to_owned())));
     };
-    let names = match profile {
-        Profile::User { .. } => subject_of(site, &entry(site, subject).await?),
-        _ => Subject::new(subject),
+    let names = match profile.is_of_person() {
+        true => {
+            let entry = entry(site, subject).await?;
+            if !matches!(profile, Profile::User { .. }) {
+                profiles::of_person(site, &entry, Some(&profile.to_string()))?;
+            }
+            subject_of(site, &entry)
+        }
+        false => Subject::new(subject),
     };
     Ok(Order::new(profile, names, csr.spki).with_clearance(clearance))
 }

@@ -1,6 +1,5 @@
 //! Invitations: what they give, by order or by an approved act.
 
-use access::Role;
 use approval::Act;
 use audit::Actor;
 use pki::clearance::Clearance;
@@ -13,9 +12,10 @@ use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use super::acts::{entry, level, subject_of};
+use super::profiles;
 use super::refusal::{direct, told};
 use crate::failure::{Failure, OrHint as _, Outcome};
-use crate::orders::{Holder, InviteOrder};
+use crate::orders::{ChosenProfile, Holder, InviteOrder};
 use crate::site::Site;
 
 /// The act of an order, with what the site knows of its subject.
@@ -29,12 +29,14 @@ pub(super) async fn act(site: &Site, order: InviteOrder) -> Outcome<Act> {
         unit: subject.unit,
         hours: invitation.hours,
         renewals: invitation.renewals,
+        account: invitation.account,
         subject: subject.uid.unwrap_or(subject.common_name),
     })
 }
 
 async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
     let mut names = Vec::new();
+    let ChosenProfile { name, account } = order.profile;
     let (subject, profile, otherwise) = match order.holder {
         Holder::Uid(uid) => {
             let person = entry(site, &uid).await?;
@@ -44,12 +46,17 @@ async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
                 let error = anyhow::anyhow!("{uid} is not in the unit {unit}");
                 return Err(Failure::new(error, "`cordon directory list` shows units"));
             }
-            let administrator = person.roles.contains(&Role::Administrator);
+            let profile = profiles::of_person(site, &person, name.as_deref())?;
+            let most = profiles::highest_clearance(site, profile)?;
             let subject = Subject {
                 unit: order.unit,
                 ..subject_of(site, &person)
             };
-            (subject, Profile::User { administrator }, person.clearance)
+            (subject, profile, person.clearance.min(most))
+        }
+        _ if let Some(name) = name => {
+            let what = format!("an invitation to the profile {name:?} of anybody but a person");
+            return told(Err(RequestError::NotAvailable(what)));
         }
         Holder::Device(name) => (
             Subject::new(name),
@@ -74,6 +81,7 @@ async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
         hours: order.hours,
         renewals: order.renewals,
         names,
+        account,
     })
 }
 
@@ -87,15 +95,16 @@ pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
         hours,
         renewals,
         names,
+        account,
     } = act
     else {
         return told(Err(RequestError::NotAvailable(act.name().to_owned())));
     };
-    let Some(profile) = registry::invited_profile(profile) else {
+    let Some(profile) = site.registry.requested_profile(profile) else {
         return told(Err(RequestError::NotAvailable(profile.clone())));
     };
     let subject = match profile {
-        Profile::User { .. } => Subject {
+        profile if profile.is_of_person() => Subject {
             unit: unit.clone(),
             ..subject_of(site, &entry(site, subject).await?)
         },
@@ -108,6 +117,7 @@ pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
         hours: *hours,
         renewals: *renewals,
         names: names.clone(),
+        account: account.clone(),
     })
 }
 

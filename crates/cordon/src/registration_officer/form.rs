@@ -2,11 +2,12 @@
 
 use access::Role;
 use approval::{Act, HolderKind, HolderStep, Urgency};
-use pki::profile::Profile;
+use pki::name::WindowsAccount;
+use pki::profile::{CaKind, Profile};
 use portal::RequestForm;
 use registry::RequestRecord;
 
-use crate::orders::{ActOrder, Holder};
+use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder};
 
 /// What the form asks for. Whether it makes sense is for the one who looks it up to say, as with a command.
 pub(super) fn order(form: &RequestForm) -> Result<ActOrder, String> {
@@ -25,6 +26,20 @@ pub(super) fn order(form: &RequestForm) -> Result<ActOrder, String> {
             tunnel_only: given(&form.tunnel_only),
             csr: csr(&form.csr)?,
             clearance: clearance(&form.clearance)?,
+            profile: chosen(form)?,
+        },
+        "invite" => ActOrder::Invite(InviteOrder {
+            holder: holder(form)?,
+            clearance: clearance(&form.clearance)?,
+            unit: words(&form.units).and_then(|units| units.into_iter().next()),
+            hours: number("hours", &form.hours)?.unwrap_or(72),
+            renewals: number("renewals", &form.renewals)?.unwrap_or(0),
+            names: words(&form.names).unwrap_or_default(),
+            profile: chosen(form)?,
+        }),
+        "profile" => ActOrder::Profile {
+            // A browser ends lines with two characters.
+            definition: form.definition.replace("\r\n", "\n"),
         },
         "renew" => ActOrder::Renew {
             serial: named("a serial number", &form.serial)?.to_lowercase(),
@@ -68,6 +83,31 @@ fn holder(form: &RequestForm) -> Result<Holder, String> {
     }
 }
 
+fn number<T: std::str::FromStr>(what: &str, text: &str) -> Result<Option<T>, String> {
+    match text.trim() {
+        "" => Ok(None),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("{text:?} is no number of {what}")),
+    }
+}
+
+fn chosen(form: &RequestForm) -> Result<ChosenProfile, String> {
+    let name = form.profile.trim();
+    let account = match (form.principal.trim(), form.sid.trim()) {
+        ("", "") => None,
+        (principal, sid) => {
+            let account = WindowsAccount::new(principal, sid);
+            Some(account.map_err(|error| error.to_string())?)
+        }
+    };
+    Ok(ChosenProfile {
+        name: (!name.is_empty()).then(|| name.to_owned()),
+        account,
+    })
+}
+
 fn clearance(text: &str) -> Result<Option<u8>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -81,6 +121,24 @@ fn clearance(text: &str) -> Result<Option<u8>, String> {
 fn csr(pem: &str) -> Result<String, String> {
     let der = pki::csr::from_pem(pem.trim()).map_err(|error| error.to_string())?;
     Ok(hex::encode(der))
+}
+
+/// The profile that this program itself knows by a name.
+fn known(name: &str) -> Option<Profile> {
+    let mut known = Profile::ON_REQUEST.into_iter();
+    let named = || {
+        let mut all = pki::profile::built_in();
+        all.find(|(one, _)| one.name() == name)?.0.profile()
+    };
+    known.find(|one| one.to_string() == name).or_else(named)
+}
+
+/// The name of a profile for the form; nothing of the usual one of its holder.
+fn usual(known: Option<Profile>, name: &str) -> String {
+    match known {
+        Some(Profile::Named { .. }) | None => name.to_owned(),
+        Some(_) => String::new(),
+    }
 }
 
 /// The request's content as a form, to be changed there.
@@ -98,21 +156,69 @@ pub(super) fn filled(record: &RequestRecord) -> RequestForm {
             subject,
             profile,
             clearance,
+            account,
             ..
         } => {
-            let profile = registry::profile(profile);
-            let is_person = matches!(profile, Some(Profile::User { .. }));
-            let kind = if is_person { "person" } else { "device" };
+            let named = known(profile);
+            let holder = match named.and_then(Profile::issued_by) {
+                Some(CaKind::Devices) => "device",
+                Some(CaKind::Services) => "server",
+                _ => "person",
+            };
+            let account = account.as_ref();
+            let text = |of: fn(&WindowsAccount) -> &str| account.map(of).unwrap_or_default();
             RequestForm {
                 act: "issue".to_owned(),
-                holder: kind.to_owned(),
+                holder: holder.to_owned(),
+                profile: usual(named, profile),
+                principal: text(|account| &account.principal).to_owned(),
+                sid: text(|account| account.sid.as_str()).to_owned(),
                 name: subject.clone(),
                 csr: csr.and_then(Result::ok).unwrap_or_default(),
                 clearance: clearance.level().to_string(),
-                tunnel_only: checked(profile == Some(Profile::VpnDevice)),
+                tunnel_only: checked(named == Some(Profile::VpnDevice)),
                 ..form
             }
         }
+        Act::Invite {
+            subject,
+            profile,
+            clearance,
+            unit,
+            hours,
+            renewals,
+            names,
+            account,
+        } => {
+            let named = known(profile);
+            let holder = match named {
+                Some(Profile::NetworkServer) => "server",
+                Some(Profile::VpnDevice) => "device",
+                _ => "person",
+            };
+            let account = account.as_ref();
+            let text = |of: fn(&WindowsAccount) -> &str| account.map(of).unwrap_or_default();
+            let further = names.iter().skip(1).map(String::as_str);
+            RequestForm {
+                act: "invite".to_owned(),
+                holder: holder.to_owned(),
+                name: subject.clone(),
+                clearance: clearance.level().to_string(),
+                units: unit.clone().unwrap_or_default(),
+                hours: hours.to_string(),
+                renewals: renewals.to_string(),
+                names: further.collect::<Vec<_>>().join(", "),
+                profile: usual(named, profile),
+                principal: text(|account| &account.principal).to_owned(),
+                sid: text(|account| account.sid.as_str()).to_owned(),
+                ..form
+            }
+        }
+        Act::ChangeProfile { definition, .. } => RequestForm {
+            act: "profile".to_owned(),
+            definition: definition.clone(),
+            ..form
+        },
         Act::Renew { serial, .. } => RequestForm {
             act: "renew".to_owned(),
             serial: serial.clone(),

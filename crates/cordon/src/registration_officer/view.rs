@@ -296,6 +296,7 @@ async fn values(site: &Site, request: &Request) -> Outcome<Vec<ChangedValue>> {
             profile,
             clearance,
             spki_sha256,
+            account,
         } => {
             let present = valid(certificates(site, subject).await?);
             let highest = present.iter().filter_map(|record| record.clearance).max();
@@ -308,6 +309,32 @@ async fn values(site: &Site, request: &Request) -> Outcome<Vec<ChangedValue>> {
                     leveled(*clearance),
                 ),
                 value("key (SHA-256)", String::new(), spki_sha256.clone()),
+            ]
+            .into_iter()
+            .chain(account.iter().flat_map(|account| {
+                [
+                    value("Windows account", String::new(), account.principal.clone()),
+                    value(
+                        "security identifier",
+                        String::new(),
+                        account.sid.to_string(),
+                    ),
+                ]
+            }))
+            .collect()
+        }
+        Act::ChangeProfile {
+            profile,
+            clearance,
+            definition,
+        } => {
+            let mut known = site.registry.profiles().into_iter();
+            let present = known.find(|one| one.name == *profile);
+            let old = present.map(|present| present.text).unwrap_or_default();
+            vec![
+                value("profile", String::new(), profile.clone()),
+                value("highest clearance", String::new(), leveled(*clearance)),
+                value("file", old, definition.clone()),
             ]
         }
         Act::Renew {

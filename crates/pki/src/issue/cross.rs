@@ -42,14 +42,6 @@ impl CertificateAuthority {
         let spki = other.subject_public_key_info.clone();
         let request = CertificateRequest::new(Profile::Root, subject, spki, validity);
         self.check_validity(&request, now)?;
-        let (issuer, key_id) = (own.subject.clone(), self.key_id()?);
-        build(
-            &request,
-            &request.spki,
-            issuer,
-            &key_id,
-            &*self.key,
-            &self.arc,
-        )
+        build(&request, &request.spki, &self.signing()?)
     }
 }

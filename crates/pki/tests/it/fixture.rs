@@ -12,7 +12,7 @@ use pki::key::{KeyAlgorithm, PrivateKey};
 use pki::name::{AltName, Subject};
 use pki::oid::ExtensionArc;
 use pki::path::TrustStore;
-use pki::profile::{CaKind, Profile};
+use pki::profile::{CaKind, Presence, Profile};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 
@@ -43,7 +43,11 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             common_name: format!("CA of {kind}"),
             ..base
         },
-        Profile::User { .. } => Subject {
+        Profile::User { .. }
+        | Profile::Named {
+            authority: CaKind::Users,
+            ..
+        } => Subject {
             common_name: "Žofie Dvořák".into(),
             given_name: Some("Žofie".into()),
             surname: Some("Dvořák".into()),
@@ -91,6 +95,10 @@ pub(crate) fn subject(profile: Profile) -> Subject {
             common_name: "centre intake".into(),
             ..base
         },
+        Profile::Named { name, .. } => Subject {
+            common_name: name.as_str().into(),
+            ..base
+        },
     }
 }
 
@@ -124,8 +132,15 @@ pub(crate) fn request(profile: Profile, key: &PrivateKey) -> CertificateRequest 
             AltName::Ip("127.0.0.1".parse().unwrap()),
         ];
     }
-    if matches!(profile, Profile::User { .. }) {
+    let definition = profile.definition().unwrap();
+    if definition.names().principal != Presence::None {
         request.alt_names = vec![AltName::Upn("zofie.dvorak@example.org".into())];
+    }
+    if definition.names().security_identifier != Presence::None {
+        request.sid = Some("S-1-5-21-1-2-3-1104".parse().unwrap());
+    }
+    if definition.clearance() == Presence::None {
+        request.clearance = None;
     }
     if profile != Profile::Root {
         request.crl_url = Some("http://pki.example.org/crl/issuer.crl".into());

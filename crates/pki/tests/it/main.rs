@@ -20,6 +20,7 @@ mod openssl;
 mod parsers;
 mod pkcs12;
 mod pkits;
+mod profiles;
 mod refusals;
 mod resumption;
 mod shards;

@@ -466,9 +466,9 @@ fn authorities_issue_only_what_they_are_for() {
     let world = World::new();
     for authority in [&world.root, &world.users, &world.devices, &world.services] {
         for profile in Profile::ALL {
-            let algorithm = match profile.key_usage(KeyAlgorithm::EcdsaP256) {
-                Some(_) => KeyAlgorithm::EcdsaP256,
-                None => KeyAlgorithm::Rsa2048,
+            let algorithm = match profile {
+                Profile::ScepAuthority => KeyAlgorithm::Rsa2048,
+                _ => KeyAlgorithm::EcdsaP256,
             };
             let key = key(algorithm, 9);
             let right = match (authority.kind(), profile) {

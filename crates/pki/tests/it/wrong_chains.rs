@@ -11,7 +11,7 @@ use pki::crl::{RevocationReason, RevokedEntry};
 use pki::issue::{CertificateAuthority, CertificateRequest, Validity};
 use pki::name::{AltName, Subject};
 use pki::oid::ExtensionArc;
-use pki::profile::{CaKind, Profile};
+use pki::profile::{CaKind, Presence, Profile};
 use pki::status::Revocation;
 use pki::{Certificate, Clearance, KeyAlgorithm, PrivateKey};
 use rustls_pki_types::CertificateDer;
@@ -120,9 +120,15 @@ impl World {
 
     fn request(&self, profile: Profile, days: i64) -> CertificateRequest {
         let validity = Validity::starting(self.now - Duration::days(30), Duration::days(days));
-        let mut request =
-            CertificateRequest::new(profile, Subject::new(NAME), self.leaf_key.spki(), validity);
-        request.alt_names = vec![AltName::Dns(NAME.into())];
+        let names = profile.definition().unwrap().names();
+        let mut subject = Subject::new(NAME);
+        if names.uid == Presence::Required {
+            subject.uid = Some(NAME.to_owned());
+        }
+        let mut request = CertificateRequest::new(profile, subject, self.leaf_key.spki(), validity);
+        if names.host != Presence::None {
+            request.alt_names = vec![AltName::Dns(NAME.into())];
+        }
         request
     }
 

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use approval::Act;
 use audit::Event;
 use pki::Clearance;
+use pki::name::WindowsAccount;
 use serde_json::Value;
 
-use super::recorded::{Recorded, names_of};
+use super::recorded::{Recorded, account_of, names_of};
 use super::{CarriedOut, Tracked};
 use crate::origin::OriginKind;
 
@@ -22,6 +23,7 @@ pub(super) struct Offered {
     renewals: u64,
     /// Names of a server.
     names: Vec<String>,
+    account: Option<WindowsAccount>,
 }
 
 impl Offered {
@@ -43,6 +45,7 @@ impl Offered {
             unit: text("unit"),
             renewals: number("renewals")?,
             names: names_of(event),
+            account: account_of(event),
         };
         Some((text("invitation")?, offered))
     }
@@ -55,6 +58,7 @@ impl Offered {
             (one.clearance != self.clearance, "clearance"),
             (one.unit != self.unit, "unit"),
             (one.request != self.request, "request"),
+            (one.account != self.account, "account"),
             (
                 !one.names.iter().all(|name| self.names.contains(name)),
                 "name",
@@ -73,6 +77,7 @@ impl Offered {
             unit,
             renewals,
             names,
+            account,
             ..
         } = act
         else {
@@ -84,6 +89,7 @@ impl Offered {
             || *unit != self.unit
             || u64::from(*renewals) != self.renewals
             || *names != self.names
+            || *account != self.account
     }
 }
 

@@ -5,7 +5,7 @@ use audit::Event;
 use pki::Certificate;
 use pki::Clearance;
 use pki::cert;
-use pki::name::{AltName, Subject};
+use pki::name::{AltName, Subject, WindowsAccount};
 use pki::path::{Purpose, TrustStore};
 use pki::profile::{CaKind, Profile};
 use pki::spki::spki_sha256;
@@ -43,6 +43,8 @@ pub(super) struct Recorded {
     pub(super) unit: Option<String>,
     /// Names of a server.
     pub(super) names: Vec<String>,
+    /// The account of Windows that it logs on to.
+    pub(super) account: Option<WindowsAccount>,
     spki_sha256: Option<String>,
     by: String,
 }
@@ -82,6 +84,7 @@ impl Recorded {
             renews: text("renews"),
             unit: text("unit"),
             names: names_of(event),
+            account: account_of(event),
             in_book: false,
             prepared: true,
             profile: text("profile").unwrap_or_default(),
@@ -133,7 +136,11 @@ impl Recorded {
                 profile,
                 clearance,
                 spki_sha256: key,
+                account,
             } => {
+                if self.account != *account {
+                    return Some(format!("request {id} was for another account of Windows"));
+                }
                 if self.spki_sha256.as_ref() != Some(key) {
                     return Some(format!("request {id} was for another key"));
                 }
@@ -186,6 +193,9 @@ impl Recorded {
                 return Some("list of names");
             }
         }
+        if self.account.is_some() && cert::windows_account(certificate) != self.account {
+            return Some("account of Windows");
+        }
         let chain = [CertificateDer::from(der)];
         let begin = OffsetDateTime::from(tbs.validity.not_before.to_system_time());
         let purposes = [Purpose::ClientUser, Purpose::ClientDevice];
@@ -206,6 +216,12 @@ pub(super) fn names_of(event: &Event) -> Vec<String> {
     let names = event.details.get("names").and_then(Value::as_str);
     let names = names.unwrap_or_default().split_ascii_whitespace();
     names.map(str::to_owned).collect()
+}
+
+/// The account of Windows in an event about a certificate or invitation.
+pub(super) fn account_of(event: &Event) -> Option<WindowsAccount> {
+    let text = |name: &str| event.details.get(name).and_then(Value::as_str);
+    WindowsAccount::new(text("principal")?, text("sid")?).ok()
 }
 
 /// Whether certificates of this profile, by its name, come about without a request in this way.

@@ -7,12 +7,12 @@ use pki::cert;
 use pki::clearance::Clearance;
 use pki::name::Subject;
 use pki::path::Purpose;
+use pki::profile::{Definition, Issuer};
 use pki::spki::spki_sha256;
 use rustls_pki_types::CertificateDer;
 use store::sqlx::{Sqlite, Transaction};
 use time::OffsetDateTime;
 
-use super::checks::{PROFILES, invited_profile};
 use super::error::RequestError;
 use super::records::Wanted;
 use super::steps::Turn;
@@ -93,7 +93,14 @@ impl Registry {
     pub(super) fn bound(&self, act: &Act) -> Result<Clearance, RegistryError> {
         let kind = match act {
             Act::Issue { profile: name, .. } | Act::Invite { profile: name, .. } => {
-                invited_profile(name).and_then(pki::profile::Profile::issued_by)
+                let profile = self.requested_profile(name);
+                profile.and_then(pki::profile::Profile::issued_by)
+            }
+            Act::ChangeProfile { definition, .. } => {
+                match Definition::parse(definition)?.issuer() {
+                    Issuer::Authority(kind) => Some(kind),
+                    _ => None,
+                }
             }
             Act::ChangeHolder { holder, .. } => Some(authority_of(*holder)),
             _ => None,
@@ -120,16 +127,14 @@ impl Registry {
         };
         let unknown = || RegistryError::NotCovered("certificate");
         let (_, record) = self.find(serial).await?.ok_or_else(unknown)?;
-        let known = PROFILES;
-        let profile = known
-            .into_iter()
-            .find(|profile| profile.to_string() == record.profile);
+        let profile = self.requested_profile(&record.profile);
         let profile = profile.ok_or(RegistryError::NotCovered("profile"))?;
         let certificate = cert::from_der(&record.certificate)?;
         let tbs = &certificate.tbs_certificate;
         let subject = Subject::from_name(&tbs.subject).map_err(pki::issue::IssueError::Name)?;
         let spki = tbs.subject_public_key_info.clone();
         let mut order = Order::new(profile, subject, spki);
+        order.account = cert::windows_account(&certificate);
         order.clearance = record.clearance;
         self.issue(order, warrant, now).await
     }
@@ -185,7 +190,11 @@ impl Registry {
                 profile,
                 clearance,
                 spki_sha256: approved,
+                account,
             } => {
+                if order.account != *account {
+                    return Err(RegistryError::NotCovered("account"));
+                }
                 let key = spki_sha256(&order.spki).map_err(|_| pki::key::KeyError::Malformed)?;
                 if key != *approved {
                     return Err(RegistryError::NotCovered("key"));

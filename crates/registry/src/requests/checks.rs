@@ -3,7 +3,8 @@
 use approval::{Act, HolderKind, Refusal};
 use pki::clearance::Clearance;
 use pki::csr;
-use pki::profile::{CaKind, Profile};
+use pki::name::{WindowsAccount, is_host_name};
+use pki::profile::{CaKind, Definition, Presence, Profile};
 use pki::spki::spki_sha256;
 use store::sqlx;
 use time::OffsetDateTime;
@@ -19,35 +20,6 @@ use crate::{Registry, RegistryError};
 pub const MAX_INVITATION_HOURS: u32 = 720;
 /// Renewals that one approval may cover. Our choice: with certificates of a year, somebody looks every ten.
 pub const MAX_INVITED_RENEWALS: u8 = 10;
-/// Profiles of certificates that are issued on request.
-pub const PROFILES: [Profile; 4] = [
-    Profile::User {
-        administrator: false,
-    },
-    Profile::User {
-        administrator: true,
-    },
-    Profile::Device,
-    Profile::VpnDevice,
-];
-
-/// The profile of this name, if such certificates are issued on request.
-#[must_use]
-pub fn profile(name: &str) -> Option<Profile> {
-    PROFILES
-        .into_iter()
-        .find(|profile| profile.to_string() == name)
-}
-
-/// The profile of this name, if somebody may be invited to such a certificate.
-#[must_use]
-pub fn invited_profile(name: &str) -> Option<Profile> {
-    match name == Profile::NetworkServer.to_string() {
-        true => Some(Profile::NetworkServer),
-        false => profile(name),
-    }
-}
-
 /// Refuses what no invitation may say.
 pub(crate) fn check_invitation(
     profile: Profile,
@@ -56,7 +28,8 @@ pub(crate) fn check_invitation(
 ) -> Result<(), RegistryError> {
     // Devices renew by themselves as long as they are enrolled.
     let most = match profile {
-        Profile::User { .. } | Profile::NetworkServer => MAX_INVITED_RENEWALS,
+        Profile::NetworkServer => MAX_INVITED_RENEWALS,
+        profile if profile.is_of_person() => MAX_INVITED_RENEWALS,
         Profile::VpnDevice => 0,
         _ => return Err(RegistryError::NotInvited(profile)),
     };
@@ -67,6 +40,22 @@ pub(crate) fn check_invitation(
         return Err(RegistryError::InvitationRenewals { renewals, most });
     }
     Ok(())
+}
+
+/// Makes sure that an account of Windows is named where the profile has one, and nowhere else.
+pub(crate) fn check_account(
+    definition: &Definition,
+    account: Option<&WindowsAccount>,
+) -> Result<(), RegistryError> {
+    let wanted = definition.names().security_identifier;
+    let is_right = match account {
+        None => wanted != Presence::Required,
+        Some(account) => wanted != Presence::None && account.check().is_ok(),
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(RegistryError::Account(definition.name().to_owned())),
+    }
 }
 
 /// Refuses a key that has a certificate, whoever's.
@@ -98,10 +87,12 @@ impl Registry {
                 profile: name,
                 clearance,
                 spki_sha256,
+                account,
             } => {
-                let unknown = || RequestError::NotAvailable(format!("profile {name:?}"));
-                let profile = profile(name).ok_or_else(unknown)?;
-                self.check_bound(profile, *clearance)?;
+                let profile = self.asked_for(name, *clearance, account.as_ref())?;
+                if profile == Profile::NetworkServer {
+                    return Err(RequestError::NotAvailable(format!("profile {name:?}")));
+                }
                 let csr = wanted.csr.as_deref().ok_or(RequestError::NoCsr)?;
                 self.check_csr(csr, profile, subject, spki_sha256).await
             }
@@ -112,18 +103,26 @@ impl Registry {
                 hours,
                 renewals,
                 names,
+                account,
                 ..
             } => {
-                let unknown = || RequestError::NotAvailable(format!("profile {name:?}"));
-                let profile = invited_profile(name).ok_or_else(unknown)?;
+                let profile = self.asked_for(name, *clearance, account.as_ref())?;
                 check_invitation(profile, *hours, *renewals)?;
                 check_names(profile, subject, names, *clearance)?;
                 match profile {
-                    Profile::User { .. } => {}
                     Profile::NetworkServer => self.check_not_of_site(names).await?,
+                    profile if profile.is_of_person() => {}
                     _ => check_device_name(subject)?,
                 }
-                self.check_bound(profile, *clearance)
+                Ok(())
+            }
+            Act::ChangeProfile {
+                profile,
+                clearance,
+                definition,
+            } => {
+                self.profile_of_act(profile, *clearance, definition)?;
+                Ok(())
             }
             Act::Renew {
                 subject,
@@ -156,9 +155,27 @@ impl Registry {
         }
     }
 
+    /// The profile of a request, which may have the clearance and the account of Windows that are asked for.
+    fn asked_for(
+        &self,
+        name: &str,
+        clearance: Clearance,
+        account: Option<&WindowsAccount>,
+    ) -> Result<Profile, RequestError> {
+        let unknown = || RequestError::NotAvailable(format!("profile {name:?}"));
+        let profile = self.requested_profile(name).ok_or_else(unknown)?;
+        self.check_bound(profile, clearance)?;
+        let definition = self.definition(profile)?;
+        check_account(&definition, account)?;
+        Ok(profile)
+    }
+
     fn check_bound(&self, profile: Profile, wanted: Clearance) -> Result<(), RequestError> {
         let kind = profile.issued_by().ok_or(RegistryError::NotALeaf)?;
-        match self.issuing(kind)?.max_clearance()? {
+        let definition = self.definition(profile)?;
+        let of_profile = self.clearance_of_profile(&definition)?;
+        let bounds = [self.issuing(kind)?.max_clearance()?, Some(of_profile)];
+        match bounds.into_iter().flatten().min() {
             Some(bound) if wanted > bound => Err(Refusal::AboveAuthority { bound, wanted }.into()),
             _ => Ok(()),
         }
@@ -172,7 +189,7 @@ impl Registry {
         spki: &str,
     ) -> Result<(), RequestError> {
         let csr = csr::parse_and_verify(der)?;
-        let is_person = matches!(profile, Profile::User { .. });
+        let is_person = profile.is_of_person();
         // A person's certificate gets the directory's names; the request may leave them out, not change them.
         let requested = match is_person {
             true => csr.subject.uid.as_ref(),
@@ -184,8 +201,14 @@ impl Registry {
                 subject: subject.to_owned(),
             });
         }
-        if !is_person {
-            check_device_name(subject)?;
+        match profile.issued_by() {
+            Some(CaKind::Devices) => check_device_name(subject)?,
+            // A server of the network is known by a name of a host, whatever it is for.
+            Some(CaKind::Services) if !is_host_name(subject) => {
+                let why = format!("{subject:?} is no name of one host in lower case");
+                return Err(RegistryError::ServerNames(why).into());
+            }
+            _ => {}
         }
         let found = spki_sha256(&csr.spki).map_err(|_| csr::CsrError::Malformed)?;
         if found != spki {

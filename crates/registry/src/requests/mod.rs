@@ -23,10 +23,8 @@ mod taken_up;
 
 pub use self::carry::CarryError;
 pub use self::changes::NumberedChange;
-pub use self::checks::{
-    MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS, PROFILES, invited_profile, profile,
-};
-pub(crate) use self::checks::{check_invitation, check_new_key};
+pub use self::checks::{MAX_INVITATION_HOURS, MAX_INVITED_RENEWALS};
+pub(crate) use self::checks::{check_account, check_invitation, check_new_key};
 pub use self::error::RequestError;
 pub use self::records::{
     MAX_BEGUN_PER_DAY, MAX_OPEN, MAX_OPEN_OF_ONE, MAX_VERSIONS, RequestChange, RequestContent,

@@ -80,6 +80,7 @@ impl Registry {
             hours,
             renewals,
             names,
+            account,
         } = &act
         else {
             return Err(gone("the request is for something else"));
@@ -99,6 +100,7 @@ impl Registry {
             (invitation.subject.unit != *unit, "unit"),
             (invitation.renewals != *renewals, "number of renewals"),
             (invitation.names != *names, "list of names"),
+            (invitation.account != *account, "account"),
             (end.is_none_or(|end| invitation.expires_at > end), "time"),
         ];
         match differs.into_iter().find(|(differs, _)| *differs) {

@@ -53,6 +53,7 @@ pub(crate) fn server(names: &[&str], renewals: u8) -> Invitation {
         hours: 24,
         renewals,
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+        account: None,
     }
 }
 

@@ -302,7 +302,10 @@ async fn renewal_is_refused_without_with_a_revoked_and_with_a_strange_certificat
     let user = world
         .registry
         .issue_user(
-            pki::name::Subject::new("camera-17"),
+            pki::name::Subject {
+                uid: Some("camera-17".to_owned()),
+                ..pki::name::Subject::new("camera-17")
+            },
             key().spki(),
             Clearance::Restricted,
             false,

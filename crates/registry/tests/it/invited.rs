@@ -73,6 +73,7 @@ fn invitation(renewals: u8) -> Invitation {
         hours: 24,
         renewals,
         names: Vec::new(),
+        account: None,
     }
 }
 
@@ -356,6 +357,7 @@ async fn invitations_stay_within_their_bounds() {
         renewals: 0,
         hours: 1,
         names: Vec::new(),
+        account: None,
     };
     let outcome = registry.invite(&above, an_order(), NOW).await;
     assert!(matches!(outcome, Err(RegistryError::Issue(_))));
@@ -462,6 +464,7 @@ fn wanted(renewals: u8) -> Wanted {
             hours: 24,
             renewals,
             names: Vec::new(),
+            account: None,
         },
         csr: None,
     }
@@ -575,9 +578,7 @@ async fn key_made_here_is_for_tunnels_alone_and_recorded() {
         profile: Profile::VpnDevice,
         subject: Subject::new("phone-1"),
         clearance: Clearance::Unclassified,
-        hours: 1,
-        renewals: 0,
-        names: Vec::new(),
+        ..invitation(0)
     };
     let code = registry.invite(&phone, an_order(), NOW).await.unwrap().code;
     let csr = csr("phone-1", &key());

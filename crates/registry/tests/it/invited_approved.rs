@@ -55,6 +55,7 @@ fn wanted(uid: &str) -> Wanted {
             hours: 24,
             renewals: 1,
             names: Vec::new(),
+            account: None,
         },
         csr: None,
     }
@@ -74,6 +75,7 @@ fn invitation(uid: &str, name: &str) -> Invitation {
         hours: 24,
         renewals: 1,
         names: Vec::new(),
+        account: None,
     }
 }
 

@@ -25,6 +25,7 @@ mod invited_approved;
 mod issuing;
 mod lists;
 mod ocsp;
+mod profiles;
 mod renewal;
 mod request_lists;
 mod request_steps;

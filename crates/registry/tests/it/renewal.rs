@@ -277,7 +277,10 @@ async fn revoked_suspended_and_foreign_certificates_get_no_grace() {
     revoked.await.unwrap();
     assert!(renew(registry, &first, "camera-17", late).await.is_err());
     let person = registry.issue_user(
-        Subject::new("A. Officer"),
+        Subject {
+            uid: Some("officer-1".to_owned()),
+            ..Subject::new("A. Officer")
+        },
         key().spki(),
         Clearance::Restricted,
         false,

@@ -49,6 +49,7 @@ impl<'a> Staff<'a> {
             ("registrar-2", Clearance::Confidential, Role::Registrar),
             ("registrar-3", Clearance::Secret, Role::Registrar),
             ("registrar-4", Clearance::TopSecret, Role::Registrar),
+            ("administrator-3", Clearance::Secret, Role::Administrator),
             ("administrator-4", Clearance::TopSecret, Role::Administrator),
         ] {
             members.insert(uid, member(registry, uid, clearance, role).await);
@@ -166,6 +167,7 @@ pub(crate) fn issue(device: &str, key: &PrivateKey, clearance: Clearance) -> Wan
             profile: "device".to_owned(),
             clearance,
             spki_sha256: spki_sha256(&key.spki()).unwrap(),
+            account: None,
         },
         csr: Some(csr(device, key)),
     }

@@ -119,6 +119,7 @@ async fn listed_key_is_refused_by_order_and_by_request() {
         profile: "device".to_owned(),
         clearance: Clearance::Restricted,
         spki_sha256: spki_sha256(&spki_of(&csr)).unwrap(),
+        account: None,
     };
     let wanted = Wanted {
         act,

@@ -15,8 +15,12 @@ use crate::requests::{RequestConflict, RequestForm, RequestStep, StepError};
 use crate::{App, format};
 
 /// Acts that can be asked for, with what they are.
-const ACTS: [(&str, &str); 5] = [
+const ACTS: [(&str, &str); 7] = [
     ("issue", "A certificate for a key that its owner made"),
+    (
+        "invite",
+        "A code by which a person, a server or a device for tunnels enrols with a key of its own",
+    ),
     ("renew", "A certificate for the same key anew"),
     ("revoke", "The revocation of one certificate"),
     (
@@ -24,6 +28,7 @@ const ACTS: [(&str, &str); 5] = [
         "Suspension, its end, revocation, retirement or readmission of a person, device, gateway or server",
     ),
     ("person", "Other clearance, roles or units of a person"),
+    ("profile", "A profile of certificates"),
 ];
 
 const CHANGES: [&str; 5] = ["suspend", "resume", "revoke", "retire", "readmit"];
@@ -36,7 +41,7 @@ struct FormPage {
     token: String,
     /// The request with the version that is shown; `None` for a new one.
     present: Option<(String, u64)>,
-    acts: [(&'static str, &'static str); 5],
+    acts: [(&'static str, &'static str); 7],
     causes: Vec<&'static str>,
     changes: [&'static str; 5],
     form: RequestForm,

@@ -124,6 +124,7 @@ impl Site {
         let own = key();
         let mut subject = Subject::new("Officer");
         subject.unit = Some(unit.into());
+        subject.uid = Some("officer-9".into());
         subject.email = Some("officer@police.example.org".into());
         let user = Profile::User {
             administrator: false,

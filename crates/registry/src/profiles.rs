@@ -1,0 +1,343 @@
+//! Profiles that are in force: those that are built in, and what acts of the registration authority put in their place or
+//! beside them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use approval::{Act, Request, State};
+use audit::{Event, Outcome};
+use aws_lc_rs::digest;
+use pki::clearance::Clearance;
+use pki::profile::{
+    Definition, Issuer, Presence, Profile, ProfileError, SharedDefinition, built_in,
+};
+use serde::Serialize;
+use store::sqlx;
+use time::OffsetDateTime;
+
+use crate::requests::RequestError;
+use crate::{Approvals, Registry, RegistryError, Warrant};
+
+/// Profiles that a site puts in force beside those that are built in, at most. Our choice: more than anybody tells apart.
+pub const MAX_PROFILES: usize = 100;
+
+/// What was put in force, by name. Changed in the turn of the transaction that writes it.
+#[derive(Default)]
+pub(crate) struct Profiles(RwLock<BTreeMap<String, InForce>>);
+
+#[derive(Clone)]
+struct InForce {
+    definition: SharedDefinition,
+    record: ProfileRecord,
+}
+
+/// A profile of certificates that are issued on request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProfileRecord {
+    pub name: String,
+    /// Its file.
+    pub text: String,
+    /// SHA-256 of that, in hexadecimal.
+    pub sha256: String,
+    /// Whether it is built in, and was never changed.
+    pub built_in: bool,
+    /// The request that put it in force; `None` of what is built in, and of an order.
+    pub request: Option<String>,
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub changed_at: Option<OffsetDateTime>,
+}
+
+impl Profiles {
+    fn get(&self, name: &str) -> Option<InForce> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(name).cloned()
+    }
+
+    fn put(&self, one: InForce) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(one.record.name.clone(), one);
+    }
+}
+
+impl InForce {
+    fn new(
+        text: String,
+        request: Option<String>,
+        changed_at: OffsetDateTime,
+    ) -> Result<Self, ProfileError> {
+        let definition = Definition::parse(&text)?;
+        let record = ProfileRecord {
+            name: definition.name().to_owned(),
+            sha256: sha256(&text),
+            text,
+            built_in: false,
+            request,
+            changed_at: Some(changed_at),
+        };
+        Ok(Self {
+            definition: Arc::new(definition),
+            record,
+        })
+    }
+}
+
+fn sha256(text: &str) -> String {
+    hex::encode(digest::digest(&digest::SHA256, text.as_bytes()))
+}
+
+impl Registry {
+    /// What a profile says by now.
+    ///
+    /// # Errors
+    /// [`RegistryError::UnknownProfile`].
+    pub fn definition(&self, profile: Profile) -> Result<SharedDefinition, RegistryError> {
+        let name = profile.to_string();
+        if let Some(changed) = self.inner.profiles.get(&name) {
+            // A name has the authority that it was given first.
+            if changed.definition.profile() == Some(profile) {
+                return Ok(changed.definition);
+            }
+        }
+        let definition = profile.definition().cloned();
+        definition.ok_or(RegistryError::UnknownProfile(name))
+    }
+
+    /// The profile of this name, if such certificates are issued on request.
+    #[must_use]
+    pub fn requested_profile(&self, name: &str) -> Option<Profile> {
+        let changed = self.inner.profiles.get(name);
+        let changed = changed.and_then(|changed| changed.definition.profile());
+        let known = || {
+            let mut known = built_in();
+            known
+                .find(|(one, _)| one.name() == name)
+                .and_then(|(one, _)| one.profile())
+        };
+        changed
+            .or_else(known)
+            .filter(|profile| profile.is_on_request())
+    }
+
+    /// SHA-256 of the file of a profile that is not as it is built in.
+    pub(crate) fn changed_profile(&self, profile: Profile) -> Option<String> {
+        let changed = self.inner.profiles.get(&profile.to_string())?;
+        Some(changed.record.sha256)
+    }
+
+    /// Profiles of certificates that are issued on request, by name.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<ProfileRecord> {
+        let mut all: BTreeMap<String, ProfileRecord> = built_in()
+            .filter(|(one, _)| one.profile().is_some_and(Profile::is_on_request))
+            .map(|(one, text)| {
+                let record = ProfileRecord {
+                    name: one.name().to_owned(),
+                    text: text.to_owned(),
+                    sha256: sha256(text),
+                    built_in: true,
+                    request: None,
+                    changed_at: None,
+                };
+                (record.name.clone(), record)
+            })
+            .collect();
+        let changed = &self.inner.profiles.0;
+        let changed = changed.read().unwrap_or_else(PoisonError::into_inner);
+        for one in changed.values() {
+            all.insert(one.record.name.clone(), one.record.clone());
+        }
+        all.into_values().collect()
+    }
+
+    /// The highest clearance that certificates of a profile can have: what is approved with it.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotALeaf`] of one that nobody asks for, [`RegistryError::NoAuthority`].
+    pub fn clearance_of_profile(
+        &self,
+        definition: &Definition,
+    ) -> Result<Clearance, RegistryError> {
+        let Issuer::Authority(authority) = definition.issuer() else {
+            return Err(RegistryError::NotALeaf);
+        };
+        let bound = self.issuing(authority)?.max_clearance()?;
+        let bound = bound.unwrap_or(Clearance::TopSecret);
+        Ok(match definition.clearance() {
+            Presence::None => Clearance::Unclassified,
+            _ => definition.highest_clearance().unwrap_or(bound),
+        })
+    }
+
+    /// Reads the profile of an act, which must say of it what is so.
+    pub(crate) fn profile_of_act(
+        &self,
+        name: &str,
+        clearance: Clearance,
+        text: &str,
+    ) -> Result<Definition, RegistryError> {
+        let definition = Definition::parse(text)?;
+        if definition.name() != name {
+            return Err(RegistryError::NotCovered("name"));
+        }
+        if self.clearance_of_profile(&definition)? != clearance {
+            return Err(RegistryError::NotCovered("clearance"));
+        }
+        // A certificate that is out there keeps its meaning: the name does not go to another authority.
+        if let Some(present) = self.requested_profile(name)
+            && definition.profile() != Some(present)
+        {
+            return Err(RegistryError::NotCovered("authority"));
+        }
+        let is_new = self.inner.profiles.get(name).is_none();
+        let changed = &self.inner.profiles.0;
+        let count = changed.read().unwrap_or_else(PoisonError::into_inner).len();
+        if is_new && count >= MAX_PROFILES {
+            return Err(RegistryError::TooManyProfiles);
+        }
+        Ok(definition)
+    }
+
+    /// Puts a profile in force for certificates from now on, as `warrant` says; recorded, with the former one, when this returns.
+    ///
+    /// # Errors
+    /// [`RegistryError::Profile`] with the first mistake, [`RegistryError::NotCovered`] for something else than was approved,
+    /// [`RegistryError::ClearanceAboveAuthority`], [`RegistryError::TooManyProfiles`]; or as [`Self::issue`].
+    pub async fn change_profile(
+        &self,
+        text: &str,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<ProfileRecord, RegistryError> {
+        let definition = Definition::parse(text)?;
+        let clearance = self.clearance_of_profile(&definition)?;
+        self.profile_of_act(definition.name(), clearance, text)?;
+        self.check_profile_bound(&definition)?;
+        match warrant.approved().map(|approved| approved.act()) {
+            None => {}
+            Some(Act::ChangeProfile {
+                definition: approved,
+                ..
+            }) if approved == text => {}
+            Some(_) => return Err(RegistryError::NotCovered("profile")),
+        }
+        let turn = self.begin_warrant(&warrant, now).await?;
+        let registry = self.on_behalf(&warrant);
+        let outcome = registry.put_profile(text, warrant, now).await;
+        self.end_warrant(turn, outcome).await
+    }
+
+    /// No profile promises more than its authority may grant.
+    fn check_profile_bound(&self, definition: &Definition) -> Result<(), RegistryError> {
+        let Issuer::Authority(authority) = definition.issuer() else {
+            return Err(RegistryError::NotALeaf);
+        };
+        match (
+            definition.highest_clearance(),
+            self.issuing(authority)?.max_clearance()?,
+        ) {
+            (Some(requested), Some(allowed)) if requested > allowed => {
+                Err(pki::issue::IssueError::ClearanceAboveAuthority { requested, allowed }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn put_profile(
+        &self,
+        text: &str,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<ProfileRecord, RegistryError> {
+        let request = warrant.approved().map(|approved| approved.request());
+        let request = request.map(|request| request.id().0.clone());
+        let at = now.replace_nanosecond(0).unwrap_or(now);
+        let new = InForce::new(text.to_owned(), request.clone(), at)?;
+        let record = new.record.clone();
+        let mut tx = self.write(now).await?;
+        let former = self.inner.profiles.get(&record.name);
+        let former = match (
+            &former,
+            built_in().find(|(one, _)| one.name() == record.name),
+        ) {
+            (Some(former), _) => Some(former.record.text.clone()),
+            (None, Some((_, text))) => Some(text.to_owned()),
+            (None, None) => None,
+        };
+        sqlx::query(
+            "INSERT INTO profiles (name, definition, request, changed_at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (name) DO UPDATE SET definition = ?2, request = ?3, changed_at = ?4",
+        )
+        .bind(&record.name)
+        .bind(text)
+        .bind(request)
+        .bind(at.unix_timestamp())
+        .execute(&mut **tx)
+        .await?;
+        let by = warrant.by().clone();
+        let resource = format!("profile/{}", record.name);
+        let mut event = Event::new(now, by, "profile.change", resource, Outcome::Ok)
+            .with_detail("sha256", record.sha256.clone());
+        if let Some(former) = &former {
+            event = event.with_detail("old_sha256", sha256(former));
+        }
+        // Where there is a request, its events have the file; the former one is in the event that put it in force.
+        if warrant.approved().is_none() {
+            event = event.with_detail("definition", text);
+        }
+        let mut events = vec![event];
+        let finished = self.finish_in(&mut tx, warrant, &record.sha256, now);
+        events.extend(finished.await?);
+        tx.record(events).await?;
+        tx.commit().await?;
+        self.inner.profiles.put(new);
+        Ok(record)
+    }
+
+    /// Reads what was put in force before. Where acts need approvals, the row of a profile is not believed: the request that
+    /// it names was carried out with just this file.
+    pub(crate) async fn load_profiles(&self) -> Result<(), RegistryError> {
+        let rows: Vec<(String, String, Option<String>, i64)> =
+            sqlx::query_as("SELECT name, definition, request, changed_at FROM profiles")
+                .fetch_all(self.inner.sql.read())
+                .await?;
+        for (name, text, request, changed_at) in rows {
+            let at = crate::records::instant(changed_at)?;
+            let one = InForce::new(text, request, at)?;
+            let is_approved = match self.inner.config.registration.approvals {
+                Approvals::Direct => true,
+                Approvals::Required => self.put_it_in_force(&one.record).await?,
+            };
+            if one.record.name != name || !is_approved {
+                return Err(RegistryError::ProfileNotApproved(name));
+            }
+            self.inner.profiles.put(one);
+        }
+        Ok(())
+    }
+
+    /// Whether the request of a record put it in force.
+    async fn put_it_in_force(&self, record: &ProfileRecord) -> Result<bool, RegistryError> {
+        let Some(id) = &record.request else {
+            return Ok(false);
+        };
+        let request: Request = match self.request(id).await {
+            Ok(found) => found.request,
+            Err(RequestError::Unknown(_)) => return Ok(false),
+            Err(RequestError::Registry(error)) => return Err(error),
+            Err(_) => return Err(RegistryError::Corrupt("request")),
+        };
+        let is_same = match request.act() {
+            Act::ChangeProfile {
+                profile,
+                definition,
+                ..
+            } => *profile == record.name && *definition == record.text,
+            _ => false,
+        };
+        let (State::Issued { result, .. } | State::Delivered { result, .. }) = request.state()
+        else {
+            return Ok(false);
+        };
+        Ok(is_same && *result == record.sha256)
+    }
+}
