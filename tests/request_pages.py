@@ -571,4 +571,4 @@ def recorded(site):
     # The orders that made the people stand in it as well, hence 1.
     report = json.loads(cordon("pki", "audit", "--data", site.data, "--json", "--log", "off", code=1).stdout)["report"]
     equal(report["certificates"]["request"], 2)
-    equal(report["acts"], {"change-holder": 2, "change-person": 1, "issue": 2, "revoke": 1})
+    equal(report["acts"], {"change-holder": 2, "change-person": 1, "change-profile": 1, "issue": 2, "revoke": 1})
