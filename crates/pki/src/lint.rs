@@ -314,8 +314,11 @@ impl Rules<'_> {
             "a purpose is named, not any (RFC 5280, section 4.2.1.12)",
         );
         if purposes.contains(&TIME_STAMPING) {
+            let is_critical = extensions
+                .get(ID_CE_EXT_KEY_USAGE)
+                .is_some_and(|one| one.critical);
             findings.unless(
-                critical,
+                is_critical,
                 "time-stamping",
                 "time stamping is critical (RFC 3161, section 2.3)",
             );

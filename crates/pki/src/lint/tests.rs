@@ -239,12 +239,8 @@ fn what_is_issued_breaks_no_rule_and_each_change_breaks_its_own() {
     world.breaks("time-stamping", |tbs| {
         at(tbs, ID_CE_EXT_KEY_USAGE).critical = false;
         at(tbs, ID_CE_KEY_USAGE).critical = true;
-        at(tbs, ID_CE_EXT_KEY_USAGE).extn_value = OctetString::new(
-            ExtendedKeyUsage(vec![eku::TIME_STAMPING, ANY])
-                .to_der()
-                .unwrap(),
-        )
-        .unwrap();
+        at(tbs, ID_CE_EXT_KEY_USAGE).extn_value =
+            OctetString::new(ExtendedKeyUsage(vec![TIME_STAMPING, ANY]).to_der().unwrap()).unwrap();
     });
     world.breaks("user-id", |tbs| {
         set(tbs, arc.user_id, false, &"officer-1".to_owned())
@@ -281,7 +277,10 @@ fn what_is_issued_breaks_no_rule_and_each_change_breaks_its_own() {
             set(tbs, ID_CE_SUBJECT_ALT_NAME, false, &names);
         });
     }
-    world.breaks("subject", |tbs| tbs.subject = RdnSequence::default());
+    // Without a subject the alternative names count, and are critical.
+    world.breaks("alternative-names", |tbs| {
+        tbs.subject = RdnSequence::default()
+    });
     world.breaks("subject", |tbs| {
         let again = tbs.subject.0[0].clone();
         tbs.subject.0.push(again);

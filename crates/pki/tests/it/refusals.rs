@@ -365,8 +365,7 @@ fn authorities_are_not_end_entities_and_end_entities_no_authorities() {
 fn clearance_above_any_authority_in_the_path_is_refused() {
     let world = World::new();
     let (_, chain) = world.leaf(Profile::Device);
-    // The devices authority is bounded to secret; its key signs a certificate one level higher,
-    // in all of its three forms.
+    // The devices authority is bounded to secret; its key signs a certificate one level higher, in all of its three forms.
     let mut request = request(Profile::Device, &key(KeyAlgorithm::EcdsaP256, 9));
     request.clearance = Some(Clearance::TopSecret);
     assert!(matches!(
@@ -377,6 +376,7 @@ fn clearance_above_any_authority_in_the_path_is_refused() {
         })
     ));
     request.profile = USER;
+    request.subject.uid = Some("officer-1".into());
     let mut forged = world.users.issue(&request, NOW).unwrap();
     forged.tbs_certificate.issuer = chain.leaf().tbs_certificate.issuer.clone();
     let forged = resign(forged, &key(KeyAlgorithm::EcdsaP384, 2));
