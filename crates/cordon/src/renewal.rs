@@ -51,7 +51,7 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
         match site.credentials.renew(&site.registry, now).await {
             Ok(renewed) => {
                 for name in &renewed {
-                    tracing::info!(certificate = %name, "certificate renewed");
+                    tracing::info!(certificate = name.as_str(), "certificate renewed");
                 }
                 // After its OCSP response is there to be stapled, below, so at the next connection all of it is new.
                 renewed_own |= renewed

@@ -18,7 +18,8 @@ pub(crate) enum Pki {
     /// (`cordon registry invite`, `cordon registry request new issue`).
     #[command(after_help = "Examples:
   cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --out officer.p12
-  cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --profile mail-encryption --out mail.p12")]
+  cordon pki issue-user --data /var/lib/cordon --uid officer-4711 --profile mail-encryption \\
+    --out mail.p12")]
     IssueUser {
         #[command(flatten)]
         site: SiteArgs,
@@ -143,6 +144,7 @@ pub(crate) enum PkiProfile {
     #[command(after_help = "Examples:
   cordon pki profile list
   cordon pki profile list --data /var/lib/cordon")]
+    #[command(mut_arg("data", |data| data.required(false)))]
     List {
         #[command(flatten)]
         site: Option<SiteArgs>,
@@ -151,6 +153,7 @@ pub(crate) enum PkiProfile {
     #[command(after_help = "Examples:
   cordon pki profile show user
   cordon pki profile show patrol-login --data /var/lib/cordon")]
+    #[command(mut_arg("data", |data| data.required(false)))]
     Show {
         /// Name of the profile.
         #[arg(value_name = "NAME")]
