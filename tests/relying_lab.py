@@ -144,7 +144,8 @@ class Web:
 
     def run(self, *command):
         self.process = Process(command, self.folder / "output")
-        self.world.suite.finally_do(self.process.kill)
+        # Asked, not killed: their workers would stay.
+        self.world.suite.finally_do(self.process.stop)
         wait_for(self.listens, lambda: f"{command[0]}: {self.process.tail()}", 20)
 
     def listens(self):

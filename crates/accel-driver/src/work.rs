@@ -103,7 +103,7 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// What its completion has to be.
+    /// Returns the only completion that fits it.
     pub(crate) fn expected(&self) -> Expected {
         Expected {
             length: self.descriptor.destination_length,
@@ -113,7 +113,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What a completion has to be.
+/// Lengths and kind that a completion must have.
 pub(crate) struct Expected {
     /// Bytes of the result.
     pub(crate) length: u32,

@@ -9,14 +9,14 @@
 )]
 
 use std::ffi::{CStr, c_int, c_void};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use offload_policy::{Hash, Hmac, Policy};
 use provider_abi::abi::{Constant, Dispatch, Function, Param, data_type, mac_function as id};
+use provider_abi::context::{self, Context};
 use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
-use provider_abi::{Host, Refusal as _, bytes, tell};
+use provider_abi::{bytes, tell};
 use zeroize::Zeroizing;
 
 use crate::loaded::Provider;
@@ -225,18 +225,20 @@ fn gather(bytes: &mut Zeroizing<Vec<u8>>, data: &[u8]) {
     bytes.extend_from_slice(data);
 }
 
-/// A context: what OpenSSL calls `mctx`.
-#[derive(Clone)]
-struct Context {
-    mac: Mac,
-    host: Host,
-    broken: bool,
-}
-
 pub(crate) static FUNCTIONS: Constant<[Dispatch; 11]> = Constant([
     Dispatch::new(id::NEWCTX, Function { newctx }),
-    Dispatch::new(id::DUPCTX, Function { dupctx }),
-    Dispatch::new(id::FREECTX, Function { freectx }),
+    Dispatch::new(
+        id::DUPCTX,
+        Function {
+            dupctx: context::duplicate::<Mac>,
+        },
+    ),
+    Dispatch::new(
+        id::FREECTX,
+        Function {
+            freectx: context::free::<Mac>,
+        },
+    ),
     Dispatch::new(id::INIT, Function { mac_init: init }),
     Dispatch::new(id::UPDATE, Function { feed: update }),
     Dispatch::new(id::FINAL, Function { finalize }),
@@ -258,68 +260,18 @@ pub(crate) static FUNCTIONS: Constant<[Dispatch; 11]> = Constant([
 ]);
 
 unsafe extern "C" fn newctx(provider: *mut c_void) -> *mut c_void {
-    let made = catch_unwind(AssertUnwindSafe(|| {
+    Context::hand_over(|| {
         // SAFETY: OpenSSL passes what `OSSL_provider_init` has given to it, which lives until teardown.
         let provider = unsafe { provider.cast::<Provider>().as_ref() }?;
-        let context = Box::new(Context {
-            mac: Mac {
-                policy: Arc::clone(provider.policy()),
-                digest: None,
-                key: None,
-                keyed: None,
-                message: None,
-            },
-            host: provider.host(),
-            broken: false,
-        });
-        Some(Box::into_raw(context).cast())
-    }));
-    made.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
-    let copied = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: OpenSSL passes a context of `newctx` that nobody changes at the same time.
-        let context = unsafe { context.cast::<Context>().as_ref() }?;
-        Some(Box::into_raw(Box::new(context.clone())).cast())
-    }));
-    copied.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-unsafe extern "C" fn freectx(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: OpenSSL frees what `newctx` or `dupctx` has made, once, and does not use it again.
-        let context = unsafe { Box::from_raw(context.cast::<Context>()) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
-    }
-}
-
-/// Runs `work` on a context; the outcome for OpenSSL is 1 or 0.
-///
-/// # Safety
-/// `context` must be null or come from `newctx` or `dupctx`, and nobody else may use it meanwhile.
-#[track_caller]
-unsafe fn with(context: *mut c_void, work: impl FnOnce(&mut Mac) -> Result<(), Refusal>) -> c_int {
-    // SAFETY: as the caller promises.
-    let Some(context) = (unsafe { context.cast::<Context>().as_mut() }) else {
-        return 0;
-    };
-    let mac = &mut context.mac;
-    let refusal = if context.broken {
-        Refusal::Broken
-    } else {
-        match catch_unwind(AssertUnwindSafe(|| work(mac))) {
-            Ok(Ok(())) => return 1,
-            Ok(Err(refusal)) => refusal,
-            Err(_) => {
-                context.broken = true;
-                Refusal::Broken
-            }
-        }
-    };
-    let (host, place) = (context.host, Location::caller());
-    let _ = catch_unwind(AssertUnwindSafe(|| refusal.raise(&host, place)));
-    0
+        let mac = Mac {
+            policy: Arc::clone(provider.policy()),
+            digest: None,
+            key: None,
+            keyed: None,
+            message: None,
+        };
+        Some((mac, provider.host()))
+    })
 }
 
 unsafe extern "C" fn init(
@@ -335,7 +287,7 @@ unsafe extern "C" fn init(
         mac.begin(unsafe { bytes(key, key_len) })
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Mac, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -> c_int {
@@ -344,7 +296,7 @@ unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -
         mac.update(unsafe { bytes(data, len) }.unwrap_or_default())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Mac, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn finalize(
@@ -355,6 +307,11 @@ unsafe extern "C" fn finalize(
 ) -> c_int {
     let work = |mac: &mut Mac| {
         let needed = mac.digest.ok_or(Refusal::MacDigest)?.size();
+        if output.is_null() {
+            // SAFETY: OpenSSL passes null or a place for the length.
+            unsafe { tell(output_len, needed) };
+            return Ok(());
+        }
         if room < needed {
             return Err(Refusal::OutputTooSmall { needed, room });
         }
@@ -367,7 +324,7 @@ unsafe extern "C" fn finalize(
         Ok(())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Mac, Refusal>(context, work) }
 }
 
 /// Takes over settings; names that are not known are passed over, as OpenSSL's own codes do.
@@ -381,7 +338,7 @@ unsafe fn set(mac: &mut Mac, list: *const Param) -> Result<(), Refusal> {
 
 unsafe extern "C" fn set_ctx_params(context: *mut c_void, list: *const Param) -> c_int {
     // SAFETY: OpenSSL passes a list with an end, and its context.
-    unsafe { with(context, |mac| set(mac, list)) }
+    unsafe { context::with::<Mac, Refusal>(context, |mac| set(mac, list)) }
 }
 
 unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c_int {
@@ -399,7 +356,7 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c
         unsafe { params::answer(list, &[SIZE, BLOCK_SIZE], reply) }
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Mac, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn gettable(_context: *mut c_void, _provider: *mut c_void) -> *const Param {

@@ -8,14 +8,14 @@
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use offload_policy::{MessageError, RsaKey, RsaPadding, SignedHash};
 use provider_abi::abi::{Constant, Dispatch, Function, Param, data_type, signature_function as id};
+use provider_abi::context::{self, Context};
 use provider_abi::params::{self, Descriptions, Given, Wanted, describe};
-use provider_abi::{Host, Refusal as _, bytes, tell};
+use provider_abi::{bytes, tell};
 
 use crate::key::Key;
 use crate::loaded::Provider;
@@ -56,13 +56,6 @@ struct Signature {
     digest: Option<digest::Context>,
 }
 
-/// A context: what OpenSSL calls `ctx`.
-struct Context {
-    signature: Signature,
-    host: Host,
-    broken: bool,
-}
-
 pub(crate) static FUNCTIONS: Constant<[Dispatch; 18]> = Constant([
     Dispatch::new(
         id::NEWCTX,
@@ -70,8 +63,18 @@ pub(crate) static FUNCTIONS: Constant<[Dispatch; 18]> = Constant([
             new_signature: newctx,
         },
     ),
-    Dispatch::new(id::FREECTX, Function { freectx }),
-    Dispatch::new(id::DUPCTX, Function { dupctx }),
+    Dispatch::new(
+        id::FREECTX,
+        Function {
+            freectx: context::free::<Signature>,
+        },
+    ),
+    Dispatch::new(
+        id::DUPCTX,
+        Function {
+            dupctx: context::duplicate::<Signature>,
+        },
+    ),
     Dispatch::new(id::SIGN_INIT, Function { key_init }),
     Dispatch::new(id::SIGN, Function { update: sign }),
     Dispatch::new(id::VERIFY_INIT, Function { key_init }),
@@ -213,75 +216,17 @@ impl Signature {
 }
 
 unsafe extern "C" fn newctx(provider: *mut c_void, _query: *const c_char) -> *mut c_void {
-    let made = catch_unwind(AssertUnwindSafe(|| {
+    Context::hand_over(|| {
         // SAFETY: OpenSSL passes what `OSSL_provider_init` has given to it, which lives until teardown.
         let provider = unsafe { provider.cast::<Provider>().as_ref() }?;
-        let context = Box::new(Context {
-            signature: Signature {
-                key: None,
-                hash: None,
-                padding: RsaPadding::Pkcs1,
-                digest: None,
-            },
-            host: provider.host(),
-            broken: false,
-        });
-        Some(Box::into_raw(context).cast())
-    }));
-    made.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-unsafe extern "C" fn freectx(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: OpenSSL frees what `newctx` or `dupctx` has made, once, and does not use it again.
-        let context = unsafe { Box::from_raw(context.cast::<Context>()) };
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
-    }
-}
-
-unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
-    let copied = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: OpenSSL passes a context of `newctx` that nobody changes at the same time.
-        let context = unsafe { context.cast::<Context>().as_ref() }?;
-        let copy = Box::new(Context {
-            signature: context.signature.clone(),
-            host: context.host,
-            broken: context.broken,
-        });
-        Some(Box::into_raw(copy).cast())
-    }));
-    copied.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-/// Runs `work` on a context; the outcome for OpenSSL is 1 or 0.
-///
-/// # Safety
-/// `context` must be null or come from `newctx` or `dupctx`, and nobody else may use it meanwhile.
-#[track_caller]
-unsafe fn with(
-    context: *mut c_void,
-    work: impl FnOnce(&mut Signature) -> Result<(), Refusal>,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    let Some(context) = (unsafe { context.cast::<Context>().as_mut() }) else {
-        return 0;
-    };
-    let signature = &mut context.signature;
-    let refusal = if context.broken {
-        Refusal::Broken
-    } else {
-        match catch_unwind(AssertUnwindSafe(|| work(signature))) {
-            Ok(Ok(())) => return 1,
-            Ok(Err(refusal)) => refusal,
-            Err(_) => {
-                context.broken = true;
-                Refusal::Broken
-            }
-        }
-    };
-    let (host, place) = (context.host, Location::caller());
-    let _ = catch_unwind(AssertUnwindSafe(|| refusal.raise(&host, place)));
-    0
+        let signature = Signature {
+            key: None,
+            hash: None,
+            padding: RsaPadding::Pkcs1,
+            digest: None,
+        };
+        Some((signature, provider.host()))
+    })
 }
 
 unsafe extern "C" fn key_init(
@@ -296,7 +241,7 @@ unsafe extern "C" fn key_init(
         unsafe { set(signature, settings) }
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn digest_init(
@@ -318,7 +263,7 @@ unsafe extern "C" fn digest_init(
         Ok(())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn feed(context: *mut c_void, data: *const u8, len: usize) -> c_int {
@@ -330,7 +275,7 @@ unsafe extern "C" fn feed(context: *mut c_void, data: *const u8, len: usize) -> 
         Ok(())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 /// Puts a signature where OpenSSL wants it.
@@ -379,7 +324,7 @@ unsafe extern "C" fn sign(
         unsafe { give(&made, output, output_len, room) }
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn verify(
@@ -395,7 +340,7 @@ unsafe extern "C" fn verify(
         signature.verify(digest.unwrap_or_default(), given.unwrap_or_default())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn digest_sign(
@@ -417,7 +362,7 @@ unsafe extern "C" fn digest_sign(
         unsafe { give(&made, output, output_len, room) }
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn digest_verify(context: *mut c_void, given: *const u8, len: usize) -> c_int {
@@ -428,7 +373,7 @@ unsafe extern "C" fn digest_verify(context: *mut c_void, given: *const u8, len: 
         signature.verify(digest.as_ref(), given)
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 /// Takes over settings; names that are not known are passed over, as OpenSSL's own signatures do.
@@ -442,7 +387,7 @@ unsafe fn set(signature: &mut Signature, list: *const Param) -> Result<(), Refus
 
 unsafe extern "C" fn set_ctx_params(context: *mut c_void, list: *const Param) -> c_int {
     // SAFETY: OpenSSL passes a list with an end, and its context.
-    unsafe { with(context, |signature| set(signature, list)) }
+    unsafe { context::with::<Signature, Refusal>(context, |signature| set(signature, list)) }
 }
 
 unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c_int {
@@ -469,7 +414,7 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, list: *mut Param) -> c
         unsafe { params::answer(list, &[ALGORITHM_ID, DIGEST, PADDING], reply) }
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<Signature, Refusal>(context, work) }
 }
 
 unsafe extern "C" fn gettable(_context: *mut c_void, _provider: *mut c_void) -> *const Param {

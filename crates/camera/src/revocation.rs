@@ -36,7 +36,7 @@ const FRESH: Duration = Duration::from_secs(60);
 const MAX_RESPONSES: usize = 4;
 /// Certificates of which it is remembered that the responses do not call them revoked.
 const MAX_UNREVOKED: usize = 16;
-/// Most lists in an answer: a root and its issuing authorities.
+/// Most lists, and issuing authorities, in an answer: a root and the generations of the services authority.
 const MAX_LISTS: usize = 8;
 const EXTENSION: &str = "crl";
 
@@ -161,13 +161,15 @@ impl Revocation {
         }
         let lists: Lists = serde_json::from_slice(answer.body())
             .map_err(|_| RevocationError::Malformed("not of the schema"))?;
-        if lists.schema != SCHEMA || lists.lists.len() > MAX_LISTS {
+        // Refused as a whole: what is cut off might be just the list that revokes somebody, or its issuer.
+        let most = lists.lists.len().max(lists.authorities.len());
+        if lists.schema != SCHEMA || most > MAX_LISTS || lists.ocsp.len() > MAX_RESPONSES {
             return Err(RevocationError::Malformed("other schema, or too many"));
         }
         // An authority may have taken over since the last bundle. Without its list the next bundle, which is signed under it,
         // would never be taken. Its own path to the root is validated.
-        let signers = lists.authorities.iter().take(MAX_LISTS);
-        let signers: Result<Vec<_>, _> = signers.map(|text| STANDARD.decode(text)).collect();
+        let signers = lists.authorities.iter().map(|text| STANDARD.decode(text));
+        let signers: Result<Vec<_>, _> = signers.collect();
         let signers = signers.map_err(|_| RevocationError::Malformed("not base64"))?;
         let signers: Vec<CertificateDer<'_>> = signers.into_iter().map(Into::into).collect();
         for list in lists.lists {
@@ -181,8 +183,8 @@ impl Revocation {
                 Err(error) => return Err(error.into()),
             }
         }
-        let responses = lists.ocsp.iter().take(MAX_RESPONSES);
-        let responses: Result<Vec<_>, _> = responses.map(|text| STANDARD.decode(text)).collect();
+        let responses = lists.ocsp.iter().map(|text| STANDARD.decode(text));
+        let responses: Result<Vec<_>, _> = responses.collect();
         let responses = responses.map_err(|_| RevocationError::Malformed("not base64"))?;
         *self.responses() = Responses {
             der: responses,

@@ -178,7 +178,7 @@ pub(crate) async fn install(
     Ok(value)
 }
 
-/// What was installed, for machines.
+/// Describes an installation for machines.
 pub(crate) fn describe(installed: &Installed) -> Value {
     let names = installed.authorities.iter();
     json!({

@@ -219,7 +219,7 @@ pub(crate) fn ocsp_name(id: AuthorityId) -> String {
     format!("ocsp-{id}")
 }
 
-/// Whether it is time for another certificate: two thirds of its life are over, it was revoked or its authority was and
+/// Tells whether it is time for another certificate: two thirds of its life are over, it was revoked or its authority was and
 /// another one issues, or it is from the future.
 pub(crate) fn is_due(registry: &Registry, chain: &CertificateChain, now: OffsetDateTime) -> bool {
     let (start, end) = validity(chain.leaf());

@@ -161,7 +161,7 @@ fn longest(lifetimes: &registry::Lifetimes, kind: CaKind) -> time::Duration {
     }
 }
 
-/// What is wrong with an authority.
+/// Describes the problem of an authority, if it has one.
 fn problem(record: &AuthorityRecord) -> Option<String> {
     let id = record.id;
     if record.is_revoked {

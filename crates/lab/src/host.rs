@@ -77,7 +77,7 @@ fn memory_kib(name: &str) -> u64 {
     kib.unwrap_or_default()
 }
 
-/// How many folders a user's programs may have the kernel watch, each with an instance of its own.
+/// Number of inotify instances that a user's programs may have.
 pub(crate) fn watched_folders() -> usize {
     let text = read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap_or_default();
     text.trim().parse().unwrap_or_default()

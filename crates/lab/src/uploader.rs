@@ -15,7 +15,7 @@ use crate::tunnels::{Tunnel, ourselves, product};
 const LIMIT: Duration = Duration::from_secs(300);
 /// Between two looks at the receipts.
 const STEP: Duration = Duration::from_millis(5);
-/// What a camera's spool may hold, in bytes.
+/// Capacity of a camera's spool, in bytes.
 const SPOOL: u64 = 16_000_000_000;
 
 /// A picture and what a camera says about it, to be repeated.

@@ -55,7 +55,7 @@ pub struct CertificateRequest {
     pub subject: Subject,
     /// The public key; the caller has checked that the subject holds the private half.
     pub spki: SubjectPublicKeyInfoOwned,
-    /// What the profile says; what is built in of it if `None`.
+    /// Definition of the profile; the built-in one if `None`.
     pub definition: Option<SharedDefinition>,
     /// Further names; at least one for a server.
     pub alt_names: Vec<AltName>,
@@ -377,7 +377,7 @@ pub(crate) fn authority_clearance(
         .transpose()
 }
 
-/// Who signs.
+/// The signer.
 struct Signing<'a> {
     name: Name,
     key_id: SubjectKeyIdentifier,

@@ -2,7 +2,7 @@
 //!
 //! They read the very bytes that are to be signed and share nothing with what made these but tables of names, so that a
 //! mistake there is not made twice. What breaks a rule is not signed. Each rule has a stable name and says in which section
-//! it stands; `pkilint` and `zlint` judge the same certificates in the tests.
+//! it stands; `pkilint` and `zlint` check the same certificates in the tests.
 
 mod names;
 
@@ -42,7 +42,7 @@ use crate::profile::{CaKind, Definition, Presence};
 pub struct Finding {
     /// Stable name of the rule, in kebab case.
     pub rule: &'static str,
-    /// What is wrong, with the section of the standard where it is one's.
+    /// Description of the error, with the section of the standard if it is one's.
     pub what: String,
 }
 
@@ -51,7 +51,7 @@ pub struct Finding {
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Whether nothing is wrong.
+    /// Tells whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -79,11 +79,11 @@ impl fmt::Display for Findings {
     }
 }
 
-/// What a certificate is held against.
+/// Rules for a certificate.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
     pub definition: &'a Definition,
-    /// What an issuing authority issues.
+    /// Kind of an issuing authority.
     pub kind: Option<CaKind>,
     /// The issuer's certificate; `None` of a root, which signs itself.
     pub issuer: Option<&'a Certificate>,
@@ -371,7 +371,7 @@ impl Rules<'_> {
         );
     }
 
-    /// Where lists and the responder are.
+    /// Checks the addresses of lists and of the OCSP responder.
     fn addresses(&self, extensions: &Extensions<'_>, findings: &mut Findings) {
         const RULE: &str = "addresses";
         let is_address = |name: &GeneralName| match name {

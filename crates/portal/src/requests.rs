@@ -170,7 +170,7 @@ pub struct RequestForm {
     pub names: String,
     /// Hours that the code of an invitation is good for.
     pub hours: String,
-    /// How often the certificate of an invitation is renewed.
+    /// Number of renewals of an invitation's certificate.
     pub renewals: String,
     /// A profile's file.
     pub definition: String,

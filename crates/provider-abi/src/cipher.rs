@@ -10,9 +10,10 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::catch_unwind;
 
 use crate::abi::{Dispatch, Function, Param, cipher_function as id};
+use crate::context::{self, Context};
 use crate::params::{self, Given, Wanted};
 use crate::{CallError, Host, Refusal, Regions, bytes, tell};
 
@@ -94,13 +95,6 @@ pub trait Cipher: Clone + Sized + 'static {
     fn set(&mut self, given: Given<'_>) -> Result<(), Self::Refusal>;
 }
 
-/// A cipher context: what OpenSSL calls `cctx`.
-struct Context<C> {
-    cipher: C,
-    host: Host,
-    broken: bool,
-}
-
 /// The functions of the cipher with number `N`.
 pub struct Table<C, const N: usize>(PhantomData<C>);
 
@@ -116,13 +110,13 @@ impl<C: Cipher, const N: usize> Table<C, N> {
         Dispatch::new(
             id::FREECTX,
             Function {
-                freectx: freectx::<C>,
+                freectx: context::free::<C>,
             },
         ),
         Dispatch::new(
             id::DUPCTX,
             Function {
-                dupctx: dupctx::<C>,
+                dupctx: context::duplicate::<C>,
             },
         ),
         Dispatch::new(
@@ -196,75 +190,12 @@ impl<C: Cipher, const N: usize> Table<C, N> {
 }
 
 unsafe extern "C" fn newctx<C: Cipher, const N: usize>(provider: *mut c_void) -> *mut c_void {
-    let made = catch_unwind(AssertUnwindSafe(|| {
+    Context::hand_over(|| {
         // SAFETY: OpenSSL passes what the provider's init function has given to it, which lives until
         // teardown, and nothing changes it but by shared references.
         let provider = unsafe { provider.cast::<C::Provider>().as_ref() }?;
-        let context = Box::new(Context {
-            cipher: C::new(provider, N),
-            host: C::host(provider),
-            broken: false,
-        });
-        Some(Box::into_raw(context).cast())
-    }));
-    made.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-unsafe extern "C" fn freectx<C: Cipher>(context: *mut c_void) {
-    if context.is_null() {
-        return;
-    }
-    // SAFETY: OpenSSL frees what `newctx` or `dupctx` has made, once, and does not use it again.
-    let context = unsafe { Box::from_raw(context.cast::<Context<C>>()) };
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
-}
-
-unsafe extern "C" fn dupctx<C: Cipher>(context: *mut c_void) -> *mut c_void {
-    let copied = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: OpenSSL passes a context of `newctx` that nobody changes at the same time.
-        let context = unsafe { context.cast::<Context<C>>().as_ref() }?;
-        let copy = Box::new(Context {
-            cipher: context.cipher.clone(),
-            host: context.host,
-            broken: context.broken,
-        });
-        Some(Box::into_raw(copy).cast())
-    }));
-    copied.ok().flatten().unwrap_or(std::ptr::null_mut())
-}
-
-/// Runs `work` on a context; the outcome for OpenSSL is 1 or 0.
-///
-/// # Safety
-/// `context` must be null or come from `newctx` or `dupctx` of the same `C`, and nobody else may use it meanwhile:
-/// OpenSSL leaves that to its callers, for contexts of all ciphers.
-#[track_caller]
-unsafe fn with<C: Cipher>(
-    context: *mut c_void,
-    work: impl FnOnce(&mut C) -> Result<(), C::Refusal>,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    let Some(context) = (unsafe { context.cast::<Context<C>>().as_mut() }) else {
-        return 0;
-    };
-    let cipher = &mut context.cipher;
-    let refusal = if context.broken {
-        C::Refusal::BROKEN
-    } else {
-        match catch_unwind(AssertUnwindSafe(|| work(cipher))) {
-            Ok(Ok(())) => return 1,
-            Ok(Err(refusal)) => refusal,
-            Err(_) => {
-                context.broken = true;
-                C::Refusal::BROKEN
-            }
-        }
-    };
-    let host = context.host;
-    // Formatting a message does not panic; if it ever did, the 0 below would still be returned.
-    let place = Location::caller();
-    let _ = catch_unwind(AssertUnwindSafe(|| refusal.raise(&host, place)));
-    0
+        Some((C::new(provider, N), C::host(provider)))
+    })
 }
 
 unsafe extern "C" fn encrypt_init<C: Cipher>(
@@ -313,7 +244,7 @@ unsafe fn init<C: Cipher>(
         cipher.begin(direction, key, iv)
     };
     // SAFETY: as the caller promises.
-    unsafe { with(context, work) }
+    unsafe { context::with::<C, C::Refusal>(context, work) }
 }
 
 unsafe extern "C" fn update<C: Cipher>(
@@ -333,7 +264,7 @@ unsafe extern "C" fn update<C: Cipher>(
         Ok(())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<C, C::Refusal>(context, work) }
 }
 
 unsafe extern "C" fn finalize<C: Cipher>(
@@ -351,7 +282,7 @@ unsafe extern "C" fn finalize<C: Cipher>(
         Ok(())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<C, C::Refusal>(context, work) }
 }
 
 unsafe extern "C" fn cipher<C: Cipher>(
@@ -371,7 +302,7 @@ unsafe extern "C" fn cipher<C: Cipher>(
         Ok(())
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<C, C::Refusal>(context, work) }
 }
 
 unsafe extern "C" fn get_params<C: Cipher, const N: usize>(list: *mut Param) -> c_int {
@@ -388,12 +319,12 @@ unsafe extern "C" fn get_ctx_params<C: Cipher>(context: *mut c_void, list: *mut 
         unsafe { params::answer(list, C::GETTABLE_CTX.names, |wanted| cipher.get(wanted)) }
     };
     // SAFETY: OpenSSL's context.
-    unsafe { with(context, work) }
+    unsafe { context::with::<C, C::Refusal>(context, work) }
 }
 
 unsafe extern "C" fn set_ctx_params<C: Cipher>(context: *mut c_void, list: *const Param) -> c_int {
     // SAFETY: OpenSSL passes a list with an end, and its context.
-    unsafe { with(context, |cipher: &mut C| set(cipher, list)) }
+    unsafe { context::with::<C, C::Refusal>(context, |cipher| set(cipher, list)) }
 }
 
 /// Takes over settings; names that are not known are passed over, as OpenSSL's own ciphers do.
@@ -421,93 +352,4 @@ unsafe extern "C" fn settable_ctx_params<C: Cipher>(
     _provider: *mut c_void,
 ) -> *const Param {
     (C::SETTABLE_CTX.list)()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Clone)]
-    struct Nothing;
-
-    struct Refused;
-
-    impl From<CallError> for Refused {
-        fn from(_: CallError) -> Self {
-            Self
-        }
-    }
-
-    impl Refusal for Refused {
-        const BROKEN: Self = Self;
-
-        fn raise(self, _host: &Host, _place: &Location<'_>) {}
-    }
-
-    const NONE: Known = Known {
-        names: &[],
-        list: std::ptr::null,
-    };
-
-    impl Cipher for Nothing {
-        type Provider = ();
-        type Refusal = Refused;
-        const GETTABLE: Known = NONE;
-        const GETTABLE_CTX: Known = NONE;
-        const SETTABLE_CTX: Known = NONE;
-
-        fn new((): &(), _number: usize) -> Self {
-            Self
-        }
-        fn describe(_number: usize, _wanted: Wanted<'_>) -> Result<(), CallError> {
-            Ok(())
-        }
-        fn host((): &()) -> Host {
-            // SAFETY: a core without functions.
-            unsafe { Host::new(std::ptr::null(), std::ptr::null()) }
-        }
-        fn begin(
-            &mut self,
-            _: Direction,
-            _: Option<&[u8]>,
-            _: Option<&[u8]>,
-        ) -> Result<(), Refused> {
-            Ok(())
-        }
-        fn update(&mut self, _: &mut Regions<'_>) -> Result<usize, Refused> {
-            Ok(0)
-        }
-        fn finish(&mut self, _: &mut Regions<'_>) -> Result<usize, Refused> {
-            Ok(0)
-        }
-        fn cipher(&mut self, _: &mut Regions<'_>) -> Result<usize, Refused> {
-            Ok(0)
-        }
-        fn get(&mut self, _: Wanted<'_>) -> Result<(), Refused> {
-            Ok(())
-        }
-        fn set(&mut self, _: Given<'_>) -> Result<(), Refused> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_panic_is_refused_and_breaks_the_context() {
-        let mut context = Context {
-            cipher: Nothing,
-            host: Nothing::host(&()),
-            broken: false,
-        };
-        let pointer: *mut c_void = std::ptr::from_mut(&mut context).cast();
-        let run = |work: fn(&mut Nothing) -> Result<(), Refused>| {
-            // SAFETY: a context that nobody else uses.
-            unsafe { with(pointer, work) }
-        };
-        assert_eq!(run(|_| Ok(())), 1);
-        assert_eq!(run(|_| panic!("on purpose")), 0);
-        assert_eq!(run(|_| Ok(())), 0);
-        // SAFETY: null is no context.
-        let none = unsafe { with(std::ptr::null_mut(), |_: &mut Nothing| Ok(())) };
-        assert_eq!(none, 0);
-    }
 }

@@ -2,11 +2,13 @@
 //!
 //! [`abi`] has the C types and numbers. [`params`], [`Regions`] and [`Host`] are what a provider needs of
 //! OpenSSL's arguments: named values, input and output of a call, and the core that has loaded it.
-//! [`Cipher`] is a cipher in safe types, and [`Table`] its functions for OpenSSL.
+//! [`Cipher`] is a cipher in safe types, and [`Table`] its functions for OpenSSL; [`context`] keeps what an operation
+//! under way has, a cipher's or another's.
 //! No libcrypto is linked: all that is needed comes from the core's function table.
 
 pub mod abi;
 mod cipher;
+pub mod context;
 mod host;
 pub mod params;
 mod region;

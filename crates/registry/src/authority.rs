@@ -17,7 +17,7 @@ use crate::generation::{AuthorityId, AuthorityState};
 use crate::records::instant;
 use crate::{Registry, RegistryError};
 
-/// How long after the end of the last certificate a retired authority goes on signing: whoever reads its lists may have a
+/// Time after the end of the last certificate during which a retired authority goes on signing: whoever reads its lists may have a
 /// slow clock, and asks about a signature of the last day later.
 const AFTER_LAST: Duration = Duration::days(30);
 
@@ -78,7 +78,7 @@ impl Authority {
     }
 }
 
-/// What the database says of an authority.
+/// State of an authority in the database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     pub(crate) state: AuthorityState,
@@ -116,7 +116,7 @@ impl Authorities {
         all.filter(move |authority| authority.id.kind() == kind)
     }
 
-    /// Whether it issues or is about to, or not all that it issued has expired.
+    /// Tells whether it issues or is about to, or not all that it issued has expired.
     fn is_in_use(&self, id: AuthorityId, now: OffsetDateTime) -> bool {
         let ended = self.all.get(&id).is_none_or(|one| one.validity().1 < now);
         match self.standings.get(&id) {
@@ -152,11 +152,11 @@ pub struct AuthorityRecord {
     pub id: AuthorityId,
     pub state: AuthorityState,
     pub certificate: Certificate,
-    /// Whether the root's list names it.
+    /// Set if the root's list names it.
     pub is_revoked: bool,
-    /// Whether its key can be used.
+    /// Set if its key can be used.
     pub has_key: bool,
-    /// Whether it signs lists and OCSP signers: `false` once all that it issued has expired.
+    /// Set while it signs lists and OCSP signers: `false` once all that it issued has expired.
     pub is_needed: bool,
 }
 
@@ -256,7 +256,7 @@ impl Registry {
         held.all.values().filter_map(record).collect()
     }
 
-    /// Whether anybody needs what an authority signs. What one signs that the root has revoked nobody takes; while no other
+    /// Tells whether anybody needs what an authority signs. What one signs that the root has revoked nobody takes; while no other
     /// issues in its place, it answers all the same, for those who have not heard of it yet.
     pub(crate) fn is_needed(
         &self,
@@ -269,7 +269,7 @@ impl Registry {
         held.is_in_use(id, now) && (issues || is_revoked.is_none())
     }
 
-    /// Whether a certificate is by an authority that was revoked and in whose place another one issues.
+    /// Tells whether a certificate is by an authority that was revoked and in whose place another one issues.
     #[must_use]
     pub fn is_replaced(&self, certificate: &Certificate) -> bool {
         let held = self.held();

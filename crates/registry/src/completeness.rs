@@ -87,7 +87,7 @@ pub struct Completeness {
     recorded: HashMap<String, Recorded>,
     /// Serial numbers so far, by authority.
     serials: BTreeSet<(String, String)>,
-    /// Which generation of each authority issues.
+    /// Issuing generation of each authority.
     generations: Generations,
     /// Invitations, by identifier.
     offered: BTreeMap<String, Offered>,

@@ -128,7 +128,7 @@ impl CertifiedName {
         self.subject
     }
 
-    /// Whether somebody asks for this name.
+    /// Compares the name that somebody asks for.
     pub(crate) fn check(&self, asked: &Subject) -> Result<(), String> {
         if *asked == self.subject {
             return Ok(());
@@ -146,7 +146,7 @@ fn shown(subject: &Subject) -> String {
     name.map_or_else(|_| "that is none".to_owned(), |name| name.to_string())
 }
 
-/// Where an authority stands among the generations of its kind.
+/// Role of an authority among the generations of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthorityState {
     /// Certified and installed; issues nothing yet.

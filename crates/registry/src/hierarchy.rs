@@ -46,7 +46,7 @@ impl Registry {
         files::authorities_due(directory, now)
     }
 
-    /// Whether the root's key lies below `directory` and opens with this passphrase.
+    /// Tells whether the root's key lies below `directory` and opens with this passphrase.
     #[must_use]
     pub fn has_root_key(directory: &Path, passphrase: &Passphrase) -> bool {
         files::root_key_opens(directory, passphrase)

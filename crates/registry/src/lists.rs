@@ -203,7 +203,7 @@ impl Registry {
         .collect()
     }
 
-    /// Whether the list of all certificates of an authority is published.
+    /// Tells whether the list of all certificates of an authority is published.
     pub(crate) fn has_list(&self, id: AuthorityId) -> bool {
         self.published(CrlName::Issuing(id)).is_some()
     }

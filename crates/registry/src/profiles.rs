@@ -21,7 +21,7 @@ use crate::{Approvals, Registry, RegistryError, Warrant};
 /// Profiles that a site puts in force beside those that are built in, at most. Our choice: more than anybody tells apart.
 pub const MAX_PROFILES: usize = 100;
 
-/// What was put in force, by name. Changed in the turn of the transaction that writes it.
+/// Profiles that were put in force, by name. Changed in the turn of the transaction that writes it.
 #[derive(Default)]
 pub(crate) struct Profiles(RwLock<BTreeMap<String, InForce>>);
 
@@ -39,7 +39,7 @@ pub struct ProfileRecord {
     pub text: String,
     /// SHA-256 of that, in hexadecimal.
     pub sha256: String,
-    /// Whether it is built in, and was never changed.
+    /// Set if it is built in, and was never changed.
     pub built_in: bool,
     /// The request that put it in force; `None` of what is built in, and of an order.
     pub request: Option<String>,
@@ -86,7 +86,7 @@ fn sha256(text: &str) -> String {
 }
 
 impl Registry {
-    /// What a profile says by now.
+    /// Returns the definition of a profile that is in force.
     ///
     /// # Errors
     /// [`RegistryError::UnknownProfile`].
@@ -315,7 +315,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether the request of a record put it in force.
+    /// Tells whether the request of a record put it in force.
     async fn put_it_in_force(&self, record: &ProfileRecord) -> Result<bool, RegistryError> {
         let Some(id) = &record.request else {
             return Ok(false);

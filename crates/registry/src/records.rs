@@ -26,7 +26,7 @@ pub struct IssuedRecord {
     pub serial: String,
     /// Kind of the authority: `users`, `devices` or `services`.
     pub authority: String,
-    /// Which generation of it.
+    /// Its generation.
     pub generation: u16,
     /// Kind of certificate, in words.
     pub profile: String,

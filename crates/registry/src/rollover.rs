@@ -20,7 +20,7 @@ use crate::generation::{AuthorityId, AuthorityState};
 use crate::records::instant;
 use crate::{Registry, RegistryError, Warrant, files};
 
-/// Which generation took over from which.
+/// Outcome of an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activated {
     pub former: AuthorityId,

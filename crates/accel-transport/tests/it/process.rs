@@ -168,7 +168,7 @@ fn single_shots_through_another_process_have_the_bytes_of_software() {
     assert!(policy.quarantine().is_some());
 }
 
-/// What a process of user `nobody` gets from the socket; none where this one may not become another user.
+/// Runs `work` as the user `nobody`; gives nothing where this process may not become another user.
 fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> Option<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -285,7 +285,7 @@ fn is_answered_by_index(filter: &Filter) -> bool {
     filter.place.is_empty() && filter.plate.is_empty() && filter.min_speed.is_none()
 }
 
-/// Whether the full text knows candidates.
+/// Tells if the filter has a term that the full text can look up.
 fn has_text(filter: &Filter) -> bool {
     search::question(&[0], &filter.plate, &filter.place).is_some()
 }

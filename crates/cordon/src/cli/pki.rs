@@ -170,7 +170,7 @@ pub(crate) enum PkiProfile {
     },
     /// Put a profile in force for certificates from now on, where the site needs no approvals.
     ///
-    /// Where it needs them: `cordon registry request new profile`.
+    /// With approvals, use `cordon registry request new profile`.
     #[command(after_help = "Example:
   cordon pki profile put patrol-login.toml --data /var/lib/cordon")]
     Put {

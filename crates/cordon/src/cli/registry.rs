@@ -109,7 +109,7 @@ pub(crate) struct Invited {
     pub(crate) profile: ProfileName,
 }
 
-/// Which profile a certificate has.
+/// Choice of a certificate's profile.
 #[derive(Debug, Args)]
 pub(crate) struct ProfileName {
     /// Profile of the certificate, one of `cordon pki profile list`; without it, the usual one of the holder.

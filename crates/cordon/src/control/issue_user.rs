@@ -67,7 +67,7 @@ pub(super) async fn issue_user(
     }))
 }
 
-/// What to do about a refusal: the holder's state has its own answer.
+/// Returns the advice about a refusal: the holder's state has its own.
 pub(super) fn hint<T>(outcome: &Result<T, RegistryError>, otherwise: &'static str) -> &'static str {
     match outcome {
         Err(RegistryError::Holder(refused)) => match refused.state {

@@ -123,7 +123,7 @@ pub(super) fn check(
     );
 }
 
-/// What other parts of a certificate are compared with.
+/// Names with which other parts of a certificate are compared.
 #[derive(Default)]
 struct Compared {
     uid: Option<String>,

@@ -52,7 +52,7 @@ pub fn built_in() -> impl Iterator<Item = (&'static SharedDefinition, &'static s
 }
 
 impl Profile {
-    /// What is built in of it; `None` of a profile that only a site knows.
+    /// Returns its built-in definition; `None` of a profile that only a site knows.
     #[must_use]
     pub fn definition(self) -> Option<&'static SharedDefinition> {
         match self {

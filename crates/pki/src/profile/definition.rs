@@ -12,7 +12,7 @@ use crate::key::KeyAlgorithm;
 use crate::name::AltName;
 use crate::oid::eku;
 
-/// Whether something stands in a certificate.
+/// Presence of a field in a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Presence {
@@ -23,7 +23,7 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// Whether this allows nothing that `other` forbids, and demands whatever it demands.
+    /// Tells whether this allows nothing that `other` forbids, and demands whatever it demands.
     pub(super) fn is_within(self, other: Self) -> bool {
         match other {
             Self::None => self == Self::None,
@@ -129,13 +129,13 @@ impl Definition {
         })
     }
 
-    /// Whether it is for people with the role administrator alone.
+    /// Tells whether it is for people with the role administrator alone.
     #[must_use]
     pub fn is_for_administrators(&self) -> bool {
         self.purposes.contains(&eku::MS_EFS_RECOVERY)
     }
 
-    /// Whether the subject is an authority.
+    /// Tells whether the subject is an authority.
     #[must_use]
     pub const fn is_ca(&self) -> bool {
         self.path_len.is_some()
@@ -165,13 +165,13 @@ impl Definition {
         &self.purposes
     }
 
-    /// Whether the extension with the extended key usages is critical.
+    /// Tells whether the extension with the extended key usages is critical.
     #[must_use]
     pub const fn has_critical_purposes(&self) -> bool {
         self.critical_purposes
     }
 
-    /// Whether time stamping may be one of several purposes, against RFC 3161: in the published user profile.
+    /// Tells whether time stamping may be one of several purposes, against RFC 3161: in the published user profile.
     #[must_use]
     pub const fn has_time_stamping_among_others(&self) -> bool {
         self.time_stamping_among_others
@@ -182,7 +182,7 @@ impl Definition {
         self.names
     }
 
-    /// Whether the holder's clearance stands in the certificate.
+    /// Tells whether the holder's clearance stands in the certificate.
     #[must_use]
     pub const fn clearance(&self) -> Presence {
         self.clearance
@@ -200,20 +200,20 @@ impl Definition {
         self.lifetime
     }
 
-    /// Whether the centre may make the key (RFC 7030, section 4.4). No such certificate has nonRepudiation: what is signed
+    /// Tells whether the centre may make the key (RFC 7030, section 4.4). No such certificate has nonRepudiation: what is signed
     /// with a key that somebody else had proves nothing.
     #[must_use]
     pub const fn centre_makes_key(&self) -> bool {
         self.centre_makes_key
     }
 
-    /// Whether nobody need ask for the certificate's own revocation (RFC 6960, section 4.2.2.2.1).
+    /// Tells whether nobody need ask for the certificate's own revocation (RFC 6960, section 4.2.2.2.1).
     #[must_use]
     pub const fn has_no_check(&self) -> bool {
         self.ocsp_no_check
     }
 
-    /// Whether an alternative name of this form may stand in the certificate.
+    /// Tells whether an alternative name of this form may stand in the certificate.
     #[must_use]
     pub const fn allows(&self, name: &AltName) -> bool {
         let presence = match name {

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct ProfileError {
     /// Dotted key, or line and column of what is no profile at all.
     pub place: String,
-    /// What stands there; empty where nothing does.
+    /// Value that stands there; empty where none does.
     pub value: String,
     pub problem: String,
     pub advice: String,

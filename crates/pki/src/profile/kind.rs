@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Longest name of a [`Profile::Named`], in bytes.
 pub(super) const MAX_NAME: usize = 32;
 
-/// What an issuing authority issues for.
+/// Purpose of an issuing authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CaKind {
     Users,
@@ -193,13 +193,13 @@ impl Profile {
         Self::NetworkServer,
     ];
 
-    /// Whether such certificates are issued to somebody who asks, rather than to the site's own services.
+    /// Tells whether such certificates are issued to somebody who asks, rather than to the site's own services.
     #[must_use]
     pub fn is_on_request(self) -> bool {
         matches!(self, Self::Named { .. }) || Self::ON_REQUEST.contains(&self)
     }
 
-    /// Whether the holder is a person.
+    /// Tells whether the holder is a person.
     #[must_use]
     pub const fn is_of_person(self) -> bool {
         matches!(

@@ -82,7 +82,7 @@ pub(super) const fn allowed(authority: CaKind) -> &'static [ObjectIdentifier] {
     }
 }
 
-/// Whether a purpose is one that a site may give a meaning of its own.
+/// Tells whether a purpose is one that a site may give a meaning of its own.
 pub(super) fn is_private(purpose: ObjectIdentifier) -> bool {
     let text = purpose.to_string();
     let named = NAMED.iter().any(|(_, oid)| *oid == purpose);

@@ -184,7 +184,7 @@ fn mistakes_are_named_with_place_value_and_advice() {
     assert!(Definition::parse(&"#".repeat(MAX_PROFILE_TEXT + 1)).is_err());
 }
 
-/// What would open a door that belongs to somebody else.
+/// Purposes that belong to another authority.
 #[test]
 fn nobody_writes_a_profile_beyond_its_authority() {
     let purposes = |issuer: &str, purposes: &str, rest: &str| {

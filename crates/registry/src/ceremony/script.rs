@@ -71,7 +71,7 @@ pub enum Act {
     CertifyAuthority {
         #[serde(deserialize_with = "named")]
         kind: CaKind,
-        /// Which generation of it; the first where nothing is said.
+        /// Its generation; the first where nothing is said.
         #[serde(default = "first_generation")]
         generation: NonZeroU16,
         /// File beside the script.

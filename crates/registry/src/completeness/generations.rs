@@ -54,7 +54,7 @@ impl Generations {
             .unwrap_or_else(|| AuthorityId::first(kind))
     }
 
-    /// Why a certificate of this profile, by its name, cannot be of `issuer` now.
+    /// Explains that a certificate of this profile, by its name, cannot be of `issuer` now; `None` if it can.
     pub(super) fn unexplained(&self, profile: &str, issuer: Option<AuthorityId>) -> Option<String> {
         let Some(issuer) = issuer else {
             return Some("its event names no authority".to_owned());
@@ -66,7 +66,7 @@ impl Generations {
             .then(|| format!("it is of the {issuer} authority, and {issuing} issued"))
     }
 
-    /// Whether `name` is that of `issuer` in all certificates that were seen, and of no other one.
+    /// Tells whether `name` is that of `issuer` in all certificates that were seen, and of no other one.
     pub(super) fn is_called(&mut self, issuer: Option<AuthorityId>, name: &str) -> bool {
         let Some(issuer) = issuer else { return false };
         let others = self.names.iter().filter(|(id, _)| **id != issuer);

@@ -320,7 +320,7 @@ fn plan(session: &mut Session<'_>) {
     }
 }
 
-/// How the lines of a figure grow from `from` on, in words, and whether by no more than that power.
+/// Describes the growth of each line of a figure from `from` on, and compares its power with `bound`.
 fn slopes(figure: &Figure, from: f64, bound: f64) -> Vec<(String, bool)> {
     let mut cases: Vec<&str> = figure.rows.iter().map(|row| row.case.as_str()).collect();
     cases.dedup();

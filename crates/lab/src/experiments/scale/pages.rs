@@ -16,7 +16,7 @@ use crate::uploader::{Agent, Original, Site};
 pub(super) const PAGES: [&str; 6] = ["thumbnail", "detail", "list", "search", "start", "cameras"];
 /// Memory that a violation takes in the index, with its entries in the search.
 pub(super) const VIOLATION_BYTES: u64 = 4000;
-/// Who asks.
+/// User id of the client.
 const PERSON: &str = "reviewer-3";
 
 /// A site with so many violations.
