@@ -10,7 +10,7 @@ use audit::SharedLog;
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pool::{Pool, Share};
-use registry::{Passphrases, Registry, RegistryError};
+use registry::{ListedPerson, Passphrases, PersonLookup, Registry, RegistryError};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
+use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
 
 impl Site {
@@ -79,6 +80,7 @@ impl Site {
             "check the folder's rights",
         )?;
         report_flawed(&directory).await;
+        let registry = registry.with_people(people(&directory, &config));
 
         let folder = data.join("keys");
         durable::create_dir_all(&folder).or_hint(
@@ -238,6 +240,21 @@ async fn open_registry(
             "cannot open the certificate authorities",
             "check the passphrase and the folder pki",
         )
+}
+
+/// The directory for the registry: who is disabled there, or has fewer rights, gets nothing.
+fn people(directory: &Directory, config: &Config) -> PersonLookup {
+    let (directory, config) = (directory.clone(), Arc::new(config.clone()));
+    Arc::new(move |uid: &str| {
+        let (directory, config, uid) = (directory.clone(), config.clone(), uid.to_owned());
+        Box::pin(async move {
+            let entry = directory.get(&uid).await?;
+            Ok(entry.map(|person| ListedPerson {
+                record: person.record(),
+                subject: subject_of(&config, &person),
+            }))
+        })
+    })
 }
 
 /// Entries that earlier versions took keep no site from starting; whoever looks after it is told.
