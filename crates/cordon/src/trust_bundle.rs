@@ -17,6 +17,7 @@ use evidence::bundle::{self, TrustBundle};
 use evidence::digest::Sha256Digest;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
+use pki::profile::CaKind;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -133,8 +134,8 @@ fn content(site: &Site, now: OffsetDateTime) -> Outcome<TrustBundle> {
     };
     let recipients = site.credentials.recipients(&site.registry, now);
     // Those that are about to issue, too: a camera knows them before it meets their certificates.
-    let issuing = site.registry.authority_records(now).into_iter();
-    let issuing = issuing.filter(|record| record.is_needed);
+    let issuing = CaKind::ALL.into_iter();
+    let issuing = issuing.flat_map(|kind| site.registry.told_to_cameras(kind, now));
     let issuing: Vec<pki::Certificate> = issuing.map(|record| record.certificate).collect();
     let lists = site.lists_for_cameras();
     let lists = lists.iter().map(|der| bundle::encoded_list(der));
