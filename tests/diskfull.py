@@ -1,5 +1,6 @@
 """Full disks, on small file systems of their own: nothing acknowledged is lost, and all recovers."""
 
+import json
 import os
 import subprocess
 import time
