@@ -1,10 +1,12 @@
 """Generations over the years: one that waits and one that is dropped, an authority that has expired, a database that was changed."""
 
 import json
+import re
 import sqlite3
 
 from tests import ceremony
-from tests.harness import Site, contains, cordon, equal, wait_for
+from tests.harness import Camera, Site, contains, cordon, equal, jpeg, wait_for
+from tests.harness import run as execute
 from tests.years import Clock, http
 
 # The authorities live ten years.
@@ -86,6 +88,34 @@ def changed(suite, site):
         site.stop()
 
 
+def many(suite):
+    """More generations of services than a camera takes lists of, all of them within a day."""
+    site = Site(suite, "many").start()
+    camera = Camera(site).start()
+    server = site.data / "keys" / "server.pem"
+
+    def delivered(name):
+        camera.drop(name, jpeg(name.encode()))
+        camera.drain()
+
+    with suite.case("eight roll-overs of the services authority in a row: a camera goes on, and the site's own certificates follow"):
+        delivered("first")
+        for number in range(2, 10):
+            site.ask("pki", "new-authority", "services", "--root-passphrase-file", site.data / "passphrase")
+            site.ask("pki", "activate-authority", f"services-g{number}")
+        shown = lambda: execute("openssl", "x509", "-in", server, "-noout", "-issuer").stdout
+        # Cameras are told of five, of which the fifth generation is the oldest.
+        wait_for(lambda: re.search(r"services CA G[5-9]", shown()), shown, 20)
+        listed = site.ask("pki", "authorities", "--kind", "services")["authorities"]
+        equal([one["needed"] for one in listed], [True] * 9)
+        delivered("last")
+        camera.stop()
+        camera.start()
+        delivered("after a restart")
+        camera.stop()
+        site.stop()
+
+
 def expired(suite):
     clock = Clock(suite.folder)
     site = Site(suite, "expired")
@@ -157,4 +187,5 @@ def installed_twice(suite):
 def run(suite):
     installed_twice(suite)
     changed(suite, dropped(suite))
+    many(suite)
     expired(suite)
