@@ -111,7 +111,10 @@ pub(crate) async fn edit(
 ) -> Outcome<Request> {
     let (by, _) = person(giver)?;
     let wanted = wanted.look_up(site).await?;
-    let step = Step::Edit { wanted, reason };
+    let step = Step::Edit {
+        wanted: Box::new(wanted),
+        reason,
+    };
     told(
         site.registry
             .step_request(seen.0, seen.1, step, by, now)

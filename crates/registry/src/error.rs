@@ -55,6 +55,9 @@ pub enum RegistryError {
     /// An approval must not cover more renewals.
     #[error("an invitation has at most {most} renewals, not {renewals}")]
     InvitationRenewals { renewals: u8, most: u8 },
+    /// Something is asked of people, and nobody said who they are.
+    #[error("there is no directory of people")]
+    NoDirectory,
     /// The directory does not answer.
     #[error("cannot ask the directory")]
     Directory(#[source] Box<dyn std::error::Error + Send + Sync>),

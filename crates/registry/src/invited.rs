@@ -290,9 +290,8 @@ impl Registry {
                 one.authority == CaKind::Users && identity.uid.as_ref() == Some(&one.holder)
             })
             .ok_or(EnrolError::NotRenewable)?;
-        // Who approved it need not be there any more: renewals are what was agreed to for years.
         if self.inner.config.registration.approvals == Approvals::Required {
-            self.act_of_invitation(&invitation).await?;
+            self.check_approved_renewals(&invitation).await?;
         }
         let subject = self.names_now(&invitation).await?;
         let order = Order::new(invitation.profile, subject, csr.spki)

@@ -46,8 +46,12 @@ pub(super) async fn issue_user(
     let key =
         PrivateKey::generate(algorithm(&site.config.keys.leaf)).or_hint("key", "try again")?;
     let most = profiles::highest_clearance(site, profile)?;
-    let order = Order::new(profile, registration::subject_of(site, &person), key.spki())
-        .with_clearance(person.clearance.min(most));
+    let order = Order::new(
+        profile,
+        registration::subject_of(&site.config, &person),
+        key.spki(),
+    )
+    .with_clearance(person.clearance.min(most));
     let issued = site.registry.issue(order, warrant, now).await;
     let hint = hint(&issued, "correct the directory entry");
     let issued = issued.or_hint(format!("cannot issue a certificate for {uid}"), hint)?;

@@ -164,7 +164,7 @@ async fn order(
             if !matches!(profile, Profile::User { .. }) {
                 profiles::of_person(site, &entry, Some(&profile.to_string()))?;
             }
-            subject_of(site, &entry)
+            subject_of(&site.config, &entry)
         }
         false => Subject::new(subject),
     };

@@ -189,6 +189,7 @@ pub(super) fn filled(record: &RequestRecord) -> RequestForm {
             renewals,
             names,
             account,
+            ..
         } => {
             let named = known(profile);
             let holder = match named {

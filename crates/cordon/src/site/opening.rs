@@ -10,7 +10,9 @@ use audit::SharedLog;
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pool::{Pool, Share};
-use registry::{AuthorityId, AuthorityRecord, Passphrases, Registry, RegistryError};
+use registry::{
+    AuthorityId, AuthorityRecord, ListedPerson, Passphrases, PersonLookup, Registry, RegistryError,
+};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -23,6 +25,7 @@ use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
+use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
 
 impl Site {
@@ -79,6 +82,7 @@ impl Site {
             "check the folder's rights",
         )?;
         report_flawed(&directory).await;
+        let registry = registry.with_people(people(&directory, &config));
 
         let folder = data.join("keys");
         durable::create_dir_all(&folder).or_hint(
@@ -276,6 +280,21 @@ async fn open_registry(
     check_issuing(&registry, audit, now).await?;
     renew_due_authorities(&registry, data, &settings, secret, audit, now).await?;
     Ok(registry)
+}
+
+/// The directory for the registry: who is disabled there, or has fewer rights, gets nothing.
+fn people(directory: &Directory, config: &Config) -> PersonLookup {
+    let (directory, config) = (directory.clone(), Arc::new(config.clone()));
+    Arc::new(move |uid: &str| {
+        let (directory, config, uid) = (directory.clone(), config.clone(), uid.to_owned());
+        Box::pin(async move {
+            let entry = directory.get(&uid).await?;
+            Ok(entry.map(|person| ListedPerson {
+                record: person.record(),
+                subject: subject_of(&config, &person),
+            }))
+        })
+    })
 }
 
 /// Entries that earlier versions took keep no site from starting; whoever looks after it is told.

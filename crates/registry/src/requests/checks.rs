@@ -81,6 +81,7 @@ impl Registry {
         wanted: &Wanted,
         now: OffsetDateTime,
     ) -> Result<(), RequestError> {
+        self.check_rights(&wanted.act).await?;
         match &wanted.act {
             Act::Issue {
                 subject,
@@ -88,6 +89,7 @@ impl Registry {
                 clearance,
                 spki_sha256,
                 account,
+                ..
             } => {
                 let profile = self.asked_for(name, *clearance, account.as_ref())?;
                 if profile == Profile::NetworkServer {
@@ -128,6 +130,7 @@ impl Registry {
                 subject,
                 serial,
                 clearance,
+                ..
             }
             | Act::Revoke {
                 subject,
