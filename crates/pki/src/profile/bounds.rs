@@ -108,6 +108,9 @@ fn check_within(new: &Definition, built_in: &Definition) -> Result<(), ProfileEr
     if new.issuer != built_in.issuer {
         return wider("issuer", String::new());
     }
+    if new.administrators_only == Some(false) && built_in.is_for_administrators() {
+        return wider("administrators_only", "false".to_owned());
+    }
     if new.path_len.is_some() {
         return wider("authority", String::new());
     }

@@ -6,11 +6,11 @@ use const_oid::ObjectIdentifier;
 use time::Duration;
 use x509_cert::ext::pkix::KeyUsage;
 
+use super::built_in;
 use super::kind::{CaKind, Profile, ProfileName};
 use crate::clearance::Clearance;
 use crate::key::KeyAlgorithm;
 use crate::name::AltName;
-use crate::oid::eku;
 
 /// Presence of a field in a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
@@ -86,6 +86,8 @@ pub struct Names {
 pub struct Definition {
     pub(super) name: String,
     pub(super) issuer: Issuer,
+    /// `None` where the file does not say.
+    pub(super) administrators_only: Option<bool>,
     pub(super) path_len: Option<u8>,
     pub(super) key_usage: KeyUsageTable,
     pub(super) purposes: Vec<ObjectIdentifier>,
@@ -130,9 +132,12 @@ impl Definition {
     }
 
     /// Tells whether it is for people with the role administrator alone.
+    ///
+    /// Of a built-in name this does not change, whatever else a file in its place says or leaves out.
     #[must_use]
     pub fn is_for_administrators(&self) -> bool {
-        self.purposes.contains(&eku::MS_EFS_RECOVERY)
+        let of_name = || built_in::by_name(&self.name).and_then(|one| one.administrators_only);
+        self.administrators_only.or_else(of_name).unwrap_or(false)
     }
 
     /// Tells whether the subject is an authority.
