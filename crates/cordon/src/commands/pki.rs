@@ -147,10 +147,10 @@ async fn list_issued(site: &SiteArgs, json: bool) -> Outcome {
 
 fn show(file: &Path, json: bool) -> Outcome {
     const HINT: &str = "pass a certificate in PEM or DER";
-    let bytes = std::fs::read(file).or_hint(format!("cannot read {}", file.display()), HINT)?;
+    let bytes = super::read_regular(file, super::MAX_SMALL_FILE, HINT)?;
     let chain = match std::str::from_utf8(&bytes) {
         Ok(text) if text.contains("BEGIN CERTIFICATE") => CertificateChain::from_pem(text),
-        _ => CertificateChain::from_ders([bytes]),
+        _ => CertificateChain::from_ders([bytes.to_vec()]),
     };
     let chain = chain.or_hint(format!("{} is no certificate", file.display()), HINT)?;
     let mut certificates = Vec::new();
