@@ -1,7 +1,11 @@
 """Certificate profiles: those built in as OpenSSL sees and uses them, and one that two administrators put in force."""
 
+import contextlib
 import json
+import os
+import sqlite3
 
+from tests.authorities import http
 from tests.enrolment import Client
 from tests.harness import Site, contains, cordon, cordon_json, equal
 from tests.requests import REQUEST, enrol, make_csr, openssl
@@ -148,9 +152,39 @@ def run(suite):
         file.write_text(PATROL)
         equal(cordon_json("pki", "profile", "check", file)["purposes"], ["clientAuth"])
 
+    with suite.case("what is seen otherwise than it is read is refused, and what has no end is not read"):
+        file.write_text(PATROL.replace("days = 30", "# \u202e03 = syad\ndays = 30"))
+        contains(cordon("pki", "profile", "check", file, code=1).stderr, "line 5, column 3 = U+202E: is not seen")
+        pipe = folder / "pipe"
+        os.mkfifo(pipe)
+        for endless in ("/dev/zero", pipe, folder):
+            for command in (
+                ("pki", "profile", "check", endless), ("pki", "show", endless), ("pki", "profile", "put", endless, *site.arguments()),
+                ("audit", "verify", site.data / "audit/log", "--key", endless), ("audit", "verify", site.data / "audit/log", "--since", endless),
+                (*REQUEST, "new", "issue", "--uid", "officer-9", "--csr", endless, "--reason", "x", *site.arguments()),
+                ("pki", "audit", "--data", site.data, "--certificates", endless),
+            ):
+                refused = cordon(*command, "--log", "off", code=1, timeout=20).stderr
+                contains(refused, "no regular file")
+        file.write_text(PATROL)
+
+    other = folder / "night.toml"
+    other.write_text(PATROL.replace("patrol-login", "night-login"))
+    site.ask("pki", "profile", "put", other)
     site.stop()
     site.config.write_text(site.config.read_text() + '\n[registration]\napprovals = "required"\n')
     site.start()
+    with suite.case("what an order put in force waits where approvals are required, and is approved there"):
+        contains(http(site, "/healthz")[1], 'nothing is issued by the profile "night-login": it was put in force by an order')
+        contains(cordon("pki", "profile", "list", *site.arguments(), "--log", "off").stdout, "NOT IN FORCE")
+        night = ("--uid", "officer-9", "--csr", make_csr(folder, "night", "/CN=x"), "--profile", "night-login", "--reason", "night")
+        refused = give("new", "issue", *night, by="clerk", code=1).stderr
+        contains(refused, "have it approved with `cordon registry request new profile`")
+        asked = approved("profile", "--file", other, by=("keeper-1", "keeper-2"))
+        give("carry-out", asked["id"], "--seen", asked["version"], by="clerk")
+        give("new", "issue", *night, by="clerk")
+        equal(http(site, "/healthz")[1], "ok\n")
+
     with suite.case("where approvals are required two administrators put a profile in force, and nobody alone"):
         contains(cordon("pki", "profile", "put", file, *site.arguments(), "--log", "off", code=1).stderr, "without approvals")
         asked = approved("profile", "--file", file, by=("keeper-1",))
@@ -171,9 +205,42 @@ def run(suite):
         above = ("new", "issue", "--uid", "officer-9", "--csr", make_csr(folder, "above", "/CN=x"), "--profile", "patrol-login")
         contains(give(*above, "--clearance", 3, "--reason", "more", by="clerk", code=1).stderr, "above-authority")
 
-    with suite.case("the log alone explains what came by requests"):
+    with suite.case("a request that was approved before its profile changed is not carried out, and the way on is said"):
+        csr = make_csr(folder, "late", "/CN=x")
+        late = approved("issue", "--uid", "officer-9", "--csr", csr, "--profile", "patrol-login", "--clearance", 2)
+        file.write_text(PATROL.replace("days = 30", "days = 20"))
+        changed = approved("profile", "--file", file, by=("keeper-1", "keeper-2"))
+        give("carry-out", changed["id"], "--seen", changed["version"], by="clerk")
+        out = ("--out", folder / "late.pem")
+        refused = give("carry-out", late["id"], "--seen", late["version"], *out, by="clerk", code=1).stderr
+        contains(refused, "return the request and have it approved anew")
+        back = json.loads(give("return", late["id"], "--seen", late["version"], "--reason", "see the profile", by="registrar-1").stdout)
+        again = json.loads(give("submit", late["id"], "--seen", back["version"], by="clerk").stdout)
+        again = json.loads(give("approve", late["id"], "--seen", again["version"], by="registrar-1").stdout)
+        give("carry-out", late["id"], "--seen", again["version"], *out, by="clerk")
+        contains(openssl("x509", "-in", folder / "late.pem", "-noout", "-checkend", str(21 * 86400), code=1), "will expire")
+
+    with suite.case("a file that was taken out of the database, or put back to an older one, stops the start and says what to do"):
+        site.stop()
+        book = site.data / "registry.sqlite"
+        kept = book.read_bytes()
+        for change in (
+            "DELETE FROM profiles WHERE name = 'patrol-login'",
+            "UPDATE profiles SET definition = replace(definition, 'days = 20', 'days = 30') WHERE name = 'patrol-login'",
+        ):
+            with contextlib.closing(sqlite3.connect(book)) as database, database:
+                database.execute(change)
+            refused = cordon("up", *site.arguments(), "--log", "off", code=1, timeout=120).stderr
+            contains(refused, "patrol-login")
+            contains(refused, "bring back registry.sqlite from a copy")
+            for beside in site.data.glob("registry.sqlite-*"):
+                beside.unlink()
+            book.write_bytes(kept)
+        site.start()
+
+    with suite.case("the log alone explains what came by requests, and which profile was in force"):
         done = cordon("pki", "audit", "--data", site.data, "--config", site.config, "--json", "--log", "off", code=1)
         report = json.loads(done.stdout)["report"]
-        equal(report["acts"], {"change-profile": 1, "issue": 3})
+        equal(report["acts"], {"change-profile": 3, "issue": 4})
         assert all("without a request" in gap["what"] for gap in report["gaps"]), report["gaps"]
     site.verify_audit()

@@ -47,6 +47,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 11,
         sql: V11,
     },
+    Migration {
+        version: 12,
+        sql: V12,
+    },
 ];
 
 const V1: &str = "
@@ -342,4 +346,11 @@ CREATE TABLE profiles (
 -- The account that a certificate logs on to, where its profile names one.
 ALTER TABLE invitations ADD COLUMN principal TEXT;
 ALTER TABLE invitations ADD COLUMN sid TEXT;
+";
+
+/// Where the log has what put a profile in force, and when that was to the nanosecond: approvals are before it or after.
+const V12: &str = "
+ALTER TABLE profiles ADD COLUMN entry INTEGER; -- index of the event in the log; NULL: of before this version
+ALTER TABLE profiles ADD COLUMN changed_nanos INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX requests_of_profiles ON requests (state) WHERE act = 'change-profile';
 ";

@@ -232,12 +232,15 @@ async fn open_registry(
         made.or_hint("cannot make the certificate authorities", hint)?;
     }
     renew_due_authorities(data, &settings, secret, audit, now).await?;
-    Registry::open(data, settings, secret, role(audit, "registry")?, now)
-        .await
-        .or_hint(
-            "cannot open the certificate authorities",
-            "check the passphrase and the folder pki",
-        )
+    let opened = Registry::open(data, settings, secret, role(audit, "registry")?, now).await;
+    let hint = match &opened {
+        Err(RegistryError::ProfileNotApproved(_) | RegistryError::ProfileMissing(_)) => {
+            "the database was changed by somebody else: bring back registry.sqlite from a copy, and look at the log with \
+             `cordon pki audit`"
+        }
+        _ => "check the passphrase and the folder pki",
+    };
+    opened.or_hint("cannot open the certificate authorities", hint)
 }
 
 /// Entries that earlier versions took keep no site from starting; whoever looks after it is told.

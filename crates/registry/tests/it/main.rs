@@ -25,6 +25,7 @@ mod invited_approved;
 mod issuing;
 mod lists;
 mod ocsp;
+mod profile_evidence;
 mod profiles;
 mod renewal;
 mod request_lists;
