@@ -14,6 +14,8 @@ STAFF = [
     ("clerk", "officer", 4), ("registrar-1", "registrar", 4), ("keeper-1", "administrator", 4), ("keeper-2", "administrator", 4),
 ]
 ACCOUNT = ("--principal", "officer-9@police.example", "--sid", "S-1-5-21-3623811015-3361044348-30300820-1104")
+# Fields of the published user profile, country and organisation of the person rather than of the site.
+PUBLISHED = {"C=FR", "O=LEA-FR", "CN=Ninth Officer", "GN=Ninth", "SN=Officer", "UID=officer-9", "emailAddress=officer-9@police.example"}
 PATROL = """name = "patrol-login"
 issuer = "users"
 clearance = "optional"
@@ -36,6 +38,12 @@ def purposes(certificate):
     return {name for name, answer in lines if answer.startswith("Yes")}
 
 
+def subject(certificate):
+    """Attributes of the subject."""
+    text = openssl("x509", "-in", certificate, "-noout", "-subject", "-nameopt", "sep_multiline")
+    return {line.strip() for line in text.splitlines()[1:]}
+
+
 def extensions(certificate):
     return openssl("x509", "-in", certificate, "-noout", "-text")
 
@@ -46,8 +54,8 @@ def run(suite):
     staff = enrol(site, *STAFF)
     folder, client = site.folder, Client(site)
     officer = {
-        "uid": "officer-9", "name": "Ninth Officer", "email": "officer-9@police.example", "organisation": "LEA-EU",
-        "clearance": 3, "roles": ["officer"], "units": ["traffic"],
+        "uid": "officer-9", "name": "Ninth Officer", "email": "officer-9@police.example", "organisation": "LEA-FR",
+        "country": "FR", "given_name": "Ninth", "surname": "Officer", "clearance": 3, "roles": ["officer"], "units": ["traffic"],
     }
     (folder / "officer-9.jsonl").write_text(json.dumps(officer) + "\n")
     site.ask("directory", "import", folder / "officer-9.jsonl")
@@ -86,6 +94,7 @@ def run(suite):
         # OpenSSL 3.0 knows encryption of mail by RSA only; that it encrypts to this key all the same is shown below.
         assert not can & {"S/MIME signing", "SSL client", "SSL server"}, can
         (folder / "key.pem").write_text(openssl("pkcs12", "-in", p12, *secret, "-nocerts", "-noenc"))
+        equal(subject(certificate), PUBLISHED)
         (folder / "letter").write_text("to officer-9\n")
         openssl("cms", "-encrypt", "-in", folder / "letter", "-out", folder / "sealed", "-aes256", certificate)
         contains(openssl("cms", "-decrypt", "-in", folder / "sealed", "-inkey", folder / "key.pem", "-recip", certificate), "to officer-9")
@@ -100,6 +109,7 @@ def run(suite):
         certificate = client.certificate(client.enrol("officer-9", out.read_text().strip(), csr), "sign")
         can = purposes(certificate)
         assert "S/MIME signing" in can and not can & {"S/MIME encryption", "SSL client"}, can
+        equal(subject(certificate), PUBLISHED)
         text = extensions(certificate)
         contains(text, "email:officer-9@police.example")
         # What strangers see says nothing of clearance.
@@ -111,6 +121,9 @@ def run(suite):
     with suite.case("a card for Windows has the account that was approved, in both places"):
         give("new", "issue", "--uid", "officer-9", "--csr", csr, "--profile", "smart-card-logon", "--reason", "card", by="clerk", code=1)
         card = issued("card", "--uid", "officer-9", "--profile", "smart-card-logon", *ACCOUNT)
+        equal(subject(card), PUBLISHED)
+        # Whose entry names no country is of the site's.
+        contains(subject(staff["clerk"].cert), "C=EU")
         text = extensions(card)
         contains(text, "UPN::officer-9@police.example")
         contains(text, "1.3.6.1.4.1.311.25.2")
@@ -223,6 +236,8 @@ def run(suite):
     with suite.case("a file that was taken out of the database, or put back to an older one, stops the start and says what to do"):
         site.stop()
         book = site.data / "registry.sqlite"
+        with contextlib.closing(sqlite3.connect(book)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         kept = book.read_bytes()
         for change in (
             "DELETE FROM profiles WHERE name = 'patrol-login'",
