@@ -12,7 +12,7 @@ mod tracked;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use approval::{Policy, RecordedApproval, act_of};
+use approval::{Act, Policy, RecordedApproval, act_of};
 use audit::{Event, Outcome};
 use error_report::Report;
 use pki::Certificate;
@@ -29,6 +29,7 @@ use self::invited::{Offered, Offers};
 use self::profiles::Profiles;
 use self::recorded::Recorded;
 use self::tracked::{CarriedOut, Tracked, transaction_of};
+use crate::archive::DIGEST;
 use crate::origin::OriginKind;
 use crate::profiles::evidence::CHANGE;
 use crate::writing::OPEN;
@@ -76,6 +77,8 @@ pub struct Completeness {
     holders: BTreeSet<(String, String)>,
     /// Revoked certificates, by authority and serial number, with the transactions.
     revoked: BTreeMap<(String, String), u64>,
+    /// What was archived of keys, by serial number.
+    archived: BTreeMap<String, String>,
     last: Option<OffsetDateTime>,
     report: CompletenessReport,
 }
@@ -104,6 +107,7 @@ impl Completeness {
             invited: BTreeSet::new(),
             holders: BTreeSet::new(),
             revoked: BTreeMap::new(),
+            archived: BTreeMap::new(),
             last: None,
             report: CompletenessReport::default(),
         })
@@ -173,6 +177,10 @@ impl Completeness {
         let Some((fingerprint, mut one)) = Recorded::of_event(entry, event) else {
             return self.gap(entry, "an issued certificate without serial number");
         };
+        if let Some(archived) = event.details.get(DIGEST).and_then(Value::as_str) {
+            self.archived
+                .insert(one.serial.clone(), archived.to_owned());
+        }
         let serial = (one.authority.clone(), one.serial.clone());
         if !self.serials.insert(serial) {
             let what = format!(
@@ -260,6 +268,9 @@ impl Completeness {
             }
         };
         *self.report.acts.entry(step.to_owned()).or_default() += 1;
+        if let Act::RecoverKey { serial, .. } = &act {
+            self.recovered(entry, id, serial, event);
+        }
         let wanted = self.policy.approvals_before(&act);
         let request = self.requests.entry(id.to_owned()).or_default();
         let found = request.approvals_of(&act);
@@ -274,6 +285,16 @@ impl Completeness {
         });
         if found < wanted {
             let what = format!("request {id}: {step} with {found} of {wanted} approvals");
+            self.gap(entry, what);
+        }
+    }
+
+    /// What was given out is what was archived with the certificate: the site, which can open neither, could not tell.
+    fn recovered(&mut self, entry: u64, id: &str, serial: &str, event: &Event) {
+        let given = event.details.get(DIGEST).and_then(Value::as_str);
+        let archived = self.archived.get(serial).map(String::as_str);
+        if given.is_none() || given != archived {
+            let what = format!("request {id} gave out another key than was archived for {serial}");
             self.gap(entry, what);
         }
     }

@@ -51,6 +51,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 12,
         sql: V12,
     },
+    Migration {
+        version: 13,
+        sql: V13,
+    },
 ];
 
 const V1: &str = "
@@ -348,8 +352,20 @@ ALTER TABLE invitations ADD COLUMN principal TEXT;
 ALTER TABLE invitations ADD COLUMN sid TEXT;
 ";
 
-/// Where the log has what put a profile in force, and when that was to the nanosecond: approvals are before it or after.
+/// The archive of keys.
 const V12: &str = "
+-- Keys for decryption that the centre made, encrypted to the recovery certificates (CMS); no key of the site opens them.
+CREATE TABLE archived_keys (
+    authority    TEXT NOT NULL,
+    serial       TEXT NOT NULL,
+    envelope     BLOB NOT NULL,
+    PRIMARY KEY (authority, serial),
+    FOREIGN KEY (authority, serial) REFERENCES issued (authority, serial)
+) STRICT;
+";
+
+/// Where the log has what put a profile in force, and when that was to the nanosecond: approvals are before it or after.
+const V13: &str = "
 ALTER TABLE profiles ADD COLUMN entry INTEGER; -- index of the event in the log; NULL: of before this version
 ALTER TABLE profiles ADD COLUMN changed_nanos INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX requests_of_profiles ON requests (state) WHERE act = 'change-profile';

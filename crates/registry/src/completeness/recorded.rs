@@ -143,6 +143,7 @@ impl Recorded {
                 clearance,
                 spki_sha256: key,
                 account,
+                ..
             } => {
                 if self.account != *account {
                     return Some(format!("request {id} was for another account of Windows"));

@@ -183,7 +183,7 @@ impl Registry {
             }
         }
         let policy = &self.inner.config.registration.policy;
-        let checked = request.check_carried_out(&record.sha256, policy, &signers, bound);
+        let checked = request.check_carried_out(&record.sha256, policy, &signers, None, bound);
         Ok(checked.err().map(|refusal| refusal.to_string()))
     }
 

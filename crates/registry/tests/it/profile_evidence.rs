@@ -380,6 +380,7 @@ async fn code_of_an_invitation_from_before_its_profile_changed_certifies_nothing
             renewals: 0,
             names: Vec::new(),
             account: None,
+            rights: None,
         },
         csr: None,
     };

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use audit::MemorySink;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
-use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, PrivateKey, Signer};
+use pki::key::{AuthorityKey, KeyError, PrivateKey, Signer};
 use pki::name::Subject;
 use pki::profile::CaKind;
 use pki::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
