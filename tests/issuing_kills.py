@@ -8,6 +8,7 @@ import base64
 import collections
 import configparser
 import contextlib
+import hashlib
 import json
 import random
 import socket
@@ -32,7 +33,9 @@ FEW = 8
 PEOPLE = [f"officer-{number}" for number in range(100, 140)]
 # What a client is told, or not, by a site that was killed.
 LOST = (OSError, AssertionError, ValueError, KeyError, IndexError, AttributeError)
-UNEXPLAINED = ("ordered it, without a request", "gave an invitation, without a request")
+UNEXPLAINED = ("ordered it, without a request", "gave an invitation, without a request", "put it in force, without a request")
+# Certificates of these come by direct orders, CMP and SCEP.
+PROFILE = "vpn device"
 
 
 class Refused(AssertionError):
@@ -49,7 +52,7 @@ class Work:
         self.number = 0
         # By way, what was acknowledged.
         self.certificates = collections.defaultdict(list)
-        self.revoked, self.cameras = [], []
+        self.revoked, self.cameras, self.profiles = [], [], []
         self.failures = collections.Counter()
 
     def next(self, kind):
@@ -85,7 +88,8 @@ class Work:
 
     def start(self):
         """Starts a thread for each way, and one that revokes."""
-        ways = [self.direct, self.est, self.person, self.cmp, self.scep, self.acme, self.approved, self.revoke, self.revoke_devices]
+        ways = [self.direct, self.est, self.person, self.cmp, self.scep, self.acme, self.approved, self.revoke, self.revoke_devices,
+            self.change_profile]
         self.threads = [threading.Thread(target=self.repeat, args=(way,), daemon=True) for way in ways]
         for thread in self.threads:
             thread.start()
@@ -195,6 +199,15 @@ class Work:
         issued = give("carry-out", asked["id"], "--seen", both["version"], "--out", folder / "issued.pem", by="clerk")
         self.got("approved request", issued["serial"])
 
+    def change_profile(self):
+        """Another file of a profile by which others get certificates meanwhile."""
+        text = next(one["text"] for one in cordon_json("pki", "profile", "list")["profiles"] if one["name"] == PROFILE)
+        changed = f"days = {random.randint(100, 900)}\n" + text
+        done = self.order(do="put-profile", definition=changed)
+        with self.lock:
+            self.profiles.append(done["sha256"])
+        time.sleep(0.1)
+
     def revoke(self):
         with self.lock:
             known = [serial for way, serials in self.certificates.items() for serial in serials if way.startswith(("direct", "SCEP"))]
@@ -284,6 +297,19 @@ def check(suite, site, work):
             missing = {serial for serial in wanted if serial not in serials and f"0{serial}" not in serials}
             equal(missing, set(), f"acknowledged and not {table}")
             print(f"        {len(rows)} {table}, {len(wanted)} acknowledged", flush=True)
+    with suite.case("the profile in the book is the last that the log says took effect, and every change that was acknowledged is there"):
+        changes = []
+        for event in recorded:
+            details = event.get("details", {})
+            if event["action"] == "registry.open":
+                changes = [one for one in changes if one[0] <= details["transaction"]]
+            elif event["action"] == "profile.change":
+                changes.append((details["transaction"], details["sha256"]))
+        with contextlib.closing(sqlite3.connect(site.data / "registry.sqlite")) as book:
+            (text,), = book.execute("SELECT definition FROM profiles").fetchall()
+        equal(hashlib.sha256(text.encode()).hexdigest(), changes[-1][1])
+        equal(set(work.profiles) - {sha256 for _, sha256 in changes}, set(), "acknowledged changes without effect")
+        print(f"        {len(changes)} changes of a profile, {len(work.profiles)} acknowledged", flush=True)
     opened = sum(event["action"] == "registry.open" for event in recorded)
     print(f"        {opened} starts after a kill, {lost} events without effect", flush=True)
     with suite.case("`pki audit` finds no other gap than direct orders and invitations"):
@@ -310,7 +336,7 @@ def shaken(suite, times, seed):
     with suite.case("certificates come by every way"):
         work.start()
         try:
-            wait_for(lambda: len(work.certificates) >= ways and work.revoked, lambda: f"all ways: {work.certificates.keys()}, {work.failures}", 120)
+            wait_for(lambda: len(work.certificates) >= ways and work.revoked and work.profiles, lambda: f"all ways: {work.certificates.keys()}, {work.failures}", 120)
         except AssertionError:
             work.stop()
             raise

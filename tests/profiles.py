@@ -1,7 +1,11 @@
 """Certificate profiles: those built in as OpenSSL sees and uses them, and one that two administrators put in force."""
 
+import contextlib
 import json
+import os
+import sqlite3
 
+from tests.authorities import http
 from tests.enrolment import Client
 from tests.harness import Site, contains, cordon, cordon_json, equal
 from tests.requests import REQUEST, enrol, make_csr, openssl
@@ -11,6 +15,8 @@ STAFF = [
     ("keeper-1", "administrator", 4), ("keeper-2", "administrator", 4),
 ]
 ACCOUNT = ("--principal", "officer-9@police.example", "--sid", "S-1-5-21-3623811015-3361044348-30300820-1104")
+# Fields of the published user profile, country and organisation of the person rather than of the site.
+PUBLISHED = {"C=FR", "O=LEA-FR", "CN=Ninth Officer", "GN=Ninth", "SN=Officer", "UID=officer-9", "emailAddress=officer-9@police.example"}
 PATROL = """name = "patrol-login"
 issuer = "users"
 clearance = "optional"
@@ -33,6 +39,12 @@ def purposes(certificate):
     return {name for name, answer in lines if answer.startswith("Yes")}
 
 
+def subject(certificate):
+    """Attributes of the subject."""
+    text = openssl("x509", "-in", certificate, "-noout", "-subject", "-nameopt", "sep_multiline")
+    return {line.strip() for line in text.splitlines()[1:]}
+
+
 def extensions(certificate):
     return openssl("x509", "-in", certificate, "-noout", "-text")
 
@@ -43,8 +55,8 @@ def run(suite):
     staff = enrol(site, *STAFF)
     folder, client = site.folder, Client(site)
     officer = {
-        "uid": "officer-9", "name": "Ninth Officer", "email": "officer-9@police.example", "organisation": "LEA-EU",
-        "clearance": 3, "roles": ["officer"], "units": ["traffic"],
+        "uid": "officer-9", "name": "Ninth Officer", "email": "officer-9@police.example", "organisation": "LEA-FR",
+        "country": "FR", "given_name": "Ninth", "surname": "Officer", "clearance": 3, "roles": ["officer"], "units": ["traffic"],
     }
     (folder / "officer-9.jsonl").write_text(json.dumps(officer) + "\n")
     site.ask("directory", "import", folder / "officer-9.jsonl")
@@ -84,6 +96,7 @@ def run(suite):
         # OpenSSL 3.0 knows encryption of mail by RSA only; that it encrypts to this key all the same is shown below.
         assert not can & {"S/MIME signing", "SSL client", "SSL server"}, can
         (folder / "key.pem").write_text(openssl("pkcs12", "-in", p12, *secret, "-nocerts", "-noenc"))
+        equal(subject(certificate), PUBLISHED)
         (folder / "letter").write_text("to officer-9\n")
         openssl("cms", "-encrypt", "-in", folder / "letter", "-out", folder / "sealed", "-aes256", certificate)
         contains(openssl("cms", "-decrypt", "-in", folder / "sealed", "-inkey", folder / "key.pem", "-recip", certificate), "to officer-9")
@@ -98,6 +111,7 @@ def run(suite):
         certificate = client.certificate(client.enrol("officer-9", out.read_text().strip(), csr), "sign")
         can = purposes(certificate)
         assert "S/MIME signing" in can and not can & {"S/MIME encryption", "SSL client"}, can
+        equal(subject(certificate), PUBLISHED)
         text = extensions(certificate)
         contains(text, "email:officer-9@police.example")
         # What strangers see says nothing of clearance.
@@ -109,6 +123,9 @@ def run(suite):
     with suite.case("a card for Windows has the account that was approved, in both places"):
         give("new", "issue", "--uid", "officer-9", "--csr", csr, "--profile", "smart-card-logon", "--reason", "card", by="clerk", code=1)
         card = issued("card", "--uid", "officer-9", "--profile", "smart-card-logon", *ACCOUNT)
+        equal(subject(card), PUBLISHED)
+        # Whose entry names no country is of the site's.
+        contains(subject(staff["clerk"].cert), "C=EU")
         text = extensions(card)
         contains(text, "UPN::officer-9@police.example")
         contains(text, "1.3.6.1.4.1.311.25.2")
@@ -151,9 +168,39 @@ def run(suite):
         file.write_text(PATROL)
         equal(cordon_json("pki", "profile", "check", file)["purposes"], ["clientAuth"])
 
+    with suite.case("what is seen otherwise than it is read is refused, and what has no end is not read"):
+        file.write_text(PATROL.replace("days = 30", "# \u202e03 = syad\ndays = 30"))
+        contains(cordon("pki", "profile", "check", file, code=1).stderr, "line 5, column 3 = U+202E: is not seen")
+        pipe = folder / "pipe"
+        os.mkfifo(pipe)
+        for endless in ("/dev/zero", pipe, folder):
+            for command in (
+                ("pki", "profile", "check", endless), ("pki", "show", endless), ("pki", "profile", "put", endless, *site.arguments()),
+                ("audit", "verify", site.data / "audit/log", "--key", endless), ("audit", "verify", site.data / "audit/log", "--since", endless),
+                (*REQUEST, "new", "issue", "--uid", "officer-9", "--csr", endless, "--reason", "x", *site.arguments()),
+                ("pki", "audit", "--data", site.data, "--certificates", endless),
+            ):
+                refused = cordon(*command, "--log", "off", code=1, timeout=20).stderr
+                contains(refused, "no regular file")
+        file.write_text(PATROL)
+
+    other = folder / "night.toml"
+    other.write_text(PATROL.replace("patrol-login", "night-login"))
+    site.ask("pki", "profile", "put", other)
     site.stop()
     site.config.write_text(site.config.read_text() + '\n[registration]\napprovals = "required"\n')
     site.start()
+    with suite.case("what an order put in force waits where approvals are required, and is approved there"):
+        contains(http(site, "/healthz")[1], 'nothing is issued by the profile "night-login": it was put in force by an order')
+        contains(cordon("pki", "profile", "list", *site.arguments(), "--log", "off").stdout, "NOT IN FORCE")
+        night = ("--uid", "officer-9", "--csr", make_csr(folder, "night", "/CN=x"), "--profile", "night-login", "--reason", "night")
+        refused = give("new", "issue", *night, by="clerk", code=1).stderr
+        contains(refused, "have it approved with `cordon registry request new profile`")
+        asked = approved("profile", "--file", other, by=("keeper-1", "keeper-2"))
+        give("carry-out", asked["id"], "--seen", asked["version"], by="clerk")
+        give("new", "issue", *night, by="clerk")
+        equal(http(site, "/healthz")[1], "ok\n")
+
     with suite.case("where approvals are required two administrators put a profile in force, and nobody alone"):
         contains(cordon("pki", "profile", "put", file, *site.arguments(), "--log", "off", code=1).stderr, "without approvals")
         asked = approved("profile", "--file", file, by=("keeper-1",))
@@ -174,9 +221,46 @@ def run(suite):
         above = ("new", "issue", "--uid", "officer-9", "--csr", make_csr(folder, "above", "/CN=x"), "--profile", "patrol-login")
         contains(give(*above, "--clearance", 3, "--reason", "more", by="clerk", code=1).stderr, "above-authority")
 
-    with suite.case("the log alone explains what came by requests"):
+    with suite.case("a request that was approved before its profile changed is not carried out, and the way on is said"):
+        csr = make_csr(folder, "late", "/CN=x")
+        late = approved("issue", "--uid", "officer-9", "--csr", csr, "--profile", "patrol-login", "--clearance", 2,
+                        by=("registrar-1", "registrar-2"))
+        file.write_text(PATROL.replace("days = 30", "days = 20"))
+        changed = approved("profile", "--file", file, by=("keeper-1", "keeper-2"))
+        give("carry-out", changed["id"], "--seen", changed["version"], by="clerk")
+        out = ("--out", folder / "late.pem")
+        refused = give("carry-out", late["id"], "--seen", late["version"], *out, by="clerk", code=1).stderr
+        contains(refused, "return the request and have it approved anew")
+        back = json.loads(give("return", late["id"], "--seen", late["version"], "--reason", "see the profile", by="registrar-1").stdout)
+        again = json.loads(give("submit", late["id"], "--seen", back["version"], by="clerk").stdout)
+        for registrar in ("registrar-1", "registrar-2"):
+            again = json.loads(give("approve", late["id"], "--seen", again["version"], by=registrar).stdout)
+        give("carry-out", late["id"], "--seen", again["version"], *out, by="clerk")
+        contains(openssl("x509", "-in", folder / "late.pem", "-noout", "-checkend", str(21 * 86400), code=1), "will expire")
+
+    with suite.case("a file that was taken out of the database, or put back to an older one, stops the start and says what to do"):
+        site.stop()
+        book = site.data / "registry.sqlite"
+        with contextlib.closing(sqlite3.connect(book)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        kept = book.read_bytes()
+        for change in (
+            "DELETE FROM profiles WHERE name = 'patrol-login'",
+            "UPDATE profiles SET definition = replace(definition, 'days = 20', 'days = 30') WHERE name = 'patrol-login'",
+        ):
+            with contextlib.closing(sqlite3.connect(book)) as database, database:
+                database.execute(change)
+            refused = cordon("up", *site.arguments(), "--log", "off", code=1, timeout=120).stderr
+            contains(refused, "patrol-login")
+            contains(refused, "bring back registry.sqlite from a copy")
+            for beside in site.data.glob("registry.sqlite-*"):
+                beside.unlink()
+            book.write_bytes(kept)
+        site.start()
+
+    with suite.case("the log alone explains what came by requests, and which profile was in force"):
         done = cordon("pki", "audit", "--data", site.data, "--config", site.config, "--json", "--log", "off", code=1)
         report = json.loads(done.stdout)["report"]
-        equal(report["acts"], {"change-profile": 1, "issue": 3})
+        equal(report["acts"], {"change-profile": 3, "issue": 4})
         assert all("without a request" in gap["what"] for gap in report["gaps"]), report["gaps"]
     site.verify_audit()

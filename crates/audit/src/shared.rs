@@ -23,7 +23,7 @@ use durable::SharedDisk;
 
 use crate::event::Event;
 use crate::journal::{Journal, JournalError, Shipped};
-use crate::leaf::is_role_name;
+use crate::leaf::{Leaf, is_role_name};
 use crate::log::merkle::leaf_hash;
 use crate::log::note::{LogKey, VerifierKey};
 use crate::log::{Log, MAX_BATCH, View};
@@ -217,6 +217,19 @@ impl AuditSink for RoleLog {
             return Ok(Vec::new());
         }
         self.inner.submit(&self.role, events)
+    }
+
+    fn event(&self, leaf_index: u64) -> Result<Option<Event>, AuditError> {
+        let view = View::open(&self.inner.dir.join("log"), &self.inner.verifier)?;
+        if leaf_index >= view.size() {
+            return Ok(None);
+        }
+        let leaf = Leaf::decode(&view.entry(leaf_index)?);
+        let leaf = leaf.map_err(|source| AuditError::Leaf {
+            index: leaf_index,
+            source,
+        })?;
+        Ok((leaf.role == self.role).then_some(leaf.event))
     }
 }
 

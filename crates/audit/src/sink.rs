@@ -38,6 +38,14 @@ pub trait AuditSink: Send + Sync {
         let recorded = self.record_all(vec![event])?;
         recorded.into_iter().next().ok_or(AuditError::Stopped)
     }
+
+    /// Reads an event that was recorded by this sink's role; `None` if there is none of this index.
+    ///
+    /// # Errors
+    /// [`AuditError::NotKept`] of a sink that cannot be read, and failures of reading.
+    fn event(&self, leaf_index: u64) -> Result<Option<Event>, AuditError> {
+        Err(AuditError::NotKept(leaf_index))
+    }
 }
 
 /// Why events were not recorded, or a log could not be opened.
@@ -65,6 +73,9 @@ pub enum AuditError {
     /// A leaf of the central log cannot be read.
     #[error("leaf {index} of the central log is malformed")]
     Leaf { index: u64, source: EventError },
+    /// The sink keeps no events.
+    #[error("event {0} cannot be read here")]
+    NotKept(u64),
     /// Not a role name: 1 to 32 lower-case letters, digits and hyphens.
     #[error("{0:?} is not a role name")]
     RoleName(String),
@@ -108,5 +119,10 @@ impl AuditSink for MemorySink {
             });
         }
         Ok(recorded)
+    }
+
+    fn event(&self, leaf_index: u64) -> Result<Option<Event>, AuditError> {
+        let index = usize::try_from(leaf_index).unwrap_or(usize::MAX);
+        Ok(self.events().get(index).cloned())
     }
 }

@@ -1,11 +1,14 @@
 //! The passphrase that protects the key files.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
 use crate::{Failure, OrHint as _, Outcome};
 
+/// Bytes of a passphrase, and of what is around it in its file; our choice.
+const MAX_PASSPHRASE: usize = 64 * 1024;
 /// Name of the systemd credential that holds the passphrase.
 const CREDENTIAL: &str = "cordon-passphrase";
 
@@ -57,10 +60,17 @@ pub fn is_there(file: &Path) -> Outcome<bool> {
 }
 
 fn read(file: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
-    let bytes = std::fs::read(file).map(Zeroizing::new).or_hint(
-        format!("cannot read the passphrase in {}", file.display()),
-        "check the file",
-    )?;
+    let failed = || format!("cannot read the passphrase in {}", file.display());
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_PASSPHRASE));
+    // Of a pipe, too, but not of a device that has no end.
+    let opened = std::fs::File::open(file).or_hint(failed(), "check the file")?;
+    let most = u64::try_from(MAX_PASSPHRASE).unwrap_or(u64::MAX);
+    let read = opened.take(most).read_to_end(&mut bytes);
+    read.or_hint(failed(), "check the file")?;
+    if bytes.len() >= MAX_PASSPHRASE {
+        let what = anyhow::anyhow!("{}: it is too long", failed());
+        return Err(Failure::new(what, "check the file"));
+    }
     let end = bytes
         .iter()
         .rposition(|b| !b.is_ascii_whitespace())

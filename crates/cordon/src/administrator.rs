@@ -33,6 +33,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as
 use zeroize::Zeroizing;
 
 use crate::cli::SiteArgs;
+use crate::commands::{MAX_SMALL_FILE, read_regular};
 use crate::config::Require;
 use crate::control::{Need, Request};
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -43,8 +44,6 @@ use crate::site::Site;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Begins what is signed, so that the signature is good for nothing else.
 const CONTEXT: &str = "cordon.administration/1";
-/// Longest file with a person's certificate and key.
-const MAX_FILE: usize = 1 << 20;
 
 /// The request for a challenge.
 #[derive(Serialize, Deserialize)]
@@ -152,15 +151,7 @@ impl Person {
         const HINT: &str =
             "name a PKCS#12 or PEM file, and the file with its password by --as-password-file";
         let what = || format!("cannot use {} as a person", file.display());
-        let bytes = std::fs::read(file)
-            .map(Zeroizing::new)
-            .or_hint(what(), HINT)?;
-        if bytes.len() > MAX_FILE {
-            return Err(Failure::new(
-                anyhow::anyhow!("{} is too large", file.display()),
-                HINT,
-            ));
-        }
+        let bytes = read_regular(file, MAX_SMALL_FILE, HINT)?;
         let password = match password_file {
             Some(file) => crate::commands::read_text(file)?,
             None => Zeroizing::new(String::new()),

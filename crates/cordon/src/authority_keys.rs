@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use der::{Decode as _, Encode as _};
 use keyhost::{KeyHost, KeyHostError, SignatureScheme};
 use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, Signer};
-use pki::spki::SubjectPublicKeyInfoOwned;
+use pki::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use registry::{AuthorityId, AuthorityKeys};
 
 use crate::config::Keys;
@@ -147,8 +147,8 @@ impl TokenKey {
 }
 
 impl Signer for TokenKey {
-    fn algorithm(&self) -> KeyAlgorithm {
-        self.algorithm
+    fn signature_algorithm(&self) -> AlgorithmIdentifierOwned {
+        self.algorithm.signature_algorithm()
     }
 
     fn spki(&self) -> SubjectPublicKeyInfoOwned {

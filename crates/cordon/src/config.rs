@@ -4,6 +4,7 @@ mod keys;
 mod mail;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::keys::Keys;
 pub(crate) use self::mail::{Mail, Security, is_mail_address};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
 
+/// Bytes of a configuration file at most; our choice.
+const MAX_TEXT: u64 = 1 << 20;
 /// Longest grace for renewals after a certificate's end.
 const MAX_GRACE_DAYS: u32 = 365;
 
@@ -32,6 +35,7 @@ pub(crate) struct Config {
     pub(crate) registration: Registration,
     pub(crate) storage: Storage,
     pub(crate) mail: Mail,
+    pub(crate) experimental: Experimental,
 }
 
 /// Who may give commands.
@@ -96,6 +100,14 @@ impl Registration {
         let hours = time::Duration::hours(i64::from(self.confirm_hours));
         approval::Policy::new(self.approvers, hours)
     }
+}
+
+/// What may be tried, and is for no work.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Experimental {
+    /// `cordon pki post-quantum`.
+    pub(crate) ml_dsa: bool,
 }
 
 /// Where the data lies.
@@ -294,10 +306,16 @@ impl Config {
         let Some(path) = path else {
             return Ok(Self::default());
         };
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let what = anyhow::Error::new(error).context(format!("cannot read {}", path.display()));
-            Failure::new(what, "name an existing file with --config, or leave it out")
-        })?;
+        const HINT: &str = "name an existing file with --config, or leave it out";
+        let failed = || format!("cannot read {}", path.display());
+        let mut text = String::new();
+        let file = std::fs::File::open(path).or_hint(failed(), HINT)?;
+        let read = file.take(MAX_TEXT + 1).read_to_string(&mut text);
+        read.or_hint(failed(), HINT)?;
+        if text.len() as u64 > MAX_TEXT {
+            let what = anyhow::anyhow!("{}: more than {MAX_TEXT} bytes", failed());
+            return Err(Failure::new(what, HINT));
+        }
         Self::parse(&text, path)
     }
 

@@ -157,6 +157,14 @@ pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
             _ => health.warnings.push(what),
         }
     }
+    for profile in site.registry.profiles() {
+        if let Some(why) = &profile.waits {
+            let name = &profile.name;
+            health.warnings.push(format!(
+                "nothing is issued by the profile {name:?}: {why}; have it approved"
+            ));
+        }
+    }
     if let Err(behind) = site.clock.check(now) {
         health.problems.push(behind.to_string());
     }

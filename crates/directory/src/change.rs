@@ -24,10 +24,10 @@ pub(crate) async fn put(
     let epochs = i64::from(old.is_some_and(|old| ends_sessions(old, person)));
     sqlx::query(
         "INSERT INTO people (uid, name, given_name, surname, email, organisation, clearance,
-             roles, units, active) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+             roles, units, active, country) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12)
          ON CONFLICT (uid) DO UPDATE SET name = ?2, given_name = ?3, surname = ?4, email = ?5,
              organisation = ?6, clearance = ?7, roles = ?8, units = ?9, active = ?10,
-             epoch = epoch + ?11",
+             epoch = epoch + ?11, country = ?12",
     )
     .bind(&person.uid)
     .bind(&person.name)
@@ -40,6 +40,7 @@ pub(crate) async fn put(
     .bind(serde_json::to_string(&person.units).unwrap_or_default())
     .bind(person.active)
     .bind(epochs)
+    .bind(&person.country)
     .execute(&mut **tx)
     .await?;
     Ok(Some(event(old, person, actor, now)))
@@ -112,7 +113,7 @@ fn event(old: Option<&Person>, new: &Person, actor: &Actor, now: OffsetDateTime)
 }
 
 /// The values of an entry as an event shows them.
-fn fields(person: &Person) -> [(&'static str, String); 9] {
+fn fields(person: &Person) -> [(&'static str, String); 10] {
     let list = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(", ");
     [
         ("name", person.name.clone()),
@@ -120,6 +121,7 @@ fn fields(person: &Person) -> [(&'static str, String); 9] {
         ("surname", person.surname.clone()),
         ("email", person.email.clone()),
         ("organisation", person.organisation.clone()),
+        ("country", person.country.clone()),
         ("clearance", person.clearance.level().to_string()),
         (
             "roles",

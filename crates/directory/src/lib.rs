@@ -44,6 +44,10 @@ const MIGRATIONS: &[Migration] = &[
         version: 2,
         sql: V2,
     },
+    Migration {
+        version: 3,
+        sql: V3,
+    },
 ];
 
 const V1: &str = "
@@ -69,6 +73,9 @@ CREATE TABLE passwords (
 
 /// Grows with every change that ends sessions.
 const V2: &str = "ALTER TABLE people ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;";
+
+/// Country of a person's organisation.
+const V3: &str = "ALTER TABLE people ADD COLUMN country TEXT NOT NULL DEFAULT '';";
 
 /// Why the directory could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -140,10 +147,11 @@ type Row = (
     String,
     bool,
     i64,
+    String,
 );
 
 const SELECT: &str = "SELECT uid, name, given_name, surname, email, organisation, clearance,
-    roles, units, active, epoch FROM people ";
+    roles, units, active, epoch, country FROM people ";
 
 impl Directory {
     /// Opens the directory's database, making it when it is missing. Changes are recorded in
@@ -375,6 +383,7 @@ fn from_row(row: Row) -> Result<Entry, DirectoryError> {
         units,
         active,
         epoch,
+        country,
     ) = row;
     let damaged = || DirectoryError::Damaged(uid.clone());
     let level = u8::try_from(clearance).map_err(|_| damaged())?;
@@ -388,6 +397,7 @@ fn from_row(row: Row) -> Result<Entry, DirectoryError> {
         surname,
         email,
         organisation,
+        country,
         active,
     };
     Ok(Entry { person, epoch })

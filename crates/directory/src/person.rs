@@ -23,7 +23,11 @@ pub struct Person {
     #[serde(default)]
     pub surname: String,
     pub email: String,
+    /// Organisation, as `O` in certificates.
     pub organisation: String,
+    /// Country of the organisation, two capital letters (ISO 3166-1), as `C` in certificates; empty for the site's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub country: String,
     /// Highest clearance this person may use.
     pub clearance: Clearance,
     /// Roles of the person.
@@ -71,6 +75,11 @@ impl Person {
             if !fits(value) {
                 return refuse(field, NAME_RULE);
             }
+        }
+        let is_capital = |b: u8| b.is_ascii_uppercase();
+        let country = &self.country;
+        if !country.is_empty() && (country.len() != 2 || !country.bytes().all(is_capital)) {
+            return refuse("country", "must be two capital letters, as FR, or left out");
         }
         if !is_mailbox(&self.email) {
             return refuse("email", "must be one address like name@example.org");

@@ -19,6 +19,7 @@ fn ana() -> Person {
         surname: "Officer".into(),
         email: "officer@example.org".into(),
         organisation: "LEA-EU".into(),
+        country: String::new(),
         clearance: Clearance::Confidential,
         roles: BTreeSet::from([Role::Officer]),
         units: BTreeSet::from(["traffic".to_owned()]),
@@ -502,6 +503,10 @@ async fn entry_that_deceives_is_not_taken_and_an_old_one_is_reported() {
             "organisation",
             with(&|person| person.organisation = "L\u{ad}EA".into()),
         ),
+        ("country", with(&|person| person.country = "fr".into())),
+        ("country", with(&|person| person.country = "FRA".into())),
+        ("country", with(&|person| person.country = "F1".into())),
+        ("country", with(&|person| person.country = "Č".into())),
         ("units", unit("traf\nfic")),
         ("units", unit("")),
         ("units", unit("traffic\u{202e}")),
@@ -537,5 +542,36 @@ async fn entry_that_deceives_is_not_taken_and_an_old_one_is_reported() {
     assert_eq!(
         (flawed[0].0.as_str(), flawed[0].1.field),
         (ana().uid.as_str(), "name")
+    );
+}
+
+#[tokio::test]
+async fn country_of_a_person_is_kept_and_its_change_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Arc::new(MemorySink::default());
+    let directory = open(&folder, audit.clone()).await;
+    let french = Person {
+        country: "FR".into(),
+        organisation: "LEA-FR".into(),
+        ..ana()
+    };
+    let line = serde_json::to_string(&french).unwrap();
+    directory.import(&line, false, who(), now()).await.unwrap();
+    assert_eq!(
+        directory.get(&french.uid).await.unwrap(),
+        Some(french.clone())
+    );
+    // A line without it is of the site's own country again.
+    let line = serde_json::to_string(&ana()).unwrap();
+    assert!(!line.contains("country"));
+    directory.import(&line, false, who(), now()).await.unwrap();
+    assert_eq!(directory.get(&french.uid).await.unwrap(), Some(ana()));
+    let told = audit.events().pop().unwrap();
+    assert_eq!(
+        (
+            told.details["country.old"].as_str(),
+            told.details["country.new"].as_str()
+        ),
+        (Some("FR"), Some(""))
     );
 }

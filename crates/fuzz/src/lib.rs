@@ -31,6 +31,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("leaf", targets::leaf::run),
     ("manifest", targets::manifest::run),
     ("packets", targets::packets::run),
+    ("profile", targets::profile::run),
     ("provider", targets::provider::run),
     ("receipt", targets::receipt::run),
     ("replay", targets::replay::run),

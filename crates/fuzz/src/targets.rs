@@ -14,6 +14,7 @@ pub mod ike_message;
 pub mod leaf;
 pub mod manifest;
 pub mod packets;
+pub mod profile;
 pub mod provider;
 pub mod receipt;
 pub mod replay;

@@ -174,6 +174,11 @@ fn packets_holds_on_corpus_and_mutations() {
 }
 
 #[test]
+fn profile_holds_on_corpus_and_mutations() {
+    smoke("profile");
+}
+
+#[test]
 fn provider_holds_on_corpus_and_mutations() {
     smoke("provider");
 }

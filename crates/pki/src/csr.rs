@@ -3,7 +3,7 @@
 use der::asn1::{Any, BitString, SetOfVec};
 use der::pem::{self, LineEnding};
 use der::{Decode, Encode};
-use spki::SubjectPublicKeyInfoOwned;
+use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use x509_cert::attr::Attribute;
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -162,23 +162,49 @@ pub fn from_pem(text: &str) -> Result<Vec<u8>, CsrError> {
 /// # Errors
 /// [`CsrError`], one variant per reason.
 pub fn parse_and_verify(der: &[u8]) -> Result<Csr, CsrError> {
-    if der.len() > MAX_CSR_LEN {
-        return Err(CsrError::TooLong);
-    }
-    let request = CertReq::from_der(der).map_err(|_| CsrError::Malformed)?;
-    let spki = request.info.public_key.clone();
+    let request = Signed::parse(der)?;
+    let spki = request.spki().clone();
     let algorithm = KeyAlgorithm::of_spki(&spki).map_err(CsrError::Key)?;
-    let message = request.info.to_der().map_err(|_| CsrError::Malformed)?;
     let spki_der = spki.to_der().map_err(|_| CsrError::Malformed)?;
-    // A signature is whole bytes; unused bits would make a second form of one request.
-    let signature = request.signature.as_bytes().ok_or(CsrError::Malformed)?;
-    key::verify(&spki_der, &request.algorithm, &message, signature).map_err(CsrError::NotProven)?;
+    request.verify(|by, message, signature| key::verify(&spki_der, by, message, signature))?;
     Ok(Csr {
-        subject: Subject::from_name(&request.info.subject)?,
-        alt_names: requested_names(&request)?,
+        subject: request.subject()?,
+        alt_names: requested_names(&request.0)?,
         spki,
         algorithm,
     })
+}
+
+/// A request that was read, and whose proof of possession is not verified yet.
+pub(crate) struct Signed(CertReq);
+
+impl Signed {
+    pub(crate) fn parse(der: &[u8]) -> Result<Self, CsrError> {
+        if der.len() > MAX_CSR_LEN {
+            return Err(CsrError::TooLong);
+        }
+        let request = CertReq::from_der(der);
+        request.map(Self).map_err(|_| CsrError::Malformed)
+    }
+
+    pub(crate) const fn spki(&self) -> &SubjectPublicKeyInfoOwned {
+        &self.0.info.public_key
+    }
+
+    pub(crate) fn subject(&self) -> Result<Subject, CsrError> {
+        Ok(Subject::from_name(&self.0.info.subject)?)
+    }
+
+    /// Has the proof of possession verified, with the algorithm that it names, over the message.
+    pub(crate) fn verify(
+        &self,
+        verify: impl FnOnce(&AlgorithmIdentifierOwned, &[u8], &[u8]) -> Result<(), key::VerifyError>,
+    ) -> Result<(), CsrError> {
+        let message = self.0.info.to_der().map_err(|_| CsrError::Malformed)?;
+        // A signature is whole bytes; unused bits would make a second form of one request.
+        let signature = self.0.signature.as_bytes().ok_or(CsrError::Malformed)?;
+        verify(&self.0.algorithm, &message, signature).map_err(CsrError::NotProven)
+    }
 }
 
 /// What a request says of itself beside its names, before its proof of possession is verified.

@@ -7,6 +7,7 @@ mod algorithm;
 mod encrypted;
 mod error;
 mod listed;
+pub(crate) mod ml_dsa;
 mod passphrase;
 mod roca;
 mod signer;

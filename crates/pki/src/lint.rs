@@ -31,7 +31,6 @@ use x509_cert::time::Time;
 
 use crate::clearance::Clearance;
 use crate::extension::{from_x509_time, key_identifier};
-use crate::key::KeyAlgorithm;
 use crate::name::SecurityIdentifier;
 use crate::oid::eku::{ANY, TIME_STAMPING};
 use crate::oid::{AUTHORITY_CLEARANCE_CONSTRAINTS, CLEARANCE, ExtensionArc, NTDS_CA_SECURITY};
@@ -285,10 +284,10 @@ impl Rules<'_> {
         );
         let usage: Option<KeyUsage> =
             extensions.value(ID_CE_KEY_USAGE, true, "key-usage", findings);
-        match KeyAlgorithm::of_spki(&tbs.subject_public_key_info) {
+        match definition.usage_of_key(&tbs.subject_public_key_info) {
             Err(error) => findings.add("key", format!("the key is not accepted: {error}")),
-            Ok(key) => findings.unless(
-                usage.is_some() && usage == definition.key_usage(key),
+            Ok(of_profile) => findings.unless(
+                usage.is_some() && usage == of_profile,
                 "key-usage",
                 "key usage is not that of the profile (RFC 5280, section 4.2.1.3)",
             ),

@@ -6,7 +6,9 @@
 
 mod generations;
 mod invited;
+mod profiles;
 mod recorded;
+mod tracked;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,10 +26,13 @@ use time::OffsetDateTime;
 
 use self::generations::Generations;
 use self::invited::{Offered, Offers};
+use self::profiles::Profiles;
 use self::recorded::Recorded;
+use self::tracked::{CarriedOut, Tracked, transaction_of};
 use crate::archive::DIGEST;
 use crate::origin::OriginKind;
-use crate::writing::{OPEN, TRANSACTION};
+use crate::profiles::evidence::CHANGE;
+use crate::writing::OPEN;
 
 /// Something that the rules do not explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,33 +56,6 @@ pub struct CompletenessReport {
     pub gaps: Vec<Gap>,
 }
 
-/// A request by its events.
-#[derive(Default)]
-struct Tracked {
-    approvals: BTreeMap<String, Act>,
-    carried_out: Option<CarriedOut>,
-    /// The version that the last step made, and the approvals before it.
-    last: (u64, BTreeMap<String, Act>),
-}
-
-impl Tracked {
-    fn approvals_of(&self, act: &Act) -> usize {
-        self.approvals
-            .values()
-            .filter(|other| *other == act)
-            .count()
-    }
-}
-
-struct CarriedOut {
-    entry: u64,
-    version: u64,
-    act: Act,
-    result: String,
-    at: OffsetDateTime,
-    enough: bool,
-}
-
 /// Goes through a log; see the [module](self).
 pub struct Completeness {
     trust: TrustStore,
@@ -90,6 +68,7 @@ pub struct Completeness {
     serials: BTreeSet<(String, String)>,
     /// Issuing generation of each authority.
     generations: Generations,
+    profiles: Profiles,
     /// Invitations, by identifier.
     offered: BTreeMap<String, Offered>,
     /// Devices with a one-time code.
@@ -123,6 +102,7 @@ impl Completeness {
             recorded: HashMap::new(),
             serials: BTreeSet::new(),
             generations: Generations::default(),
+            profiles: Profiles::default(),
             offered: BTreeMap::new(),
             invited: BTreeSet::new(),
             holders: BTreeSet::new(),
@@ -148,6 +128,15 @@ impl Completeness {
                 let transaction = transaction_of(event);
                 if !self.generations.activated(entry, transaction, event) {
                     self.gap(entry, "an authority was put to use that is none");
+                }
+            }
+            CHANGE => {
+                let transaction = transaction_of(event);
+                if !self.profiles.changed(entry, transaction, event) {
+                    self.gap(
+                        entry,
+                        "a profile was changed, and the event does not say which",
+                    );
                 }
             }
             "certificate.revoke" => {
@@ -181,6 +170,7 @@ impl Completeness {
         self.revoked
             .retain(|_, transaction| *transaction <= committed);
         self.generations.opened(committed);
+        self.profiles.opened(committed);
     }
 
     fn issued(&mut self, entry: u64, event: &Event) {
@@ -200,6 +190,8 @@ impl Completeness {
             self.gap(entry, what);
         }
         one.foreign = self.generations.unexplained(&one.profile, one.issuer);
+        let file = one.profile_sha256.as_deref();
+        one.off_profile = self.profiles.unexplained(&one.profile, file);
         let holder = (one.authority.clone(), one.holder.clone());
         let first = self.holders.insert(holder);
         one.prepared = match one.origin {
@@ -398,6 +390,7 @@ impl Completeness {
                 false => one.unexplained(request.and_then(|request| request.carried_out.as_ref())),
             };
             let unexplained = unexplained.or_else(|| one.foreign.clone());
+            let unexplained = unexplained.or_else(|| one.off_profile.clone());
             let lost = (book && !one.in_book)
                 .then(|| "it is recorded as issued, and not in the registry's book".to_owned());
             for what in unexplained.into_iter().chain(lost) {
@@ -412,6 +405,10 @@ impl Completeness {
         };
         let unapproved: Vec<_> = self.generations.unapproved(approved).collect();
         for (entry, what) in unapproved {
+            self.gap(entry, what);
+        }
+        let carried_out = |id: &str| requests.get(id)?.carried_out.as_ref();
+        for (entry, what) in self.profiles.unapproved(carried_out) {
             self.gap(entry, what);
         }
         self.requests = requests;
@@ -455,12 +452,6 @@ impl Completeness {
 fn request_of(event: &Event) -> String {
     let id = event.resource.strip_prefix("request/");
     id.unwrap_or_default().to_owned()
-}
-
-/// The registry's transaction that an event was recorded with; 0 where it names none.
-fn transaction_of(event: &Event) -> u64 {
-    let number = event.details.get(TRANSACTION).and_then(Value::as_u64);
-    number.unwrap_or_default()
 }
 
 /// Version of the request that an event's step makes.

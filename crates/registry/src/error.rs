@@ -47,9 +47,24 @@ pub enum RegistryError {
     Profile(#[from] ProfileError),
     /// The database has a profile that no request put in force.
     #[error(
-        "the profile {0:?} is in the registry's database, and no approved request put it in force"
+        "the profile {0:?} in the registry's database is not the one that the audit log and the newest request for it say"
     )]
     ProfileNotApproved(String),
+    /// A request put a profile in force that the database does not have.
+    #[error(
+        "the profile {0:?} was put in force by a request, and is not in the registry's database"
+    )]
+    ProfileMissing(String),
+    /// Nothing is issued by a profile that nobody approved.
+    #[error(
+        "the profile {name:?} is not in force: {why}; have it approved with `cordon registry request new profile`"
+    )]
+    ProfileWaits { name: String, why: String },
+    /// What was approved is not what would be issued.
+    #[error(
+        "the profile {name:?} was changed at {at}, after the approval: return the request and have it approved anew"
+    )]
+    ProfileChanged { name: String, at: OffsetDateTime },
     #[error("there are {MAX_PROFILES} profiles; change one")]
     TooManyProfiles,
     /// An account of Windows is missing, wrong, or none of this profile's.
@@ -441,6 +456,9 @@ impl From<RegistryError> for EnrolError {
     fn from(e: RegistryError) -> Self {
         match e {
             RegistryError::Holder(refused) => Self::Holder(refused),
+            RegistryError::ProfileChanged { .. } | RegistryError::ProfileWaits { .. } => {
+                Self::ApprovalGone(e.to_string())
+            }
             RegistryError::KeyInUse => Self::KeyInUse,
             RegistryError::KeyListed => Self::KeyListed,
             RegistryError::Issue(IssueError::ClearanceAboveAuthority { requested, allowed }) => {

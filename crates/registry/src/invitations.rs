@@ -214,6 +214,9 @@ impl Registry {
         let request = warrant.approved().map(|approved| approved.request());
         let request = request.map(|request| request.id().0.clone());
         let mut tx = self.write(now).await?;
+        if let Some(approved) = warrant.approved() {
+            self.check_profile_seen(profile, approved.request())?;
+        }
         if let Some(state) = holders::state_in(&mut tx, authority, &holder).await?
             && state != HolderState::Enrolled
         {

@@ -399,6 +399,10 @@ impl Issuance for ByInvitation {
         if invitation != self.invitation {
             return Err(EnrolError::WrongCode);
         }
+        let request = invitation.request.as_deref();
+        registry
+            .check_profile_of_invitation(invitation.profile, request)
+            .await?;
         check_key(tx, &self.spki, None).await?;
         if let Some(of_server) = &self.of_server {
             orders::check_ready(tx, of_server, &self.spki, now).await?;

@@ -67,6 +67,10 @@ impl Issuance for Ordered {
         if let Some(Act::Issue { spki_sha256, .. }) = approved.map(|approved| approved.act()) {
             check_new_key(&mut **tx, spki_sha256).await?;
         }
+        // Inside of the transaction: no profile changes meanwhile.
+        if let Some(approved) = approved {
+            registry.check_profile_seen(self.order.profile, approved.request())?;
+        }
         let (order, origin, actor, now) = (&self.order, &self.origin, &self.actor, self.now);
         let issued = registry.issue_in(tx, order, origin, actor, signing, now);
         let Some((issued, mut events)) = issued.await? else {

@@ -1,22 +1,21 @@
 //! Profiles that are in force: those that are built in, and what acts of the registration authority put in their place or
 //! beside them.
 
+pub(crate) mod evidence;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use approval::{Act, Request, State};
+use approval::{Act, Request};
 use audit::{Event, Outcome};
 use aws_lc_rs::digest;
 use pki::clearance::Clearance;
-use pki::profile::{
-    Definition, Issuer, Presence, Profile, ProfileError, SharedDefinition, built_in,
-};
+use pki::profile::{Definition, Issuer, Presence, Profile, SharedDefinition, built_in};
 use serde::Serialize;
 use store::sqlx;
 use time::OffsetDateTime;
 
-use crate::requests::RequestError;
-use crate::{Approvals, Registry, RegistryError, Warrant};
+use crate::{Registry, RegistryError, Warrant};
 
 /// Profiles that a site puts in force beside those that are built in, at most. Our choice: more than anybody tells apart.
 pub const MAX_PROFILES: usize = 100;
@@ -27,8 +26,11 @@ pub(crate) struct Profiles(RwLock<BTreeMap<String, InForce>>);
 
 #[derive(Clone)]
 struct InForce {
-    definition: SharedDefinition,
+    /// `None` of a file that this version does not accept.
+    definition: Option<SharedDefinition>,
     record: ProfileRecord,
+    /// When it was put in force; in the record without its fraction of a second.
+    changed: OffsetDateTime,
 }
 
 /// A profile of certificates that are issued on request.
@@ -45,6 +47,8 @@ pub struct ProfileRecord {
     pub request: Option<String>,
     #[serde(with = "time::serde::rfc3339::option")]
     pub changed_at: Option<OffsetDateTime>,
+    /// Why it is not in force: nothing is issued by it, nor by what is built in under its name.
+    pub waits: Option<String>,
 }
 
 impl Profiles {
@@ -61,27 +65,42 @@ impl Profiles {
 
 impl InForce {
     fn new(
+        name: String,
         text: String,
         request: Option<String>,
-        changed_at: OffsetDateTime,
-    ) -> Result<Self, ProfileError> {
-        let definition = Definition::parse(&text)?;
+        changed: OffsetDateTime,
+    ) -> Result<Self, RegistryError> {
+        let definition = Definition::parse(&text);
+        if definition.as_ref().is_ok_and(|one| one.name() != name) {
+            return Err(RegistryError::ProfileNotApproved(name));
+        }
+        let (definition, waits) = match definition {
+            Ok(definition) => (Some(Arc::new(definition)), None),
+            // An earlier version may have taken it.
+            Err(error) => (None, Some(error.to_string())),
+        };
         let record = ProfileRecord {
-            name: definition.name().to_owned(),
+            name,
             sha256: sha256(&text),
             text,
             built_in: false,
             request,
-            changed_at: Some(changed_at),
+            changed_at: changed.replace_nanosecond(0).ok(),
+            waits,
         };
         Ok(Self {
-            definition: Arc::new(definition),
+            definition,
             record,
+            changed,
         })
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        self.definition.as_ref().and_then(|one| one.profile())
     }
 }
 
-fn sha256(text: &str) -> String {
+pub(crate) fn sha256(text: &str) -> String {
     hex::encode(digest::digest(&digest::SHA256, text.as_bytes()))
 }
 
@@ -89,13 +108,17 @@ impl Registry {
     /// Returns the definition of a profile that is in force.
     ///
     /// # Errors
-    /// [`RegistryError::UnknownProfile`].
+    /// [`RegistryError::UnknownProfile`]; [`RegistryError::ProfileWaits`] of one that waits to be approved.
     pub fn definition(&self, profile: Profile) -> Result<SharedDefinition, RegistryError> {
         let name = profile.to_string();
         if let Some(changed) = self.inner.profiles.get(&name) {
+            if let Some(why) = changed.record.waits {
+                return Err(RegistryError::ProfileWaits { name, why });
+            }
             // A name has the authority that it was given first.
-            if changed.definition.profile() == Some(profile) {
-                return Ok(changed.definition);
+            let definition = changed.definition;
+            if let Some(own) = definition.filter(|one| one.profile() == Some(profile)) {
+                return Ok(own);
             }
         }
         let definition = profile.definition().cloned();
@@ -106,7 +129,7 @@ impl Registry {
     #[must_use]
     pub fn requested_profile(&self, name: &str) -> Option<Profile> {
         let changed = self.inner.profiles.get(name);
-        let changed = changed.and_then(|changed| changed.definition.profile());
+        let changed = changed.and_then(|changed| changed.profile());
         let known = || {
             let mut known = built_in();
             known
@@ -124,6 +147,40 @@ impl Registry {
         Some(changed.record.sha256)
     }
 
+    /// Refuses what was approved before its profile was changed: approvers saw another one.
+    pub(crate) fn check_profile_seen(
+        &self,
+        profile: Profile,
+        approved: &Request,
+    ) -> Result<(), RegistryError> {
+        let Some(present) = self.inner.profiles.get(&profile.to_string()) else {
+            return Ok(());
+        };
+        let mut approvals = approved.state().approvals().iter();
+        match approvals.any(|approval| approval.at() <= present.changed) {
+            false => Ok(()),
+            true => Err(RegistryError::ProfileChanged {
+                name: present.record.name,
+                at: present.changed,
+            }),
+        }
+    }
+
+    /// The same of an invitation, by the request that it names; an order has nobody's approval.
+    pub(crate) async fn check_profile_of_invitation(
+        &self,
+        profile: Profile,
+        request: Option<&str>,
+    ) -> Result<(), RegistryError> {
+        let is_changed = self.inner.profiles.get(&profile.to_string()).is_some();
+        match request {
+            Some(id) if is_changed => {
+                self.check_profile_seen(profile, &self.request(id).await?.request)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Profiles of certificates that are issued on request, by name.
     #[must_use]
     pub fn profiles(&self) -> Vec<ProfileRecord> {
@@ -137,6 +194,7 @@ impl Registry {
                     built_in: true,
                     request: None,
                     changed_at: None,
+                    waits: None,
                 };
                 (record.name.clone(), record)
             })
@@ -250,8 +308,8 @@ impl Registry {
     ) -> Result<ProfileRecord, RegistryError> {
         let request = warrant.approved().map(|approved| approved.request());
         let request = request.map(|request| request.id().0.clone());
-        let at = now.replace_nanosecond(0).unwrap_or(now);
-        let new = InForce::new(text.to_owned(), request.clone(), at)?;
+        let name = Definition::parse(text)?.name().to_owned();
+        let new = InForce::new(name, text.to_owned(), request.clone(), now)?;
         let record = new.record.clone();
         let mut tx = self.write(now).await?;
         let former = self.inner.profiles.get(&record.name);
@@ -263,19 +321,9 @@ impl Registry {
             (None, Some((_, text))) => Some(text.to_owned()),
             (None, None) => None,
         };
-        sqlx::query(
-            "INSERT INTO profiles (name, definition, request, changed_at) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (name) DO UPDATE SET definition = ?2, request = ?3, changed_at = ?4",
-        )
-        .bind(&record.name)
-        .bind(text)
-        .bind(request)
-        .bind(at.unix_timestamp())
-        .execute(&mut **tx)
-        .await?;
         let by = warrant.by().clone();
         let resource = format!("profile/{}", record.name);
-        let mut event = Event::new(now, by, "profile.change", resource, Outcome::Ok)
+        let mut event = Event::new(now, by, evidence::CHANGE, resource, Outcome::Ok)
             .with_detail("sha256", record.sha256.clone());
         if let Some(former) = &former {
             event = event.with_detail("old_sha256", sha256(former));
@@ -287,57 +335,25 @@ impl Registry {
         let mut events = vec![event];
         let finished = self.finish_in(&mut tx, warrant, &record.sha256, now);
         events.extend(finished.await?);
-        tx.record(events).await?;
-        tx.commit().await?;
-        self.inner.profiles.put(new);
+        let recorded = tx.record(events).await?;
+        let entry = recorded.first().map(|recorded| recorded.leaf_index);
+        let entry = entry.and_then(|index| i64::try_from(index).ok());
+        sqlx::query(
+            "INSERT INTO profiles (name, definition, request, changed_at, changed_nanos, entry)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (name) DO UPDATE SET definition = ?2, request = ?3, changed_at = ?4,
+                 changed_nanos = ?5, entry = ?6",
+        )
+        .bind(&record.name)
+        .bind(text)
+        .bind(request)
+        .bind(now.unix_timestamp())
+        .bind(now.nanosecond())
+        .bind(entry)
+        .execute(&mut **tx)
+        .await?;
+        // Before anybody else may write: no certificate by the former file has its event after this one's.
+        tx.commit_then(|| self.inner.profiles.put(new)).await?;
         Ok(record)
-    }
-
-    /// Reads what was put in force before. Where acts need approvals, the row of a profile is not believed: the request that
-    /// it names was carried out with just this file.
-    pub(crate) async fn load_profiles(&self) -> Result<(), RegistryError> {
-        let rows: Vec<(String, String, Option<String>, i64)> =
-            sqlx::query_as("SELECT name, definition, request, changed_at FROM profiles")
-                .fetch_all(self.inner.sql.read())
-                .await?;
-        for (name, text, request, changed_at) in rows {
-            let at = crate::records::instant(changed_at)?;
-            let one = InForce::new(text, request, at)?;
-            let is_approved = match self.inner.config.registration.approvals {
-                Approvals::Direct => true,
-                Approvals::Required => self.put_it_in_force(&one.record).await?,
-            };
-            if one.record.name != name || !is_approved {
-                return Err(RegistryError::ProfileNotApproved(name));
-            }
-            self.inner.profiles.put(one);
-        }
-        Ok(())
-    }
-
-    /// Tells whether the request of a record put it in force.
-    async fn put_it_in_force(&self, record: &ProfileRecord) -> Result<bool, RegistryError> {
-        let Some(id) = &record.request else {
-            return Ok(false);
-        };
-        let request: Request = match self.request(id).await {
-            Ok(found) => found.request,
-            Err(RequestError::Unknown(_)) => return Ok(false),
-            Err(RequestError::Registry(error)) => return Err(error),
-            Err(_) => return Err(RegistryError::Corrupt("request")),
-        };
-        let is_same = match request.act() {
-            Act::ChangeProfile {
-                profile,
-                definition,
-                ..
-            } => *profile == record.name && *definition == record.text,
-            _ => false,
-        };
-        let (State::Issued { result, .. } | State::Delivered { result, .. }) = request.state()
-        else {
-            return Ok(false);
-        };
-        Ok(is_same && *result == record.sha256)
     }
 }

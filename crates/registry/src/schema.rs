@@ -51,6 +51,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 12,
         sql: V12,
     },
+    Migration {
+        version: 13,
+        sql: V13,
+    },
 ];
 
 const V1: &str = "
@@ -359,4 +363,11 @@ CREATE TABLE archived_keys (
     FOREIGN KEY (authority, serial) REFERENCES issued (authority, serial)
 ) STRICT;
 CREATE INDEX requests_by_own ON requests (requester, changed_at, id);
+";
+
+/// Where the log has what put a profile in force, and when that was to the nanosecond: approvals are before it or after.
+const V13: &str = "
+ALTER TABLE profiles ADD COLUMN entry INTEGER; -- index of the event in the log; NULL: of before this version
+ALTER TABLE profiles ADD COLUMN changed_nanos INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX requests_of_profiles ON requests (state) WHERE act = 'change-profile';
 ";

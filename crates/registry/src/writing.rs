@@ -12,7 +12,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use audit::{Actor, Event, Outcome};
+use audit::{Actor, Event, Outcome, Recorded};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -72,29 +72,45 @@ impl DerefMut for Writing {
 }
 
 impl Writing {
-    /// Records events of what this transaction changes, in their order; they are durable on return.
-    pub(crate) async fn record(&mut self, events: Vec<Event>) -> Result<(), RegistryError> {
+    /// Records events of what this transaction changes, in their order; they are durable on return. Gives their places in the
+    /// log.
+    pub(crate) async fn record(
+        &mut self,
+        events: Vec<Event>,
+    ) -> Result<Vec<Recorded>, RegistryError> {
         let events = self.registry.told(events);
         self.record_told(events).await
     }
 
     /// Records events to which [`Registry::told`] has added what it knows.
-    pub(crate) async fn record_told(&mut self, events: Vec<Event>) -> Result<(), RegistryError> {
+    pub(crate) async fn record_told(
+        &mut self,
+        events: Vec<Event>,
+    ) -> Result<Vec<Recorded>, RegistryError> {
         if events.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut turn = self.turn.take().ok_or(RegistryError::Interrupted)?;
         turn.0.recorded = self.number;
         let number = self.number;
         let numbered = |event: Event| event.with_detail(TRANSACTION, number);
         let numbered = events.into_iter().map(numbered);
-        let events = self.failed.take().into_iter().chain(numbered).collect();
-        self.turn = Some(self.registry.record_in_turn(turn, events).await?);
-        Ok(())
+        let failed = self.failed.take();
+        let before = usize::from(failed.is_some());
+        let events = failed.into_iter().chain(numbered).collect();
+        let (turn, mut recorded) = self.registry.record_in_turn(turn, events).await?;
+        self.turn = Some(turn);
+        recorded.drain(..before.min(recorded.len()));
+        Ok(recorded)
     }
 
     /// Commits; durable on return.
-    pub(crate) async fn commit(mut self) -> Result<(), RegistryError> {
+    pub(crate) async fn commit(self) -> Result<(), RegistryError> {
+        self.commit_then(|| ()).await
+    }
+
+    /// Commits, and does `then` before anybody else may write.
+    pub(crate) async fn commit_then(mut self, then: impl FnOnce()) -> Result<(), RegistryError> {
         let turn = self.turn.as_ref().ok_or(RegistryError::Interrupted)?;
         if turn.0.recorded == self.number {
             sqlx::query("UPDATE writing SET committed = ?")
@@ -102,7 +118,9 @@ impl Writing {
                 .execute(&mut *self.tx)
                 .await?;
         }
-        Ok(self.tx.commit().await?)
+        self.tx.commit().await?;
+        then();
+        Ok(())
     }
 }
 
@@ -162,15 +180,18 @@ impl Registry {
     }
 
     /// Records events on a thread that may block, and keeps the turn until that is done.
-    async fn record_in_turn(&self, turn: Turn, events: Vec<Event>) -> Result<Turn, RegistryError> {
+    async fn record_in_turn(
+        &self,
+        turn: Turn,
+        events: Vec<Event>,
+    ) -> Result<(Turn, Vec<Recorded>), RegistryError> {
         let audit = Arc::clone(&self.inner.audit);
         let recorded = self.inner.pool.run(move || {
             let outcome = audit.record_all(events);
             (turn, outcome)
         });
         let (turn, outcome) = recorded.await.map_err(|_| RegistryError::Interrupted)?;
-        outcome.map_err(RegistryError::Audit)?;
-        Ok(turn)
+        Ok((turn, outcome.map_err(RegistryError::Audit)?))
     }
 }
 

@@ -57,6 +57,10 @@ fn roles_share_the_log_and_keep_their_own_numbers() {
         both[1].leaf_hash,
         leaf_hash(&log.view().unwrap().entry(3).unwrap())
     );
+    // Each role reads its own events.
+    assert_eq!(centre.event(3).unwrap().unwrap().resource, "d");
+    assert!(centre.event(1).unwrap().is_none() && portal.event(1).unwrap().is_some());
+    assert!(centre.event(4).unwrap().is_none() && centre.event(u64::MAX).unwrap().is_none());
     let report = prove(&log);
     let roles = [("centre".to_owned(), 3), ("portal".to_owned(), 1)];
     assert_eq!(report.roles, roles.into());

@@ -13,7 +13,8 @@ pub(crate) enum Directory {
     #[command(after_help = "Example:
   cordon directory import --data /var/lib/cordon people.jsonl
 A line: {\"uid\":\"officer-4711\",\"name\":\"Example Officer\",\"email\":\"officer@example.org\",
-  \"organisation\":\"LEA-EU\",\"clearance\":2,\"roles\":[\"officer\"],\"units\":[\"traffic\"]}")]
+  \"organisation\":\"LEA-FR\",\"country\":\"FR\",\"clearance\":2,\"roles\":[\"officer\"],\"units\":[\"traffic\"]}
+Without country it is that of the site.")]
     Import {
         #[command(flatten)]
         site: SiteArgs,

@@ -62,13 +62,12 @@ async fn accept_loss(args: &AcceptLoss, json: bool) -> Outcome {
 
 /// The public key of the log in `dir`: of the file `key`, else the one beside the log.
 pub(super) fn key_text(dir: &Path, key: Option<&Path>) -> Outcome<String> {
+    const HINT: &str = "name the key with --key; get it from a source that you trust";
     let path = key.map_or_else(|| beside(dir), Path::to_owned);
-    std::fs::read_to_string(&path)
-        .map(|text| text.trim().to_owned())
-        .or_hint(
-            format!("cannot read the log's public key {}", path.display()),
-            "name the key with --key; get it from a source that you trust",
-        )
+    let bytes = super::read_regular(&path, super::MAX_SMALL_FILE, HINT)?;
+    let text = std::str::from_utf8(&bytes);
+    let text = text.or_hint(format!("{} is no public key", path.display()), HINT)?;
+    Ok(text.trim().to_owned())
 }
 
 /// `log.vkey` in the folder above the log.
@@ -85,10 +84,7 @@ fn verify(args: &AuditVerify, json: bool) -> Outcome {
         "pass a key of the form name+id+base64",
     )?;
     if let Some(since) = &args.since {
-        let note = std::fs::read(since).or_hint(
-            format!("cannot read {}", since.display()),
-            "name a checkpoint file",
-        )?;
+        let note = super::read_regular(since, super::MAX_SMALL_FILE, "name a checkpoint file")?;
         verifier = verifier
             .with_previous(&note)
             .or_hint("the earlier checkpoint", HINT)?;

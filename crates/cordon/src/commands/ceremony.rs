@@ -3,7 +3,6 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 
-use keyhost::secret_file;
 use pki::key::Passphrase;
 use pki::oid::ExtensionArc;
 use registry::ceremony::CeremonyError;
@@ -14,8 +13,8 @@ use registry::ceremony::transcript::{Program, Transcript};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use zeroize::Zeroizing;
 
+use super::read_regular;
 use crate::cli::{Ceremony, CeremonyRun};
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::site::private;
@@ -42,7 +41,7 @@ pub(crate) fn run(command: Ceremony, json: bool) -> Outcome {
 
 fn hold(args: &CeremonyRun, json: bool) -> Outcome {
     let script_hint = "`cordon pki ceremony script` prints one to begin with";
-    let bytes = read(&args.script, MAX_SCRIPT, script_hint)?;
+    let bytes = read_regular(&args.script, MAX_SCRIPT, script_hint)?;
     let text = std::str::from_utf8(&bytes).or_hint("the script is not text", script_hint)?;
     let script: Script = toml::from_str(text).or_hint(
         format!("cannot read the script {}", args.script.display()),
@@ -228,7 +227,7 @@ fn this_program() -> Outcome<Program> {
 
 fn passphrase(file: &Path) -> Outcome<Passphrase> {
     const HINT: &str = "name a file with the passphrase of the root's key";
-    let mut bytes = read(file, MAX_PASSPHRASE, HINT)?;
+    let mut bytes = read_regular(file, MAX_PASSPHRASE, HINT)?;
     while matches!(bytes.last(), Some(b'\n' | b'\r')) {
         bytes.pop();
     }
@@ -239,10 +238,6 @@ fn passphrase(file: &Path) -> Outcome<Passphrase> {
         ));
     }
     Ok(Passphrase::new(bytes))
-}
-
-fn read(path: &Path, most: u64, hint: &str) -> Outcome<Zeroizing<Vec<u8>>> {
-    secret_file::read_public(path, most).map_err(|what| Failure::new(anyhow::anyhow!(what), hint))
 }
 
 fn failure(error: CeremonyError) -> Failure {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::cli::{Check, Evidence, Open, Seal, Unseal};
-use crate::commands::{print, read_text};
+use crate::commands::{MAX_LISTS, print, read_regular, read_text};
 use crate::control::{Request, ask};
 use crate::failure::{OrHint as _, Outcome};
 
@@ -275,9 +275,9 @@ fn read_crls(path: &Path) -> Outcome<Vec<Vec<u8>>> {
     const HINT: &str = "pass revocation lists in DER or PEM";
     const END: &[u8] = b"-----END X509 CRL-----";
     let failed = || format!("cannot read {}", path.display());
-    let bytes = std::fs::read(path).or_hint(failed(), HINT)?;
+    let bytes = read_regular(path, MAX_LISTS, HINT)?;
     if !bytes.starts_with(b"-----BEGIN") {
-        return Ok(vec![bytes]);
+        return Ok(vec![bytes.to_vec()]);
     }
     let mut lists = Vec::new();
     let mut rest = bytes.trim_ascii();

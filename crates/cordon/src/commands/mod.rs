@@ -16,6 +16,7 @@ pub(crate) mod page_server;
 pub(crate) mod pki;
 mod pki_audit;
 mod pki_profile;
+mod post_quantum;
 pub(crate) mod quarantine;
 pub(crate) mod registry;
 pub(crate) mod renew;
@@ -46,8 +47,20 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 pub(crate) use commandline::{field, is_there, list, print, read_text, text, write_out};
+use zeroize::Zeroizing;
 
-use crate::failure::{OrHint as _, Outcome};
+use crate::failure::{Failure, OrHint as _, Outcome};
+
+/// Longest file with keys, certificates or what one signs, in bytes.
+pub(crate) const MAX_SMALL_FILE: u64 = 1 << 20;
+/// Longest file with revocation lists.
+pub(crate) const MAX_LISTS: u64 = 64 << 20;
+
+/// Reads a regular file of at most `most` bytes: a device would be read without end, and a pipe waited for.
+pub(crate) fn read_regular(path: &Path, most: u64, hint: &str) -> Outcome<Zeroizing<Vec<u8>>> {
+    keyhost::secret_file::read_public(path, most)
+        .map_err(|what| Failure::new(anyhow::anyhow!("cannot read {what}"), hint))
+}
 
 pub(crate) fn openapi() -> Outcome {
     let text = centre::Centre::openapi().to_pretty_json();

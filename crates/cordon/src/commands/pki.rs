@@ -36,6 +36,7 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
         Pki::InstallAuthorities(args) => super::authorities::install(&args, json).await,
         Pki::Renew(args) => super::renew::run(&args, json).await,
         Pki::Profile(command) => super::pki_profile::run(command, json).await,
+        Pki::PostQuantum(command) => super::post_quantum::run(command, json),
         Pki::Audit(args) => super::pki_audit::run(&args, json).await,
         Pki::Show { file } => show(&file, json),
     }
@@ -149,10 +150,10 @@ async fn list_issued(site: &SiteArgs, json: bool) -> Outcome {
 
 fn show(file: &Path, json: bool) -> Outcome {
     const HINT: &str = "pass a certificate in PEM or DER";
-    let bytes = std::fs::read(file).or_hint(format!("cannot read {}", file.display()), HINT)?;
+    let bytes = super::read_regular(file, super::MAX_SMALL_FILE, HINT)?;
     let chain = match std::str::from_utf8(&bytes) {
         Ok(text) if text.contains("BEGIN CERTIFICATE") => CertificateChain::from_pem(text),
-        _ => CertificateChain::from_ders([bytes]),
+        _ => CertificateChain::from_ders([bytes.to_vec()]),
     };
     let chain = chain.or_hint(format!("{} is no certificate", file.display()), HINT)?;
     let mut certificates = Vec::new();

@@ -31,6 +31,12 @@ pub(crate) async fn run(args: &PkiAudit, json: bool) -> Outcome {
     let events = read_log(args, &mut completeness)?;
     for file in &args.certificates {
         let failed = || format!("cannot read certificates from {}", file.display());
+        // It may be long, but has an end.
+        let metadata = std::fs::metadata(file).or_hint(failed(), "name a PEM file")?;
+        if !metadata.is_file() {
+            let what = anyhow::anyhow!("{} is no regular file", file.display());
+            return Err(Failure::new(what, "name a PEM file"));
+        }
         let certificates = CertificateDer::pem_file_iter(file);
         for certificate in certificates.or_hint(failed(), "name a PEM file")? {
             completeness.look_for(&certificate.or_hint(failed(), "name a PEM file")?);

@@ -21,16 +21,12 @@ pub(super) async fn run(command: PkiProfile, json: bool) -> Outcome {
     }
 }
 
-/// The profile in a file, which may be too long for one, but not without end.
+/// The profile in a file.
 pub(super) fn read(file: &Path) -> Outcome<String> {
     const HINT: &str = "name a profile's file (TOML)";
-    let what = || format!("cannot read {}", file.display());
-    let length = std::fs::metadata(file).or_hint(what(), HINT)?.len();
-    if length > MAX_PROFILE_TEXT as u64 {
-        let what = anyhow::anyhow!("{} is too long for a profile", file.display());
-        return Err(Failure::new(what, HINT));
-    }
-    std::fs::read_to_string(file).or_hint(what(), HINT)
+    let bytes = super::read_regular(file, MAX_PROFILE_TEXT as u64, HINT)?;
+    let text = String::from_utf8(bytes.to_vec());
+    text.or_hint(format!("{} is no text", file.display()), HINT)
 }
 
 /// The profiles of a site, or those that are built in.
@@ -54,7 +50,11 @@ async fn list_all(site: Option<&SiteArgs>, json: bool) -> Outcome {
             ("", at) => format!("since {at}, by order"),
             (request, at) => format!("since {at}, by request {request}"),
         };
-        lines.push_str(&format!("{:<26} {from}\n", text(profile, "name")));
+        let waits = match text(profile, "waits") {
+            "" => String::new(),
+            why => format!("; NOT IN FORCE: {why}"),
+        };
+        lines.push_str(&format!("{:<26} {from}{waits}\n", text(profile, "name")));
     }
     super::print(json, &json!({ "profiles": profiles }), &lines)
 }

@@ -18,7 +18,7 @@ use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder, RequestOrder, 
 use pki::name::WindowsAccount;
 
 /// Longest file with a certification request.
-const MAX_CSR: usize = pki::csr::MAX_CSR_LEN * 2;
+const MAX_CSR: u64 = pki::csr::MAX_CSR_LEN as u64 * 2;
 
 pub(crate) async fn run(command: RequestCommand, json: bool) -> Outcome {
     match command {
@@ -367,16 +367,10 @@ pub(crate) fn named(named: HolderName) -> Outcome<Holder> {
 pub(super) fn read_csr(file: &Path) -> Outcome<String> {
     const HINT: &str = "make one with `openssl req -new -key KEY -out FILE`";
     let what = || format!("cannot use {} as a certification request", file.display());
-    let bytes = std::fs::read(file).or_hint(what(), HINT)?;
-    if bytes.len() > MAX_CSR {
-        return Err(Failure::new(
-            anyhow::anyhow!("{} is too large", file.display()),
-            HINT,
-        ));
-    }
+    let bytes = super::read_regular(file, MAX_CSR, HINT)?;
     let der = match std::str::from_utf8(&bytes) {
         Ok(pem) => pki::csr::from_pem(pem).or_hint(what(), HINT)?,
-        Err(_) => bytes,
+        Err(_) => bytes.to_vec(),
     };
     Ok(hex::encode(der))
 }

@@ -22,8 +22,6 @@ use super::{list, print, text};
 use crate::control::write_new;
 use crate::failure::{Failure, OrHint as _, Outcome};
 
-/// Longest file of an export.
-const MAX_FILE: u64 = 1 << 20;
 const HINT: &str = "do not rely on it; have it exported anew";
 
 /// Writes the answer to "show" into the new folder `out`.
@@ -178,14 +176,6 @@ fn bad(what: impl Into<String>) -> Failure {
 }
 
 fn read(path: &Path) -> Outcome<Vec<u8>> {
-    use std::io::Read as _;
-    let what = || format!("cannot read {}", path.display());
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).or_hint(what(), "name an exported folder")?;
-    let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-    read.or_hint(what(), "name an exported folder")?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE) {
-        return Err(bad(format!("{} is too large", path.display())));
-    }
-    Ok(bytes)
+    let bytes = super::read_regular(path, super::MAX_SMALL_FILE, "name an exported folder")?;
+    Ok(bytes.to_vec())
 }

@@ -252,8 +252,9 @@ async fn issue(site: &Site, wanted: CertificateOrder, csr: &str) -> Outcome<Want
 /// The names of a person's certificate.
 pub(crate) fn subject_of(config: &Config, person: &Person) -> Subject {
     let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let of_site = || config.site.country.clone();
     Subject {
-        country: Some(config.site.country.clone()),
+        country: Some(filled(&person.country).unwrap_or_else(of_site)),
         organisation: filled(&person.organisation),
         given_name: filled(&person.given_name),
         surname: filled(&person.surname),

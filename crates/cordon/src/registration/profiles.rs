@@ -25,10 +25,10 @@ pub(crate) fn parse(text: &str) -> Outcome<Definition> {
 /// The profile of a person's certificate: the one that was chosen, or the one of her roles.
 pub(crate) fn of_person(site: &Site, person: &Person, chosen: Option<&str>) -> Outcome<Profile> {
     let administrator = person.roles.contains(&Role::Administrator);
-    let Some(name) = chosen else {
-        return Ok(Profile::User { administrator });
+    let profile = match chosen {
+        None => Profile::User { administrator },
+        Some(name) => named(site, name, CaKind::Users)?,
     };
-    let profile = named(site, name, CaKind::Users)?;
     let definition = site.registry.definition(profile).or_hint("profile", HINT)?;
     if definition.is_for_administrators() && !administrator {
         let what = anyhow::anyhow!("{} is no administrator", person.uid);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use access::Principal;
 use approval::{Act, Policy, Refusal, Request, Rights, State};
+use directory::Person;
 use pki::clearance::Clearance;
 use pki::profile::CaKind;
 use portal::{
@@ -467,6 +468,15 @@ fn status(record: &IssuedRecord) -> (String, bool) {
     }
 }
 
+/// Organisation and country in a person's certificates.
+fn origin(site: &Site, person: &Person) -> String {
+    let country = match person.country.as_str() {
+        "" => &site.config.site.country,
+        own => own,
+    };
+    format!("{} ({country})", person.organisation)
+}
+
 /// Everything that is known of `name`; `requests` is a page of those about it.
 pub(crate) async fn subject(
     site: &Site,
@@ -486,7 +496,7 @@ pub(crate) async fn subject(
         let active = if person.active { "" } else { ", disabled" };
         fact(
             "person",
-            format!("{}, {}{active}", person.name, person.organisation),
+            format!("{}, {}{active}", person.name, origin(site, &person)),
         );
         for value in rights(&Rights::default(), &rights_of(&person)) {
             fact(&value.name, value.new);

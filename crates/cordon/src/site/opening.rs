@@ -38,6 +38,11 @@ impl Site {
             "name another folder with --data, or check its rights",
         )?;
         private(&data)?;
+        if config.experimental.ml_dsa {
+            tracing::warn!(
+                "experimental.ml_dsa is on: of this site nothing uses it; see docs/profiles.md"
+            );
+        }
         if args.config.is_none() {
             crate::settings::check_without_file(&data)?;
         }
@@ -289,6 +294,10 @@ async fn open_registry(
             | RegistryError::WrongKind { .. },
         ) => {
             "keep pki and registry.sqlite for an examination, and bring back the newest copy of the data folder"
+        }
+        Err(RegistryError::ProfileNotApproved(_) | RegistryError::ProfileMissing(_)) => {
+            "the database was changed by somebody else: bring back registry.sqlite from a copy, and look at the log with \
+             `cordon pki audit`"
         }
         _ => "check the passphrase and the folder pki",
     };

@@ -36,10 +36,11 @@ pub(super) fn extensions(
     issuer: &Signing<'_>,
 ) -> Result<Vec<Extension>, IssueError> {
     let (profile, arc) = (request.profile, issuer.arc);
-    let key = KeyAlgorithm::of_spki(spki).map_err(IssueError::SubjectKey)?;
-    let usage = definition
-        .key_usage(key)
-        .ok_or(IssueError::KeyNotForProfile { profile, key })?;
+    let usage = definition.usage_of_key(spki);
+    let Some(usage) = usage.map_err(IssueError::SubjectKey)? else {
+        let key = KeyAlgorithm::of_spki(spki).map_err(IssueError::SubjectKey)?;
+        return Err(IssueError::KeyNotForProfile { profile, key });
+    };
     let mut list = Vec::new();
     if definition.is_ca() {
         let constraints = BasicConstraints {

@@ -37,29 +37,7 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError::Malformed`] if encoding fails, which needs an out-of-range key.
     pub fn to_encrypted_pem(&self, passphrase: &Passphrase) -> Result<String, KeyError> {
-        let derived = passphrase.key_for_writing(PBKDF2_ROUNDS)?;
-        let cipher = UnboundCipherKey::new(&AES_256, derived.key.as_ref())
-            .and_then(PaddedBlockEncryptingKey::cbc_pkcs7)
-            .map_err(|_| KeyError::Malformed)?;
-        let mut text = Zeroizing::new(self.inner.pkcs8.to_vec());
-        // The initialisation vector is random, and new for each key.
-        let context = cipher
-            .encrypt(&mut *text)
-            .map_err(|_| KeyError::Malformed)?;
-        let DecryptionContext::Iv128(iv) = context else {
-            return Err(KeyError::Malformed);
-        };
-        let iv: &[u8; 16] = iv.as_ref();
-        let parameters =
-            pbes2::Parameters::pbkdf2_sha256_aes256cbc(derived.rounds, &derived.salt, iv)
-                .map_err(|_| KeyError::Malformed)?;
-        let document = EncryptedPrivateKeyInfo {
-            encryption_algorithm: parameters.into(),
-            encrypted_data: &text,
-        };
-        document
-            .to_pem(LineEnding::LF)
-            .map_err(|_| KeyError::Malformed)
+        encrypt(&self.inner.pkcs8, passphrase)
     }
 
     /// Reads an `ENCRYPTED PRIVATE KEY` PEM document (PBES2 with PBKDF2 or scrypt, AES-CBC).
@@ -68,19 +46,7 @@ impl PrivateKey {
     /// [`KeyError::NotEncryptedPkcs8`] for other documents, [`KeyError::KdfTooExpensive`] beyond
     /// our bounds, [`KeyError::WrongPassphrase`], or those of [`PrivateKey::from_pkcs8_der`].
     pub fn from_encrypted_pem(pem_text: &str, passphrase: &Passphrase) -> Result<Self, KeyError> {
-        // Base64 and line ends add less than one half.
-        if pem_text.len() > MAX_PKCS8_LEN * 3 / 2 {
-            return Err(KeyError::NotEncryptedPkcs8);
-        }
-        let (label, der) =
-            pem::decode_vec(pem_text.as_bytes()).map_err(|_| KeyError::NotEncryptedPkcs8)?;
-        if label != "ENCRYPTED PRIVATE KEY" {
-            return Err(KeyError::NotEncryptedPkcs8);
-        }
-        let document =
-            EncryptedPrivateKeyInfo::from_der(&der).map_err(|_| KeyError::NotEncryptedPkcs8)?;
-        check_cost(&document.encryption_algorithm)?;
-        let (plaintext, derived) = decrypt(&document, passphrase)?;
+        let (plaintext, derived) = open(pem_text, passphrase)?;
         // A wrong passphrase passes the padding check once in 256 times and leaves garbage.
         let key = Self::from_pkcs8_der(&plaintext).map_err(|e| match e {
             KeyError::Malformed => KeyError::WrongPassphrase,
@@ -91,6 +57,57 @@ impl PrivateKey {
         }
         Ok(key)
     }
+}
+
+/// Encrypts a PKCS#8 document as [`PrivateKey::to_encrypted_pem`] does.
+pub(crate) fn encrypt(pkcs8: &[u8], passphrase: &Passphrase) -> Result<String, KeyError> {
+    let derived = passphrase.key_for_writing(PBKDF2_ROUNDS)?;
+    let cipher = UnboundCipherKey::new(&AES_256, derived.key.as_ref())
+        .and_then(PaddedBlockEncryptingKey::cbc_pkcs7)
+        .map_err(|_| KeyError::Malformed)?;
+    let mut text = Zeroizing::new(pkcs8.to_vec());
+    // The initialisation vector is random, and new for each key.
+    let context = cipher
+        .encrypt(&mut *text)
+        .map_err(|_| KeyError::Malformed)?;
+    let DecryptionContext::Iv128(iv) = context else {
+        return Err(KeyError::Malformed);
+    };
+    let iv: &[u8; 16] = iv.as_ref();
+    let parameters = pbes2::Parameters::pbkdf2_sha256_aes256cbc(derived.rounds, &derived.salt, iv)
+        .map_err(|_| KeyError::Malformed)?;
+    let document = EncryptedPrivateKeyInfo {
+        encryption_algorithm: parameters.into(),
+        encrypted_data: &text,
+    };
+    document
+        .to_pem(LineEnding::LF)
+        .map_err(|_| KeyError::Malformed)
+}
+
+/// Opens what [`encrypt`] wrote.
+pub(crate) fn decrypted(pem_text: &str, passphrase: &Passphrase) -> Result<Plaintext, KeyError> {
+    Ok(open(pem_text, passphrase)?.0)
+}
+
+/// Opens a document; gives the derived key too, if it was derived here.
+fn open(
+    pem_text: &str,
+    passphrase: &Passphrase,
+) -> Result<(Plaintext, Option<Arc<Derived>>), KeyError> {
+    // Base64 and line ends add less than one half.
+    if pem_text.len() > MAX_PKCS8_LEN * 3 / 2 {
+        return Err(KeyError::NotEncryptedPkcs8);
+    }
+    let (label, der) =
+        pem::decode_vec(pem_text.as_bytes()).map_err(|_| KeyError::NotEncryptedPkcs8)?;
+    if label != "ENCRYPTED PRIVATE KEY" {
+        return Err(KeyError::NotEncryptedPkcs8);
+    }
+    let document =
+        EncryptedPrivateKeyInfo::from_der(&der).map_err(|_| KeyError::NotEncryptedPkcs8)?;
+    check_cost(&document.encryption_algorithm)?;
+    decrypt(&document, passphrase)
 }
 
 /// Decrypts with a key that was derived before where it is the same, and gives that key too; what we do not write

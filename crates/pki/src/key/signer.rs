@@ -6,13 +6,10 @@ use std::sync::Arc;
 use spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
 use super::PrivateKey;
-use super::algorithm::KeyAlgorithm;
 use super::error::KeyError;
 
 /// Whoever signs with a private key, wherever it is.
 pub trait Signer: Send + Sync {
-    fn algorithm(&self) -> KeyAlgorithm;
-
     /// The public half.
     fn spki(&self) -> SubjectPublicKeyInfoOwned;
 
@@ -23,22 +20,20 @@ pub trait Signer: Send + Sync {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError>;
 
     /// The identifier that goes beside the result of [`Self::sign`].
-    fn signature_algorithm(&self) -> AlgorithmIdentifierOwned {
-        self.algorithm().signature_algorithm()
-    }
+    fn signature_algorithm(&self) -> AlgorithmIdentifierOwned;
 }
 
 impl Signer for PrivateKey {
-    fn algorithm(&self) -> KeyAlgorithm {
-        Self::algorithm(self)
-    }
-
     fn spki(&self) -> SubjectPublicKeyInfoOwned {
         Self::spki(self)
     }
 
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         Self::sign(self, message)
+    }
+
+    fn signature_algorithm(&self) -> AlgorithmIdentifierOwned {
+        Self::signature_algorithm(self)
     }
 }
 
@@ -62,6 +57,6 @@ impl std::ops::Deref for AuthorityKey {
 
 impl fmt::Debug for AuthorityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AuthorityKey({})", self.algorithm())
+        write!(f, "AuthorityKey({})", self.signature_algorithm().oid)
     }
 }

@@ -9,6 +9,7 @@ use x509_cert::serial_number::SerialNumber;
 use super::*;
 use crate::extension::{extension, to_x509_time};
 use crate::issue::{CertificateAuthority, CertificateRequest, IssueError, Validity};
+use crate::key::KeyAlgorithm;
 use crate::key::PrivateKey;
 use crate::name::{AltName, Subject, WindowsAccount};
 use crate::oid::eku;

@@ -33,15 +33,37 @@ const INVISIBLE: [(char, char); 22] = [
     ('\u{e0020}', '\u{e007f}'),
 ];
 
+/// Characters that are drawn as nothing though they are letters or marks: Default_Ignorable_Code_Point of Unicode 16.0
+/// without those of [`INVISIBLE`]. Names of people may have some, as variants of a Chinese character; texts that are read
+/// before they are signed need none.
+const IGNORABLE: [(char, char); 9] = [
+    ('\u{34f}', '\u{34f}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{2065}', '\u{2065}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fff8}'),
+];
+/// The plane of tags and selectors of variants, all of which are ignorable.
+const TAGS: std::ops::RangeInclusive<char> = '\u{e0000}'..='\u{e0fff}';
+
+fn is_in(table: &[(char, char)], c: char) -> bool {
+    table.iter().any(|(from, to)| (*from..=*to).contains(&c))
+}
+
+/// Whether nothing is drawn for `c`, or what is around it is drawn elsewhere: control and format characters, and others
+/// that are ignored where they are shown.
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control() || is_in(&INVISIBLE, c) || is_in(&IGNORABLE, c) || TAGS.contains(&c)
+}
+
 /// Whether `text` has no control or format characters, and begins like no option and no hidden file.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
-    let hidden = |c: char| {
-        c.is_control()
-            || INVISIBLE
-                .iter()
-                .any(|(from, to)| (*from..=*to).contains(&c))
-    };
+    let hidden = |c: char| c.is_control() || is_in(&INVISIBLE, c);
     !text.starts_with(['-', '.']) && !text.chars().any(hidden)
 }
 
@@ -117,8 +139,10 @@ mod tests {
         ] {
             assert!(!is_plain(bad), "{bad:?}");
         }
-        let sorted = INVISIBLE.windows(2).all(|pair| pair[0].1 < pair[1].0);
-        assert!(sorted && INVISIBLE.iter().all(|(from, to)| from <= to));
+        for table in [INVISIBLE.as_slice(), &IGNORABLE] {
+            let sorted = table.windows(2).all(|pair| pair[0].1 < pair[1].0);
+            assert!(sorted && table.iter().all(|(from, to)| from <= to));
+        }
     }
 
     #[test]

@@ -29,6 +29,11 @@ fn check(new: &Definition) -> Result<(), ProfileError> {
         let problem = "profiles of authorities, and of whoever signs for them, are built in";
         return mistake("issuer", "", problem, "use users, devices or services");
     };
+    if new.key_usage.ml_dsa_65.is_some() {
+        let problem = "is experimental: no site certifies such keys";
+        let advice = "leave the line out; `cordon pki post-quantum` makes an authority for them";
+        return mistake("key_usage.ml_dsa_65", "", problem, advice);
+    }
     if let Some(built_in) = built_in::by_name(&new.name) {
         return match built_in.profile().is_some_and(Profile::is_on_request) {
             true => check_within(new, built_in),
@@ -107,6 +112,9 @@ fn check_within(new: &Definition, built_in: &Definition) -> Result<(), ProfileEr
     };
     if new.issuer != built_in.issuer {
         return wider("issuer", String::new());
+    }
+    if new.administrators_only == Some(false) && built_in.is_for_administrators() {
+        return wider("administrators_only", "false".to_owned());
     }
     if new.path_len.is_some() {
         return wider("authority", String::new());

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use const_oid::ObjectIdentifier;
+use spki::SubjectPublicKeyInfoOwned;
 use time::Duration;
 use x509_cert::ext::pkix::KeyUsage;
 
+use super::built_in;
 use super::kind::{CaKind, Profile, ProfileName};
 use crate::clearance::Clearance;
-use crate::key::KeyAlgorithm;
+use crate::key::ml_dsa::is_ml_dsa_65;
+use crate::key::{KeyAlgorithm, KeyError};
 use crate::name::AltName;
-use crate::oid::eku;
 
 /// Presence of a field in a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
@@ -51,14 +53,17 @@ pub struct KeyUsageTable {
     pub rsa: Option<KeyUsage>,
     pub ecdsa: Option<KeyUsage>,
     pub ed25519: Option<KeyUsage>,
+    /// Of [`post_quantum`](crate::post_quantum) alone.
+    pub(crate) ml_dsa_65: Option<KeyUsage>,
 }
 
 impl KeyUsageTable {
-    pub(super) fn each(&self) -> [(&'static str, Option<KeyUsage>); 3] {
+    pub(super) fn each(&self) -> [(&'static str, Option<KeyUsage>); 4] {
         [
             ("rsa", self.rsa),
             ("ecdsa", self.ecdsa),
             ("ed25519", self.ed25519),
+            ("ml_dsa_65", self.ml_dsa_65),
         ]
     }
 }
@@ -86,6 +91,8 @@ pub struct Names {
 pub struct Definition {
     pub(super) name: String,
     pub(super) issuer: Issuer,
+    /// `None` where the file does not say.
+    pub(super) administrators_only: Option<bool>,
     pub(super) path_len: Option<u8>,
     pub(super) key_usage: KeyUsageTable,
     pub(super) purposes: Vec<ObjectIdentifier>,
@@ -131,9 +138,12 @@ impl Definition {
     }
 
     /// Tells whether it is for people with the role administrator alone.
+    ///
+    /// Of a built-in name this does not change, whatever else a file in its place says or leaves out.
     #[must_use]
     pub fn is_for_administrators(&self) -> bool {
-        self.purposes.contains(&eku::MS_EFS_RECOVERY)
+        let of_name = || built_in::by_name(&self.name).and_then(|one| one.administrators_only);
+        self.administrators_only.or_else(of_name).unwrap_or(false)
     }
 
     /// Tells whether the subject is an authority.
@@ -158,6 +168,20 @@ impl Definition {
             }
             KeyAlgorithm::Ed25519 => self.key_usage.ed25519,
         }
+    }
+
+    /// The key usage bits for this key; `None` if it cannot serve the profile.
+    ///
+    /// # Errors
+    /// Those of [`KeyAlgorithm::of_spki`]: for ML-DSA in any profile but the experimental ones, too.
+    pub(crate) fn usage_of_key(
+        &self,
+        spki: &SubjectPublicKeyInfoOwned,
+    ) -> Result<Option<KeyUsage>, KeyError> {
+        if self.key_usage.ml_dsa_65.is_some() && is_ml_dsa_65(spki) {
+            return Ok(self.key_usage.ml_dsa_65);
+        }
+        Ok(self.key_usage(KeyAlgorithm::of_spki(spki)?))
     }
 
     /// Extended key usages in their order; none of authorities, which are not limited by them.

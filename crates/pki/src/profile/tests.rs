@@ -328,3 +328,84 @@ fn a_built_in_profile_may_only_become_narrower() {
         assert!(refused.is_err(), "{name}: {line} -> {to}");
     }
 }
+
+#[test]
+fn who_a_profile_is_for_does_not_depend_on_its_purposes() {
+    for name in ["administrator", "administrator-centre-key"] {
+        let mut files = built_in();
+        let (_, text) = files.find(|(one, _)| one.name() == name).unwrap();
+        let recovery = "  \"msEFSRecovery\",\n";
+        let only = "administrators_only = true\n";
+        for left_out in [recovery, only] {
+            assert!(text.contains(left_out), "{name}: {left_out}");
+        }
+        // Neither the purpose nor the line itself.
+        for file in [
+            text.replace(recovery, ""),
+            text.replace(only, ""),
+            text.replace(only, "").replace(recovery, ""),
+        ] {
+            assert!(Definition::parse(&file).unwrap().is_for_administrators());
+        }
+        let others = text.replace("administrators_only = true", "administrators_only = false");
+        let error = Definition::parse(&others).unwrap_err();
+        assert_eq!(error.place, "administrators_only");
+    }
+    let only = |changed: &str| with("days = 90", changed).map(|one| one.is_for_administrators());
+    assert!(!only("days = 90").unwrap());
+    assert!(!only("administrators_only = false").unwrap());
+    assert!(only("administrators_only = true").unwrap());
+    let device = "name = \"x\"\nissuer = \"devices\"\nadministrators_only = true\n[key_usage]\n\
+                  rsa = [\"digitalSignature\"]\n[extended_key_usage]\npurposes = [\"clientAuth\"]";
+    assert_eq!(
+        Definition::parse(device).unwrap_err().place,
+        "administrators_only"
+    );
+}
+
+#[test]
+fn a_profile_has_no_character_that_is_not_seen() {
+    for good in ["# č, 警察, ü\n", "# tab\there\n", "# Windows\r\n"] {
+        with("days = 90", &format!("{good}days = 90")).unwrap();
+    }
+    for (bad, code) in [
+        // Bidirectional controls: what is shown is in another order than what is read.
+        ('\u{202e}', "U+202E"),
+        ('\u{2066}', "U+2066"),
+        ('\u{61c}', "U+061C"),
+        ('\u{200f}', "U+200F"),
+        // C1: a terminal may take U+009B for the beginning of a command.
+        ('\u{85}', "U+0085"),
+        ('\u{9b}', "U+009B"),
+        ('\u{7f}', "U+007F"),
+        ('\0', "U+0000"),
+        ('\u{1b}', "U+001B"),
+        // Nothing is drawn for these.
+        ('\u{200b}', "U+200B"),
+        ('\u{ad}', "U+00AD"),
+        ('\u{feff}', "U+FEFF"),
+        ('\u{2028}', "U+2028"),
+        ('\u{3164}', "U+3164"),
+        ('\u{115f}', "U+115F"),
+        ('\u{fe0f}', "U+FE0F"),
+        ('\u{e0041}', "U+E0041"),
+        ('\u{e0100}', "U+E0100"),
+        // The end of a line that only some show as one.
+        ('\r', "U+000D"),
+    ] {
+        let error = with("days = 90", &format!("# a{bad}b\ndays = 90")).unwrap_err();
+        assert_eq!(
+            (error.value.as_str(), error.place.as_str()),
+            (code, "line 6, column 4")
+        );
+    }
+    // Written as escapes they reach no message.
+    for escaped in [
+        "\"\\u202e\" = 1",
+        "issuer = \"\\u202e\"",
+        "clearance = \"\\u009b\"",
+    ] {
+        let error = with("days = 90", escaped).unwrap_err().to_string();
+        assert!(!error.chars().any(crate::name::is_hidden), "{error:?}");
+    }
+}

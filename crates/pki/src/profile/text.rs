@@ -10,6 +10,7 @@ use super::error::{ProfileError, mistake};
 use super::kind::CaKind;
 use super::purpose;
 use crate::clearance::Clearance;
+use crate::name::is_hidden;
 use crate::oid::eku;
 
 /// Longest text of a profile, in bytes: it stands in requests for it, and in their events, which are bounded.
@@ -24,6 +25,7 @@ const MAX_DAYS: u32 = 3650;
 struct Text {
     name: String,
     issuer: String,
+    administrators_only: Option<bool>,
     #[serde(default)]
     clearance: Presence,
     highest_clearance: Option<u8>,
@@ -53,6 +55,7 @@ struct KeyUsageNames {
     rsa: Option<Vec<String>>,
     ecdsa: Option<Vec<String>>,
     ed25519: Option<Vec<String>>,
+    ml_dsa_65: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -71,10 +74,12 @@ impl Definition {
             let advice = format!("keep it within {MAX_PROFILE_TEXT} bytes, comments included");
             return mistake("profile", "", problem, advice);
         }
+        check_visible(text)?;
         let text: Text = toml::from_str(text).map_err(|error| ProfileError {
-            place: place(text, &error),
+            place: place(text, error.span().map_or(0, |span| span.start)),
             value: String::new(),
-            problem: error.message().replace('\n', " "),
+            // It quotes what stands there, in which escapes of TOML have become characters.
+            problem: visible(&error.message().replace('\n', " ")),
             advice: "`cordon pki profile show user` is a whole profile".to_owned(),
         })?;
         text.checked()
@@ -89,6 +94,12 @@ impl Text {
             rsa: usages("key_usage.rsa", self.key_usage.rsa, &RSA, is_ca)?,
             ecdsa: usages("key_usage.ecdsa", self.key_usage.ecdsa, &ECDSA, is_ca)?,
             ed25519: usages("key_usage.ed25519", self.key_usage.ed25519, &ED25519, is_ca)?,
+            ml_dsa_65: usages(
+                "key_usage.ml_dsa_65",
+                self.key_usage.ml_dsa_65,
+                &ML_DSA,
+                is_ca,
+            )?,
         };
         if key_usage.each().iter().all(|(_, usage)| usage.is_none()) {
             let advice = "name the usages of one kind of key at least: rsa, ecdsa or ed25519";
@@ -100,6 +111,7 @@ impl Text {
             highest_clearance: highest(self.clearance, self.highest_clearance)?,
             name: self.name,
             issuer,
+            administrators_only: self.administrators_only,
             path_len: self.authority.map(|authority| authority.path_length),
             key_usage,
             purposes,
@@ -120,6 +132,11 @@ impl Text {
 impl Definition {
     /// Rules of the standards for what stands in several places.
     fn check_consistent(&self) -> Result<(), ProfileError> {
+        let of_people = self.issuer == Issuer::Authority(CaKind::Users);
+        if self.administrators_only == Some(true) && !of_people {
+            let problem = "only people are administrators";
+            return mistake("administrators_only", "true", problem, "leave it out");
+        }
         let stamps = self.purposes.contains(&eku::TIME_STAMPING);
         if stamps && !self.critical_purposes {
             let advice = "write critical = true (RFC 3161, section 2.3)";
@@ -197,6 +214,8 @@ const RSA: [&str; 4] = [
 const ECDSA: [&str; 3] = ["digitalSignature", "nonRepudiation", "keyAgreement"];
 /// RFC 8410, section 5.
 const ED25519: [&str; 2] = ["digitalSignature", "nonRepudiation"];
+/// RFC 9881, section 5.
+const ML_DSA: [&str; 2] = ["digitalSignature", "nonRepudiation"];
 const OF_AUTHORITIES: [&str; 2] = ["keyCertSign", "cRLSign"];
 
 fn usages(
@@ -339,9 +358,39 @@ fn lifetime(days: Option<u32>) -> Result<Option<Duration>, ProfileError> {
     }
 }
 
-/// Line and column of a mistake, both from 1.
-fn place(text: &str, error: &toml::de::Error) -> String {
-    let offset = error.span().map_or(0, |span| span.start);
+/// Refuses what is read and signed as something else than it is: whoever approves a profile sees all of it.
+fn check_visible(text: &str) -> Result<(), ProfileError> {
+    let mut before = '\n';
+    for (at, c) in text.char_indices() {
+        let next = text.get(at.saturating_add(c.len_utf8())..);
+        let is_seen = match c {
+            '\n' | '\t' => true,
+            '\r' => next.is_some_and(|rest| rest.starts_with('\n')) && before != '\r',
+            _ => !is_hidden(c),
+        };
+        if !is_seen {
+            let value = format!("U+{:04X}", u32::from(c));
+            let problem = "is not seen, or changes how others are seen";
+            return mistake(place(text, at), value, problem, "leave the character out");
+        }
+        before = c;
+    }
+    Ok(())
+}
+
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_hidden(c) {
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Line and column of a mistake at this byte, both from 1.
+fn place(text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count().saturating_add(1);
     let start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));

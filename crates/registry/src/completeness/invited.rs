@@ -9,7 +9,7 @@ use pki::name::WindowsAccount;
 use serde_json::Value;
 
 use super::recorded::{Recorded, account_of, names_of};
-use super::{CarriedOut, Tracked};
+use super::tracked::{CarriedOut, Tracked};
 use crate::origin::OriginKind;
 
 /// An invitation by its event.

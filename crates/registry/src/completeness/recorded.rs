@@ -13,7 +13,7 @@ use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{CarriedOut, transaction_of};
+use super::tracked::{CarriedOut, transaction_of};
 use crate::generation::AuthorityId;
 use crate::origin::OriginKind;
 
@@ -39,6 +39,10 @@ pub(super) struct Recorded {
     /// The device's one-time code or the earlier certificate, where the origin needs one, came before.
     pub(super) prepared: bool,
     pub(super) profile: String,
+    /// SHA-256 of the profile's file, where it is not as it is built in.
+    pub(super) profile_sha256: Option<String>,
+    /// That another file was in force at that time.
+    pub(super) off_profile: Option<String>,
     pub(super) clearance: Clearance,
     pub(super) unit: Option<String>,
     /// Names of a server.
@@ -88,6 +92,8 @@ impl Recorded {
             in_book: false,
             prepared: true,
             profile: text("profile").unwrap_or_default(),
+            profile_sha256: text("profile_sha256"),
+            off_profile: None,
             clearance: clearance.unwrap_or_default(),
             spki_sha256: text("spki_sha256"),
             by: event.actor.id.clone(),

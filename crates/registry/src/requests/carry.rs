@@ -95,7 +95,7 @@ impl Registry {
     }
 
     /// The highest clearance that the authority of this act may grant.
-    pub(super) fn bound(&self, act: &Act) -> Result<Clearance, RegistryError> {
+    pub(crate) fn bound(&self, act: &Act) -> Result<Clearance, RegistryError> {
         let kind = match act {
             Act::Issue { profile: name, .. } | Act::Invite { profile: name, .. } => {
                 let profile = self.requested_profile(name);

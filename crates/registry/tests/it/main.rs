@@ -28,6 +28,7 @@ mod issuing;
 mod issuing_log;
 mod lists;
 mod ocsp;
+mod profile_evidence;
 mod profiles;
 mod renewal;
 mod request_lists;

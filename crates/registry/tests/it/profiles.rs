@@ -21,7 +21,7 @@ use time::Duration;
 use crate::fixture::{NOW, SECRETS, World, an_order, config, csr, key, world};
 use crate::staff::{Staff, event, rights};
 
-const PATROL: &str = r#"
+pub(crate) const PATROL: &str = r#"
 name = "patrol-login"
 issuer = "users"
 clearance = "optional"
@@ -36,11 +36,11 @@ ecdsa = ["digitalSignature"]
 purposes = ["clientAuth"]
 "#;
 
-fn named(registry: &Registry, name: &str) -> Profile {
+pub(crate) fn named(registry: &Registry, name: &str) -> Profile {
     registry.requested_profile(name).expect(name)
 }
 
-fn officer(uid: &str) -> Subject {
+pub(crate) fn officer(uid: &str) -> Subject {
     Subject {
         uid: Some(uid.to_owned()),
         ..Subject::new("Ninth Officer")
@@ -51,13 +51,16 @@ fn account() -> WindowsAccount {
     WindowsAccount::new("officer-9@police.example", "S-1-5-21-1-2-3-1104").unwrap()
 }
 
-fn text_of(registry: &Registry, name: &str) -> String {
+pub(crate) fn text_of(registry: &Registry, name: &str) -> String {
     let mut all = registry.profiles().into_iter();
     all.find(|one| one.name == name).unwrap().text
 }
 
 /// Opens the site's folder again, with another rule for approvals.
-async fn reopened(world: &World, approvals: Approvals) -> Result<Registry, RegistryError> {
+pub(crate) async fn reopened(
+    world: &World,
+    approvals: Approvals,
+) -> Result<Registry, RegistryError> {
     let config = registry::Config {
         registration: Registration {
             approvals,
@@ -70,7 +73,7 @@ async fn reopened(world: &World, approvals: Approvals) -> Result<Registry, Regis
     Ok(opened?.with_people(crate::staff::directory()))
 }
 
-fn wanted(text: &str, clearance: Clearance) -> Wanted {
+pub(crate) fn wanted(text: &str, clearance: Clearance) -> Wanted {
     Wanted {
         act: Act::ChangeProfile {
             profile: Definition::parse(text).unwrap().name().to_owned(),

@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use audit::MemorySink;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
-use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, PrivateKey, Signer};
+use pki::key::{AuthorityKey, KeyError, PrivateKey, Signer};
 use pki::name::Subject;
 use pki::profile::CaKind;
-use pki::spki::SubjectPublicKeyInfoOwned;
+use pki::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use registry::{AuthorityId, AuthorityKeys, Config, Registry, Revoked};
 use tokio::time::timeout;
 
@@ -57,8 +57,8 @@ struct Token {
 }
 
 impl Signer for Token {
-    fn algorithm(&self) -> KeyAlgorithm {
-        KeyAlgorithm::EcdsaP256
+    fn signature_algorithm(&self) -> AlgorithmIdentifierOwned {
+        self.key.signature_algorithm()
     }
 
     fn spki(&self) -> SubjectPublicKeyInfoOwned {

@@ -13,6 +13,7 @@ use pki::path::Purpose;
 use pki::profile::Profile;
 use pki::spki::spki_sha256;
 use registry::{ListedPerson, Order, PersonLookup, Registry, RequestError, Step, Wanted, Warrant};
+use time::OffsetDateTime;
 
 use crate::fixture::{NOW, World, an_order, csr, key};
 
@@ -120,10 +121,14 @@ impl<'a> Staff<'a> {
     }
 
     pub(crate) async fn submitted(&self, wanted: Wanted) -> Request {
+        self.submitted_at(wanted, NOW).await
+    }
+
+    async fn submitted_at(&self, wanted: Wanted, now: OffsetDateTime) -> Request {
         let by = self.principal("applicant");
-        let draft = self.registry.draft_request(wanted, by, "needed", NOW).await;
+        let draft = self.registry.draft_request(wanted, by, "needed", now).await;
         let draft = draft.unwrap();
-        let step = self.step(&draft, Step::Submit, "applicant").await;
+        let step = self.step_at(&draft, Step::Submit, "applicant", now).await;
         step.unwrap()
     }
 
@@ -133,9 +138,19 @@ impl<'a> Staff<'a> {
         step: Step,
         uid: &str,
     ) -> Result<Request, RequestError> {
+        self.step_at(request, step, uid, NOW).await
+    }
+
+    async fn step_at(
+        &self,
+        request: &Request,
+        step: Step,
+        uid: &str,
+        now: OffsetDateTime,
+    ) -> Result<Request, RequestError> {
         let (id, by) = (&request.id().0, self.principal(uid));
         self.registry
-            .step_request(id, request.version(), step, by, NOW)
+            .step_request(id, request.version(), step, by, now)
             .await
     }
 
@@ -144,12 +159,21 @@ impl<'a> Staff<'a> {
         request: &Request,
         uid: &str,
     ) -> Result<Request, RequestError> {
+        self.approve_at(request, uid, NOW).await
+    }
+
+    pub(crate) async fn approve_at(
+        &self,
+        request: &Request,
+        uid: &str,
+        now: OffsetDateTime,
+    ) -> Result<Request, RequestError> {
         let member = &self.members[uid];
         let step = Step::Approve {
             certificate: member.certificate.clone(),
             signature: member.key.sign(&request.statement().unwrap()).unwrap(),
         };
-        self.step(request, step, uid).await
+        self.step_at(request, step, uid, now).await
     }
 
     /// Looks at the certificates as they are now, then asks for the warrant.
@@ -170,9 +194,18 @@ impl<'a> Staff<'a> {
     }
 
     pub(crate) async fn approved(&self, wanted: Wanted, approvers: &[&str]) -> Request {
-        let mut request = self.submitted(wanted).await;
+        self.approved_at(wanted, approvers, NOW).await
+    }
+
+    pub(crate) async fn approved_at(
+        &self,
+        wanted: Wanted,
+        approvers: &[&str],
+        now: OffsetDateTime,
+    ) -> Request {
+        let mut request = self.submitted_at(wanted, now).await;
         for uid in approvers {
-            request = self.approve(&request, uid).await.unwrap();
+            request = self.approve_at(&request, uid, now).await.unwrap();
         }
         request
     }
