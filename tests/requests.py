@@ -149,6 +149,34 @@ def run(suite):
         everybody = cordon_json("directory", "list", *site.arguments())["people"]
         (found,) = [person for person in everybody if person["uid"] == "officer-9"]
         equal((found["clearance"], found["roles"]), (2, ["officer"]))
+
+    with suite.case("no level makes a certificate of an approver, or of who becomes one, cheaper than two approvals"):
+        low = make_csr(site.folder, "low", "/CN=anything")
+
+        def one_approval(*new):
+            asked = done("new", *new, "--reason", "helpdesk", "--submit", by="clerk")
+            shown = cordon(*REQUEST, "show", asked["id"], *site.arguments(), "--log", "off").stdout
+            contains(shown, "2 needed")
+            approver = "keeper-1" if new[0] == "person" else "registrar-1"
+            one = done("approve", asked["id"], "--seen", asked["version"], by=approver)
+            equal(one["state"], "submitted")
+            out = () if new[0] == "person" else ("--out", site.folder / "never")
+            refused = give("carry-out", asked["id"], "--seen", one["version"], *out, by="clerk", code=1).stderr
+            contains(refused, "wrong-state")
+
+        for uid in ("keeper-2", "registrar-2"):
+            one_approval("issue", "--uid", uid, "--csr", low, "--clearance", 0)
+            one_approval("invite", "--uid", uid, "--clearance", 0)
+        one_approval("person", "--uid", "officer-9", "--clearance", 0, "--role", "officer", "--role", "registrar")
+        # What was signed for an officer is not carried out for whom the officer is by then.
+        asked = done("new", "invite", "--uid", "officer-9", "--reason", "helpdesk", "--submit", by="clerk")
+        one = done("approve", asked["id"], "--seen", asked["version"], by="registrar-1")
+        equal(one["state"], "approved")
+        moved = done("new", "person", "--uid", "officer-9", "--role", "auditor", "--reason", "moved", "--submit", by="clerk")
+        moved = done("approve", moved["id"], "--seen", moved["version"], by="keeper-1")
+        done("carry-out", moved["id"], "--seen", moved["version"], by="clerk")
+        never = ("--out", site.folder / "never")
+        contains(give("carry-out", asked["id"], "--seen", one["version"], *never, by="clerk", code=1).stderr, "other-rights")
     site.verify_audit()
     completeness(suite, site, certificate=out)
 
@@ -163,8 +191,8 @@ def completeness(suite, site, certificate):
     in_site = ("--data", site.data)
     with suite.case("the log alone explains every certificate but those of direct orders, which it names"):
         report = audit(*in_site)
-        equal((report["certificates"]["request"], report["approvals"]), (1, 6))
-        equal(report["acts"], {"change-person": 1, "issue": 1, "revoke": 1})
+        equal((report["certificates"]["request"], report["approvals"]), (1, 13))
+        equal(report["acts"], {"change-person": 2, "issue": 1, "revoke": 1})
         equal(len(report["gaps"]), report["certificates"]["order"], f"gaps {report['gaps']}")
         assert all("without a request" in gap["what"] for gap in report["gaps"]), report["gaps"]
         contains(cordon("pki", "audit", *in_site, "--log", "off", code=1).stderr, "do not fit the rules")

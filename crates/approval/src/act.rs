@@ -1,12 +1,12 @@
 //! Acts that need approval.
 
-use std::collections::BTreeSet;
-
 use access::Role;
 use pki::clearance::Clearance;
 use pki::crl::RevocationReason;
 use pki::name::WindowsAccount;
 use serde::{Deserialize, Serialize};
+
+use crate::Rights;
 
 /// An act of the registration authority. Whatever changes what somebody may do is one of these, so that
 /// no verb goes round the approvals.
@@ -23,6 +23,9 @@ pub enum Act {
         /// The account in Windows that the certificate logs on to, where its profile names one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         account: Option<WindowsAccount>,
+        /// Rights that a person had in the directory when this was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rights: Option<Rights>,
     },
     /// Gives a code by which the subject has a key of its own certified (RFC 7030), once.
     Invite {
@@ -41,12 +44,18 @@ pub enum Act {
         /// The account in Windows that the certificate logs on to, where its profile names one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         account: Option<WindowsAccount>,
+        /// Rights that a person had in the directory when this was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rights: Option<Rights>,
     },
     /// Issues a certificate for the same key anew.
     Renew {
         subject: String,
         serial: String,
         clearance: Clearance,
+        /// As of [`Self::Issue`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rights: Option<Rights>,
     },
     /// Issues a certificate for a new key in place of another one.
     Rekey {
@@ -54,6 +63,9 @@ pub enum Act {
         serial: String,
         clearance: Clearance,
         spki_sha256: String,
+        /// As of [`Self::Issue`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rights: Option<Rights>,
     },
     /// Revokes a certificate for good.
     Revoke {
@@ -98,6 +110,9 @@ pub enum Act {
         /// Highest clearance of its certificates.
         clearance: Clearance,
         urgency: Urgency,
+        /// As of [`Self::Issue`], where it gives a person something back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rights: Option<Rights>,
     },
     /// Changes a person's clearance, roles or units.
     ChangePerson {
@@ -114,15 +129,6 @@ pub enum Act {
     },
     /// Admits an application that may show what needs up to `clearance`.
     AddApplication { name: String, clearance: Clearance },
-}
-
-/// Rights of a person.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rights {
-    pub clearance: Clearance,
-    pub roles: BTreeSet<Role>,
-    pub units: BTreeSet<String>,
 }
 
 /// Kind of holder of certificates.
@@ -248,6 +254,29 @@ impl Act {
             | Self::AddAuthority { clearance, .. }
             | Self::AddApplication { clearance, .. } => *clearance,
             Self::ChangePerson { old, new, .. } => old.clearance.max(new.clearance),
+        }
+    }
+
+    /// Rights that the person had for whom it gives a certificate or gives one back, as those who approve it saw them.
+    #[must_use]
+    pub const fn rights(&self) -> Option<&Rights> {
+        match self {
+            Self::Issue { rights, .. }
+            | Self::Invite { rights, .. }
+            | Self::Renew { rights, .. }
+            | Self::Rekey { rights, .. }
+            | Self::ChangeHolder { rights, .. } => rights.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody approves acts by it who could not before, or acts of a higher level: with a certificate of
+    /// theirs, or by a role.
+    #[must_use]
+    pub fn makes_approver(&self) -> bool {
+        match self {
+            Self::ChangePerson { old, new, .. } => new.approves_more_than(old),
+            _ => self.rights().is_some_and(Rights::approves),
         }
     }
 

@@ -4,7 +4,7 @@ use pki::clearance::Clearance;
 use serde::{Deserialize, Serialize};
 use time::Duration;
 
-use crate::Act;
+use crate::{Act, Rights};
 
 /// Numbers of approvals by clearance, and the time for those that may follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,14 +74,24 @@ impl Policy {
 
     /// Approvals that `act` needs in the end.
     ///
-    /// Keys given out and what grants to many need two at least, whatever their level.
+    /// Keys given out, what grants to many, and what makes somebody an approver need two at least, whatever their level.
+    /// A person's certificate counts by the rights of the person, not by its own clearance alone: whoever has it acts in
+    /// that name.
     #[must_use]
     pub fn approvals(&self, act: &Act) -> usize {
-        let level = usize::from(act.clearance().level());
+        self.approvals_with(act, act.rights())
+    }
+
+    /// The same if the person has `rights` by now.
+    pub(crate) fn approvals_with(&self, act: &Act, rights: Option<&Rights>) -> usize {
+        let of_act = act.clearance();
+        let clearance = rights.map_or(of_act, |rights| rights.clearance.max(of_act));
         // The array has every level; the highest number stands in for one that it has not.
-        let by_level = self.approvals.get(level).copied().unwrap_or(u8::MAX);
+        let by_level = self.approvals.get(usize::from(clearance.level()));
+        let by_level = by_level.copied().unwrap_or(u8::MAX);
         let least = match act {
             Act::RecoverKey { .. } | Act::AddAuthority { .. } | Act::ChangeProfile { .. } => 2,
+            _ if act.makes_approver() || rights.is_some_and(Rights::approves) => 2,
             _ => 1,
         };
         usize::from(by_level.max(least))

@@ -58,6 +58,15 @@ pub enum State {
 }
 
 impl State {
+    /// Name of what came of the act; `None` before it is carried out.
+    #[must_use]
+    pub fn result(&self) -> Option<&str> {
+        match self {
+            Self::Issued { result, .. } | Self::Delivered { result, .. } => Some(result),
+            _ => None,
+        }
+    }
+
     /// Name in messages and events.
     #[must_use]
     pub const fn name(&self) -> &'static str {

@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod refusals;
+mod rights;
 mod sequences;
 
 const NOW: OffsetDateTime = time::macros::datetime!(2026-11-23 12:00 UTC);
@@ -154,6 +155,10 @@ impl People for Staff {
     }
 }
 
+fn code<T>(result: Result<T, Refusal>) -> &'static str {
+    result.err().expect("a refusal").code()
+}
+
 /// Records into nothing and takes the changed request.
 fn done(step: crate::Transition) -> Request {
     assert!(step.event().to_canonical().is_ok());
@@ -167,6 +172,7 @@ fn issue(subject: &str, clearance: Clearance) -> Act {
         clearance,
         spki_sha256: "ab".repeat(32),
         account: None,
+        rights: None,
     }
 }
 
@@ -184,6 +190,7 @@ fn the_signed_statement_is_canonical_and_has_its_format() {
         change: HolderStep::Revoke(RevocationReason::KeyCompromise),
         clearance: Clearance::Secret,
         urgency: Urgency::Emergency,
+        rights: None,
     };
     let statement = String::from_utf8(submitted(act).statement().unwrap()).unwrap();
     let expected = concat!(

@@ -72,6 +72,9 @@ pub(crate) async fn carry_out(
                     fields.insert("chain_pem".to_owned(), chain.into());
                 }
                 Carried::Invited(invited) => inviting::tell(site, fields, &invited)?,
+                Carried::Recovered(envelope) => {
+                    fields.insert("envelope_hex".to_owned(), hex::encode(envelope).into());
+                }
                 Carried::Done => {}
             }
             Ok(value)
@@ -111,7 +114,10 @@ pub(crate) async fn edit(
 ) -> Outcome<Request> {
     let (by, _) = person(giver)?;
     let wanted = wanted.look_up(site).await?;
-    let step = Step::Edit { wanted, reason };
+    let step = Step::Edit {
+        wanted: Box::new(wanted),
+        reason,
+    };
     told(
         site.registry
             .step_request(seen.0, seen.1, step, by, now)

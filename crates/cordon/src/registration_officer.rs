@@ -174,6 +174,12 @@ impl RegistrationOfficer {
                         "use `cordon registry request carry-out ID --seen VERSION --out FILE`";
                     return self.outcome(Err(Failure::new(what, hint))).await;
                 }
+                if let Act::RecoverKey { .. } = record.request.act() {
+                    let what = anyhow::anyhow!("a recovered key is not shown in a browser");
+                    let hint =
+                        "use `cordon registry request carry-out ID --seen VERSION --out FILE`";
+                    return self.outcome(Err(Failure::new(what, hint))).await;
+                }
                 let issued = registration::carry(site, giver, seen, false, now).await;
                 return self.outcome(issued.map(drop)).await;
             }

@@ -247,7 +247,7 @@ fn enrolment_tls(site: &Site) -> Outcome<Arc<rustls::ServerConfig>> {
 
 /// EST, lists and OCSP; CMP, SCEP and ACME where they are on.
 fn enrolment_router(site: &Site) -> Router {
-    let registry = site.registry.with_people(people(site));
+    let registry = site.registry.clone();
     let est = registry::est::router(registry, Arc::new(OffsetDateTime::now_utc));
     let router = match site.config.enrolment.cmp {
         Messages::Off => est,
@@ -280,34 +280,19 @@ fn public_router(site: &Site) -> Router {
 }
 
 fn cmp_router(site: &Site) -> Router {
-    let registry = site.registry.with_people(people(site));
+    let registry = site.registry.clone();
     registry::cmp::router(registry, Arc::new(OffsetDateTime::now_utc))
 }
 
 fn scep_router(site: &Site) -> Router {
-    let registry = site.registry.with_people(people(site));
+    let registry = site.registry.clone();
     registry::scep::router(registry, Arc::new(OffsetDateTime::now_utc))
 }
 
 fn acme_router(site: &Site) -> Router {
-    let registry = site.registry.with_people(people(site));
+    let registry = site.registry.clone();
     let hosts = site.config.site.names.clone();
     registry::acme::router(registry, Arc::new(OffsetDateTime::now_utc), hosts)
-}
-
-/// The directory, for people who enrol: who is disabled there, or has fewer rights, gets nothing.
-fn people(site: &Site) -> registry::PersonLookup {
-    let site = site.clone();
-    Arc::new(move |uid: &str| {
-        let (site, uid) = (site.clone(), uid.to_owned());
-        Box::pin(async move {
-            let entry = site.directory.get(&uid).await?;
-            Ok(entry.map(|person| registry::ListedPerson {
-                record: person.record(),
-                subject: crate::registration::subject_of(&site, &person),
-            }))
-        })
-    })
 }
 
 fn timeout() -> TimeoutLayer {

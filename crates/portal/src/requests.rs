@@ -148,7 +148,7 @@ pub struct SubjectView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct RequestForm {
-    /// `issue`, `invite`, `renew`, `revoke`, `holder`, `person` or `profile`.
+    /// `issue`, `invite`, `renew`, `revoke`, `recover`, `holder`, `person` or `profile`.
     pub act: String,
     /// `person`, `device`, `gateway` or `server`.
     pub holder: String,

@@ -36,6 +36,12 @@ pub enum RegistryError {
     /// No profile has this name.
     #[error("there is no profile {0:?}")]
     UnknownProfile(String),
+    /// The recovery certificate has no key that anything could be encrypted to.
+    #[error("the key cannot be archived")]
+    Archive(#[source] evidence::cms::CmsError),
+    /// No key of this certificate is archived.
+    #[error("no key of certificate {0} is archived")]
+    NotArchived(String),
     /// A profile has a mistake.
     #[error("profile refused")]
     Profile(#[from] ProfileError),
@@ -55,6 +61,9 @@ pub enum RegistryError {
     /// An approval must not cover more renewals.
     #[error("an invitation has at most {most} renewals, not {renewals}")]
     InvitationRenewals { renewals: u8, most: u8 },
+    /// Something is asked of people, and nobody said who they are.
+    #[error("there is no directory of people")]
+    NoDirectory,
     /// The directory does not answer.
     #[error("cannot ask the directory")]
     Directory(#[source] Box<dyn std::error::Error + Send + Sync>),

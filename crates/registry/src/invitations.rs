@@ -94,6 +94,7 @@ impl Invitation {
             renewals,
             names,
             account,
+            ..
         } = authorized.act()
         else {
             return Err(RegistryError::NotCovered("act"));

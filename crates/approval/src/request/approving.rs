@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::{People, Request, State, actor, check_role};
 use crate::recorded::with_evidence;
-use crate::{Approval, Authorized, Policy, Refusal, Transition};
+use crate::{Approval, Authorized, Policy, Refusal, Rights, Transition};
 
 impl Request {
     /// Refuses somebody who neither asked for the act nor may approve it.
@@ -101,7 +101,8 @@ impl Request {
         let State::Approved { approvals } = &self.state else {
             return Err(Refusal::state(&self.state, "carried out"));
         };
-        let approvers = self.quorum(approvals, policy, people, bound)?;
+        let need = policy.approvals_before(&self.act);
+        let approvers = self.quorum(approvals, need, people, bound)?;
         let confirmed = approvers.len() >= policy.confirmations(&self.act);
         Ok(Authorized {
             request: self.clone(),
@@ -110,8 +111,8 @@ impl Request {
         })
     }
 
-    /// Makes sure that the act was carried out with this result, and that the approvals of it would be enough today:
-    /// for what is taken up later, as an invitation is.
+    /// Makes sure that the act was carried out with this result, and that the approvals of it would be enough today, for
+    /// a person of these `rights`: for what is taken up later, as an invitation is.
     ///
     /// # Errors
     /// [`Refusal::State`] for another state or result, and as [`Self::authorize`].
@@ -120,6 +121,7 @@ impl Request {
         result: &str,
         policy: &Policy,
         people: &dyn People,
+        rights: Option<&Rights>,
         bound: Clearance,
     ) -> Result<(), Refusal> {
         match &self.state {
@@ -132,10 +134,33 @@ impl Request {
                 approvals,
                 result: made,
             } if made == result => {
-                self.quorum(approvals, policy, people, bound)?;
+                let rights = self.act.rights().and(rights);
+                let need = policy.approvals_with(&self.act, rights);
+                self.quorum(approvals, need, people, bound)?;
                 Ok(())
             }
             other => Err(Refusal::state(other, "used for this")),
+        }
+    }
+
+    /// Makes sure that as many people signed it as are needed for a person of these `rights`, which may be more than the
+    /// person had when it was approved. Whether they could approve it once more does not matter.
+    ///
+    /// An act of which the rights were not recorded is taken as it is: versions of before did not ask.
+    ///
+    /// # Errors
+    /// [`Refusal::Quorum`].
+    pub fn check_signed_for(&self, policy: &Policy, rights: &Rights) -> Result<(), Refusal> {
+        let rights = self.act.rights().and(Some(rights));
+        let need = policy.approvals_with(&self.act, rights);
+        let have = self.state.approvals().len();
+        match rights.is_none() || have >= need {
+            true => Ok(()),
+            false => Err(Refusal::Quorum {
+                have,
+                need,
+                lost: Vec::new(),
+            }),
         }
     }
 
@@ -143,7 +168,7 @@ impl Request {
     fn quorum(
         &self,
         approvals: &[Approval],
-        policy: &Policy,
+        need: usize,
         people: &dyn People,
         bound: Clearance,
     ) -> Result<BTreeSet<String>, Refusal> {
@@ -158,7 +183,7 @@ impl Request {
                 Err(why) => lost.push(format!("{}: {why}", approval.uid)),
             }
         }
-        let (have, need) = (approvers.len(), policy.approvals_before(&self.act));
+        let have = approvers.len();
         if have < need {
             return Err(Refusal::Quorum { have, need, lost });
         }

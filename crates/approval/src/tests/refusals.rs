@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn code<T>(result: Result<T, Refusal>) -> &'static str {
-    result.err().expect("a refusal").code()
-}
-
 #[test]
 fn one_approval_issues_a_low_level_and_two_a_high_one() {
     let staff = Staff::new();
@@ -465,6 +461,7 @@ fn an_emergency_takes_away_only_and_what_gives_back_waits_for_everybody() {
         change,
         clearance: Clearance::Secret,
         urgency: Urgency::Emergency,
+        rights: None,
     };
     let suspend = submitted(change(HolderStep::Suspend));
     let suspend = staff.approve(&suspend, "registrar-2").unwrap();

@@ -19,12 +19,21 @@ impl Random {
     }
 }
 
+fn rights(random: &mut Random) -> Rights {
+    Rights {
+        clearance: random.of(&Clearance::ALL),
+        roles: BTreeSet::from([random.of(&Role::ALL)]),
+        units: BTreeSet::new(),
+    }
+}
+
 fn act(random: &mut Random, uids: &[String]) -> Act {
     let clearance = random.of(&Clearance::ALL);
     let subject = random.of(uids);
     let serial = "0a".to_owned();
     let urgency = random.of(&[Urgency::Regular, Urgency::Emergency]);
-    match random.below(7) {
+    let person = rights(random);
+    match random.below(9) {
         0 => Act::RecoverKey {
             subject,
             serial,
@@ -38,16 +47,9 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             urgency,
         },
         2 => {
-            let (old, new) = (random.of(&Clearance::ALL), clearance);
-            let rights = |clearance| Rights {
-                clearance,
-                ..Rights::default()
-            };
-            Act::ChangePerson {
-                subject,
-                old: rights(old),
-                new: rights(new),
-            }
+            let (old, mut new) = (rights(random), person);
+            new.clearance = clearance;
+            Act::ChangePerson { subject, old, new }
         }
         3 => Act::AddAuthority {
             name: "other".to_owned(),
@@ -63,24 +65,75 @@ fn act(random: &mut Random, uids: &[String]) -> Act {
             renewals: 1,
             names: Vec::new(),
             account: None,
+            rights: Some(person),
         },
+        5 => Act::Renew {
+            subject,
+            serial,
+            clearance,
+            rights: Some(person),
+        },
+        6 => Act::ChangeHolder {
+            subject,
+            holder: HolderKind::Person,
+            change: HolderStep::Resume,
+            clearance,
+            urgency,
+            rights: Some(person),
+        },
+        7 => Act::Issue {
+            subject,
+            profile: "user".to_owned(),
+            clearance,
+            spki_sha256: "ab".repeat(32),
+            account: None,
+            rights: Some(person),
+        },
+        // Of a device.
         _ => issue(&subject, clearance),
     }
 }
 
 /// Approvals that the site's rule asks for before the act, written down a second time.
 fn needed(act: &Act) -> usize {
-    let level = match act {
-        Act::Issue { clearance, .. } | Act::Invite { clearance, .. } => *clearance,
+    let approves = |rights: &Rights, role| rights.roles.contains(&role);
+    let approver = |rights: &Rights| {
+        approves(rights, Role::Registrar) || approves(rights, Role::Administrator)
+    };
+    let (level, makes_approver) = match act {
+        Act::Issue {
+            clearance, rights, ..
+        }
+        | Act::Invite {
+            clearance, rights, ..
+        }
+        | Act::Renew {
+            clearance, rights, ..
+        }
+        | Act::ChangeHolder {
+            clearance, rights, ..
+        } => match rights {
+            Some(person) => ((*clearance).max(person.clearance), approver(person)),
+            None => (*clearance, false),
+        },
         Act::Revoke {
             urgency: Urgency::Emergency,
             ..
         } => return 1,
-        Act::Revoke { clearance, .. } => *clearance,
-        Act::ChangePerson { old, new, .. } => old.clearance.max(new.clearance),
+        Act::Revoke { clearance, .. } => (*clearance, false),
+        Act::ChangePerson { old, new, .. } => {
+            let given = |role| approves(new, role) && !approves(old, role);
+            let raised = new.clearance > old.clearance && approver(new);
+            let given = given(Role::Registrar) || given(Role::Administrator);
+            (old.clearance.max(new.clearance), given || raised)
+        }
         _ => return 2,
     };
-    if level >= Clearance::Secret { 2 } else { 1 }
+    if level >= Clearance::Secret || makes_approver {
+        2
+    } else {
+        1
+    }
 }
 
 /// The oracle's own look at one signer of the present content.
@@ -94,6 +147,12 @@ fn entitled(staff: &Staff, act: &Act, authors: &BTreeSet<String>, uid: &str) -> 
             subject, clearance, ..
         }
         | Act::RecoverKey {
+            subject, clearance, ..
+        }
+        | Act::Renew {
+            subject, clearance, ..
+        }
+        | Act::ChangeHolder {
             subject, clearance, ..
         } => (Role::Registrar, Some(subject), *clearance),
         Act::Revoke { subject, .. } => (Role::Registrar, Some(subject), Clearance::Unclassified),

@@ -10,6 +10,7 @@ use registry::{RequestError, Wanted};
 
 use super::profiles;
 use super::refusal::told;
+use crate::config::Config;
 use crate::failure::{Failure, OrHint as _, Outcome};
 use crate::orders::{ActOrder, ChosenProfile, Holder};
 use crate::site::Site;
@@ -55,6 +56,14 @@ impl ActOrder {
                 };
                 return issue(site, wanted, &csr).await;
             }
+            Self::RecoverKey { serial } => {
+                let (_, record) = certificate(site, &serial).await?;
+                Act::RecoverKey {
+                    clearance: record.clearance.unwrap_or_default(),
+                    subject: record.uid.unwrap_or(record.holder),
+                    serial,
+                }
+            }
             Self::Profile { definition } => {
                 let parsed = profiles::parse(&definition)?;
                 let clearance = site.registry.clearance_of_profile(&parsed);
@@ -66,10 +75,12 @@ impl ActOrder {
             }
             Self::Invite(order) => super::inviting::act(site, order).await?,
             Self::Renew { serial } => {
-                let (_, record) = certificate(site, &serial).await?;
+                let (kind, record) = certificate(site, &serial).await?;
+                let subject = record.uid.unwrap_or(record.holder);
                 Act::Renew {
                     clearance: record.clearance.unwrap_or_default(),
-                    subject: record.uid.unwrap_or(record.holder),
+                    rights: rights_in(site, kind, &subject).await?,
+                    subject,
                     serial,
                 }
             }
@@ -103,11 +114,16 @@ impl ActOrder {
                     .registry
                     .holder_clearance(authority_of(holder), &subject);
                 let clearance = clearance.await;
+                let change = step(&change, &name)?;
                 Act::ChangeHolder {
                     clearance: clearance.or_hint("cannot read the registry", "see the log")?,
+                    rights: match change.grants() {
+                        true => rights_in(site, authority_of(holder), &subject).await?,
+                        false => None,
+                    },
                     subject,
                     holder,
-                    change: step(&change, &name)?,
+                    change,
                     urgency: urgency(emergency),
                 }
             }
@@ -184,9 +200,11 @@ async fn issue(site: &Site, wanted: CertificateOrder, csr: &str) -> Outcome<Want
         clearance,
         profile: ChosenProfile { name, account },
     } = wanted;
+    let mut rights = None;
     let (subject, profile, otherwise) = match (holder, &name) {
         (Holder::Uid(uid), name) => {
             let entry = entry(site, &uid).await?;
+            rights = Some(rights_of(&entry));
             let profile = profiles::of_person(site, &entry, name.as_deref())?;
             let most = profiles::highest_clearance(site, profile)?;
             (uid, profile, entry.clearance.min(most))
@@ -225,16 +243,17 @@ async fn issue(site: &Site, wanted: CertificateOrder, csr: &str) -> Outcome<Want
             clearance: level(clearance, otherwise)?,
             spki_sha256: spki,
             account,
+            rights,
         },
         csr: Some(der),
     })
 }
 
 /// The names of a person's certificate.
-pub(crate) fn subject_of(site: &Site, person: &Person) -> Subject {
+pub(crate) fn subject_of(config: &Config, person: &Person) -> Subject {
     let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Subject {
-        country: Some(site.config.site.country.clone()),
+        country: Some(config.site.country.clone()),
         organisation: filled(&person.organisation),
         given_name: filled(&person.given_name),
         surname: filled(&person.surname),
@@ -263,6 +282,16 @@ pub(super) async fn certificate(
         let error = anyhow::anyhow!("no certificate has the serial number {serial}");
         Failure::new(error, "`cordon pki list` shows what was issued")
     })
+}
+
+/// What the holder of a certificate may do, where that is a person.
+async fn rights_in(site: &Site, authority: CaKind, holder: &str) -> Outcome<Option<Rights>> {
+    if authority != CaKind::Users {
+        return Ok(None);
+    }
+    let entry = site.directory.get(holder).await;
+    let entry = entry.or_hint("cannot read the directory", "see the log")?;
+    Ok(entry.as_ref().map(rights_of))
 }
 
 pub(crate) fn rights_of(person: &Person) -> Rights {

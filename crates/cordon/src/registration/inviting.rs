@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
-use super::acts::{entry, level, subject_of};
+use super::acts::{entry, level, rights_of, subject_of};
 use super::profiles;
 use super::refusal::{direct, told};
 use crate::failure::{Failure, OrHint as _, Outcome};
@@ -22,7 +22,12 @@ use crate::site::Site;
 pub(super) async fn act(site: &Site, order: InviteOrder) -> Outcome<Act> {
     let invitation = look_up(site, order).await?;
     let subject = invitation.subject;
+    let rights = match &subject.uid {
+        Some(uid) => Some(rights_of(&entry(site, uid).await?)),
+        None => None,
+    };
     Ok(Act::Invite {
+        rights,
         names: invitation.names,
         profile: invitation.profile.to_string(),
         clearance: invitation.clearance,
@@ -50,7 +55,7 @@ async fn look_up(site: &Site, order: InviteOrder) -> Outcome<Invitation> {
             let most = profiles::highest_clearance(site, profile)?;
             let subject = Subject {
                 unit: order.unit,
-                ..subject_of(site, &person)
+                ..subject_of(&site.config, &person)
             };
             (subject, profile, person.clearance.min(most))
         }
@@ -96,6 +101,7 @@ pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
         renewals,
         names,
         account,
+        ..
     } = act
     else {
         return told(Err(RequestError::NotAvailable(act.name().to_owned())));
@@ -106,7 +112,7 @@ pub(super) async fn approved(site: &Site, act: &Act) -> Outcome<Invitation> {
     let subject = match profile {
         profile if profile.is_of_person() => Subject {
             unit: unit.clone(),
-            ..subject_of(site, &entry(site, subject).await?)
+            ..subject_of(&site.config, &entry(site, subject).await?)
         },
         _ => Subject::new(subject),
     };

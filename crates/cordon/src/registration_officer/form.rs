@@ -44,6 +44,9 @@ pub(super) fn order(form: &RequestForm) -> Result<ActOrder, String> {
         "renew" => ActOrder::Renew {
             serial: named("a serial number", &form.serial)?.to_lowercase(),
         },
+        "recover" => ActOrder::RecoverKey {
+            serial: named("a serial number", &form.serial)?.to_lowercase(),
+        },
         "revoke" => ActOrder::Revoke {
             serial: named("a serial number", &form.serial)?.to_lowercase(),
             cause: form.cause.clone(),
@@ -189,6 +192,7 @@ pub(super) fn filled(record: &RequestRecord) -> RequestForm {
             renewals,
             names,
             account,
+            ..
         } => {
             let named = known(profile);
             let holder = match named {
@@ -217,6 +221,11 @@ pub(super) fn filled(record: &RequestRecord) -> RequestForm {
         Act::ChangeProfile { definition, .. } => RequestForm {
             act: "profile".to_owned(),
             definition: definition.clone(),
+            ..form
+        },
+        Act::RecoverKey { serial, .. } => RequestForm {
+            act: "recover".to_owned(),
+            serial: serial.clone(),
             ..form
         },
         Act::Renew { serial, .. } => RequestForm {

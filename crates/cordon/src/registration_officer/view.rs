@@ -290,13 +290,14 @@ async fn values(site: &Site, request: &Request) -> Outcome<Vec<ChangedValue>> {
         old,
         new,
     };
-    Ok(match request.act() {
+    let values = match request.act() {
         Act::Issue {
             subject,
             profile,
             clearance,
             spki_sha256,
             account,
+            ..
         } => {
             let present = valid(certificates(site, subject).await?);
             let highest = present.iter().filter_map(|record| record.clearance).max();
@@ -379,10 +380,22 @@ async fn values(site: &Site, request: &Request) -> Outcome<Vec<ChangedValue>> {
             };
             let fields = fields(&content).into_iter();
             fields
+                .filter(|(name, _)| !name.starts_with("rights "))
                 .map(|(name, new)| value(&name, String::new(), new))
                 .collect()
         }
-    })
+    };
+    let of_person = request.act().rights().into_iter().flat_map(of_person);
+    Ok(values.into_iter().chain(of_person).collect())
+}
+
+/// By what the approvals of a person's certificate count.
+fn of_person(rights_now: &Rights) -> Vec<ChangedValue> {
+    let mut values = rights(rights_now, rights_now);
+    for value in &mut values {
+        value.name = format!("{} of the person", value.name);
+    }
+    values
 }
 
 fn rights(old: &Rights, new: &Rights) -> Vec<ChangedValue> {

@@ -11,7 +11,7 @@ use audit::SharedLog;
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pool::{Pool, Share};
-use registry::{Passphrases, Registry, RegistryError};
+use registry::{ListedPerson, Passphrases, PersonLookup, Registry, RegistryError};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -24,6 +24,7 @@ use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::failure::{OrHint as _, Outcome};
 use crate::last_checkpoint;
+use crate::registration::subject_of;
 use crate::trust_bundle::Bundles;
 
 impl Site {
@@ -95,6 +96,7 @@ impl Site {
             "check the folder's rights",
         )?;
         report_flawed(&directory).await;
+        let registry = registry.with_people(people(&directory, &config));
 
         let folder = data.join("keys");
         durable::create_dir_all(&folder).or_hint(
@@ -211,6 +213,21 @@ fn weak_keys(config: &Config) -> Outcome<Arc<KeyList>> {
     )
 }
 
+/// The certificates of [`Registration::recovery`](crate::config::Registration).
+fn recovery(config: &Config) -> Outcome<Option<Arc<[pki::Certificate]>>> {
+    const HINT: &str = "name certificates (PEM) with RSA or elliptic-curve keys";
+    let file = &config.registration.recovery;
+    if file.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let what = || format!("registration.recovery: {}", file.display());
+    let chain = pki::file::load_chain(file).or_hint(what(), HINT)?;
+    let certificates: Arc<[pki::Certificate]> = chain.certificates().into();
+    // Whoever could not be encrypted to is found at the start, not with the first key.
+    evidence::cms::encrypt(b"", &certificates).or_hint(what(), HINT)?;
+    Ok(Some(certificates))
+}
+
 async fn open_registry(
     data: &Path,
     config: &Config,
@@ -222,6 +239,7 @@ async fn open_registry(
     let settings = registry::Config {
         clock: clock.clone(),
         weak_keys: weak_keys(config)?,
+        recovery: recovery(config)?,
         ..registry_settings(config)
     };
     let initialised = Registry::is_initialised(data);
@@ -257,6 +275,21 @@ async fn open_registry(
             "cannot open the certificate authorities",
             "check the passphrase and the folder pki",
         )
+}
+
+/// The directory for the registry: who is disabled there, or has fewer rights, gets nothing.
+fn people(directory: &Directory, config: &Config) -> PersonLookup {
+    let (directory, config) = (directory.clone(), Arc::new(config.clone()));
+    Arc::new(move |uid: &str| {
+        let (directory, config, uid) = (directory.clone(), config.clone(), uid.to_owned());
+        Box::pin(async move {
+            let entry = directory.get(&uid).await?;
+            Ok(entry.map(|person| ListedPerson {
+                record: person.record(),
+                subject: subject_of(&config, &person),
+            }))
+        })
+    })
 }
 
 /// Entries that earlier versions took keep no site from starting; whoever looks after it is told.

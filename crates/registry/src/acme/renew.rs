@@ -42,7 +42,7 @@ impl Registry {
         let spki = spki_sha256(&csr.spki).map_err(|_| CsrError::Malformed)?;
         // Who approved it need not be there any more: renewals are what was agreed to for years.
         if self.inner.config.registration.approvals == Approvals::Required {
-            self.act_of_invitation(invitation).await?;
+            self.check_approved_renewals(invitation).await?;
         }
         self.check_not_of_site(&order.names).await?;
         let wanted = Order::new(

@@ -137,6 +137,7 @@ impl Recorded {
                 clearance,
                 spki_sha256: key,
                 account,
+                ..
             } => {
                 if self.account != *account {
                     return Some(format!("request {id} was for another account of Windows"));

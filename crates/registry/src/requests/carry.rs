@@ -32,7 +32,7 @@ pub enum CarryError<E: std::error::Error + 'static> {
 
 impl Registry {
     /// The certificate (DER) of an approver of the request `id` with this SHA-256 fingerprint, if it would be
-    /// admitted now.
+    /// admitted now and was approved as an approver's has to be.
     ///
     /// # Errors
     /// The database's.
@@ -49,9 +49,14 @@ impl Registry {
         let Some(der) = found else { return Ok(None) };
         let chain = [CertificateDer::from(der.clone())];
         match self.admit(&chain, Purpose::ClientUser, now).await {
-            Ok(_) => Ok(Some(der)),
-            Err(crate::AdmissionError::Registry(error)) => Err(error.into()),
-            Err(_) => Ok(None),
+            Ok(_) => {}
+            Err(crate::AdmissionError::Registry(error)) => return Err(error.into()),
+            Err(_) => return Ok(None),
+        }
+        match self.check_approvers_certificate(&der).await {
+            Ok(()) => Ok(Some(der)),
+            Err(RequestError::ApproversCertificate { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -191,6 +196,7 @@ impl Registry {
                 clearance,
                 spki_sha256: approved,
                 account,
+                ..
             } => {
                 if order.account != *account {
                     return Err(RegistryError::NotCovered("account"));

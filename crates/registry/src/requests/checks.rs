@@ -81,6 +81,7 @@ impl Registry {
         wanted: &Wanted,
         now: OffsetDateTime,
     ) -> Result<(), RequestError> {
+        self.check_rights(&wanted.act).await?;
         match &wanted.act {
             Act::Issue {
                 subject,
@@ -88,6 +89,7 @@ impl Registry {
                 clearance,
                 spki_sha256,
                 account,
+                ..
             } => {
                 let profile = self.asked_for(name, *clearance, account.as_ref())?;
                 if profile == Profile::NetworkServer {
@@ -116,6 +118,11 @@ impl Registry {
                 }
                 Ok(())
             }
+            Act::RecoverKey {
+                subject,
+                serial,
+                clearance,
+            } => self.check_recovery(serial, subject, *clearance).await,
             Act::ChangeProfile {
                 profile,
                 clearance,
@@ -128,6 +135,7 @@ impl Registry {
                 subject,
                 serial,
                 clearance,
+                ..
             }
             | Act::Revoke {
                 subject,

@@ -72,6 +72,20 @@ pub enum RequestError {
         has: Clearance,
         says: Clearance,
     },
+    /// The act counts by other rights than the person's.
+    #[error(
+        "the rights of {0} are not those that the request was made for; edit it, or have it refused and ask anew"
+    )]
+    OtherRights(String),
+    /// Its holder became an approver later, or one of a higher level.
+    #[error(
+        "the certificate of {uid} was approved by {have} before {uid} became an approver, whose certificate needs more; ask for a new one"
+    )]
+    ApproversCertificate {
+        uid: String,
+        /// Approvals that it has.
+        have: usize,
+    },
     #[error("certificate {0} is revoked already")]
     AlreadyRevoked(String),
     /// A fault on our side, or something that is not there.
@@ -114,6 +128,8 @@ impl RequestError {
             Self::Registry(RegistryError::NotActivated { .. }) => "authority-not-ready",
             Self::OtherCertificate { .. } => "other-certificate",
             Self::OtherClearance { .. } => "other-clearance",
+            Self::OtherRights(_) => "other-rights",
+            Self::ApproversCertificate { .. } => "approvers-certificate",
             Self::AlreadyRevoked(_) => "already-revoked",
             Self::Registry(RegistryError::KeyListed) => "key-listed",
             Self::Registry(_) => "registry",

@@ -17,6 +17,7 @@ mod error;
 mod lists;
 mod overdue;
 mod records;
+mod rights;
 mod steps;
 mod store;
 mod taken_up;

@@ -20,7 +20,7 @@ const ID_BYTES: usize = 6;
 pub enum Step {
     /// Changes the content; approvals so far end.
     Edit {
-        wanted: Wanted,
+        wanted: Box<Wanted>,
         reason: String,
     },
     Submit,
@@ -158,6 +158,9 @@ impl Registry {
                 signature,
             } => present.approve(by, &certificate, signature, policy, now),
         }?;
+        if let Step::Approve { certificate, .. } = step {
+            self.check_approvers_certificate(certificate).await?;
+        }
         self.make(transition, step.name(), by, step.beside(), now)
             .await
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use access::PersonRecord;
-use approval::{Act, People};
+use approval::{Act, People, Rights};
 use store::sqlx;
 use time::OffsetDateTime;
 
@@ -54,10 +54,38 @@ impl Registry {
             }
         }
         let bound = self.bound(&act)?;
+        let rights = self.rights_by_now(&act).await?;
         let policy = &self.inner.config.registration.policy;
         request
-            .check_carried_out(&invitation.id, policy, &approvers, bound)
+            .check_carried_out(&invitation.id, policy, &approvers, rights.as_ref(), bound)
             .map_err(|refusal| EnrolError::ApprovalGone(refusal.to_string()))
+    }
+
+    /// Makes sure that renewals of a certificate that came by `invitation` are what was approved. Who approved it need not
+    /// be there any more, for renewals are what was agreed to for years; but they were as many as the person's
+    /// certificate needs by now.
+    pub(crate) async fn check_approved_renewals(
+        &self,
+        invitation: &Stored,
+    ) -> Result<(), EnrolError> {
+        let act = self.act_of_invitation(invitation).await?;
+        let Some(rights) = self.rights_by_now(&act).await? else {
+            return Ok(());
+        };
+        let id = invitation.request.as_deref().unwrap_or_default();
+        let request = self.request(id).await?.request;
+        let policy = &self.inner.config.registration.policy;
+        request
+            .check_signed_for(policy, &rights)
+            .map_err(|refusal| EnrolError::ApprovalGone(refusal.to_string()))
+    }
+
+    /// What the person may do by now whom an act is about that counts by it.
+    async fn rights_by_now(&self, act: &Act) -> Result<Option<Rights>, EnrolError> {
+        match (act.rights(), act.subject()) {
+            (Some(_), Some(uid)) => Ok(self.rights_of(uid).await?),
+            _ => Ok(None),
+        }
     }
 
     /// The act of the request that `invitation` names, if it is this invitation's.
@@ -81,6 +109,7 @@ impl Registry {
             renewals,
             names,
             account,
+            ..
         } = &act
         else {
             return Err(gone("the request is for something else"));

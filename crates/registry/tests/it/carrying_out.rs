@@ -13,7 +13,7 @@ use registry::{
 use time::{Duration, OffsetDateTime};
 
 use crate::fixture::{NOW, an_order, config, key, open, registrar, world};
-use crate::staff::{Staff, carrier, code, event, issue, order};
+use crate::staff::{Staff, carrier, code, event, issue, order, rights};
 
 #[tokio::test]
 async fn a_warrant_is_for_its_act_alone_and_for_once() {
@@ -195,6 +195,7 @@ async fn holders_are_changed_certificates_renewed_and_other_acts_done_on_request
         change: HolderStep::Suspend,
         clearance: Clearance::TopSecret,
         urgency: Urgency::Emergency,
+        rights: None,
     };
     let wanted = Wanted {
         act: suspend,
@@ -214,6 +215,7 @@ async fn holders_are_changed_certificates_renewed_and_other_acts_done_on_request
         subject: "registrar-3".to_owned(),
         serial: list[0].serial.clone(),
         clearance: Clearance::Secret,
+        rights: rights("registrar-3"),
     };
     let wanted = Wanted {
         act: renew,
@@ -286,9 +288,10 @@ async fn a_renewal_keeps_key_names_and_level() {
         subject: "registrar-2".to_owned(),
         serial: list[0].serial.clone(),
         clearance: Clearance::Confidential,
+        rights: rights("registrar-2"),
     };
     let request = staff
-        .approved(Wanted { act, csr: None }, &["registrar-4"])
+        .approved(Wanted { act, csr: None }, &["registrar-3", "registrar-4"])
         .await;
     let warrant = staff.authorize(&request).await.unwrap();
     let issued = registry.renew(warrant, NOW + Duration::DAY).await.unwrap();

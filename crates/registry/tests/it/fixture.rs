@@ -37,9 +37,8 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) async fn open(folder: &Path, audit: Arc<dyn AuditSink>) -> Registry {
-    Registry::open(folder, config(), &SECRETS.issuing, audit, NOW)
-        .await
-        .unwrap()
+    let opened = Registry::open(folder, config(), &SECRETS.issuing, audit, NOW).await;
+    opened.unwrap().with_people(crate::staff::directory())
 }
 
 pub(crate) async fn world() -> World {

@@ -19,7 +19,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::completeness::{book, unordered_gaps};
 use crate::fixture::{NOW, SECRETS, World, an_order, config, csr, key, world};
-use crate::staff::Staff;
+use crate::staff::{Staff, rights_of};
 
 const UID: &str = "officer-9";
 
@@ -465,6 +465,7 @@ fn wanted(renewals: u8) -> Wanted {
             renewals,
             names: Vec::new(),
             account: None,
+            rights: Some(rights_of(&person())),
         },
         csr: None,
     }

@@ -3,21 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use access::{PersonRecord, Role};
-use approval::Act;
+use access::{PersonRecord, Principal, Role};
+use approval::{Act, Rights};
 use pki::clearance::Clearance;
 use pki::name::Subject;
+use pki::path::Purpose;
 use pki::profile::Profile;
 use registry::{
-    Approvals, EnrolError, Invitation, Invited, Issued, ListedPerson, Registration, Registry,
+    Approvals, EnrolError, Invitation, Invited, Issued, ListedPerson, Registration, Registry, Step,
     Wanted,
 };
+use rustls_pki_types::CertificateDer;
 use store::sqlx;
 use store::sqlx::Connection as _;
 use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use crate::fixture::{NOW, SECRETS, World, config, csr, key, world};
-use crate::staff::Staff;
+use crate::staff::{Member, Staff, code, rights_of};
 
 const UID: &str = "officer-9";
 
@@ -56,6 +58,7 @@ fn wanted(uid: &str) -> Wanted {
             renewals: 1,
             names: Vec::new(),
             account: None,
+            rights: Some(rights_of(&officer(uid, ""))),
         },
         csr: None,
     }
@@ -88,6 +91,7 @@ struct Site {
     invited: Invited,
     request: String,
     submitted: String,
+    members: BTreeMap<&'static str, Member>,
 }
 
 impl Site {
@@ -124,6 +128,7 @@ impl Site {
         let invited = registry.invite(&given, warrant, NOW).await.unwrap();
         let submitted = staff.submitted(wanted("chief-1")).await.id().0.clone();
         let request = request.id().0.clone();
+        let members = staff.members;
         Self {
             world,
             registry,
@@ -131,6 +136,7 @@ impl Site {
             invited,
             request,
             submitted,
+            members,
         }
     }
 
@@ -249,4 +255,109 @@ async fn renamed_person_takes_another_approved_invitation() {
     assert_eq!(site.refused().await, "person-refused");
     rename("Ninth Officer");
     site.enrol().await.unwrap();
+}
+
+#[tokio::test]
+async fn code_that_one_approved_is_none_of_an_approver() {
+    let site = Site::new().await;
+    let become_one = |role| {
+        let mut people = site.directory.lock().unwrap();
+        people.get_mut(UID).unwrap().roles = BTreeSet::from([role]);
+    };
+    for role in [Role::Registrar, Role::Administrator] {
+        become_one(role);
+        assert_eq!(site.refused().await, "approval-gone");
+    }
+    become_one(Role::Officer);
+    let issued = site.enrol().await.unwrap();
+    // Nor does the certificate that it gave before go on for ever.
+    become_one(Role::Registrar);
+    let peer = issued.chain.ders().to_vec();
+    let csr = csr("x", &key());
+    let renewed = site.registry.reenrol(&peer, &csr, NOW).await;
+    assert_eq!(renewed.expect_err("a refusal").code(), "approval-gone");
+    become_one(Role::Auditor);
+    site.registry.reenrol(&peer, &csr, NOW).await.unwrap();
+}
+
+/// Whoever got a certificate of somebody by one approval does not approve as that person later.
+#[tokio::test]
+async fn certificate_that_one_approved_approves_nothing() {
+    let site = Site::new().await;
+    let own = key();
+    let (secret, request) = (site.invited.code.as_str(), csr("x", &own));
+    let issued = site
+        .registry
+        .enrol_by_code(UID, secret, &request, NOW)
+        .await;
+    let certificate = issued.unwrap().chain.ders()[0].to_vec();
+    let record = {
+        let mut people = site.directory.lock().unwrap();
+        let entry = people.get_mut(UID).unwrap();
+        entry.roles = BTreeSet::from([Role::Registrar]);
+        entry.clone()
+    };
+    let chain = [CertificateDer::from(certificate.clone())];
+    let admitted = site.registry.admit(&chain, Purpose::ClientUser, NOW).await;
+    let principal = Principal::by_certificate(admitted.unwrap().identity(), &record).unwrap();
+    let request = site
+        .registry
+        .request(&site.submitted)
+        .await
+        .unwrap()
+        .request;
+    let step = Step::Approve {
+        certificate,
+        signature: own.sign(&request.statement().unwrap()).unwrap(),
+    };
+    let (id, version) = (&site.submitted, request.version());
+    let refused = site
+        .registry
+        .step_request(id, version, step, &principal, NOW);
+    assert_eq!(code(refused.await), "approvers-certificate");
+}
+
+#[tokio::test]
+async fn acts_say_what_their_people_may_do_by_the_directory() {
+    let with = |rights: Option<Rights>| {
+        let mut wanted = wanted("chief-1");
+        if let Act::Invite { rights: said, .. } = &mut wanted.act {
+            *said = rights;
+        }
+        wanted
+    };
+    let true_ones = rights_of(&officer("chief-1", ""));
+    let lower = Rights {
+        clearance: Clearance::Unclassified,
+        ..true_ones.clone()
+    };
+    let other_role = Rights {
+        roles: BTreeSet::from([Role::Auditor]),
+        ..true_ones.clone()
+    };
+    let Site {
+        registry,
+        directory,
+        members,
+        world: _world,
+        ..
+    } = Site::new().await;
+    let mut staff = Staff::of(&registry, members);
+    let by = staff.principal("applicant").clone();
+    for said in [None, Some(lower), Some(other_role)] {
+        let draft = registry.draft_request(with(said), &by, "why", NOW);
+        assert_eq!(code(draft.await), "other-rights");
+    }
+    // What was signed for an officer is not carried out for a registrar.
+    let request = staff
+        .approved(with(Some(true_ones)), &["registrar-2"])
+        .await;
+    let promote = |role| {
+        let mut people = directory.lock().unwrap();
+        people.get_mut("chief-1").unwrap().roles = BTreeSet::from([role]);
+    };
+    promote(Role::Registrar);
+    assert_eq!(code(staff.authorize(&request).await), "other-rights");
+    promote(Role::Officer);
+    assert!(staff.authorize(&request).await.is_ok());
 }

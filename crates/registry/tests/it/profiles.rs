@@ -19,7 +19,7 @@ use store::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use time::Duration;
 
 use crate::fixture::{NOW, SECRETS, World, an_order, config, csr, key, world};
-use crate::staff::{Staff, event};
+use crate::staff::{Staff, event, rights};
 
 const PATROL: &str = r#"
 name = "patrol-login"
@@ -66,7 +66,8 @@ async fn reopened(world: &World, approvals: Approvals) -> Result<Registry, Regis
         ..config()
     };
     let (audit, secret) = (world.audit.clone(), &SECRETS.issuing);
-    Registry::open(world.folder.path(), config, secret, audit, NOW).await
+    let opened = Registry::open(world.folder.path(), config, secret, audit, NOW).await;
+    Ok(opened?.with_people(crate::staff::directory()))
 }
 
 fn wanted(text: &str, clearance: Clearance) -> Wanted {
@@ -287,6 +288,7 @@ async fn logon_certificate_is_for_the_account_that_was_approved() {
             clearance: Clearance::Unclassified,
             spki_sha256: spki_sha256(&mine.spki()).unwrap(),
             account,
+            rights: rights("officer-9"),
         },
         csr: Some(pki::csr::build(&mine, &officer("officer-9"), &[]).unwrap()),
     };
@@ -329,6 +331,7 @@ async fn logon_certificate_is_for_the_account_that_was_approved() {
             subject: "officer-9".to_owned(),
             serial: issued.serial.clone(),
             clearance: Clearance::Unclassified,
+            rights: rights("officer-9"),
         },
         csr: None,
     };

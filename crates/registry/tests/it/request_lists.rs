@@ -8,7 +8,7 @@ use store::sqlx::{self, Connection as _, SqliteConnection};
 use time::Duration;
 
 use crate::fixture::{NOW, World, key, world};
-use crate::staff::{Staff, code, event, issue};
+use crate::staff::{Staff, code, event, issue, rights};
 
 /// Requests on one page.
 const PAGE: usize = 50;
@@ -41,6 +41,7 @@ async fn many(world: &World, staff: &Staff<'_>, count: usize) -> Vec<Request> {
                 subject: "registrar-2".to_owned(),
                 serial: serial.clone(),
                 clearance: Clearance::Confidential,
+                rights: rights("registrar-2"),
             },
             csr: None,
         };
@@ -135,7 +136,7 @@ async fn history_keeps_each_content_and_events_say_by_which_certificate_and_what
         .unwrap();
     let other = crate::fixture::key();
     let edit = Step::Edit {
-        wanted: issue("camera-18", &other, Clearance::Secret),
+        wanted: Box::new(issue("camera-18", &other, Clearance::Secret)),
         reason: "other road".to_owned(),
     };
     let edited = staff.step(&draft, edit, "applicant").await.unwrap();

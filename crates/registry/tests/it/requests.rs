@@ -7,7 +7,7 @@ use pki::profile::CaKind;
 use registry::{HolderChange, MAX_OPEN_OF_ONE, RequestError, Step, Wanted};
 
 use crate::fixture::{NOW, an_order, csr, key, world};
-use crate::staff::{Staff, code, event, issue, order};
+use crate::staff::{Staff, code, event, issue, order, rights};
 
 #[tokio::test]
 async fn two_approve_and_then_there_is_the_certificate_that_they_saw() {
@@ -22,7 +22,7 @@ async fn two_approve_and_then_there_is_the_certificate_that_they_saw() {
     let request = staff.step(&request, objection, "registrar-3").await;
     let request = request.unwrap();
     let edit = Step::Edit {
-        wanted: issue("camera-18", &key, Clearance::Secret),
+        wanted: Box::new(issue("camera-18", &key, Clearance::Secret)),
         reason: "for the northern road".to_owned(),
     };
     assert_eq!(
@@ -30,7 +30,7 @@ async fn two_approve_and_then_there_is_the_certificate_that_they_saw() {
         "not-requester"
     );
     let edit = Step::Edit {
-        wanted: issue("camera-17", &key, Clearance::Secret),
+        wanted: Box::new(issue("camera-17", &key, Clearance::Secret)),
         reason: "for the northern road".to_owned(),
     };
     let request = staff.step(&request, edit, "applicant").await.unwrap();
@@ -145,6 +145,7 @@ async fn what_nobody_could_carry_out_is_refused_before_anybody_signs_it() {
         change: HolderStep::Suspend,
         clearance,
         urgency: Urgency::Regular,
+        rights: None,
     };
     let lower = without(suspend(Clearance::Secret));
     assert_eq!(draft(lower).await, "other-clearance");
@@ -291,6 +292,7 @@ async fn a_requester_has_so_many_open_requests_and_versions_and_no_more() {
             subject: "registrar-2".to_owned(),
             serial: list[0].serial.clone(),
             clearance: Clearance::Confidential,
+            rights: rights("registrar-2"),
         },
         csr: None,
     };
@@ -314,7 +316,7 @@ async fn a_requester_has_so_many_open_requests_and_versions_and_no_more() {
     let mut request = last.unwrap();
     while request.version() < registry::MAX_VERSIONS {
         let edit = Step::Edit {
-            wanted: wanted(),
+            wanted: Box::new(wanted()),
             reason: "why".to_owned(),
         };
         request = staff.step(&request, edit, "applicant").await.unwrap();

@@ -1,9 +1,10 @@
 //! People with certificates who ask, approve and carry out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use access::{PersonRecord, Principal, Role};
-use approval::{Act, People, Request};
+use approval::{Act, People, Request, Rights};
 use audit::Actor;
 use pki::clearance::Clearance;
 use pki::key::PrivateKey;
@@ -11,7 +12,7 @@ use pki::name::Subject;
 use pki::path::Purpose;
 use pki::profile::Profile;
 use pki::spki::spki_sha256;
-use registry::{Order, Registry, RequestError, Step, Wanted, Warrant};
+use registry::{ListedPerson, Order, PersonLookup, Registry, RequestError, Step, Wanted, Warrant};
 
 use crate::fixture::{NOW, World, an_order, csr, key};
 
@@ -41,17 +42,65 @@ impl People for Staff<'_> {
     }
 }
 
+/// Everybody whom the registry's directory knows, with clearance and role.
+const PEOPLE: [(&str, Clearance, Role); 7] = [
+    ("applicant", Clearance::Confidential, Role::Officer),
+    ("registrar-2", Clearance::Confidential, Role::Registrar),
+    ("registrar-3", Clearance::Secret, Role::Registrar),
+    ("registrar-4", Clearance::TopSecret, Role::Registrar),
+    ("administrator-3", Clearance::Secret, Role::Administrator),
+    ("administrator-4", Clearance::TopSecret, Role::Administrator),
+    ("officer-9", Clearance::Confidential, Role::Officer),
+];
+
+fn record(uid: &str, clearance: Clearance, role: Role) -> PersonRecord {
+    PersonRecord {
+        uid: uid.to_owned(),
+        name: format!("Example {uid}"),
+        organisation: "LEA-EU".to_owned(),
+        clearance,
+        roles: BTreeSet::from([role]),
+        units: BTreeSet::new(),
+        active: true,
+    }
+}
+
+fn known(uid: &str) -> Option<PersonRecord> {
+    let found = PEOPLE.into_iter().find(|(known, ..)| *known == uid);
+    found.map(|(uid, clearance, role)| record(uid, clearance, role))
+}
+
+/// The directory of [`PEOPLE`].
+pub(crate) fn directory() -> PersonLookup {
+    Arc::new(|uid: &str| {
+        let entry = known(uid).map(|record| ListedPerson {
+            subject: Subject {
+                uid: Some(record.uid.clone()),
+                ..Subject::new(&record.name)
+            },
+            record,
+        });
+        Box::pin(async move { Ok(entry) })
+    })
+}
+
+/// What the directory says that a person may do.
+pub(crate) fn rights(uid: &str) -> Option<Rights> {
+    known(uid).as_ref().map(rights_of)
+}
+
+pub(crate) fn rights_of(record: &PersonRecord) -> Rights {
+    Rights {
+        clearance: record.clearance,
+        roles: record.roles.clone(),
+        units: record.units.clone(),
+    }
+}
+
 impl<'a> Staff<'a> {
     pub(crate) async fn new(registry: &'a Registry) -> Self {
         let mut members = BTreeMap::new();
-        for (uid, clearance, role) in [
-            ("applicant", Clearance::Confidential, Role::Officer),
-            ("registrar-2", Clearance::Confidential, Role::Registrar),
-            ("registrar-3", Clearance::Secret, Role::Registrar),
-            ("registrar-4", Clearance::TopSecret, Role::Registrar),
-            ("administrator-3", Clearance::Secret, Role::Administrator),
-            ("administrator-4", Clearance::TopSecret, Role::Administrator),
-        ] {
+        for (uid, clearance, role) in PEOPLE {
             members.insert(uid, member(registry, uid, clearance, role).await);
         }
         Self::of(registry, members)
@@ -141,15 +190,7 @@ async fn member(registry: &Registry, uid: &str, clearance: Clearance, role: Role
     };
     let issued = registry.issue_user(subject, key.spki(), clearance, false, an_order(), NOW);
     let issued = issued.await.unwrap();
-    let record = PersonRecord {
-        uid: uid.to_owned(),
-        name: format!("Example {uid}"),
-        organisation: "LEA-EU".to_owned(),
-        clearance,
-        roles: BTreeSet::from([role]),
-        units: BTreeSet::new(),
-        active: true,
-    };
+    let record = record(uid, clearance, role);
     let admitted = registry.admit(issued.chain.ders(), Purpose::ClientUser, NOW);
     let admitted = admitted.await.unwrap();
     Member {
@@ -168,6 +209,7 @@ pub(crate) fn issue(device: &str, key: &PrivateKey, clearance: Clearance) -> Wan
             clearance,
             spki_sha256: spki_sha256(&key.spki()).unwrap(),
             account: None,
+            rights: None,
         },
         csr: Some(csr(device, key)),
     }

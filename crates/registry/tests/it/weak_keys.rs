@@ -120,6 +120,7 @@ async fn listed_key_is_refused_by_order_and_by_request() {
         clearance: Clearance::Restricted,
         spki_sha256: spki_sha256(&spki_of(&csr)).unwrap(),
         account: None,
+        rights: None,
     };
     let wanted = Wanted {
         act,

@@ -1,0 +1,157 @@
+//! Rights of the people whom acts are about, held against the directory.
+//!
+//! Whoever has a certificate of a person acts in that person's name, whatever the certificate's own clearance. Acts that
+//! give one therefore say what the person may do, approvals count by that, and what was approved for less than the person
+//! has become since is not enough any more.
+
+use approval::{Act, HolderKind, Rights};
+use pki::cert;
+use pki::name::Subject;
+use pki::profile::CaKind;
+use store::sqlx;
+
+use super::error::RequestError;
+use super::store::decode;
+use crate::{Registry, RegistryError, invitations};
+
+/// What a certificate was approved by.
+struct Certified {
+    uid: String,
+    /// Invitation that it came by, or its own serial number.
+    lineage: String,
+}
+
+impl Registry {
+    /// Makes sure that an act says what its person may do by the directory's word of today, and that it says nothing of the
+    /// kind about anybody else.
+    pub(super) async fn check_rights(&self, act: &Act) -> Result<(), RequestError> {
+        let (subject, of_person) = match act {
+            Act::Issue {
+                subject, profile, ..
+            }
+            | Act::Invite {
+                subject, profile, ..
+            } => {
+                let profile = self.requested_profile(profile);
+                (
+                    subject,
+                    profile.is_some_and(pki::profile::Profile::is_of_person),
+                )
+            }
+            Act::Renew {
+                subject, serial, ..
+            } => {
+                let found = self.find(serial).await?;
+                (
+                    subject,
+                    found.is_some_and(|(kind, _)| kind == CaKind::Users),
+                )
+            }
+            Act::ChangeHolder {
+                subject,
+                holder,
+                change,
+                ..
+            } => (subject, *holder == HolderKind::Person && change.grants()),
+            _ => return Ok(()),
+        };
+        let present = match of_person {
+            true => self.rights_of(subject).await?,
+            false => None,
+        };
+        let is_as_said = match (act.rights(), &present) {
+            (None, None) => true,
+            (Some(said), Some(present)) => said.ranks_as(present),
+            _ => false,
+        };
+        match is_as_said {
+            true => Ok(()),
+            false => Err(RequestError::OtherRights(subject.clone())),
+        }
+    }
+
+    /// What a person may do by the directory's word; `None` for whom it does not know.
+    ///
+    /// # Errors
+    /// [`RegistryError::Directory`], also where there is none.
+    pub(crate) async fn rights_of(&self, uid: &str) -> Result<Option<Rights>, RequestError> {
+        let people = self.people.as_ref().ok_or(RegistryError::NoDirectory)?;
+        let person = people(uid).await.map_err(RegistryError::Directory)?;
+        Ok(person.map(|person| Rights {
+            clearance: person.record.clearance,
+            roles: person.record.roles,
+            units: person.record.units,
+        }))
+    }
+
+    /// Makes sure that the certificate (DER) of an approver was itself approved by as many as an approver's needs: its holder
+    /// may have become one since. What was ordered while approvals were not required counts, as do certificates of
+    /// versions that did not ask for rights.
+    pub(super) async fn check_approvers_certificate(
+        &self,
+        certificate: &[u8],
+    ) -> Result<(), RequestError> {
+        let Some(certified) = self.certified(certificate).await? else {
+            return Ok(());
+        };
+        let invitation = invitations::by_id(self.inner.people.read(), &certified.lineage).await?;
+        let request = match invitation.map(|invitation| invitation.request) {
+            Some(Some(id)) => Some(self.request(&id).await?.request),
+            Some(None) => None,
+            None => self.request_of(&certified).await?,
+        };
+        let Some(request) = request else {
+            return Ok(());
+        };
+        let rights = self.rights_of(&certified.uid).await?.unwrap_or_default();
+        let policy = &self.inner.config.registration.policy;
+        request.check_signed_for(policy, &rights).map_err(|_| {
+            let have = request.state().approvals().len();
+            RequestError::ApproversCertificate {
+                uid: certified.uid,
+                have,
+            }
+        })
+    }
+
+    /// `None` for a certificate that this registry did not issue to a person.
+    async fn certified(&self, certificate: &[u8]) -> Result<Option<Certified>, RequestError> {
+        let parsed = cert::from_der(certificate).map_err(RegistryError::from)?;
+        let subject = Subject::from_name(&parsed.tbs_certificate.subject)
+            .map_err(|error| RegistryError::Issue(error.into()))?;
+        let lineage: Option<String> = sqlx::query_scalar(
+            "SELECT lineage FROM issued WHERE authority = ? AND serial = ? AND certificate = ?",
+        )
+        .bind(CaKind::Users.name())
+        .bind(cert::serial_hex(&parsed))
+        .bind(certificate)
+        .fetch_optional(self.inner.people.read())
+        .await?;
+        Ok(subject
+            .uid
+            .zip(lineage)
+            .map(|(uid, lineage)| Certified { uid, lineage }))
+    }
+
+    /// The request whose act gave this certificate.
+    async fn request_of(
+        &self,
+        certified: &Certified,
+    ) -> Result<Option<approval::Request>, RequestError> {
+        let contents: Vec<Vec<u8>> = sqlx::query_scalar(
+            "SELECT content FROM requests INDEXED BY requests_by_subject
+             WHERE subject = ? AND act IN ('issue', 'renew') AND state IN ('issued', 'delivered')
+             ORDER BY changed_at DESC, id DESC",
+        )
+        .bind(&certified.uid)
+        .fetch_all(self.inner.people.read())
+        .await?;
+        for content in contents {
+            let request = decode(&content)?;
+            if request.state().result() == Some(&certified.lineage) {
+                return Ok(Some(request));
+            }
+        }
+        Ok(None)
+    }
+}
