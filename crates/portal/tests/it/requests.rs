@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use http::{Request, StatusCode};
 use portal::{BackendError, RequestConflict, StepError};
 
-use crate::fake::{As, EVIL, PASSWORD, Portal, REQUEST, conflict};
+use crate::client::{As, Portal};
+use crate::fake::{EVIL, PASSWORD, REQUEST, conflict};
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -47,6 +48,9 @@ async fn pages_are_sound_and_nothing_typed_becomes_markup() {
         "/requests/new?act=revoke",
         "/requests/new?act=holder",
         "/requests/new?act=person",
+        "/requests/new?act=recover",
+        "/requests/new?act=profile",
+        "/requests/new?act=authority",
         "/requests/about/officer-9",
         &format!("/requests/{REQUEST}"),
         &format!("/requests/{REQUEST}/edit"),
