@@ -64,6 +64,8 @@ pub(crate) struct Registration {
     pub(crate) confirm_hours: u32,
     /// Files with fingerprints of keys that nobody gets a certificate for.
     pub(crate) weak_keys: Vec<PathBuf>,
+    /// Certificates (PEM) to whose keys archived keys are encrypted. Their private keys are kept elsewhere.
+    pub(crate) recovery: PathBuf,
 }
 
 /// Basis on which certificates and rights are given: an order or a request.
@@ -84,6 +86,7 @@ impl Default for Registration {
             approvers: [1, 1, 1, 2, 2],
             confirm_hours: 24,
             weak_keys: Vec::new(),
+            recovery: PathBuf::new(),
         }
     }
 }

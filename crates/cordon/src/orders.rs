@@ -129,6 +129,10 @@ pub(crate) enum ActOrder {
         cause: String,
         emergency: bool,
     },
+    /// Gives an archived key out, of the certificate with this serial number.
+    RecoverKey {
+        serial: String,
+    },
     /// Puts a profile in force, whose file this is.
     Profile {
         definition: String,

@@ -1,4 +1,4 @@
-//! Requests for acts that need approval, on an open site: commands reach it by `control`, people in the portal by `registration_officer`.
+//! Requests for acts that need approval, on an open site: commands reach it by `control`, people in the portal by `request_session`.
 
 mod acts;
 mod carrying;
@@ -72,6 +72,9 @@ pub(crate) async fn carry_out(
                     fields.insert("chain_pem".to_owned(), chain.into());
                 }
                 Carried::Invited(invited) => inviting::tell(site, fields, &invited)?,
+                Carried::Recovered(envelope) => {
+                    fields.insert("envelope_hex".to_owned(), hex::encode(envelope).into());
+                }
                 Carried::Done => {}
             }
             Ok(value)

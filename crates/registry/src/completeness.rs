@@ -25,6 +25,7 @@ use time::OffsetDateTime;
 use self::generations::Generations;
 use self::invited::{Offered, Offers};
 use self::recorded::Recorded;
+use crate::archive::DIGEST;
 use crate::origin::OriginKind;
 use crate::writing::{OPEN, TRANSACTION};
 
@@ -97,6 +98,8 @@ pub struct Completeness {
     holders: BTreeSet<(String, String)>,
     /// Revoked certificates, by authority and serial number, with the transactions.
     revoked: BTreeMap<(String, String), u64>,
+    /// What was archived of keys, by serial number.
+    archived: BTreeMap<String, String>,
     last: Option<OffsetDateTime>,
     report: CompletenessReport,
 }
@@ -124,6 +127,7 @@ impl Completeness {
             invited: BTreeSet::new(),
             holders: BTreeSet::new(),
             revoked: BTreeMap::new(),
+            archived: BTreeMap::new(),
             last: None,
             report: CompletenessReport::default(),
         })
@@ -183,6 +187,10 @@ impl Completeness {
         let Some((fingerprint, mut one)) = Recorded::of_event(entry, event) else {
             return self.gap(entry, "an issued certificate without serial number");
         };
+        if let Some(archived) = event.details.get(DIGEST).and_then(Value::as_str) {
+            self.archived
+                .insert(one.serial.clone(), archived.to_owned());
+        }
         let serial = (one.authority.clone(), one.serial.clone());
         if !self.serials.insert(serial) {
             let what = format!(
@@ -268,6 +276,9 @@ impl Completeness {
             }
         };
         *self.report.acts.entry(step.to_owned()).or_default() += 1;
+        if let Act::RecoverKey { serial, .. } = &act {
+            self.recovered(entry, id, serial, event);
+        }
         let wanted = self.policy.approvals_before(&act);
         let request = self.requests.entry(id.to_owned()).or_default();
         let found = request.approvals_of(&act);
@@ -282,6 +293,16 @@ impl Completeness {
         });
         if found < wanted {
             let what = format!("request {id}: {step} with {found} of {wanted} approvals");
+            self.gap(entry, what);
+        }
+    }
+
+    /// What was given out is what was archived with the certificate: the site, which can open neither, could not tell.
+    fn recovered(&mut self, entry: u64, id: &str, serial: &str, event: &Event) {
+        let given = event.details.get(DIGEST).and_then(Value::as_str);
+        let archived = self.archived.get(serial).map(String::as_str);
+        if given.is_none() || given != archived {
+            let what = format!("request {id} gave out another key than was archived for {serial}");
             self.gap(entry, what);
         }
     }

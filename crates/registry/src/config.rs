@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use pki::Certificate;
 use pki::clearance::Clearance;
 use pki::key::{AuthorityKey, KeyAlgorithm, KeyError, KeyList, Passphrase};
 use pki::oid::ExtensionArc;
@@ -160,6 +161,8 @@ pub struct Config {
     pub registration: Registration,
     /// Keys that nobody gets a certificate for.
     pub weak_keys: Arc<KeyList>,
+    /// Certificates to whose keys archived keys are encrypted; without any, no key is archived.
+    pub recovery: Option<Arc<[Certificate]>>,
     /// Bound of the users authority, fixed when the hierarchy is created.
     pub highest_user_clearance: Clearance,
     /// Bound of the devices authority, likewise.
@@ -191,6 +194,7 @@ impl Config {
             acme: false,
             registration: Registration::default(),
             weak_keys: Arc::default(),
+            recovery: None,
             highest_user_clearance: Clearance::TopSecret,
             // What a device in the field can be stolen with.
             highest_device_clearance: Clearance::Secret,

@@ -36,6 +36,12 @@ pub enum RegistryError {
     /// No profile has this name.
     #[error("there is no profile {0:?}")]
     UnknownProfile(String),
+    /// The recovery certificate has no key that anything could be encrypted to.
+    #[error("the key cannot be archived")]
+    Archive(#[source] evidence::cms::CmsError),
+    /// No key of this certificate is archived.
+    #[error("no key of certificate {0} is archived")]
+    NotArchived(String),
     /// A profile has a mistake.
     #[error("profile refused")]
     Profile(#[from] ProfileError),

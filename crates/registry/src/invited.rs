@@ -133,16 +133,13 @@ impl Registry {
             .with_detail("invitation", invitation.id.clone())
             .with_detail("spki_sha256", spki.clone());
         self.record(event).await?;
-        let csr = Csr {
-            subject: subject.clone(),
-            alt_names: Vec::new(),
-            spki: key.spki(),
-            algorithm,
-        };
-        let issued = self
-            .use_invitation(&invitation, subject, csr, &spki, None, now)
-            .await?;
-        Ok((issued, key))
+        let archived = self.archive(invitation.profile, &key)?;
+        let order = Order::new(invitation.profile, subject, key.spki())
+            .with_clearance(invitation.clearance)
+            .with_account(invitation.account.clone())
+            .with_archived(archived);
+        let issued = self.issue_invited(&invitation, order, &spki, None, now);
+        Ok((issued.await?, key))
     }
 
     /// What a name and a code are good for. Only wrong codes are counted, and of every name alike, also of names that
@@ -261,6 +258,18 @@ impl Registry {
                 .with_clearance(invitation.clearance)
                 .with_account(invitation.account.clone()),
         };
+        self.issue_invited(invitation, order, spki, of_server, now)
+            .await
+    }
+
+    async fn issue_invited(
+        &self,
+        invitation: &Stored,
+        order: Order,
+        spki: &str,
+        of_server: Option<&ServerOrder>,
+        now: OffsetDateTime,
+    ) -> Result<Issued, EnrolError> {
         let by_invitation = ByInvitation {
             invitation: invitation.clone(),
             order,

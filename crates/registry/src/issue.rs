@@ -7,7 +7,7 @@ use pki::cert::{self, CertificateChain};
 use pki::clearance::Clearance;
 use pki::issue::{CertificateRequest, Validity};
 use pki::key::KeyError;
-use pki::name::{AltName, Subject, WindowsAccount};
+use pki::name::{AltName, Subject};
 use pki::profile::{CaKind, Definition, Presence, Profile};
 use store::sqlx::{self, Sqlite, Transaction};
 use time::OffsetDateTime;
@@ -16,6 +16,7 @@ use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
 use crate::batch::{Decision, Issuance};
+use crate::certificate_order::Order;
 use crate::generation::AuthorityId;
 use crate::key_use;
 use crate::lists::OwnShard;
@@ -28,61 +29,6 @@ use crate::{Registry, RegistryError, Warrant, holders};
 /// Lineage of the certificates that a device got with one-time codes; serial numbers are
 /// hexadecimal, so none of them is called like this.
 const ENROLMENT: &str = "enrolment";
-
-/// What to certify. The caller answers for its truth and for the right to ask.
-#[derive(Clone, Debug)]
-pub struct Order {
-    /// Kind of certificate; not one of an authority.
-    pub profile: Profile,
-    /// Whom it is about. C and O default to the registry's.
-    pub subject: Subject,
-    /// The public key, whose private half the subject is known to hold.
-    pub spki: SubjectPublicKeyInfoOwned,
-    pub alt_names: Vec<AltName>,
-    /// Clearance, if the holder is to have one.
-    pub clearance: Option<Clearance>,
-    /// The account in Windows that it logs on to.
-    pub account: Option<WindowsAccount>,
-    /// The authority, where it is not the one that issues.
-    issuer: Option<AuthorityId>,
-}
-
-impl Order {
-    /// An order without further names and clearance.
-    #[must_use]
-    pub fn new(profile: Profile, subject: Subject, spki: SubjectPublicKeyInfoOwned) -> Self {
-        Self {
-            profile,
-            subject,
-            spki,
-            alt_names: Vec::new(),
-            clearance: None,
-            account: None,
-            issuer: None,
-        }
-    }
-
-    /// The same with further names.
-    #[must_use]
-    pub fn with_alt_names(mut self, names: impl IntoIterator<Item = AltName>) -> Self {
-        self.alt_names.extend(names);
-        self
-    }
-
-    /// The same with a clearance.
-    #[must_use]
-    pub fn with_clearance(mut self, clearance: Clearance) -> Self {
-        self.clearance = Some(clearance);
-        self
-    }
-
-    /// The same with an account in Windows, where there is one.
-    #[must_use]
-    pub fn with_account(mut self, account: Option<WindowsAccount>) -> Self {
-        self.account = account;
-        self
-    }
-}
 
 /// A certificate just issued.
 #[derive(Clone, Debug)]
@@ -469,6 +415,10 @@ impl Registry {
             Some(sha256) => issued_event.with_detail("profile_sha256", sha256),
             None => issued_event,
         };
+        let issued_event = match &order.archived {
+            Some(key) => key.told(issued_event),
+            None => issued_event,
+        };
         events.push(origin.explained(issued_event));
         let issued = Issued {
             chain,
@@ -476,6 +426,9 @@ impl Registry {
             serial,
             not_after: request.validity.not_after,
         };
+        if let Some(key) = &order.archived {
+            key.keep(tx, issued.authority, &issued.serial).await?;
+        }
         Ok(Some((issued, events)))
     }
 

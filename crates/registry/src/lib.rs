@@ -61,10 +61,12 @@
 
 pub mod acme;
 mod admission;
+mod archive;
 mod authorities;
 mod authority;
 mod batch;
 pub mod ceremony;
+mod certificate_order;
 pub mod cmp;
 mod codes;
 mod completeness;
@@ -131,8 +133,10 @@ use crate::writing::WriteTurn;
 
 pub use self::acme::{AcmeRefusal, binding_key};
 pub use self::admission::Admitted;
+pub use self::archive::ArchivedKey;
 pub use self::authorities::{Delivery, Installed};
 pub use self::authority::{AuthorityRecord, Standings, TOLD_TO_CAMERAS, UnusableAuthority};
+pub use self::certificate_order::Order;
 pub use self::cmp::CmpRefusal;
 pub use self::codes::OneTimeCode;
 pub use self::completeness::{Completeness, CompletenessReport, Gap};
@@ -144,7 +148,7 @@ pub use self::error::{AdmissionError, EnrolError, RegistryError};
 pub use self::generation::{AuthorityId, AuthorityState, UnknownAuthority};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::invitations::{Invitation, Invited};
-pub use self::issue::{Issued, Order};
+pub use self::issue::Issued;
 pub use self::lists::{CrlName, PublishedList, UnknownCrl};
 pub use self::names::MAX_SERVER_NAMES;
 pub use self::ocsp::OcspAnswer;

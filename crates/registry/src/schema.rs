@@ -47,6 +47,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         version: 11,
         sql: V11,
     },
+    Migration {
+        version: 12,
+        sql: V12,
+    },
 ];
 
 const V1: &str = "
@@ -342,4 +346,17 @@ CREATE TABLE profiles (
 -- The account that a certificate logs on to, where its profile names one.
 ALTER TABLE invitations ADD COLUMN principal TEXT;
 ALTER TABLE invitations ADD COLUMN sid TEXT;
+";
+
+/// The archive of keys, and lists of what somebody asked for.
+const V12: &str = "
+-- Keys for decryption that the centre made, encrypted to the recovery certificates (CMS); no key of the site opens them.
+CREATE TABLE archived_keys (
+    authority    TEXT NOT NULL,
+    serial       TEXT NOT NULL,
+    envelope     BLOB NOT NULL,
+    PRIMARY KEY (authority, serial),
+    FOREIGN KEY (authority, serial) REFERENCES issued (authority, serial)
+) STRICT;
+CREATE INDEX requests_by_own ON requests (requester, changed_at, id);
 ";

@@ -78,7 +78,8 @@ pub(crate) enum RequestCommand {
     CarryOut {
         #[command(flatten)]
         seen: Seen,
-        /// File for the certificate and its issuer (PEM) or the code, of an act that gives one; must not exist.
+        /// File for the certificate and its issuer (PEM), the code, or the recovered key (CMS, DER), of an act that gives one; must
+        /// not exist.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Also keep the code of an invitation, encrypted, until it was used or is over: enrolment over CMP needs that.
@@ -216,6 +217,17 @@ pub(crate) enum NewAct {
         /// One approval at once, a second within the time that the site sets; not for resume and readmit.
         #[arg(long)]
         emergency: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// An archived key, for the owner of the recovery key to open.
+    #[command(after_help = "Example:
+  cordon registry request new recover-key --serial 01a2 --reason 'card broken, mail of two years' \\
+    --submit --data /var/lib/cordon --as me.p12 --as-password-file secret")]
+    RecoverKey {
+        /// Serial number of the certificate of that key.
+        #[arg(long, value_name = "HEX")]
+        serial: String,
         #[command(flatten)]
         asking: Asking,
     },

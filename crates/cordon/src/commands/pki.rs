@@ -68,6 +68,7 @@ async fn issue_user(
         "uid": uid,
         "serial": text(&issued, "serial"),
         "not_after": text(&issued, "not_after"),
+        "archived": issued.get("archived"),
         "file": out,
         "password_file": password_file,
     });

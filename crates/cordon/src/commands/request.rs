@@ -188,11 +188,16 @@ pub(crate) fn request_of(value: &Value) -> Outcome<Request> {
 
 async fn carry_out(seen: Seen, out: Option<&Path>, cmp: bool, json: bool) -> Outcome {
     let Seen { id, seen, site } = seen;
-    if out.is_none() && text(&show(&site, &id).await?, "act") == "invite" {
-        return Err(Failure::usage(
-            "the code that the act gives is shown once",
-            "name a new file for it with --out",
-        ));
+    if out.is_none() {
+        let value = show(&site, &id).await?;
+        let what = match text(&value, "act") {
+            "invite" => "the code that the act gives is shown once",
+            "recover-key" => "the key that the act gives out is given once",
+            _ => "",
+        };
+        if !what.is_empty() {
+            return Err(Failure::usage(what, "name a new file for it with --out"));
+        }
     }
     // Before the order, which uses the approvals up.
     let place = out.map(|out| control::reserve(out).map(|place| (out, place)));
@@ -200,11 +205,18 @@ async fn carry_out(seen: Seen, out: Option<&Path>, cmp: bool, json: bool) -> Out
     let mut value = ask_for(&site, RequestOrder::CarryOut { id, seen, cmp }).await?;
     let mut summary = line(&value);
     let code = take_code(&mut value);
+    let fields = value.as_object_mut();
+    let envelope = fields.and_then(|fields| fields.remove("envelope_hex"));
+    let envelope = envelope.as_ref().and_then(Value::as_str).map(hex::decode);
+    let envelope = envelope
+        .transpose()
+        .or_hint("the recovered key", "use the same version of cordon")?;
     if let Some((out, place)) = place {
-        match (code, text(&value, "chain_pem")) {
-            (Some(code), _) => write_code(place, &code)?,
-            (None, "") => return print(json, &value, &summary),
-            (None, chain) => control::write_reserved(place, chain.as_bytes())?,
+        match (envelope, code, text(&value, "chain_pem")) {
+            (Some(envelope), ..) => control::write_reserved(place, &envelope)?,
+            (None, Some(code), _) => write_code(place, &code)?,
+            (None, None, "") => return print(json, &value, &summary),
+            (None, None, chain) => control::write_reserved(place, chain.as_bytes())?,
         }
         summary.push_str(&format!("\nwrote {}", out.display()));
     }
@@ -243,6 +255,7 @@ fn order(act: NewAct) -> Outcome<(ActOrder, Asking)> {
             (order, asking)
         }
         NewAct::Invite { invited, asking } => (ActOrder::Invite(invite(invited)?), asking),
+        NewAct::RecoverKey { serial, asking } => (ActOrder::RecoverKey { serial }, asking),
         NewAct::Profile { file, asking } => {
             let definition = super::pki_profile::read(&file)?;
             (ActOrder::Profile { definition }, asking)

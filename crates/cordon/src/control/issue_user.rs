@@ -52,6 +52,10 @@ pub(super) async fn issue_user(
         key.spki(),
     )
     .with_clearance(person.clearance.min(most));
+    let archived = site.registry.archive(profile, &key);
+    let archived = archived.or_hint("the key cannot be archived", "see registration.recovery")?;
+    let is_archived = archived.is_some();
+    let order = order.with_archived(archived);
     let issued = site.registry.issue(order, warrant, now).await;
     let hint = hint(&issued, "correct the directory entry");
     let issued = issued.or_hint(format!("cannot issue a certificate for {uid}"), hint)?;
@@ -68,6 +72,7 @@ pub(super) async fn issue_user(
         "not_after": rfc3339(issued.not_after),
         "chain_pem": chain,
         "pkcs12_hex": hex::encode(p12),
+        "archived": is_archived,
     }))
 }
 

@@ -56,6 +56,14 @@ impl ActOrder {
                 };
                 return issue(site, wanted, &csr).await;
             }
+            Self::RecoverKey { serial } => {
+                let (_, record) = certificate(site, &serial).await?;
+                Act::RecoverKey {
+                    clearance: record.clearance.unwrap_or_default(),
+                    subject: record.uid.unwrap_or(record.holder),
+                    serial,
+                }
+            }
             Self::Profile { definition } => {
                 let parsed = profiles::parse(&definition)?;
                 let clearance = site.registry.clearance_of_profile(&parsed);

@@ -59,6 +59,8 @@ pub(crate) enum Carried {
     Issued(Issued),
     /// With a code, which is stored nowhere.
     Invited(Invited),
+    /// An archived key, encrypted to the recovery certificate.
+    Recovered(Vec<u8>),
     Done,
 }
 
@@ -95,6 +97,10 @@ pub(crate) async fn carry(
             let invited = invite_with(site, &invitation, cmp, warrant, now).await;
             let invited = done(invited)?;
             return Ok(Carried::Invited(invited));
+        }
+        Act::RecoverKey { .. } => {
+            let envelope = done(registry.recover_key(warrant, now).await)?;
+            return Ok(Carried::Recovered(envelope));
         }
         Act::ChangeProfile { definition, .. } => {
             done(registry.change_profile(definition, warrant, now).await)?;

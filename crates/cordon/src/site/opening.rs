@@ -225,6 +225,21 @@ fn weak_keys(config: &Config) -> Outcome<Arc<KeyList>> {
     )
 }
 
+/// The certificates of [`Registration::recovery`](crate::config::Registration).
+fn recovery(config: &Config) -> Outcome<Option<Arc<[pki::Certificate]>>> {
+    const HINT: &str = "name certificates (PEM) with RSA or elliptic-curve keys";
+    let file = &config.registration.recovery;
+    if file.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let what = || format!("registration.recovery: {}", file.display());
+    let chain = pki::file::load_chain(file).or_hint(what(), HINT)?;
+    let certificates: Arc<[pki::Certificate]> = chain.certificates().into();
+    // Whoever could not be encrypted to is found at the start, not with the first key.
+    evidence::cms::encrypt(b"", &certificates).or_hint(what(), HINT)?;
+    Ok(Some(certificates))
+}
+
 async fn open_registry(
     data: &Path,
     config: &Config,
@@ -236,6 +251,7 @@ async fn open_registry(
     let settings = registry::Config {
         clock: clock.clone(),
         weak_keys: weak_keys(config)?,
+        recovery: recovery(config)?,
         ..registry_settings(config)
     };
     let initialised = Registry::is_initialised(data);

@@ -160,6 +160,7 @@ fn check_within(new: &Definition, built_in: &Definition) -> Result<(), ProfileEr
             new.centre_makes_key,
             built_in.centre_makes_key,
         ),
+        ("archive_key", new.archive_key, built_in.archive_key),
         ("ocsp_no_check", new.ocsp_no_check, built_in.ocsp_no_check),
     ] {
         if own && !most {

@@ -96,6 +96,7 @@ pub struct Definition {
     pub(super) highest_clearance: Option<Clearance>,
     pub(super) lifetime: Option<Duration>,
     pub(super) centre_makes_key: bool,
+    pub(super) archive_key: bool,
     pub(super) ocsp_no_check: bool,
 }
 
@@ -205,6 +206,12 @@ impl Definition {
     #[must_use]
     pub const fn centre_makes_key(&self) -> bool {
         self.centre_makes_key
+    }
+
+    /// Whether a key that the centre made is archived for recovery, encrypted. It signs nothing.
+    #[must_use]
+    pub const fn archives_key(&self) -> bool {
+        self.archive_key
     }
 
     /// Tells whether nobody need ask for the certificate's own revocation (RFC 6960, section 4.2.2.2.1).

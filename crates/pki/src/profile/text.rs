@@ -31,6 +31,8 @@ struct Text {
     #[serde(default)]
     centre_makes_key: bool,
     #[serde(default)]
+    archive_key: bool,
+    #[serde(default)]
     ocsp_no_check: bool,
     authority: Option<Authority>,
     #[serde(default)]
@@ -107,6 +109,7 @@ impl Text {
             clearance: self.clearance,
             lifetime: lifetime(self.days)?,
             centre_makes_key: self.centre_makes_key,
+            archive_key: self.archive_key,
             ocsp_no_check: self.ocsp_no_check,
         };
         definition.check_consistent()?;
@@ -138,6 +141,11 @@ impl Definition {
                 advice,
             );
         }
+        if self.archive_key && !self.centre_makes_key {
+            let problem = "there would be no key to archive";
+            let advice = "write centre_makes_key = true: nobody else has the key";
+            return mistake("archive_key", "true", problem, advice);
+        }
         for (kind, usage) in self.key_usage.each() {
             let place = format!("key_usage.{kind}");
             let Some(usage) = usage else { continue };
@@ -148,6 +156,11 @@ impl Definition {
             }
             let signs_only = |purpose| self.purposes.contains(&purpose);
             let signs = usage.digital_signature() || usage.non_repudiation();
+            if self.archive_key && signs {
+                let problem = "whoever recovers the key could sign with it";
+                let advice = "leave digitalSignature and nonRepudiation out, or archive_key";
+                return mistake(place, "", problem, advice);
+            }
             let encrypts =
                 usage.key_encipherment() || usage.data_encipherment() || usage.key_agreement();
             if stamps && self.purposes.len() == 1 && encrypts {

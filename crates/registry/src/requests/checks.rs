@@ -118,6 +118,11 @@ impl Registry {
                 }
                 Ok(())
             }
+            Act::RecoverKey {
+                subject,
+                serial,
+                clearance,
+            } => self.check_recovery(serial, subject, *clearance).await,
             Act::ChangeProfile {
                 profile,
                 clearance,

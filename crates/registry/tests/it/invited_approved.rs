@@ -339,6 +339,7 @@ async fn acts_say_what_their_people_may_do_by_the_directory() {
         registry,
         directory,
         members,
+        world: _world,
         ..
     } = Site::new().await;
     let mut staff = Staff::of(&registry, members);

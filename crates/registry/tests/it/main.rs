@@ -9,6 +9,7 @@ mod acme;
 mod acme_client;
 mod acme_holders;
 mod acme_wire;
+mod archive;
 mod batch;
 mod carrying_out;
 mod ceremony;

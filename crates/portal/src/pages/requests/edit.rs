@@ -15,7 +15,7 @@ use crate::requests::{RequestConflict, RequestForm, RequestStep, StepError};
 use crate::{App, format};
 
 /// Acts that can be asked for, with what they are.
-const ACTS: [(&str, &str); 7] = [
+const ACTS: [(&str, &str); 8] = [
     ("issue", "A certificate for a key that its owner made"),
     (
         "invite",
@@ -23,6 +23,10 @@ const ACTS: [(&str, &str); 7] = [
     ),
     ("renew", "A certificate for the same key anew"),
     ("revoke", "The revocation of one certificate"),
+    (
+        "recover",
+        "An archived key, for the owner of the recovery key",
+    ),
     (
         "holder",
         "Suspension, its end, revocation, retirement or readmission of a person, device, gateway or server",
@@ -41,7 +45,7 @@ struct FormPage {
     token: String,
     /// The request with the version that is shown; `None` for a new one.
     present: Option<(String, u64)>,
-    acts: [(&'static str, &'static str); 7],
+    acts: [(&'static str, &'static str); 8],
     causes: Vec<&'static str>,
     changes: [&'static str; 5],
     form: RequestForm,

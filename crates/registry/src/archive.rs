@@ -1,0 +1,168 @@
+//! The archive of keys for decryption: encrypted to a key that is elsewhere, given out by an act that two people approve.
+//!
+//! ```text
+//! key made by the centre ─► CMS to the recovery certificate ─► row of the archive, with the certificate's own transaction
+//! approved act ─► its event ─► the CMS message leaves; whoever has the recovery key opens it, on a machine of theirs
+//! ```
+//!
+//! The site has no key that opens anything of it. Only keys are kept that sign nothing: the profile says which.
+
+use approval::Act;
+use audit::Event;
+use evidence::cms;
+use pki::cert;
+use pki::key::PrivateKey;
+use pki::profile::{CaKind, Profile};
+use store::sqlx::{self, Sqlite, Transaction};
+use time::OffsetDateTime;
+
+use crate::requests::RequestError;
+use crate::{Registry, RegistryError, Warrant};
+
+/// A key for the archive, encrypted.
+#[derive(Clone, Debug)]
+pub struct ArchivedKey {
+    /// `AuthEnvelopedData` (RFC 5083) to the recovery certificates; in it the key as PKCS#8.
+    envelope: Vec<u8>,
+    /// Fingerprints of those certificates, with spaces between.
+    recipients: String,
+}
+
+impl ArchivedKey {
+    /// Keeps it with its certificate, in the transaction that issues that.
+    pub(crate) async fn keep(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        authority: CaKind,
+        serial: &str,
+    ) -> Result<(), RegistryError> {
+        sqlx::query("INSERT INTO archived_keys (authority, serial, envelope) VALUES (?, ?, ?)")
+            .bind(authority.name())
+            .bind(serial)
+            .bind(&self.envelope)
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    }
+
+    /// Adds to the event of the certificate what was archived and who can open it: what leaves later has to be that.
+    pub(crate) fn told(&self, event: Event) -> Event {
+        event
+            .with_detail(DIGEST, digest(&self.envelope))
+            .with_detail("archived_to", self.recipients.clone())
+    }
+}
+
+/// Name of the detail of events that says which message is meant.
+pub(crate) const DIGEST: &str = "archived_sha256";
+
+fn fingerprint(certificate: &pki::Certificate) -> Result<String, RegistryError> {
+    Ok(cert::fingerprint_sha256(&cert::to_der(certificate)?))
+}
+
+fn digest(envelope: &[u8]) -> String {
+    cert::fingerprint_sha256(envelope)
+}
+
+impl Registry {
+    /// Encrypts `key` for the archive, if its profile has one and the site a certificate to encrypt to.
+    ///
+    /// # Errors
+    /// [`RegistryError::UnknownProfile`], [`RegistryError::Archive`] if the recovery certificate has no key to encrypt to.
+    pub fn archive(
+        &self,
+        profile: Profile,
+        key: &PrivateKey,
+    ) -> Result<Option<ArchivedKey>, RegistryError> {
+        let recovery = self.inner.config.recovery.as_deref();
+        let Some(recovery) = recovery.filter(|recovery| !recovery.is_empty()) else {
+            return Ok(None);
+        };
+        if !self.definition(profile)?.archives_key() {
+            return Ok(None);
+        }
+        let envelope = cms::encrypt(&key.to_pkcs8_der(), recovery);
+        let envelope = envelope.map_err(RegistryError::Archive)?;
+        let recipients: Result<Vec<String>, _> = recovery.iter().map(fingerprint).collect();
+        Ok(Some(ArchivedKey {
+            envelope,
+            recipients: recipients?.join(" "),
+        }))
+    }
+
+    /// Makes sure that there is a key to recover, of a certificate that is as the act says, revoked or not.
+    pub(crate) async fn check_recovery(
+        &self,
+        serial: &str,
+        subject: &str,
+        clearance: pki::Clearance,
+    ) -> Result<(), RequestError> {
+        let gone = || RegistryError::NotArchived(serial.to_owned());
+        let (kind, record) = self.find(serial).await?.ok_or_else(gone)?;
+        let other = |field| RequestError::OtherCertificate {
+            serial: serial.to_owned(),
+            field,
+        };
+        if record.uid.as_deref().unwrap_or(&record.holder) != subject {
+            return Err(other("the subject"));
+        }
+        if record.clearance.unwrap_or_default() != clearance {
+            return Err(other("the clearance"));
+        }
+        let found: Option<i64> =
+            sqlx::query_scalar("SELECT 1 FROM archived_keys WHERE authority = ? AND serial = ?")
+                .bind(kind.name())
+                .bind(serial)
+                .fetch_optional(self.inner.people.read())
+                .await?;
+        match found {
+            Some(_) => Ok(()),
+            None => Err(gone().into()),
+        }
+    }
+
+    /// Gives an archived key out, as an approved act says: a CMS message that the owner of the recovery key opens. The event
+    /// is recorded before anything leaves. There is no order for it, whatever the configuration says.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotCovered`] for a warrant of another act or a direct one, [`RegistryError::NotArchived`]; or as
+    /// [`Self::issue`].
+    pub async fn recover_key(
+        &self,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Vec<u8>, RegistryError> {
+        let Some(Act::RecoverKey { serial, .. }) =
+            warrant.approved().map(|approved| approved.act())
+        else {
+            return Err(RegistryError::NotCovered("recovery of a key"));
+        };
+        let serial = serial.clone();
+        let turn = self.begin_warrant(&warrant, now).await?;
+        let registry = self.on_behalf(&warrant);
+        let outcome = registry.recover(&serial, warrant, now).await;
+        self.end_warrant(turn, outcome).await
+    }
+
+    async fn recover(
+        &self,
+        serial: &str,
+        warrant: Warrant,
+        now: OffsetDateTime,
+    ) -> Result<Vec<u8>, RegistryError> {
+        let mut tx = self.write(now).await?;
+        let envelope: Option<Vec<u8>> =
+            sqlx::query_scalar("SELECT envelope FROM archived_keys WHERE serial = ?")
+                .bind(serial)
+                .fetch_optional(&mut **tx)
+                .await?;
+        let gone = || RegistryError::NotArchived(serial.to_owned());
+        let envelope = envelope.ok_or_else(gone)?;
+        let event = self.finish_in(&mut tx, warrant, serial, now).await?;
+        let sha256 = digest(&envelope);
+        let told = |event: Event| event.with_detail(DIGEST, sha256.clone());
+        tx.record(event.into_iter().map(told).collect()).await?;
+        tx.commit().await?;
+        Ok(envelope)
+    }
+}
