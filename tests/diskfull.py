@@ -89,6 +89,13 @@ class State:
             equal((row["gaps"], row["dropped"], row["quarantined"]), ([], 0, 0), f"gaps, losses of {row['device']}")
 
 
+def authority_not_made(site):
+    make = ("pki", "new-authority", "users", "--root-passphrase-file", site.data / "passphrase", *site.arguments())
+    done = cordon(*make, "--json", "--log", "off", code=1)
+    contains(json.loads(done.stderr)["to_do"], "make room on the disk")
+    equal(len(site.ask("pki", "authorities", "--kind", "users")["authorities"]), 1, "authorities")
+
+
 def full_while_running(suite, site, disk, state, device):
     camera = state.camera
     for leave in (0, 100_000):
@@ -102,6 +109,7 @@ def full_while_running(suite, site, disk, state, device):
             refused = "507 Insufficient Storage"
             wait_for(lambda: refused in camera.log.read_text()[heard:], lambda: camera.log.read_text()[-2000:])
             if not leave:
+                authority_not_made(site)
                 answer = device.create(1000)
                 equal((answer.status, answer.json()["code"]), (507, "disk-full"), answer.text)
                 # Without an audit event nothing is shown.
@@ -115,6 +123,9 @@ def full_while_running(suite, site, disk, state, device):
             wait_for(lambda: "disk full" in site.log_text()[before:], lambda: site.log_text()[before:], 15)
         with suite.case("all is receipted once there is room again, without a restart"):
             disk.empty()
+            if not leave:
+                make = ("pki", "new-authority", "users", "--root-passphrase-file", site.data / "passphrase")
+                equal(site.ask(*make), {"authority": "users-g2"})
             camera.drain()
             state.check()
             site.verify_audit()

@@ -86,6 +86,14 @@ def changed(suite, site):
         )
         site.start()
         site.stop()
+    with suite.case("a person may let the site go on with an older database, which is in the log"):
+        by_hand(1)
+        refused(site, "up")
+        site.ask("audit", "accept-loss", "--reason", "an older copy of the database")
+        site.start()
+        equal(states(site, "users")["users"], "issuing")
+        site.stop()
+        site.verify_audit()
 
 
 def many(suite):
