@@ -96,7 +96,7 @@ def interrupted(suite):
         code = process.child.wait(60)
         seconds = time.monotonic() - started
         contains(process.tail(), "stopped before all receipts")
-        contains(process.tail(), "to do: start again: nothing is lost")
+        contains(process.tail(), '"to_do":"start again: nothing is lost')
         equal(code, 1, "exit code of a demo without all receipts")
         assert seconds < 15, f"took {seconds:.1f} s to end"
         nothing_left()

@@ -1,5 +1,6 @@
 """Full disks, on small file systems of their own: nothing acknowledged is lost, and all recovers."""
 
+import json
 import os
 import subprocess
 import time
@@ -120,15 +121,17 @@ def full_while_running(suite, site, disk, state, device):
 
 
 def full_at_start(suite, site, disk, state):
-    with suite.case("a site on a full disk starts, or says in two lines why not"):
+    with suite.case("a site on a full disk starts, or says why not and what to do"):
         disk.fill()
         site.process.kill()
         try:
             site.start()
         except AssertionError:
-            lines = [line for line in site.log_text().splitlines() if line.startswith(("cordon: ", "  to do: "))]
-            equal(len(lines), 2, f"number of lines of {lines}")
-            contains(lines[0].lower(), "full" if "disk is full" in lines[0] else "no space left")
+            lines = [line for line in site.log_text().splitlines() if line.startswith('{"error":')]
+            equal(len(lines), 1, f"number of lines of {lines}")
+            failed = json.loads(lines[0])
+            contains(failed["error"].lower(), "full" if "disk is full" in failed["error"] else "no space left")
+            contains(failed["to_do"], "make room on the disk")
         state.deliver(2)
     with suite.case("and runs as before once there is room"):
         disk.empty()

@@ -376,7 +376,7 @@ def crossed(suite):
 
 
 def shake(suite, site, rng, most):
-    """Kills around steps of roll-overs, until so many were made or no further generation is kept; their number."""
+    """So many kills around steps of roll-overs; their number."""
     root = site.folder / "root-passphrase"
     root.write_bytes((site.data / "passphrase").read_bytes())
 
@@ -388,10 +388,11 @@ def shake(suite, site, rng, most):
         cordon(*command, *site.arguments(), "--log", "off", code=None, timeout=30)
 
     killed, states = 0, names()
-    while killed < most and all(sum(name.startswith(kind) for name in states) < 4 for kind in ("users", "devices")):
+    while killed < most:
         ready = [name for name, state in states.items() if state == "ready"]
-        make = ["new-authority", rng.choice(["users", "devices"]), "--root-passphrase-file", root]
-        step = ["pki", *(["activate-authority", ready[0]] if ready else make)]
+        make = ["new-authority", rng.choice(["users", "devices", "services"]), "--root-passphrase-file", root]
+        end = rng.choice(["activate-authority"] * 3 + ["drop-authority"])
+        step = ["pki", *([end, ready[0]] if ready else make)]
         thread = threading.Thread(target=order, args=(step,))
         thread.start()
         time.sleep(rng.uniform(0, 0.8))

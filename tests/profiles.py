@@ -163,7 +163,8 @@ def run(suite):
             contains(refused, words)
             contains(refused, str(file))
             contains(refused, "to do: ")
-            contains(give("new", "profile", "--file", file, "--reason", "patrols", by="clerk", code=1).stderr, words)
+            failed = give("new", "profile", "--file", file, "--reason", "patrols", by="clerk", code=1).stderr
+            contains(json.loads(failed)["error"], words)
         file.write_text(PATROL)
         equal(cordon_json("pki", "profile", "check", file)["purposes"], ["clientAuth"])
 

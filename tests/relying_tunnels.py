@@ -27,13 +27,21 @@ class Daemon:
         self.folder = world.suite.folder / f"vpn-{world.count}"
         self.folder.mkdir()
         self.file = self.folder / "vpn.toml"
-        self.file.write_text('status = "control.sock"\nfirewall = { enforce = "off" }\n' + text)
+        self.write(text)
         self.log = self.folder / "log"
         command = world.network.command(side, CORDON, "vpn", "up", "--config", self.file)
         self.process = Process(command, self.log)
         world.suite.finally_do(self.process.kill)
         world.tunnels.append(self)
         wait_for(lambda: "tunnels are served" in self.text(), self.text, 30)
+
+    def reload(self, text):
+        """Gives the running daemon other settings."""
+        self.write(text)
+        run(CORDON, "vpn", "reload", "--config", self.file)
+
+    def write(self, text):
+        self.file.write_text('status = "control.sock"\nfirewall = { enforce = "off" }\n' + text)
 
     def text(self):
         return re.sub(r"\x1b\[[0-9;]*m", "", self.log.read_text(errors="replace"))
@@ -57,17 +65,27 @@ class Daemon:
             equal(self.process.stop(), 0, "exit code")
 
 
+def followed(world, authorities):
+    """Addresses of the lists of the root and these authorities, and the files of their certificates, for settings."""
+    lists = ", ".join(f'"{world.url}/crl/{name}.crl"' for name in ("root", *authorities))
+    return lists, ", ".join(f'"{world.pki}/{name}-ca.pem"' for name in authorities)
+
+
 class Gateway(Daemon):
     """A gateway for devices, which trusts the root and follows the lists that the site publishes."""
 
-    def __init__(self, world, folder, demand="", name="rely0"):
-        lists = ", ".join(f'"{world.url}/crl/{name}.crl"' for name in ("root", "devices"))
-        super().__init__(world, "server", f"""
+    def __init__(self, world, folder, demand="", name="rely0", authorities=("devices",)):
+        super().__init__(world, "server", self.settings(world, folder, demand, name, authorities))
+
+    @staticmethod
+    def settings(world, folder, demand="", name="rely0", authorities=("devices",)):
+        lists, known = followed(world, authorities)
+        return f"""
 interface = {{ name = "{name}", addresses = ["{INSIDE}/16"] }}
 pool = [{{ name = "devices", addresses = ["10.9.0.0/24"] }}]
 [trust]
 anchors = ["{world.site.root}"]
-intermediates = ["{world.pki}/devices-ca.pem"]
+intermediates = [{known}]
 crl_urls = [{lists}]
 require_crl = true
 {demand}
@@ -82,19 +100,23 @@ pool = "devices"
 [[connection.child]]
 name = "net"
 local = ["10.2.0.0/16"]
-""")
+"""
 
 
 class Client(Daemon):
     """A host that has a tunnel for each of several devices."""
 
-    def __init__(self, world, devices, strongswan=False):
-        lists = ", ".join(f'"{world.url}/crl/{name}.crl"' for name in ("root", "services"))
+    def __init__(self, world, devices, strongswan=False, authorities=("services",)):
+        super().__init__(world, "client", self.settings(world, devices, strongswan, authorities))
+
+    @staticmethod
+    def settings(world, devices, strongswan=False, authorities=("services",)):
+        lists, known = followed(world, authorities)
         text = f"""
 interface = {{ name = "rely1" }}
 [trust]
 anchors = ["{world.site.root}"]
-intermediates = ["{world.pki}/services-ca.pem"]
+intermediates = [{known}]
 crl_urls = [{lists}]
 """
         # strongSwan 5.9 has neither hybrid key exchange nor, in user space, 64-bit sequence numbers.
@@ -117,7 +139,7 @@ name = "net"
 remote = ["{network}"]
 {esp}
 """
-        super().__init__(world, "client", text)
+        return text
 
 
 class Guard:
@@ -165,7 +187,7 @@ class Sessions:
 
     def __init__(self, world, devices):
         self.devices = devices
-        out = world.suite.folder / "openvpn-many"
+        self.folder = out = world.suite.folder / "openvpn-many"
         each = [part for device in devices for part in ("--device", device)]
         world.site.ask("vpn", "openvpn-profile", "--server", OUTSIDE["server"], "--port", 20_002, "--network", "10.8.2.0/24",
                        "--verifier", CORDON, *each, "--out", out)
@@ -188,6 +210,10 @@ class Sessions:
     def are_up(self):
         for daemon in self.ends[1:]:
             daemon.up(60)
+
+    def has_session(self, device):
+        """Whether OpenVPN has a session of a device, or had one."""
+        return f"{device}/" in self.server.text()
 
     def ended(self, device):
         """Whether OpenVPN has ended the session of a device."""

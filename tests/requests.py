@@ -89,7 +89,7 @@ def run(suite):
         back = done("return", ident, "--seen", seen, "--reason", "which unit?", by="registrar-1")
         equal(back["state"], "returned")
         late = give("refuse", ident, "--seen", seen, "--reason", "no", by="registrar-2", code=1).stderr
-        contains(late, 'registrar-1 made the step "return"')
+        contains(json.loads(late)["error"], 'registrar-1 made the step "return"')
         fixed = ("issue", "--uid", "officer-9", "--csr", csr, "--reason", "new officer, unit traffic")
         edited = done("edit", ident, "--seen", back["version"], *fixed, by="clerk")
         again = done("submit", ident, "--seen", edited["version"], by="clerk")

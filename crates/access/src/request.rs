@@ -25,12 +25,14 @@ pub enum Action {
     /// See registration requests with what is known of their subjects, and take steps with them; what becomes of
     /// each is decided by its own rules on top.
     RegistryRequest,
+    /// Ask for a certificate of the own and see what became of it.
+    RegistryApply,
     DirectoryRead,
     DirectoryWrite,
 }
 
 impl Action {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::EvidenceList,
         Self::EvidenceView,
         Self::EvidenceOpenMedium,
@@ -41,6 +43,7 @@ impl Action {
         Self::RegistryIssue,
         Self::RegistryRevoke,
         Self::RegistryRequest,
+        Self::RegistryApply,
         Self::DirectoryRead,
         Self::DirectoryWrite,
     ];
@@ -59,6 +62,7 @@ impl Action {
             Self::RegistryIssue => "registry.issue",
             Self::RegistryRevoke => "registry.revoke",
             Self::RegistryRequest => "registry.request",
+            Self::RegistryApply => "registry.apply",
             Self::DirectoryRead => "directory.read",
             Self::DirectoryWrite => "directory.write",
         }

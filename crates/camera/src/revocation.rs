@@ -177,7 +177,10 @@ impl Revocation {
                 .decode(list)
                 .map_err(|_| RevocationError::Malformed("not base64"))?;
             match strict.accept_crl_of(&der, &signers, now) {
-                Ok(_) => self.keep(&der),
+                Ok(list) if list.is_whole() => self.keep(&der),
+                // It counts while this process runs. Kept in the place of the complete list, it would hide at the next start what
+                // that one revokes.
+                Ok(_) => {}
                 // Of an authority that this camera has nothing to do with.
                 Err(CrlError::UnknownIssuer { .. }) => {}
                 Err(error) => return Err(error.into()),

@@ -4,7 +4,21 @@ use error_report::Report;
 
 use crate::output::visible;
 use std::fmt;
+use std::io::ErrorKind;
 use std::process::ExitCode;
+
+/// Advice about a full disk.
+const MAKE_ROOM: &str = "make room on the disk, then ask again";
+
+/// Whether a full disk is among the causes. SQLite says so in words, also where an error has come from another process.
+fn is_full_disk(error: &anyhow::Error) -> bool {
+    let is_full = |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<std::io::Error>();
+        io.is_some_and(|error| is_full(error.kind()))
+            || cause.to_string().ends_with("database or disk is full")
+    })
+}
 
 #[derive(Debug)]
 pub struct Failure {
@@ -19,9 +33,15 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// The operation was refused or failed: exit code 1.
     pub fn new(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
+        let error = error.into();
+        // Whatever was tried, and whatever else may be wrong with it.
+        let hint = match is_full_disk(&error) {
+            true => MAKE_ROOM.to_owned(),
+            false => hint.into(),
+        };
         Self {
-            error: error.into(),
-            hint: hint.into(),
+            error,
+            hint,
             code: 1,
         }
     }
@@ -61,11 +81,20 @@ impl Failure {
         Self::usage(words(message.trim_start_matches("error: ")), hint)
     }
 
-    /// Prints the two lines for the program of this name.
+    /// Prints the two lines for the program of this name, or one JSON object with the same.
     #[must_use]
-    pub fn report(&self, program: &str) -> ExitCode {
-        eprintln!("{program}: {}", visible(&self.message()));
-        eprintln!("  to do: {}", visible(&self.hint));
+    pub fn report(&self, program: &str, json: bool) -> ExitCode {
+        if json {
+            let object = serde_json::json!({
+                "error": self.message(),
+                "to_do": self.hint,
+                "exit_code": self.code,
+            });
+            eprintln!("{object}");
+        } else {
+            eprintln!("{program}: {}", visible(&self.message()));
+            eprintln!("  to do: {}", visible(&self.hint));
+        }
         ExitCode::from(self.code)
     }
 
@@ -99,5 +128,22 @@ pub trait OrHint<T> {
 impl<T, E: Into<anyhow::Error>> OrHint<T> for Result<T, E> {
     fn or_hint(self, what: impl fmt::Display, hint: impl Into<String>) -> Outcome<T> {
         self.map_err(|e| Failure::new(e.into().context(what.to_string()), hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_about_a_full_disk_is_to_make_room() {
+        let full = std::io::Error::from(ErrorKind::StorageFull);
+        let failure = Err::<(), _>(full).or_hint("cannot write it", "check its rights");
+        assert_eq!(failure.unwrap_err().hint(), MAKE_ROOM);
+        let database = anyhow::anyhow!("(code: 13) database or disk is full").context("registry");
+        assert_eq!(Failure::new(database, "see the log").hint(), MAKE_ROOM);
+        let other = std::io::Error::from(ErrorKind::PermissionDenied);
+        let failure = Err::<(), _>(other).or_hint("cannot write it", "check its rights");
+        assert_eq!(failure.unwrap_err().hint(), "check its rights");
     }
 }

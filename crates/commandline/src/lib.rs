@@ -28,10 +28,14 @@ pub fn main<C>(
     parse: impl FnOnce() -> Result<C, clap::Error>,
     run: impl FnOnce(C) -> Outcome,
 ) -> ExitCode {
+    // Before the words are understood, as they may not be.
+    let json = std::env::args_os()
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json");
     let cli = match parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != HELP_INSTEAD => {
-            return Failure::of_usage(&error).report(program);
+            return Failure::of_usage(&error).report(program, json);
         }
         // Help and version, asked for or not; a reader that went away is no error.
         Err(error) => {
@@ -44,7 +48,7 @@ pub fn main<C>(
     let closed = sys::privileges::forbid_dumps().or_hint("cannot keep keys from core dumps", hint);
     match closed.and_then(|()| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(program),
+        Err(failure) => failure.report(program, json),
     }
 }
 

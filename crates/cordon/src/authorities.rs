@@ -17,6 +17,8 @@ use crate::failure::{OrHint as _, Outcome};
 use crate::site::{Site, registry_settings};
 
 const LOG: &str = "see the log";
+/// What is to be done about a delivery that does not fit.
+pub(crate) const CHECK: &str = "check the ceremony's folder with `cordon pki ceremony check`";
 
 /// All of them, for machines.
 pub(crate) fn list(site: &Site, now: OffsetDateTime) -> Value {
@@ -39,9 +41,35 @@ pub(crate) fn list(site: &Site, now: OffsetDateTime) -> Value {
             "revoked": record.is_revoked,
             "key": record.has_key,
             "needed": record.is_needed,
+            "valid": record.is_valid(now),
+            "expired": end < now,
         })
     });
-    json!({ "authorities": shown.collect::<Vec<_>>() })
+    let unusable = site.registry.unusable_authorities().into_iter();
+    let unusable = unusable.map(|one| {
+        json!({
+            "name": one.id.to_string(),
+            "kind": one.id.kind().name(),
+            "generation": one.id.generation(),
+            "state": one.state.map(AuthorityState::name),
+            "reason": one.reason,
+        })
+    });
+    json!({
+        "authorities": shown.collect::<Vec<_>>(),
+        "unusable": unusable.collect::<Vec<_>>(),
+    })
+}
+
+/// Advice about an act that was refused.
+pub(crate) fn hint(error: &RegistryError, otherwise: &str) -> String {
+    match error {
+        RegistryError::GenerationWaits(id) => format!(
+            "`cordon pki activate-authority {id}` (or `cordon registry request new authority --name {id}`) puts it to use, \
+             `cordon pki drop-authority {id}` gives it up"
+        ),
+        _ => otherwise.to_owned(),
+    }
 }
 
 /// Gives new certificates to the authorities that issue or wait to do so.
@@ -87,17 +115,24 @@ pub(crate) async fn make(
         issuing: site.credentials.passphrase().clone(),
     };
     let sink = site.portal_audit.clone();
+    let standings = site.registry.standings();
     let made = tokio::task::spawn_blocking(move || {
-        let id = Registry::next_generation(&data, kind)?;
+        let id = Registry::next_generation(&data, &standings, kind, now)?;
         let resource = format!("authority/{kind}");
         let event = Event::new(now, who, "authority.make", resource, audit::Outcome::Ok);
         let recorded = sink.record(event.with_detail("new", id.to_string()));
         recorded.map_err(RegistryError::Audit)?;
-        Registry::make_generation(&data, &settings, &passphrases, id, now)?;
+        Registry::make_generation(&data, &settings, &passphrases, &standings, id, now)?;
         Ok::<_, RegistryError>(id)
     });
     let made = made.await.or_hint("cannot make the authority", LOG)?;
-    let id = made.or_hint("cannot make the authority", HINT)?;
+    let hint = made.as_ref().err().map(|error| hint(error, HINT));
+    let id = made.or_hint("cannot make the authority", hint.unwrap_or_default())?;
+    let list = site.registry.take_root_list(now);
+    list.or_hint(
+        "the root's list is renewed, but not in force",
+        "restart the site",
+    )?;
     take_up(site, now).await?;
     Ok(json!({ "authority": id.to_string() }))
 }
@@ -125,6 +160,22 @@ pub(crate) async fn activate(
     }))
 }
 
+/// Gives a generation that waits up.
+pub(crate) async fn drop(
+    site: &Site,
+    name: &str,
+    who: Actor,
+    now: OffsetDateTime,
+) -> Outcome<Value> {
+    const HINT: &str = "`cordon pki authorities` shows the authorities and their states";
+    let id: AuthorityId = name.parse().or_hint("name of an authority", HINT)?;
+    let dropped = site.registry.drop_authority(id, who, now).await;
+    dropped.or_hint("not dropped", HINT)?;
+    // Nobody asks about what it issued: its signer of OCSP responses ends with it.
+    site.credentials.renew(&site.registry, now).await?;
+    Ok(json!({ "dropped": id.to_string() }))
+}
+
 /// Has the open site know authorities that came into its folder.
 async fn take_up(site: &Site, now: OffsetDateTime) -> Outcome<Vec<AuthorityId>> {
     const HINT: &str = "restart the site, which takes them up as well";
@@ -147,6 +198,7 @@ pub(crate) async fn install(
 ) -> Outcome<Value> {
     let (data, settings) = (site.data.clone(), registry_settings(&site.config));
     let sink = site.portal_audit.clone();
+    let standings = site.registry.standings();
     let installed = tokio::task::spawn_blocking(move || {
         let (folder, root, passphrase) = order;
         let delivery = Delivery {
@@ -155,15 +207,15 @@ pub(crate) async fn install(
         };
         let passphrase = Passphrase::from(passphrase.as_str());
         let record = (&*sink as &dyn AuditSink, who);
-        Registry::install_authorities(&data, &settings, &passphrase, &delivery, record, now)
+        let delivery = (&delivery, &standings);
+        Registry::install_authorities(&data, &settings, &passphrase, delivery, record, now)
     });
     let installed = installed
         .await
-        .or_hint("cannot install the authorities", LOG)?
-        .or_hint(
-            "cannot install the authorities",
-            "check the ceremony's folder with `cordon pki ceremony check`",
-        )?;
+        .or_hint("cannot install the authorities", LOG)?;
+    let hint = installed.as_ref().err().map(|error| hint(error, CHECK));
+    let installed =
+        installed.or_hint("cannot install the authorities", hint.unwrap_or_default())?;
     // An authority that the list revokes is out from now on.
     site.registry.take_root_list(now).or_hint(
         "the root's list is installed, but not in force",

@@ -10,12 +10,13 @@ use centre::ReviewError;
 use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
 use pki::tls::PeerCertificates;
 use portal::{
-    AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
-    RequestForm, RequestPage, RequestPlace, RequestQuery, RequestStep, RequestView, StepError,
-    SubjectView,
+    ApplicantView, ApplicationForm, ApplicationStep, AuditPage, AuditRow, Backend, BackendError,
+    Download, Epoch, PackageDownload, Refused, RequestForm, RequestPage, RequestPlace,
+    RequestQuery, RequestStep, RequestView, StepError, SubjectView,
 };
 use time::OffsetDateTime;
 
+use crate::applicant::Applicant;
 use crate::gate::{Gate, at_address};
 use crate::registration_officer::RegistrationOfficer;
 use crate::site::Site;
@@ -31,6 +32,7 @@ pub(crate) struct PortalBackend {
 
 impl Backend for PortalBackend {
     type RegistrationOfficer = RegistrationOfficer;
+    type Applicant = Applicant;
 
     async fn by_certificate(
         &self,
@@ -257,6 +259,58 @@ impl Backend for PortalBackend {
         id: &str,
     ) -> Result<String, BackendError> {
         officer.certificate(id).await
+    }
+
+    async fn applicant(
+        &self,
+        who: &Principal,
+        certificate: &[u8],
+        page: &str,
+    ) -> Result<Applicant, BackendError> {
+        Applicant::open(&self.site, &self.gate, who, certificate, page).await
+    }
+
+    async fn applications(
+        &self,
+        applicant: &Applicant,
+        before: Option<RequestPlace>,
+    ) -> Result<ApplicantView, BackendError> {
+        applicant.view(before.as_ref()).await
+    }
+
+    async fn application(
+        &self,
+        applicant: &Applicant,
+        id: &str,
+    ) -> Result<RequestView, BackendError> {
+        applicant.application(id).await
+    }
+
+    async fn begin_application(
+        &self,
+        applicant: &Applicant,
+        form: &ApplicationForm,
+        submit: bool,
+    ) -> Result<String, StepError> {
+        applicant.begin(form, submit).await
+    }
+
+    async fn step_application(
+        &self,
+        applicant: &Applicant,
+        id: &str,
+        seen: u64,
+        step: ApplicationStep,
+    ) -> Result<(), StepError> {
+        applicant.step(id, seen, step).await
+    }
+
+    async fn application_certificate(
+        &self,
+        applicant: &Applicant,
+        id: &str,
+    ) -> Result<String, BackendError> {
+        applicant.certificate(id).await
     }
 
     async fn note_session(

@@ -313,6 +313,7 @@ pub(crate) async fn execute(site: &Site, request: Request, giver: &Giver) -> Out
             root_passphrase,
         } => authorities::make(site, &kind, root_passphrase, who.clone(), now).await,
         Request::ActivateAuthority { name } => authorities::activate(site, &name, who, now).await,
+        Request::DropAuthority { name } => authorities::drop(site, &name, who.clone(), now).await,
         Request::InstallAuthorities {
             ceremony,
             root_sha256,

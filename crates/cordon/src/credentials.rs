@@ -12,8 +12,9 @@ use centre::{Keys, Signer};
 use evidence::cms::RecipientKey;
 use pki::cert::{Certificate, CertificateChain};
 use pki::key::{KeyAlgorithm, Passphrase};
+use pki::profile::CaKind;
 use pki::tls::ServerIdentity;
-use registry::{AuthorityId, Registry};
+use registry::{AuthorityId, AuthorityRecord, Registry};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -115,6 +116,9 @@ impl Credentials {
     /// Has the listeners hand out the OCSP response about their certificate that is good now.
     pub(crate) async fn staple(&self, registry: &Registry, now: OffsetDateTime) {
         let server = self.read(|held| held.server.leaf().clone());
+        if validity(&server).1 < now {
+            return;
+        }
         let response = registry.ocsp_staple(&server, now).await;
         let Some(response) = response else {
             tracing::error!("there is no OCSP response about the server's certificate");
@@ -243,7 +247,12 @@ impl Credentials {
             CertificateChain::new(vec![certificate.clone()])
                 .is_ok_and(|chain| is_due(registry, &chain, now))
         });
-        let due: Vec<String> = due.map(|(name, _)| name).chain(new).collect();
+        let due = due.map(|(name, _)| name).chain(new);
+        // Nothing of the site's own can be replaced while its authority is over; each OCSP signer is another authority's.
+        let issues = registry.issues_at(CaKind::Services, now);
+        let due: Vec<String> = due
+            .filter(|name| issues || name.starts_with("ocsp-"))
+            .collect();
         let keys = KeyFolder {
             folder: self.folder.clone(),
             passphrase: &self.secret,
@@ -307,7 +316,9 @@ impl Credentials {
 /// The authorities for which OCSP responses are signed.
 fn signing(registry: &Registry, now: OffsetDateTime) -> BTreeSet<AuthorityId> {
     let records = registry.authority_records(now).into_iter();
-    let signing = records.filter(|record| record.is_needed && record.has_key);
+    let signs =
+        |record: &AuthorityRecord| record.is_needed && record.has_key && record.is_valid(now);
+    let signing = records.filter(signs);
     signing.map(|record| record.id).collect()
 }
 

@@ -12,7 +12,7 @@ use pki::cert::{Certificate, CertificateChain};
 use pki::file;
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
 use pki::name::{AltName, Subject};
-use pki::profile::Profile;
+use pki::profile::{CaKind, Profile};
 use registry::{AuthorityId, Issued, Order, Registry, RegistryError};
 use time::OffsetDateTime;
 
@@ -121,6 +121,7 @@ impl KeyFolder<'_> {
         }
         let newest = self.path(&format!("sealing-{number}"), "pem");
         if is_there(&newest)?
+            && self.can_issue()
             && is_due(
                 self.registry,
                 &file::load_chain(&newest).or_hint("sealing key", HINT)?,
@@ -157,6 +158,14 @@ impl KeyFolder<'_> {
         if let Some(pair) = self.usable(name, usable)? {
             return Ok(pair);
         }
+        if !self.can_issue() && is_there(&self.path(name, "pem"))? {
+            tracing::error!(
+                certificate = name,
+                "cannot be replaced, as the services authority is not valid now: \
+                 `cordon pki authorities` shows the authorities"
+            );
+            return self.load(name);
+        }
         let key = self.new_key()?;
         let order =
             Order::new(profile, subject, key.spki()).with_alt_names(alt_names.iter().cloned());
@@ -175,6 +184,12 @@ impl KeyFolder<'_> {
         let belongs = pair.chain.leaf().tbs_certificate.subject_public_key_info == pair.key.spki();
         let goes_on = usable && belongs && !is_due(self.registry, &pair.chain, self.now);
         Ok(goes_on.then_some(pair))
+    }
+
+    /// Whether anything is issued to the site itself now. An authority that is over must not keep the site from coming up: it is
+    /// the site that is told to have another one issue.
+    fn can_issue(&self) -> bool {
+        self.registry.issues_at(CaKind::Services, self.now)
     }
 
     fn new_key(&self) -> Outcome<PrivateKey> {
@@ -220,7 +235,7 @@ pub(crate) fn ocsp_name(id: AuthorityId) -> String {
 }
 
 /// Tells whether it is time for another certificate: two thirds of its life are over, it was revoked or its authority was and
-/// another one issues, or it is from the future.
+/// another one issues or it is not told of any more, or it is from the future.
 pub(crate) fn is_due(registry: &Registry, chain: &CertificateChain, now: OffsetDateTime) -> bool {
     let (start, end) = validity(chain.leaf());
     let renew_at = end - (end - start) / 3;
@@ -230,7 +245,7 @@ pub(crate) fn is_due(registry: &Registry, chain: &CertificateChain, now: OffsetD
     of_the_future
         || now >= renew_at
         || registry.status().is_revoked(chain.leaf(), now).is_some()
-        || registry.is_replaced(chain.leaf())
+        || registry.is_replaced(chain.leaf(), now)
 }
 
 /// First and last instant of a certificate's validity.

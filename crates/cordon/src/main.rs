@@ -8,6 +8,7 @@
 
 mod administration;
 mod administrator;
+mod applicant;
 mod at_rest;
 mod authorities;
 mod authority_keys;
@@ -37,6 +38,7 @@ mod orders;
 mod registration;
 mod registration_officer;
 mod renewal;
+mod request_session;
 mod settings;
 mod site;
 mod trust_bundle;

@@ -1,4 +1,4 @@
-//! Requests for acts that need approval, on an open site: commands reach it by `control`, people in the portal by `registration_officer`.
+//! Requests for acts that need approval, on an open site: commands reach it by `control`, people in the portal by `request_session`.
 
 mod acts;
 mod carrying;

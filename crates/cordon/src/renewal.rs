@@ -81,8 +81,18 @@ pub(crate) async fn run(site: Site, stop: CancellationToken) -> Outcome {
     }
 }
 
-/// Name, first and last instant of everything that has an end date.
+/// Name and last instant of everything that has an end date.
 pub(crate) fn ends(site: &Site, now: OffsetDateTime) -> Vec<(String, OffsetDateTime)> {
+    // Those that are over end unnoticed: all that they issued has expired.
+    ends_with(site, now, |record| record.is_needed)
+}
+
+/// The same, with those authorities alone that `count`.
+fn ends_with(
+    site: &Site,
+    now: OffsetDateTime,
+    count: impl Fn(&AuthorityRecord) -> bool,
+) -> Vec<(String, OffsetDateTime)> {
     let end = |certificate: &Certificate| validity(certificate).1;
     let mut all: Vec<(String, OffsetDateTime)> = site
         .credentials
@@ -91,9 +101,8 @@ pub(crate) fn ends(site: &Site, now: OffsetDateTime) -> Vec<(String, OffsetDateT
         .map(|(name, certificate)| (name.clone(), end(certificate)))
         .collect();
     all.push(("root-ca".to_owned(), end(site.registry.root())));
-    // Those that are over end unnoticed: all that they issued has expired.
     let authorities = site.registry.authority_records(now).into_iter();
-    let authorities = authorities.filter(|record| record.is_needed);
+    let authorities = authorities.filter(count);
     all.extend(authorities.map(|record| (format!("{}-ca", record.id), record.validity().1)));
     all
 }
@@ -129,15 +138,24 @@ pub(crate) struct Health {
 
 /// Assesses the site's end dates at `now`.
 pub(crate) fn health(site: &Site, now: OffsetDateTime) -> Health {
-    let mut health = assess(&ends(site, now), &list_ends(site, now), now);
+    // What one that issues no more has issued ends with it, as it was meant to.
+    let issues = |record: &AuthorityRecord| record.state == AuthorityState::Issuing;
+    let ends = ends_with(site, now, issues);
+    let mut health = assess(&ends, &list_ends(site, now), now);
     let lifetimes = crate::site::registry_settings(&site.config).lifetimes;
-    for record in site.registry.authority_records(now) {
-        let needed = record.is_needed;
-        health.problems.extend(problem(&record).filter(|_| needed));
-        let issues = record.state == AuthorityState::Issuing;
-        let end = record.validity().1;
-        let warning = shortened(record.id, end, longest(&lifetimes, record.id.kind()), now);
-        health.warnings.extend(warning.filter(|_| issues));
+    assess_authorities(
+        &site.registry.authority_records(now),
+        &lifetimes,
+        now,
+        &mut health,
+    );
+    for one in site.registry.unusable_authorities() {
+        let what = format!("the {} authority is not used: {}", one.id, one.reason);
+        match one.state {
+            // Nobody can check what it issued.
+            Some(AuthorityState::Retired) => health.problems.push(what),
+            _ => health.warnings.push(what),
+        }
     }
     for profile in site.registry.profiles() {
         if let Some(why) = &profile.waits {
@@ -169,6 +187,38 @@ fn longest(lifetimes: &registry::Lifetimes, kind: CaKind) -> time::Duration {
     }
 }
 
+/// Assesses the generations of all kinds: what one that waits lacks is for a person who has time.
+fn assess_authorities(
+    records: &[AuthorityRecord],
+    lifetimes: &registry::Lifetimes,
+    now: OffsetDateTime,
+    health: &mut Health,
+) {
+    for record in records {
+        let id = record.id;
+        if record.state == AuthorityState::Ready {
+            health.warnings.extend(unready(record, now));
+            continue;
+        }
+        health
+            .problems
+            .extend(problem(record).filter(|_| record.is_needed));
+        if record.state == AuthorityState::Issuing {
+            let waits = |other: &&AuthorityRecord| {
+                other.id.kind() == id.kind() && unready(other, now).is_none()
+            };
+            let mut ready = records
+                .iter()
+                .filter(|other| other.state == AuthorityState::Ready);
+            let ready = ready.find(waits).map(|other| other.id);
+            let (end, longest) = (record.validity().1, longest(lifetimes, id.kind()));
+            health
+                .warnings
+                .extend(shortened(id, ready, end, longest, now));
+        }
+    }
+}
+
 /// Describes the problem of an authority, if it has one.
 fn problem(record: &AuthorityRecord) -> Option<String> {
     let id = record.id;
@@ -181,9 +231,32 @@ fn problem(record: &AuthorityRecord) -> Option<String> {
     (!record.has_key).then(|| format!("the key of the {id} authority cannot be used"))
 }
 
-/// Warns of an authority that issues and ends before a certificate would that it issues now.
+/// Why one that waits could not be put to use now.
+fn unready(record: &AuthorityRecord, now: OffsetDateTime) -> Option<String> {
+    let (id, (begin, end)) = (record.id, record.validity());
+    let why = if record.is_revoked {
+        "is revoked".to_owned()
+    } else if now > end {
+        format!("expired on {}", end.date())
+    } else if now < begin {
+        return Some(format!(
+            "the {id} authority waits to be put to use, and is not used before {}, when its certificate begins",
+            begin.date()
+        ));
+    } else if !record.has_key {
+        "has a key that cannot be used".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!(
+        "the {id} authority, which waits to be put to use, {why}: drop it, `cordon pki drop-authority {id}`"
+    ))
+}
+
+/// Warns of an authority that issues and ends before a certificate would that it issues now; `ready` is what could take over.
 fn shortened(
     id: AuthorityId,
+    ready: Option<AuthorityId>,
     end: OffsetDateTime,
     longest: time::Duration,
     now: OffsetDateTime,
@@ -191,10 +264,17 @@ fn shortened(
     // As much again as notice: a ceremony takes its time.
     (end - now < longest * 2).then(|| {
         let (kind, date) = (id.kind(), end.date());
-        format!(
-            "the {id} authority ends on {date}, and its certificates with it: make another generation, \
-             `cordon pki request-authorities --new {kind}` or `cordon pki new-authority {kind}`"
-        )
+        let what = format!("the {id} authority ends on {date}, and its certificates with it");
+        match ready {
+            Some(ready) => format!(
+                "{what}: put {ready} to use, `cordon pki activate-authority {ready}` or \
+                 `cordon registry request new authority --name {ready}`"
+            ),
+            None => format!(
+                "{what}: make another generation, `cordon pki request-authorities --new {kind}` or \
+                 `cordon pki new-authority {kind}`"
+            ),
+        }
     })
 }
 
@@ -283,10 +363,13 @@ mod tests {
     fn authority_that_ends_before_two_lives_of_its_certificates_is_a_warning() {
         let id = AuthorityId::first(CaKind::Devices);
         let year = time::Duration::days(365);
-        let warning = |days| shortened(id, NOW + time::Duration::days(days), year, NOW);
-        assert_eq!(warning(730), None);
-        let text = warning(729).unwrap();
+        let warning =
+            |ready, days| shortened(id, ready, NOW + time::Duration::days(days), year, NOW);
+        assert_eq!(warning(None, 730), None);
+        let text = warning(None, 729).unwrap();
         assert!(text.contains("request-authorities --new devices"), "{text}");
+        let text = warning(id.next(), 729).unwrap();
+        assert!(text.contains("activate-authority devices-g2"), "{text}");
     }
 
     #[test]

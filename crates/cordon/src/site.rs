@@ -21,6 +21,7 @@ use audit::{AuditSink, SharedLog};
 use centre::Centre;
 use directory::Directory;
 use pki::key::{KeyAlgorithm, Passphrase};
+use pki::profile::CaKind;
 use pool::Pool;
 use registry::{AuthorityId, AuthorityRecord, CrlName, Registry};
 use store::ClockFloor;
@@ -64,7 +65,7 @@ impl Site {
         // Those of generations that are over, too: old signatures are checked against them.
         let records = self.registry.authority_records(OffsetDateTime::now_utc());
         let issuing = records.iter().map(|record| record.id);
-        let issuing = issuing.filter(|id| id.kind() != pki::profile::CaKind::Users);
+        let issuing = issuing.filter(|id| id.kind() != CaKind::Users);
         std::iter::once(CrlName::Root)
             .chain(issuing.map(CrlName::Issuing))
             .filter_map(|name| self.registry.crl(name))
@@ -74,10 +75,11 @@ impl Site {
             .collect()
     }
 
-    /// The lists of those whose certificates a camera meets: the root's, and those of the services. The devices' would grow
-    /// with the fleet.
+    /// The lists of those whose certificates a camera meets: the root's, and those of the services that it is told of. The
+    /// devices' would grow with the fleet.
     pub(crate) fn lists_for_cameras(&self) -> Vec<Arc<[u8]>> {
-        let of_services = self.authorities_of_kind(pki::profile::CaKind::Services);
+        let now = OffsetDateTime::now_utc();
+        let of_services = self.registry.told_to_cameras(CaKind::Services, now);
         let of_services = of_services.iter().map(|one| CrlName::Issuing(one.id));
         std::iter::once(CrlName::Root)
             .chain(of_services)
@@ -86,7 +88,7 @@ impl Site {
     }
 
     /// The generations of a kind of which somebody needs anything.
-    pub(crate) fn authorities_of_kind(&self, kind: pki::profile::CaKind) -> Vec<AuthorityRecord> {
+    pub(crate) fn authorities_of_kind(&self, kind: CaKind) -> Vec<AuthorityRecord> {
         let records = self.registry.authority_records(OffsetDateTime::now_utc());
         let of_kind = records.into_iter();
         of_kind
@@ -106,7 +108,7 @@ impl Site {
     }
 
     /// All generations of an issuing authority, in PEM.
-    pub(crate) fn authorities_of_kind_pem(&self, kind: pki::profile::CaKind) -> Outcome<String> {
+    pub(crate) fn authorities_of_kind_pem(&self, kind: CaKind) -> Outcome<String> {
         let of_kind = self.authorities_of_kind(kind);
         let pem = of_kind
             .iter()

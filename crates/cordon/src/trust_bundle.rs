@@ -17,6 +17,7 @@ use evidence::bundle::{self, TrustBundle};
 use evidence::digest::Sha256Digest;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
+use pki::profile::CaKind;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -26,6 +27,10 @@ use crate::keys::KeyPair;
 use crate::site::Site;
 
 const HINT: &str = "check the folder keys and the room on its disk";
+
+// What cameras are told of fits into what they take, with the root's list.
+const _: () = assert!(registry::TOLD_TO_CAMERAS < bundle::MAX_LISTS);
+const _: () = assert!(3 * registry::TOLD_TO_CAMERAS <= bundle::MAX_AUTHORITIES);
 
 /// The last signed bundle.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
@@ -133,8 +138,8 @@ fn content(site: &Site, now: OffsetDateTime) -> Outcome<TrustBundle> {
     };
     let recipients = site.credentials.recipients(&site.registry, now);
     // Those that are about to issue, too: a camera knows them before it meets their certificates.
-    let issuing = site.registry.authority_records(now).into_iter();
-    let issuing = issuing.filter(|record| record.is_needed);
+    let issuing = CaKind::ALL.into_iter();
+    let issuing = issuing.flat_map(|kind| site.registry.told_to_cameras(kind, now));
     let issuing: Vec<pki::Certificate> = issuing.map(|record| record.certificate).collect();
     let lists = site.lists_for_cameras();
     let lists = lists.iter().map(|der| bundle::encoded_list(der));

@@ -9,6 +9,7 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pki::path::Purpose;
+use pki::profile::CaKind;
 use pki::tls::{ClientAuth, ServerTls};
 use portal::{SessionLimits, Sessions};
 use time::OffsetDateTime;
@@ -328,15 +329,14 @@ fn intake_router(site: &Site, gate: &Arc<Gate>) -> Router {
 async fn revocation_lists(State(site): State<Site>) -> Json<serde_json::Value> {
     let lists = site.lists_for_cameras();
     let lists: Vec<String> = lists.iter().map(|der| STANDARD.encode(der)).collect();
-    let issuers = site.authorities_of_kind(pki::profile::CaKind::Services);
+    let now = OffsetDateTime::now_utc();
+    let issuers = site.registry.told_to_cameras(CaKind::Services, now);
     let issuers = issuers
         .iter()
         .map(|one| pki::cert::to_der(&one.certificate));
     let issuers = issuers.filter_map(|der| Some(STANDARD.encode(der.ok()?)));
     let issuers: Vec<String> = issuers.collect();
-    let responses = site
-        .credentials
-        .ocsp_responses(&site.registry, OffsetDateTime::now_utc());
+    let responses = site.credentials.ocsp_responses(&site.registry, now);
     let responses: Vec<String> = responses
         .await
         .iter()

@@ -8,8 +8,8 @@ use centre_api::{Camera, Decision, Details, Filter, Overview, Page, Summary};
 use pki::tls::PeerCertificates;
 
 use crate::requests::{
-    RequestForm, RequestPage, RequestPlace, RequestQuery, RequestStep, RequestView, StepError,
-    SubjectView,
+    ApplicantView, ApplicationForm, ApplicationStep, RequestForm, RequestPage, RequestPlace,
+    RequestQuery, RequestStep, RequestView, StepError, SubjectView,
 };
 
 /// Why somebody is not let in at all.
@@ -102,6 +102,9 @@ pub trait Backend: Send + Sync + 'static {
     /// A person who handles registration requests (ETSI EN 319 401: registration officer), for one request of the
     /// browser. None of them can be read or changed without one, and only [`Self::registration_officer`] gives it.
     type RegistrationOfficer: Send + Sync;
+
+    /// A person who asks for certificates of the own, for one request of the browser; only [`Self::applicant`] gives it.
+    type Applicant: Send + Sync;
 
     /// Finds the person who presents these certificates from the address `from`; asked anew on every request.
     fn by_certificate(
@@ -197,6 +200,54 @@ pub trait Backend: Send + Sync + 'static {
         certificate: &[u8],
         page: &str,
     ) -> impl Future<Output = Result<Self::RegistrationOfficer, BackendError>> + Send;
+
+    /// Decides whether `who` asks for certificates of the own; `certificate` (DER) is empty for a login by password.
+    ///
+    /// # Errors
+    /// As [`Self::registration_officer`].
+    fn applicant(
+        &self,
+        who: &Principal,
+        certificate: &[u8],
+        page: &str,
+    ) -> impl Future<Output = Result<Self::Applicant, BackendError>> + Send;
+
+    fn applications(
+        &self,
+        applicant: &Self::Applicant,
+        before: Option<RequestPlace>,
+    ) -> impl Future<Output = Result<ApplicantView, BackendError>> + Send;
+
+    /// An application of this person; of nobody else's anything is told.
+    fn application(
+        &self,
+        applicant: &Self::Applicant,
+        id: &str,
+    ) -> impl Future<Output = Result<RequestView, BackendError>> + Send;
+
+    /// Begins an application, hands it in if `submit`, and gives its identifier.
+    fn begin_application(
+        &self,
+        applicant: &Self::Applicant,
+        form: &ApplicationForm,
+        submit: bool,
+    ) -> impl Future<Output = Result<String, StepError>> + Send;
+
+    /// Makes a step with the application `id`, of which the person saw version `seen`.
+    fn step_application(
+        &self,
+        applicant: &Self::Applicant,
+        id: &str,
+        seen: u64,
+        step: ApplicationStep,
+    ) -> impl Future<Output = Result<(), StepError>> + Send;
+
+    /// The certificate that came of an application, with its issuer, in PEM.
+    fn application_certificate(
+        &self,
+        applicant: &Self::Applicant,
+        id: &str,
+    ) -> impl Future<Output = Result<String, BackendError>> + Send;
 
     fn requests(
         &self,

@@ -29,9 +29,9 @@ pub use backend::{
     AuditPage, AuditRow, Backend, BackendError, Download, Epoch, PackageDownload, Refused,
 };
 pub use requests::{
-    CertificateRow, ChangedValue, RequestApproval, RequestChange, RequestConflict, RequestForm,
-    RequestPage, RequestPlace, RequestQuery, RequestRow, RequestStep, RequestSteps, RequestView,
-    StepError, SubjectView,
+    ApplicantView, ApplicationForm, ApplicationStep, CertificateRow, ChangedValue, RequestApproval,
+    RequestChange, RequestConflict, RequestForm, RequestPage, RequestPlace, RequestQuery,
+    RequestRow, RequestStep, RequestSteps, RequestView, StepError, SubjectView,
 };
 pub use session::{SessionLimits, Sessions};
 
@@ -85,6 +85,7 @@ pub fn router<B: Backend>(backend: Arc<B>, sessions: Arc<Sessions>) -> Router {
         .route("/cameras", get(pages::cameras::list::<B>))
         .route("/audit", get(pages::audit::list::<B>))
         .merge(pages::requests::router())
+        .merge(pages::applications::router())
         .route("/assets/style.css", get(pages::assets::style))
         .route("/assets/icon.svg", get(pages::assets::icon))
         .fallback(pages::home::missing::<B>)

@@ -207,6 +207,37 @@ pub enum RequestStep {
     CarryOut,
 }
 
+/// What a person has and asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApplicantView {
+    pub certificates: Vec<CertificateRow>,
+    /// Requests of this person for certificates of the own.
+    pub applications: RequestPage,
+    /// Names of profiles that the person may ask for, beside the usual one.
+    pub profiles: Vec<String>,
+}
+
+/// A certificate as its owner asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ApplicationForm {
+    /// Certification request in PEM.
+    pub csr: String,
+    /// Name of the certificate's profile; empty for the usual one.
+    pub profile: String,
+    pub reason: String,
+}
+
+/// A step of an applicant with an own application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplicationStep {
+    Edit(ApplicationForm),
+    Submit,
+    Withdraw,
+    /// Has the certificate made that was approved.
+    CarryOut,
+}
+
 /// Somebody else's change since the viewer looked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestConflict {

@@ -15,9 +15,10 @@ use pki::profile::CaKind;
 use pki::{Certificate, csr, file};
 use time::OffsetDateTime;
 
+use crate::authority::Standings;
 use crate::config::Config;
 use crate::files::{self, AuthorityFile};
-use crate::generation::{AuthorityId, MAX_GENERATIONS};
+use crate::generation::{AuthorityId, AuthorityState};
 use crate::lists::CrlName;
 use crate::{RegistryError, ceremony};
 
@@ -57,25 +58,85 @@ impl Installed {
     }
 }
 
-/// Certification requests (PEM): for the keys of the newest generations, or for those of the first, which wait for their
+/// The generations of a site by its files and its database.
+pub(crate) struct Present<'a> {
+    pub(crate) directory: &'a Path,
+    pub(crate) standings: &'a Standings,
+    pub(crate) now: OffsetDateTime,
+}
+
+impl Present<'_> {
+    fn certified(&self, kind: CaKind) -> Result<impl Iterator<Item = AuthorityId>, RegistryError> {
+        let certified = files::certified(self.directory)?.into_iter();
+        Ok(certified.filter(move |id| id.kind() == kind))
+    }
+
+    /// The generation of this kind that issues.
+    fn issuing(&self, kind: CaKind) -> Result<AuthorityId, RegistryError> {
+        let mut certified = self.certified(kind)?;
+        let issues = |id: &AuthorityId| self.standings.state(*id) == AuthorityState::Issuing;
+        let first = AuthorityId::first(kind);
+        certified
+            .find(issues)
+            .ok_or(RegistryError::NoAuthority(first))
+    }
+
+    /// The generation of this kind that waits and may still be put to use, now or later.
+    fn waiting(&self, kind: CaKind) -> Result<Option<AuthorityId>, RegistryError> {
+        let list = files::crl_path(self.directory, CrlName::Root);
+        let list = std::fs::read(&list).map_err(files::io("read", &list))?;
+        let list = files::verified_list(&list, &files::root(self.directory)?)?;
+        for id in self.certified(kind)? {
+            if self.standings.state(id) != AuthorityState::Ready {
+                continue;
+            }
+            // One that cannot be used keeps nobody from making another.
+            let Ok(certificate) = files::certificate(self.directory, id) else {
+                continue;
+            };
+            let tbs = certificate.tbs_certificate;
+            let serial = tbs.serial_number.as_bytes();
+            let is_revoked = list.entries.iter().any(|entry| entry.serial == serial);
+            let end = OffsetDateTime::from(tbs.validity.not_after.to_system_time());
+            if !is_revoked && self.now <= end {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The generation of this kind that comes next, if there may be one: none while another one waits. Numbers of those that were
+    /// dropped are not used again.
+    pub(crate) fn next(&self, kind: CaKind) -> Result<AuthorityId, RegistryError> {
+        if let Some(waiting) = self.waiting(kind)? {
+            return Err(RegistryError::GenerationWaits(waiting));
+        }
+        let known = self.standings.0.keys().filter(|id| id.kind() == kind);
+        let newest = self.certified(kind)?.chain(known.copied()).max();
+        let next = newest.and_then(AuthorityId::next);
+        next.ok_or(RegistryError::NoNumberLeft(kind))
+    }
+}
+
+/// Certification requests (PEM): for the keys of those that issue, or for those of the first, which wait for their
 /// certificates.
 pub(crate) fn request(
-    directory: &Path,
+    present: &Present<'_>,
     config: &Config,
     passphrase: &Passphrase,
 ) -> Result<Vec<(AuthorityId, String)>, RegistryError> {
+    let directory = present.directory;
     let established = files::exists(directory).map_err(files::io("look into", directory))?;
     if !established {
         files::make_requested(directory, config, passphrase)?;
     }
-    let certified = match established {
-        true => files::certified(directory)?,
-        false => CaKind::ALL.map(AuthorityId::first).into(),
-    };
     CaKind::ALL
         .into_iter()
         .map(|kind| {
-            let id = files::newest(&certified, kind)?;
+            let id = match established {
+                true => present.issuing(kind)?,
+                false => AuthorityId::first(kind),
+            };
             let file = AuthorityFile::at(directory, established, id);
             let key = files::open_key(&file, config, passphrase, id)?;
             let subject = if established {
@@ -89,33 +150,17 @@ pub(crate) fn request(
         .collect()
 }
 
-/// The generation that comes next of a kind, if there may be one.
-pub(crate) fn next(directory: &Path, kind: CaKind) -> Result<AuthorityId, RegistryError> {
-    let certified = files::certified(directory)?;
-    let newest = files::newest(&certified, kind)?;
-    let of_kind = certified.iter().filter(|id| id.kind() == kind);
-    let now = OffsetDateTime::now_utc();
-    let mut valid = 0;
-    for id in of_kind {
-        let end = files::certificate(directory, *id)?.tbs_certificate.validity;
-        let end = OffsetDateTime::from(end.not_after.to_system_time());
-        valid += usize::from(end > now);
-    }
-    let next = newest.next().filter(|_| valid < MAX_GENERATIONS);
-    next.ok_or(RegistryError::TooManyGenerations(kind))
-}
-
 /// Certification requests (PEM) for another generation of each kind. Asked again before their certificates are there, it
 /// requests the same.
 pub(crate) fn request_next(
-    directory: &Path,
+    present: &Present<'_>,
     config: &Config,
     passphrase: &Passphrase,
     kinds: &[CaKind],
 ) -> Result<Vec<(AuthorityId, String)>, RegistryError> {
     let request = |kind: &CaKind| {
-        let id = next(directory, *kind)?;
-        let key = files::make_next_key(directory, config, passphrase, id)?;
+        let id = present.next(*kind)?;
+        let key = files::make_next_key(present.directory, config, passphrase, id)?;
         let subject = config.authority_name(id).subject();
         Ok((id, csr::to_pem(&csr::build(&*key, &subject, &[])?)?))
     };
@@ -132,13 +177,13 @@ pub(crate) struct Checked {
 impl Checked {
     /// Checks the record of a ceremony, and holds what it made against the site.
     pub(crate) fn new(
-        directory: &Path,
+        present: &Present<'_>,
         config: &Config,
         passphrase: &Passphrase,
         delivery: &Delivery<'_>,
-        now: OffsetDateTime,
     ) -> Result<Self, RegistryError> {
         let Delivery { folder, root } = *delivery;
+        let (directory, now) = (present.directory, present.now);
         let established = files::exists(directory).map_err(files::io("look into", directory))?;
         let expected = if established {
             let present = files::root(directory)?;
@@ -165,7 +210,7 @@ impl Checked {
         for (file, certificate) in made {
             let id = file.strip_suffix("-ca.pem").map(str::parse::<AuthorityId>);
             if let Some(Ok(id)) = id {
-                checked.take(directory, config, passphrase, (id, certificate), now)?;
+                checked.take(present, config, passphrase, (id, certificate))?;
             }
         }
         if !established && checked.certificates.len() < CaKind::ALL.len() {
@@ -197,19 +242,19 @@ impl Checked {
 
     fn take(
         &mut self,
-        directory: &Path,
+        present: &Present<'_>,
         config: &Config,
         passphrase: &Passphrase,
         (id, certificate): (AuthorityId, Certificate),
-        now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        let present = match self.established {
+        let (directory, now) = (present.directory, present.now);
+        let certified = match self.established {
             true => files::certified(directory)?,
             false => CaKind::ALL.map(AuthorityId::first).into(),
         };
-        let is_new = !present.contains(&id);
+        let is_new = !certified.contains(&id);
         let file = AuthorityFile::at(directory, self.established, id);
-        if is_new && next(directory, id.kind())? != id {
+        if is_new && present.next(id.kind())? != id {
             return refused(format!("{id} is not the generation that comes next"));
         }
         if is_new {
@@ -225,7 +270,9 @@ impl Checked {
         }
         let key = files::open_key(&file, config, passphrase, id)?;
         let authority = CertificateAuthority::new(certificate.clone(), key, config.arc)?;
-        if authority.kind() != Some(id.kind()) {
+        let subject = Subject::from_name(&certificate.tbs_certificate.subject);
+        let is_its_name = subject.is_ok_and(|subject| id.is_name(&subject.common_name));
+        if authority.kind() != Some(id.kind()) || !is_its_name {
             return Err(RegistryError::WrongKind { expected: id });
         }
         let validity = authority.validity();
@@ -234,7 +281,7 @@ impl Checked {
         }
         let tbs = &certificate.tbs_certificate;
         if is_new {
-            for other in present {
+            for other in certified {
                 let other = files::certificate(directory, other)?.tbs_certificate;
                 if other.subject == tbs.subject {
                     return refused("two generations cannot have one name");

@@ -1,5 +1,6 @@
 //! The issuing authorities of an open registry, and which of each kind issues.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
@@ -9,8 +10,7 @@ use pki::issue::CertificateAuthority;
 use pki::profile::CaKind;
 use pki::status::{IssuerId, Revocation};
 use pool::{Pool, Share};
-use store::Sql;
-use store::sqlx::{self, Sqlite, Transaction};
+use store::sqlx::{self, Sqlite, SqliteExecutor, Transaction};
 use time::{Duration, OffsetDateTime};
 
 use crate::generation::{AuthorityId, AuthorityState};
@@ -20,6 +20,9 @@ use crate::{Registry, RegistryError};
 /// Time after the end of the last certificate during which a retired authority goes on signing: whoever reads its lists may have a
 /// slow clock, and asks about a signature of the last day later.
 const AFTER_LAST: Duration = Duration::days(30);
+/// Generations of a kind that cameras are told of, at most. Our choice: with the root's, their lists are within the eight that a
+/// camera takes, and the generations of all kinds within the sixteen authorities of a trust bundle.
+pub const TOLD_TO_CAMERAS: usize = 5;
 
 /// An authority that is open.
 pub(crate) struct Authority {
@@ -86,11 +89,58 @@ pub(crate) struct Standing {
     pub(crate) needed_until: Option<OffsetDateTime>,
 }
 
+impl Standing {
+    /// Whether it issues nothing any more, and everything that it issued has expired.
+    pub(crate) fn is_over(&self, now: OffsetDateTime) -> bool {
+        let end = self.needed_until.map(|end| end.saturating_add(AFTER_LAST));
+        self.state == AuthorityState::Retired && end.is_none_or(|end| now > end)
+    }
+}
+
+/// Where the generations of all kinds stand, by the database.
+#[derive(Clone, Debug, Default)]
+pub struct Standings(pub(crate) BTreeMap<AuthorityId, Standing>);
+
+impl Standings {
+    pub(crate) fn get(&self, id: AuthorityId) -> Option<&Standing> {
+        self.0.get(&id)
+    }
+
+    /// State of an authority that has a certificate: those that the database does not know yet wait, but for the first.
+    pub(crate) fn state(&self, id: AuthorityId) -> AuthorityState {
+        match self.get(id) {
+            Some(standing) => standing.state,
+            None if id == AuthorityId::first(id.kind()) => AuthorityState::Issuing,
+            None => AuthorityState::Ready,
+        }
+    }
+
+    /// Whether it is retired without having issued anything.
+    pub(crate) fn never_issued(&self, id: AuthorityId) -> bool {
+        let retired = self
+            .get(id)
+            .filter(|one| one.state == AuthorityState::Retired);
+        retired.is_some_and(|one| one.needed_until.is_none())
+    }
+
+    pub(crate) fn issuing(&self, kind: CaKind) -> Result<AuthorityId, RegistryError> {
+        let of_kind = self.0.iter().filter(|(id, _)| id.kind() == kind);
+        let mut issuing = of_kind.filter(|(_, one)| one.state == AuthorityState::Issuing);
+        match (issuing.next(), issuing.next()) {
+            (Some((id, _)), None) => Ok(*id),
+            (None, _) => Err(RegistryError::NoneIssues(kind)),
+            (Some((one, _)), Some((other, _))) => Err(RegistryError::SeveralIssue(*one, *other)),
+        }
+    }
+}
+
 /// All authorities, as they are at one instant.
 #[derive(Clone, Default)]
 pub(crate) struct Authorities {
     pub(crate) all: BTreeMap<AuthorityId, Arc<Authority>>,
-    pub(crate) standings: BTreeMap<AuthorityId, Standing>,
+    pub(crate) standings: Standings,
+    /// Those of which nothing can be used, with the reason. None of them issues.
+    pub(crate) unusable: BTreeMap<AuthorityId, String>,
 }
 
 impl Authorities {
@@ -99,15 +149,11 @@ impl Authorities {
     }
 
     pub(crate) fn issuing(&self, kind: CaKind) -> Result<&Arc<Authority>, RegistryError> {
-        let issues =
-            |(_, standing): &(&AuthorityId, &Standing)| standing.state == AuthorityState::Issuing;
-        let mut of_kind = self.standings.iter().filter(|(id, _)| id.kind() == kind);
-        let id = of_kind.find(issues).map(|(id, _)| *id);
-        self.get(id.ok_or(RegistryError::Corrupt("issuing authority"))?)
+        self.get(self.standings.issuing(kind)?)
     }
 
     pub(crate) fn state(&self, id: AuthorityId) -> Option<AuthorityState> {
-        self.standings.get(&id).map(|standing| standing.state)
+        self.standings.get(id).map(|standing| standing.state)
     }
 
     /// Generations of a kind, oldest first.
@@ -118,13 +164,15 @@ impl Authorities {
 
     /// Tells whether it issues or is about to, or not all that it issued has expired.
     fn is_in_use(&self, id: AuthorityId, now: OffsetDateTime) -> bool {
-        let ended = self.all.get(&id).is_none_or(|one| one.validity().1 < now);
-        match self.standings.get(&id) {
-            Some(Standing {
-                state: AuthorityState::Retired,
-                needed_until,
-            }) => !ended && needed_until.is_some_and(|end| now <= end.saturating_add(AFTER_LAST)),
-            Some(_) => true,
+        let Some((begin, end)) = self.all.get(&id).map(|one| one.validity()) else {
+            return false;
+        };
+        match self.standings.get(id) {
+            Some(standing) => match standing.state {
+                AuthorityState::Issuing => true,
+                AuthorityState::Ready => begin <= now && now <= end,
+                AuthorityState::Retired => now <= end && !standing.is_over(now),
+            },
             None => false,
         }
     }
@@ -156,8 +204,17 @@ pub struct AuthorityRecord {
     pub is_revoked: bool,
     /// Set if its key can be used.
     pub has_key: bool,
-    /// Set while it signs lists and OCSP signers: `false` once all that it issued has expired.
+    /// Set while it signs lists and OCSP signers: `false` before its certificate is valid, and once all that it issued has expired.
     pub is_needed: bool,
+}
+
+/// An authority of which nothing can be used, and which issues nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnusableAuthority {
+    pub id: AuthorityId,
+    /// `None` of one that is in the folder and not in the database.
+    pub state: Option<AuthorityState>,
+    pub reason: String,
 }
 
 impl AuthorityRecord {
@@ -170,13 +227,29 @@ impl AuthorityRecord {
             validity.not_after.to_system_time().into(),
         )
     }
+
+    /// Whether it issues, and two thirds of its certificate's life are over.
+    #[must_use]
+    pub fn is_due(&self, now: OffsetDateTime) -> bool {
+        let (begin, end) = self.validity();
+        self.state == AuthorityState::Issuing && now >= end - (end - begin) / 3
+    }
+
+    /// Whether its certificate is valid at `now`.
+    #[must_use]
+    pub fn is_valid(&self, now: OffsetDateTime) -> bool {
+        let (begin, end) = self.validity();
+        begin <= now && now <= end
+    }
 }
 
-/// Reads where all authorities stand.
-pub(crate) async fn standings(sql: &Sql) -> Result<BTreeMap<AuthorityId, Standing>, RegistryError> {
+/// Reads where all authorities stand: exactly one of each kind issues.
+pub(crate) async fn standings(
+    from: impl SqliteExecutor<'_>,
+) -> Result<BTreeMap<AuthorityId, Standing>, RegistryError> {
     let rows: Vec<(String, i64, String, Option<i64>)> =
         sqlx::query_as("SELECT kind, generation, state, needed_until FROM authorities")
-            .fetch_all(sql.read())
+            .fetch_all(from)
             .await?;
     let standing = |(kind, generation, state, end): (String, i64, String, Option<i64>)| {
         let standing = Standing {
@@ -185,7 +258,12 @@ pub(crate) async fn standings(sql: &Sql) -> Result<BTreeMap<AuthorityId, Standin
         };
         Ok((id_of(&kind, generation)?, standing))
     };
-    rows.into_iter().map(standing).collect()
+    let standings = rows.into_iter().map(standing);
+    let standings = Standings(standings.collect::<Result<_, RegistryError>>()?);
+    for kind in CaKind::ALL {
+        standings.issuing(kind)?;
+    }
+    Ok(standings.0)
 }
 
 /// The authority that a row names.
@@ -196,7 +274,7 @@ pub(crate) fn id_of(kind: &str, generation: i64) -> Result<AuthorityId, Registry
 }
 
 /// The generation that issues, as the transaction that issues sees it.
-pub(crate) async fn issuing_in(
+pub(crate) async fn issuing_row(
     tx: &mut Transaction<'static, Sqlite>,
     kind: CaKind,
 ) -> Result<AuthorityId, RegistryError> {
@@ -238,6 +316,63 @@ impl Registry {
         of_kind.unwrap_or(&pools.others)
     }
 
+    /// The generation that issues, as the transaction that issues sees it.
+    ///
+    /// # Errors
+    /// [`RegistryError::OtherIssues`] where that is not the one that this process had put to use: somebody wrote to the database.
+    pub(crate) async fn issuing_in(
+        &self,
+        tx: &mut Transaction<'static, Sqlite>,
+        kind: CaKind,
+    ) -> Result<AuthorityId, RegistryError> {
+        let (row, held) = (issuing_row(tx, kind).await?, self.issuing(kind)?.id);
+        match row == held {
+            true => Ok(row),
+            false => Err(RegistryError::OtherIssues { row, known: held }),
+        }
+    }
+
+    /// Whether the certificate of the generation of this kind that issues is valid at `now`: else nothing is issued.
+    #[must_use]
+    pub fn issues_at(&self, kind: CaKind, now: OffsetDateTime) -> bool {
+        self.issuing(kind).is_ok_and(|one| {
+            let (begin, end) = one.validity();
+            begin <= now && now <= end
+        })
+    }
+
+    /// Where the generations of all kinds stand.
+    #[must_use]
+    pub fn standings(&self) -> Standings {
+        self.held().standings.clone()
+    }
+
+    /// The authorities of which nothing can be used. The site goes on without them, as they issue nothing.
+    #[must_use]
+    pub fn unusable_authorities(&self) -> Vec<UnusableAuthority> {
+        let held = self.held();
+        let unusable = held.unusable.iter().map(|(id, reason)| UnusableAuthority {
+            id: *id,
+            state: held.state(*id),
+            reason: reason.clone(),
+        });
+        unusable.collect()
+    }
+
+    /// The generations of a kind that cameras are told of: the one that issues, the one that waits, and the newest of the others
+    /// of which anything is needed, [`TOLD_TO_CAMERAS`] together.
+    #[must_use]
+    pub fn told_to_cameras(&self, kind: CaKind, now: OffsetDateTime) -> Vec<AuthorityRecord> {
+        let records = self.authority_records(now).into_iter();
+        let mut records: Vec<_> = records
+            .filter(|record| record.is_needed && record.id.kind() == kind)
+            .collect();
+        records.sort_by_key(|record| (record.state == AuthorityState::Retired, Reverse(record.id)));
+        records.truncate(TOLD_TO_CAMERAS);
+        records.sort_by_key(|record| record.id);
+        records
+    }
+
     /// All issuing authorities, by kind and generation.
     #[must_use]
     pub fn authority_records(&self, now: OffsetDateTime) -> Vec<AuthorityRecord> {
@@ -269,16 +404,22 @@ impl Registry {
         held.is_in_use(id, now) && (issues || is_revoked.is_none())
     }
 
-    /// Tells whether a certificate is by an authority that was revoked and in whose place another one issues.
+    /// Tells whether a certificate is by an authority in whose place another one issues, and which was revoked, or which cameras are
+    /// not [told of](Self::told_to_cameras) any more.
     #[must_use]
-    pub fn is_replaced(&self, certificate: &Certificate) -> bool {
+    pub fn is_replaced(&self, certificate: &Certificate, now: OffsetDateTime) -> bool {
         let held = self.held();
         let mut all = held.all.values();
         let issuer = all.find(|one| {
             one.certificate().tbs_certificate.subject == certificate.tbs_certificate.issuer
         });
         issuer.is_some_and(|issuer| {
-            self.revocation_of(issuer).is_some()
+            let is_told = || {
+                let mut told = self.told_to_cameras(issuer.id.kind(), now).into_iter();
+                told.any(|record| record.id == issuer.id)
+            };
+            let retired = held.state(issuer.id) == Some(AuthorityState::Retired);
+            (self.revocation_of(issuer).is_some() || (retired && !is_told()))
                 && held
                     .issuing(issuer.id.kind())
                     .is_ok_and(|issuing| self.revocation_of(issuing).is_none())

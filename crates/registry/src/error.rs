@@ -20,6 +20,7 @@ use time::OffsetDateTime;
 use crate::ceremony::CeremonyError;
 use crate::generation::AuthorityId;
 use crate::holders::{HolderRefused, HolderState};
+pub(crate) use crate::noun::{called, noun, noun_of};
 use crate::{
     AcmeRefusal, CmpRefusal, MAX_INVITATION_HOURS, MAX_PROFILES, RequestError, ScepRefusal,
 };
@@ -136,12 +137,62 @@ pub enum RegistryError {
     /// It is there to be looked at, and signs nothing.
     #[error("the key of the {0} authority is not there")]
     NoKey(AuthorityId),
-    /// Each generation has the site sign lists, and cameras keep a bounded number of authorities.
-    #[error("there are as many generations of the {0} authority as can be kept")]
-    TooManyGenerations(CaKind),
+    /// Generations have numbers up to 65535.
+    #[error("the numbers of generations of the {0} authority are used up")]
+    NoNumberLeft(CaKind),
+    /// Of each kind one generation at most waits to be put to use.
+    #[error(
+        "{0} waits to be put to use; there is no other one before that, or before it is dropped"
+    )]
+    GenerationWaits(AuthorityId),
     /// Another generation cannot take over to issue.
     #[error("the {id} authority is not put to use: {reason}")]
     NotActivated { id: AuthorityId, reason: String },
+    /// Only a generation that waits can be dropped.
+    #[error("{id} is not dropped: {reason}")]
+    NotDropped {
+        id: AuthorityId,
+        reason: &'static str,
+    },
+    /// The database says that two generations of a kind issue.
+    #[error(
+        "the registry's database was changed: it says that both {0} and {1} issue, and one of each kind does"
+    )]
+    SeveralIssue(AuthorityId, AuthorityId),
+    /// The database says that no generation of a kind issues.
+    #[error(
+        "the registry's database was changed: it says that no generation of the {0} authority issues"
+    )]
+    NoneIssues(CaKind),
+    /// The database says that another generation issues than the one that the running registry put to use.
+    #[error(
+        "the registry's database was changed: it says that {row} issues, and {known} was put to use; nothing is issued"
+    )]
+    OtherIssues {
+        row: AuthorityId,
+        known: AuthorityId,
+    },
+    /// Database and log do not agree about which generation issues.
+    #[error(
+        "the registry's database was changed or put back: it says that {row} issues, and by the audit log {logged} does"
+    )]
+    NotByLog {
+        row: AuthorityId,
+        logged: AuthorityId,
+    },
+    /// The log says that a generation was put to use by a request, and has not enough good approvals of it.
+    #[error(
+        "{id} was put to use by request {request}, of which the audit log has {found} good approvals and not {needed}"
+    )]
+    NotApproved {
+        id: AuthorityId,
+        request: String,
+        found: usize,
+        needed: usize,
+    },
+    /// The log cannot be read.
+    #[error("the audit log cannot be read")]
+    Log(#[source] AuditError),
     /// Profiles of authorities are issued only when the hierarchy is created.
     #[error("authorities are not issued on request")]
     NotALeaf,
@@ -237,38 +288,6 @@ pub enum RegistryError {
     /// The system's random generator failed.
     #[error("no randomness")]
     Random,
-}
-
-/// What holders of an authority's certificates are called in events; a server has a [noun](noun_of) of its own.
-pub(crate) const fn noun(authority: CaKind) -> &'static str {
-    match authority {
-        CaKind::Users => "person",
-        CaKind::Devices => "device",
-        CaKind::Services => "gateway",
-    }
-}
-
-/// What holders of certificates of this profile are called in events.
-pub(crate) const fn noun_of(profile: Profile) -> &'static str {
-    match profile {
-        Profile::NetworkServer
-        | Profile::Named {
-            authority: CaKind::Services,
-            ..
-        } => "server",
-        Profile::Named { authority, .. } => noun(authority),
-        Profile::User { .. } => noun(CaKind::Users),
-        Profile::Device | Profile::VpnDevice => noun(CaKind::Devices),
-        _ => noun(CaKind::Services),
-    }
-}
-
-/// What holders of an authority's certificates are called where it is not known of which kind they are.
-pub(crate) const fn called(authority: CaKind) -> &'static str {
-    match authority {
-        CaKind::Services => "gateway or server",
-        other => noun(other),
-    }
 }
 
 impl From<RequestError> for RegistryError {

@@ -280,20 +280,15 @@ pub(crate) fn certified(directory: &Path) -> Result<BTreeSet<AuthorityId>, Regis
     Ok(ids)
 }
 
-/// The newest generation of a kind that has a certificate.
-pub(crate) fn newest(
-    certified: &BTreeSet<AuthorityId>,
-    kind: CaKind,
-) -> Result<AuthorityId, RegistryError> {
-    let of_kind = certified.iter().rev().find(|id| id.kind() == kind);
-    let first = AuthorityId::first(kind);
-    of_kind.copied().ok_or(RegistryError::NoAuthority(first))
-}
-
-/// The certificate of an authority.
+/// The certificate of an authority, which has the name of its kind and generation.
 pub(crate) fn certificate(directory: &Path, id: AuthorityId) -> Result<Certificate, RegistryError> {
     let file = AuthorityFile::at(directory, true, id).certificate;
-    Ok(file::load_chain(&file)?.leaf().clone())
+    let certificate = file::load_chain(&file)?.leaf().clone();
+    let subject = Subject::from_name(&certificate.tbs_certificate.subject);
+    match subject.is_ok_and(|subject| id.is_name(&subject.common_name)) {
+        true => Ok(certificate),
+        false => Err(RegistryError::WrongKind { expected: id }),
+    }
 }
 
 /// An authority with its key.
@@ -327,23 +322,18 @@ pub(crate) fn make_next_key(
     }
 }
 
-/// The newest generations of which two thirds of the certificate are over.
-pub(crate) fn authorities_due(
+/// Removes the file of a key, where that is in one.
+pub(crate) fn remove_key(
     directory: &Path,
-    now: OffsetDateTime,
-) -> Result<Vec<AuthorityId>, RegistryError> {
-    let certified = certified(directory)?;
-    let mut due = Vec::new();
-    for kind in CaKind::ALL {
-        let id = newest(&certified, kind)?;
-        let validity = certificate(directory, id)?.tbs_certificate.validity;
-        let start = OffsetDateTime::from(validity.not_before.to_system_time());
-        let end = OffsetDateTime::from(validity.not_after.to_system_time());
-        if now >= end - (end - start) / 3 {
-            due.push(id);
-        }
-    }
-    Ok(due)
+    config: &Config,
+    id: AuthorityId,
+) -> Result<(), RegistryError> {
+    let path = AuthorityFile::at(directory, true, id).key;
+    let folder = directory.join(FOLDER);
+    let removed = config.disk.remove_file(&path);
+    removed
+        .and_then(|()| config.disk.sync_dir(&folder))
+        .map_err(io("remove", &path))
 }
 
 /// Opens the root with its key.
@@ -393,6 +383,8 @@ pub(crate) fn certify_next(
     let root = open_root(directory, config, &passphrases.root)?;
     let key = make_next_key(directory, config, &passphrases.issuing, id)?;
     let name = config.authority_name(id).subject();
+    // The root's list has to live as long; first, as the certificate is what ends the act.
+    renew_root_crl(directory, config, &root, None, now)?;
     certify(directory, config, &root, (id, name), key.spki(), now).map(drop)
 }
 

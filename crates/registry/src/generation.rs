@@ -10,7 +10,8 @@
 //!
 //! Of each kind exactly one generation issues (`authorities_issuing` in the database). The others sign what relying parties
 //! need to check what they issued: lists, and the certificates of those who sign OCSP responses for them. A generation of
-//! which everything has expired signs nothing any more.
+//! which everything has expired signs nothing any more. At most one waits; it may be dropped, and is retired then without
+//! having issued anything. There may be any number of generations one after the other, and no number is used twice.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -18,10 +19,6 @@ use std::str::FromStr;
 
 use pki::name::Subject;
 use pki::profile::CaKind;
-
-/// Most generations of a kind that are kept at once. Our choice: cameras keep a bounded number of authorities, and each that
-/// is more has the site sign lists.
-pub const MAX_GENERATIONS: usize = 4;
 
 /// Names an issuing authority: a generation of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +60,20 @@ impl AuthorityId {
     #[must_use]
     pub const fn generation(self) -> u16 {
         self.generation.get()
+    }
+
+    /// The end of the common name that its certificate has, whatever the organisation.
+    fn name_end(self) -> String {
+        let kind = self.kind;
+        match self.generation() {
+            1 => format!(" {kind} CA"),
+            later => format!(" {kind} CA G{later}"),
+        }
+    }
+
+    /// Tells whether a certificate by its common name is this generation's: files may have changed places.
+    pub(crate) fn is_name(self, common_name: &str) -> bool {
+        common_name.ends_with(&self.name_end())
     }
 }
 
@@ -111,15 +122,10 @@ impl CertifiedName {
     /// Each generation has a name of its own: lists and OCSP responses go by the issuer's name, and relying parties do not
     /// all look at its key too.
     pub(crate) fn new(organisation: &str, country: Option<&str>, id: AuthorityId) -> Self {
-        let kind = id.kind();
-        let generation = match id.generation() {
-            1 => String::new(),
-            later => format!(" G{later}"),
-        };
         let subject = Subject {
             organisation: Some(organisation.to_owned()),
             country: country.map(str::to_owned),
-            ..Subject::new(format!("{organisation} {kind} CA{generation}"))
+            ..Subject::new(format!("{organisation}{}", id.name_end()))
         };
         Self { subject }
     }
@@ -181,6 +187,20 @@ impl FromStr for AuthorityState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_is_that_of_one_kind_and_generation() {
+        let all = CaKind::ALL.map(AuthorityId::first);
+        let all = all.into_iter().flat_map(|id| [id, id.next().unwrap()]);
+        let all: Vec<_> = all.collect();
+        for organisation in ["LEA-EU", "Users CA G2", "LEA users CA"] {
+            for id in &all {
+                let name = CertifiedName::new(organisation, None, *id).subject();
+                let named = all.iter().filter(|one| one.is_name(&name.common_name));
+                assert_eq!(named.collect::<Vec<_>>(), [id], "{}", name.common_name);
+            }
+        }
+    }
 
     #[test]
     fn authority_is_read_as_it_is_written_and_in_no_other_spelling() {

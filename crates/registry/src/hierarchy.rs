@@ -7,12 +7,40 @@ use pki::Certificate;
 use pki::crl::RevocationReason;
 use pki::key::Passphrase;
 use pki::profile::CaKind;
+use store::sqlx::sqlite::SqliteConnectOptions;
+use store::sqlx::{self, Connection as _, SqliteConnection};
 use time::OffsetDateTime;
 
+use crate::authorities::Present;
+use crate::authority::standings;
 use crate::generation::AuthorityId;
 use crate::{
-    Config, Delivery, Installed, Passphrases, Registry, RegistryError, authorities, files,
+    Config, Delivery, Installed, Passphrases, Registry, RegistryError, Standings, authorities,
+    files,
 };
+
+impl Standings {
+    /// Reads them below `directory`, whether a registry is open there or not. Where there is no database yet, none is there.
+    ///
+    /// # Errors
+    /// [`RegistryError`]: database, or one that has not exactly one generation of each kind that issues.
+    pub async fn read(directory: &Path) -> Result<Self, RegistryError> {
+        let file = directory.join("registry.sqlite");
+        if !file.try_exists().map_err(files::io("look at", &file))? {
+            return Ok(Self::default());
+        }
+        let options = SqliteConnectOptions::new().filename(file);
+        let mut book = SqliteConnection::connect_with(&options.read_only(true)).await?;
+        let known =
+            "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'authorities'";
+        let known: i64 = sqlx::query_scalar(known).fetch_one(&mut book).await?;
+        match known {
+            // Of a version that knew no generations, and whose first start with this one is to come.
+            0 => Ok(Self::default()),
+            _ => standings(&mut book).await.map(Self),
+        }
+    }
+}
 
 impl Registry {
     /// Revokes an issuing authority, and with it all that it issued: the only act after the
@@ -33,17 +61,6 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<bool, RegistryError> {
         files::revoke_authority(directory, config, root_passphrase, authority, reason, now)
-    }
-
-    /// The newest generations of the issuing authorities of which two thirds of the certificate are over.
-    ///
-    /// # Errors
-    /// [`RegistryError::File`].
-    pub fn authorities_due(
-        directory: &Path,
-        now: OffsetDateTime,
-    ) -> Result<Vec<AuthorityId>, RegistryError> {
-        files::authorities_due(directory, now)
     }
 
     /// Tells whether the root's key lies below `directory` and opens with this passphrase.
@@ -82,12 +99,23 @@ impl Registry {
             .collect()
     }
 
-    /// The generation of this kind that would come after those that have certificates.
+    /// The generation of this kind that would come next.
     ///
     /// # Errors
-    /// [`RegistryError::TooManyGenerations`], or a file that cannot be read.
-    pub fn next_generation(directory: &Path, kind: CaKind) -> Result<AuthorityId, RegistryError> {
-        authorities::next(directory, kind)
+    /// [`RegistryError::GenerationWaits`] while another one waits to be put to use, [`RegistryError::NoNumberLeft`], or a file that
+    /// cannot be read.
+    pub fn next_generation(
+        directory: &Path,
+        standings: &Standings,
+        kind: CaKind,
+        now: OffsetDateTime,
+    ) -> Result<AuthorityId, RegistryError> {
+        let present = Present {
+            directory,
+            standings,
+            now,
+        };
+        present.next(kind)
     }
 
     /// Makes another generation of an authority with the root's key: key and certificate. The caller records it in the
@@ -95,15 +123,16 @@ impl Registry {
     /// Blocks for key derivation.
     ///
     /// # Errors
-    /// [`RegistryError`]: files, wrong passphrase, as many generations as can be kept.
+    /// [`RegistryError`]: files, wrong passphrase, or as [`Self::next_generation`].
     pub fn make_generation(
         directory: &Path,
         config: &Config,
         passphrases: &Passphrases,
+        standings: &Standings,
         id: AuthorityId,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
-        if authorities::next(directory, id.kind())? != id {
+        if Self::next_generation(directory, standings, id.kind(), now)? != id {
             return Err(RegistryError::NotInstalled(format!(
                 "{id} does not come next"
             )));
@@ -121,25 +150,39 @@ impl Registry {
         directory: &Path,
         config: &Config,
         passphrase: &Passphrase,
+        standings: &Standings,
+        now: OffsetDateTime,
     ) -> Result<Vec<(AuthorityId, String)>, RegistryError> {
-        authorities::request(directory, config, passphrase)
+        let present = Present {
+            directory,
+            standings,
+            now,
+        };
+        authorities::request(&present, config, passphrase)
     }
 
     /// Certification requests (PEM) for another generation of each of these kinds, with keys that wait for their
     /// certificates; asked again it requests the same. Blocks for key derivation.
     ///
     /// # Errors
-    /// [`RegistryError`]: files, a wrong passphrase, or as many generations as can be kept.
+    /// [`RegistryError`]: files, a wrong passphrase, or as [`Self::next_generation`].
     pub fn request_generations(
         directory: &Path,
         config: &Config,
         passphrase: &Passphrase,
+        standings: &Standings,
         kinds: &[CaKind],
+        now: OffsetDateTime,
     ) -> Result<Vec<(AuthorityId, String)>, RegistryError> {
-        authorities::request_next(directory, config, passphrase, kinds)
+        let present = Present {
+            directory,
+            standings,
+            now,
+        };
+        authorities::request_next(&present, config, passphrase, kinds)
     }
 
-    /// Installs a delivery: certificates of issuing authorities, and the
+    /// Installs a delivery beside what the site has: certificates of issuing authorities, and the
     /// root's list. Where there is no hierarchy yet, the delivery names the root, and all authorities are certified. It is recorded before anything changes.
     ///
     /// In an open registry they take effect by [`Self::take_authorities`] and [`Self::take_root_list`].
@@ -153,11 +196,16 @@ impl Registry {
         directory: &Path,
         config: &Config,
         passphrase: &Passphrase,
-        delivery: &Delivery<'_>,
+        (delivery, standings): (&Delivery<'_>, &Standings),
         record: (&dyn AuditSink, Actor),
         now: OffsetDateTime,
     ) -> Result<Installed, RegistryError> {
-        let checked = authorities::Checked::new(directory, config, passphrase, delivery, now)?;
+        let present = Present {
+            directory,
+            standings,
+            now,
+        };
+        let checked = authorities::Checked::new(&present, config, passphrase, delivery)?;
         let installed = checked.describe();
         let (sink, who) = record;
         let recorded = sink.record(installed.event(who, now));

@@ -15,7 +15,6 @@ use time::OffsetDateTime;
 use pki::spki::{SubjectPublicKeyInfoOwned, spki_sha256};
 
 use crate::admission::{supersede_unused, superseded_events};
-use crate::authority::issuing_in;
 use crate::batch::{Decision, Issuance};
 use crate::certificate_order::Order;
 use crate::generation::AuthorityId;
@@ -332,7 +331,7 @@ impl Registry {
         self.inner.config.clock.check(now)?;
         let kind = order.profile.issued_by().ok_or(RegistryError::NotALeaf)?;
         // As the database has it: another generation may have taken over since the certificate was signed.
-        let issuing = issuing_in(tx, kind).await?;
+        let issuing = self.issuing_in(tx, kind).await?;
         let (id, request) = self.requested(order, issuing, signing, now)?;
         let authority = self.authority(id)?;
         let subject = &request.subject;

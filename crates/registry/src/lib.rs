@@ -81,9 +81,11 @@ mod holders;
 mod invitations;
 mod invited;
 mod issue;
+mod issuing_log;
 mod key_use;
 mod lists;
 mod names;
+mod noun;
 mod ocsp;
 mod orders;
 mod origin;
@@ -134,7 +136,7 @@ pub use self::acme::{AcmeRefusal, binding_key};
 pub use self::admission::Admitted;
 pub use self::archive::ArchivedKey;
 pub use self::authorities::{Delivery, Installed};
-pub use self::authority::AuthorityRecord;
+pub use self::authority::{AuthorityRecord, Standings, TOLD_TO_CAMERAS, UnusableAuthority};
 pub use self::certificate_order::Order;
 pub use self::cmp::CmpRefusal;
 pub use self::codes::OneTimeCode;
@@ -144,7 +146,7 @@ pub use self::config::{
 };
 pub use self::enrol::MAX_RENEWALS;
 pub use self::error::{AdmissionError, EnrolError, RegistryError};
-pub use self::generation::{AuthorityId, AuthorityState, MAX_GENERATIONS, UnknownAuthority};
+pub use self::generation::{AuthorityId, AuthorityState, UnknownAuthority};
 pub use self::holders::{HolderChange, HolderChanged, HolderRecord, HolderRefused, HolderState};
 pub use self::invitations::{Invitation, Invited};
 pub use self::issue::Issued;
@@ -402,9 +404,14 @@ impl Registry {
     #[must_use]
     pub fn authorities(&self) -> Vec<Certificate> {
         let held = self.held();
-        let issuing = held.all.values().map(|one| one.certificate().clone());
+        // One that was dropped issued nothing.
+        let issued = held
+            .all
+            .values()
+            .filter(|one| !held.standings.never_issued(one.id));
+        let issued = issued.map(|one| one.certificate().clone());
         std::iter::once(self.inner.root.clone())
-            .chain(issuing)
+            .chain(issued)
             .collect()
     }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use aws_lc_rs::digest;
-use pki::crl::{CrlForm, CrlRequest, CrlScope, RevokedEntry};
+use pki::crl::{CrlError, CrlForm, CrlRequest, CrlScope, RevokedEntry};
 use pki::file;
 use pki::profile::CaKind;
 use store::sqlx::{Sqlite, Transaction};
@@ -437,7 +437,8 @@ impl Registry {
     }
 
     /// Puts the root's list from its file into force, which only the root's key could renew: when the registry is opened, and
-    /// after [`Self::install_authorities`].
+    /// after [`Self::install_authorities`]. One that is out of date, or of a clock that was ahead, is taken as of its own date, as what it revokes stays
+    /// revoked: the site must come up, or no other list could be installed.
     ///
     /// # Errors
     /// [`RegistryError::Io`], or [`RegistryError::Crl`] for a list that does not verify or is older than the one in force.
@@ -448,7 +449,17 @@ impl Registry {
             path,
             source,
         })?;
-        self.publish(CrlName::Root, der.into(), now)
+        let der: Arc<[u8]> = der.into();
+        match self.publish(CrlName::Root, Arc::clone(&der), now) {
+            Err(RegistryError::Crl(
+                error @ (CrlError::Stale { .. } | CrlError::FromTheFuture { .. }),
+            )) => {
+                tracing::error!(%error, "the root's revocation list is taken as of its own date");
+                let issued = pki::crl::parse(&der)?.tbs_cert_list.this_update;
+                self.publish(CrlName::Root, der, issued.to_system_time().into())
+            }
+            other => other,
+        }
     }
 
     /// Takes up the lists of shards from their files, which saves hundreds of signatures at each start. Whatever is

@@ -3,11 +3,11 @@
 //! Each step is whole after a crash: a certificate in the folder is taken up when the registry is opened next, and which
 //! generation issues changes in one transaction, after its event.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use approval::Act;
-use audit::{Event, Outcome};
+use audit::{Actor, Event, Outcome};
 use pki::Certificate;
 use pki::issue::CertificateAuthority;
 use pki::key::Passphrase;
@@ -15,7 +15,7 @@ use pki::profile::CaKind;
 use store::sqlx;
 use time::OffsetDateTime;
 
-use crate::authority::{Authorities, Authority, Standing, issuing_in, standings};
+use crate::authority::{Authorities, Authority, Standing, Standings, standings};
 use crate::generation::{AuthorityId, AuthorityState};
 use crate::records::instant;
 use crate::{Registry, RegistryError, Warrant, files};
@@ -27,10 +27,11 @@ pub struct Activated {
     pub issuing: AuthorityId,
 }
 
-/// An authority as its files are.
-struct Loaded {
-    certificate: Certificate,
-    key: Result<CertificateAuthority, RegistryError>,
+/// The certificates that the folder has, and of those that cannot be used why not.
+#[derive(Default)]
+struct Found {
+    certificates: BTreeMap<AuthorityId, Certificate>,
+    unusable: BTreeMap<AuthorityId, String>,
 }
 
 impl Registry {
@@ -51,53 +52,53 @@ impl Registry {
         let is_new = |id: &&AuthorityId| !before.all.contains_key(id);
         let new: Vec<AuthorityId> = held.all.keys().filter(is_new).copied().collect();
         for id in &new {
-            self.renew_crl(*id, now).await?;
+            if self.is_needed(&held, *id, now) {
+                self.renew_crl(*id, now).await?;
+            }
         }
         Ok(new)
     }
 
-    /// Opens the authorities of the folder. Those that are open already, with the same certificate, stay as they are.
+    /// Opens the authorities of the folder. Those that are open already, with the same certificate, stay as they are. What issues
+    /// nothing and cannot be used is left out: a site does not end because of a file that it does not need.
     pub(crate) async fn load_authorities(
         &self,
         passphrase: &Passphrase,
         now: OffsetDateTime,
     ) -> Result<(), RegistryError> {
         let _turn = self.inner.authority_turn.lock().await;
-        let certified = files::certified(&self.inner.directory)?;
-        self.note_authorities(&certified, now).await?;
-        let standings = standings(&self.inner.sql).await?;
+        let standings = Standings(standings(self.inner.sql.read()).await?);
+        let found = self.find_authorities(&standings, now)?;
+        let standings = self.note_authorities(standings, &found, now).await?;
         let before = self.held();
         let mut held = Authorities {
             standings,
+            unusable: found.unusable,
             ..Authorities::default()
         };
-        for id in certified {
+        for (id, certificate) in found.certificates {
             let known = before.all.get(&id);
-            let (registry, secret) = (self.clone(), passphrase.clone());
-            let certificate = files::certificate(&self.inner.directory, id)?;
             if let Some(known) = known.filter(|one| *one.certificate() == certificate) {
                 held.all.insert(id, Arc::clone(known));
                 continue;
             }
-            // A key is derived from the passphrase, or a token asked.
-            let load = move || {
-                let inner = &registry.inner;
-                let key = files::load(&inner.directory, &inner.config, &secret, id);
-                Loaded { certificate, key }
+            let standing = held.standings.get(id);
+            let issues = standing.is_some_and(|one| one.state == AuthorityState::Issuing);
+            let is_over = standing.is_none_or(|one| one.is_over(now));
+            // A key is derived from the passphrase, or a token asked: not of one that signs nothing any more.
+            let key = match is_over {
+                true => None,
+                false => match self.load_key(passphrase, id).await {
+                    Ok(key) => Some(key),
+                    Err(error) if issues => return Err(error),
+                    Err(error) => {
+                        let error = error_report::Report(&error);
+                        tracing::error!(%error, authority = %id, "its key cannot be used");
+                        None
+                    }
+                },
             };
-            let loaded = self.inner.pool.run(load).await;
-            let loaded = loaded.map_err(|_| RegistryError::Interrupted)?;
-            let issues = held.state(id) == Some(AuthorityState::Issuing);
-            let key = match loaded.key {
-                Ok(key) => Some(key),
-                Err(error) if issues => return Err(error),
-                Err(error) => {
-                    let error = error_report::Report(&error);
-                    tracing::error!(%error, authority = %id, "its key cannot be used");
-                    None
-                }
-            };
-            let mut authority = Authority::new(id, loaded.certificate, key);
+            let mut authority = Authority::new(id, certificate, key);
             if let Some(known) = known {
                 authority.list_turn = Arc::clone(&known.list_turn);
             }
@@ -106,6 +107,9 @@ impl Registry {
         for kind in CaKind::ALL {
             held.issuing(kind)?;
         }
+        for (id, reason) in &held.unusable {
+            tracing::error!(%reason, authority = %id, "not used: it issues nothing");
+        }
         let certificates = held.all.values().map(|one| one.certificate().clone());
         let certificates: Vec<Certificate> = certificates.collect();
         self.inner.trust.add_intermediates(&certificates)?;
@@ -113,18 +117,69 @@ impl Registry {
         Ok(())
     }
 
-    /// Has the database know every authority that is certified.
+    async fn load_key(
+        &self,
+        passphrase: &Passphrase,
+        id: AuthorityId,
+    ) -> Result<CertificateAuthority, RegistryError> {
+        let (registry, secret) = (self.clone(), passphrase.clone());
+        let load = move || {
+            let inner = &registry.inner;
+            files::load(&inner.directory, &inner.config, &secret, id)
+        };
+        let loaded = self.inner.pool.run(load).await;
+        loaded.map_err(|_| RegistryError::Interrupted)?
+    }
+
+    /// Reads the certificates of the folder.
+    fn find_authorities(
+        &self,
+        standings: &Standings,
+        now: OffsetDateTime,
+    ) -> Result<Found, RegistryError> {
+        let directory = &self.inner.directory;
+        let certified = files::certified(directory)?;
+        // And those of which the file has gone, while anybody needs them.
+        let known = standings.0.iter().filter(|(_, one)| !one.is_over(now));
+        let known: BTreeSet<_> = known.map(|(id, _)| *id).collect();
+        let mut found = Found::default();
+        for id in certified.union(&known).copied() {
+            let issues = standings
+                .get(id)
+                .is_some_and(|one| one.state == AuthorityState::Issuing);
+            let certificate = files::certificate(directory, id);
+            let certificate =
+                certificate.and_then(
+                    |one| match pki::cert::is_signed_by(&one, &self.inner.root) {
+                        true => Ok(one),
+                        false => Err(RegistryError::WrongKind { expected: id }),
+                    },
+                );
+            match certificate {
+                Ok(certificate) => drop(found.certificates.insert(id, certificate)),
+                Err(error) if issues => return Err(error),
+                Err(error) => {
+                    let reason = error_report::Report(&error).to_string();
+                    found.unusable.insert(id, reason);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Has the database know every authority with a good certificate.
     async fn note_authorities(
         &self,
-        certified: &BTreeSet<AuthorityId>,
+        known: Standings,
+        found: &Found,
         now: OffsetDateTime,
-    ) -> Result<(), RegistryError> {
-        let known = standings(&self.inner.sql).await?;
-        if certified.iter().all(|id| known.contains_key(id)) {
-            return Ok(());
+    ) -> Result<Standings, RegistryError> {
+        let mut certified = found.certificates.keys();
+        if certified.all(|id| known.get(*id).is_some()) {
+            return Ok(known);
         }
         let mut tx = self.inner.sql.write().await?;
-        for id in certified {
+        for id in found.certificates.keys() {
             sqlx::query(
                 "INSERT OR IGNORE INTO authorities (kind, generation, state, changed_at)
                  VALUES (?, ?, 'ready', ?)",
@@ -135,7 +190,8 @@ impl Registry {
             .execute(&mut *tx)
             .await?;
         }
-        Ok(tx.commit().await?)
+        tx.commit().await?;
+        Ok(Standings(standings(self.inner.sql.read()).await?))
     }
 
     /// Has `id` issue from now on whatever its kind issues; the one before goes on signing lists, and OCSP responses by its
@@ -193,23 +249,30 @@ impl Registry {
         let mut reasons = [
             (
                 held.state(id) != Some(AuthorityState::Ready),
-                "it is not one that waits to be put to use",
+                "it is not one that waits to be put to use".to_owned(),
             ),
-            (now < begin || now > end, "its certificate is not valid now"),
+            (
+                now < begin,
+                format!("its certificate is valid from {} on", shown(begin)),
+            ),
+            (
+                now > end,
+                format!("its certificate expired on {}", shown(end)),
+            ),
             (
                 self.revocation_of(authority).is_some(),
-                "the root's list names its certificate",
+                "the root's list names its certificate".to_owned(),
             ),
-            (!authority.has_key(), "its key cannot be used"),
-            (!self.has_list(id), "it has no revocation list yet"),
+            (!authority.has_key(), "its key cannot be used".to_owned()),
+            (
+                !self.has_list(id),
+                "it has no revocation list yet; ask again".to_owned(),
+            ),
         ]
         .into_iter();
         match reasons.find(|(holds, _)| *holds) {
             None => Ok(()),
-            Some((_, reason)) => Err(RegistryError::NotActivated {
-                id,
-                reason: reason.to_owned(),
-            }),
+            Some((_, reason)) => Err(RegistryError::NotActivated { id, reason }),
         }
     }
 
@@ -220,7 +283,7 @@ impl Registry {
         now: OffsetDateTime,
     ) -> Result<Activated, RegistryError> {
         let mut tx = self.write(now).await?;
-        let former = issuing_in(&mut tx, id.kind()).await?;
+        let former = self.issuing_in(&mut tx, id.kind()).await?;
         let last: Option<i64> = sqlx::query_scalar(
             "SELECT max(not_after) FROM issued WHERE authority = ? AND generation = ?",
         )
@@ -269,23 +332,97 @@ impl Registry {
         );
         tx.record(events).await?;
         let needed_until = last.map(instant).transpose()?;
-        tx.commit().await?;
-        // Whoever issues reads the database; this is for those who only look.
-        let mut held = Authorities::clone(&self.held());
+        // Before the turn to write ends with the commit: whoever issues next holds the database against it.
+        let before = self.held();
+        let mut held = Authorities::clone(&before);
         let standing = |state, needed_until| Standing {
             state,
             needed_until,
         };
         let retired = standing(AuthorityState::Retired, needed_until);
-        held.standings.insert(former, retired);
+        held.standings.0.insert(former, retired);
         let issuing = standing(AuthorityState::Issuing, None);
-        held.standings.insert(id, issuing);
+        held.standings.0.insert(id, issuing);
         self.set_held(held);
+        if let Err(error) = tx.commit().await {
+            let mut held = Authorities::clone(&before);
+            // Whether it took effect all the same is in the database.
+            if let Ok(known) = standings(self.inner.sql.read()).await {
+                held.standings = Standings(known);
+            }
+            self.set_held(held);
+            return Err(error);
+        }
+        if let Err(error) = self.note_issuing(now).await {
+            // The next start finds it out by the log.
+            tracing::warn!(error = %error_report::Report(&error), "which authorities issue is not noted in the log");
+        }
         Ok(Activated {
             former,
             issuing: id,
         })
     }
+
+    /// Gives a generation that waits up: it is retired without having issued anything, and its key is removed. Its number and name
+    /// are not used again. Recorded before it takes effect.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotDropped`] with the reason; [`RegistryError::Audit`], [`RegistryError::Io`] or
+    /// [`RegistryError::Store`], and then it waits as before, perhaps without its key.
+    pub async fn drop_authority(
+        &self,
+        id: AuthorityId,
+        who: Actor,
+        now: OffsetDateTime,
+    ) -> Result<(), RegistryError> {
+        let _turn = self.inner.authority_turn.lock().await;
+        let held = self.held();
+        let reason = match held.state(id) {
+            Some(AuthorityState::Ready) => None,
+            Some(AuthorityState::Issuing) => Some("it issues"),
+            Some(AuthorityState::Retired) => Some("it does not wait any more to be put to use"),
+            None => Some("the site knows no such authority"),
+        };
+        if let Some(reason) = reason {
+            return Err(RegistryError::NotDropped { id, reason });
+        }
+        let mut tx = self.write(now).await?;
+        sqlx::query(
+            "UPDATE authorities SET state = 'retired', changed_at = ?3, needed_until = NULL
+             WHERE kind = ?1 AND generation = ?2 AND state = 'ready'",
+        )
+        .bind(id.kind().name())
+        .bind(id.generation())
+        .bind(now.unix_timestamp())
+        .execute(&mut **tx)
+        .await?;
+        let resource = format!("authority/{}", id.kind());
+        let mut event = Event::new(now, who, "authority.drop", resource, Outcome::Ok)
+            .with_detail("dropped", id.to_string());
+        if let Ok(authority) = held.get(id) {
+            let der = pki::cert::to_der(authority.certificate())?;
+            event = event.with_detail("certificate_sha256", pki::cert::fingerprint_sha256(&der));
+        }
+        tx.record(vec![event]).await?;
+        // Before the commit: what is dropped has no key, and one that has lost it can be dropped once more.
+        files::remove_key(&self.inner.directory, &self.inner.config, id)?;
+        tx.commit().await?;
+        let mut held = Authorities::clone(&held);
+        held.unusable.remove(&id);
+        let retired = Standing {
+            state: AuthorityState::Retired,
+            needed_until: None,
+        };
+        held.standings.0.insert(id, retired);
+        self.set_held(held);
+        Ok(())
+    }
+}
+
+/// An instant for people, to the second.
+fn shown(at: OffsetDateTime) -> String {
+    use time::format_description::well_known::Rfc3339;
+    at.format(&Rfc3339).unwrap_or_else(|_| at.to_string())
 }
 
 #[cfg(test)]
@@ -408,8 +545,9 @@ mod tests {
                 .collect();
             assert_eq!(listed, std::slice::from_ref(&serial), "{name}");
         }
-        let next = Registry::next_generation(folder.path(), CaKind::Devices).unwrap();
-        Registry::make_generation(folder.path(), &config, &secrets, next, NOW).unwrap();
+        let (here, standings) = (folder.path(), registry.standings());
+        let next = Registry::next_generation(here, &standings, CaKind::Devices, NOW).unwrap();
+        Registry::make_generation(here, &config, &secrets, &standings, next, NOW).unwrap();
         registry
             .take_authorities(&secrets.issuing, NOW)
             .await

@@ -352,7 +352,7 @@ ALTER TABLE invitations ADD COLUMN principal TEXT;
 ALTER TABLE invitations ADD COLUMN sid TEXT;
 ";
 
-/// The archive of keys.
+/// The archive of keys, and lists of what somebody asked for.
 const V12: &str = "
 -- Keys for decryption that the centre made, encrypted to the recovery certificates (CMS); no key of the site opens them.
 CREATE TABLE archived_keys (
@@ -362,6 +362,7 @@ CREATE TABLE archived_keys (
     PRIMARY KEY (authority, serial),
     FOREIGN KEY (authority, serial) REFERENCES issued (authority, serial)
 ) STRICT;
+CREATE INDEX requests_by_own ON requests (requester, changed_at, id);
 ";
 
 /// Where the log has what put a profile in force, and when that was to the nanosecond: approvals are before it or after.

@@ -33,6 +33,7 @@ fn oracle(roles: &[Role], clearance: u8, same_unit: bool, action: Action, level:
         Action::RegistryRequest | Action::DirectoryRead => {
             has(Role::Registrar) || has(Role::Administrator)
         }
+        Action::RegistryApply => true,
         Action::DirectoryWrite => has(Role::Administrator),
     }
 }

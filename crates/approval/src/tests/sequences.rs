@@ -290,9 +290,11 @@ fn many(from: u64, count: u64) {
     // What was never carried out shows nothing of its rule.
     for name in [
         "add-authority",
+        "change-holder",
         "change-person",
         "invite",
         "issue",
+        "renew",
         "revoke",
     ] {
         assert!(names.contains(name), "{name}: {names:?}");

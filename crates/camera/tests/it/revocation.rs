@@ -57,6 +57,23 @@ async fn receipt_of_a_revoked_signer_deletes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn delta_list_takes_no_complete_one_from_the_disk() {
+    let (stage, centre) = scene().await;
+    let mut lists = stage.world.lists(2, &[centre.signer()], WEEK);
+    lists.push(stage.world.empty_delta(3, 2, WEEK));
+    give(&centre, Some(lists));
+    stage.picture("a", b"picture", 1);
+    let running = stage.start().await;
+    kept(&stage, &running).await;
+    running.stop().await;
+    // What the complete one revokes is known after a restart, to whom an older one is given.
+    give(&centre, Some(stage.world.lists(1, &[], WEEK)));
+    let running = stage.start().await;
+    kept(&stage, &running).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn camera_without_lists_keeps_its_pictures_until_it_has_them() {
     let (stage, centre) = scene().await;
     give(&centre, None);

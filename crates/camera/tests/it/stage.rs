@@ -11,7 +11,7 @@ use camera::{
 use evidence::bundle::{self, TrustBundle};
 use pki::cert::{Certificate, CertificateChain};
 use pki::clearance::Clearance;
-use pki::crl::{RevocationReason, RevokedEntry};
+use pki::crl::{CrlForm, CrlRequest, RevocationReason, RevokedEntry};
 use pki::file;
 use pki::issue::{CertificateAuthority, CertificateRequest as Asked, Validity};
 use pki::key::{KeyAlgorithm, Passphrase, PrivateKey};
@@ -140,6 +140,23 @@ impl World {
                     .unwrap()
             })
             .into()
+    }
+
+    /// A delta list of the services that adds nothing to the complete one of number `base`.
+    pub(crate) fn empty_delta(&self, number: u64, base: u64, life: time::Duration) -> Vec<u8> {
+        let issued = OffsetDateTime::now_utc() - time::Duration::minutes(1);
+        let request = CrlRequest {
+            number,
+            revoked: &[],
+            this_update: issued,
+            next_update: issued + life,
+            points: &[],
+            form: CrlForm::Delta {
+                base,
+                released: &[],
+            },
+        };
+        self.services.sign_crl(&request).unwrap()
     }
 
     /// An OCSP response about a service, signed by `signer`.

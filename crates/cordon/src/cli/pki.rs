@@ -70,7 +70,7 @@ pub(crate) enum Pki {
     /// Make another generation of an issuing authority, with a key and name of its own, with the root's key.
     ///
     /// Put root.key back into the folder pki for the time. The new generation issues nothing until
-    /// `cordon pki activate-authority`. Where the root is elsewhere: `cordon pki request-authorities --new`.
+    /// `cordon pki activate-authority`; of each kind one at most waits for that. Where the root is elsewhere: `cordon pki request-authorities --new`.
     #[command(after_help = "Example:
   cordon pki new-authority devices --data /var/lib/cordon --root-passphrase-file root.txt")]
     NewAuthority(NewAuthority),
@@ -81,6 +81,19 @@ pub(crate) enum Pki {
     #[command(after_help = "Example:
   cordon pki activate-authority devices-g2 --data /var/lib/cordon")]
     ActivateAuthority {
+        /// Its name, as `cordon pki authorities` shows it.
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        site: SiteArgs,
+    },
+    /// Give a generation up that waits to be put to use; its key is removed.
+    ///
+    /// It issued nothing, and its number and name are not used again. Another one can be made then. Have the root revoke its
+    /// certificate if anybody may have had its key.
+    #[command(after_help = "Example:
+  cordon pki drop-authority devices-g2 --data /var/lib/cordon")]
+    DropAuthority {
         /// Its name, as `cordon pki authorities` shows it.
         #[arg(value_name = "NAME")]
         name: String,

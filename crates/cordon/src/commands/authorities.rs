@@ -4,7 +4,7 @@ use std::path::Path;
 
 use audit::AuditSink;
 use pki::key::Passphrase;
-use registry::{Delivery, Registry};
+use registry::{Delivery, Registry, RegistryError, Standings};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -20,7 +20,7 @@ use crate::site::{open_audit, private, registry_settings};
 const CHECK: &str = "check the folder's rights and its disk";
 
 /// Opens no site: one that waits for its authorities has none, and its keys are all that is needed.
-pub(crate) fn request(args: &RequestAuthorities, json: bool) -> Outcome {
+pub(crate) async fn request(args: &RequestAuthorities, json: bool) -> Outcome {
     let (config, secret) = prepare(&args.site)?;
     durable::create_dir_all(&args.out).or_hint(
         format!("cannot make the folder {}", args.out.display()),
@@ -28,14 +28,20 @@ pub(crate) fn request(args: &RequestAuthorities, json: bool) -> Outcome {
     )?;
     let settings = registry_settings(&config);
     let secret = Passphrase::new(secret);
+    let (data, now) = (&args.site.data, OffsetDateTime::now_utc());
+    let standings = Standings::read(data).await;
+    let standings = standings.or_hint("cannot read registry.sqlite", CHECK)?;
     let requests = match args.new.as_slice() {
-        [] => Registry::request_authorities(&args.site.data, &settings, &secret),
-        new => Registry::request_generations(&args.site.data, &settings, &secret, new),
+        [] => Registry::request_authorities(data, &settings, &secret, &standings, now),
+        new => Registry::request_generations(data, &settings, &secret, &standings, new, now),
     };
-    let requests = requests.or_hint(
-        "cannot make the requests",
-        "check the data folder, and --passphrase-file",
-    )?;
+    let hint = requests.as_ref().err().map(|error| match error {
+        RegistryError::NotInitialised(_) => {
+            "leave --new out: the site has no authorities yet".to_owned()
+        }
+        error => authorities::hint(error, "check the data folder, and --passphrase-file"),
+    });
+    let requests = requests.or_hint("cannot make the requests", hint.unwrap_or_default())?;
     let mut files = Vec::new();
     for (id, pem) in requests {
         let file = args.out.join(format!("{id}-ca.csr"));
@@ -60,7 +66,20 @@ pub(crate) async fn install(args: &InstallAuthorities, json: bool) -> Outcome {
     let ceremony = std::path::absolute(&args.ceremony).or_hint("the ceremony's folder", CHECK)?;
     let data = &args.site.data;
     let established = Registry::is_initialised(data).or_hint("cannot look into --data", CHECK)?;
-    let value = if established {
+    let database = data.join("registry.sqlite");
+    let started = database.try_exists();
+    let value = if established && !started.or_hint("cannot look into --data", CHECK)? {
+        return Err(Failure::new(
+            anyhow::anyhow!(
+                "{} has its authorities of a ceremony, and was not started yet",
+                data.display()
+            ),
+            format!(
+                "start it with `cordon up --data {}`; what a later ceremony makes is installed then",
+                data.display()
+            ),
+        ));
+    } else if established {
         let passphrase = passphrase(&args.site, args.site.passphrase_file.as_deref())?;
         let request = Request::InstallAuthorities {
             ceremony,
@@ -114,11 +133,9 @@ fn first(args: &InstallAuthorities, ceremony: &Path, root: Option<&str>) -> Outc
     };
     let settings = registry_settings(&config);
     let record = (&role as &dyn AuditSink, crate::console::this_process());
-    let installed = Registry::install_authorities(data, &settings, &secret, &delivery, record, now);
-    let installed = installed.or_hint(
-        "cannot install the authorities",
-        "check the ceremony's folder with `cordon pki ceremony check`",
-    )?;
+    let delivery = (&delivery, &Standings::default());
+    let installed = Registry::install_authorities(data, &settings, &secret, delivery, record, now);
+    let installed = installed.or_hint("cannot install the authorities", authorities::CHECK)?;
     Ok(authorities::describe(&installed))
 }
 
@@ -132,8 +149,10 @@ pub(super) fn passphrase(site: &SiteArgs, file: Option<&Path>) -> Outcome<Zeroiz
 
 pub(super) async fn list(args: &Authorities, json: bool) -> Outcome {
     let mut value = ask(&args.site, Request::ListAuthorities).await?;
-    if let (Some(kind), Some(Value::Array(all))) = (args.kind, value.get_mut("authorities")) {
-        all.retain(|record| super::text(record, "kind") == kind.name());
+    for field in ["authorities", "unusable"] {
+        if let (Some(kind), Some(Value::Array(all))) = (args.kind, value.get_mut(field)) {
+            all.retain(|record| super::text(record, "kind") == kind.name());
+        }
     }
     let (mut lines, mut pem) = (String::new(), String::new());
     for record in super::list(&value, "authorities") {
@@ -141,11 +160,17 @@ pub(super) async fn list(args: &Authorities, json: bool) -> Outcome {
         if is("needed") && !is("revoked") {
             pem.push_str(super::text(record, "pem"));
         }
-        let note = match (is("revoked"), is("key"), is("needed")) {
-            (true, ..) => "  revoked",
-            (_, false, _) => "  without its key",
-            (.., false) => "  over",
-            _ => "",
+        let waits = super::text(record, "state") == "ready";
+        let note = match (is("revoked"), is("expired"), is("valid")) {
+            (true, ..) => "  revoked".to_owned(),
+            (_, true, _) => "  expired".to_owned(),
+            (.., false) if waits => {
+                let begin = super::text(record, "not_before");
+                format!("  not used, valid from {begin} on")
+            }
+            _ if !is("needed") => "  over".to_owned(),
+            _ if !is("key") => "  without its key".to_owned(),
+            _ => String::new(),
         };
         lines.push_str(&format!(
             "{:<14} {:<8} until {}  {}{note}\n",
@@ -153,6 +178,13 @@ pub(super) async fn list(args: &Authorities, json: bool) -> Outcome {
             super::text(record, "state"),
             super::text(record, "not_after"),
             super::text(record, "subject"),
+        ));
+    }
+    for one in super::list(&value, "unusable") {
+        lines.push_str(&format!(
+            "{:<14} not used: {}\n",
+            super::text(one, "name"),
+            super::text(one, "reason"),
         ));
     }
     if let Some(out) = &args.out {
@@ -182,6 +214,15 @@ pub(super) async fn activate(site: &SiteArgs, name: String, json: bool) -> Outco
         "{} issues from now on; {} goes on signing lists and OCSP responses about what it issued",
         super::text(&value, "issuing"),
         super::text(&value, "former"),
+    );
+    super::print(json, &value, &summary)
+}
+
+pub(super) async fn give_up(site: &SiteArgs, name: String, json: bool) -> Outcome {
+    let value = ask(site, Request::DropAuthority { name }).await?;
+    let summary = format!(
+        "dropped {}, which issued nothing; its key is removed",
+        super::text(&value, "dropped"),
     );
     super::print(json, &value, &summary)
 }

@@ -30,8 +30,9 @@ pub(crate) async fn run(command: Pki, json: bool) -> Outcome {
         Pki::ActivateAuthority { name, site } => {
             super::authorities::activate(&site, name, json).await
         }
+        Pki::DropAuthority { name, site } => super::authorities::give_up(&site, name, json).await,
         Pki::Ceremony(command) => super::ceremony::run(command, json),
-        Pki::RequestAuthorities(args) => super::authorities::request(&args, json),
+        Pki::RequestAuthorities(args) => super::authorities::request(&args, json).await,
         Pki::InstallAuthorities(args) => super::authorities::install(&args, json).await,
         Pki::Renew(args) => super::renew::run(&args, json).await,
         Pki::Profile(command) => super::pki_profile::run(command, json).await,

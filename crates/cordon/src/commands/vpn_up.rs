@@ -120,10 +120,12 @@ impl Running {
         self.crls = look(loaded.crl_files());
         let credentials = Credentials::of(&loaded);
         loaded.accept_crls(&self.fetched.lists());
+        let (urls, refresh) = (loaded.crl_urls().to_vec(), loaded.crl_refresh());
+        let answer = self.answer(Command::Reload(Box::new(loaded)))?;
+        // Only now: a list that comes before its authority is in force is refused, and comes again when it changes only.
         self.fetching.cancel();
         self.fetching = CancellationToken::new();
-        self.fetch(loaded.crl_urls().to_vec(), loaded.crl_refresh());
-        let answer = self.answer(Command::Reload(Box::new(loaded)))?;
+        self.fetch(urls, refresh);
         (self.file, self.credentials) = (file, credentials);
         // Only now is it certain that nothing of the old configuration is in use.
         vpn_firewall::replace(self.firewall.as_ref(), new.as_ref(), &self.owner)?;

@@ -105,6 +105,10 @@ pub(crate) enum Request {
     ActivateAuthority {
         name: String,
     },
+    /// Give a generation up that waits to be put to use.
+    DropAuthority {
+        name: String,
+    },
     /// Install what a ceremony made.
     InstallAuthorities {
         ceremony: PathBuf,
@@ -222,6 +226,7 @@ impl Request {
             | Self::RenewAuthorities { .. }
             | Self::NewAuthority { .. }
             | Self::ActivateAuthority { .. }
+            | Self::DropAuthority { .. }
             | Self::InstallAuthorities { .. } => Need::Administrator,
         }
     }
@@ -255,6 +260,7 @@ impl Request {
             Self::ListAuthorities => "list-authorities",
             Self::NewAuthority { .. } => "new-authority",
             Self::ActivateAuthority { .. } => "activate-authority",
+            Self::DropAuthority { .. } => "drop-authority",
             Self::InstallAuthorities { .. } => "install-authorities",
             Self::Journal { .. } => "journal",
         }

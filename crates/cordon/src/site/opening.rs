@@ -10,7 +10,9 @@ use audit::SharedLog;
 use centre::{Centre, Limits, Units};
 use directory::Directory;
 use pool::{Pool, Share};
-use registry::{ListedPerson, Passphrases, PersonLookup, Registry, RegistryError};
+use registry::{
+    AuthorityId, AuthorityRecord, ListedPerson, Passphrases, PersonLookup, Registry, RegistryError,
+};
 use store::ClockFloor;
 use time::OffsetDateTime;
 
@@ -158,9 +160,10 @@ impl Site {
     }
 }
 
-/// Renews authorities that are due, where the root's key is at hand and opens with the site's own
+/// Renews the authorities that issue and are due, where the root's key is at hand and opens with the site's own
 /// passphrase. Elsewhere health and metrics ask for a person years before.
 async fn renew_due_authorities(
+    registry: &Registry,
     data: &Path,
     settings: &registry::Config,
     secret: &Passphrase,
@@ -168,26 +171,54 @@ async fn renew_due_authorities(
     now: OffsetDateTime,
 ) -> Outcome {
     const HINT: &str = "check the folder pki";
-    let due = Registry::authorities_due(data, now).or_hint("certificate authorities", HINT)?;
+    let records = registry.authority_records(now).into_iter();
+    let is_due = |record: &AuthorityRecord| record.is_due(now) && !record.is_revoked;
+    let due: Vec<AuthorityId> = records.filter(is_due).map(|record| record.id).collect();
     if due.is_empty() {
         return Ok(());
     }
-    let (data, settings) = (data.to_owned(), settings.clone());
-    let secret = secret.clone();
+    let data = data.to_owned();
+    let (folder, passphrase) = (data.clone(), secret.clone());
+    let found = tokio::task::spawn_blocking(move || Registry::has_root_key(&folder, &passphrase));
+    if !found.await.or_hint("certificate authorities", HINT)? {
+        tracing::warn!(
+            authorities = ?due,
+            "authorities should be renewed with the root's key: `cordon pki renew-authorities`"
+        );
+        return Ok(());
+    }
+    let (settings, passphrase) = (settings.clone(), secret.clone());
     let sink = role(audit, "registry")?;
     let renewed = tokio::task::spawn_blocking(move || {
-        if Registry::has_root_key(&data, &secret) {
-            let who = audit::Actor::service("cordon");
-            renew_authorities(&data, &settings, &secret, &due, &*sink, who, now)
-        } else {
-            tracing::warn!(
-                authorities = ?due,
-                "authorities should be renewed with the root's key: `cordon pki renew-authorities`"
-            );
-            Ok(())
-        }
+        let who = audit::Actor::service("cordon");
+        renew_authorities(&data, &settings, &passphrase, &due, &*sink, who, now)
     });
-    renewed.await.or_hint("certificate authorities", HINT)?
+    renewed.await.or_hint("certificate authorities", HINT)??;
+    let taken = registry.take_authorities(secret, now).await;
+    taken.or_hint("certificate authorities", HINT)?;
+    registry
+        .take_root_list(now)
+        .or_hint("the root's list", HINT)
+}
+
+/// Holds which generations issue against the log.
+async fn check_issuing(registry: &Registry, audit: &SharedLog, now: OffsetDateTime) -> Outcome {
+    const HINT: &str = "keep registry.sqlite and the log for an examination, and bring back the newest copy of the data \
+         folder; without one, `cordon audit accept-loss --data DIR --reason TEXT` has the database count";
+    let view = audit
+        .view()
+        .or_hint("the audit log", "see `cordon audit verify`")?;
+    let own = registry.clone();
+    let checked = tokio::task::spawn_blocking(move || own.check_issuing(&view));
+    let checked = checked
+        .await
+        .or_hint("certificate authorities", "try again")?;
+    let is_due = checked.or_hint("the certificate authorities are not opened", HINT)?;
+    if is_due && let Err(error) = registry.note_issuing(now).await {
+        // A site whose disk is full comes up; the next start reads as much of the log again.
+        tracing::warn!(%error, "which authorities issue is not noted in the log");
+    }
+    Ok(())
 }
 
 /// The keys of the lists in [`Registration::weak_keys`](crate::config::Registration).
@@ -254,16 +285,26 @@ async fn open_registry(
         };
         made.or_hint("cannot make the certificate authorities", hint)?;
     }
-    renew_due_authorities(data, &settings, secret, audit, now).await?;
-    let opened = Registry::open(data, settings, secret, role(audit, "registry")?, now).await;
-    let hint = match &opened {
+    let sink = role(audit, "registry")?;
+    let registry = Registry::open(data, settings.clone(), secret, sink, now).await;
+    let hint = match &registry {
+        Err(
+            RegistryError::SeveralIssue(..)
+            | RegistryError::NoneIssues(_)
+            | RegistryError::WrongKind { .. },
+        ) => {
+            "keep pki and registry.sqlite for an examination, and bring back the newest copy of the data folder"
+        }
         Err(RegistryError::ProfileNotApproved(_) | RegistryError::ProfileMissing(_)) => {
             "the database was changed by somebody else: bring back registry.sqlite from a copy, and look at the log with \
              `cordon pki audit`"
         }
         _ => "check the passphrase and the folder pki",
     };
-    opened.or_hint("cannot open the certificate authorities", hint)
+    let registry = registry.or_hint("cannot open the certificate authorities", hint)?;
+    check_issuing(&registry, audit, now).await?;
+    renew_due_authorities(&registry, data, &settings, secret, audit, now).await?;
+    Ok(registry)
 }
 
 /// The directory for the registry: who is disabled there, or has fewer rights, gets nothing.

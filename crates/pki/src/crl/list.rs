@@ -30,6 +30,12 @@ pub struct VerifiedCrl {
 }
 
 impl VerifiedCrl {
+    /// Whether it speaks for all certificates of its issuer, and needs no other CRL for that.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.is_delta() && self.scope.is_complete()
+    }
+
     /// Whether it only adds to a complete CRL.
     #[must_use]
     pub const fn is_delta(&self) -> bool {

@@ -1,5 +1,6 @@
 //! One module per page; each parses, asks the backend, renders.
 
+pub(crate) mod applications;
 pub(crate) mod assets;
 pub(crate) mod audit;
 pub(crate) mod cameras;

@@ -1,29 +1,25 @@
 //! A fake backend with one violation whose every text tries to break out of the page.
 
 use std::net::IpAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use access::{PersonRecord, Principal, Role};
-use axum::Router;
 use axum::body::Body;
 use centre_api::{
     Camera, Cursor, CustodyStep, Decision, Details, Disputing, Filter, Medium, Overview, Page,
     ReviewedBy, Summary,
 };
-use http::{HeaderMap, Request, StatusCode};
-use http_body_util::BodyExt as _;
 use pki::clearance::Clearance;
 use pki::tls::PeerCertificates;
 use portal::{
-    AuditPage, AuditRow, Backend, BackendError, CertificateRow, ChangedValue, Download, Epoch,
-    PackageDownload, Refused, RequestApproval, RequestChange, RequestConflict, RequestForm,
-    RequestPage, RequestPlace, RequestQuery, RequestRow, RequestStep, RequestSteps, RequestView,
-    SessionLimits, Sessions, StepError, SubjectView,
+    ApplicantView, ApplicationForm, ApplicationStep, AuditPage, AuditRow, Backend, BackendError,
+    CertificateRow, ChangedValue, Download, Epoch, PackageDownload, Refused, RequestApproval,
+    RequestChange, RequestConflict, RequestForm, RequestPage, RequestPlace, RequestQuery,
+    RequestRow, RequestStep, RequestSteps, RequestView, StepError, SubjectView,
 };
 use time::OffsetDateTime;
 use time::macros::datetime;
-use tower::ServiceExt as _;
 
 /// Text that somebody might type, paint on a plate or write into a certificate.
 pub(crate) const EVIL: &str = "\"><script>alert('x')</script><img src=x onerror=alert(1)>&amp;";
@@ -254,8 +250,21 @@ impl Fake {
     }
 }
 
+fn certificate_row() -> CertificateRow {
+    CertificateRow {
+        serial: EVIL.into(),
+        profile: EVIL.into(),
+        clearance: EVIL.into(),
+        issued_at: AT,
+        not_after: AT,
+        status: EVIL.into(),
+        valid: true,
+    }
+}
+
 impl Backend for Fake {
     type RegistrationOfficer = ();
+    type Applicant = ();
 
     async fn by_certificate(
         &self,
@@ -439,17 +448,65 @@ impl Backend for Fake {
             name: EVIL.into(),
             facts: vec![value()],
             warnings: vec![EVIL.into()],
-            certificates: vec![CertificateRow {
-                serial: EVIL.into(),
-                profile: EVIL.into(),
-                clearance: EVIL.into(),
-                issued_at: AT,
-                not_after: AT,
-                status: EVIL.into(),
-                valid: true,
-            }],
+            certificates: vec![certificate_row()],
             requests: request_page(),
         })
+    }
+
+    async fn applicant(
+        &self,
+        _: &Principal,
+        certificate: &[u8],
+        page: &str,
+    ) -> Result<(), BackendError> {
+        self.note(format!("applicant {} {page}", certificate.len()));
+        self.answer(())
+    }
+
+    async fn applications(
+        &self,
+        _: &(),
+        before: Option<RequestPlace>,
+    ) -> Result<ApplicantView, BackendError> {
+        self.note(format!("applications {before:?}"));
+        self.answer(ApplicantView {
+            certificates: vec![certificate_row()],
+            applications: request_page(),
+            profiles: vec![EVIL.into()],
+        })
+    }
+
+    async fn application(&self, applicant: &(), id: &str) -> Result<RequestView, BackendError> {
+        self.request(applicant, id).await
+    }
+
+    async fn begin_application(
+        &self,
+        _: &(),
+        form: &ApplicationForm,
+        submit: bool,
+    ) -> Result<String, StepError> {
+        self.note(format!("apply {submit} {} {}", form.profile, form.csr));
+        self.stepped().map(|()| REQUEST.to_owned())
+    }
+
+    async fn step_application(
+        &self,
+        _: &(),
+        id: &str,
+        seen: u64,
+        step: ApplicationStep,
+    ) -> Result<(), StepError> {
+        self.note(format!("application {id} {seen} {step:?}"));
+        self.stepped()
+    }
+
+    async fn application_certificate(
+        &self,
+        applicant: &(),
+        id: &str,
+    ) -> Result<String, BackendError> {
+        self.request_certificate(applicant, id).await
     }
 
     async fn begin_request(
@@ -494,83 +551,5 @@ impl Backend for Fake {
             return Err(BackendError::Failed("the log is full".into()));
         }
         Ok(())
-    }
-}
-
-pub(crate) struct Portal {
-    pub(crate) fake: Arc<Fake>,
-    router: Router,
-}
-
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) text: String,
-}
-
-impl Answer {
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |v| v.to_str().unwrap())
-    }
-
-    /// The token in the page's first form.
-    pub(crate) fn token(&self) -> String {
-        let (_, rest) = self.text.split_once("name=\"token\" value=\"").unwrap();
-        rest.split('"').next().unwrap().to_owned()
-    }
-}
-
-/// Proof of a request's sender.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum As<'a> {
-    Nobody,
-    Certificate,
-    Cookie(&'a str),
-}
-
-impl Portal {
-    pub(crate) fn new() -> Self {
-        let fake = Arc::new(Fake::default());
-        let sessions = Arc::new(Sessions::new(SessionLimits::default()).unwrap());
-        let router = portal::router(fake.clone(), sessions);
-        Self { fake, router }
-    }
-
-    pub(crate) async fn send(
-        &self,
-        who: As<'_>,
-        request: http::request::Builder,
-        body: &str,
-    ) -> Answer {
-        let request = match who {
-            As::Nobody => request,
-            As::Certificate => request.extension(PeerCertificates(Arc::new(vec![]))),
-            As::Cookie(value) => {
-                request.header("cookie", format!("other=1; __Host-cordon={value}"))
-            }
-        };
-        let request = request.body(Body::from(body.to_owned())).unwrap();
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Answer {
-            status: parts.status,
-            headers: parts.headers,
-            text: String::from_utf8(body.to_vec()).unwrap(),
-        }
-    }
-
-    pub(crate) async fn get(&self, who: As<'_>, path: &str) -> Answer {
-        self.send(who, Request::get(path), "").await
-    }
-
-    pub(crate) async fn post(&self, who: As<'_>, path: &str, form: &str) -> Answer {
-        let kind = "application/x-www-form-urlencoded";
-        let request = Request::post(path).header("content-type", kind);
-        self.send(who, request, form).await
-    }
-
-    pub(crate) fn calls(&self) -> Vec<String> {
-        std::mem::take(&mut *self.fake.calls.lock().unwrap())
     }
 }

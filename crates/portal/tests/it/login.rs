@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use http::{Request, StatusCode};
 
-use crate::fake::{Answer, As, ID, Portal};
+use crate::client::{Answer, As, Portal};
+use crate::fake::ID;
 
 async fn log_in(portal: &Portal) -> (Answer, String) {
     let form = "uid=officer-4711&password=correct+horse";

@@ -5,6 +5,8 @@
     reason = "a panic is how a test fails"
 )]
 
+mod applications;
+mod client;
 mod fake;
 mod login;
 mod pages;

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use http::{Request, StatusCode};
 
-use crate::fake::{Answer, As, EVIL, ID, Portal};
+use crate::client::{Answer, As, Portal};
+use crate::fake::{EVIL, ID};
 
 fn pages() -> Vec<String> {
     let paths = [

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use http::{Request, StatusCode};
 use portal::{BackendError, RequestConflict, StepError};
 
-use crate::fake::{As, EVIL, PASSWORD, Portal, REQUEST, conflict};
+use crate::client::{As, Portal};
+use crate::fake::{EVIL, PASSWORD, REQUEST, conflict};
 
 const FORM: &str = "application/x-www-form-urlencoded";
 

@@ -39,6 +39,10 @@ impl RequestFilter {
                 "INDEXED BY requests_by_subject WHERE subject = ?4 AND",
                 Some(subject),
             ),
+            Self::Requester(uid) => (
+                "INDEXED BY requests_by_own WHERE requester = ?4 AND",
+                Some(uid),
+            ),
             Self::All => ("INDEXED BY requests_by_change WHERE", None),
         }
     }

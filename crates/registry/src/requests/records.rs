@@ -82,6 +82,8 @@ pub enum RequestFilter {
     State(String),
     /// Those about this person, device or gateway.
     Subject(String),
+    /// Those that this person made.
+    Requester(String),
     All,
 }
 

@@ -16,7 +16,7 @@ use registry::ceremony::perform::{Attendance, Performed, Setting, perform};
 use registry::ceremony::script::{Act, Participant, Script};
 use registry::ceremony::transcript::Program;
 use registry::ceremony::{CeremonyError, check};
-use registry::{Config, Delivery, Registry};
+use registry::{Config, Delivery, Registry, Standings};
 use time::{Duration, OffsetDateTime};
 
 use crate::fixture::{NOW, SECRETS, config, open, registrar};
@@ -96,7 +96,10 @@ fn hold(
 
 /// Requests of a site in `folder`, for scripts in the same.
 fn request(folder: &Path) {
-    for (kind, pem) in Registry::request_authorities(folder, &config(), &SECRETS.issuing).unwrap() {
+    let standings = Standings::default();
+    let requests =
+        Registry::request_authorities(folder, &config(), &SECRETS.issuing, &standings, NOW);
+    for (kind, pem) in requests.unwrap() {
         std::fs::write(folder.join(format!("{kind}.csr")), pem).unwrap();
     }
 }
@@ -163,7 +166,8 @@ async fn installing_that_crashes_anywhere_leaves_a_site_that_opens_or_installs_a
         };
         let sink = MemorySink::default();
         let record = (&sink as &dyn audit::AuditSink, registrar());
-        Registry::install_authorities(folder, &config, &SECRETS.issuing, &delivery, record, NOW)
+        let delivery = (&delivery, &Standings::default());
+        Registry::install_authorities(folder, &config, &SECRETS.issuing, delivery, record, NOW)
     };
     install(folder.path(), disk.clone()).unwrap();
     let mut opened = 0;
@@ -277,7 +281,7 @@ fn ceremonies_of_two_copies_of_a_root_are_not_installed_over_one_another() {
             site.path(),
             &config(),
             &SECRETS.issuing,
-            &delivery,
+            (&delivery, &Standings::default()),
             record,
             NOW,
         )

@@ -51,27 +51,6 @@ struct SubjectPage {
 }
 
 impl Position {
-    fn place(&self) -> Result<Option<RequestPlace>, String> {
-        if self.before.is_empty() {
-            return Ok(None);
-        }
-        let place = self.before.split_once('.').and_then(|(at, id)| {
-            let is_id = id.bytes().all(|b| b.is_ascii_alphanumeric());
-            Some(RequestPlace {
-                changed_at: at.parse().ok()?,
-                id: id.to_owned(),
-            })
-            .filter(|_| is_id)
-        });
-        match place {
-            Some(place) => Ok(Some(place)),
-            None => Err(format!(
-                "before: \"{}\" is no place in the list",
-                self.before
-            )),
-        }
-    }
-
     fn query(&self) -> Result<RequestQuery, String> {
         let state = self.state.as_str();
         if !matches!(state, "" | "all") && !STATES.contains(&state) {
@@ -79,12 +58,31 @@ impl Position {
         }
         Ok(RequestQuery {
             state: state.to_owned(),
-            before: self.place()?,
+            before: place(&self.before)?,
         })
     }
 }
 
-fn named(place: &RequestPlace) -> String {
+/// The place that an address names, as [`named`] writes it.
+pub(crate) fn place(before: &str) -> Result<Option<RequestPlace>, String> {
+    if before.is_empty() {
+        return Ok(None);
+    }
+    let place = before.split_once('.').and_then(|(at, id)| {
+        let is_id = id.bytes().all(|b| b.is_ascii_alphanumeric());
+        Some(RequestPlace {
+            changed_at: at.parse().ok()?,
+            id: id.to_owned(),
+        })
+        .filter(|_| is_id)
+    });
+    match place {
+        Some(place) => Ok(Some(place)),
+        None => Err(format!("before: \"{before}\" is no place in the list")),
+    }
+}
+
+pub(crate) fn named(place: &RequestPlace) -> String {
     format!("before={}.{}", place.changed_at, place.id)
 }
 
@@ -123,11 +121,11 @@ pub(crate) async fn subject<B: Backend>(
     Path(name): Path<String>,
     position: Result<Query<Position>, QueryRejection>,
 ) -> Response {
-    let place = match position {
-        Ok(Query(position)) => position.place(),
+    let found = match position {
+        Ok(Query(position)) => place(&position.before),
         Err(error) => Err(error.body_text()),
     };
-    let place = match place {
+    let place = match found {
         Ok(place) => place,
         Err(message) => return by.invalid(message),
     };

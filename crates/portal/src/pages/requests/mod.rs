@@ -4,8 +4,8 @@
 //! whatever is in the body: [`SignedIn`] comes first among a handler's arguments.
 
 mod edit;
-mod list;
-mod show;
+pub(crate) mod list;
+pub(crate) mod show;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
@@ -24,7 +24,7 @@ use crate::who::{Login, Viewer};
 
 /// Longest form in bytes: a certification request of the greatest length in PEM, each of whose signs may take three
 /// bytes, and a reason.
-const MAX_FORM: usize = 96 * 1024;
+pub(crate) const MAX_FORM: usize = 96 * 1024;
 
 /// The addresses below `/requests`. What is posted to is there for no other method.
 pub(crate) fn router<B: Backend>() -> Router<App<B>> {
@@ -135,7 +135,7 @@ pub(crate) struct ContentForm {
 }
 
 /// The version that a form or address names.
-fn version(text: &str) -> Result<u64, BackendError> {
+pub(crate) fn version(text: &str) -> Result<u64, BackendError> {
     text.parse()
         .map_err(|_| BackendError::Invalid(format!("seen: \"{text}\" is no version")))
 }

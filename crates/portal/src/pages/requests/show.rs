@@ -258,7 +258,7 @@ pub(crate) async fn certificate<B: Backend>(
 }
 
 /// A file to be saved. The name is of an identifier that the backend knew, hence plain.
-fn download(media_type: &'static str, name: &str, bytes: Vec<u8>) -> Response {
+pub(crate) fn download(media_type: &'static str, name: &str, bytes: Vec<u8>) -> Response {
     let headers = [
         (CONTENT_TYPE, media_type.to_owned()),
         (

@@ -10,7 +10,7 @@ use registry::RequestRecord;
 use crate::orders::{ActOrder, ChosenProfile, Holder, InviteOrder};
 
 /// What the form asks for. Whether it makes sense is for the one who looks it up to say, as with a command.
-pub(super) fn order(form: &RequestForm) -> Result<ActOrder, String> {
+pub(crate) fn order(form: &RequestForm) -> Result<ActOrder, String> {
     let words = |text: &str| -> Option<Vec<String>> {
         let words: Vec<String> = text
             .split(',')
@@ -145,7 +145,7 @@ fn usual(known: Option<Profile>, name: &str) -> String {
 }
 
 /// The request's content as a form, to be changed there.
-pub(super) fn filled(record: &RequestRecord) -> RequestForm {
+pub(crate) fn filled(record: &RequestRecord) -> RequestForm {
     let checked = |is: bool| if is { "yes".to_owned() } else { String::new() };
     let urgent = |urgency: Urgency| checked(urgency == Urgency::Emergency);
     let csr = record.csr.as_deref().map(pki::csr::to_pem);

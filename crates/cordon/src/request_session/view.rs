@@ -22,7 +22,7 @@ use crate::site::Site;
 
 const LOG: &str = "see the log";
 
-pub(super) fn page(page: registry::RequestPage) -> RequestPage {
+pub(crate) fn page(page: registry::RequestPage) -> RequestPage {
     let row = |row: registry::RequestSummary| RequestRow {
         id: row.id,
         act: row.act,
@@ -42,7 +42,7 @@ pub(super) fn page(page: registry::RequestPage) -> RequestPage {
 }
 
 /// A request as `viewer` sees it; `about` is the newest requests about the same subject.
-pub(super) async fn request(
+pub(crate) async fn request(
     site: &Site,
     viewer: &Principal,
     record: RequestRecord,
@@ -118,7 +118,7 @@ const fn waits_for_approvals(state: &State) -> bool {
 }
 
 /// Serial number of the certificate that came out of a request.
-pub(super) fn serial(request: &Request) -> Option<&str> {
+pub(crate) fn serial(request: &Request) -> Option<&str> {
     match (request.act(), request.state()) {
         (
             Act::Issue { .. } | Act::Renew { .. },
@@ -129,7 +129,7 @@ pub(super) fn serial(request: &Request) -> Option<&str> {
 }
 
 /// The certificate with this serial number and its issuer, in PEM.
-pub(super) async fn chain(site: &Site, serial: &str) -> Outcome<String> {
+pub(crate) async fn chain(site: &Site, serial: &str) -> Outcome<String> {
     let found = site.registry.find(serial).await;
     let found = found.or_hint("cannot read the registry", LOG)?;
     let unknown = || anyhow::anyhow!("no certificate has the serial number {serial}");
@@ -208,7 +208,7 @@ fn history(record: &RequestRecord) -> Vec<RequestChange> {
 }
 
 /// Who changed the request after version `shown`, and what.
-pub(super) fn conflict(record: &RequestRecord, shown: u64) -> RequestConflict {
+pub(crate) fn conflict(record: &RequestRecord, shown: u64) -> RequestConflict {
     let current = record.request.version();
     let last = record.history.last();
     let seen = record.history.iter().rev().find_map(|change| {
@@ -425,6 +425,23 @@ async fn certificates(site: &Site, holder: &str) -> Outcome<Vec<IssuedRecord>> {
     records.or_hint("cannot read the registry", LOG)
 }
 
+/// The certificates of a person, device or gateway.
+pub(crate) async fn certificates_of(site: &Site, holder: &str) -> Outcome<Vec<CertificateRow>> {
+    let row = |record: &IssuedRecord| {
+        let (status, valid) = status(record);
+        CertificateRow {
+            serial: record.serial.clone(),
+            profile: record.profile.clone(),
+            clearance: record.clearance.map(leveled).unwrap_or_default(),
+            issued_at: record.issued_at,
+            not_after: record.not_after,
+            status,
+            valid,
+        }
+    };
+    Ok(certificates(site, holder).await?.iter().map(row).collect())
+}
+
 fn valid(records: Vec<IssuedRecord>) -> Vec<IssuedRecord> {
     let records = records.into_iter();
     records.filter(|record| status(record).1).collect()
@@ -461,7 +478,7 @@ fn origin(site: &Site, person: &Person) -> String {
 }
 
 /// Everything that is known of `name`; `requests` is a page of those about it.
-pub(super) async fn subject(
+pub(crate) async fn subject(
     site: &Site,
     name: &str,
     requests: RequestPage,
@@ -491,20 +508,7 @@ pub(super) async fn subject(
             fact(&format!("state as one of the {kind}"), state.to_string());
         }
     }
-    let records = certificates(site, name).await?;
-    let row = |record: &IssuedRecord| {
-        let (status, valid) = status(record);
-        CertificateRow {
-            serial: record.serial.clone(),
-            profile: record.profile.clone(),
-            clearance: record.clearance.map(leveled).unwrap_or_default(),
-            issued_at: record.issued_at,
-            not_after: record.not_after,
-            status,
-            valid,
-        }
-    };
-    let certificates: Vec<CertificateRow> = records.iter().map(row).collect();
+    let certificates = certificates_of(site, name).await?;
     Ok(SubjectView {
         name: name.to_owned(),
         warnings: warnings(&certificates, &requests.rows),

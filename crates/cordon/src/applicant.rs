@@ -1,0 +1,155 @@
+//! Applicants in the portal: people who ask for certificates of their own, by password where they have none yet.
+
+use access::{Action, Principal};
+use approval::Act;
+use pki::profile::{CaKind, Definition, Presence};
+use portal::{
+    ApplicantView, ApplicationForm, ApplicationStep, BackendError, RequestForm, RequestPage,
+    RequestPlace, RequestView, StepError,
+};
+use registry::{RequestFilter, RequestRecord};
+
+use crate::gate::Gate;
+use crate::orders::{ActOrder, StepOrder};
+use crate::registration::profiles;
+use crate::request_session::{RequestSession, failed, form, unusable, view};
+use crate::site::Site;
+
+/// A person who asks for certificates of the own, for one request of the browser.
+///
+/// None of its methods reads or changes a request that this person did not make, or that is about somebody else.
+pub(crate) struct Applicant(RequestSession);
+
+impl Applicant {
+    /// Decides by the rules whether `who` asks for certificates, and records the decision. `certificate` (DER) is empty for
+    /// a login by password.
+    pub(crate) async fn open(
+        site: &Site,
+        gate: &Gate,
+        who: &Principal,
+        certificate: &[u8],
+        page: &str,
+    ) -> Result<Self, BackendError> {
+        let action = Action::RegistryApply;
+        let session = RequestSession::open(site, gate, who, certificate, action, page).await?;
+        Ok(Self(session))
+    }
+
+    /// The person's certificates and applications, and what can be asked for.
+    pub(crate) async fn view(
+        &self,
+        before: Option<&RequestPlace>,
+    ) -> Result<ApplicantView, BackendError> {
+        let filter = RequestFilter::Requester(self.uid().to_owned());
+        let mut applications = self.0.listed(&filter, before).await?;
+        // Requests about others, which registrars make, have pages of their own.
+        applications
+            .rows
+            .retain(|row| row.act == "issue" && row.subject == self.uid());
+        let certificates = view::certificates_of(&self.0.site, self.uid()).await;
+        Ok(ApplicantView {
+            certificates: certificates.map_err(|failure| failed(&failure))?,
+            applications,
+            profiles: self.profiles().await?,
+        })
+    }
+
+    /// An application of this person.
+    pub(crate) async fn application(&self, id: &str) -> Result<RequestView, BackendError> {
+        let record = self.own(id).await?;
+        self.0.view(record, RequestPage::default()).await
+    }
+
+    /// Begins an application and gives its identifier.
+    pub(crate) async fn begin(
+        &self,
+        form: &ApplicationForm,
+        submit: bool,
+    ) -> Result<String, StepError> {
+        self.0.begin(self.order(form)?, &form.reason, submit).await
+    }
+
+    /// Makes a step with an application of which the person saw version `seen`.
+    pub(crate) async fn step(
+        &self,
+        id: &str,
+        seen: u64,
+        step: ApplicationStep,
+    ) -> Result<(), StepError> {
+        self.own(id).await?;
+        let seen = (id, seen);
+        let step = match step {
+            ApplicationStep::Edit(form) => {
+                return self.0.edit(seen, self.order(&form)?, &form.reason).await;
+            }
+            ApplicationStep::CarryOut => return self.0.carry_out(seen).await,
+            ApplicationStep::Submit => StepOrder::Submit,
+            ApplicationStep::Withdraw => StepOrder::Withdraw,
+        };
+        self.0.make(seen, step).await
+    }
+
+    /// The certificate that came out, with its issuer, in PEM.
+    pub(crate) async fn certificate(&self, id: &str) -> Result<String, BackendError> {
+        let record = self.own(id).await?;
+        self.0.certificate(&record).await
+    }
+
+    fn uid(&self) -> &str {
+        self.0.by.uid()
+    }
+
+    /// The request `id`, if this person made it about a certificate of the own; whoever else asks learns nothing of it.
+    async fn own(&self, id: &str) -> Result<RequestRecord, BackendError> {
+        let record = self.0.record(id).await?;
+        let request = &record.request;
+        let is_own = request.requester() == self.uid()
+            && matches!(request.act(), Act::Issue { subject, .. } if subject == self.uid());
+        match is_own {
+            true => Ok(record),
+            false => Err(BackendError::NotFound),
+        }
+    }
+
+    /// Nothing but a certificate of this person, at the level that the directory says: others ask for something else.
+    fn order(&self, sent: &ApplicationForm) -> Result<ActOrder, StepError> {
+        let form = RequestForm {
+            act: "issue".to_owned(),
+            holder: "person".to_owned(),
+            name: self.uid().to_owned(),
+            csr: sent.csr.clone(),
+            profile: sent.profile.clone(),
+            ..RequestForm::default()
+        };
+        form::order(&form).map_err(unusable)
+    }
+
+    /// Names of profiles that the person may ask for: those of people with keys of their own and no account in Windows,
+    /// which the registrar knows.
+    async fn profiles(&self) -> Result<Vec<String>, BackendError> {
+        let site = &self.0.site;
+        let entry = site.directory.get(self.uid()).await;
+        let entry = entry.map_err(|error| {
+            tracing::error!(%error, "a request of the portal failed");
+            BackendError::Failed("the directory could not answer".to_owned())
+        })?;
+        let Some(entry) = entry else {
+            return Ok(Vec::new());
+        };
+        let fits = |text: &str, name: &str| {
+            let definition = Definition::parse(text).ok();
+            definition.is_some_and(|one| {
+                !one.centre_makes_key()
+                    && one.names().principal == Presence::None
+                    && one.issuer() == pki::profile::Issuer::Authority(CaKind::Users)
+                    && profiles::of_person(site, &entry, Some(name)).is_ok()
+            })
+        };
+        let all = site.registry.profiles().into_iter();
+        let usual = |name: &str| matches!(name, "user" | "administrator");
+        Ok(all
+            .filter(|one| !usual(&one.name) && fits(&one.text, &one.name))
+            .map(|one| one.name)
+            .collect())
+    }
+}

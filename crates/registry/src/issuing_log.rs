@@ -1,0 +1,276 @@
+//! Which generation issues, by the audit log: what a start holds the database against.
+//!
+//! Whoever can write to the database, or put an older copy of it back, could have an authority issue without the approvals of
+//! its act. The log says which one was put to use last (`authority.activate`), and by which request, whose approvals it has with
+//! their signatures. From time to time, and after each change, `authority.issuing` says so of all kinds: a start reads backwards
+//! no further than to the newest of these, and to the beginning of requests that it has to verify.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use approval::{Act, Policy, RecordedApproval};
+use audit::{Actor, AuditError, BUNDLE_ENTRIES, Event, Leaf, Outcome, View};
+use pki::cert;
+use pki::name::Subject;
+use pki::profile::CaKind;
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use crate::generation::AuthorityId;
+use crate::writing::{OPEN, TRANSACTION};
+use crate::{Registry, RegistryError};
+
+/// Entries of the log that a start reads before it records once more which generations issue. Our choice: reading so many takes
+/// a fraction of a second.
+const NOTED_EVERY: u64 = 1 << 14;
+const NOTED: &str = "authority.issuing";
+const ACTIVATED: &str = "authority.activate";
+/// A person let the site go on with a log that lacks what was lost: what the database says counts from there on.
+const LOSS: &str = "audit.accept-loss";
+
+/// What of the log decides, newest first.
+#[derive(Default)]
+struct Found {
+    /// What was noted last; where the log has no note, the first generations. A kind that is missing is not known.
+    noted: Option<BTreeMap<CaKind, AuthorityId>>,
+    events: Vec<Event>,
+    /// Requests of which not all is read yet.
+    wanted: BTreeSet<String>,
+    entries: u64,
+}
+
+/// A generation that was put to use.
+struct Takeover {
+    transaction: u64,
+    id: AuthorityId,
+    certificate_sha256: String,
+    request: Option<String>,
+}
+
+impl Takeover {
+    fn is_act(&self, act: &Act) -> bool {
+        match act {
+            Act::AddAuthority {
+                name,
+                certificate_sha256,
+                ..
+            } => *name == self.id.to_string() && *certificate_sha256 == self.certificate_sha256,
+            _ => false,
+        }
+    }
+}
+
+impl Found {
+    fn read(log: &View) -> Result<Self, AuditError> {
+        let mut found = Self::default();
+        let bundles = log.size().div_ceil(BUNDLE_ENTRIES);
+        for number in (0..bundles).rev() {
+            for bytes in log.bundle(number)?.iter().rev() {
+                found.entries += 1;
+                if found.may_decide(bytes) {
+                    let index = log.size().saturating_sub(found.entries);
+                    let leaf = Leaf::decode(bytes);
+                    let leaf = leaf.map_err(|source| AuditError::Leaf { index, source })?;
+                    found.take(leaf.event);
+                }
+                if found.noted.is_some() && found.wanted.is_empty() {
+                    return Ok(found);
+                }
+            }
+        }
+        let first = CaKind::ALL.map(|kind| (kind, AuthorityId::first(kind)));
+        found.noted.get_or_insert(first.into());
+        Ok(found)
+    }
+
+    /// Whether an entry is to be read: entries are canonical JSON, so that each name has one spelling.
+    fn may_decide(&self, bytes: &[u8]) -> bool {
+        let names: &[&str] = match (self.noted.is_none(), self.wanted.is_empty()) {
+            (true, true) => &[NOTED, ACTIVATED, OPEN, LOSS],
+            (true, false) => &[NOTED, ACTIVATED, OPEN, LOSS, "request."],
+            (false, _) => &["request."],
+        };
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return true;
+        };
+        let mut actions = text.split("\"action\":\"").skip(1);
+        actions.any(|rest| names.iter().any(|name| rest.starts_with(name)))
+    }
+
+    fn take(&mut self, event: Event) {
+        let of_registry = event.role == "registry";
+        let action = event.action.as_str();
+        if of_registry && let Some(id) = event.resource.strip_prefix("request/") {
+            if self.wanted.contains(id) {
+                if action == "request.draft" {
+                    self.wanted.remove(id);
+                }
+                self.events.push(event);
+            }
+            return;
+        }
+        if self.noted.is_some() {
+            return;
+        }
+        match action {
+            NOTED if of_registry => self.noted = Some(noted(&event)),
+            LOSS if event.role == "site" => self.noted = Some(BTreeMap::new()),
+            OPEN if of_registry => self.events.push(event),
+            ACTIVATED if of_registry && event.outcome == Outcome::Ok => {
+                self.wanted
+                    .extend(text(&event, "request").map(str::to_owned));
+                self.events.push(event);
+            }
+            _ => {}
+        }
+    }
+
+    /// Those that were put to use since the note and took effect, in their order.
+    fn takeovers(&self) -> Vec<Takeover> {
+        let mut takeovers = Vec::new();
+        for event in self.events.iter().rev() {
+            let transaction = event.details.get(TRANSACTION).and_then(Value::as_u64);
+            let transaction = transaction.unwrap_or_default();
+            match event.action.as_str() {
+                OPEN => takeovers.retain(|one: &Takeover| one.transaction <= transaction),
+                ACTIVATED => {
+                    let id = text(event, "new").and_then(|id| id.parse().ok());
+                    takeovers.extend(id.map(|id| {
+                        Takeover {
+                            transaction,
+                            id,
+                            certificate_sha256: text(event, "certificate_sha256")
+                                .unwrap_or_default()
+                                .to_owned(),
+                            request: text(event, "request").map(str::to_owned),
+                        }
+                    }));
+                }
+                _ => {}
+            }
+        }
+        takeovers
+    }
+
+    /// Approvals of a takeover that `request` had when it was carried out, with their times, by approver.
+    fn approvals(
+        &self,
+        request: &str,
+        one: &Takeover,
+    ) -> BTreeMap<String, (RecordedApproval, OffsetDateTime)> {
+        let resource = format!("request/{request}");
+        let mut approvals = BTreeMap::new();
+        let events = self.events.iter().rev();
+        for event in events.filter(|event| event.resource == resource) {
+            match event.action.strip_prefix("request.") {
+                Some("draft" | "edit" | "return" | "submit") => approvals.clear(),
+                Some("approve") => {
+                    let approval = RecordedApproval::verify(event).ok();
+                    let approval = approval.filter(|approval| one.is_act(&approval.act));
+                    approvals.extend(approval.map(|one| (one.uid.clone(), (one, event.at))));
+                }
+                _ => {}
+            }
+        }
+        approvals
+    }
+}
+
+fn text<'a>(event: &'a Event, name: &str) -> Option<&'a str> {
+    event.details.get(name).and_then(Value::as_str)
+}
+
+fn noted(event: &Event) -> BTreeMap<CaKind, AuthorityId> {
+    let of_kind = |kind: CaKind| {
+        let id: AuthorityId = text(event, kind.name())?.parse().ok()?;
+        (id.kind() == kind).then_some((kind, id))
+    };
+    CaKind::ALL.into_iter().filter_map(of_kind).collect()
+}
+
+impl Registry {
+    /// Holds which generations issue against the log of this site. Returns whether [`Self::note_issuing`] is due. Blocks for
+    /// reading.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotByLog`] or [`RegistryError::NotApproved`], and the site must not issue; [`RegistryError::Log`].
+    pub fn check_issuing(&self, log: &View) -> Result<bool, RegistryError> {
+        let found = Found::read(log).map_err(RegistryError::Log)?;
+        let takeovers = found.takeovers();
+        for one in &takeovers {
+            self.check_takeover(&found, one)?;
+        }
+        let standings = self.standings();
+        for kind in CaKind::ALL {
+            let row = standings.issuing(kind)?;
+            let last = takeovers.iter().rev().find(|one| one.id.kind() == kind);
+            let noted = || found.noted.as_ref()?.get(&kind).copied();
+            match last.map(|one| one.id).or_else(noted) {
+                Some(logged) if logged != row => {
+                    return Err(RegistryError::NotByLog { row, logged });
+                }
+                _ => {}
+            }
+        }
+        Ok(found.entries > NOTED_EVERY)
+    }
+
+    fn check_takeover(&self, found: &Found, one: &Takeover) -> Result<(), RegistryError> {
+        // An order, where that was enough: the log has no request to look at.
+        let Some(request) = &one.request else {
+            return Ok(());
+        };
+        let approvals = found.approvals(request, one);
+        let good = approvals
+            .values()
+            .filter(|(approval, at)| self.is_of_user(approval, *at));
+        let good: Vec<&Act> = good.map(|(approval, _)| &approval.act).collect();
+        // What every policy demands at least: the numbers may have been higher, or be higher by now.
+        let needed = good
+            .iter()
+            .map(|act| Policy::default().approvals(act))
+            .max();
+        let needed = needed.unwrap_or(2);
+        match good.len() >= needed {
+            true => Ok(()),
+            false => Err(RegistryError::NotApproved {
+                id: one.id,
+                request: request.clone(),
+                found: good.len(),
+                needed,
+            }),
+        }
+    }
+
+    /// Whether the approver's certificate is of this site's users, valid then, and the approver's own. The paths of then are not
+    /// looked for: an authority's certificate may have been renewed since.
+    fn is_of_user(&self, approval: &RecordedApproval, at: OffsetDateTime) -> bool {
+        let Ok(certificate) = cert::from_der(&approval.certificate) else {
+            return false;
+        };
+        let tbs = &certificate.tbs_certificate;
+        let begin = OffsetDateTime::from(tbs.validity.not_before.to_system_time());
+        let end = OffsetDateTime::from(tbs.validity.not_after.to_system_time());
+        let subject = Subject::from_name(&tbs.subject);
+        let uid = subject.ok().and_then(|subject| subject.uid);
+        let held = self.held();
+        let mut users = held.of_kind(CaKind::Users);
+        begin <= at
+            && at <= end
+            && uid.as_deref() == Some(&approval.uid)
+            && users.any(|one| cert::is_signed_by(&certificate, one.certificate()))
+    }
+
+    /// Records which generations issue.
+    ///
+    /// # Errors
+    /// [`RegistryError::Audit`].
+    pub async fn note_issuing(&self, now: OffsetDateTime) -> Result<(), RegistryError> {
+        let who = Actor::service("registry");
+        let mut event = Event::new(now, who, NOTED, "authorities", Outcome::Ok);
+        let standings = self.standings();
+        for kind in CaKind::ALL {
+            event = event.with_detail(kind.name(), standings.issuing(kind)?.to_string());
+        }
+        self.record(event).await
+    }
+}
